@@ -1,0 +1,190 @@
+"""`params.yaml`, read once at the door into frozen types: one section a stage."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from citer.errors import InputError
+
+Task = Literal["math", "mc"]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(gt=0)]
+Listed = Field(strict=False)
+
+
+class Section(BaseModel):
+    """Strict, frozen, closed: an unknown key or another type is an error."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+
+class PairParams(Section):
+    """The two models: local Hugging Face folders with one tokenizer."""
+
+    slm: str
+    llm: str
+    device: Literal["auto", "cpu", "cuda"]
+    dtype: Literal["float32", "bfloat16", "float16", "float64"]
+
+
+class ToyParams(Section):
+    """The embedded task families, in questions a family and split."""
+
+    tasks: Annotated[tuple[Task, ...], Listed]
+    sft: Count
+    preference: Count
+    validation: Count
+    test: Count
+
+
+class ShareParams(Section):
+    """How training files are dealt to the splits; shares sum to 1."""
+
+    sft: Share
+    preference: Share
+    validation: Share
+    test: Share
+
+    @model_validator(mode="after")
+    def sum_to_one(self) -> Self:
+        total = self.sft + self.preference + self.validation + self.test
+        if abs(total - 1) > 1e-9:
+            raise ValueError(f"shares must sum to 1, they sum to {total:g}")
+        return self
+
+
+class SourceFile(Section):
+    """A user's own JSON or JSON Lines file of one task."""
+
+    path: str
+    task: Task
+
+
+class PrepareParams(Section):
+    """Embedded families, the user's own files, or both.
+
+    `train` files are dealt to the splits by `shares`; `validation` and `test` files are kept
+    whole, and then take the place of that split's share.
+    """
+
+    seed: int
+    toy: ToyParams | None
+    train: Annotated[tuple[SourceFile, ...], Listed]
+    validation: Annotated[tuple[SourceFile, ...], Listed]
+    test: Annotated[tuple[SourceFile, ...], Listed]
+    shares: ShareParams
+    on_bad_row: Literal["fail", "skip"]
+
+    @model_validator(mode="after")
+    def has_a_source(self) -> Self:
+        if self.toy is None and not self.train:
+            raise ValueError("give `toy` or at least one `train` file")
+        return self
+
+
+class FinetuneParams(Section):
+    """Completion-only finetuning of the SLM; `processes` DeepSpeed ranks (1 a GPU)."""
+
+    seed: int
+    learning_rate: Annotated[float, Field(gt=0)]
+    steps: Count
+    batch_size: Count
+    max_length: Count
+    checkpoint_steps: Count
+    deepspeed: Literal["auto", "on", "off"]
+    processes: Count
+
+
+class ScoreParams(Section):
+    """Teacher-forced scoring: padded tokens a forward, problems a shard."""
+
+    batch_tokens: Count
+    shard_problems: Count
+
+
+class LabelParams(Section):
+    """Preference labels: rollouts play the previous router at `tau`; `tie` = both branches wrong."""
+
+    tau: Share
+    tie: Literal["slm", "llm", "drop"]
+    slots: Count
+    max_new_tokens: Count
+
+
+class TrainParams(Section):
+    """The router's training; `holdout` is the share of problems that decides when to stop."""
+
+    seed: int
+    learning_rate: Annotated[float, Field(gt=0)]
+    batch_size: Annotated[int, Field(gt=1)]
+    epochs: Count
+    patience: Count
+    dropout: Annotated[float, Field(ge=0, lt=1)]
+    holdout: Annotated[float, Field(gt=0, lt=1)]
+
+
+class EvaluateParams(Section):
+    """The sweep and the promise: P(LLM right, routed wrong) <= epsilon at confidence 1 - delta."""
+
+    seed: int
+    slots: Count
+    max_new_tokens: Count
+    llm_fractions: Annotated[tuple[Share, ...], Field(strict=False, min_length=2)]
+    epsilon: Annotated[float, Field(gt=0, lt=1)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    batches: Annotated[tuple[Count, ...], Field(strict=False, min_length=1)]
+    resamples: Count
+
+
+class RegisterParams(Section):
+    """Where a router is registered; `margin` is the gate's non-inferiority margin in accuracy."""
+
+    model_name: str
+    experiment: str
+    slm_limit_mb: Count
+    margin: Annotated[float, Field(ge=0, lt=1)]
+
+
+class Params(Section):
+    """All of `params.yaml`."""
+
+    pair: PairParams
+    prepare: PrepareParams
+    finetune: FinetuneParams
+    score_llm: ScoreParams
+    score_slm: ScoreParams
+    label: LabelParams
+    train: TrainParams
+    evaluate: EvaluateParams
+    register_: Annotated[RegisterParams, Field(alias="register")]
+
+
+def load_params(path: Path = Path("params.yaml")) -> Params:
+    """Read and check `params.yaml`.
+
+    Raises InputError with one line that names the key, the value and what was expected.
+    """
+    try:
+        content = YAML(typ="safe", pure=True).load(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; run in the project's folder") from None
+    except YAMLError as error:
+        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    try:
+        return Params.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{path}: {_first_complaint(error)}") from None
+
+
+def _first_complaint(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in first["loc"]) or "(top level)"
+    if first["type"] == "extra_forbidden":
+        return f"{key}: unknown key, expected one of this section's own"
+    if first["type"] == "missing":
+        return f"{key}: missing"
+    reason = first["msg"].removeprefix("Value error, ")
+    return f"{key}: {first['input']!r}: {reason[0].lower()}{reason[1:]}"

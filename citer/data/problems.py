@@ -1,0 +1,57 @@
+"""A problem: one question with its reference and answer, as every stage sees it."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from citer.io import read_table, write_table
+from citer.schema import PROBLEM
+
+
+@dataclass(frozen=True)
+class Choice:
+    label: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One row of the problem table. `reference` and `answer` may be None where only asked."""
+
+    problem_id: str
+    task: str
+    question: str
+    choices: tuple[Choice, ...] | None
+    reference: str | None
+    answer: str | None
+    source: str
+    split: str
+
+
+def question_key(question: str) -> str:
+    """Hash of the normalised question: case and white space do not make another question."""
+    return hashlib.sha256(" ".join(question.lower().split()).encode()).hexdigest()[:16]
+
+
+def problem_key(task: str, question: str, choices: Sequence[Choice] | None) -> str:
+    """A problem's id: by content, so that the same problem has the same id in every run."""
+    parts = [task, question_key(question), *(f"{c.label}\t{c.text}" for c in choices or ())]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def write_problems(path: Path, problems: Iterable[Problem], metadata: dict) -> None:
+    table = pa.Table.from_pylist([asdict(problem) for problem in problems], schema=PROBLEM)
+    write_table(path, table, PROBLEM, metadata)
+
+
+def read_problems(path: Path) -> list[Problem]:
+    """Raises InputError where the file is not a problem table."""
+    return [_problem(row) for row in read_table(path, PROBLEM).to_pylist()]
+
+
+def _problem(row: dict) -> Problem:
+    choices = row["choices"]
+    return Problem(**row | {"choices": choices and tuple(Choice(**c) for c in choices)})

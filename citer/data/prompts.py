@@ -1,0 +1,40 @@
+"""One template a task, one encoder: finetuning, scoring, rollouts and serving all read these."""
+
+import hashlib
+from typing import NamedTuple
+
+from transformers import PreTrainedTokenizerBase
+
+from citer.data.problems import Problem
+
+MATH = "Solve the problem. Put the final answer in \\boxed{{}}.\nProblem: {question}\nSolution:\n"
+MC = "Choose the right option and name its letter.\nQuestion: {question}\n{options}\nAnswer:\n"
+OPTION = "({label}) {text}"
+
+TEMPLATE_HASH = hashlib.sha256("\0".join((MATH, MC, OPTION)).encode()).hexdigest()[:16]
+
+
+class Encoded(NamedTuple):
+    """Token ids; `reference_ids` ends with EOS, and is empty where there is no reference.
+
+    Row i of a token table is predicted by the state at position P + i - 1, P = len(prompt_ids).
+    """
+
+    prompt_ids: list[int]
+    reference_ids: list[int]
+
+
+def prompt(problem: Problem) -> str:
+    if problem.task == "math":
+        return MATH.format(question=problem.question)
+    options = "\n".join(OPTION.format(label=c.label, text=c.text) for c in problem.choices or ())
+    return MC.format(question=problem.question, options=options)
+
+
+def encode(problem: Problem, tokenizer: PreTrainedTokenizerBase, eos_id: int) -> Encoded:
+    """Encode prompt and reference apart, so that no token ever spans their border."""
+    prompt_ids = tokenizer(prompt(problem)).input_ids
+    if problem.reference is None:
+        return Encoded(prompt_ids, [])
+    reference = tokenizer(problem.reference, add_special_tokens=False).input_ids
+    return Encoded(prompt_ids, [*reference, eos_id])

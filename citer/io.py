@@ -1,0 +1,152 @@
+"""Files on disk: written aside and renamed, checked against their schema both ways."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from citer import schema as schemas
+from citer.errors import InputError
+
+ROW_GROUP = 8192
+METADATA_KEY = b"citer"
+PARTIAL = Path("data/.partial")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a path beside `path`, for a file or a folder; on success it takes `path`'s place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.aside")
+    remove(aside)
+    try:
+        yield aside
+        if path.is_dir():
+            shutil.rmtree(path)
+        aside.replace(path)
+    finally:
+        remove(aside)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as aside:
+        aside.write_text(text)
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Raise InputError where the file is missing or is not JSON."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON: {error}") from None
+
+
+def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[str, Any]) -> None:
+    """Write `table` as Parquet; columns and types must be `schema`'s, required ones without nulls.
+
+    `metadata` (JSON) joins the schema version under the file's `citer` key. The same content
+    gives the same bytes.
+    """
+    mismatch = schema_mismatch(table, schema)
+    assert not mismatch, f"{path}: {mismatch}"
+    stamp = json.dumps({"schema_version": schemas.VERSION, **metadata}, sort_keys=True)
+    table = table.cast(schema).replace_schema_metadata({METADATA_KEY: stamp.encode()})
+    heavy = {field.name for field in schema if pa.types.is_fixed_size_binary(field.type)}
+    light = [name for name in schema.names if name not in heavy]
+    with replacing(path) as aside:
+        pq.write_table(
+            table, aside, compression="zstd", use_dictionary=light, row_group_size=ROW_GROUP
+        )
+
+
+def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> pa.Table:
+    """Read a Parquet file and check it against `schema` (or the `columns` asked for).
+
+    Raises InputError naming the file and the first column that is not as declared.
+    """
+    try:
+        table = pq.read_table(path, columns=columns)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{path}: not a readable Parquet file: {error}") from None
+    wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    if mismatch := schema_mismatch(table, wanted):
+        raise InputError(f"{path}: {mismatch}")
+    return table
+
+
+def table_metadata(path: Path) -> dict[str, Any]:
+    """The JSON that `write_table` stored with the file."""
+    stored = pq.read_schema(path).metadata or {}
+    if METADATA_KEY not in stored:
+        raise InputError(f"{path}: not written by citer: no `citer` metadata")
+    return json.loads(stored[METADATA_KEY])
+
+
+def schema_mismatch(table: pa.Table, schema: pa.Schema) -> str | None:
+    """The first difference between a table and its declared schema, or None."""
+    if table.column_names != schema.names:
+        return f"columns are {table.column_names}, expected {schema.names}"
+    for field in schema:
+        column = table.column(field.name)
+        if not column.type.equals(field.type):
+            return f"column {field.name} is {column.type}, expected {field.type}"
+        if column.null_count and not field.nullable:
+            return f"column {field.name} has {column.null_count} nulls, expected none"
+    return None
+
+
+def digest(*parts: Path | str) -> str:
+    """SHA-256 in hex (16 bytes of it) over texts, files and whole folders, in order."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(b"\0")
+        if isinstance(part, str):
+            total.update(part.encode())
+        else:
+            _feed(total, part)
+    return total.hexdigest()[:32]
+
+
+def _feed(total: "hashlib._Hash", path: Path) -> None:
+    for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
+        total.update(str(file.relative_to(path)).encode())
+        with file.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                total.update(block)
+
+
+def partial_dir(stage: str, inputs: str) -> Path:
+    """Where a stage keeps unfinished work, by the digest of its inputs.
+
+    Older unfinished work of the same stage is of other inputs, and is removed.
+    """
+    home = PARTIAL / stage
+    for other in home.iterdir() if home.is_dir() else ():
+        if other.name != inputs:
+            remove(other)
+    chosen = home / inputs
+    chosen.mkdir(parents=True, exist_ok=True)
+    return chosen

@@ -1,0 +1,79 @@
+"""Every table on disk, declared once. `citer.io` checks them on writing and on reading.
+
+A row of PROBLEM is a question; of LLM_TOKEN and `slm_token(H)` one position of a reference as a
+model predicts it; of PREFERENCE one labelled position; of POINT one method at one threshold on
+one task; of OUTCOME one question answered by one method at one threshold.
+"""
+
+import pyarrow as pa
+
+VERSION = 1
+TOP_LOGPROBS = 8
+
+SPLITS = ("sft", "preference", "validation", "test")
+CASES = ("slm_right", "llm_right", "same_wrong", "contested")
+ORIGINS = ("shortcut", "same_token", "rollout")
+
+
+def _required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+CHOICES = pa.list_(pa.struct([_required("label", pa.string()), _required("text", pa.string())]))
+
+PROBLEM = pa.schema(
+    [
+        _required("problem_id", pa.string()),
+        _required("task", pa.string()),
+        _required("question", pa.string()),
+        pa.field("choices", CHOICES),  # null in math
+        pa.field("reference", pa.string()),  # may be null in validation and test
+        pa.field("answer", pa.string()),  # mc: the label; math: what the last \boxed{} holds
+        _required("source", pa.string()),
+        _required("split", pa.string()),
+    ]
+)
+
+_POSITION = [
+    _required("problem_id", pa.string()),
+    _required("position", pa.int32()),  # index in the reference; its EOS is the last
+    _required("gt_token", pa.int32()),
+]
+
+LLM_TOKEN = pa.schema(
+    [
+        *_POSITION,
+        _required("llm_token", pa.int32()),
+        _required("llm_logprob_gt", pa.float32()),  # nats
+        _required("llm_margin", pa.float32()),  # top-1 minus top-2 logit
+    ]
+)
+
+
+def slm_token(hidden_size: int) -> pa.Schema:
+    """The SLM's half of the token table; `slm_hidden` holds H float16, after the final norm."""
+    return pa.schema(
+        [
+            *_POSITION,
+            _required("slm_token", pa.int32()),
+            _required("slm_logprob_gt", pa.float32()),
+            _required("slm_margin", pa.float32()),
+            _required("slm_entropy", pa.float32()),  # nats
+            _required("slm_top_logprobs", pa.list_(pa.float32(), TOP_LOGPROBS)),
+            _required("slm_hidden", pa.binary(2 * hidden_size)),
+        ]
+    )
+
+
+PREFERENCE = pa.schema(
+    [
+        _required("problem_id", pa.string()),
+        _required("position", pa.int32()),
+        _required("case", pa.string()),
+        _required("label", pa.int8()),  # 1: the SLM's token may stand
+        _required("origin", pa.string()),
+        pa.field("slm_branch_correct", pa.bool_()),  # null: not rolled out
+        pa.field("llm_branch_correct", pa.bool_()),
+        _required("iteration", pa.int32()),
+    ]
+)
