@@ -1,1 +1,1 @@
-"""citer: token-level routing between a small and a large language model (after arXiv 2502.01976)."""
+"""citer: token-level routing between a small and a large language model (arXiv 2502.01976)."""

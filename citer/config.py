@@ -106,7 +106,7 @@ class ScoreParams(Section):
 
 
 class LabelParams(Section):
-    """Preference labels: rollouts play the previous router at `tau`; `tie` = both branches wrong."""
+    """Preference labels: rollouts play router k-1 at `tau`; `tie`: both branches wrong."""
 
     tau: Share
     tie: Literal["slm", "llm", "drop"]
