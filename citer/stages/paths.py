@@ -1,0 +1,25 @@
+"""Where every stage reads and writes, relative to the project's folder."""
+
+from pathlib import Path
+
+PROBLEMS = Path("data/problems")  # {sft,preference,validation,test}.parquet
+SLM = Path("data/models/slm")  # the finetuned SLM, a Hugging Face folder
+LLM_TOKENS = Path("data/tokens/llm")  # shards *.parquet
+SLM_TOKENS = Path("data/tokens/slm")
+SUMMARY = Path("data/reports/summary")
+
+
+def problems(split: str) -> Path:
+    return PROBLEMS / f"{split}.parquet"
+
+
+def preferences(iteration: int) -> Path:
+    return Path(f"data/preferences/{iteration}/preferences.parquet")
+
+
+def router(iteration: int) -> Path:
+    return Path(f"data/routers/{iteration}")
+
+
+def report(iteration: int) -> Path:
+    return Path(f"data/reports/{iteration}")
