@@ -1,13 +1,14 @@
 """The pair of models: what makes two models a pair, and loading them."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -53,10 +54,9 @@ class LanguageModel:
     @cached_property
     def weight_bytes(self) -> int:
         """All weights but an untied input embedding, of which a forward reads only its rows."""
-        embedding = self.network.get_input_embeddings().weight
-        tied = self.network.get_output_embeddings().weight is embedding
-        total = sum(weight.nbytes for weight in self.network.parameters())
-        return total if tied else total - embedding.nbytes
+        embedding, head = self.network.get_input_embeddings(), self.network.get_output_embeddings()
+        total = _bytes(self.network)
+        return total if embedding.weight is head.weight else total - _bytes(embedding)
 
     @cached_property
     def kv_bytes(self) -> int:
@@ -73,6 +73,10 @@ class LanguageModel:
         return self.network.get_output_embeddings()(hidden_NH).to(
             torch.promote_types(self.dtype, torch.float32)
         )
+
+
+def _bytes(module: nn.Module) -> int:
+    return sum(weight.nbytes for weight in module.parameters())
 
 
 @dataclass(frozen=True)
@@ -93,9 +97,9 @@ class Pair:
         """The ids that both models can write: one tokenizer's vocabulary, padded apart."""
         return min(self.slm.vocab_size, self.llm.vocab_size)
 
-    def text(self, token_ids: tuple[int, ...] | list[int]) -> str:
+    def text(self, token_ids: Sequence[int]) -> str:
         """The text of an answer, its EOS and special tokens left out."""
-        return self.tokenizer.decode(token_ids, skip_special_tokens=True)
+        return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
 
 def kv_shape(config: PreTrainedConfig) -> tuple[int, int, int]:
