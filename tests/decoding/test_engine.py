@@ -1,0 +1,206 @@
+"""The engine against plain `generate` and against an uncached float64 decoder."""
+
+from dataclasses import replace
+from itertools import takewhile
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citer.config import PairParams
+from citer.decoding.engine import Answer, Engine, Request
+from citer.decoding.lane import Work
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, routed
+from citer.errors import InputError
+from citer.models.pair import LanguageModel, Pair, load_pair
+from citer.models.router import Router, RouterMLP
+from tests.decoding.reference import next_hidden, random_scorer, uncached
+
+MAX_NEW_TOKENS = 24
+
+
+def requests(count: int, seed: int = 0, vocab: int = 300) -> list[Request]:
+    """Prompts of 1 to 30 random tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, 31, (count,), generator=generator).tolist()
+    return [
+        Request(f"q{n}", tuple(torch.randint(vocab, (length,), generator=generator).tolist()))
+        for n, length in enumerate(lengths)
+    ]
+
+
+def decode(
+    pair: Pair, asked: list[Request], policy: Policy, slots: int = 4
+) -> tuple[dict[str, Answer], Engine]:
+    engine = Engine(pair, slots=slots, max_new_tokens=MAX_NEW_TOKENS)
+    return {answer.key: answer for answer in engine.decode(asked, policy)}, engine
+
+
+def generate_alone(pair: Pair, model: LanguageModel, request: Request) -> list[int]:
+    prompt = torch.tensor([request.prompt_ids])
+    out = model.network.generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        max_new_tokens=MAX_NEW_TOKENS,
+        do_sample=False,
+        eos_token_id=list(pair.eos_ids),
+        pad_token_id=pair.eos_id,
+    )
+    return out[0, prompt.shape[1] :].tolist()
+
+
+@pytest.mark.parametrize("slots", [1, 3, 16])
+@pytest.mark.parametrize("policy", [SLM_ALONE, LLM_ALONE], ids=["slm", "llm"])
+def test_an_end_of_the_threshold_is_that_model_alone(
+    pair: Pair, policy: Policy, slots: int
+) -> None:
+    model = pair.slm if policy is SLM_ALONE else pair.llm
+    asked = requests(9)
+    answers, engine = decode(pair, asked, policy, slots)
+    for request in asked:
+        assert list(answers[request.key].token_ids) == generate_alone(pair, model, request)
+    idle = engine.llm_work if policy is SLM_ALONE else engine.slm_work
+    assert idle == Work()
+
+
+def test_answers_of_the_fixture_end_early_and_late(pair: Pair) -> None:
+    lengths = {
+        len(answer.token_ids) for answer in decode(pair, requests(30), SLM_ALONE)[0].values()
+    }
+    assert MAX_NEW_TOKENS in lengths
+    assert len(lengths) > 5
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    count=st.integers(1, 7),
+    slots=st.integers(1, 5),
+    tau=st.sampled_from([0.05, 0.3, 0.6, 0.95]),
+    order=st.randoms(use_true_random=False),
+)
+def test_cached_and_batched_equal_uncached_and_single(pair, seed, count, slots, tau, order) -> None:
+    asked = requests(count, seed)
+    order.shuffle(asked)
+    policy = Policy(random_scorer, tau)
+    answers, _ = decode(pair, asked, policy, slots)
+    for request in asked:
+        tokens, by_llm = uncached(pair, request, policy, MAX_NEW_TOKENS)
+        assert list(answers[request.key].token_ids) == tokens
+        assert list(answers[request.key].by_llm) == by_llm
+
+
+def test_a_trained_router_routes_as_its_scores_say(pair: Pair) -> None:
+    torch.manual_seed(0)
+    router = Router(
+        RouterMLP(pair.slm.hidden_size, dropout=0.1).double().eval().requires_grad_(False),
+        slope=9.0,
+    )
+    policy = routed(router, tau=0.5)
+    asked = requests(8)
+    answers, _ = decode(pair, asked, policy)
+    for request in asked:
+        answer = answers[request.key]
+        assert (list(answer.token_ids), list(answer.by_llm)) == uncached(
+            pair, request, policy, MAX_NEW_TOKENS
+        )
+        assert [score < 0.5 for score in answer.scores] == list(answer.by_llm)
+    shares = [by_llm for answer in answers.values() for by_llm in answer.by_llm]
+    assert 0 < sum(shares) < len(shares)
+
+
+def test_nothing_follows_eos_and_only_the_budget_truncates(pair: Pair) -> None:
+    for answer in decode(pair, requests(30), Policy(random_scorer, 0.4))[0].values():
+        assert not set(answer.token_ids[:-1]) & set(pair.eos_ids)
+        assert answer.truncated == (answer.token_ids[-1] not in pair.eos_ids)
+        assert not answer.truncated or len(answer.token_ids) == MAX_NEW_TOKENS
+
+
+def test_each_model_processes_each_position_at_most_once(pair: Pair) -> None:
+    asked = requests(20)
+    answers, _ = decode(pair, asked, Policy(random_scorer, 0.4))
+    for request in asked:
+        answer, prompt = answers[request.key], len(request.prompt_ids)
+        visits = [n for n, by_llm in enumerate(answer.by_llm) if by_llm]
+        assert answer.slm.positions == prompt + len(answer.token_ids) - 1
+        assert answer.slm.forwards == len(answer.token_ids)
+        assert answer.llm.positions == (prompt + visits[-1] if visits else 0)
+        assert answer.llm.forwards == len(visits)
+        assert answer.llm.kv_read == sum(prompt + visit for visit in visits)
+
+
+def test_the_lanes_totals_are_the_answers_sums(pair: Pair) -> None:
+    answers, engine = decode(pair, requests(20), Policy(random_scorer, 0.4), slots=6)
+    for total, name in ((engine.slm_work, "slm"), (engine.llm_work, "llm")):
+        alone = [getattr(answer, name) for answer in answers.values()]
+        assert total.positions == sum(work.positions for work in alone)
+        assert total.kv_read == sum(work.kv_read for work in alone)
+        assert total.forwards < sum(work.forwards for work in alone)
+
+
+def test_one_slot_runs_the_forwards_that_its_answers_count(pair: Pair) -> None:
+    answers, engine = decode(pair, requests(6), Policy(random_scorer, 0.4), slots=1)
+    assert engine.slm_work.forwards == sum(answer.slm.forwards for answer in answers.values())
+    assert engine.llm_work.forwards == sum(answer.llm.forwards for answer in answers.values())
+
+
+def test_a_finished_answer_frees_its_slot_at_once(pair: Pair) -> None:
+    """Two slots: the SLM's steps are those of a first-come queue, none is spent on the dead."""
+    asked = requests(12)
+    answers, engine = decode(pair, asked, SLM_ALONE, slots=2)
+    busy_until = [0, 0]
+    for request in asked:
+        slot = busy_until.index(min(busy_until))
+        busy_until[slot] += len(answers[request.key].token_ids)
+    decode_rows = engine.slm_work.positions - sum(len(request.prompt_ids) for request in asked)
+    assert decode_rows == sum(len(answer.token_ids) - 1 for answer in answers.values())
+    assert engine.slm_work.forwards <= max(busy_until) + len(asked)
+
+
+def branches(asked: Request, reference: tuple[int, ...], cuts: list[int]) -> list[Request]:
+    """Answers that leave one reference at several places, each with another token."""
+    trunk = (*asked.prompt_ids, *reference)
+    return [
+        Request(f"{asked.key}@{cut}", asked.prompt_ids, (*reference[:cut], 7 + cut), trunk)
+        for cut in cuts
+    ]
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.4, 1.0])
+def test_a_fork_of_a_trunk_equals_a_fresh_decode_of_its_prefix(pair: Pair, tau: float) -> None:
+    policy = Policy(random_scorer, tau)
+    asked = [
+        branch
+        for n, request in enumerate(requests(12))
+        for branch in branches(request, tuple(range(40 + n, 60 + n)), [0, 3, 3 + n, 19])
+    ]
+    forked, engine = decode(pair, asked, policy, slots=5)
+    fresh, plain = decode(pair, [replace(one, trunk_ids=None) for one in asked], policy, slots=5)
+    for key, answer in fresh.items():
+        assert forked[key].token_ids == answer.token_ids
+        assert forked[key].by_llm == answer.by_llm
+    assert engine.slm_work.positions <= plain.slm_work.positions
+    assert engine.llm_work.positions <= plain.llm_work.positions
+
+
+def test_a_request_beyond_the_context_is_refused_by_name(pair: Pair) -> None:
+    with pytest.raises(InputError, match=r"long: prompt and answer may take 1044 tokens"):
+        decode(pair, [Request("long", (5,) * 1020)], SLM_ALONE)
+
+
+def test_float32_first_differs_only_at_a_near_tie(pair: Pair) -> None:
+    """Invariant 2 in lower precision: the LLM's margin at a first difference is below 1e-4."""
+    path = pair.slm.path
+    params = PairParams(slm=str(path), llm=str(pair.llm.path), device="cpu", dtype="float32")
+    single = replace(load_pair(path, pair.llm.path, params), eos_ids=pair.eos_ids)
+    asked = requests(20)
+    answers, _ = decode(single, asked, LLM_ALONE, slots=7)
+    exact, _ = decode(pair, asked, LLM_ALONE, slots=7)
+    for request in asked:
+        both = zip(answers[request.key].token_ids, exact[request.key].token_ids, strict=False)
+        same = sum(1 for _ in takewhile(lambda tokens: tokens[0] == tokens[1], both))
+        if same < len(exact[request.key].token_ids):
+            ids = [*request.prompt_ids, *exact[request.key].token_ids[:same]]
+            first, second = pair.llm.logits(next_hidden(pair.llm, ids))[0].topk(2).values
+            assert first - second < 1e-4

@@ -1,0 +1,60 @@
+"""The slot cache against transformers' own."""
+
+import pytest
+import torch
+from transformers import DynamicCache
+
+from citer.decoding.lane import Lane
+from citer.models.cache import SlotCache
+from citer.models.pair import Pair
+from tests.decoding.reference import next_hidden
+
+
+def rows(*lengths: int) -> list[list[int]]:
+    return [[(7 * n + 13 * t) % 250 for t in range(length)] for n, length in enumerate(lengths)]
+
+
+def test_rows_of_unequal_backlog_equal_one_by_one(pair: Pair) -> None:
+    lane = Lane(pair.llm, slots=4)
+    ids = rows(9, 14, 5, 120)
+    lane.consume([0, 2, 3], [ids[0][:4], ids[1][:11], ids[3][:1]])
+    hidden = lane.consume([3, 0, 2, 1], [ids[3], ids[0], ids[1], ids[2]])
+    for n, row in enumerate([ids[3], ids[0], ids[1], ids[2]]):
+        torch.testing.assert_close(hidden[n], next_hidden(pair.llm, row)[0])
+
+
+def test_it_holds_what_transformers_cache_holds(pair: Pair) -> None:
+    ids = rows(12)[0]
+    lane = Lane(pair.slm, slots=1)
+    lane.consume([0], [ids[:5]])
+    lane.consume([0], [ids])
+    theirs = DynamicCache(config=pair.slm.network.config)
+    pair.slm.network(torch.tensor([ids]), past_key_values=theirs)
+    torch.testing.assert_close(lane.cache.keys_LSHPD[0, :1, :, :12], theirs.layers[0].keys)
+
+
+def test_cut_and_fork_go_back_to_a_prefix(pair: Pair) -> None:
+    ids, other = rows(10, 6)
+    lane = Lane(pair.slm, slots=2)
+    lane.consume([0], [ids])
+    lane.cache.fork(0, 1, 4)
+    lane.cache.cut(0, 4)
+    hidden = lane.consume([0, 1], [ids[:4] + other, ids])
+    torch.testing.assert_close(hidden[0], next_hidden(pair.slm, ids[:4] + other)[0])
+    torch.testing.assert_close(hidden[1], next_hidden(pair.slm, ids)[0])
+
+
+def test_growing_keeps_what_is_there(pair: Pair) -> None:
+    ids = rows(200)[0]
+    lane = Lane(pair.slm, slots=2)
+    lane.consume([1], [ids[:60]])
+    before = lane.cache.capacity
+    hidden = lane.consume([1], [ids])
+    assert lane.cache.capacity > before
+    torch.testing.assert_close(hidden, next_hidden(pair.slm, ids))
+
+
+def test_more_than_the_source_holds_cannot_be_forked(pair: Pair) -> None:
+    cache = SlotCache(pair.slm, slots=2)
+    with pytest.raises(AssertionError, match="more than the source holds"):
+        cache.fork(0, 1, 1)
