@@ -12,6 +12,15 @@ from citer.models.pair import check_pair, load_model, load_pair, load_tokenizer,
 from tests.tiny import TinyPair, make_tiny_pair
 
 
+# Mistral's window applies without a switch, which Qwen2's configuration has.
+MISTRAL = {
+    "model_type": "mistral",
+    "sliding_window": 8,
+    "layer_types": None,
+    "use_sliding_window": None,
+}
+
+
 @pytest.fixture
 def folders(tmp_path: Path) -> TinyPair:
     return make_tiny_pair(tmp_path)
@@ -64,7 +73,7 @@ def test_a_missing_shard_is_refused(folders: TinyPair) -> None:
     [
         ({"model_type": "gpt2"}, "model type 'gpt2', expected one of llama"),
         ({"layer_types": ["sliding_attention"], "sliding_window": 8}, "sliding-window"),
-        ({"model_type": "mistral", "sliding_window": 8, "layer_types": None}, "sliding-window"),
+        (MISTRAL, "sliding-window"),
     ],
 )
 def test_a_cache_that_cannot_be_cut_is_refused(
