@@ -1,0 +1,189 @@
+"""Users' JSON and JSON Lines files: rows checked one by one and turned into problems."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from citer.data.answers import boxed, grade
+from citer.data.problems import Choice, Problem, problem_key
+from citer.errors import InputError
+
+# How much a row must have: to train, to be graded, only to be asked.
+Need = Literal["reference", "answer", "question"]
+
+LABEL_SETS = ("ABCDE", "1234")
+UNESCAPED = {"\b": ("backspace", "b"), "\f": ("form feed", "f")}
+
+
+class RowError(InputError):
+    """A row that cannot be used: which field, what was found, what was expected."""
+
+    def __init__(self, field: str, found: str, expected: str, where: str = "") -> None:
+        place = f"{where}: {field}" if where else field
+        super().__init__(f"{place}: {found}; expected {expected}")
+        self.field, self.found, self.expected = field, found, expected
+
+    def at(self, where: str) -> "RowError":
+        return RowError(self.field, self.found, self.expected, where)
+
+
+OnBadRow = Callable[[RowError], object]
+
+
+def fail(error: RowError) -> NoReturn:
+    """The default for bad rows; to skip them, give a list's `append` and report the list."""
+    raise error
+
+
+def load_problems(
+    path: Path, task: str, need: Need, on_bad_row: OnBadRow = fail
+) -> Iterator[Problem]:
+    """The problems of a user's file, in its order; their split is still empty.
+
+    Raises InputError where the file as a whole cannot be read.
+    """
+    for line, row in read_rows(path, on_bad_row):
+        try:
+            problem = parse_row(row, task, need, source=path.name)
+        except RowError as error:
+            on_bad_row(error.at(f"{path}:{line}"))
+        else:
+            yield problem
+
+
+def read_rows(path: Path, on_bad_row: OnBadRow = fail) -> Iterator[tuple[int, Any]]:
+    """Yield (line, row) of a JSON array or of JSON Lines, whatever the file's ending."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text: {error.reason} at {error.start}") from None
+    if text.lstrip().startswith("["):
+        yield from _array_rows(path, text)
+    else:
+        yield from _line_rows(path, text, on_bad_row)
+
+
+def _array_rows(path: Path, text: str) -> Iterator[tuple[int, Any]]:
+    try:
+        json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{path}: not a JSON array: {error}") from None
+    decoder = json.JSONDecoder()
+    line, end = 1, 0
+    start = text.index("[") + 1
+    while text[start := _element_start(text, start)] != "]":
+        line += text.count("\n", end, start)
+        row, end = decoder.raw_decode(text, start)
+        yield line, row
+        line, start = line + text.count("\n", start, end), end
+
+
+def _element_start(text: str, start: int) -> int:
+    return next(i for i in range(start, len(text)) if text[i] not in " \t\r\n,")
+
+
+def _line_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            found = f"not JSON: {error}"
+            on_bad_row(RowError("row", found, "one JSON object a line", f"{path}:{number}"))
+        else:
+            yield number, row
+
+
+def parse_row(row: Any, task: str, need: Need, source: str = "") -> Problem:
+    """One raw row as a problem without a split.
+
+    Raises RowError where a field is missing or wrong, and where the reference, graded as a
+    completion, is not correct.
+    """
+    if not isinstance(row, dict):
+        raise RowError("row", _shown(row), "a JSON object")
+    if task == "math":
+        field, problem = "solution", _math_problem(row, need, source)
+    else:
+        field, problem = "cot", _mc_problem(row, need, source)
+    if problem.reference is not None and not grade(problem, problem.reference):
+        found = f"ends {problem.reference[-60:]!r}"
+        raise RowError(field, found, f"a text that the grader reads as {problem.answer!r}")
+    return problem
+
+
+def _math_problem(row: dict, need: Need, source: str) -> Problem:
+    question = _text(row, "problem", "the problem")
+    reference = _wanted(row, "solution", "a solution in training files", need == "reference")
+    answer = _wanted(row, "answer", "", False)
+    if reference is not None:
+        answer = answer or _final_answer(reference)
+    if answer is None and need != "question":
+        raise RowError("solution", "missing, and no `answer`", "either, to grade against")
+    key = problem_key("math", question, None)
+    return Problem(key, "math", question, None, reference, answer, source, split="")
+
+
+def _final_answer(solution: str) -> str:
+    answer = boxed(solution)
+    if not answer:
+        found = f"no complete \\boxed{{}}, ends {solution[-60:]!r}"
+        raise RowError("solution", found, "the final answer in its last \\boxed{}")
+    return answer
+
+
+def _mc_problem(row: dict, need: Need, source: str) -> Problem:
+    question = _text(row, "question", "the question")
+    choices = _choices(row.get("choices"))
+    reference = _wanted(row, "cot", "a rationale in training files", need == "reference")
+    answer = _wanted(row, "answerKey", "the right option's label", need != "question")
+    labels = [choice.label for choice in choices]
+    if answer is not None and answer not in labels:
+        raise RowError("answerKey", repr(answer), f"one of {labels}")
+    key = problem_key("mc", question, choices)
+    return Problem(key, "mc", question, choices, reference, answer, source, split="")
+
+
+def _choices(value: Any) -> tuple[Choice, ...]:
+    if not isinstance(value, dict) or not all(_texts(value.get(key)) for key in ("text", "label")):
+        raise RowError("choices", _shown(value), '{"text": [texts], "label": [labels]}')
+    labels, texts = value["label"], value["text"]
+    if len(labels) != len(texts) or len(labels) < 2:
+        raise RowError("choices", f"{len(labels)} labels, {len(texts)} texts", "a label a text")
+    if len({*labels}) != len(labels) or not any({*labels} <= {*known} for known in LABEL_SETS):
+        raise RowError("choices.label", _shown(labels), "different labels of A-E or of 1-4")
+    return tuple(Choice(label, text.strip()) for label, text in zip(labels, texts, strict=True))
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(v, str) and v.strip() for v in value)
+
+
+def _wanted(row: dict, field: str, expected: str, required: bool) -> str | None:
+    """A text that may be absent, null or empty unless it is required."""
+    if not required and row.get(field) in (None, ""):
+        return None
+    return _text(row, field, expected)
+
+
+def _text(row: dict, field: str, expected: str) -> str:
+    value = row.get(field)
+    if value is None:
+        raise RowError(field, "missing", expected)
+    if not isinstance(value, str) or not value.strip():
+        raise RowError(field, _shown(value), f"a text: {expected}")
+    for character, (name, letter) in UNESCAPED.items():
+        if match := re.search(character + r"\w*", value):
+            found = f"a {name} before {match.group()[1:]!r}: its backslash was not escaped in JSON"
+            raise RowError(field, found, f"'\\\\{letter}{match.group()[1:]}'")
+    return value.strip()
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
