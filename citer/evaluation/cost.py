@@ -1,0 +1,118 @@
+"""Cost: bytes moved per answered question, after the paper's "data transfer" (arXiv 2502.01976).
+
+    n_slm (W_s + W_r) + n_llm W_l + KV read + KV written,    n forwards, W weight bytes
+
+An answer's tokens and who wrote them decide its forwards: whatever the batch, the SLM reads the
+prompt and then every token but the last, and the LLM, at each visit, all that it has not yet seen.
+So a batch is priced by replaying its answers: weights are read once by every row of a forward.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from citer.decoding.lane import Work
+from citer.models.pair import Pair
+
+
+class Trace(NamedTuple):
+    """An answer as far as its price goes: tokens of the prompt, who wrote each of its own."""
+
+    prompt_len: int
+    by_llm: Sequence[bool]
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Bytes: weights read by a forward, keys and values of a position."""
+
+    slm_weights: int  # the router's with them
+    llm_weights: int
+    slm_kv: int
+    llm_kv: int
+
+    @classmethod
+    def of(cls, pair: Pair, router_weights: int = 0) -> "Prices":
+        return cls(
+            slm_weights=pair.slm.weight_bytes + router_weights,
+            llm_weights=pair.llm.weight_bytes,
+            slm_kv=pair.slm.kv_bytes,
+            llm_kv=pair.llm.kv_bytes,
+        )
+
+    def moved(self, slm: Work, llm: Work) -> int:
+        """Bytes that this work moves."""
+        return (
+            slm.forwards * self.slm_weights
+            + llm.forwards * self.llm_weights
+            + (slm.kv_read + slm.positions) * self.slm_kv
+            + (llm.kv_read + llm.positions) * self.llm_kv
+        )
+
+
+def work(trace: Trace) -> tuple[Work, Work]:
+    """The SLM's and the LLM's work for one routed answer at batch 1."""
+    slm, llm = Work(), Work()
+    seen = 0
+    for length, by_llm in enumerate(trace.by_llm, trace.prompt_len):
+        slm.add(1 if slm.forwards else length, length)
+        if by_llm:
+            llm.add(length - seen, length)
+            seen = length
+    return slm, llm
+
+
+def replay(traces: Sequence[Trace], slots: int, llm_batch: int = 1) -> tuple[Work, Work]:
+    """The work of both models when `slots` answers at a time share every forward.
+
+    `llm_batch` delays the LLM until so many answers wait for it, or none can go on without it.
+    """
+    slm, llm = Work(), Work()
+    for trace in traces:
+        for total, own in zip((slm, llm), work(trace), strict=True):
+            total.positions += own.positions
+            total.kv_read += own.kv_read
+    slm.forwards, llm.forwards = _forwards((t.by_llm for t in traces), slots, llm_batch)
+    return slm, llm
+
+
+def alone(traces: Sequence[Trace], slots: int) -> Work:
+    """The work of one model that writes the same number of tokens by itself."""
+    return replay([Trace(t.prompt_len, [False] * len(t.by_llm)) for t in traces], slots)[0]
+
+
+def _forwards(decisions: Iterable[Sequence[bool]], slots: int, llm_batch: int) -> tuple[int, int]:
+    """Forwards of the SLM and of the LLM; each prefills in forwards of their own.
+
+    A row is what is left of an answer, its next token last: "" for the SLM's, else the LLM's.
+    """
+    queue = map(_row, decisions)
+    slm = llm = 0
+    ready: list[list[str]] = []
+    waiting: list[list[str]] = []
+    while True:
+        fresh = list(islice(queue, slots - len(ready) - len(waiting)))
+        if not (fresh or ready or waiting):
+            return slm, llm
+        slm += bool(ready) + bool(fresh)
+        rows = ready + fresh
+        waiting += [row for row in rows if row[-1]]
+        ready = [row for row in rows if not row[-1] and _advance(row)]
+        if waiting and (len(waiting) >= llm_batch or not ready):
+            llm += len({row[-1] for row in waiting})
+            ready += [row for row in waiting if _advance(row)]
+            waiting = []
+
+
+def _row(by_llm: Sequence[bool]) -> list[str]:
+    row = ["again" if visited else "" for visited in by_llm]
+    if any(by_llm):
+        row[list(by_llm).index(True)] = "first"
+    return row[::-1]
+
+
+def _advance(row: list[str]) -> bool:
+    """Write the row's next token; is there another to come?"""
+    row.pop()
+    return bool(row)

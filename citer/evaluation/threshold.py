@@ -1,0 +1,70 @@
+"""The promise: a threshold whose routed answers are rarely wrong where the LLM's are right."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from scipy.stats import beta
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A threshold as validation saw it; `discordant`: the LLM right, the routed answer wrong."""
+
+    tau: float
+    n: int  # questions
+    discordant: int
+    llm_fraction: float
+    cost: float  # bytes at batch 1, relative to the LLM alone
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The chosen τ; P(LLM right, routed wrong) <= `bound` at confidence 1 - `delta`.
+
+    Not `certified`: nothing cheaper than the LLM keeps the promise, and τ = 1, the LLM alone,
+    keeps it trivially.
+    """
+
+    tau: float
+    epsilon: float
+    delta: float
+    n: int
+    discordant: int
+    bound: float
+    certified: bool
+    llm_fraction: float
+    cost: float
+
+
+def upper_bound(errors: int, questions: int, delta: float) -> float:
+    """Clopper-Pearson: the exact one-sided upper bound of a share at confidence 1 - delta."""
+    if errors == questions:
+        return 1.0
+    return float(beta.ppf(1 - delta, errors + 1, questions - errors))
+
+
+def choose(candidates: Iterable[Candidate], epsilon: float, delta: float) -> Threshold:
+    """The cheapest threshold that keeps the promise, by a fixed-sequence test.
+
+    `candidates` come safest (highest τ) first; the first whose bound exceeds epsilon ends the
+    search, so that the promise holds at 1 - delta for all tested together. None beyond it is
+    drawn from the iterable.
+    """
+    chosen = Threshold(1.0, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
+    for seen in candidates:
+        bound = upper_bound(seen.discordant, seen.n, delta)
+        if bound > epsilon:
+            break
+        if seen.cost < chosen.cost:
+            chosen = Threshold(
+                tau=seen.tau,
+                epsilon=epsilon,
+                delta=delta,
+                n=seen.n,
+                discordant=seen.discordant,
+                bound=bound,
+                certified=True,
+                llm_fraction=seen.llm_fraction,
+                cost=seen.cost,
+            )
+    return chosen

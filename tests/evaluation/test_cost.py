@@ -1,0 +1,76 @@
+import pytest
+
+from citer.decoding.lane import Work
+from citer.evaluation.cost import Prices, Trace, alone, replay, work
+
+S, L = False, True
+PRICES = Prices(slm_weights=100, llm_weights=1000, slm_kv=1, llm_kv=10)
+
+
+def test_an_slm_only_answer_never_prefills_the_llm():
+    slm, llm = work(Trace(5, [S, S, S]))
+    assert slm == Work(forwards=3, positions=5 + 1 + 1, kv_read=5 + 6 + 7)
+    assert llm == Work(0, 0, 0)
+
+
+def test_the_first_visit_takes_the_prompt_and_a_later_one_only_what_was_missed():
+    slm, llm = work(Trace(5, [S, L, S, S, L]))
+    assert slm == Work(forwards=5, positions=9, kv_read=5 + 6 + 7 + 8 + 9)
+    # token 1 is written after prompt + 1 token, token 4 after prompt + 4 tokens
+    assert llm == Work(forwards=2, positions=6 + 3, kv_read=6 + 9)
+
+
+def test_a_visit_at_the_first_token_takes_the_prompt_alone():
+    assert work(Trace(5, [L]))[1] == Work(forwards=1, positions=5, kv_read=5)
+
+
+def test_bytes_are_weights_a_forward_and_keys_and_values_read_and_written():
+    slm, llm = work(Trace(5, [S, L, S, S, L]))
+    by_hand = 5 * 100 + 2 * 1000 + (35 + 9) * 1 + (15 + 9) * 10
+    assert PRICES.moved(slm, llm) == by_hand == 2784
+
+
+def test_the_llm_alone_is_a_prefill_and_a_forward_for_each_further_token():
+    assert alone([Trace(4, [L, L])], slots=1) == Work(forwards=2, positions=5, kv_read=4 + 5)
+
+
+def test_one_slot_replays_to_the_sum_of_the_answers():
+    traces = [Trace(5, [S, L, S]), Trace(3, [S]), Trace(4, [L, L, S, L])]
+    slm, llm = replay(traces, slots=1)
+    assert (slm.forwards, llm.forwards) == (8, 4)
+    assert slm == Work(8, 7 + 3 + 7, 18 + 3 + 22)
+    assert llm == Work(4, 6 + 7, 6 + 4 + 5 + 7)
+
+
+def test_rows_share_forwards_but_prefill_in_their_own():
+    # Step 1: both prefill (1). Steps 2, 3: both go on (1 each). The LLM is needed in step 2, by
+    # a alone, which prefills it, and in step 3 by a, which goes on, and by b, which prefills.
+    a, b = Trace(5, [S, L, L]), Trace(5, [S, S, L])
+    slm, llm = replay([a, b], slots=2)
+    assert (slm.forwards, llm.forwards) == (3, 1 + 2)
+
+
+def test_a_freed_slot_is_refilled_at_the_next_step():
+    # Slot 1: the long answer, steps 1-4. Slot 2: the short ones, steps 1, 2 and 3.
+    traces = [Trace(5, [S, S, S, S]), Trace(5, [S]), Trace(5, [S]), Trace(5, [S])]
+    slm, _ = replay(traces, slots=2)
+    assert slm.forwards == 1 + 2 + 2 + 1
+
+
+def test_batching_never_changes_positions():
+    traces = [Trace(5, [S, L, S]), Trace(3, [S]), Trace(4, [L, L, S, L])]
+    one, many = replay(traces, slots=1), replay(traces, slots=3, llm_batch=2)
+    for single, shared in zip(one, many, strict=True):
+        assert (single.positions, single.kv_read) == (shared.positions, shared.kv_read)
+        assert shared.forwards <= single.forwards
+
+
+@pytest.mark.parametrize(("llm_batch", "llm_forwards"), [(1, 2), (2, 1)])
+def test_a_delayed_llm_waits_until_enough_answers_need_it(llm_batch, llm_forwards):
+    # a waits from step 1; b needs the LLM at step 2: together they are one prefill.
+    a, b = Trace(5, [L]), Trace(5, [S, L])
+    assert replay([a, b], slots=2, llm_batch=llm_batch)[1].forwards == llm_forwards
+
+
+def test_a_delayed_llm_does_not_wait_for_answers_that_never_come():
+    assert replay([Trace(5, [L, S, L])], slots=2, llm_batch=2)[1].forwards == 2

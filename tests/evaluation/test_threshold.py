@@ -1,0 +1,54 @@
+from itertools import chain
+
+import pytest
+from scipy.stats import binom
+
+from citer.evaluation.threshold import Candidate, choose, upper_bound
+
+
+def seen(tau: float, discordant: int, cost: float, n: int = 100) -> Candidate:
+    return Candidate(tau=tau, n=n, discordant=discordant, llm_fraction=cost, cost=cost)
+
+
+def test_no_error_in_n_questions_is_bounded_as_by_hand():
+    assert upper_bound(0, 100, 0.05) == pytest.approx(1 - 0.05 ** (1 / 100))
+
+
+def test_the_bound_inverts_the_binomial_test():
+    bound = upper_bound(7, 300, 0.05)
+    assert binom.cdf(7, 300, bound) == pytest.approx(0.05)
+
+
+def test_all_wrong_is_bounded_by_one():
+    assert upper_bound(10, 10, 0.05) == 1.0
+
+
+def test_the_cheapest_that_keeps_the_promise_is_chosen():
+    chosen = choose([seen(0.9, 0, 0.6), seen(0.7, 1, 0.4), seen(0.5, 30, 0.2)], 0.05, 0.05)
+    assert (chosen.tau, chosen.discordant, chosen.n, chosen.cost) == (0.7, 1, 100, 0.4)
+    assert chosen.certified
+    assert chosen.bound == upper_bound(1, 100, 0.05) <= 0.05
+
+
+def test_the_search_ends_at_the_first_failure_even_if_a_later_one_would_pass():
+    def never() -> Candidate:
+        raise AssertionError("looked beyond the first failure")
+
+    rest = (never() for _ in range(1))
+    chosen = choose(chain([seen(0.9, 0, 0.6), seen(0.7, 30, 0.4)], rest), 0.05, 0.05)
+    assert chosen.tau == 0.9
+
+
+def test_the_cheapest_is_by_bytes_not_by_place():
+    chosen = choose([seen(0.9, 0, 0.5), seen(0.7, 0, 0.55)], 0.05, 0.05)
+    assert chosen.tau == 0.9
+
+
+@pytest.mark.parametrize("candidates", [[], [seen(0.9, 30, 0.5)], [seen(0.9, 0, 1.2)]])
+def test_where_nothing_cheaper_is_certified_the_llm_answers_alone(candidates):
+    chosen = choose(candidates, 0.05, 0.05)
+    assert (chosen.tau, chosen.certified, chosen.cost, chosen.bound) == (1.0, False, 1.0, 0.0)
+
+
+def test_too_few_questions_certify_nothing():
+    assert not choose([seen(0.9, 0, 0.5, n=50)], 0.05, 0.05).certified
