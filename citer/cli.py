@@ -1,0 +1,181 @@
+"""`citer`: a command a stage, and what is done with the routers that come out.
+
+Everything heavy is imported by the command that needs it. Bad input ends a command with one line
+and exit status 2.
+"""
+
+import sys
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from citer.config import Params, load_params
+from citer.errors import InputError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Token-level routing between a small and a large language model.",
+)
+STAGES = "Stages (dvc.yaml runs them)"
+ROUTERS = "Routers"
+
+Iteration = Annotated[int, typer.Argument(min=1, help="Which round of labels and router.")]
+BadRow = StrEnum("BadRow", ["fail", "skip"])
+
+
+def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
+    import_module(f"citer.stages.{name}").run(params or load_params(), *args)
+
+
+@app.command(rich_help_panel=STAGES)
+def prepare(
+    on_bad_row: Annotated[
+        BadRow | None, typer.Option(help="In place of params.yaml's prepare.on_bad_row.")
+    ] = None,
+) -> None:
+    """Check the rows and deal them to the four splits."""
+    params = load_params()
+    if on_bad_row:
+        section = params.prepare.model_copy(update={"on_bad_row": on_bad_row.value})
+        params = params.model_copy(update={"prepare": section})
+    _run_stage("prepare", params=params)
+
+
+@app.command(rich_help_panel=STAGES)
+def finetune() -> None:
+    """Finetune the SLM on the sft split's chains of thought."""
+    _run_stage("finetune")
+
+
+@app.command("score_llm", rich_help_panel=STAGES)
+def score_llm() -> None:
+    """The LLM's half of the token table."""
+    _run_stage("score_llm")
+
+
+@app.command("score_slm", rich_help_panel=STAGES)
+def score_slm() -> None:
+    """The SLM's half of the token table, with its hidden states."""
+    _run_stage("score_slm")
+
+
+@app.command(rich_help_panel=STAGES)
+def router0() -> None:
+    """Write router 0: the SLM's token always stands."""
+    _run_stage("router0")
+
+
+@app.command(rich_help_panel=STAGES)
+def label(iteration: Iteration) -> None:
+    """Label every token; roll the contested ones out under the previous router."""
+    _run_stage("label", iteration)
+
+
+@app.command(rich_help_panel=STAGES)
+def train(iteration: Iteration) -> None:
+    """Train and calibrate this iteration's router."""
+    _run_stage("train", iteration)
+
+
+@app.command(rich_help_panel=STAGES)
+def evaluate(iteration: Iteration) -> None:
+    """Sweep τ, choose it on validation, report it on test."""
+    _run_stage("evaluate", iteration)
+
+
+@app.command(rich_help_panel=STAGES)
+def report() -> None:
+    """Gather all iterations into one table and one frontier."""
+    _run_stage("report")
+
+
+@app.command(rich_help_panel=ROUTERS)
+def run() -> None:
+    """Run the whole retraining: every stage, registration, promotion."""
+    from flows.pipeline import retrain
+
+    retrain()
+
+
+@app.command(rich_help_panel=ROUTERS)
+def schedule(
+    cron: Annotated[str, typer.Option(help='When, as cron says it: "0 3 * * 1".')],
+) -> None:
+    """Serve the retraining from this machine at the given times."""
+    from flows.deploy import serve
+
+    serve(cron)
+
+
+@app.command(rich_help_panel=ROUTERS)
+def generate(
+    router: Annotated[str, typer.Option(help="A router's folder, or models:/NAME@ALIAS.")],
+    input: Annotated[Path, typer.Option(help="Questions, JSON or JSON Lines.")],
+    output: Annotated[Path, typer.Option(help="Answers, a JSON line each.")],
+    tau: Annotated[
+        float | None, typer.Option(min=0, max=1, help="In place of the router's own τ.")
+    ] = None,
+) -> None:
+    """Answer questions with a router; grade them where the answer is known."""
+    params = load_params()
+    from citer.generate import generate
+
+    generate(params, _bundle(router), input, output, tau)
+
+
+def _bundle(router: str) -> Path:
+    if not router.startswith("models:/"):
+        return Path(router)
+    from flows.registry import fetch_bundle
+
+    return fetch_bundle(router)
+
+
+@app.command(rich_help_panel=ROUTERS)
+def compare() -> None:
+    """Show the champion beside the challenger."""
+    from flows.registry import compare
+
+    compare()
+
+
+@app.command(rich_help_panel=ROUTERS)
+def promote(version: int) -> None:
+    """Make a registered version the champion by hand."""
+    from flows.registry import promote
+
+    promote(version)
+
+
+@app.command(rich_help_panel=ROUTERS)
+def restore(version: int) -> None:
+    """Bring back the preference data that a registered version was trained on."""
+    from flows.restore import restore
+
+    restore(version)
+
+
+@app.command(rich_help_panel=ROUTERS)
+def pretrain() -> None:
+    """Make the embedded pair again, from nothing but seeds."""
+    from citer.pretrain import make_pair
+
+    make_pair(Path(load_params().pair.slm).parent, seed=17)
+
+
+def main() -> None:
+    """The `citer` command."""
+    sys.path.insert(0, "")  # `flows` is the project's own, found in its folder
+    try:
+        app()
+    except InputError as error:
+        Console(stderr=True).print(
+            f"citer: {error}", style="red", markup=False, highlight=False, soft_wrap=True
+        )
+        raise SystemExit(2) from None
