@@ -9,6 +9,7 @@ from typing import Any, Literal, NoReturn
 from citer.data.answers import boxed, grade
 from citer.data.problems import Choice, Problem, problem_key
 from citer.errors import InputError
+from citer.progress import progress
 
 # How much a row must have: to train, to be graded, only to be asked.
 Need = Literal["reference", "answer", "question"]
@@ -37,20 +38,21 @@ def fail(error: RowError) -> NoReturn:
     raise error
 
 
-def load_problems(
-    path: Path, task: str, need: Need, on_bad_row: OnBadRow = fail
-) -> Iterator[Problem]:
+def load_problems(path: Path, task: str, need: Need, on_bad_row: OnBadRow = fail) -> list[Problem]:
     """The problems of a user's file, in its order; their split is still empty.
 
     Raises InputError where the file as a whole cannot be read.
     """
-    for line, row in read_rows(path, on_bad_row):
-        try:
-            problem = parse_row(row, task, need, source=path.name)
-        except RowError as error:
-            on_bad_row(error.at(f"{path}:{line}"))
-        else:
-            yield problem
+    rows = list(read_rows(path, on_bad_row))
+    problems = []
+    with progress(f"reading {path.name}", len(rows), "rows") as advance:
+        for line, row in rows:
+            try:
+                problems.append(parse_row(row, task, need, source=path.name))
+            except RowError as error:
+                on_bad_row(error.at(f"{path}:{line}"))
+            advance(1)
+    return problems
 
 
 def read_rows(path: Path, on_bad_row: OnBadRow = fail) -> Iterator[tuple[int, Any]]:

@@ -1,0 +1,97 @@
+"""Questions from the embedded families and the user's files, checked and dealt to the splits."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from citer.config import Params, PrepareParams, ToyParams
+from citer.data import toy
+from citer.data.importing import OnBadRow, RowError, fail, load_problems, parse_row
+from citer.data.problems import Problem, write_problems
+from citer.data.prompts import TEMPLATE_HASH
+from citer.data.splits import Separated, separate, split_by_share
+from citer.errors import InputError
+from citer.io import replacing
+from citer.progress import progress
+from citer.schema import SPLITS
+from citer.stages import paths
+
+Assigned = Iterator[tuple[str, Problem]]
+
+
+def run(params: Params) -> None:
+    """Write the four problem tables, all or none.
+
+    Raises InputError at a row that cannot be used, unless those are to be skipped, and where a
+    split would be empty.
+    """
+    skipped: list[RowError] = []
+    on_bad_row = skipped.append if params.prepare.on_bad_row == "skip" else fail
+    separated = separate(_assigned(params.prepare, on_bad_row))
+    for split, problems in separated.splits.items():
+        if not problems:
+            raise InputError(f"prepare: split {split} is empty; expected a problem or more in each")
+    _write(separated, params.prepare.seed)
+    _report(separated, skipped)
+
+
+def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
+    """The user's own test and validation files first: a question stays where it is met first."""
+    own = {"test": prepare.test, "validation": prepare.validation}
+    for split, files in own.items():
+        for file in files:
+            for problem in load_problems(Path(file.path), file.task, "answer", on_bad_row):
+                yield split, problem
+    if prepare.toy:
+        yield from _toy(prepare.toy, prepare.seed)
+    shares = {split: share for split, share in prepare.shares if not own.get(split)}
+    for file in prepare.train:
+        for problem in load_problems(Path(file.path), file.task, "reference", on_bad_row):
+            yield split_by_share(problem.question, prepare.seed, shares), problem
+
+
+def _toy(params: ToyParams, seed: int) -> Assigned:
+    """Test first: more questions to train on leave the test questions as they are."""
+    counts = {split: getattr(params, split) for split in reversed(SPLITS)}
+    for task in params.tasks:
+        total = sum(counts.values())
+        rows = toy.rows(task, total, seed, part="pipeline")
+        with progress(f"making {task} questions", total, "rows") as advance:
+            for split, count in counts.items():
+                for row in islice(rows, count):
+                    yield split, parse_row(row, task, "reference", source="toy")
+                    advance(1)
+
+
+def _write(separated: Separated, seed: int) -> None:
+    with replacing(paths.PROBLEMS) as aside:
+        for split, problems in separated.splits.items():
+            sources = Counter(problem.source for problem in problems)
+            metadata = {"template": TEMPLATE_HASH, "seed": seed, "sources": dict(sources)}
+            write_problems(aside / paths.problems(split).name, problems, metadata)
+
+
+def _report(separated: Separated, skipped: list[RowError]) -> None:
+    table = Table("split", "task", "source", title="Problems")
+    table.add_column("problems", justify="right")
+    for split, problems in separated.splits.items():
+        for (task, source), count in Counter((p.task, p.source) for p in problems).items():
+            table.add_row(split, task, source, str(count))
+    console = Console()
+    console.print(table)
+    for source, count in Counter(p.source for p in separated.duplicates).items():
+        console.print(f"{source}: {count} duplicates left out", highlight=False)
+    for error, count in _kinds(skipped):
+        console.print(f"{count} rows skipped like {error}", highlight=False, soft_wrap=True)
+
+
+def _kinds(errors: list[RowError]) -> Iterator[tuple[RowError, int]]:
+    """The first bad row of each kind, and how many there are."""
+    counts = Counter((error.field, error.expected) for error in errors)
+    first = {(error.field, error.expected): error for error in reversed(errors)}
+    for kind, count in counts.items():
+        yield first[kind], count
