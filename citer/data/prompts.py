@@ -1,6 +1,7 @@
 """One template a task, one encoder: finetuning, scoring, rollouts and serving all read these."""
 
 import hashlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
@@ -38,3 +39,10 @@ def encode(problem: Problem, tokenizer: PreTrainedTokenizerBase, eos_id: int) ->
         return Encoded(prompt_ids, [])
     reference = tokenizer(problem.reference, add_special_tokens=False).input_ids
     return Encoded(prompt_ids, [*reference, eos_id])
+
+
+def encode_all(
+    problems: Iterable[Problem], tokenizer: PreTrainedTokenizerBase, eos_id: int
+) -> dict[str, Encoded]:
+    """Encoded by problem_id, in order."""
+    return {problem.problem_id: encode(problem, tokenizer, eos_id) for problem in problems}

@@ -1,0 +1,88 @@
+"""Each half of the token table, brought up to date: only what is missing is scored."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from citer.config import PairParams, ScoreParams
+from citer.data.problems import Problem
+from citer.data.prompts import TEMPLATE_HASH, Encoded, encode_all
+from citer.data.tokens import half_schema, keep_fitting, shard_name
+from citer.io import read_json, write_table
+from citer.labelling.teacher import score
+from citer.models.bundle import FEATURE
+from citer.models.pair import (
+    LanguageModel,
+    eos_token_ids,
+    load_model,
+    load_tokenizer,
+    model_digest,
+    tokenizer_digest,
+)
+from citer.progress import progress
+
+
+class Scored(NamedTuple):
+    """Problems whose rows were there already, and problems scored anew."""
+
+    kept: int
+    added: int
+
+
+def score_half(
+    name: str,
+    pair: Mapping[str, Path],
+    problems: Sequence[Problem],
+    folder: Path,
+    params: ScoreParams,
+    placement: PairParams,
+) -> Scored:
+    """Bring a half's shards in `folder` up to date; the model is loaded only if some are missing.
+
+    `name` is the half's model, of `pair` = {"slm": folder, "llm": folder}.
+    """
+    path = pair[name]
+    examples = encode_all(problems, load_tokenizer(path), eos_token_ids(path)[0])
+    metadata = half_metadata(name, pair, placement.dtype)
+    missing = keep_fitting(folder, examples, metadata)
+    if missing:
+        model = load_model(name, path, placement)
+        _write_shards(model, missing, folder, params, metadata)
+    return Scored(len(examples) - len(missing), len(missing))
+
+
+def half_metadata(name: str, pair: Mapping[str, Path], dtype: str) -> dict[str, Any]:
+    """A half's identity. `vocab_size`: the ids that both models can write."""
+    path = pair[name]
+    configs = {model: read_json(folder / "config.json") for model, folder in pair.items()}
+    metadata = {
+        name: {"id": path.as_posix(), "digest": model_digest(path)},
+        "dtype": dtype,
+        "tokenizer": tokenizer_digest(path),
+        "template": TEMPLATE_HASH,
+        "vocab_size": min(config["vocab_size"] for config in configs.values()),
+    }
+    if name == "slm":
+        metadata |= {"feature": FEATURE, "hidden_size": configs["slm"]["hidden_size"]}
+    return metadata
+
+
+def _write_shards(
+    model: LanguageModel,
+    examples: Mapping[str, Encoded],
+    folder: Path,
+    params: ScoreParams,
+    metadata: Mapping[str, Any],
+) -> None:
+    schema, vocab_size = half_schema(metadata), metadata["vocab_size"]
+    total = sum(len(example.reference_ids) for example in examples.values())
+    with progress(f"score {model.name}", total, "tokens") as advance:
+        for shard in _in_shards(examples, params.shard_problems):
+            table = score(model, shard, params.batch_tokens, vocab_size, advance)
+            write_table(folder / shard_name(shard), table, schema, dict(metadata))
+
+
+def _in_shards(examples: Mapping[str, Encoded], size: int) -> Iterator[dict[str, Encoded]]:
+    items = list(examples.items())
+    for start in range(0, len(items), size):
+        yield dict(items[start : start + size])

@@ -1,0 +1,124 @@
+"""Teacher-forced scoring: one parallel forward over prompt + reference, a row a reference token."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from citer.data.prompts import Encoded
+from citer.errors import InputError
+from citer.models.pair import LanguageModel, padded_batch
+from citer.schema import TOP_LOGPROBS
+
+LOGITS = 2**24  # logits held at a time, whatever the vocabulary: 64 MiB in float32
+
+
+@torch.inference_mode()
+def score(
+    model: LanguageModel,
+    examples: Mapping[str, Encoded],
+    batch_tokens: int,
+    vocab_size: int,
+    advance: Callable[[float], None],
+) -> pa.Table:
+    """A row for every reference token, in the order of `examples`; the SLM's with its extras.
+
+    A forward takes at most `batch_tokens` padded tokens (one example at least).
+    """
+    encoded = list(examples.values())
+    parts, order = [], []
+    for batch in length_buckets([len(p) + len(r) - 1 for p, r in encoded], batch_tokens):
+        hidden_NH, gt_N = _reference_states(model, [encoded[index] for index in batch])
+        parts.append(_read_in_chunks(model, hidden_NH, gt_N, vocab_size))
+        order += [index for index in batch for _ in encoded[index].reference_ids]
+        advance(len(gt_N))
+    sort_N = torch.tensor(order).argsort(stable=True)
+    columns = {name: torch.cat([part[name] for part in parts])[sort_N] for name in parts[0]}
+    return _table(examples, columns)
+
+
+def length_buckets(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Deal indices, longest first, into batches of width x rows <= `batch_tokens`."""
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        if batch and lengths[batch[0]] * (len(batch) + 1) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def _reference_states(model: LanguageModel, batch: Sequence[Encoded]) -> tuple[Tensor, Tensor]:
+    """hidden_NH that predict the references' tokens gt_N; one forward."""
+    inputs = padded_batch([[*p, *r[:-1]] for p, r in batch], model.device)
+    hidden_BTH = model.last_hidden(**inputs, use_cache=False)
+    states = zip(hidden_BTH, batch, strict=True)
+    hidden_NH = torch.cat([state_TH[len(p) - 1 :][: len(r)] for state_TH, (p, r) in states])
+    return hidden_NH, torch.tensor([token for _, r in batch for token in r], device=model.device)
+
+
+def _read_in_chunks(
+    model: LanguageModel, hidden_NH: Tensor, gt_N: Tensor, vocab_size: int
+) -> dict[str, Tensor]:
+    """Columns on the CPU; never more than `LOGITS` logits at a time."""
+    rows = max(1, LOGITS // model.vocab_size)
+    parts = []
+    for hidden_CH, gt_C in zip(hidden_NH.split(rows), gt_N.split(rows), strict=True):
+        logits_CV = model.logits(hidden_CH)[:, :vocab_size]
+        logprob_CV = logits_CV.log_softmax(-1)
+        columns = _prediction(model.name, logits_CV, logprob_CV, gt_C)
+        if model.name == "slm":
+            columns |= _router_inputs(model.path, hidden_CH, logprob_CV)
+        parts.append({name: column.cpu() for name, column in columns.items()})
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _prediction(
+    name: str, logits_CV: Tensor, logprob_CV: Tensor, gt_C: Tensor
+) -> dict[str, Tensor]:
+    best_C2 = logits_CV.topk(2).values
+    return {
+        "gt_token": gt_C.int(),
+        f"{name}_token": logits_CV.argmax(-1).int(),
+        f"{name}_logprob_gt": logprob_CV.gather(1, gt_C[:, None]).squeeze(1).float(),
+        f"{name}_margin": (best_C2[:, 0] - best_C2[:, 1]).float(),
+    }
+
+
+def _router_inputs(path: Path, hidden_CH: Tensor, logprob_CV: Tensor) -> dict[str, Tensor]:
+    half_CH = hidden_CH.half()
+    if not half_CH.isfinite().all():
+        raise InputError(f"{path}: hidden states beyond float16, expected at most 65504")
+    return {
+        "slm_entropy": torch.special.entr(logprob_CV.exp()).sum(-1).float(),
+        "slm_top_logprobs": logprob_CV.topk(TOP_LOGPROBS).values.float(),
+        "slm_hidden": half_CH,
+    }
+
+
+def _table(examples: Mapping[str, Encoded], columns: Mapping[str, Tensor]) -> pa.Table:
+    lengths = torch.tensor([len(example.reference_ids) for example in examples.values()])
+    row_N = torch.arange(len(lengths)).repeat_interleave(lengths)
+    position_N = torch.cat([torch.arange(length) for length in lengths]).int()
+    return pa.table(
+        {
+            "problem_id": pa.array(list(examples)).take(pa.array(row_N.numpy())),
+            "position": position_N.numpy(),
+            **{name: _arrow(column) for name, column in columns.items()},
+        }
+    )
+
+
+def _arrow(column: Tensor) -> pa.Array:
+    """Vectors of float16 become fixed-size binary, other vectors lists."""
+    if column.ndim == 1:
+        return pa.array(column.numpy())
+    length, width = column.shape
+    if column.dtype == torch.float16:
+        return pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(2 * width), length, [None, pa.py_buffer(column.numpy())]
+        )
+    return pa.FixedSizeListArray.from_arrays(pa.array(column.flatten().numpy()), width)

@@ -1,0 +1,137 @@
+"""Teacher-forced scores against one plain, unbatched forward a problem."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from citer.config import PairParams
+from citer.data.prompts import Encoded, encode_all
+from citer.labelling import teacher
+from citer.labelling.teacher import length_buckets, score
+from citer.models.pair import LanguageModel, eos_token_ids, load_model, load_tokenizer
+from citer.schema import LLM_TOKEN, slm_token
+from tests.tiny import MATH, MC, TinyPair, make_tiny_pair
+
+PROBLEMS = [
+    MATH,
+    MC,
+    replace(MATH, problem_id="math-1", question="What is 2 + 2?", reference="\\boxed{4}."),
+    replace(MC, problem_id="mc-1", question="Which is hot?", reference="The answer is (B)."),
+]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> TinyPair:
+    return make_tiny_pair(tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="module")
+def examples(pair: TinyPair) -> dict[str, Encoded]:
+    return encode_all(PROBLEMS, load_tokenizer(pair.slm), eos_token_ids(pair.slm)[0])
+
+
+@pytest.fixture(scope="module", params=["slm", "llm"])
+def model(pair: TinyPair, request: pytest.FixtureRequest) -> LanguageModel:
+    name = request.param
+    placement = PairParams(slm="", llm="", device="cpu", dtype="float64")
+    return load_model(name, getattr(pair, name), placement)
+
+
+def _score(model: LanguageModel, examples: dict[str, Encoded], batch_tokens: int) -> pa.Table:
+    return score(model, examples, batch_tokens, model.vocab_size, lambda _: None)
+
+
+def _states(model: LanguageModel, example: Encoded) -> tuple[torch.Tensor, torch.Tensor]:
+    """hidden_RH and logits_RV that predict a reference: one forward, no padding, no slicing."""
+    ids = torch.tensor([[*example.prompt_ids, *example.reference_ids]])
+    result = model.network(ids, output_hidden_states=True)
+    start = len(example.prompt_ids) - 1
+    return result.hidden_states[-1][0, start:-1], result.logits[0, start:-1]
+
+
+def _column(table: pa.Table, name: str) -> torch.Tensor:
+    return torch.tensor(table[name].to_pylist())
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 300, 10_000])
+def test_a_batched_row_equals_the_unbatched_forward(
+    model: LanguageModel, examples: dict[str, Encoded], batch_tokens: int
+) -> None:
+    table = _score(model, examples, batch_tokens)
+    logits_NV = torch.cat([_states(model, example)[1] for example in examples.values()])
+    gt_N = torch.tensor([t for example in examples.values() for t in example.reference_ids])
+    top_N2 = logits_NV.topk(2).values
+    logprob_N = logits_NV.log_softmax(-1)[torch.arange(len(gt_N)), gt_N]
+
+    assert _column(table, "gt_token").equal(gt_N)
+    assert _column(table, f"{model.name}_token").equal(logits_NV.argmax(-1))
+    torch.testing.assert_close(_column(table, f"{model.name}_logprob_gt"), logprob_N.float())
+    margin_N = (top_N2[:, 0] - top_N2[:, 1]).float()
+    torch.testing.assert_close(_column(table, f"{model.name}_margin"), margin_N)
+
+
+def test_rows_follow_the_examples_and_end_with_eos(
+    model: LanguageModel, examples: dict[str, Encoded], pair: TinyPair
+) -> None:
+    table = _score(model, examples, batch_tokens=300)
+    assert table["problem_id"].to_pylist() == [
+        key for key, example in examples.items() for _ in example.reference_ids
+    ]
+    assert table["position"].to_pylist() == [
+        position for example in examples.values() for position in range(len(example.reference_ids))
+    ]
+    last = np.cumsum([len(example.reference_ids) for example in examples.values()]) - 1
+    assert set(table["gt_token"].take(pa.array(last)).to_pylist()) == set(eos_token_ids(pair.slm))
+
+
+def test_the_slm_adds_what_routers_and_rivals_read(
+    model: LanguageModel, examples: dict[str, Encoded]
+) -> None:
+    table = _score(model, examples, batch_tokens=300)
+    if model.name == "llm":
+        assert table.schema.names == LLM_TOKEN.names
+        return
+    assert table.schema.names == slm_token(model.hidden_size).names
+    states = [_states(model, example) for example in examples.values()]
+    hidden_NH = torch.cat([hidden for hidden, _ in states])
+    logprob_NV = torch.cat([logits for _, logits in states]).log_softmax(-1)
+    stored = b"".join(table["slm_hidden"].to_pylist())
+    stored_NH = torch.tensor(np.frombuffer(stored, np.float16)).view(len(table), -1)
+    torch.testing.assert_close(stored_NH, hidden_NH.half())
+    entropy_N = torch.distributions.Categorical(logits=logprob_NV).entropy()
+    torch.testing.assert_close(_column(table, "slm_entropy"), entropy_N.float())
+    best_N8 = logprob_NV.sort(descending=True).values[:, :8]
+    torch.testing.assert_close(_column(table, "slm_top_logprobs"), best_N8.float())
+
+
+def test_the_size_of_a_chunk_of_logits_changes_nothing(
+    model: LanguageModel, examples: dict[str, Encoded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = _score(model, examples, batch_tokens=10_000)
+    monkeypatch.setattr(teacher, "LOGITS", 7 * model.vocab_size)
+    assert _score(model, examples, batch_tokens=10_000).equals(whole)
+
+
+def test_no_token_is_chosen_from_the_padding_of_a_vocabulary(
+    model: LanguageModel, examples: dict[str, Encoded]
+) -> None:
+    small = {key: Encoded(p, [token % 64 for token in r]) for key, (p, r) in examples.items()}
+    logits_NV = torch.cat([_states(model, example)[1] for example in small.values()])
+    assert logits_NV.argmax(-1).max() >= 64, "else this test could not fail"
+    table = score(model, small, 10_000, 64, lambda _: None)
+    assert _column(table, f"{model.name}_token").equal(logits_NV[:, :64].argmax(-1))
+
+
+def test_batches_hold_each_example_once_within_the_budget() -> None:
+    lengths = [5, 90, 40, 41, 12, 300, 7]
+    batches = list(length_buckets(lengths, batch_tokens=120))
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    assert [[lengths[index] for index in batch] for batch in batches] == [
+        [300],  # alone, though beyond the budget
+        [90],
+        [41, 40],
+        [12, 7, 5],
+    ]
