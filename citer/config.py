@@ -1,11 +1,12 @@
 """`params.yaml`, read once at the door into frozen types: one section a stage."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from citer.errors import InputError
 
@@ -20,6 +21,16 @@ class Section(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def only_known_keys(cls, content: Any) -> Any:
+        # Before the fields: a misspelled key would be told as the missing one.
+        known = [field.alias or name for name, field in cls.model_fields.items()]
+        for key in content if isinstance(content, dict) else ():
+            if key not in known:
+                raise ValueError(f"unknown key {key!r}; expected {', '.join(known)}")
+        return content
+
 
 class PairParams(Section):
     """The two models: local Hugging Face folders with one tokenizer."""
@@ -33,7 +44,7 @@ class PairParams(Section):
 class ToyParams(Section):
     """The embedded task families, in questions a family and split."""
 
-    tasks: Annotated[tuple[Task, ...], Listed]
+    tasks: Annotated[tuple[Task, ...], Field(strict=False, min_length=1)]
     sft: Count
     preference: Count
     validation: Count
@@ -81,8 +92,15 @@ class PrepareParams(Section):
     @model_validator(mode="after")
     def has_a_source(self) -> Self:
         if self.toy is None and not self.train:
-            raise ValueError("give `toy` or at least one `train` file")
+            raise ValueError("no source; expected `toy` or at least one `train` file")
+        if self.train and not sum(self.dealt_shares().values()):
+            raise ValueError("shares are 0 where `train` files could go; expected one above 0")
         return self
+
+    def dealt_shares(self) -> dict[str, float]:
+        """The shares of the splits that have no file of their own; they need not sum to 1."""
+        own = {"validation": self.validation, "test": self.test}
+        return {split: share for split, share in self.shares if not own.get(split)}
 
 
 class FinetuneParams(Section):
@@ -168,23 +186,34 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     Raises InputError with one line that names the key, the value and what was expected.
     """
     try:
-        content = YAML(typ="safe", pure=True).load(path.read_text())
+        content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; run in the project's folder") from None
-    except YAMLError as error:
+    except MarkedYAMLError as error:
+        raise InputError(
+            f"{path}:{error.problem_mark.line + 1}: not YAML: {error.problem}"
+        ) from None
+    except (YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     try:
         return Params.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{path}: {_first_complaint(error)}") from None
+        raise InputError(f"{path}: {_complaint(error.errors()[0])}") from None
 
 
-def _first_complaint(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in first["loc"]) or "(top level)"
-    if first["type"] == "extra_forbidden":
-        return f"{key}: unknown key, expected one of this section's own"
-    if first["type"] == "missing":
-        return f"{key}: missing"
-    reason = first["msg"].removeprefix("Value error, ")
-    return f"{key}: {first['input']!r}: {reason[0].lower()}{reason[1:]}"
+def _complaint(error: ErrorDetails) -> str:
+    key = ".".join(str(part) for part in error["loc"]) or "top level"
+    match error["type"]:
+        case "missing":
+            return f"{key}: missing; expected every key of this section"
+        case "value_error":  # of a whole section, too long to show
+            return f"{key}: {error['msg'].removeprefix('Value error, ')}"
+        case "too_short":
+            expected = f"expected at least {error['ctx']['min_length']}"
+        case "model_type":
+            expected = "expected a section of keys"
+        case "tuple_type":
+            expected = "expected a list"
+        case _:
+            expected = error["msg"].replace("Input should be", "expected")
+    return f"{key}: {error['input']!r}: {expected}"

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +23,8 @@ PARTIAL = Path("data/.partial")
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a path beside `path`, for a file or a folder; on success it takes `path`'s place."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.aside")
-    remove(aside)
+    aside = path.with_name(f".{path.name}.aside")
+    remove(aside)  # what a killed writer left
     try:
         yield aside
         if path.is_dir():
@@ -45,7 +44,7 @@ def remove(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     with replacing(path) as aside:
-        aside.write_text(text)
+        aside.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -55,7 +54,7 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     """Raise InputError where the file is missing or is not JSON."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except ValueError as error:
@@ -85,12 +84,8 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
 
     Raises InputError naming the file and the first column that is not as declared.
     """
-    try:
+    with _reading(path):
         table = pq.read_table(path, columns=columns)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path}: not a readable Parquet file: {error}") from None
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     if mismatch := schema_mismatch(table, wanted):
         raise InputError(f"{path}: {mismatch}")
@@ -98,11 +93,22 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
 
 
 def table_metadata(path: Path) -> dict[str, Any]:
-    """The JSON that `write_table` stored with the file."""
-    stored = pq.read_schema(path).metadata or {}
+    """The JSON that `write_table` stored with the file; InputError where there is none."""
+    with _reading(path):
+        stored = pq.read_schema(path).metadata or {}
     if METADATA_KEY not in stored:
         raise InputError(f"{path}: not written by citer: no `citer` metadata")
     return json.loads(stored[METADATA_KEY])
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{path}: not a table: {str(error).splitlines()[0]}") from None
 
 
 def schema_mismatch(table: pa.Table, schema: pa.Schema) -> str | None:
@@ -122,9 +128,8 @@ def digest(*parts: Path | str) -> str:
     """SHA-256 in hex (16 bytes of it) over texts, files and whole folders, in order."""
     total = hashlib.sha256()
     for part in parts:
-        total.update(b"\0")
         if isinstance(part, str):
-            total.update(part.encode())
+            _feed_text(total, part)
         else:
             _feed(total, part)
     return total.hexdigest()[:32]
@@ -132,10 +137,15 @@ def digest(*parts: Path | str) -> str:
 
 def _feed(total: "hashlib._Hash", path: Path) -> None:
     for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
-        total.update(str(file.relative_to(path)).encode())
+        _feed_text(total, f"{file.relative_to(path)} {file.stat().st_size}")
         with file.open("rb") as stream:
             while block := stream.read(1 << 20):
                 total.update(block)
+
+
+def _feed_text(total: "hashlib._Hash", text: str) -> None:
+    content = text.encode()
+    total.update(f"{len(content)}:".encode() + content)  # its length keeps it apart from the next
 
 
 def partial_dir(stage: str, inputs: str) -> Path:

@@ -48,7 +48,7 @@ def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
                 yield split, problem
     if prepare.toy:
         yield from _toy(prepare.toy, prepare.seed)
-    shares = {split: share for split, share in prepare.shares if not own.get(split)}
+    shares = prepare.dealt_shares()
     for file in prepare.train:
         for problem in load_problems(Path(file.path), file.task, "reference", on_bad_row):
             yield split_by_share(problem.question, prepare.seed, shares), problem
