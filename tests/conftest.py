@@ -1,6 +1,7 @@
 """What several rooms' tests share."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,3 +21,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> "Pair":
     params = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
     loaded = load_pair(slm, llm, params)
     return replace(loaded, eos_ids=(loaded.eos_id, *range(10, loaded.vocab_size, 12)))
+
+
+@pytest.fixture(scope="session")
+def real_rows() -> Path:
+    """Published GSM8K and CommonsenseQA rows; they are no part of this repository."""
+    folder = Path(__file__).parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"needs gsm8k.jsonl and commonsenseqa.jsonl in {folder}")
+    return folder

@@ -1,0 +1,127 @@
+from pathlib import Path
+
+import pytest
+
+from citer.config import load_params
+from citer.errors import InputError
+
+SHIPPED = Path(__file__).parents[1] / "params.yaml"
+SECTIONS = "pair, prepare, finetune, score_llm, score_slm, label, train, evaluate, register"
+
+
+@pytest.fixture
+def edited(tmp_path):
+    def edit(old, new):
+        text = SHIPPED.read_text()
+        assert old in text, f"params.yaml no longer holds {old!r}"
+        path = tmp_path / "params.yaml"
+        path.write_text(text.replace(old, new, 1))
+        return path
+
+    return edit
+
+
+def complaint(path):
+    with pytest.raises(InputError) as caught:
+        load_params(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.removeprefix(str(path))
+
+
+def test_shipped_params_load_frozen():
+    params = load_params(SHIPPED)
+    assert params.prepare.toy.tasks == ("math", "mc")
+    assert params.register_.model_name == "citer-router"
+    with pytest.raises(ValueError, match="frozen"):
+        params.label.tau = 0.5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("device: auto", "devise: auto", "pair: unknown key 'devise'; expected slm, llm, device, "),
+        ("label:", "labels:", f"top level: unknown key 'labels'; expected {SECTIONS}"),
+        ("  device: auto\n", "", "pair.device: missing; expected every key of this section"),
+        ("device: auto", "device: gpu", "pair.device: 'gpu': expected 'auto', 'cpu' or 'cuda'"),
+        ("sft: 1500", "sft: lots", "prepare.toy.sft: 'lots': expected a valid integer"),
+        ("sft: 1500", "sft: true", "prepare.toy.sft: True: expected a valid integer"),
+        ("sft: 1500", "sft: 0", "prepare.toy.sft: 0: expected greater than 0"),
+        ("sft: 1500", "sft: 15.5", "prepare.toy.sft: 15.5: expected a valid integer"),
+        ("[math, mc]", "[math, chess]", "prepare.toy.tasks.1: 'chess': expected 'math' or 'mc'"),
+        ("[math, mc]", "math", "prepare.toy.tasks: 'math': expected a list"),
+        ("[math, mc]", "[]", "prepare.toy.tasks: []: expected at least 1"),
+        ("train: []", "train: [a.json]", "prepare.train.0: 'a.json': expected a section of keys"),
+        (
+            "train: []",
+            "train: [{path: a.json, task: art}]",
+            "prepare.train.0.task: 'art': expected 'math' or 'mc'",
+        ),
+        ("sft: 0.6", "sft: 0.7", "prepare.shares: shares must sum to 1, they sum to 1.1"),
+        ("tau: 0.9", "tau: 1.5", "label.tau: 1.5: expected less than or equal to 1"),
+        ("tau: 0.9", "tau: .nan", "label.tau: nan: expected less than or equal to 1"),
+        ("tau: 0.9", "tau:", "label.tau: None: expected a valid number"),
+        ("batches: [1, 8", "batches: [1, 0", "evaluate.batches.1: 0: expected greater than 0"),
+    ],
+)
+def test_one_line_names_key_value_and_expectation(edited, old, new, expected):
+    assert complaint(edited(old, new)).startswith(f": {expected}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("device: auto", "device: [auto", ":6: not YAML: expected ',' or ']'"),
+        ("  device: auto", "\tdevice: auto", ":5: not YAML: found character '\\t'"),
+        ("device: auto", "device: auto\n  slm: a", ':6: not YAML: found duplicate key "slm"'),
+        ("device: auto", "device: \a", ": not YAML: unacceptable character"),
+    ],
+)
+def test_yaml_errors_name_the_line(edited, old, new, expected):
+    assert complaint(edited(old, new)).startswith(expected)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "5"])
+def test_a_file_without_sections_is_refused(tmp_path, text):
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    assert complaint(path).endswith("expected a section of keys")
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    assert complaint(tmp_path / "params.yaml") == ": no such file; run in the project's folder"
+
+
+def without_toy(text):
+    start, end = text.index("  toy:"), text.index("  train: []")
+    return text[:start] + "  toy: null\n" + text[end:]
+
+
+def test_prepare_needs_a_source(tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_text(without_toy(SHIPPED.read_text()))
+    assert complaint(path) == ": prepare: no source; expected `toy` or at least one `train` file"
+
+
+def test_train_files_need_a_share_to_go_to(edited):
+    path = edited(
+        "train: []\n  validation: []\n  test: []\n"
+        "  shares: {sft: 0.6, preference: 0.2, validation: 0.1, test: 0.1}",
+        "train: [{path: a, task: mc}]\n  validation: []\n  test: [{path: b, task: mc}]\n"
+        "  shares: {sft: 0.0, preference: 0.0, validation: 0.0, test: 1.0}",
+    )
+    assert "expected one above 0" in complaint(path)
+
+
+def test_own_files_take_the_place_of_their_splits_share(edited):
+    path = edited("test: []", "test: [{path: own.json, task: math}]")
+    assert load_params(path).prepare.dealt_shares() == {
+        "sft": 0.6,
+        "preference": 0.2,
+        "validation": 0.1,
+    }
+
+
+def test_numbers_without_a_point_are_floats_where_floats_are_meant(edited):
+    path = edited("learning_rate: 1.0e-3", "learning_rate: 1e-3")
+    assert load_params(path).train.learning_rate == 0.001
