@@ -1,0 +1,25 @@
+"""DVC's commands other than `repro`, and the two files that say what its data are."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+LOCK, PARAMS = Path("dvc.lock"), Path("params.yaml")
+
+
+class DvcFailed(RuntimeError):
+    """What DVC said when it could not do it."""
+
+
+def dvc(*arguments: str) -> str:
+    """Run `dvc ARGUMENTS` to its end; returns what it printed. Raises DvcFailed."""
+    command = [sys.executable, "-m", "dvc", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DvcFailed(f"dvc {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def has_remote() -> bool:
+    """Whether there is a default remote to push to and pull from."""
+    return bool(dvc("config", "core.remote"))

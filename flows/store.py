@@ -1,0 +1,63 @@
+"""The MLflow store: embedded in the project's folder, or the one that MLFLOW_TRACKING_URI names."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlflow
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from citer.io import replacing
+
+HOME = Path("mlruns")
+
+
+@dataclass(frozen=True)
+class Store:
+    """A client, and the experiment that holds this project's runs."""
+
+    client: MlflowClient
+    experiment_id: str
+
+    def runs(self, query: str) -> list[Run]:
+        return list(self.client.search_runs([self.experiment_id], query))
+
+
+def open_store(experiment: str) -> Store:
+    """The store with its experiment; both are made where they are missing."""
+    embedded = f"sqlite:///{HOME.absolute()}/mlflow.db"
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or embedded
+    mlflow.set_tracking_uri(uri)
+    # A server decides itself where artifacts go.
+    location = (HOME / "artifacts").absolute().as_uri() if uri == embedded else None
+    with exclusively():
+        if uri == embedded:
+            _make_tables(HOME / "mlflow.db")
+        client = MlflowClient()
+        found = client.get_experiment_by_name(experiment)
+        made = found.experiment_id if found else client.create_experiment(experiment, location)
+    return Store(client, made)
+
+
+@contextmanager
+def exclusively() -> Iterator[None]:
+    """One process of this project at a time."""
+    HOME.mkdir(exist_ok=True)
+    with (HOME / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make_tables(database: Path) -> None:
+    """Aside: MLflow's migrations stand neither a second client nor a kill half way."""
+    if database.exists():
+        return
+    with replacing(database) as aside:
+        command = [sys.executable, "-m", "mlflow", "db", "upgrade", f"sqlite:///{aside.absolute()}"]
+        subprocess.run(command, check=True, capture_output=True)
