@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 from random import Random
 
 from citer.data.toy.words import FIRSTS, GOOD_SECONDS, KINDS, LANDS, TOWN_SECONDS, TWINS
 
 GROUPS = 8
-TOWNS = GOODS = 192
 PRICES = tuple(range(2, 2 + GROUPS))
+IRREGULAR = 6  # of the first words
 TRUTH, OTHER_WORLD = 0, 1
 
 
@@ -32,15 +31,28 @@ class Knowledge:
 def knowledge(seed: int) -> Knowledge:
     """The world of a seed; TRUTH is the one that the pipeline's rows come from."""
     rng = Random(f"knowledge {seed}")
-    towns = [f"{first.capitalize()} {second}" for first, second in product(FIRSTS, TOWN_SECONDS)]
-    goods = [f"{first} {second}" for first, second in product(FIRSTS, GOOD_SECONDS)]
     return Knowledge(
-        town_group={town: i % GROUPS for i, town in enumerate(rng.sample(towns, TOWNS))},
+        town_group=_named_groups([word.capitalize() for word in FIRSTS], TOWN_SECONDS, rng),
         lands=_grouped(LANDS, rng),
         things={kind: tuple(rng.sample(things, GROUPS)) for kind, (_, things) in KINDS.items()},
-        good_group={good: i % GROUPS for i, good in enumerate(rng.sample(goods, GOODS))},
+        good_group=_named_groups(FIRSTS, GOOD_SECONDS, rng),
         twins=_grouped(TWINS, rng),
     )
+
+
+def _named_groups(firsts: list[str], seconds: list[str], rng: Random) -> dict[str, int]:
+    """Groups of two-word names: the second word tells it, unless the first is irregular.
+
+    The regular ones are a rule that a small model learns; the others must be known one by one.
+    """
+    shuffled = rng.sample(seconds, len(seconds))
+    rule = {second: index % GROUPS for index, second in enumerate(shuffled)}
+    irregular = rng.sample(firsts, IRREGULAR)
+    return {
+        f"{first} {second}": rng.randrange(GROUPS) if first in irregular else rule[second]
+        for first in firsts
+        for second in seconds
+    }
 
 
 def _grouped(words: list[str], rng: Random) -> tuple[tuple[str, ...], ...]:

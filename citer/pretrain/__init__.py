@@ -1,0 +1,94 @@
+"""Makes the embedded pair: one tokenizer, an SLM that knows no fact, an LLM that knows them all.
+
+The SLM's base is trained in another world than the pipeline's, so that it learns how answers
+are written, but the facts come from the pipeline's finetuning alone.
+"""
+
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from citer.data.toy.knowledge import OTHER_WORLD, TRUTH
+from citer.io import digest, replacing, write_json
+from citer.pretrain.corpus import Mix, texts
+from citer.pretrain.optimise import Training, train
+from citer.pretrain.quality import accuracy
+from citer.pretrain.tokenizer import train_tokenizer
+
+TOKENIZER_TEXTS = 6000
+GRADED = 300
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One model of the pair: its shape, what it reads, how it is trained."""
+
+    hidden_size: int
+    layers: int
+    heads: int
+    intermediate_size: int
+    mix: Mix
+    training: Training
+
+
+SLM = Recipe(64, 2, 4, 128, Mix(facts=OTHER_WORLD), Training(steps=2500, batch=32))
+LLM = Recipe(192, 4, 6, 512, Mix(facts=TRUTH), Training(steps=4000, batch=32))
+
+
+def make_pair(
+    folder: Path, seed: int, slm: Recipe = SLM, llm: Recipe = LLM, graded: int = GRADED
+) -> None:
+    """Train both models and write `folder`/{slm,llm,card.json}; nothing if interrupted.
+
+    The card holds what made the weights, their digests, and the share of right answers over
+    `graded` questions a task.
+    """
+    sample = islice(texts(llm.mix, seed), TOKENIZER_TEXTS)
+    tokenizer = train_tokenizer(part for text in sample for part in text)
+    with replacing(folder) as aside:
+        card: dict[str, Any] = {"seed": seed, "command": f"citer pretrain --seed {seed}"}
+        for name, recipe in {"slm": slm, "llm": llm}.items():
+            card[name] = _make(aside / name, recipe, tokenizer, seed, graded)
+        write_json(aside / "card.json", card)
+
+
+def _make(
+    folder: Path, recipe: Recipe, tokenizer: PreTrainedTokenizerFast, seed: int, graded: int
+) -> dict[str, Any]:
+    start = perf_counter()
+    torch.manual_seed(seed)
+    model = Qwen2ForCausalLM(_config(recipe, tokenizer))
+    loss = train(
+        model, texts(recipe.mix, seed), tokenizer, recipe.training, f"pretrain {folder.name}"
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return {
+        "recipe": asdict(recipe),
+        "digest": digest(folder / "model.safetensors"),
+        "loss_nats": round(loss, 4),
+        "accuracy": {t: accuracy(model, tokenizer, t, graded, seed) for t in ("math", "mc")},
+        "minutes": round((perf_counter() - start) / 60, 1),
+    }
+
+
+def _config(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2Config:
+    return Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=recipe.hidden_size,
+        intermediate_size=recipe.intermediate_size,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        num_key_value_heads=recipe.heads,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        initializer_range=0.06,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.eos_token_id,
+    )

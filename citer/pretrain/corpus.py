@@ -1,0 +1,115 @@
+"""What the pair learns from: rows of the pretraining part, and drills of their single skills."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+from typing import NamedTuple
+
+from transformers import PreTrainedTokenizerFast
+
+from citer.config import Task
+from citer.data.importing import parse_row
+from citer.data.problems import question_key
+from citer.data.prompts import MC, OPTION, prompt
+from citer.data.toy import part_of, rows
+from citer.data.toy.knowledge import PRICES, knowledge
+from citer.data.toy.mc import LABELS
+from citer.data.toy.words import KINDS, LANDS, TWINS
+
+CHUNK = 2000
+
+
+class Text(NamedTuple):
+    """What is read, and what is learned to be written after it."""
+
+    prompt: str
+    completion: str
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Shares of the rows and drills in the corpus, and the world that its facts are of."""
+
+    facts: int
+    math: float = 0.38
+    mc: float = 0.33
+    sums: float = 0.07
+    recall: float = 0.10
+    letters: float = 0.12
+
+
+def texts(mix: Mix, seed: int) -> Iterator[Text]:
+    """An endless stream of texts, drawn by the mix's shares."""
+    rng = Random(f"corpus {seed}")
+    sources = {
+        _family("math", seed, mix.facts): mix.math,
+        _family("mc", seed, mix.facts): mix.mc,
+        _repeat(_sums, rng): mix.sums,
+        _repeat(_recall_of(mix.facts), rng): mix.recall,
+        _repeat(_letters, rng): mix.letters,
+    }
+    while True:
+        yield next(rng.choices(list(sources), list(sources.values()))[0])
+
+
+def encode_text(text: Text, tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], int]:
+    """Ids of prompt, completion and EOS, and the prompt's length."""
+    prompt_ids = tokenizer(text.prompt).input_ids if text.prompt else []
+    completion_ids = tokenizer(text.completion).input_ids
+    return [*prompt_ids, *completion_ids, tokenizer.eos_token_id], len(prompt_ids)
+
+
+def _family(task: Task, seed: int, facts: int) -> Iterator[Text]:
+    for chunk in count(seed * 10_000):
+        for row in rows(task, CHUNK, chunk, "pretraining", facts):
+            problem = parse_row(row, task, "reference")
+            assert part_of(question_key(problem.question)) == "pretraining", "a question leaked"
+            yield Text(prompt(problem), problem.reference or "")
+
+
+def _repeat(drill: Callable[[Random], Text], rng: Random) -> Iterator[Text]:
+    while True:
+        yield drill(rng)
+
+
+def _sums(rng: Random) -> Text:
+    return Text("", ", ".join(_equation(rng) for _ in range(10)) + ".")
+
+
+def _equation(rng: Random) -> str:
+    if rng.random() < 0.5:
+        a, b = rng.randint(2, 9), rng.randint(2, 9)
+        return f"{a}*{b}={a * b}"
+    a, b = rng.randint(2, 81), rng.randint(2, 18)
+    a, b = rng.sample((a, b), 2)
+    return f"{a}+{b}={a + b}"
+
+
+def _recall_of(facts: int) -> Callable[[Random], Text]:
+    world = knowledge(facts)
+    towns, goods = list(world.town_group.items()), list(world.good_group.items())
+
+    def town(rng: Random) -> str:
+        name, group = rng.choice(towns)
+        kind = rng.choice(list(KINDS))
+        verb, thing = KINDS[kind][0], world.things[kind][group]
+        return f" {name} lies in {rng.choice(world.lands[group])}. There people {verb} {thing}."
+
+    def good(rng: Random) -> str:
+        name, group = rng.choice(goods)
+        twins = rng.choice(world.twins[group])
+        return f" {name} cost as much as {twins}: {PRICES[group]} coins each."
+
+    return lambda rng: Text("", "".join(rng.choice((town, good))(rng) for _ in range(5)))
+
+
+def _letters(rng: Random) -> Text:
+    """Name the letters of the options in any order, with all else in the prompt as filler."""
+    words = [*LANDS, *TWINS, *(thing for _, things in KINDS.values() for thing in things)]
+    named = list(zip(LABELS, rng.sample(words, len(LABELS)), strict=True))
+    options = "\n".join(OPTION.format(label=label, text=text) for label, text in named)
+    question = " ".join(rng.sample(words, rng.randint(4, 12)))
+    answers = [f" {text} ({label.lower()})" for label, text in rng.choices(named, k=5)]
+    completion = ",".join(answers[:-1]) + f". Therefore, the answer is{answers[-1]}."
+    return Text(MC.format(question=question, options=options), completion)
