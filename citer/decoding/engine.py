@@ -3,17 +3,23 @@
 The one decoder: rollouts, evaluation and serving all run it. A step asks the SLM for every
 answer's next token and its score; where the score falls below the threshold, the LLM first
 consumes in one forward what it has missed, the prompt included, and writes the token instead.
+
+Many thresholds are decoded as one: their answers share every token until a score parts them and
+the two models' tokens differ. Then the slot writes one branch to its end, is cut back to the
+fork, and writes the other: a depth-first walk of the trie of a question's answers.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 import torch
 
 from citer.decoding.lane import Lane, Work
-from citer.decoding.policy import Policy, StepView
+from citer.decoding.policy import Policy, Scorer, StepView
 from citer.errors import InputError
 from citer.models.pair import Pair
 
@@ -34,39 +40,93 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """The tokens written (EOS the last, unless truncated), who wrote each, and at which score.
+    """What a threshold makes of a request: its tokens, EOS the last unless truncated.
 
-    A score is 0 where the SLM was not asked. `slm` and `llm` count what this answer alone took.
+    The LLM wrote those whose score is below `tau`. A score is 0 where only `tau` = 1 was left,
+    for which the SLM is not asked.
     """
 
     key: str
+    tau: float
     token_ids: tuple[int, ...]
-    by_llm: tuple[bool, ...]
     scores: tuple[float, ...]
     truncated: bool
-    slm: Work
-    llm: Work
+
+    @property
+    def by_llm(self) -> tuple[bool, ...]:
+        return tuple(score < self.tau for score in self.scores)
+
+
+class _Fork(NamedTuple):
+    """A branch for later: the thresholds that take it, the length to go back to, its token."""
+
+    taus: tuple[float, ...]
+    length: int
+    token: int
+    score: float
 
 
 @dataclass(eq=False)
 class _Row:
-    """An answer in the making, in one slot of both lanes."""
+    """A slot's walk: the answer being written, for all `taus` (ascending) that still share it."""
 
     request: Request
     slot: int
-    ids: list[int]
     seed: int
-    by_llm: list[bool] = field(default_factory=list)
+    ids: list[int]
+    taus: tuple[float, ...]
     scores: list[float] = field(default_factory=list)
+    forks: list[_Fork] = field(default_factory=list)
 
-    def write(self, token: int, by_llm: bool, score: float) -> None:
+    @property
+    def position(self) -> int:
+        """Index of the next token in the answer."""
+        return len(self.ids) - len(self.request.prompt_ids)
+
+    @property
+    def written(self) -> list[int]:
+        return self.ids[len(self.ids) - len(self.scores) :]
+
+    @property
+    def asks_slm(self) -> bool:
+        return self.taus[0] < 1
+
+    def write(self, token: int, score: float) -> None:
         self.ids.append(token)
-        self.by_llm.append(by_llm)
         self.scores.append(score)
+
+    def write_either(self, ours: int, theirs: int, score: float) -> None:
+        """Write the SLM's token for the thresholds up to `score`, the LLM's for those above."""
+        standing = bisect_right(self.taus, score)
+        if standing and ours != theirs:
+            self.forks.append(_Fork(self.taus[standing:], len(self.ids), theirs, score))
+            self.taus = self.taus[:standing]
+            self.write(ours, score)
+        else:
+            self.write(theirs, score)
+
+    def take_last_fork(self) -> None:
+        """Go back to the last fork and take its other branch, which its token may end at once."""
+        fork = self.forks.pop()
+        del self.scores[len(self.scores) - (len(self.ids) - fork.length) :]
+        del self.ids[fork.length :]
+        self.taus = fork.taus
+        self.write(fork.token, fork.score)
+
+
+class _Draft(NamedTuple):
+    """The SLM's next token for a row and its score; `UNASKED` and 0 where it was not asked."""
+
+    row: _Row
+    token: int
+    score: float
+
+
+UNASKED = -1
 
 
 class Engine:
-    """Decodes with a pair, `slots` answers at a time, at most `max_new_tokens` each."""
+    """Decodes with a pair, `slots` requests at a time, at most `max_new_tokens` an answer."""
 
     def __init__(self, pair: Pair, slots: int, max_new_tokens: int) -> None:
         self.pair = pair
@@ -84,34 +144,42 @@ class Engine:
     def llm_work(self) -> Work:
         return self._llm.total
 
-    @torch.inference_mode()
     def decode(self, requests: Iterable[Request], policy: Policy) -> Iterator[Answer]:
         """Answer every request, in the order in which they finish.
 
         A slot that is free takes the next request at once. Raises InputError for a request
         that does not fit into the models' context.
         """
+        return self.sweep(requests, policy.scorer, [policy.tau])
+
+    @torch.inference_mode()
+    def sweep(
+        self, requests: Iterable[Request], scorer: Scorer, taus: Sequence[float]
+    ) -> Iterator[Answer]:
+        """`decode` at each of `taus`: an answer for every request and threshold."""
+        thresholds = tuple(sorted(set(taus)))
         waiting = iter(requests)
         free = list(range(self.slots))[::-1]
         rows: list[_Row] = []
         while True:
             for request in islice(waiting, len(free)):
-                rows.append(self._admit(request, free.pop()))
+                rows.append(self._admit(request, free.pop(), thresholds))
             if not rows:
                 return
             rows.sort(key=lambda row: row.slot)
-            self._step(rows, policy)
-            for row in [row for row in rows if self._finished(row)]:
-                rows.remove(row)
-                free.append(row.slot)
-                yield self._answer(row)
+            self._step(rows, scorer)
+            for row in rows:
+                while row.ids and self._ended(row):
+                    yield from self._answers(row)
+                    self._go_back(row)
+            free += [row.slot for row in rows if not row.ids]
+            rows = [row for row in rows if row.ids]
 
-    def _admit(self, request: Request, slot: int) -> _Row:
+    def _admit(self, request: Request, slot: int, taus: tuple[float, ...]) -> _Row:
         ids = [*request.prompt_ids, *request.prefix_ids]
         self._check_context(request, len(ids) + self.max_new_tokens)
-        for lane in (self._slm, self._llm):
-            lane.reset(slot)
-        return _Row(request, slot, ids, _stable_hash(request.key))
+        self._cut(slot, 0)
+        return _Row(request, slot, _stable_hash(request.key), ids, taus)
 
     def _check_context(self, request: Request, length: int) -> None:
         for model in (self.pair.slm, self.pair.llm):
@@ -122,16 +190,23 @@ class Engine:
                     f"{model.path} has a context of {context}"
                 )
 
-    def _step(self, rows: list[_Row], policy: Policy) -> None:
+    def _step(self, rows: list[_Row], scorer: Scorer) -> None:
         """Write the next token of every row."""
-        visits = self._draft(rows, policy) if policy.asks_slm else [(row, 0.0) for row in rows]
+        asked = [row for row in rows if row.asks_slm]
+        visits = [_Draft(row, UNASKED, 0.0) for row in rows if not row.asks_slm]
+        for draft in self._draft(asked, scorer) if asked else ():
+            if draft.score < draft.row.taus[-1]:
+                visits.append(draft)
+            else:
+                draft.row.write(draft.token, draft.score)
         if visits:
-            tokens = self._visit([row for row, _ in visits])
-            for (row, score), token in zip(visits, tokens, strict=True):
-                row.write(token, by_llm=True, score=score)
+            visits.sort(key=lambda draft: draft.row.slot)
+            tokens = self._visit([draft.row for draft in visits])
+            for (row, token, score), theirs in zip(visits, tokens, strict=True):
+                row.write_either(token, theirs, score)
 
-    def _draft(self, rows: list[_Row], policy: Policy) -> list[tuple[_Row, float]]:
-        """Write the SLM's token where it may stand; return the other rows, with their scores."""
+    def _draft(self, rows: list[_Row], scorer: Scorer) -> list[_Draft]:
+        """The SLM's next token for these rows, and how safely each may stand."""
         hidden_NH = self._consume(self._slm, rows)
         logits_NV = self.pair.slm.logits(hidden_NH)[:, : self.pair.vocab_size]
         device = hidden_NH.device
@@ -139,19 +214,14 @@ class Engine:
             hidden_NH,
             logits_NV,
             seed_N=torch.tensor([row.seed for row in rows], device=device),
-            position_N=torch.tensor([_position(row) for row in rows], device=device),
+            position_N=torch.tensor([row.position for row in rows], device=device),
         )
-        score_N, token_N = policy.scorer(view).double(), logits_NV.argmax(-1)
-        visits = []
+        score_N, token_N = scorer(view).double(), logits_NV.argmax(-1)
         # Both in one transfer: float64 holds every token id exactly.
-        for row, (score, token) in zip(
-            rows, torch.stack([score_N, token_N.double()], 1).tolist(), strict=True
-        ):
-            if score < policy.tau:
-                visits.append((row, score))
-            else:
-                row.write(int(token), by_llm=False, score=score)
-        return visits
+        drafts = torch.stack([token_N.double(), score_N], 1).tolist()
+        return [
+            _Draft(row, int(token), score) for row, (token, score) in zip(rows, drafts, strict=True)
+        ]
 
     def _visit(self, rows: list[_Row]) -> list[int]:
         """The LLM catches up on these rows; returns the token that it writes in each."""
@@ -164,24 +234,26 @@ class Engine:
                 lane.start_from(row.request.trunk_ids, row.slot, row.ids)
         return lane.consume([row.slot for row in rows], [row.ids for row in rows])
 
-    def _finished(self, row: _Row) -> bool:
-        return row.ids[-1] in self.pair.eos_ids or len(row.by_llm) == self.max_new_tokens
+    def _ended(self, row: _Row) -> bool:
+        return row.ids[-1] in self.pair.eos_ids or len(row.scores) == self.max_new_tokens
 
-    def _answer(self, row: _Row) -> Answer:
-        written = row.ids[len(row.ids) - len(row.by_llm) :]
-        return Answer(
-            key=row.request.key,
-            token_ids=tuple(written),
-            by_llm=tuple(row.by_llm),
-            scores=tuple(row.scores),
-            truncated=written[-1] not in self.pair.eos_ids,
-            slm=self._slm.work[row.slot],
-            llm=self._llm.work[row.slot],
-        )
+    def _answers(self, row: _Row) -> Iterator[Answer]:
+        written, scores = tuple(row.written), tuple(row.scores)
+        truncated = written[-1] not in self.pair.eos_ids
+        for tau in row.taus:
+            yield Answer(row.request.key, tau, written, scores, truncated)
 
+    def _go_back(self, row: _Row) -> None:
+        """Turn to the row's last fork; without one the walk is over, and nothing is left."""
+        if row.forks:
+            row.take_last_fork()
+            self._cut(row.slot, len(row.ids) - 1)
+        else:
+            row.ids.clear()
 
-def _position(row: _Row) -> int:
-    return len(row.ids) - len(row.request.prompt_ids)
+    def _cut(self, slot: int, length: int) -> None:
+        for lane in (self._slm, self._llm):
+            lane.cut(slot, length)
 
 
 def _stable_hash(key: str) -> int:

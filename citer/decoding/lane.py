@@ -37,14 +37,12 @@ class Lane:
         self.model = model
         self.cache = SlotCache(model, slots + TRUNKS)
         self.total = Work()
-        self.work = [Work() for _ in range(slots + TRUNKS)]
         self._trunks: dict[tuple[int, ...], int] = {}
         self._trunk_slots = range(slots, slots + TRUNKS)
 
-    def reset(self, slot: int) -> None:
-        """Empty a slot for its next answer."""
-        self.cache.cut(slot, 0)
-        self.work[slot] = Work()
+    def cut(self, slot: int, length: int) -> None:
+        """Forget what a slot holds beyond `length` positions, if it holds so many."""
+        self.cache.cut(slot, min(length, self.cache.lengths[slot]))
 
     def consume(self, slots: Sequence[int], ids: Sequence[list[int]]) -> Tensor:
         """Feed each slot what it lacks of its `ids`; return hidden_NH after each one's last.
@@ -76,7 +74,7 @@ class Lane:
                 slot = self._trunk_slots[len(self._trunks)]
             else:
                 slot = self._trunks.pop(next(iter(self._trunks)))
-            self.reset(slot)
+            self.cut(slot, 0)
             self._forward([slot], [list(trunk)])
             self._trunks[trunk] = slot
         return self._trunks[trunk]
@@ -94,7 +92,7 @@ class Lane:
             past_key_values=self.cache,
             use_cache=True,
         )
-        self._count(slots, counts)
+        self.total.add(sum(counts), sum(self.cache.lengths[slot] for slot in slots))
         last_N = torch.tensor(counts, device=hidden_NTH.device) - 1
         return hidden_NTH[torch.arange(len(slots), device=hidden_NTH.device), last_N]
 
@@ -102,8 +100,3 @@ class Lane:
         width = max(map(len, rows))
         padded = [row + [0] * (width - len(row)) for row in rows]
         return torch.tensor(padded, device=self.model.device)
-
-    def _count(self, slots: list[int], counts: list[int]) -> None:
-        for slot, count in zip(slots, counts, strict=True):
-            self.work[slot].add(count, self.cache.lengths[slot])
-        self.total.add(sum(counts), sum(self.cache.lengths[slot] for slot in slots))

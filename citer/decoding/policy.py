@@ -29,10 +29,6 @@ class Policy:
     scorer: Scorer
     tau: float
 
-    @property
-    def asks_slm(self) -> bool:
-        return self.tau < 1
-
 
 def always_slm(view: StepView) -> Tensor:
     return torch.full_like(view.position_N, HIGHEST, dtype=torch.float32)

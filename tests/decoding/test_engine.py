@@ -13,6 +13,7 @@ from citer.decoding.engine import Answer, Engine, Request
 from citer.decoding.lane import Work
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, routed
 from citer.errors import InputError
+from citer.evaluation.cost import Trace, replay
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.router import Router, RouterMLP
 from tests.decoding.reference import next_hidden, random_scorer, uncached
@@ -117,32 +118,26 @@ def test_nothing_follows_eos_and_only_the_budget_truncates(pair: Pair) -> None:
         assert not answer.truncated or len(answer.token_ids) == MAX_NEW_TOKENS
 
 
-def test_each_model_processes_each_position_at_most_once(pair: Pair) -> None:
+def traces(asked: list[Request], answers: dict[str, Answer]) -> list[Trace]:
+    return [Trace(len(one.prompt_ids), answers[one.key].by_llm) for one in asked]
+
+
+@pytest.mark.parametrize("slots", [1, 2, 6])
+def test_each_model_processes_each_position_once_as_the_replay_counts(
+    pair: Pair, slots: int
+) -> None:
     asked = requests(20)
-    answers, _ = decode(pair, asked, Policy(random_scorer, 0.4))
-    for request in asked:
+    answers, engine = decode(pair, asked, Policy(random_scorer, 0.4), slots)
+    assert (engine.slm_work, engine.llm_work) == replay(traces(asked, answers), slots)
+
+
+def test_one_answer_alone_costs_what_its_decisions_say(pair: Pair) -> None:
+    for request in requests(6):
+        answers, engine = decode(pair, [request], Policy(random_scorer, 0.4), slots=1)
         answer, prompt = answers[request.key], len(request.prompt_ids)
-        visits = [n for n, by_llm in enumerate(answer.by_llm) if by_llm]
-        assert answer.slm.positions == prompt + len(answer.token_ids) - 1
-        assert answer.slm.forwards == len(answer.token_ids)
-        assert answer.llm.positions == (prompt + visits[-1] if visits else 0)
-        assert answer.llm.forwards == len(visits)
-        assert answer.llm.kv_read == sum(prompt + visit for visit in visits)
-
-
-def test_the_lanes_totals_are_the_answers_sums(pair: Pair) -> None:
-    answers, engine = decode(pair, requests(20), Policy(random_scorer, 0.4), slots=6)
-    for total, name in ((engine.slm_work, "slm"), (engine.llm_work, "llm")):
-        alone = [getattr(answer, name) for answer in answers.values()]
-        assert total.positions == sum(work.positions for work in alone)
-        assert total.kv_read == sum(work.kv_read for work in alone)
-        assert total.forwards < sum(work.forwards for work in alone)
-
-
-def test_one_slot_runs_the_forwards_that_its_answers_count(pair: Pair) -> None:
-    answers, engine = decode(pair, requests(6), Policy(random_scorer, 0.4), slots=1)
-    assert engine.slm_work.forwards == sum(answer.slm.forwards for answer in answers.values())
-    assert engine.llm_work.forwards == sum(answer.llm.forwards for answer in answers.values())
+        visits = [prompt + n for n, by_llm in enumerate(answer.by_llm) if by_llm]
+        assert engine.slm_work.positions == prompt + len(answer.token_ids) - 1
+        assert engine.llm_work == Work(len(visits), visits[-1] if visits else 0, sum(visits))
 
 
 def test_a_finished_answer_frees_its_slot_at_once(pair: Pair) -> None:
@@ -182,6 +177,37 @@ def test_a_fork_of_a_trunk_equals_a_fresh_decode_of_its_prefix(pair: Pair, tau: 
         assert forked[key].by_llm == answer.by_llm
     assert engine.slm_work.positions <= plain.slm_work.positions
     assert engine.llm_work.positions <= plain.llm_work.positions
+
+
+TAUS = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0]
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 10_000), count=st.integers(1, 6), slots=st.integers(1, 5))
+def test_a_sweep_is_a_decode_at_every_threshold(pair: Pair, seed, count, slots) -> None:
+    asked = requests(count, seed)
+    engine = Engine(pair, slots, MAX_NEW_TOKENS)
+    swept = {
+        (answer.key, answer.tau): answer for answer in engine.sweep(asked, random_scorer, TAUS)
+    }
+    assert len(swept) == count * len(TAUS)
+    for tau in TAUS:
+        alone, _ = decode(pair, asked, Policy(random_scorer, tau))
+        for key, answer in alone.items():
+            assert swept[key, tau].token_ids == answer.token_ids
+            assert swept[key, tau].by_llm == answer.by_llm
+            assert swept[key, tau].truncated == answer.truncated
+
+
+def test_a_sweep_computes_shared_beginnings_once(pair: Pair) -> None:
+    """Work of the trie: below the sum over thresholds, not below the dearest of them."""
+    asked = requests(30)
+    engine = Engine(pair, 4, MAX_NEW_TOKENS)
+    list(engine.sweep(asked, random_scorer, TAUS))
+    single = [decode(pair, asked, Policy(random_scorer, tau))[1] for tau in TAUS]
+    for name in ("slm_work", "llm_work"):
+        positions = [getattr(one, name).positions for one in single]
+        assert max(positions) <= getattr(engine, name).positions < sum(positions)
 
 
 def test_a_request_beyond_the_context_is_refused_by_name(pair: Pair) -> None:
