@@ -41,7 +41,8 @@ def fail(error: RowError) -> NoReturn:
 def load_problems(path: Path, task: str, need: Need, on_bad_row: OnBadRow = fail) -> list[Problem]:
     """The problems of a user's file, in its order; their split is still empty.
 
-    Raises InputError where the file as a whole cannot be read.
+    Raises InputError where the file as a whole cannot be read. Rows that cannot be used go to
+    `on_bad_row`, lines that are not JSON before the others.
     """
     rows = list(read_rows(path, on_bad_row))
     problems = []
@@ -146,7 +147,7 @@ def _mc_problem(row: dict, need: Need, source: str) -> Problem:
     answer = _wanted(row, "answerKey", "the right option's label", need != "question")
     labels = [choice.label for choice in choices]
     if answer is not None and answer not in labels:
-        raise RowError("answerKey", repr(answer), f"one of {labels}")
+        raise RowError("answerKey", repr(answer), f"one of {', '.join(labels)}")
     key = problem_key("mc", question, choices)
     return Problem(key, "mc", question, choices, reference, answer, source, split="")
 
@@ -156,7 +157,9 @@ def _choices(value: Any) -> tuple[Choice, ...]:
         raise RowError("choices", _shown(value), '{"text": [texts], "label": [labels]}')
     labels, texts = value["label"], value["text"]
     if len(labels) != len(texts) or len(labels) < 2:
-        raise RowError("choices", f"{len(labels)} labels, {len(texts)} texts", "a label a text")
+        raise RowError(
+            "choices", f"{len(labels)} labels, {len(texts)} texts", "a label a text, 2 at least"
+        )
     if len({*labels}) != len(labels) or not any({*labels} <= {*known} for known in LABEL_SETS):
         raise RowError("choices.label", _shown(labels), "different labels of A-E or of 1-4")
     return tuple(Choice(label, text.strip()) for label, text in zip(labels, texts, strict=True))

@@ -1,0 +1,234 @@
+import json
+
+import pytest
+
+from citer.data.importing import RowError, load_problems, parse_row, read_rows
+from citer.data.problems import Choice, problem_key
+from citer.errors import InputError
+
+MATH = {"problem": "What is 2 + 2?", "solution": "2 + 2 = 4. The answer is \\boxed{4}."}
+MC = {
+    "question": "Which one is a planet?",
+    "choices": {"text": ["Mars", "the Sun"], "label": ["A", "B"]},
+    "answerKey": "A",
+    "cot": "It goes round the Sun. The answer is Mars (a).",
+}
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text, name="rows.json"):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def complaint(row, task, need="reference"):
+    with pytest.raises(RowError) as caught:
+        parse_row(row, task, need)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["rows.json", "rows.jsonl", "rows.txt", "rows"])
+@pytest.mark.parametrize("as_array", [True, False])
+def test_format_is_told_by_content_whatever_the_ending(written, name, as_array):
+    rows = [MATH, MATH | {"problem": "What is 3 + 1? τ"}]
+    text = json.dumps(rows) if as_array else "\n".join(json.dumps(row) for row in rows)
+    assert [row for _, row in read_rows(written(text, name))] == rows
+
+
+def test_rows_come_with_the_line_on_which_they_start(written):
+    assert list(read_rows(written('\ufeff{"a": 1}\r\n\n{"a": 2}\n'))) == [
+        (1, {"a": 1}),
+        (3, {"a": 2}),
+    ]
+    array = '\n[ {"a":\n1}, {"a": 2}\n,\n{"a":\n[3\n]}\n]\n'
+    assert list(read_rows(written(array))) == [(2, {"a": 1}), (3, {"a": 2}), (5, {"a": [3]})]
+    assert list(read_rows(written("[]"))) == list(read_rows(written(""))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('[{"a": 1},\n{"a" 2}]', "not a JSON array: Expecting ':' delimiter: line 2"),
+        ('[{"a": 1}', "not a JSON array: Expecting ',' delimiter: line 1"),
+        ('[{"a": 1}] {}', "not a JSON array: Extra data: line 1"),
+    ],
+)
+def test_a_broken_array_is_refused_whole(written, text, expected):
+    path = written(text)
+    with pytest.raises(InputError) as caught:
+        list(read_rows(path))
+    assert str(caught.value).startswith(f"{path}: {expected}")
+
+
+def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path):
+    with pytest.raises(InputError, match="cannot be read: No such file or directory"):
+        list(read_rows(tmp_path / "none.json"))
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        list(read_rows(tmp_path))
+    (tmp_path / "latin.json").write_bytes(b'[{"a": "\xe9"}]')
+    with pytest.raises(InputError, match="not UTF-8 text: invalid continuation byte at 8"):
+        list(read_rows(tmp_path / "latin.json"))
+
+
+def test_math_row_becomes_a_problem():
+    problem = parse_row(MATH, "math", "reference", source="file")
+    assert problem.problem_id == problem_key("math", MATH["problem"], None)
+    assert (problem.task, problem.question, problem.choices) == ("math", "What is 2 + 2?", None)
+    assert (problem.reference, problem.answer) == (MATH["solution"], "4")
+    assert (problem.source, problem.split) == ("file", "")
+
+
+def test_mc_row_becomes_a_problem():
+    problem = parse_row(MC, "mc", "reference", source="file")
+    assert problem.choices == (Choice("A", "Mars"), Choice("B", "the Sun"))
+    assert (problem.reference, problem.answer) == (MC["cot"], "A")
+    digits = MC | {"choices": {"text": ["Mars", "the Sun"], "label": ["1", "2"]}, "answerKey": "1"}
+    assert parse_row(digits | {"cot": "(1)"}, "mc", "reference").answer == "1"
+
+
+def test_a_final_answer_may_hold_braces():
+    row = MATH | {"solution": "first \\boxed{3}, then \\boxed{\\frac{1}{\\sqrt{2}}}"}
+    assert parse_row(row, "math", "reference").answer == "\\frac{1}{\\sqrt{2}}"
+
+
+@pytest.mark.parametrize(
+    ("row", "task"),
+    [
+        ({"problem": "2 + 2?", "answer": "4"}, "math"),
+        ({"problem": "2 + 2?", "solution": None, "answer": "4"}, "math"),
+        ({key: MC[key] for key in ("question", "choices", "answerKey")}, "mc"),
+        (MC | {"cot": ""}, "mc"),
+    ],
+)
+def test_a_row_without_reference_can_be_graded_but_not_trained_on(row, task):
+    problem = parse_row(row, task, "answer")
+    assert problem.reference is None
+    assert problem.answer in ("4", "A")
+    assert "in training files" in complaint(row, task)
+
+
+@pytest.mark.parametrize(
+    ("row", "task", "field"),
+    [
+        ({"problem": "2 + 2?"}, "math", "solution"),
+        ({"question": "?", "choices": MC["choices"]}, "mc", "answerKey"),
+    ],
+)
+def test_a_row_without_answer_can_only_be_asked(row, task, field):
+    problem = parse_row(row, task, "question")
+    assert problem.reference is problem.answer is None
+    assert complaint(row, task, "answer").startswith(f"{field}: missing")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"problem": None}, "problem: missing; expected the problem"),
+        ({"problem": " "}, "problem: ' '; expected a text: the problem"),
+        ({"problem": 7}, "problem: 7; expected a text: the problem"),
+        ({"solution": None}, "solution: missing; expected a solution in training files"),
+        ({"solution": ["4"]}, "solution: ['4']; expected a text: a solution in training files"),
+        (
+            {"solution": "It is 4."},
+            "solution: no complete \\boxed{}, ends 'It is 4.'; "
+            "expected the final answer in its last \\boxed{}",
+        ),
+        (
+            {"solution": "It is \\boxed{4."},
+            "solution: no complete \\boxed{}, ends 'It is \\\\boxed{4.'; "
+            "expected the final answer in its last \\boxed{}",
+        ),
+        (
+            {"answer": "5", "solution": "It is \\boxed{4}."},
+            "solution: ends 'It is \\\\boxed{4}.'; expected a text that the grader reads as '5'",
+        ),
+    ],
+)
+def test_bad_math_rows_name_field_value_and_expectation(change, expected):
+    assert complaint(MATH | change, "math") == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"question": None}, "question: missing; expected the question"),
+        ({"choices": None}, 'choices: None; expected {"text": [texts], "label": [labels]}'),
+        (
+            {"choices": {"text": ["Mars", 4], "label": ["A", "B"]}},
+            "choices: {'text': ['Mars', 4], 'label': ['A', 'B']}; "
+            'expected {"text": [texts], "label": [labels]}',
+        ),
+        (
+            {"choices": {"text": ["Mars"], "label": ["A", "B"]}},
+            "choices: 2 labels, 1 texts; expected a label a text, 2 at least",
+        ),
+        (
+            {"choices": {"text": ["Mars"], "label": ["A"]}},
+            "choices: 1 labels, 1 texts; expected a label a text, 2 at least",
+        ),
+        (
+            {"choices": {"text": ["Mars", "Sun"], "label": ["A", "A"]}},
+            "choices.label: ['A', 'A']; expected different labels of A-E or of 1-4",
+        ),
+        (
+            {"choices": {"text": ["Mars", "Sun"], "label": ["A", "2"]}},
+            "choices.label: ['A', '2']; expected different labels of A-E or of 1-4",
+        ),
+        ({"answerKey": "a"}, "answerKey: 'a'; expected one of A, B"),
+        ({"answerKey": "C"}, "answerKey: 'C'; expected one of A, B"),
+        ({"answerKey": None}, "answerKey: missing; expected the right option's label"),
+        ({"cot": None}, "cot: missing; expected a rationale in training files"),
+        (
+            {"cot": "The answer is the Sun (b)."},
+            "cot: ends 'The answer is the Sun (b).'; expected a text that the grader reads as 'A'",
+        ),
+    ],
+)
+def test_bad_mc_rows_name_field_value_and_expectation(change, expected):
+    assert complaint(MC | change, "mc") == expected
+
+
+def test_a_row_that_is_no_object_is_refused():
+    assert complaint([1], "mc") == "row: [1]; expected a JSON object"
+
+
+def test_a_backslash_that_was_not_escaped_is_recognised(written):
+    path = written('{"problem": "2 + 2?", "solution": "It is \\boxed{4}."}')
+    with pytest.raises(InputError) as caught:
+        load_problems(path, "math", "reference")
+    assert str(caught.value) == (
+        f"{path}:1: solution: a backspace before 'oxed': its backslash was not escaped in JSON; "
+        "expected '\\\\boxed'"
+    )
+    assert "a form feed before 'rac'" in complaint(MATH | {"problem": "\frac{1}{2}?"}, "math")
+
+
+BROKEN = ["{", '{"problem": "2?"}', '{"problem": "3?"}', '{"problem": "4 \\sqrt"}', "[]"]
+
+
+def test_the_first_bad_row_fails_with_file_and_line(written):
+    path = written("\n".join([json.dumps(MATH), "", *BROKEN[1:3]]))
+    with pytest.raises(InputError, match=f"^{path}:3: solution: missing; expected a solution"):
+        load_problems(path, "math", "reference")
+    path = written("\n".join([json.dumps(MATH), "", *BROKEN]))
+    with pytest.raises(InputError, match=f"^{path}:3: row: not JSON: .*; expected one JSON object"):
+        load_problems(path, "math", "reference")
+
+
+def test_skipped_rows_are_all_told(written):
+    bad = []
+    path = written("\n".join([json.dumps(MATH), *BROKEN, json.dumps(MATH | {"problem": "5?"})]))
+    problems = load_problems(path, "math", "reference", bad.append)
+    assert [problem.question for problem in problems] == [MATH["problem"], "5?"]
+    assert sorted(str(error).removeprefix(f"{path}:")[:16] for error in bad) == [
+        "2: row: not JSON",
+        "3: solution: mis",
+        "4: solution: mis",
+        "5: row: not JSON",
+        "6: row: []; expe",
+    ]
