@@ -1,0 +1,93 @@
+"""Run a command that cannot outlive its caller, nor leave a process behind.
+
+`python -m flows.leash SECONDS COMMAND …` holds the other end of a pipe to its caller. When that
+closes, on a cancel or even a SIGKILL of the caller, or when the time is up, the command and all
+that it started end: SIGTERM first, so that launchers can end their ranks, then SIGKILL.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from io import BufferedReader, BufferedWriter
+
+import psutil
+
+TIMED_OUT = 124  # as timeout(1) has it
+GRACE_SECONDS = 10
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Leashed(subprocess.Popen[bytes]):
+    stdin: BufferedWriter
+    stdout: BufferedReader
+
+
+@contextmanager
+def leashed(command: Sequence[str], seconds: float, env: Mapping[str, str]) -> Iterator[Leashed]:
+    """Start `command` in a process group of its own; on leaving, nothing of it is left.
+
+    Both its streams come on `stdout`. Its status is TIMED_OUT where it took over `seconds`.
+    """
+    process = Leashed(
+        [sys.executable, "-m", "flows.leash", str(seconds), *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=env,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.stdin.close()
+        process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.stdout.close()
+
+
+def main(seconds: float, command: Sequence[str]) -> int:
+    """Return the command's exit status, 128 + N where signal N killed it."""
+    _adopt_orphans()
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    threading.Thread(target=_follow_caller, daemon=True).start()
+    try:
+        status = child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        status = TIMED_OUT
+    _end_descendants()
+    return status if status >= 0 else 128 - status
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent dies, so that none is lost (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _follow_caller() -> None:
+    os.read(sys.stdin.fileno(), 1)  # returns once the caller has closed the pipe, or has died
+    _end_descendants()
+
+
+def _end_descendants() -> None:
+    while descendants := psutil.Process().children(recursive=True):
+        _send(signal.SIGTERM, descendants)
+        _, alive = psutil.wait_procs(descendants, GRACE_SECONDS)
+        _send(signal.SIGKILL, alive)
+        psutil.wait_procs(alive)
+
+
+def _send(number: signal.Signals, processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(float(sys.argv[1]), sys.argv[2:]))

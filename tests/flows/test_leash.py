@@ -1,0 +1,97 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from flows.leash import TIMED_OUT, leashed
+
+# A launcher whose rank, like those of torchrun, has a session of its own; prints the rank's pid.
+LAUNCHER = """
+import subprocess, sys, time
+rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
+                        start_new_session=True)
+print(rank.pid, flush=True)
+time.sleep(float(sys.argv[1]))
+"""
+# The same, but what it starts ignores SIGTERM.
+STUBBORN = LAUNCHER.replace(
+    "import time;", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+)
+CALLER = """
+import sys
+from flows.leash import leashed
+with leashed([sys.executable, "-c", sys.argv[1], "600"], 600, {}) as process:
+    print(process.stdout.readline().decode(), flush=True)
+    process.wait()
+"""
+
+
+def dead(pid: int, seconds: float = 20) -> bool:
+    """Whether the process is gone, or goes within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while psutil.pid_exists(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not psutil.pid_exists(pid)
+
+
+def launch(script: str, launcher_seconds: float, seconds: float) -> tuple[int, int]:
+    """Run a launcher on a leash; its exit status and its rank's pid."""
+    command = [sys.executable, "-c", script, str(launcher_seconds)]
+    with leashed(command, seconds, os.environ) as process:
+        rank = int(process.stdout.readline())
+        return process.wait(), rank
+
+
+@pytest.mark.parametrize("status", [0, 2, 255])
+def test_the_commands_status_is_passed_on(status: int) -> None:
+    command = [sys.executable, "-c", f"raise SystemExit({status})"]
+    with leashed(command, 60, os.environ) as process:
+        assert process.wait() == status
+
+
+def test_a_command_killed_by_a_signal_is_told_from_one_that_exits() -> None:
+    command = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+    with leashed(command, 60, os.environ) as process:
+        assert process.wait() == 128 + signal.SIGKILL
+
+
+def test_what_the_command_left_running_is_ended_with_it() -> None:
+    status, rank = launch(LAUNCHER, launcher_seconds=0, seconds=60)
+    assert status == 0
+    assert dead(rank)
+
+
+def test_a_timeout_ends_the_grandchild_too() -> None:
+    status, rank = launch(LAUNCHER, launcher_seconds=600, seconds=2)
+    assert status == TIMED_OUT
+    assert dead(rank)
+
+
+@pytest.mark.slow
+def test_what_ignores_sigterm_is_killed_after_the_grace() -> None:
+    status, rank = launch(STUBBORN, launcher_seconds=600, seconds=2)
+    assert status == TIMED_OUT
+    assert dead(rank)
+
+
+def test_leaving_the_block_ends_the_grandchild() -> None:
+    command = [sys.executable, "-c", LAUNCHER, "600"]
+    with leashed(command, 600, os.environ) as process:
+        rank = int(process.stdout.readline())
+        assert psutil.pid_exists(rank)
+    assert dead(rank, seconds=0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_when_the_caller_is_killed_nothing_survives(number: signal.Signals) -> None:
+    caller = subprocess.Popen([sys.executable, "-c", CALLER, LAUNCHER], stdout=subprocess.PIPE)
+    assert caller.stdout
+    rank = int(caller.stdout.readline())
+    caller.send_signal(number)
+    caller.wait()
+    assert dead(rank)
+    caller.stdout.close()

@@ -1,0 +1,163 @@
+import os
+import re
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from citer.errors import InputError
+from flows.dvc import DvcFailed
+from flows.repro import StageError, reproduce, stage_names
+from tests.flows.conftest import Pipeline
+
+MINUTE = timedelta(minutes=1)
+
+# Goes on from the lines that it finds under data/.partial, as the real stages do.
+RESUMING = """
+import os, sys
+from pathlib import Path
+
+partial = Path("data/.partial/lines")
+partial.parent.mkdir(parents=True, exist_ok=True)
+done = len(partial.read_text().splitlines()) if partial.exists() else 0
+with partial.open("a") as lines:
+    for number in range(done, 6):
+        if number == 3 and not done:
+            lines.flush()
+            os.kill(os.getpid(), 9)
+        print(number, file=lines)
+partial.rename("lines.txt")
+"""
+
+
+def shell(command: str) -> str:
+    return f"sh -c '{command}'"
+
+
+def run(name: str, timeout: timedelta = MINUTE) -> tuple[bool, list[str]]:
+    shown: list[str] = []
+    return reproduce(name, timeout, shown.append), shown
+
+
+def test_stages_are_named_each_after_what_it_depends_on(pipeline: Pipeline) -> None:
+    pipeline(
+        {
+            "train": {
+                "foreach": {"2": {"previous": "1"}, "1": {"previous": "0"}},
+                "do": {
+                    "cmd": "true",
+                    "deps": ["routers/${item.previous}"],
+                    "outs": ["routers/${key}"],
+                },
+            },
+            "router0": {"cmd": "true", "outs": ["routers/0"]},
+        }
+    )
+    assert stage_names() == ["router0", "train@1", "train@2"]
+
+
+def test_a_pipeline_that_dvc_cannot_read_is_refused_in_its_words(pipeline: Pipeline) -> None:
+    pipeline({"prepare": {"cmds": "true"}})
+    with pytest.raises(DvcFailed, match="cmds"):
+        stage_names()
+    with pytest.raises(InputError):
+        run("prepare")
+
+
+def test_a_stage_runs_once_until_something_that_it_depends_on_changes(pipeline: Pipeline) -> None:
+    pipeline({"copy": {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}})
+    Path("a").write_text("one")
+    assert run("copy")[0] is True
+    assert run("copy")[0] is False
+    Path("a").write_text("two")
+    assert run("copy")[0] is True
+    Path("a").write_text("one")  # DVC remembers: restored, not run
+    assert run("copy")[0] is False
+    assert Path("b").read_text() == "one"
+
+
+def test_what_the_stage_prints_is_shown_and_dvcs_advice_is_not(pipeline: Pipeline) -> None:
+    pipeline({"speak": {"cmd": shell("echo one; echo two >&2; touch a"), "outs": ["a"]}})
+    _, shown = run("speak")
+    assert {"one", "two"} <= set(shown)
+    assert not [line for line in shown if re.search("lock file|git add|dvc push", line)]
+
+
+def test_bad_input_is_refused_with_its_one_line(pipeline: Pipeline) -> None:
+    line = "train.json: row 3: answerKey: F: expected one of A, B, C"
+    pipeline({"prepare": {"cmd": shell(f"echo loading; echo citer: {line} >&2; exit 2")}})
+    with pytest.raises(InputError) as refused:
+        run("prepare")
+    assert str(refused.value) == line
+
+
+def test_a_missing_dependency_is_refused(pipeline: Pipeline) -> None:
+    pipeline({"copy": {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}})
+    with pytest.raises(InputError, match=r"No such file or directory: .*/a"):
+        run("copy")
+
+
+def test_a_crash_is_a_failure_and_says_how_the_command_ended(pipeline: Pipeline) -> None:
+    pipeline({"train": {"cmd": shell("echo ValueError: no; exit 1")}})
+    with pytest.raises(StageError, match=r"^train: exit status 1: ValueError: no$"):
+        run("train")
+
+
+def test_a_stage_that_takes_too_long_is_ended(pipeline: Pipeline) -> None:
+    pipeline({"hang": {"cmd": shell("echo $$ > pid; exec sleep 600")}})
+    with pytest.raises(StageError, match="took longer than 0:00:04"):
+        run("hang", timedelta(seconds=4))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(Path("pid").read_text()), 0)
+
+
+def test_a_stage_killed_midway_ends_up_with_the_same_bytes(pipeline: Pipeline) -> None:
+    pipeline({"count": {"cmd": f"{sys.executable} count.py", "outs": ["lines.txt"]}})
+    Path("count.py").write_text(RESUMING)
+    with pytest.raises(StageError, match=r"exit status -9"):
+        run("count")
+    assert Path("data/.partial/lines").read_text() == "0\n1\n2\n"
+    assert run("count")[0] is True
+    assert Path("lines.txt").read_text() == "0\n1\n2\n3\n4\n5\n"
+
+
+def test_two_at_once_wait_for_each_other_and_run_the_stage_once(pipeline: Pipeline) -> None:
+    pipeline({"slow": {"cmd": shell("echo ran >> log; sleep 3; cp log out"), "outs": ["out"]}})
+    script = (
+        "import datetime, flows.repro as r;"
+        "print(r.reproduce('slow', datetime.timedelta(minutes=1), lambda line: None))"
+    )
+    both = [
+        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    answers = sorted(process.communicate(timeout=60)[0].strip() for process in both)
+    assert answers == ["False", "True"]
+    assert Path("log").read_text() == "ran\n"
+
+
+def test_the_interpreters_own_commands_come_first(pipeline: Pipeline) -> None:
+    pipeline({"which": {"cmd": shell("which python > out"), "outs": ["out"]}})
+    run("which")
+    assert Path("out").read_text().strip() == str(Path(sys.executable).with_name("python"))
+
+
+def test_a_terminal_sees_progress_as_it_is_drawn(pipeline: Pipeline) -> None:
+    Path("draw.sh").write_text(r'printf "\r 50 %%"; sleep 3; printf "\r100 %%\n"')
+    pipeline({"draw": {"cmd": "sh draw.sh"}})
+    script = (
+        "import datetime, flows.repro as r;"
+        "r.reproduce('draw', datetime.timedelta(minutes=1), print)"
+    )
+    ours, theirs = os.openpty()
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while not seen.endswith(b"\r 50 %"):
+        seen += os.read(ours, 1024)
+    assert process.poll() is None
+    process.wait()
+    assert os.read(ours, 1024).startswith(b"\r100 %")
+    os.close(ours)

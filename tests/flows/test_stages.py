@@ -1,0 +1,64 @@
+"""Under a real Prefect server, on real DVC stages."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from prefect import State
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import TaskRun
+
+from flows.stages import stage_task
+from tests.flows.conftest import Pipeline
+
+pytestmark = pytest.mark.usefixtures("prefect")
+
+FAILS_ONCE = "sh -c 'echo try >> tries; test $(wc -l < tries) -gt 1 && touch out'"
+
+
+def run(name: str) -> State[float | None]:
+    task = stage_task(name).with_options(retry_delay_seconds=0)
+    return task(name, timedelta(minutes=1), return_state=True)
+
+
+def task_run_of(state: State[float | None]) -> TaskRun:
+    assert state.state_details.task_run_id
+    with get_client(sync_client=True) as client:
+        return client.read_task_run(state.state_details.task_run_id)
+
+
+def test_a_stage_that_ran_tells_its_seconds_and_an_unchanged_one_is_cached(
+    pipeline: Pipeline,
+) -> None:
+    pipeline({"wait": {"cmd": "sh -c 'sleep 1; touch out'", "outs": ["out"]}})
+    first, second = run("wait"), run("wait")
+    assert (first.name, second.name) == ("Completed", "Cached")
+    assert 1 < first.result() < 30
+    assert second.result() is None
+    assert task_run_of(first).name == "wait"
+
+
+def test_outputs_that_dvc_restores_end_in_cached_with_the_right_files(pipeline: Pipeline) -> None:
+    pipeline({"copy": {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}})
+    for content in ("A", "B"):
+        Path("a").write_text(content)
+        assert run("copy").name == "Completed"
+    Path("a").write_text("A")
+    assert run("copy").name == "Cached"
+    assert Path("b").read_text() == "A"
+
+
+def test_a_stage_that_dies_is_run_again(pipeline: Pipeline) -> None:
+    pipeline({"flaky": {"cmd": FAILS_ONCE, "outs": ["out"]}})
+    state = run("flaky")
+    assert state.is_completed()
+    assert task_run_of(state).run_count == 2
+
+
+def test_bad_input_fails_at_once_with_its_line_in_the_state(pipeline: Pipeline) -> None:
+    line = "citer: train.json: row 3: answerKey: F: expected one of A, B, C"
+    pipeline({"prepare": {"cmd": f"sh -c 'echo try >> tries; echo {line} >&2; exit 2'"}})
+    state = run("prepare")
+    assert state.is_failed()
+    assert line.removeprefix("citer: ") in (state.message or "")
+    assert Path("tries").read_text() == "try\n"
