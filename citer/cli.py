@@ -30,7 +30,8 @@ BadRow = StrEnum("BadRow", ["fail", "skip"])
 
 
 def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
-    import_module(f"citer.stages.{name}").run(params or load_params(), *args)
+    params = params or load_params()  # before anything heavy is imported
+    import_module(f"citer.stages.{name}").run(params, *args)
 
 
 @app.command(rich_help_panel=STAGES)

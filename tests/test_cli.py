@@ -1,0 +1,55 @@
+"""The command line: one line and exit status 2 for bad input, nothing heavy before it is needed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PARAMS = Path(__file__).parents[1] / "params.yaml"
+
+
+def citer(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from citer.cli import main; main()", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_outside_a_project_one_line_says_so(tmp_path: Path) -> None:
+    done = citer("prepare", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "citer: params.yaml: no such file; run in the project's folder\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("epochs: 20", "epoch: 20", "params.yaml: train.epoch: unknown key"),
+        ("tau: 0.9", "tau: 1.9", "params.yaml: label.tau: 1.9: "),
+        ("tie: slm", "tie: me", "params.yaml: label.tie: 'me': "),
+    ],
+)
+def test_a_wrong_parameter_is_one_line_naming_key_and_value(
+    tmp_path: Path, old: str, new: str, complaint: str
+) -> None:
+    assert old in PARAMS.read_text()
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text().replace(old, new))
+    done = citer("train", "1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"citer: {complaint}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_missing_input_is_one_line_naming_the_file(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    done = citer("generate", "--router", "r", "--input", "q", "--output", "o", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "citer: q: cannot be read: No such file or directory\n",
+    )
+
+
+def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
+    heavy = "{'torch', 'transformers', 'pandas', 'pyarrow', 'prefect', 'mlflow', 'dvc'}"
+    code = f"import sys, citer.cli; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
