@@ -32,9 +32,8 @@ def run(params: Params) -> None:
     skipped: list[RowError] = []
     on_bad_row = skipped.append if params.prepare.on_bad_row == "skip" else fail
     separated = separate(_assigned(params.prepare, on_bad_row))
-    for split, problems in separated.splits.items():
-        if not problems:
-            raise InputError(f"prepare: split {split} is empty; expected a problem or more in each")
+    if empty := [split for split, problems in separated.splits.items() if not problems]:
+        raise InputError(f"prepare: no problem in {', '.join(empty)}; expected one in each split")
     _write(separated, params.prepare.seed)
     _report(separated, skipped)
 

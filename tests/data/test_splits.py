@@ -1,0 +1,47 @@
+from collections import Counter
+from dataclasses import replace
+
+from citer.data.splits import separate, split_by_share
+from tests.tiny import MATH
+
+SHARES = {"sft": 0.5, "preference": 0.3, "validation": 0.0, "test": 0.2}
+
+
+def problem(name, question):
+    return replace(MATH, problem_id=name, question=question, split="")
+
+
+def test_shares_are_kept_and_a_share_of_nothing_gets_nothing():
+    counts = Counter(split_by_share(f"question {n}", 17, SHARES) for n in range(20_000))
+    assert counts["validation"] == 0
+    for split, share in SHARES.items():
+        assert abs(counts[split] / 20_000 - share) < 0.015  # four standard errors
+
+
+def test_shares_need_not_sum_to_one():
+    third = {split: share / 3 for split, share in SHARES.items()}
+    questions = [f"question {n}" for n in range(500)]
+    assert [split_by_share(q, 1, third) for q in questions] == [
+        split_by_share(q, 1, SHARES) for q in questions
+    ]
+
+
+def test_the_split_is_the_questions_own_whatever_its_spelling_and_changes_with_the_seed():
+    drawn = [[split_by_share(f"Is {n} it?", seed, SHARES) for n in range(50)] for seed in (1, 2)]
+    assert drawn[0] == [split_by_share(f"is {n}  IT?", 1, SHARES) for n in range(50)]
+    assert drawn[0] != drawn[1]
+
+
+def test_a_question_stays_where_it_is_met_first():
+    splits, duplicates = separate(
+        [
+            ("test", problem("a", "Which?")),
+            ("sft", problem("b", "which ?")),
+            ("sft", problem("c", "WHICH?")),
+            ("test", problem("d", "which?")),
+            ("test", problem("a", "Which?")),
+        ]
+    )
+    assert [p.problem_id for p in splits["test"]] == ["a", "d"]
+    assert [(p.problem_id, p.split) for p in splits["sft"]] == [("b", "sft")]
+    assert [(p.problem_id, p.split) for p in duplicates] == [("c", "sft"), ("a", "test")]

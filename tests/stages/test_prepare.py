@@ -1,0 +1,168 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from citer.config import Params, SourceFile, ToyParams, load_params
+from citer.data.answers import grade
+from citer.data.problems import question_key, read_problems
+from citer.data.prompts import TEMPLATE_HASH
+from citer.errors import InputError
+from citer.io import table_metadata
+from citer.schema import SPLITS
+from citer.stages import paths, prepare
+
+SHIPPED = load_params(Path(__file__).parents[2] / "params.yaml")
+TOY = ToyParams(tasks=("math", "mc"), sft=30, preference=10, validation=5, test=15)
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def params(**changes) -> Params:
+    section = SHIPPED.prepare.model_copy(update={"toy": None, **changes})
+    return SHIPPED.model_copy(update={"prepare": section})
+
+
+def math_file(name, questions, **fields):
+    rows = [{"problem": q, "solution": "It is \\boxed{4}."} | fields for q in questions]
+    Path(name).write_text("\n".join(json.dumps(row) for row in rows))
+    return SourceFile(path=name, task="math")
+
+
+def numbered(count, start=0):
+    return [f"Question {n}?" for n in range(start, start + count)]
+
+
+def prepared():
+    return {split: read_problems(paths.problems(split)) for split in SPLITS}
+
+
+def questions(split):
+    return [problem.question for problem in prepared()[split]]
+
+
+def test_toy_fills_every_split_to_its_count_and_no_question_is_in_two():
+    prepare.run(params(toy=TOY))
+    splits = prepared()
+    for split, problems in splits.items():
+        for task in TOY.tasks:
+            assert sum(p.task == task for p in problems) == getattr(TOY, split)
+    keys = [question_key(p.question) for problems in splits.values() for p in problems]
+    assert len(set(keys)) == len(keys) == 120
+
+
+def test_every_problem_has_a_reference_that_grades_as_right():
+    prepare.run(params(toy=TOY))
+    for split, problems in prepared().items():
+        for problem in problems:
+            assert problem.split == split
+            assert grade(problem, problem.reference)
+
+
+def test_same_seed_gives_same_bytes_and_another_seed_other_questions():
+    def run(seed):
+        prepare.run(params(toy=TOY, train=(math_file("a.json", numbered(40)),), seed=seed))
+        return [paths.problems(split).read_bytes() for split in SPLITS]
+
+    assert run(1) == run(1) != run(2)
+
+
+def test_more_training_questions_leave_the_test_questions_as_they_are():
+    prepare.run(params(toy=TOY))
+    before = questions("test"), questions("validation")
+    prepare.run(params(toy=TOY.model_copy(update={"sft": 60})))
+    assert (questions("test"), questions("validation")) == before
+
+
+def test_metadata_tells_template_seed_and_sources():
+    prepare.run(params(toy=TOY, test=(math_file("own.jsonl", numbered(7)),)))
+    metadata = table_metadata(paths.problems("test"))
+    assert metadata["template"] == TEMPLATE_HASH
+    assert metadata["seed"] == 17
+    assert metadata["sources"] == {"own.jsonl": 7, "toy": 30}
+
+
+def test_added_rows_move_no_other_row():
+    prepare.run(params(train=(math_file("a.json", numbered(60)),)))
+    before = prepared()
+    prepare.run(params(train=(math_file("a.json", numbered(200)),)))
+    after = prepared()
+    for split in SPLITS:
+        assert {*before[split]} == {p for p in after[split] if p.question in numbered(60)}
+
+
+def test_own_files_are_kept_whole_and_their_questions_leave_the_training_splits(capsys):
+    own = numbered(30)
+    prepare.run(
+        params(
+            train=(math_file("train.json", [q.upper() for q in own] + numbered(170, start=30)),),
+            test=(math_file("test.json", own[:20], solution=None, answer="4"),),
+            validation=(math_file("validation.json", own[20:]),),
+        )
+    )
+    assert questions("test") == own[:20]
+    assert questions("validation") == own[20:]
+    assert sorted(questions("sft") + questions("preference")) == sorted(numbered(170, start=30))
+    assert "train.json: 30 duplicates left out" in capsys.readouterr().out
+
+
+def test_a_test_question_leaves_the_users_own_validation_file_too():
+    own = math_file("own.json", numbered(9))
+    more = math_file("more.json", numbered(20))
+    prepare.run(params(train=(math_file("t", numbered(99, 99)),), test=(own,), validation=(more,)))
+    assert questions("test") == numbered(9)
+    assert questions("validation") == numbered(11, start=9)
+
+
+def test_own_test_file_takes_the_place_of_the_tests_share():
+    rows = math_file("train.json", numbered(2000))
+    prepare.run(params(train=(rows,), test=(math_file("own.json", numbered(5, 9000)),)))
+    sizes = {split: len(problems) for split, problems in prepared().items()}
+    assert sizes["test"] == 5
+    assert sum(sizes.values()) == 2005
+    for split, share in (("sft", 6 / 9), ("preference", 2 / 9), ("validation", 1 / 9)):
+        assert abs(sizes[split] / 2000 - share) < 0.04  # four standard errors
+
+
+def test_bad_rows_fail_naming_file_and_line_and_leave_the_old_tables():
+    prepare.run(params(toy=TOY))
+    before = prepared()
+    bad = math_file("bad.json", ["Q?"], solution="no box")
+    with pytest.raises(InputError, match=r"^bad\.json:1: solution: no complete"):
+        prepare.run(params(toy=TOY, train=(bad,)))
+    assert prepared() == before
+    assert [path.name for path in Path("data").iterdir()] == ["problems"]
+
+
+def test_skipped_rows_are_counted_by_kind_with_the_first_of_each(capsys):
+    train = math_file("train.json", numbered(100))
+    boxless = math_file("boxless.json", numbered(3, 500), solution="no box")
+    missing = math_file("missing.json", numbered(2, 600), solution=None)
+    prepare.run(params(train=(train, boxless, missing), on_bad_row="skip"))
+    assert sum(len(problems) for problems in prepared().values()) == 100
+    told = capsys.readouterr().out
+    assert "3 rows skipped like boxless.json:1: solution: no complete \\boxed{}" in told
+    assert "2 rows skipped like missing.json:1: solution: missing; expected a solution" in told
+
+
+def test_an_empty_split_is_refused_in_one_line():
+    with pytest.raises(
+        InputError, match=r"^prepare: no problem in sft, preference, validation; expected .*$"
+    ):
+        prepare.run(params(train=(), test=(math_file("test.json", numbered(2)),)))
+    assert not paths.PROBLEMS.exists()
+
+
+def test_real_rows_all_arrive(real_rows, capsys):
+    gsm8k = SourceFile(path=str(real_rows / "gsm8k.jsonl"), task="math")
+    csqa = SourceFile(path=str(real_rows / "commonsenseqa.jsonl"), task="mc")
+    prepare.run(params(train=(gsm8k, csqa), on_bad_row="skip"))
+    splits = prepared()
+    assert sum(len(problems) for problems in splits.values()) == 1869 + 2049
+    assert "skipped" not in (told := capsys.readouterr().out)
+    assert "duplicates" not in told
+    keys = [{question_key(p.question) for p in problems} for problems in splits.values()]
+    assert len(set.union(*keys)) == sum(map(len, keys))
