@@ -23,7 +23,7 @@ def test_outside_a_project_one_line_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("epochs: 20", "epoch: 20", "params.yaml: train.epoch: unknown key"),
+        ("epochs: 20", "epoch: 20", "params.yaml: train: unknown key 'epoch'; expected"),
         ("tau: 0.9", "tau: 1.9", "params.yaml: label.tau: 1.9: "),
         ("tie: slm", "tie: me", "params.yaml: label.tie: 'me': "),
     ],
