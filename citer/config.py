@@ -198,9 +198,7 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     try:
         return Params.model_validate(content)
     except ValidationError as error:
-        # A misspelt key is also a missing one: it says more where it is unknown.
-        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-        raise InputError(f"{path}: {_complaint(first)}") from None
+        raise InputError(f"{path}: {_complaint(error.errors()[0])}") from None
 
 
 def _complaint(error: ErrorDetails) -> str:
