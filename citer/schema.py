@@ -5,6 +5,8 @@ model predicts it; of PREFERENCE one labelled position; of POINT one method at o
 one task; of OUTCOME one question answered by one method at one threshold.
 """
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 
 VERSION = 1
@@ -77,3 +79,39 @@ PREFERENCE = pa.schema(
         _required("iteration", pa.int32()),
     ]
 )
+
+OUTCOME = pa.schema(
+    [
+        _required("split", pa.string()),
+        _required("method", pa.string()),
+        _required("threshold", pa.float64()),
+        _required("problem_id", pa.string()),
+        _required("task", pa.string()),
+        _required("correct", pa.bool_()),  # a truncated answer is not
+        _required("truncated", pa.bool_()),
+        _required("tokens", pa.int32()),  # of the answer, its EOS with them
+        _required("llm_tokens", pa.int32()),
+        _required("bytes", pa.int64()),  # moved at batch 1
+    ]
+)
+
+
+def point(batches: Iterable[str]) -> pa.Schema:
+    """A point of the frontier, priced for every way of batching named (`b1`, `b8_delayed`)."""
+    prices = [(f"bytes_per_answer_{name}", f"cost_{name}") for name in batches]
+    return pa.schema(
+        [
+            _required("split", pa.string()),
+            _required("method", pa.string()),
+            _required("task", pa.string()),  # or "all"
+            _required("threshold", pa.float64()),
+            _required("questions", pa.int32()),
+            _required("accuracy", pa.float64()),
+            _required("accuracy_low", pa.float64()),  # 95 % interval over questions
+            _required("accuracy_high", pa.float64()),
+            _required("llm_fraction", pa.float64()),
+            _required("tokens_per_answer", pa.float64()),
+            _required("truncated", pa.float64()),  # share of the answers
+            *(_required(name, pa.float64()) for both in prices for name in both),
+        ]
+    )

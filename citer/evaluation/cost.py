@@ -17,10 +17,14 @@ from citer.models.pair import Pair
 
 
 class Trace(NamedTuple):
-    """An answer as far as its price goes: tokens of the prompt, who wrote each of its own."""
+    """An answer as far as its price goes: tokens of the prompt, who wrote each of its own.
+
+    The LLM alone (τ = 1) does not ask the SLM, whose score could not change a thing.
+    """
 
     prompt_len: int
     by_llm: Sequence[bool]
+    asks_slm: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ def work(trace: Trace) -> tuple[Work, Work]:
     slm, llm = Work(), Work()
     seen = 0
     for length, by_llm in enumerate(trace.by_llm, trace.prompt_len):
-        slm.add(1 if slm.forwards else length, length)
+        if trace.asks_slm:
+            slm.add(1 if slm.forwards else length, length)
         if by_llm:
             llm.add(length - seen, length)
             seen = length
@@ -73,28 +78,38 @@ def replay(traces: Sequence[Trace], slots: int, llm_batch: int = 1) -> tuple[Wor
         for total, own in zip((slm, llm), work(trace), strict=True):
             total.positions += own.positions
             total.kv_read += own.kv_read
-    slm.forwards, llm.forwards = _forwards((t.by_llm for t in traces), slots, llm_batch)
+    slm.forwards, llm.forwards = _forwards(traces, slots, llm_batch)
     return slm, llm
 
 
-def alone(traces: Sequence[Trace], slots: int) -> Work:
-    """The work of one model that writes the same number of tokens by itself."""
-    return replay([Trace(t.prompt_len, [False] * len(t.by_llm)) for t in traces], slots)[0]
+class Batch(NamedTuple):
+    """A way of batching, `b8` or `b8_delayed`: see `replay`."""
+
+    name: str
+    slots: int
+    llm_batch: int = 1
 
 
-def _forwards(decisions: Iterable[Sequence[bool]], slots: int, llm_batch: int) -> tuple[int, int]:
+def batches(sizes: Iterable[int]) -> list[Batch]:
+    """Batch 1 and `sizes`, as they come, then with the LLM delayed until half the answers wait."""
+    slots = sorted({1, *sizes})
+    plain = [Batch(f"b{n}", n) for n in slots]
+    return plain + [Batch(f"b{n}_delayed", n, -(-n // 2)) for n in slots if n > 1]
+
+
+def _forwards(traces: Sequence[Trace], slots: int, llm_batch: int) -> tuple[int, int]:
     """Forwards of the SLM and of the LLM; each prefills in forwards of their own.
 
     A row is what is left of an answer, its next token last: "" for the SLM's, else the LLM's.
     """
-    queue = map(_row, decisions)
+    queue = (_row(trace.by_llm) for trace in traces)
     slm = llm = 0
     ready: list[list[str]] = []
     waiting: list[list[str]] = []
     while True:
         fresh = list(islice(queue, slots - len(ready) - len(waiting)))
         if not (fresh or ready or waiting):
-            return slm, llm
+            return (slm if traces[0].asks_slm else 0), llm
         slm += bool(ready) + bool(fresh)
         rows = ready + fresh
         waiting += [row for row in rows if row[-1]]
@@ -107,8 +122,8 @@ def _forwards(decisions: Iterable[Sequence[bool]], slots: int, llm_batch: int) -
 
 def _row(by_llm: Sequence[bool]) -> list[str]:
     row = ["again" if visited else "" for visited in by_llm]
-    if any(by_llm):
-        row[list(by_llm).index(True)] = "first"
+    if "again" in row:
+        row[row.index("again")] = "first"
     return row[::-1]
 
 

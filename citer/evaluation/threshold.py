@@ -47,8 +47,7 @@ def choose(candidates: Iterable[Candidate], epsilon: float, delta: float) -> Thr
     """The cheapest threshold that keeps the promise, by a fixed-sequence test.
 
     `candidates` come safest (highest τ) first; the first whose bound exceeds epsilon ends the
-    search, so that the promise holds at 1 - delta for all tested together. None beyond it is
-    drawn from the iterable.
+    search, so that the promise holds at 1 - delta for all tested together.
     """
     chosen = Threshold(1.0, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
     for seen in candidates:

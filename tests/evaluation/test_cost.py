@@ -1,7 +1,11 @@
 import pytest
 
+from citer.decoding.engine import Engine, Request
 from citer.decoding.lane import Work
-from citer.evaluation.cost import Prices, Trace, alone, replay, work
+from citer.decoding.policy import Policy
+from citer.evaluation.cost import Prices, Trace, batches, replay, work
+from citer.evaluation.rivals import random
+from citer.models.pair import Pair
 
 S, L = False, True
 PRICES = Prices(slm_weights=100, llm_weights=1000, slm_kv=1, llm_kv=10)
@@ -31,7 +35,9 @@ def test_bytes_are_weights_a_forward_and_keys_and_values_read_and_written():
 
 
 def test_the_llm_alone_is_a_prefill_and_a_forward_for_each_further_token():
-    assert alone([Trace(4, [L, L])], slots=1) == Work(forwards=2, positions=5, kv_read=4 + 5)
+    alone = Trace(4, [L, L], asks_slm=False)
+    expected = Work(0, 0, 0), Work(forwards=2, positions=5, kv_read=4 + 5)
+    assert work(alone) == replay([alone], slots=1) == expected
 
 
 def test_one_slot_replays_to_the_sum_of_the_answers():
@@ -74,3 +80,27 @@ def test_a_delayed_llm_waits_until_enough_answers_need_it(llm_batch, llm_forward
 
 def test_a_delayed_llm_does_not_wait_for_answers_that_never_come():
     assert replay([Trace(5, [L, S, L])], slots=2, llm_batch=2)[1].forwards == 2
+
+
+def test_batches_have_batch_1_and_a_delayed_twin_of_every_other():
+    assert [tuple(batch) for batch in batches([8, 3])] == [
+        ("b1", 1, 1),
+        ("b3", 3, 1),
+        ("b8", 8, 1),
+        ("b3_delayed", 3, 2),
+        ("b8_delayed", 8, 4),
+    ]
+
+
+@pytest.mark.parametrize("slots", [1, 3, 8])
+@pytest.mark.parametrize("tau", [0.0, 0.2, 0.7, 1.0])
+def test_a_replay_counts_what_the_engine_really_ran(pair: Pair, slots: int, tau: float) -> None:
+    engine = Engine(pair, slots, max_new_tokens=24)
+    asked = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(11)]
+    answers = {answer.key: answer for answer in engine.decode(asked, Policy(random(0), tau))}
+    traces = [
+        Trace(len(request.prompt_ids), answers[request.key].by_llm, asks_slm=tau < 1)
+        for request in asked
+    ]
+    assert len({len(trace.by_llm) for trace in traces}) > 3
+    assert replay(traces, slots) == (engine.slm_work, engine.llm_work)

@@ -1,0 +1,135 @@
+"""Runs as rows: outcomes question by question, points of the frontier task by task."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from citer.config import EvaluateParams
+from citer.errors import InputError
+from citer.evaluation.cost import batches, replay, work
+from citer.evaluation.metrics import interval
+from citer.evaluation.sweep import Result, Run
+from citer.io import read_table, table_metadata, write_table
+from citer.schema import OUTCOME, point
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Rows of the OUTCOME and of the POINT table."""
+
+    outcomes: list[Row]
+    points: list[Row]
+
+    def answered(self, method: str, split: str) -> dict[str, Row]:
+        """A method's outcomes on a split, by problem_id."""
+        wanted = (method, split)
+        return {
+            row["problem_id"]: row
+            for row in self.outcomes
+            if (row["method"], row["split"]) == wanted
+        }
+
+
+def write_findings(folder: Path, found: Findings, params: EvaluateParams, stamp: Row) -> None:
+    for name, rows in (("outcomes", found.outcomes), ("points", found.points)):
+        schema = _schemas(params)[name]
+        table = pa.Table.from_pylist(rows, schema=schema)
+        write_table(folder / f"{name}.parquet", table, schema, stamp)
+
+
+def read_findings(folder: Path, params: EvaluateParams, stamp: Row) -> Findings:
+    """Raises InputError where the files are not, or are of another study: see `Study.stamp`."""
+    tables = {}
+    for name, schema in _schemas(params).items():
+        path = folder / f"{name}.parquet"
+        tables[name] = read_table(path, schema).to_pylist()
+        stored = table_metadata(path)
+        for field, value in stamp.items():
+            if stored.get(field) != value:
+                raise InputError(f"{path}: its {field} is {stored.get(field)}, here it is {value}")
+    return Findings(**tables)
+
+
+def _schemas(params: EvaluateParams) -> dict[str, pa.Schema]:
+    names = [batch.name for batch in batches(params.batches)]
+    return {"outcomes": OUTCOME, "points": point(names)}
+
+
+def outcome_rows(runs: Iterable[Run]) -> Iterator[Row]:
+    """Rows of the OUTCOME table."""
+    for run in runs:
+        for problem, trace, answer, correct in run.results:
+            yield {
+                "split": problem.split,
+                "method": run.method,
+                "threshold": run.threshold,
+                "problem_id": problem.problem_id,
+                "task": problem.task,
+                "correct": correct,
+                "truncated": answer.truncated,
+                "tokens": len(answer.token_ids),
+                "llm_tokens": sum(answer.by_llm),
+                "bytes": run.prices.moved(*work(trace)),
+            }
+
+
+def point_rows(
+    runs: Iterable[Run], params: EvaluateParams, earlier: Sequence[Row] = ()
+) -> list[Row]:
+    """Rows of the POINT table; the LLM's, which price 1, are among these runs or `earlier`."""
+    rows = [row for run in runs for row in _by_task(run, params)]
+    llm = {(row["split"], row["task"]): row for row in (*earlier, *rows) if row["method"] == "llm"}
+    return [_with_costs(row, llm[row["split"], row["task"]], params) for row in rows]
+
+
+def _by_task(run: Run, params: EvaluateParams) -> Iterator[Row]:
+    for task in ("all", *sorted({result.problem.task for result in run.results})):
+        results = [result for result in run.results if task in ("all", result.problem.task)]
+        yield {
+            "split": results[0].problem.split,
+            "method": run.method,
+            "task": task,
+            "threshold": run.threshold,
+            **_quality(results, params),
+            **_bytes(run, results, params),
+        }
+
+
+def _quality(results: Sequence[Result], params: EvaluateParams) -> Row:
+    correct = [result.correct for result in results]
+    low, high = interval(correct, params.resamples, params.seed)
+    tokens = sum(len(result.answer.token_ids) for result in results)
+    return {
+        "questions": len(results),
+        "accuracy": float(np.mean(correct)),
+        "accuracy_low": low,
+        "accuracy_high": high,
+        "llm_fraction": sum(sum(result.answer.by_llm) for result in results) / tokens,
+        "tokens_per_answer": tokens / len(results),
+        "truncated": float(np.mean([result.answer.truncated for result in results])),
+    }
+
+
+def _bytes(run: Run, results: Sequence[Result], params: EvaluateParams) -> Row:
+    traces = [result.trace for result in results]
+    return {
+        f"bytes_per_answer_{batch.name}": run.prices.moved(
+            *replay(traces, batch.slots, batch.llm_batch)
+        )
+        / len(traces)
+        for batch in batches(params.batches)
+    }
+
+
+def _with_costs(row: Row, llm: Row, params: EvaluateParams) -> Row:
+    names = [batch.name for batch in batches(params.batches)]
+    prices = {name: row[f"bytes_per_answer_{name}"] for name in names}
+    return row | {
+        f"cost_{name}": price / llm[f"bytes_per_answer_{name}"] for name, price in prices.items()
+    }

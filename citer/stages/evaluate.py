@@ -1,0 +1,48 @@
+"""Router k over its thresholds: validation chooses τ, test reports it."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from citer.config import Params
+from citer.data.problems import read_problems
+from citer.errors import InputError
+from citer.evaluation.frontier import draw
+from citer.evaluation.points import read_findings, write_findings
+from citer.evaluation.report import metrics, promise, standings
+from citer.evaluation.study import Study
+from citer.io import replacing, write_json
+from citer.models.bundle import check_card, read_bundle
+from citer.models.pair import load_pair
+from citer.stages import paths
+
+
+def run(params: Params, iteration: int) -> None:
+    """Raises InputError where router, rivals and questions do not belong together."""
+    folder = paths.router(iteration)
+    router, card = read_bundle(folder)
+    thresholds = _thresholds(folder, card)
+    validation, test = (read_problems(paths.problems(split)) for split in ("validation", "test"))
+    pair = load_pair(paths.SLM, Path(params.pair.llm), params.pair)
+    check_card(card, pair, folder)
+    study = Study(pair, validation, test, params.evaluate)
+    rivals = read_findings(paths.RIVALS, params.evaluate, study.stamp)
+    found, threshold = study.router(router.to(pair.slm.device), thresholds, rivals)
+    points, chosen = [*rivals.points, *found.points], {"router": threshold}
+    with replacing(paths.report(iteration)) as aside:
+        aside.mkdir()
+        write_findings(aside, found, params.evaluate, study.stamp)
+        write_json(aside / "threshold.json", asdict(threshold))
+        write_json(aside / "metrics.json", metrics(standings(points, chosen), chosen))
+        draw(points, chosen, aside / "frontier.png")
+    Console().print(promise(f"router_{iteration}", threshold), highlight=False)
+
+
+def _thresholds(folder: Path, card: dict[str, Any]) -> list[float]:
+    if not card.get("holdout_scores"):
+        raise InputError(
+            f"{folder}/router.json: no `holdout_scores`, expected the thresholds to try"
+        )
+    return list(card["holdout_scores"].values())

@@ -1,0 +1,49 @@
+"""All iterations side by side: data/reports/summary."""
+
+import pyarrow as pa
+from pyarrow import csv
+from rich.console import Console
+
+from citer.config import Params
+from citer.errors import InputError
+from citer.evaluation.frontier import draw
+from citer.evaluation.points import Row, read_findings
+from citer.evaluation.report import Chosen, metrics, standings, summary
+from citer.evaluation.threshold import Threshold
+from citer.io import read_json, replacing, table_metadata, write_json, write_text
+from citer.stages import paths
+
+
+def run(params: Params) -> None:
+    """Raises InputError where a report is missing or of another study than the rivals'."""
+    points, chosen = _gather(params)
+    rows = standings(points, chosen)
+    text = summary(rows, chosen, params.evaluate.batches)
+    with replacing(paths.SUMMARY) as aside:
+        aside.mkdir()
+        write_json(aside / "metrics.json", metrics(rows, chosen))
+        write_text(aside / "table.md", text)
+        csv.write_csv(pa.Table.from_pylist(points), aside / "points.csv")
+        draw(points, chosen, aside / "frontier.png")
+    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _gather(params: Params) -> tuple[list[Row], Chosen]:
+    """The points of all methods, and each router's τ; a router is named by its iteration."""
+    stamp = table_metadata(paths.RIVALS / "points.parquet")
+    points = read_findings(paths.RIVALS, params.evaluate, stamp).points
+    chosen = {}
+    for iteration in _iterations():
+        folder = paths.report(iteration)
+        own = read_findings(folder, params.evaluate, stamp).points
+        points += [row | {"method": f"router_{iteration}"} for row in own]
+        chosen[f"router_{iteration}"] = Threshold(**read_json(folder / "threshold.json"))
+    return points, chosen
+
+
+def _iterations() -> list[int]:
+    home = paths.RIVALS.parent
+    found = sorted(int(folder.name) for folder in home.glob("[0-9]*"))
+    if not found:
+        raise InputError(f"{home}: no report of any router; run `citer evaluate 1` first")
+    return found
