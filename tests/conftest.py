@@ -5,9 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from citer.models.pair import Pair
+
+# The same examples in every run, and no clock on a busy machine.
+settings.register_profile("citer", derandomize=True, deadline=None)
+settings.load_profile("citer")
 
 
 @pytest.fixture(scope="session")

@@ -103,8 +103,9 @@ def _marked(choices: tuple[Choice, ...], completion: str) -> str:
     for choice in choices:
         text = _plain(choice.text)
         owners[text] = owners.get(text, "") + choice.label
+    # A text that reads as a label is known by its label alone; the longest text goes first.
     texts = sorted(owners.keys() - set(labels), key=len, reverse=True)
-    option = rf"(?<!\w)({'|'.join(map(re.escape, texts))})(?!\w)"
+    option = rf"(?<!\w)({'|'.join(map(re.escape, texts)) or '(?!)'})(?!\w)"
     marked = re.sub(option, lambda match: f"⟨{owners[match[1]]}⟩", _plain(completion))
     for form in _label_forms(labels):
         marked = form.sub(lambda match: f"{match['before']}({match['label'].upper()})", marked)

@@ -107,6 +107,7 @@ def test_these_do_not(completion):
         (mc("A", "same", "same"), "The answer is same (a).", True),
         (mc("B", "O", "A", "B"), "The answer is B.", True),
         (mc("C", "O", "A", "B"), "The answer is B.", False),
+        (mc("A", "b", "a"), "The answer is A.", True),
         (mc("C", "c++", "(x)", "a|b"), "The answer is a|b (c).", True),
         (mc("A", "c++", "(x)", "a|b"), "The answer is C++.", True),
         (HELP, "Share it with teaching. The answer is sharing information (c).", True),
@@ -206,6 +207,23 @@ def test_number_reads_what_python_writes(whole, hundredths):
     value = f"{whole:,}.{hundredths:02d}"
     assert number(f"\\${value}") == number(value.replace(",", "")) == number(f" {value} ")
     assert number(str(whole)) == whole
+
+
+texts = st.lists(
+    st.text("abe .,'-4$\\\n", min_size=1, max_size=9).map(str.strip).filter(len),
+    min_size=2,
+    max_size=5,
+    unique_by=lambda text: " ".join(text.split()),
+)
+
+
+@given(
+    texts, st.integers(0, 4), st.sampled_from(["the answer is {} ({}).", "So: {} ({})", "({1})"])
+)
+def test_label_and_text_name_their_option_whatever_its_text(texts, index, form):
+    label = "ABCDE"[index % len(texts)]
+    completion = form.format(texts[index % len(texts)], label.lower())
+    assert [c for c in "ABCDE"[: len(texts)] if grade(mc(c, *texts), completion)] == [label]
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "commonsenseqa"])
