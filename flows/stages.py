@@ -14,7 +14,7 @@ from citer.errors import InputError
 from flows.repro import reproduce
 
 
-def stage_task(name: str) -> Task[[str, timedelta], State[float | None]]:
+def stage_task(name: str) -> Task[[str, timedelta], Any]:
     """The task of the stage `name`, under that name."""
     return run_stage.with_options(name=name, task_run_name=name)
 
@@ -30,7 +30,7 @@ def _worth_retrying(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bo
     retry_delay_seconds=exponential_backoff(10),
     retry_condition_fn=_worth_retrying,
 )
-def run_stage(name: str, timeout: timedelta) -> State[float | None]:
+def run_stage(name: str, timeout: timedelta) -> Any:
     """Bring one stage up to date.
 
     Returns the seconds that it ran; in state `Cached` None: DVC found it unchanged or restored it.

@@ -1,0 +1,27 @@
+"""The flow `retrain`: every stage that DVC names, the results to read, the router registered."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from prefect import flow, task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+
+from citer.stages import paths
+from flows.registry import register_run
+from flows.repro import stage_names
+from flows.stages import stage_task
+
+
+@flow(name="retrain")
+def retrain(stage_timeout_hours: float = 24) -> str:
+    """Bring every stage up to date, then register the router; says what became of it."""
+    timeout = timedelta(hours=stage_timeout_hours)
+    seconds = {name: stage_task(name)(name, timeout) for name in stage_names()}
+    create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
+    return register({name: taken for name, taken in seconds.items() if taken is not None})
+
+
+@task(cache_policy=NO_CACHE, persist_result=False)
+def register(seconds: Mapping[str, float]) -> str:
+    return register_run(seconds)
