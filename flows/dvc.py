@@ -7,16 +7,16 @@ from pathlib import Path
 LOCK, PARAMS = Path("dvc.lock"), Path("params.yaml")
 
 
-class DvcFailed(RuntimeError):
+class DvcError(RuntimeError):
     """What DVC said when it could not do it."""
 
 
 def dvc(*arguments: str) -> str:
-    """Run `dvc ARGUMENTS` to its end; returns what it printed. Raises DvcFailed."""
+    """Run `dvc ARGUMENTS` to its end; returns what it printed. Raises DvcError."""
     command = [sys.executable, "-m", "dvc", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise DvcFailed(f"dvc {' '.join(arguments)}: {done.stderr.strip()}")
+        raise DvcError(f"dvc {' '.join(arguments)}: {done.stderr.strip()}")
     return done.stdout.strip()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from citer.errors import InputError
-from flows.dvc import DvcFailed
+from flows.dvc import DvcError
 from flows.repro import StageError, reproduce, stage_names
 from tests.flows.conftest import Pipeline
 
@@ -60,7 +60,7 @@ def test_stages_are_named_each_after_what_it_depends_on(pipeline: Pipeline) -> N
 
 def test_a_pipeline_that_dvc_cannot_read_is_refused_in_its_words(pipeline: Pipeline) -> None:
     pipeline({"prepare": {"cmds": "true"}})
-    with pytest.raises(DvcFailed, match="cmds"):
+    with pytest.raises(DvcError, match="cmds"):
         stage_names()
     with pytest.raises(InputError):
         run("prepare")
