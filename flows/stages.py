@@ -14,7 +14,7 @@ from citer.errors import InputError
 from flows.repro import reproduce
 
 
-def stage_task(name: str) -> Task[[str, timedelta], Any]:
+def stage_task(name: str) -> Task[[str, timedelta], float | None]:
     """The task of the stage `name`, under that name."""
     return run_stage.with_options(name=name, task_run_name=name)
 
