@@ -4,7 +4,7 @@ A shard's metadata says which model scored it, and what both halves must have in
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from citer.schema import LLM_TOKEN, VERSION, slm_token
 
 SHARED = ("dtype", "tokenizer", "template", "vocab_size")
 KEY = ["problem_id", "position", "gt_token"]
+KEY_SCHEMA = pa.schema([LLM_TOKEN.field(name) for name in KEY])
 
 
 def shard_name(examples: Mapping[str, Encoded]) -> str:
@@ -91,30 +92,40 @@ def _shards(folder: Path) -> list[Path]:
     raise InputError(f"{folder}: no shards, expected scored tokens")
 
 
-def read_tokens(slm: Path, llm: Path, problem_ids: Sequence[str]) -> pa.Table:
-    """Join the light columns of both halves; rows in the order of `problem_ids` and position.
+def read_tokens(slm: Path, llm: Path, examples: Mapping[str, Encoded]) -> pa.Table:
+    """Join the light columns of both halves; rows in the order of `examples` and position.
 
     Columns: problem_id, position, gt_token, slm_token, slm_margin, llm_token, llm_margin. Raises
-    InputError where the halves or `problem_ids` do not hold the same references.
+    InputError where a half does not hold just the references of `examples`.
     """
-    ours = _read_light(slm, ["slm_token", "slm_margin"], problem_ids)
-    theirs = _read_light(llm, ["llm_token", "llm_margin"], problem_ids)
-    if not ours.select(KEY).equals(theirs.select(KEY)):
-        raise InputError(f"{slm} and {llm}: not the same references: score both again")
-    if ours["problem_id"].unique().to_pylist() != list(problem_ids):
-        raise InputError(f"{slm} and {llm}: not the problems to label: score both again")
+    ours = _read_light(slm, ["slm_token", "slm_margin"], examples)
+    theirs = _read_light(llm, ["llm_token", "llm_margin"], examples)
     return pa.table({name: side[name] for side in (ours, theirs) for name in side.column_names})
 
 
-def _read_light(folder: Path, columns: list[str], problem_ids: Sequence[str]) -> pa.Table:
-    schema = half_schema(_half_metadata(folder))
+def _read_light(folder: Path, columns: list[str], examples: Mapping[str, Encoded]) -> pa.Table:
+    schema, expected = half_schema(_half_metadata(folder)), reference_rows(examples)
     table = pa.concat_tables(read_table(path, schema, KEY + columns) for path in _shards(folder))
-    rank = pc.index_in(table["problem_id"], pa.array(problem_ids, pa.string()))
-    order = pc.sort_indices(
-        pa.table({"rank": rank, "position": table["position"]}),
-        sort_keys=[("rank", "ascending"), ("position", "ascending")],
+    key_N = _keys(table, expected["problem_id"].unique())
+    table = table.take(np.argsort(key_N)).combine_chunks()
+    if not table.select(KEY).equals(expected):
+        raise InputError(f"{folder}: not the references of the problems at hand: score them again")
+    return table
+
+
+def reference_rows(examples: Mapping[str, Encoded]) -> pa.Table:
+    """problem_id, position and gt_token of every reference token, in order."""
+    references = [example.reference_ids for example in examples.values()]
+    lengths = [len(reference) for reference in references]
+    owner_N = np.repeat(np.arange(len(references)), lengths)
+    return pa.table(
+        {
+            "problem_id": pa.array(list(examples)).take(pa.array(owner_N)),
+            "position": np.concatenate([np.arange(length) for length in lengths]),
+            "gt_token": np.concatenate(references),
+        },
+        schema=KEY_SCHEMA,
     )
-    return table.take(order).combine_chunks()
 
 
 def read_hidden(folder: Path, rows: pa.Table) -> np.ndarray:

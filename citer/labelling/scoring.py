@@ -13,6 +13,7 @@ from citer.labelling.teacher import score
 from citer.models.bundle import FEATURE
 from citer.models.pair import (
     LanguageModel,
+    check_pair,
     eos_token_ids,
     load_model,
     load_tokenizer,
@@ -39,8 +40,10 @@ def score_half(
 ) -> Scored:
     """Bring a half's shards in `folder` up to date; the model is loaded only if some are missing.
 
-    `name` is the half's model, of `pair` = {"slm": folder, "llm": folder}.
+    `name` is the half's model, of `pair` = {"slm": folder, "llm": folder}. Raises InputError
+    where the two are no pair.
     """
+    check_pair(**pair)
     path = pair[name]
     examples = encode_all(problems, load_tokenizer(path), eos_token_ids(path)[0])
     metadata = half_metadata(name, pair, placement.dtype)

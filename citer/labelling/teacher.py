@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from citer.data.prompts import Encoded
+from citer.data.tokens import reference_rows
 from citer.errors import InputError
 from citer.models.pair import LanguageModel, padded_batch
 from citer.schema import TOP_LOGPROBS
@@ -36,7 +37,10 @@ def score(
         advance(len(gt_N))
     sort_N = torch.tensor(order).argsort(stable=True)
     columns = {name: torch.cat([part[name] for part in parts])[sort_N] for name in parts[0]}
-    return _table(examples, columns)
+    table = reference_rows(examples)
+    for name, column in columns.items():
+        table = table.append_column(name, _arrow(column))
+    return table
 
 
 def length_buckets(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
@@ -81,7 +85,6 @@ def _prediction(
 ) -> dict[str, Tensor]:
     best_C2 = logits_CV.topk(2).values
     return {
-        "gt_token": gt_C.int(),
         f"{name}_token": logits_CV.argmax(-1).int(),
         f"{name}_logprob_gt": logprob_CV.gather(1, gt_C[:, None]).squeeze(1).float(),
         f"{name}_margin": (best_C2[:, 0] - best_C2[:, 1]).float(),
@@ -97,19 +100,6 @@ def _router_inputs(path: Path, hidden_CH: Tensor, logprob_CV: Tensor) -> dict[st
         "slm_top_logprobs": logprob_CV.topk(TOP_LOGPROBS).values.float(),
         "slm_hidden": half_CH,
     }
-
-
-def _table(examples: Mapping[str, Encoded], columns: Mapping[str, Tensor]) -> pa.Table:
-    lengths = torch.tensor([len(example.reference_ids) for example in examples.values()])
-    row_N = torch.arange(len(lengths)).repeat_interleave(lengths)
-    position_N = torch.cat([torch.arange(length) for length in lengths]).int()
-    return pa.table(
-        {
-            "problem_id": pa.array(list(examples)).take(pa.array(row_N.numpy())),
-            "position": position_N.numpy(),
-            **{name: _arrow(column) for name, column in columns.items()},
-        }
-    )
 
 
 def _arrow(column: Tensor) -> pa.Array:

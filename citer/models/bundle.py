@@ -83,7 +83,11 @@ def _read_mlp(path: Path, shape: dict[str, Any]) -> RouterMLP:
 
 def check_card(card: dict[str, Any], pair: Pair, origin: Path) -> None:
     """Raise InputError naming the first field by which `card` belongs to another pair."""
-    ours = identity(pair)
+    check_identity(card, identity(pair), origin)
+
+
+def check_identity(card: dict[str, Any], ours: dict[str, Any], origin: Path) -> None:
+    """`check_card` against an `identity` that was kept with the data."""
     for name in ("slm", "llm"):
         theirs, own = card[name], ours[name]
         if theirs["digest"] != own["digest"]:

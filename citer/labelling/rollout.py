@@ -1,0 +1,112 @@
+"""Rollouts: what becomes of a contested position if the SLM's, or the LLM's, token stands."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from citer.data.answers import grade
+from citer.data.problems import Problem
+from citer.data.prompts import Encoded
+from citer.decoding.engine import Engine, Request
+from citer.decoding.policy import Policy
+from citer.labelling.preference import Ends, Tie, cases, preferences
+
+Advance = Callable[[float], None]
+
+
+class Branch(NamedTuple):
+    """The reference up to a contested position, and one of the two tokens that may follow."""
+
+    problem: Problem
+    example: Encoded
+    position: int
+    token: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.problem.problem_id}@{self.position}:{self.token}"
+
+    @property
+    def prefix_ids(self) -> tuple[int, ...]:
+        return (*self.example.reference_ids[: self.position], self.token)
+
+    def request(self) -> Request:
+        prompt_ids, reference_ids = self.example
+        trunk_ids = (*prompt_ids, *reference_ids)
+        return Request(self.key, tuple(prompt_ids), self.prefix_ids, trunk_ids)
+
+
+class Contest(NamedTuple):
+    """The two branches of a contested position. No two branches are ever equal."""
+
+    slm: Branch
+    llm: Branch
+
+
+@dataclass(frozen=True)
+class Labeller:
+    """Labels tokens under one policy; `problems` and `examples` by problem_id."""
+
+    problems: Mapping[str, Problem]
+    examples: Mapping[str, Encoded]
+    engine: Engine
+    policy: Policy
+    tie: Tie
+    iteration: int
+
+    def label(self, tokens: pa.Table, advance: Advance) -> pa.Table:
+        """The preference table of the joined `tokens`; `advance` counts branches, 2 a contest."""
+        case_N = token_cases(tokens)
+        contested = np.flatnonzero(case_N == "contested")
+        contests = [self._contest(**row) for row in tokens.take(contested).to_pylist()]
+        outcomes = roll_out(contests, self.engine, self.policy, advance)
+        branches = dict(zip(contested.tolist(), outcomes, strict=True))
+        return preferences(tokens, case_N, branches, self.tie, self.iteration)
+
+    def _contest(
+        self, problem_id: str, position: int, slm_token: int, llm_token: int, **_: Any
+    ) -> Contest:
+        place = (self.problems[problem_id], self.examples[problem_id], position)
+        return Contest(Branch(*place, slm_token), Branch(*place, llm_token))
+
+
+def token_cases(tokens: pa.Table) -> np.ndarray:
+    """The case of each row of the joined token table."""
+    return cases(*(tokens[name].to_numpy() for name in ("gt_token", "slm_token", "llm_token")))
+
+
+def roll_out(
+    contests: Sequence[Contest], engine: Engine, policy: Policy, advance: Advance
+) -> list[Ends]:
+    """Whether the SLM's branch ends right and, asked only where it does not, the LLM's."""
+    slm_correct: dict[int, bool] = {}
+    for index, correct in _outcomes([contest.slm for contest in contests], engine, policy):
+        slm_correct[index] = correct
+        advance(2 if correct else 1)
+    failed = [index for index in range(len(contests)) if not slm_correct[index]]
+    llm_correct: dict[int, bool] = {}
+    for index, correct in _outcomes([contests[index].llm for index in failed], engine, policy):
+        llm_correct[failed[index]] = correct
+        advance(1)
+    return [(slm_correct[index], llm_correct.get(index)) for index in range(len(contests))]
+
+
+def _outcomes(
+    branches: Sequence[Branch], engine: Engine, policy: Policy
+) -> Iterator[tuple[int, bool]]:
+    """Index and correctness of each branch, as they finish; a truncated answer is wrong."""
+    text, eos_ids = engine.pair.text, engine.pair.eos_ids
+    unfinished = {}
+    for index, branch in enumerate(branches):
+        if branch.token in eos_ids:
+            yield index, grade(branch.problem, text(branch.prefix_ids))
+        else:
+            unfinished[branch.key] = index
+    requests = (branches[index].request() for index in unfinished.values())
+    for answer in engine.decode(requests, policy):
+        index = unfinished[answer.key]
+        completion = text(branches[index].prefix_ids + answer.token_ids)
+        yield index, not answer.truncated and grade(branches[index].problem, completion)

@@ -1,0 +1,107 @@
+"""Preference labels of iteration k: contested tokens are rolled out under router k - 1."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import Console
+from rich.table import Table
+
+from citer.config import Params
+from citer.data.problems import Problem, read_problems
+from citer.data.prompts import Encoded, encode_all
+from citer.data.tokens import read_identity, read_tokens
+from citer.decoding.engine import Engine
+from citer.decoding.policy import routed
+from citer.io import digest, partial_dir, remove, write_table
+from citer.labelling.chunks import label_in_chunks
+from citer.labelling.rollout import Labeller, token_cases
+from citer.models.bundle import check_card, check_identity, read_bundle
+from citer.models.pair import Pair, eos_token_ids, load_pair, load_tokenizer
+from citer.models.router import Router
+from citer.schema import CASES, PREFERENCE
+from citer.stages import paths
+
+NEAR_TIE = 0.0625  # logits: bfloat16's own spacing between 8 and 16
+
+
+class Inputs(NamedTuple):
+    """All that is read before a model is loaded."""
+
+    identity: dict[str, Any]
+    router: Router
+    problems: Mapping[str, Problem]
+    examples: Mapping[str, Encoded]
+    tokens: pa.Table
+
+
+def run(params: Params, iteration: int) -> None:
+    """Label the preference split's tokens; a killed run goes on at its first unfinished chunk."""
+    inputs = _read(iteration)
+    pair = load_pair(paths.SLM, Path(params.pair.llm), params.pair)
+    check_card(inputs.identity, pair, paths.SLM_TOKENS)
+    partial = partial_dir("label", _digest(params, iteration))
+    labels = label_in_chunks(_labeller(inputs, pair, params, iteration), inputs.tokens, partial)
+    metadata = inputs.identity | {
+        "iteration": iteration,
+        "router": digest(paths.router(iteration - 1)),
+        "tau": params.label.tau,
+        "tie": params.label.tie,
+    }
+    write_table(paths.preferences(iteration), labels, PREFERENCE, metadata)
+    remove(partial)
+    Console().print(_summary(inputs.tokens, labels, iteration))
+
+
+def _read(iteration: int) -> Inputs:
+    """Raises InputError where tokens, problems and router k - 1 do not belong together."""
+    origin = paths.router(iteration - 1)
+    identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
+    router, card = read_bundle(origin)
+    check_identity(card, identity, origin)
+    problems = {p.problem_id: p for p in read_problems(paths.problems("preference"))}
+    eos_id = eos_token_ids(paths.SLM)[0]
+    examples = encode_all(problems.values(), load_tokenizer(paths.SLM), eos_id)
+    tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
+    return Inputs(identity, router, problems, examples, tokens)
+
+
+def _labeller(inputs: Inputs, pair: Pair, params: Params, iteration: int) -> Labeller:
+    return Labeller(
+        problems=inputs.problems,
+        examples=inputs.examples,
+        engine=Engine(pair, params.label.slots, params.label.max_new_tokens),
+        policy=routed(inputs.router.to(pair.slm.device), params.label.tau),
+        tie=params.label.tie,
+        iteration=iteration,
+    )
+
+
+def _digest(params: Params, iteration: int) -> str:
+    """Of everything that the labels depend on."""
+    files = paths.SLM_TOKENS, paths.LLM_TOKENS, paths.problems("preference")
+    router = paths.router(iteration - 1)
+    return digest(*files, router, str(iteration), params.label.model_dump_json())
+
+
+def _summary(tokens: pa.Table, labels: pa.Table, iteration: int) -> Table:
+    case_N = token_cases(tokens)
+    slm_right, llm_right = labels["slm_branch_correct"], labels["llm_branch_correct"]
+    contested = int((case_N == "contested").sum())
+    saved, fatal = (pc.sum(column).as_py() or 0 for column in (slm_right, llm_right))
+    nearest_N = pc.min_element_wise(tokens["slm_margin"], tokens["llm_margin"])
+    counts = {case: int((case_N == case).sum()) for case in CASES} | {
+        "rollouts": 2 * contested - saved,
+        "contested, the SLM's branch fatal": fatal,
+        "contested, both branches wrong": contested - saved - fatal,
+        f"a margin below {NEAR_TIE} logits": pc.sum(pc.less(nearest_N, NEAR_TIE)).as_py(),
+        "labelled 1": pc.sum(labels["label"]).as_py(),
+    }
+    table = Table(f"label {iteration}", title="Preference labels")
+    for heading in ("tokens", "share"):
+        table.add_column(heading, justify="right")
+    for name, count in counts.items():
+        table.add_row(name, f"{count:,}", f"{count / len(tokens):.1%}")
+    return table

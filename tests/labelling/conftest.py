@@ -1,0 +1,36 @@
+"""A taught pair in float64, and the joined token table of the problems that it half knows."""
+
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from citer.config import PairParams, ScoreParams
+from citer.data.problems import Problem
+from citer.data.prompts import Encoded, encode_all
+from citer.data.tokens import read_tokens
+from citer.labelling.scoring import score_half
+from citer.models.pair import Pair, load_pair
+from tests.taught import make_taught_pair, problems
+
+
+class Taught(NamedTuple):
+    pair: Pair
+    problems: dict[str, Problem]
+    examples: dict[str, Encoded]
+    tokens: pa.Table
+
+
+@pytest.fixture(scope="session")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
+    folder = tmp_path_factory.mktemp("taught")
+    asked = problems(12)
+    folders = make_taught_pair(folder, asked)
+    placement = PairParams(slm="", llm="", device="cpu", dtype="float64")
+    pair = load_pair(*folders, placement)
+    score = ScoreParams(batch_tokens=600, shard_problems=5)
+    for name in ("slm", "llm"):
+        score_half(name, folders._asdict(), asked, folder / "tokens" / name, score, placement)
+    examples = encode_all(asked, pair.tokenizer, pair.eos_id)
+    tokens = read_tokens(folder / "tokens/slm", folder / "tokens/llm", examples)
+    return Taught(pair, {problem.problem_id: problem for problem in asked}, examples, tokens)

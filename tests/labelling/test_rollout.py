@@ -1,0 +1,190 @@
+"""Labels against the algorithm of the paper (arXiv 2502.01976), one token at a time, no cache."""
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import pyarrow as pa
+import pytest
+import torch
+
+from citer.data.answers import grade
+from citer.decoding.engine import Engine
+from citer.decoding.policy import SLM_ALONE, Policy, routed
+from citer.labelling.rollout import Branch, Contest, Labeller, roll_out
+from citer.models.pair import LanguageModel
+from citer.models.router import Router, RouterMLP
+from tests.labelling.conftest import Taught
+
+NEW_TOKENS = 20
+TAU = 0.5
+
+Finish = Callable[[list[int]], list[int]]
+
+
+def _label(taught: Taught, policy: Policy, slots: int = 3) -> pa.Table:
+    engine = Engine(taught.pair, slots, NEW_TOKENS)
+    labeller = Labeller(taught.problems, taught.examples, engine, policy, "slm", 1)
+    return labeller.label(taught.tokens, lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def router() -> Router:
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        return Router(RouterMLP(32, 0.1).eval(), slope=20.0)
+
+
+def _greedy(model: LanguageModel, ids: list[int]) -> tuple[torch.Tensor, int]:
+    """The last hidden state and the next token after `ids`, in one plain forward."""
+    result = model.network(torch.tensor([ids]), output_hidden_states=True)
+    return result.hidden_states[-1][0, -1:], int(result.logits[0, -1].argmax())
+
+
+def _alone(taught: Taught) -> Finish:
+    def finish(ids: list[int]) -> list[int]:
+        slm = taught.pair.slm.network
+        return slm.generate(
+            torch.tensor([ids]),
+            do_sample=False,
+            max_new_tokens=NEW_TOKENS,
+            eos_token_id=list(taught.pair.eos_ids),
+        )[0, len(ids) :].tolist()
+
+    return finish
+
+
+def _routed(taught: Taught, router: Router) -> Finish:
+    def finish(ids: list[int]) -> list[int]:
+        written: list[int] = []
+        while len(written) < NEW_TOKENS and written[-1:] != [taught.pair.eos_id]:
+            hidden_1H, token = _greedy(taught.pair.slm, ids + written)
+            if router.score(hidden_1H).item() < TAU:
+                token = _greedy(taught.pair.llm, ids + written)[1]
+            written.append(token)
+        return written
+
+    return finish
+
+
+def _ends_right(taught: Taught, finish: Finish, key: str, answer: list[int]) -> bool:
+    eos, prompt_ids = taught.pair.eos_id, taught.examples[key].prompt_ids
+    whole = answer if answer[-1] == eos else answer + finish(prompt_ids + answer)
+    return whole[-1] == eos and grade(taught.problems[key], taught.pair.text(whole[:-1]))
+
+
+def _expected_row(taught: Taught, finish: Finish, key: str, position: int) -> dict:
+    prompt_ids, reference_ids = taught.examples[key]
+    before, gt = reference_ids[:position], reference_ids[position]
+    slm = _greedy(taught.pair.slm, prompt_ids + before)[1]
+    llm = _greedy(taught.pair.llm, prompt_ids + before)[1]
+    slm_correct = llm_correct = None
+    if slm == gt:
+        case, label, origin = "slm_right", 1, "shortcut"
+    elif llm == gt:
+        case, label, origin = "llm_right", 0, "shortcut"
+    elif slm == llm:
+        case, label, origin = "same_wrong", 1, "same_token"
+    else:
+        slm_correct = _ends_right(taught, finish, key, [*before, slm])
+        if not slm_correct:
+            llm_correct = _ends_right(taught, finish, key, [*before, llm])
+        case, label, origin = "contested", 0 if llm_correct else 1, "rollout"
+    return {
+        "problem_id": key,
+        "position": position,
+        "case": case,
+        "label": label,
+        "origin": origin,
+        "slm_branch_correct": slm_correct,
+        "llm_branch_correct": llm_correct,
+        "iteration": 1,
+    }
+
+
+def _expected(taught: Taught, finish: Finish, keys: Sequence[str]) -> list[dict]:
+    return [
+        _expected_row(taught, finish, key, position)
+        for key in keys
+        for position in range(len(taught.examples[key].reference_ids))
+    ]
+
+
+def test_labels_under_router_0_equal_brute_force_with_plain_generate(taught: Taught) -> None:
+    rows = _label(taught, SLM_ALONE).to_pylist()
+    assert rows == _expected(taught, _alone(taught), list(taught.problems))
+    ends = {(row["slm_branch_correct"], row["llm_branch_correct"]) for row in rows}
+    assert ends == {(None, None), (True, None), (False, True), (False, False)}
+    task_cases = {(row["problem_id"].split("-")[0], row["case"]) for row in rows}
+    all_cases = ("slm_right", "llm_right", "same_wrong", "contested")
+    assert task_cases == set(product(("math", "mc"), all_cases))
+
+
+def test_labels_under_a_router_equal_brute_force(taught: Taught, router: Router) -> None:
+    rows = _label(taught, routed(router, TAU)).to_pylist()
+    keys = list(taught.problems)[:4]
+    ours = [row for row in rows if row["problem_id"] in keys]
+    assert ours == _expected(taught, _routed(taught, router), keys)
+    assert rows != _label(taught, SLM_ALONE).to_pylist(), "the router must have had a part in it"
+
+
+def test_labels_do_not_depend_on_the_number_of_slots(taught: Taught) -> None:
+    assert _label(taught, SLM_ALONE, slots=1).equals(_label(taught, SLM_ALONE, slots=64))
+
+
+def test_every_reference_has_a_labelled_eos_row(taught: Taught) -> None:
+    labelled = _label(taught, SLM_ALONE)
+    last = {key: len(example.reference_ids) - 1 for key, example in taught.examples.items()}
+    rows = set(
+        zip(*(labelled[name].to_pylist() for name in ("problem_id", "position")), strict=True)
+    )
+    assert set(last.items()) <= rows
+
+
+def _branch(taught: Taught, key: str, position: int, token: int) -> Branch:
+    return Branch(taught.problems[key], taught.examples[key], position, token)
+
+
+def test_a_branch_that_ends_the_answer_is_graded_without_decoding(taught: Taught) -> None:
+    last, eos = len(taught.examples["math-0"].reference_ids) - 1, taught.pair.eos_id
+    contests = [
+        Contest(_branch(taught, "math-0", position, eos), _branch(taught, "math-0", position, eos))
+        for position in (last, 3)  # the whole reference; its beginning, which answers nothing
+    ]
+    engine = Engine(taught.pair, 2, NEW_TOKENS)
+    counted: list[float] = []
+    ends = roll_out(contests, engine, SLM_ALONE, counted.append)
+    assert ends == [(True, None), (False, False)]
+    assert engine.slm_work.forwards == engine.llm_work.forwards == 0
+    assert sum(counted) == 2 * len(contests)
+
+
+def test_a_truncated_rollout_is_wrong_even_where_it_answers_right(taught: Taught) -> None:
+    prompt_ids, reference_ids = taught.examples["math-0"]
+    last, eos = len(reference_ids) - 1, taught.pair.eos_id
+    before = prompt_ids + reference_ids[:last]
+    token = next(
+        token for token in range(1, 300) if _greedy(taught.pair.slm, [*before, token])[1] != eos
+    )
+    branch = _branch(taught, "math-0", last, token)
+    assert grade(branch.problem, taught.pair.text(branch.prefix_ids))
+    engine = Engine(taught.pair, 1, max_new_tokens=1)
+    assert roll_out([Contest(branch, branch)], engine, SLM_ALONE, lambda _: None) == [
+        (False, False)
+    ]
+
+
+def test_rollouts_of_a_problem_share_one_forward_of_its_prompt_and_reference(
+    taught: Taught,
+) -> None:
+    example = taught.examples["math-0"]
+    length = len(example.prompt_ids) + len(example.reference_ids)
+    branches = [_branch(taught, "math-0", position, 65) for position in range(2, 10)]
+    engine = Engine(taught.pair, 8, max_new_tokens=1)
+    roll_out(
+        [Contest(branch, branch) for branch in branches[:1]], engine, SLM_ALONE, lambda _: None
+    )
+    once = engine.slm_work.positions
+    assert once >= length - 1
+    engine = Engine(taught.pair, 8, max_new_tokens=1)
+    roll_out([Contest(branch, branch) for branch in branches], engine, SLM_ALONE, lambda _: None)
+    assert engine.slm_work.positions < once + 2 * len(branches)
