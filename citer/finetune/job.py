@@ -1,0 +1,57 @@
+"""What a training process is told, and what it leaves behind."""
+
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from citer.config import FinetuneParams, Section
+from citer.errors import InputError
+from citer.io import read_json, remove
+
+ROWS = "rows.parquet"
+ROW = pa.schema(
+    [
+        pa.field("input_ids", pa.list_(pa.int32()), nullable=False),
+        pa.field("completion_mask", pa.list_(pa.int8()), nullable=False),  # 1: in the loss
+    ]
+)
+
+
+class Job(Section):
+    """One training run. It works in a folder: `rows.parquet` in, `checkpoint-N` out."""
+
+    base: Path
+    params: FinetuneParams
+    device: Literal["cpu", "cuda"]
+    bf16: bool
+    deepspeed: bool
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint; torn ones, left by a kill, are removed.
+
+    The trainer writes `trainer_state.json` last.
+    """
+    for checkpoint in sorted(folder.glob("checkpoint-*"), key=_step, reverse=True):
+        try:
+            read_json(checkpoint / "trainer_state.json")
+        except InputError:
+            remove(checkpoint)
+        else:
+            return checkpoint
+    return None
+
+
+def is_finished(checkpoint: Path | None, steps: int) -> bool:
+    return checkpoint is not None and _step(checkpoint) == steps
+
+
+def losses(checkpoint: Path) -> list[float]:
+    """The loss of every step up to a checkpoint, in nats a completion token."""
+    history = read_json(checkpoint / "trainer_state.json")["log_history"]
+    return [entry["loss"] for entry in history if "loss" in entry]
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])

@@ -1,0 +1,109 @@
+"""Supervised finetuning of the SLM on the references; the loss is on the reference alone."""
+
+import math
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from citer.config import FinetuneParams, PairParams
+from citer.data.problems import Problem
+from citer.data.prompts import encode
+from citer.errors import InputError
+from citer.finetune.job import ROW, ROWS, Job, is_finished, last_checkpoint, losses
+from citer.finetune.launch import launch
+from citer.io import digest, partial_dir, remove, replacing, write_table
+from citer.models.pair import eos_token_ids, load_tokenizer, resolve_device
+
+Row = dict[str, list[int]]
+
+
+def finetune(
+    base: Path, problems: Sequence[Problem], output: Path, pair: PairParams, params: FinetuneParams
+) -> list[float]:
+    """Finetune the model at `base` on the problems' references and write it to `output`.
+
+    Unfinished work is resumed from its last checkpoint, to the same weights. Returns the loss of
+    every step, in nats a completion token. Raises InputError where processes, batch or rows do
+    not fit, before training, and where training diverged.
+    """
+    job = _job(base, pair, params)
+    rows = list(encode_rows(base, problems, params.max_length))
+    folder = partial_dir("finetune", digest(base, job.model_dump_json(), *map(str, rows)))
+    if not is_finished(last_checkpoint(folder), params.steps):
+        write_table(folder / ROWS, pa.Table.from_pylist(rows, schema=ROW), ROW, {})
+        _train(job, folder)
+    checkpoint = last_checkpoint(folder)
+    assert checkpoint is not None
+    history = losses(checkpoint)
+    if not math.isfinite(history[-1]):
+        raise InputError(f"finetune.learning_rate: {params.learning_rate:g}: the loss diverged")
+    _publish(base, checkpoint, output)
+    remove(folder)
+    return history
+
+
+def encode_rows(base: Path, problems: Sequence[Problem], max_length: int) -> Iterator[Row]:
+    """`input_ids` and `completion_mask` of every problem: the reference and its EOS count.
+
+    Raises InputError at the first problem longer than `max_length` tokens.
+    """
+    tokenizer, eos_id = load_tokenizer(base), eos_token_ids(base)[0]
+    for problem in problems:
+        prompt_ids, reference_ids = encode(problem, tokenizer, eos_id)
+        length = len(prompt_ids) + len(reference_ids)
+        if length > max_length:
+            raise InputError(
+                f"sft problem {problem.problem_id}: {length} tokens with its prompt, "
+                f"expected at most {max_length} (finetune.max_length)"
+            )
+        yield {
+            "input_ids": [*prompt_ids, *reference_ids],
+            "completion_mask": [0] * len(prompt_ids) + [1] * len(reference_ids),
+        }
+
+
+def _job(base: Path, pair: PairParams, params: FinetuneParams) -> Job:
+    """Raises InputError where the processes do not fit the machine, the engine or the batch."""
+    on_gpu = resolve_device(pair.device).type == "cuda"
+    deepspeed = params.deepspeed == "on" or (params.deepspeed == "auto" and on_gpu)
+    asked = f"finetune.processes: {params.processes}"
+    if params.processes > 1 and not deepspeed:
+        raise InputError(f"{asked}: needs DeepSpeed, expected 1 or finetune.deepspeed: on")
+    if on_gpu and params.processes > torch.cuda.device_count():
+        raise InputError(f"{asked}: expected at most {torch.cuda.device_count()}, one a GPU")
+    if params.batch_size % params.processes:
+        raise InputError(f"{asked}: expected a divisor of finetune.batch_size {params.batch_size}")
+    return Job(
+        base=base,
+        params=params,
+        device="cuda" if on_gpu else "cpu",
+        bf16=on_gpu and pair.dtype in ("bfloat16", "float16") and torch.cuda.is_bf16_supported(),
+        deepspeed=deepspeed,
+    )
+
+
+def _train(job: Job, folder: Path) -> None:
+    if job.deepspeed:
+        launch(job, folder)
+    else:
+        from citer.finetune.trainer import train  # seconds, and only where it is needed
+
+        train(job, folder)
+
+
+def _publish(base: Path, checkpoint: Path, output: Path) -> None:
+    """Write the checkpoint's weights in `base`'s precision, with `base`'s other files as they are.
+
+    The trainer rewrites tokenizer and EOS settings; the pair's must stay the same to the letter.
+    """
+    dtype = AutoConfig.from_pretrained(base, local_files_only=True).dtype or torch.float32
+    network = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype, local_files_only=True)
+    with replacing(output) as aside:
+        network.save_pretrained(aside)
+        for file in base.iterdir():
+            if file.suffix in (".json", ".jinja", ".txt") and not file.match("*.index.json"):
+                shutil.copyfile(file, aside / file.name)

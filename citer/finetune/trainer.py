@@ -1,0 +1,94 @@
+"""The training itself, in whichever process: trl's SFTTrainer over rows already encoded."""
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from datasets import Dataset, disable_progress_bars
+from transformers import (
+    AutoModelForCausalLM,
+    PrinterCallback,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from trl import SFTConfig, SFTTrainer
+
+from citer.finetune.job import ROW, ROWS, Job, last_checkpoint
+from citer.io import read_table
+from citer.models.pair import load_tokenizer
+from citer.progress import progress
+
+ZERO2 = Path(__file__).with_name("zero2.json")
+
+
+def train(job: Job, folder: Path) -> None:
+    """Train `job.base` on `folder`'s rows, from its last checkpoint if any, to its final one."""
+    _quiet(job)
+    checkpoint = last_checkpoint(folder)
+    trainer = SFTTrainer(
+        AutoModelForCausalLM.from_pretrained(job.base, dtype=torch.float32, local_files_only=True),
+        _arguments(job, folder),
+        train_dataset=Dataset(read_table(folder / ROWS, ROW)),
+        processing_class=load_tokenizer(job.base),
+    )
+    trainer.remove_callback(PrinterCallback)
+    with ExitStack() as stack:
+        if trainer.is_world_process_zero():
+            advance = stack.enter_context(progress("finetune", job.params.steps, "steps"))
+            trainer.add_callback(_Advance(advance))
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+
+def _arguments(job: Job, folder: Path) -> SFTConfig:
+    params, on_gpu = job.params, job.device == "cuda"
+    return SFTConfig(
+        output_dir=str(folder),
+        seed=params.seed,
+        max_steps=params.steps,
+        per_device_train_batch_size=params.batch_size // params.processes,
+        learning_rate=params.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=0.03,
+        bf16=job.bf16,
+        use_cpu=not on_gpu,
+        activation_checkpointing=on_gpu,
+        dataloader_pin_memory=on_gpu,
+        deepspeed=str(ZERO2) if job.deepspeed else None,
+        completion_only_loss=True,
+        max_length=None,  # over-long rows were refused before
+        save_steps=params.checkpoint_steps,
+        save_total_limit=2,
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=True,
+        log_level="error",
+    )
+
+
+def _quiet(job: Job) -> None:
+    os.environ.setdefault("DS_ACCELERATOR", job.device)  # unset, DeepSpeed warns of its choice
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    disable_progress_bars()
+
+
+class _Advance(TrainerCallback):
+    def __init__(self, advance: Callable[[float], None]):
+        self.advance = advance
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        self.advance(state.global_step)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        self.advance(1)

@@ -1,0 +1,20 @@
+"""Finetune the SLM: data/problems/sft.parquet → data/models/slm."""
+
+from pathlib import Path
+
+from rich import print
+
+from citer.config import Params
+from citer.data.problems import read_problems
+from citer.finetune.sft import finetune
+from citer.models.pair import check_pair
+from citer.stages import paths
+
+
+def run(params: Params) -> None:
+    """Raises InputError where the pair, the rows or the parameters do not fit."""
+    base = Path(params.pair.slm)
+    check_pair(base, Path(params.pair.llm))
+    problems = read_problems(paths.problems("sft"))
+    losses = finetune(base, problems, paths.SLM, params.pair, params.finetune)
+    print(f"loss {losses[0]:.3f} at the first of {len(losses)} steps, {losses[-1]:.3f} at the last")
