@@ -73,6 +73,12 @@ def router0() -> None:
 
 
 @app.command(rich_help_panel=STAGES)
+def rivals() -> None:
+    """Answer validation and test without a router: what it must beat."""
+    _run_stage("rivals")
+
+
+@app.command(rich_help_panel=STAGES)
 def label(iteration: Iteration) -> None:
     """Label every token; roll the contested ones out under the previous router."""
     _run_stage("label", iteration)
@@ -141,7 +147,7 @@ def _bundle(router: str) -> Path:
 @app.command(rich_help_panel=ROUTERS)
 def compare() -> None:
     """Show the champion beside the challenger."""
-    from flows.registry import compare
+    from flows.compare import compare
 
     compare()
 

@@ -38,7 +38,7 @@ def open_store(experiment: str) -> Store:
     location = (HOME / "artifacts").absolute().as_uri() if uri == embedded else None
     with exclusively():
         if uri == embedded:
-            _make_tables(HOME / "mlflow.db")
+            make_tables(HOME / "mlflow.db")
         client = MlflowClient()
         found = client.get_experiment_by_name(experiment)
         made = found.experiment_id if found else client.create_experiment(experiment, location)
@@ -54,7 +54,7 @@ def exclusively() -> Iterator[None]:
         yield
 
 
-def _make_tables(database: Path) -> None:
+def make_tables(database: Path) -> None:
     """Aside: MLflow's migrations stand neither a second client nor a kill half way."""
     if database.exists():
         return

@@ -34,6 +34,29 @@ def pipeline(empty_repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture(scope="session")
+def clone(empty_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project that nothing was trained in yet, its MLflow store made but empty."""
+    from flows.store import make_tables
+    from tests.flows.project import make_project
+
+    folder = tmp_path_factory.mktemp("clone") / "project"
+    shutil.copytree(empty_repository, folder)
+    make_project(folder)
+    make_tables(folder / "mlruns/mlflow.db")
+    return folder
+
+
+@pytest.fixture
+def project(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Enter a project of one's own."""
+    folder = tmp_path / "project"
+    shutil.copytree(clone, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def prefect() -> Iterator[None]:
     quiet = {PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW: "ignore"}
     with temporary_settings(quiet), prefect_test_harness(server_startup_timeout=120):

@@ -1,0 +1,70 @@
+"""The champion beside the challenger."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+
+from mlflow.entities.model_registry import ModelVersion
+from rich.console import Console
+from rich.table import Table
+
+from citer.config import EvaluateParams, load_params
+from citer.evaluation.metrics import CONFIDENCE, interval
+from flows.outcomes import routed
+from flows.registry import CHALLENGER, CHAMPION, aliased, run_of
+from flows.store import open_store
+
+
+def compare() -> None:
+    """Print what is known of both. Raises InputError where nothing is registered."""
+    params = load_params()
+    client = open_store(params.register_.experiment).client
+    found = [aliased(client, params.register_.model_name, a) for a in (CHAMPION, CHALLENGER)]
+    champion, challenger = found
+    console = Console(highlight=False)
+    console.print(_side_by_side(champion, challenger))
+    if challenger:
+        console.print(
+            f"Version {challenger.version} was {challenger.tags['decision']}: "
+            f"{challenger.tags['reason']}."
+        )
+    if champion and challenger and champion.version != challenger.version:
+        console.print(_difference(champion, challenger, params.evaluate))
+
+
+def _side_by_side(champion: ModelVersion | None, challenger: ModelVersion | None) -> Table:
+    table = Table("", CHAMPION, CHALLENGER)
+    known = [dict(_facts(version)) if version else {} for version in (champion, challenger)]
+    for fact in known[1] or known[0]:
+        table.add_row(fact, *(facts.get(fact, "none") for facts in known))
+    return table
+
+
+def _facts(version: ModelVersion) -> Iterator[tuple[str, str]]:
+    tags = version.tags
+    registered = datetime.fromtimestamp(version.creation_timestamp / 1000)
+    yield "version", str(version.version)
+    yield "iteration", tags["iteration"]
+    yield "τ", tags["tau"]
+    yield "its bound holds", "yes" if tags["certified"] == "true" else "no"
+    yield "accuracy", tags["accuracy"]
+    yield "LLM fraction", tags["llm_fraction"]
+    for batch in sorted(int(size) for size in re.findall(r"cost_b(\d+)\b", " ".join(tags))):
+        yield f"cost at batch {batch}", tags[f"cost_b{batch}"]
+    yield "tokens per answer", tags["tokens_per_answer"]
+    yield "registered", f"{registered:%Y-%m-%d %H:%M}"
+    yield "git", tags["git_sha"][:7] + (" (dirty)" if tags["git_dirty"] == "true" else "")
+
+
+def _difference(champion: ModelVersion, challenger: ModelVersion, params: EvaluateParams) -> str:
+    """Accuracy of the challenger less the champion's, question by question."""
+    old, new = routed(run_of(champion)), routed(run_of(challenger))
+    common = sorted(old.keys() & new.keys())
+    if not common:
+        return "They have no test question in common."
+    gains = [float(new[key].correct) - old[key].correct for key in common]
+    low, high = interval(gains, params.resamples, params.seed)
+    return (
+        f"Accuracy, challenger less champion, on {len(common)} common questions: "
+        f"{sum(gains) / len(gains):+.4f} ({CONFIDENCE:.0%} interval {low:+.4f} to {high:+.4f})"
+    )

@@ -1,0 +1,146 @@
+"""The registered model: its versions, and which of them serves."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import mlflow
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
+from rich.console import Console
+
+from citer.config import Params, load_params
+from citer.errors import InputError
+from citer.evaluation.gate import Decision, Gate
+from flows import outcomes
+from flows.dvc import dvc, has_remote
+from flows.store import Store, exclusively, open_store
+from flows.tracking import children, track
+
+CHAMPION, CHALLENGER = "champion", "challenger"
+PROMOTED, KEPT_BACK = "promoted", "kept back"
+CARRIED = ("digest", "iteration", "git_sha", "git_dirty")  # tags of a run that its version repeats
+HEADLINES = ("tau", "accuracy", "llm_fraction", "tokens_per_answer")  # and metrics, with the costs
+
+
+def register_run(seconds: Mapping[str, float] | None = None) -> str:
+    """Log the retraining whose files lie here, register its routers, decide on the last one.
+
+    What is registered already stays as it is. `seconds` is how long each stage took that ran.
+    Returns a sentence on the last router. Raises InputError where there is nothing to register.
+    """
+    params = load_params()
+    store = open_store(params.register_.experiment)
+    with exclusively():
+        run = track(store, params, seconds or {})
+        number = run.data.tags.get("version") or _register(store, run.info.run_id, params)
+    if has_remote():
+        dvc("push")
+    last = find_version(store.client, params.register_.model_name, number)
+    return f"{last.name} version {last.version} {last.tags['decision']}: {last.tags['reason']}"
+
+
+def promote(version: int) -> None:
+    """Make a version the champion by hand. Raises InputError where there is no such version."""
+    params = load_params()
+    client = open_store(params.register_.experiment).client
+    chosen = find_version(client, params.register_.model_name, version)
+    reason = "by hand"
+    if "reason" in chosen.tags:
+        reason += f"; the gate had said: {chosen.tags['reason']}"
+    _note(client, chosen, Decision(True, reason))
+    client.set_registered_model_alias(chosen.name, CHAMPION, chosen.version)
+    Console().print(f"{chosen.name} version {chosen.version} is the champion", highlight=False)
+
+
+def fetch_bundle(uri: str) -> Path:
+    """The folder of a registered router, `models:/NAME@ALIAS` or `models:/NAME/VERSION`.
+
+    Raises InputError where there is no such version.
+    """
+    open_store(load_params().register_.experiment)
+    try:
+        return Path(mlflow.artifacts.download_artifacts(f"{uri}/artifacts/bundle"))
+    except MlflowException as error:
+        raise InputError(f"{uri}: no such registered router: {error.message}") from None
+
+
+def find_version(client: MlflowClient, name: str, version: int | str) -> ModelVersion:
+    """Raises InputError where there is no such version."""
+    try:
+        return client.get_model_version(name, str(version))
+    except MlflowException:
+        raise InputError(f"{name}: no version {version} is registered") from None
+
+
+def aliased(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
+    """Raises InputError where nothing is registered at all."""
+    try:
+        aliases = client.get_registered_model(name).aliases
+    except MlflowException:
+        raise InputError(f"{name}: nothing is registered; run `citer run` first") from None
+    return client.get_model_version(name, aliases[alias]) if alias in aliases else None
+
+
+def run_of(version: ModelVersion) -> str:
+    """The id of the run that a version's router comes from."""
+    assert version.run_id
+    return version.run_id
+
+
+def _register(store: Store, run_id: str, params: Params) -> str:
+    """Register the routers of a retraining; returns the last one's version.
+
+    Every step takes up what an interrupted call has left; the tag on the run comes last.
+    """
+    name, client = params.register_.model_name, store.client
+    if not client.search_registered_models(f"name = '{name}'"):
+        client.create_registered_model(name)
+    last = [_version_of(client, name, run) for run in children(store, run_id)][-1]
+    client.set_registered_model_alias(name, CHALLENGER, last.version)
+    if "decision" not in last.tags:
+        _note(client, last, _decide(client, last, params))
+    if client.get_model_version(name, last.version).tags["decision"] == PROMOTED:
+        client.set_registered_model_alias(name, CHAMPION, last.version)
+    client.set_tag(run_id, "version", last.version)
+    return last.version
+
+
+def _version_of(client: MlflowClient, name: str, run: Run) -> ModelVersion:
+    """The version of a run's router: one that holds the same router, or a new one."""
+    tags, metrics = run.data.tags, run.data.metrics
+    same = f"name = '{name}' AND tags.digest = '{tags['digest']}'"
+    if found := client.search_model_versions(same):
+        return found[0]
+    numbers = {key.removeprefix("router/"): value for key, value in metrics.items()}
+    shown = [key for key in numbers if key in HEADLINES or key.startswith("cost_")]
+    certified = outcomes.threshold(run.info.run_id)["certified"]
+    assert run.outputs
+    model_id = run.outputs.model_outputs[0].model_id
+    return client.create_model_version(
+        name,
+        source=f"models:/{model_id}",
+        run_id=run.info.run_id,
+        model_id=model_id,
+        tags={key: tags[key] for key in CARRIED}
+        | {key: f"{numbers[key]:.6g}" for key in shown}
+        | {"certified": str(certified).lower()},
+    )
+
+
+def _decide(client: MlflowClient, challenger: ModelVersion, params: Params) -> Decision:
+    rule, chosen = params.register_, params.evaluate
+    gate = Gate(rule.margin, chosen.delta, chosen.resamples, chosen.seed)
+    run_id = run_of(challenger)
+    answered = outcomes.routed(run_id)
+    if champion := aliased(client, challenger.name, CHAMPION):
+        return gate.against(answered, outcomes.routed(run_of(champion)))
+    certified = outcomes.threshold(run_id)["certified"]
+    return gate.first(answered, outcomes.llm_alone(run_id), certified=certified)
+
+
+def _note(client: MlflowClient, version: ModelVersion, decision: Decision) -> None:
+    verdict = PROMOTED if decision.promote else KEPT_BACK
+    client.set_model_version_tag(version.name, version.version, "reason", decision.reason)
+    client.set_model_version_tag(version.name, version.version, "decision", verdict)

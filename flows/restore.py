@@ -1,0 +1,88 @@
+"""Bring back the data behind a registered version, byte for byte."""
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import mlflow
+from mlflow.entities import Run
+from rich.console import Console
+
+from citer.config import load_params
+from citer.errors import InputError
+from citer.io import digest, replacing
+from citer.stages import paths
+from flows.dvc import LOCK, PARAMS, DvcError, dvc, has_remote
+from flows.registry import find_version, run_of
+from flows.store import HOME, open_store
+from flows.tracking import PIPELINE, children, file_md5
+
+STATE = (PARAMS, LOCK)
+
+
+def restore(version: int) -> None:
+    """Put params.yaml, dvc.lock and the data that they name back to what `version` was made from.
+
+    What they replace is kept, and put back where the preference tables are neither in DVC's
+    cache nor on its remote, or where DVC would overwrite a file changed by hand: InputError.
+    """
+    section = load_params().register_
+    store = open_store(section.experiment)
+    made = store.client.get_run(run_of(find_version(store.client, section.model_name, version)))
+    parent = made.data.tags["mlflow.parentRunId"]
+    before = _keep()
+    with TemporaryDirectory() as folder:
+        wanted = Path(mlflow.artifacts.download_artifacts(f"runs:/{parent}/{PIPELINE}", folder))
+        try:
+            _put(wanted)
+            dvc("pull" if has_remote() else "checkout", "--allow-missing")
+            for run in children(store, parent):
+                _check_preferences(run)
+        except (DvcError, InputError) as error:
+            _put(before)
+            with suppress(DvcError):  # what it refuses to touch is as it was
+                dvc("checkout", "--allow-missing")
+            raise InputError(f"version {version} is not restored: {error}") from None
+    _explain(version, made, before)
+
+
+def _keep() -> Path:
+    """Copy the present state aside, under its digest; returns the folder."""
+    present = [file for file in STATE if file.exists()]
+    folder = HOME / "before-restore" / digest(*present)[:12]
+    with replacing(folder) as aside:
+        aside.mkdir()
+        for file in present:
+            shutil.copy(file, aside)
+    return folder
+
+
+def _put(folder: Path) -> None:
+    """Make the present state that of `folder`, where a file may be missing."""
+    for file in STATE:
+        if not (folder / file).exists():
+            file.unlink(missing_ok=True)
+            continue
+        with replacing(file) as aside:
+            shutil.copy(folder / file, aside)
+
+
+def _check_preferences(run: Run) -> None:
+    """Raises InputError where the table that lies here is not the one that the run noted."""
+    file = paths.preferences(int(run.data.tags["iteration"]))
+    assert run.inputs
+    noted = {used.dataset.name: used.dataset.digest for used in run.inputs.dataset_inputs}
+    if not file.exists() or file_md5(file) != noted[file.as_posix()]:
+        raise InputError(f"{file} is neither in DVC's cache nor on its remote")
+
+
+def _explain(version: int, made: Run, before: Path) -> None:
+    tags = made.data.tags
+    Console().print(
+        f"Version {version} restored: params.yaml, dvc.lock and the data that they name are those "
+        f"of retraining {tags['retraining'][:7]}.\n"
+        f"The code is not touched; that version was made by git {tags['git_sha'][:12]}.\n"
+        f"To go back: cp {before}/* . && dvc checkout",
+        highlight=False,
+    )

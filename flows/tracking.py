@@ -1,0 +1,173 @@
+"""MLflow runs, written from files: a retraining, and under it a run an iteration of the router."""
+
+import hashlib
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import mlflow
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run
+
+from citer.config import Params
+from citer.errors import InputError
+from citer.io import digest, read_json
+from citer.schema import SPLITS
+from citer.stages import paths
+from flows.dvc import LOCK, PARAMS
+from flows.packaging import log_router
+from flows.store import Store
+
+ITERATION_SECTIONS = {"pair", "label", "train", "evaluate"}
+PIPELINE = "pipeline"  # the artifact folder of dvc.lock and params.yaml
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """Router k and its report, as files."""
+
+    number: int
+
+    @property
+    def router(self) -> Path:
+        return paths.router(self.number)
+
+    @property
+    def report(self) -> Path:
+        return paths.report(self.number)
+
+    @cached_property
+    def digest(self) -> str:
+        """Identity: the weights, the card (the pair's digests with it), τ, quality and bytes."""
+        return digest(self.router, self.report / "threshold.json", self.report / "metrics.json")
+
+
+def track(store: Store, params: Params, seconds: Mapping[str, float]) -> Run:
+    """The finished run of the retraining whose files lie here, logged if it is not there yet."""
+    routers = _iterations()
+    identity = digest(*(router.digest for router in routers))
+    earlier = store.runs(f"tags.retraining = '{identity}'")
+    for run in earlier:
+        if run.data.tags["kind"] == "retraining" and run.info.status == "FINISHED":
+            return run
+    for run in earlier:  # cut short
+        store.client.delete_run(run.info.run_id)
+    tags = {"retraining": identity, **_lineage()}
+    with _run(store, f"retraining {identity[:7]}", tags | {"kind": "retraining"}) as parent:
+        _log_retraining(store, parent, params, seconds)
+        for router in routers:
+            _log_iteration(store, parent, router, params, tags)
+    return store.client.get_run(parent)
+
+
+def children(store: Store, parent: str) -> list[Run]:
+    """The iterations of a retraining, in order."""
+    found = store.runs(f"tags.`mlflow.parentRunId` = '{parent}'")
+    return sorted(found, key=lambda run: int(run.data.tags["iteration"]))
+
+
+def file_md5(path: Path) -> str:
+    """The digest by which DVC knows a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "md5").hexdigest()
+
+
+def _iterations() -> list[Iteration]:
+    home = paths.report(1).parent
+    numbers = sorted(int(file.parent.name) for file in home.glob("[0-9]*/metrics.json"))
+    if not numbers or not LOCK.exists():
+        raise InputError(f"{home}: no report of a router that DVC knows; run `dvc repro` first")
+    return [Iteration(number) for number in numbers]
+
+
+def _lineage() -> dict[str, str]:
+    """The code that is here. Lock and parameters are kept with the run: they make nothing dirty."""
+    sha = _git("rev-parse", "HEAD")
+    changed = _git("status", "--porcelain", "--", ".", f":!{LOCK}", f":!{PARAMS}", ":!data")
+    return {
+        "git_sha": sha or "no repository",
+        "git_dirty": str(bool(changed)).lower(),
+        "dvc_lock": file_md5(LOCK),
+        "mlflow.source.git.commit": sha,
+    }
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+@contextmanager
+def _run(store: Store, name: str, tags: Mapping[str, str]) -> Iterator[str]:
+    """A new run, active inside; it ends FINISHED, or FAILED on an exception."""
+    # Made by the client: MLflow itself would tag it with a machine path.
+    run = store.client.create_run(store.experiment_id, run_name=name, tags=dict(tags))
+    with mlflow.start_run(run_id=run.info.run_id, nested=True):
+        yield run.info.run_id
+
+
+def _log_retraining(
+    store: Store, run_id: str, params: Params, seconds: Mapping[str, float]
+) -> None:
+    took = {f"seconds/{stage.replace('@', '_')}": value for stage, value in seconds.items()}
+    _log(store, run_id, flatten(params.model_dump(mode="json", by_alias=True), "."), took)
+    _log_inputs(store, run_id, {paths.problems(split): split for split in SPLITS})
+    for file in (LOCK, PARAMS):
+        store.client.log_artifact(run_id, str(file), PIPELINE)
+    store.client.log_artifacts(run_id, str(paths.SUMMARY), "summary")
+    store.client.set_tag(run_id, "mlflow.note.content", (paths.SUMMARY / "table.md").read_text())
+
+
+def _log_iteration(
+    store: Store, parent: str, router: Iteration, params: Params, tags: dict[str, str]
+) -> None:
+    own = {
+        "kind": "iteration",
+        "iteration": str(router.number),
+        "digest": router.digest,
+        "mlflow.parentRunId": parent,
+    }
+    threshold = router.report / "threshold.json"
+    with _run(store, f"router {router.number} ({tags['retraining'][:7]})", tags | own) as run_id:
+        sections = params.model_dump(mode="json", include=ITERATION_SECTIONS)
+        metrics = flatten(read_json(router.report / "metrics.json"), "/")
+        _log(store, run_id, flatten(sections, "."), metrics)
+        used = {paths.preferences(router.number): "training"}
+        _log_inputs(store, run_id, used | {paths.problems(s): s for s in ("validation", "test")})
+        store.client.log_artifacts(run_id, str(router.report), "report")
+        store.client.log_artifacts(run_id, str(paths.RIVALS), "rivals")
+        log_router(router.router, threshold, params)
+
+
+def _log(store: Store, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
+    now = time.time_ns() // 1_000_000
+    numbers = [Metric(k, v, now, 0) for k, v in metrics.items() if isinstance(v, int | float)]
+    texts = [Param(key, json.dumps(value)) for key, value in params.items()]
+    store.client.log_batch(run_id, metrics=numbers, params=texts)
+
+
+def flatten(nested: Mapping[str, Any], separator: str, prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} → {"a.b": 1}."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, separator, f"{prefix}{key}{separator}")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _log_inputs(store: Store, run_id: str, used: Mapping[Path, str]) -> None:
+    """Note files as inputs, each by its role, DVC's digest and its place in the project."""
+    inputs = []
+    for file, role in used.items():
+        md5 = file_md5(file)
+        source = json.dumps({"url": f"dvc://{file.as_posix()}?md5={md5}"})
+        dataset = Dataset(name=file.as_posix(), digest=md5, source_type="dvc", source=source)
+        inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", role)]))
+    store.client.log_inputs(run_id, inputs)

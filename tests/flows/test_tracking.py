@@ -1,0 +1,161 @@
+"""Runs in a real store: what is written, and that it is written once."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import mlflow
+import pytest
+from mlflow.entities import Run
+
+from citer.config import load_params
+from citer.errors import InputError
+from citer.io import write_text
+from citer.stages import paths
+from flows import tracking
+from flows.store import Store, open_store
+from flows.tracking import children, file_md5, track
+from tests.flows.project import QUESTIONS, TAU, commit, retrain
+
+OPEN = "from flows.store import open_store; print(open_store('citer').experiment_id)"
+
+
+def tracked(seconds: dict[str, float] | None = None) -> tuple[Store, Run, list[Run]]:
+    store = open_store("citer")
+    run = track(store, load_params(), seconds or {})
+    return store, run, children(store, run.info.run_id)
+
+
+def test_a_retraining_is_a_run_with_a_run_an_iteration(project: Path) -> None:
+    retrain(1)
+    store, run, iterations = tracked()
+    assert [child.data.tags["iteration"] for child in iterations] == ["1", "2"]
+    assert len(store.runs("")) == 3
+    assert {child.info.status for child in [run, *iterations]} == {"FINISHED"}
+
+
+def test_params_are_flattened_and_metrics_named_by_method(project: Path) -> None:
+    retrain(1, correct=QUESTIONS // 2)
+    _, run, (_, last) = tracked()
+    assert run.data.params["train.learning_rate"] == "0.001"
+    assert json.loads(run.data.params["evaluate.batches"]) == [1, 8, 32]
+    assert last.data.params["label.tau"] == "0.9"
+    assert last.data.metrics["router/accuracy"] == 0.5
+    assert last.data.metrics["router/math/accuracy"] == 0.5
+    assert last.data.metrics["router/tau"] == TAU
+    assert last.data.metrics["llm/accuracy"] == 1
+
+
+def test_stages_report_their_seconds_on_the_retraining(project: Path) -> None:
+    retrain(1)
+    _, run, _ = tracked({"label@1": 2.5, "train@1": 0.5})
+    assert run.data.metrics == {"seconds/label_1": 2.5, "seconds/train_1": 0.5}
+
+
+def test_a_run_keeps_the_files_that_it_was_made_from(project: Path) -> None:
+    retrain(1)
+    _, run, (first, _) = tracked()
+    for uri, kept in [
+        (f"runs:/{run.info.run_id}/pipeline/dvc.lock", Path("dvc.lock")),
+        (f"runs:/{run.info.run_id}/pipeline/params.yaml", Path("params.yaml")),
+        (f"runs:/{run.info.run_id}/summary/table.md", paths.SUMMARY / "table.md"),
+        (f"runs:/{first.info.run_id}/report/frontier.png", paths.report(1) / "frontier.png"),
+        (
+            f"runs:/{first.info.run_id}/report/outcomes.parquet",
+            paths.report(1) / "outcomes.parquet",
+        ),
+    ]:
+        assert Path(mlflow.artifacts.download_artifacts(uri)).read_bytes() == kept.read_bytes()
+
+
+def test_inputs_are_named_by_digest_and_no_machine_path(project: Path) -> None:
+    retrain(1)
+    _, run, iterations = tracked()
+    for child, files in [
+        (run, [paths.problems(s) for s in ("sft", "preference", "validation", "test")]),
+        *(
+            (child, [paths.preferences(k), paths.problems("validation"), paths.problems("test")])
+            for k, child in enumerate(iterations, start=1)
+        ),
+    ]:
+        used = {each.dataset.name: each.dataset for each in child.inputs.dataset_inputs}
+        assert {name: d.digest for name, d in used.items()} == {
+            str(file): file_md5(file) for file in files
+        }
+        for dataset in used.values():
+            assert str(project) not in dataset.source
+            assert json.loads(dataset.source)["url"].startswith("dvc://data/")
+
+
+def test_the_same_retraining_is_tracked_once_whatever_was_committed_since(project: Path) -> None:
+    retrain(1)
+    store, run, _ = tracked()
+    write_text(Path("README.md"), "A word more.\n")
+    commit(project)
+    _, again, _ = tracked({"label@1": 1.0})
+    assert again.info.run_id == run.info.run_id
+    assert len(store.runs("")) == 3
+
+
+def test_another_router_is_another_retraining(project: Path) -> None:
+    retrain(1)
+    store, run, _ = tracked()
+    retrain(2)
+    _, other, _ = tracked()
+    assert other.info.run_id != run.info.run_id
+    assert len(store.runs("")) == 6
+
+
+def test_what_was_cut_short_is_replaced(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    retrain(1)
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(tracking, "log_router", fail)
+        tracked()
+    store, run, _ = tracked()
+    assert len(store.runs("")) == 3
+    assert run.info.status == "FINISHED"
+
+
+def test_only_code_that_is_not_committed_makes_a_run_dirty(project: Path) -> None:
+    retrain(1)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    Path("params.yaml").write_text(Path("params.yaml").read_text() + "# mine\n")
+    _, clean, _ = tracked()
+    assert clean.data.tags["git_sha"] == head.stdout.strip()
+    assert clean.data.tags["git_dirty"] == "false"
+    assert clean.data.tags["dvc_lock"] == file_md5(Path("dvc.lock"))
+    retrain(2)
+    Path("dvc.yaml").write_text("stages: {}\n")
+    _, dirty, _ = tracked()
+    assert dirty.data.tags["git_dirty"] == "true"
+
+
+def test_nothing_to_track_is_said_in_a_line(project: Path) -> None:
+    with pytest.raises(InputError, match="data/reports: no report"):
+        tracked()
+
+
+def test_a_tracking_server_that_is_named_takes_the_place_of_the_embedded_store(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("mlruns/mlflow.db").replace("elsewhere.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project}/elsewhere.db")
+    open_store("citer")
+    assert mlflow.get_tracking_uri().endswith("elsewhere.db")
+    assert not Path("mlruns/mlflow.db").exists()
+
+
+@pytest.mark.slow
+def test_a_fresh_store_survives_several_first_clients(project: Path) -> None:
+    Path("mlruns/mlflow.db").unlink()
+    clients = [
+        subprocess.Popen([sys.executable, "-c", OPEN], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    assert len({client.communicate()[0] for client in clients}) == 1
+    assert [client.returncode for client in clients] == [0, 0, 0]
