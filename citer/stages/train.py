@@ -1,0 +1,44 @@
+"""Router k, trained and calibrated on iteration k's labels."""
+
+from rich.console import Console
+
+from citer.config import Params
+from citer.data.tokens import read_hidden, read_identity
+from citer.io import digest, read_table, replacing, table_metadata, write_json
+from citer.models.bundle import check_identity, write_bundle
+from citer.models.pair import resolve_device
+from citer.schema import PREFERENCE
+from citer.stages import paths
+from citer.training import train_router
+
+
+def run(params: Params, iteration: int) -> None:
+    """Write the bundle with `metrics.json`; raises InputError for labels of another pair."""
+    source = paths.preferences(iteration)
+    identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
+    labels = read_table(source, PREFERENCE)
+    check_identity(table_metadata(source), identity, source)
+    trained = train_router(
+        read_hidden(paths.SLM_TOKENS, labels),
+        labels["label"].to_numpy(),
+        labels["problem_id"].to_numpy(),
+        params.train,
+        resolve_device(params.pair.device),
+    )
+    card = identity | {
+        "iteration": iteration,
+        "data": {"preferences": digest(source), "slm_tokens": digest(paths.SLM_TOKENS)},
+        "holdout_scores": trained.thresholds,
+    }
+    with replacing(paths.router(iteration)) as aside:
+        write_bundle(aside, trained.router, card)
+        write_json(aside / "metrics.json", trained.metrics)
+    Console().print(_summary(iteration, trained.metrics), highlight=False)
+
+
+def _summary(iteration: int, metrics: dict[str, float]) -> str:
+    loss, constant = metrics["holdout_loss_calibrated"], metrics["holdout_loss_constant"]
+    return (
+        f"router {iteration}: best after {metrics['best_epoch']} of {metrics['epochs']} epochs; "
+        f"holdout loss {loss:.3f} nats, a constant's {constant:.3f}"
+    )

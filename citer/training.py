@@ -1,0 +1,194 @@
+"""The router's training: SLM states and labels in, a calibrated router and its thresholds out."""
+
+import copy
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from scipy.special import expit
+from sklearn.metrics import log_loss, roc_auc_score
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from citer.config import TrainParams
+from citer.errors import InputError
+from citer.models.router import Router, RouterMLP
+from citer.progress import progress
+
+FRACTIONS = tuple(step / 200 for step in range(201))
+INFERENCE_ROWS = 8192
+
+
+class Trained(NamedTuple):
+    """`thresholds`: τ by the share of holdout tokens that it hands to the LLM."""
+
+    router: Router
+    thresholds: dict[str, float]
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """hidden_NH in float16 and label_N, in main memory; batches of them go to `device`."""
+
+    hidden_NH: Tensor
+    label_N: Tensor
+    device: torch.device
+
+    def batch(self, row_B: Tensor) -> tuple[Tensor, Tensor]:
+        hidden_BH = self.hidden_NH[row_B].to(self.device).float()
+        return hidden_BH, self.label_N[row_B].to(self.device)
+
+    def apply(self, function: Callable[[Tensor], Tensor], row_M: Tensor) -> Tensor:
+        """function(hidden) of many rows, a batch at a time; on the CPU."""
+        with torch.inference_mode():
+            parts = [function(self.batch(row_B)[0]) for row_B in row_M.split(INFERENCE_ROWS)]
+        return torch.cat(parts).cpu()
+
+
+def train_router(
+    hidden_NH: np.ndarray,
+    label_N: np.ndarray,
+    problem_N: np.ndarray,
+    params: TrainParams,
+    device: torch.device,
+) -> Trained:
+    """Train on some problems; the held-out ones decide when to stop, calibration and τ.
+
+    Raises InputError where there are too few problems, or where training diverges.
+    """
+    held_N = holdout_rows(problem_N, params.seed, params.holdout)
+    train_M, holdout_M = (torch.from_numpy(np.flatnonzero(side)) for side in (~held_N, held_N))
+    examples = Examples(torch.from_numpy(hidden_NH), torch.from_numpy(label_N).float(), device)
+    with torch.random.fork_rng():
+        torch.manual_seed(params.seed)
+        mlp = RouterMLP(hidden_NH.shape[1], params.dropout).to(device)
+        losses = fit(mlp, examples, train_M, holdout_M, params)
+    logit_M = examples.apply(mlp, holdout_M).double().numpy()
+    router = Router(mlp, *platt(logit_M, label_N[held_N]))
+    score_M = examples.apply(router.score, holdout_M).double().numpy()
+    metrics = _metrics(score_M, label_N[held_N], label_N[~held_N]) | {
+        "holdout_loss": min(losses),
+        "epochs": len(losses),
+        "best_epoch": 1 + losses.index(min(losses)),
+    }
+    return Trained(router, thresholds(score_M), metrics)
+
+
+def holdout_rows(problem_N: np.ndarray, seed: int, share: float) -> np.ndarray:
+    """Mask of held-out rows: those of the first `share` of problems in order of a seeded hash."""
+    problems = sorted(set(problem_N), key=lambda key: _hash(f"{seed} {key}"))
+    if len(problems) < 2:
+        raise InputError(f"preference split: {len(problems)} problem labelled, expected 2 or more")
+    held = set(problems[: min(max(1, round(share * len(problems))), len(problems) - 1)])
+    return np.array([problem in held for problem in problem_N])
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def fit(
+    mlp: RouterMLP, examples: Examples, train_M: Tensor, holdout_M: Tensor, params: TrainParams
+) -> list[float]:
+    """Train with early stopping; leave `mlp` in its best state, in evaluation mode.
+
+    Returns the holdout's cross-entropy (nats) after each epoch.
+    """
+    optimizer = torch.optim.AdamW(mlp.parameters(), lr=params.learning_rate)
+    generator = torch.Generator().manual_seed(params.seed)
+    losses: list[float] = []
+    with progress("train", params.epochs, "epochs") as advance:
+        while len(losses) < params.epochs and not _stalled(losses, params.patience):
+            order = torch.randperm(len(train_M), generator=generator)
+            _train_epoch(mlp, examples, train_M[order].split(params.batch_size), optimizer)
+            losses.append(holdout_loss(mlp, examples, holdout_M))
+            if losses.index(min(losses)) == len(losses) - 1:
+                best = copy.deepcopy(mlp.state_dict())
+            advance(1)
+    mlp.load_state_dict(best)
+    return losses
+
+
+def _stalled(losses: list[float], patience: int) -> bool:
+    return len(losses) > patience and min(losses[-patience:]) >= min(losses[:-patience])
+
+
+def _train_epoch(
+    mlp: RouterMLP,
+    examples: Examples,
+    batches: tuple[Tensor, ...],
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    mlp.train()
+    for row_B in batches:
+        if len(row_B) == 1:  # no variance for batch norm; the next order deals it elsewhere
+            continue
+        hidden_BH, label_B = examples.batch(row_B)
+        binary_cross_entropy_with_logits(mlp(hidden_BH), label_B).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def holdout_loss(mlp: RouterMLP, examples: Examples, holdout_M: Tensor) -> float:
+    """Mean cross-entropy in nats, before calibration. Raises InputError if it is not finite."""
+    mlp.eval()
+    logit_M = examples.apply(mlp, holdout_M)
+    loss = binary_cross_entropy_with_logits(logit_M, examples.label_N[holdout_M]).item()
+    if not math.isfinite(loss):
+        raise InputError(f"train.learning_rate: the holdout loss became {loss}, expected a number")
+    return loss
+
+
+def platt(logit_N: np.ndarray, label_N: np.ndarray) -> tuple[float, float]:
+    """Slope and intercept of P(1) = sigmoid(slope * logit + intercept).
+
+    Platt (1999), with his targets, which keep separable labels finite; (1, 0) where all labels
+    are alike and nothing can be learnt from them.
+    """
+    positives = int(label_N.sum())
+    negatives = len(label_N) - positives
+    if not positives or not negatives:
+        return 1.0, 0.0
+    target_N = np.where(label_N == 1, (positives + 1) / (positives + 2), 1 / (negatives + 2))
+
+    def loss_and_gradient(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        z_N = weights[0] * logit_N + weights[1]
+        error_N = expit(z_N) - target_N
+        loss = np.mean(np.logaddexp(0, z_N) - target_N * z_N)
+        return loss, np.array([np.mean(error_N * logit_N), np.mean(error_N)])
+
+    slope, intercept = minimize(loss_and_gradient, (1.0, 0.0), jac=True, method="BFGS").x.tolist()
+    return slope, intercept
+
+
+def thresholds(score_N: np.ndarray) -> dict[str, float]:
+    """τ at each of `FRACTIONS`: midpoints between neighbouring scores; 0 at none, 1 at all."""
+    ordered_N = np.sort(score_N)
+    midpoints = np.concatenate([[0.0], (ordered_N[:-1] + ordered_N[1:]) / 2, [1.0]])
+    below = np.rint(np.array(FRACTIONS) * len(ordered_N)).astype(int)
+    taus = midpoints[below].tolist()
+    return {f"{fraction:g}": tau for fraction, tau in zip(FRACTIONS, taus, strict=True)}
+
+
+def _metrics(score_M: np.ndarray, held_M: np.ndarray, trained_N: np.ndarray) -> dict[str, float]:
+    """Of the calibrated scores on the holdout; `constant`: always saying the training share."""
+    share = (trained_N.sum() + 1) / (len(trained_N) + 2)
+    metrics = {
+        "rows": len(trained_N),
+        "holdout_rows": len(held_M),
+        "label_share": float(trained_N.mean()),
+        "holdout_label_share": float(held_M.mean()),
+        "holdout_loss_calibrated": float(log_loss(held_M, score_M, labels=[0, 1])),
+        "holdout_loss_constant": float(
+            log_loss(held_M, np.full(len(held_M), share), labels=[0, 1])
+        ),
+    }
+    if 0 < held_M.mean() < 1:
+        metrics["holdout_auc"] = float(roc_auc_score(held_M, score_M))
+    return metrics

@@ -1,0 +1,169 @@
+"""The router's training on states whose labels a plane decides, with noise."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit
+
+from citer.config import TrainParams
+from citer.errors import InputError
+from citer.models.router import RouterMLP
+from citer.training import (
+    FRACTIONS,
+    Examples,
+    Trained,
+    fit,
+    holdout_loss,
+    holdout_rows,
+    platt,
+    thresholds,
+    train_router,
+)
+
+CPU = torch.device("cpu")
+WIDTH = 8
+
+
+def _params(**changes: Any) -> TrainParams:
+    settled = TrainParams(
+        seed=3, learning_rate=0.01, batch_size=64, epochs=30, patience=4, dropout=0.1, holdout=0.25
+    )
+    return settled.model_copy(update=changes)
+
+
+def _data(rows: int = 800, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Hidden states, labels that are right nine times in ten, and the problems of 20 rows each."""
+    random = np.random.default_rng(seed)
+    hidden_NH = random.normal(size=(rows, WIDTH)).astype(np.float16)
+    clean_N = hidden_NH[:, 0] + hidden_NH[:, 1] > -1
+    label_N = np.where(random.random(rows) < 0.1, ~clean_N, clean_N).astype(np.int8)
+    return hidden_NH, label_N, np.array([f"p{row // 20}" for row in range(rows)], dtype=object)
+
+
+def _state(trained: Trained) -> list[np.ndarray]:
+    assert trained.router.mlp
+    return [tensor.numpy() for tensor in trained.router.mlp.state_dict().values()]
+
+
+def test_the_router_learns_more_than_a_constant() -> None:
+    metrics = train_router(*_data(), _params(), CPU).metrics
+    assert metrics["holdout_auc"] > 0.85
+    assert metrics["holdout_loss_calibrated"] < 0.8 * metrics["holdout_loss_constant"]
+    assert metrics["rows"] == 600
+    assert metrics["holdout_rows"] == 200
+
+
+def test_the_best_state_is_restored_and_not_the_last() -> None:
+    hidden_NH, label_N, problem_N = _data(rows=200)
+    held_N = holdout_rows(problem_N, seed=0, share=0.3)
+    train_M, holdout_M = (torch.from_numpy(np.flatnonzero(side)) for side in (~held_N, held_N))
+    examples = Examples(torch.from_numpy(hidden_NH), torch.from_numpy(label_N).float(), CPU)
+    torch.manual_seed(0)
+    mlp = RouterMLP(WIDTH, dropout=0.0)
+    losses = fit(mlp, examples, train_M, holdout_M, _params(patience=5, epochs=100))
+    assert losses[-1] > min(losses), "training must have gone past its best"
+    assert holdout_loss(mlp, examples, holdout_M) == min(losses)
+
+
+def test_training_stops_when_patience_is_spent() -> None:
+    for patience in (1, 3):
+        metrics = train_router(*_data(), _params(patience=patience, epochs=100), CPU).metrics
+        assert metrics["epochs"] == metrics["best_epoch"] + patience
+
+
+def test_one_seed_gives_one_router_and_another_seed_another() -> None:
+    first, again, other = (
+        train_router(*_data(), _params(seed=seed, epochs=2), CPU) for seed in (3, 3, 4)
+    )
+    assert all(np.array_equal(a, b) for a, b in zip(_state(first), _state(again), strict=True))
+    assert (first.thresholds, first.metrics) == (again.thresholds, again.metrics)
+    assert not all(np.array_equal(a, b) for a, b in zip(_state(first), _state(other), strict=True))
+
+
+def test_the_caller_s_random_numbers_are_left_alone() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    train_router(*_data(), _params(epochs=1), CPU)
+    assert torch.rand(3).equal(expected)
+
+
+def test_a_last_batch_of_one_row_is_no_batch() -> None:
+    trained = train_router(*_data(), _params(batch_size=599, epochs=2), CPU)
+    assert trained.metrics["rows"] == 600
+    assert all(np.isfinite(array).all() for array in _state(trained))
+
+
+def test_a_problem_is_never_on_both_sides() -> None:
+    problem_N = _data()[2]
+    held_N = holdout_rows(problem_N, seed=1, share=0.25)
+    held, trained = set(problem_N[held_N]), set(problem_N[~held_N])
+    assert not held & trained
+    assert len(held) == 10
+    assert held != set(problem_N[holdout_rows(problem_N, seed=2, share=0.25)])
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.001, 1), (0.999, 2)])
+def test_neither_side_is_ever_empty(share: float, expected: int) -> None:
+    assert holdout_rows(np.array(["a", "b", "c"]), seed=0, share=share).sum() == expected
+
+
+def test_one_problem_cannot_be_split() -> None:
+    with pytest.raises(InputError, match="1 problem labelled, expected 2 or more"):
+        holdout_rows(np.array(["a", "a"]), seed=0, share=0.5)
+
+
+def test_a_learning_rate_that_diverges_is_named() -> None:
+    with pytest.raises(InputError, match=r"train\.learning_rate"):
+        train_router(*_data(), _params(learning_rate=1e30), CPU)
+
+
+def test_platt_recovers_the_sigmoid_that_made_the_labels() -> None:
+    random = np.random.default_rng(0)
+    logit_N = random.normal(size=200_000)
+    label_N = (random.random(200_000) < expit(2.0 * logit_N - 0.5)).astype(np.int8)
+    slope, intercept = platt(logit_N, label_N)
+    assert slope == pytest.approx(2.0, abs=0.05)
+    assert intercept == pytest.approx(-0.5, abs=0.03)
+
+
+def test_platt_stays_finite_on_separable_labels_and_makes_scores_average_its_targets() -> None:
+    logit_N, label_N = np.array([-3.0, -1.0, 1.0, 2.0, 4.0]), np.array([0, 0, 1, 1, 1])
+    slope, intercept = platt(logit_N, label_N)
+    assert 0 < slope < 10
+    targets = [1 / 4, 1 / 4, 4 / 5, 4 / 5, 4 / 5]
+    assert expit(slope * logit_N + intercept).mean() == pytest.approx(np.mean(targets), abs=1e-4)
+
+
+@pytest.mark.parametrize("only", [0, 1])
+def test_labels_of_one_class_leave_the_logits_as_they_are(only: int) -> None:
+    assert platt(np.array([0.3, -2.0]), np.array([only, only])) == (1.0, 0.0)
+
+
+def test_labels_of_one_class_still_make_a_router() -> None:
+    hidden_NH, label_N, problem_N = _data(rows=100)
+    trained = train_router(hidden_NH, np.ones_like(label_N), problem_N, _params(), CPU)
+    assert "holdout_auc" not in trained.metrics
+    assert trained.router.score(torch.from_numpy(hidden_NH).float()).mean() > 0.9
+
+
+def test_a_threshold_is_the_midpoint_that_hands_its_share_to_the_llm() -> None:
+    found = thresholds(np.array([0.4, 0.1, 0.9, 0.2]))
+    assert {key: found[key] for key in ("0", "0.25", "0.5", "0.75", "1")} == pytest.approx(
+        {"0": 0.0, "0.25": 0.15, "0.5": 0.3, "0.75": 0.65, "1": 1.0}
+    )
+
+
+def test_thresholds_meet_every_fraction_of_distinct_scores() -> None:
+    score_N = np.random.default_rng(0).random(1000)
+    for fraction, tau in zip(FRACTIONS, thresholds(score_N).values(), strict=True):
+        assert (score_N < tau).mean() == pytest.approx(fraction)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_router_trained_on_cuda_learns_the_same_thing() -> None:
+    trained = train_router(*_data(), _params(), torch.device("cuda"))
+    assert trained.metrics["holdout_auc"] > 0.85
