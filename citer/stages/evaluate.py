@@ -1,9 +1,11 @@
 """Router k over its thresholds: validation chooses τ, test reports it."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from citer.config import Params
@@ -23,7 +25,7 @@ def run(params: Params, iteration: int) -> None:
     """Raises InputError where router, rivals and questions do not belong together."""
     folder = paths.router(iteration)
     router, card = read_bundle(folder)
-    thresholds = _thresholds(folder, card)
+    thresholds = _thresholds(folder, card, params.evaluate.llm_fractions)
     validation, test = (read_problems(paths.problems(split)) for split in ("validation", "test"))
     pair = load_pair(paths.SLM, Path(params.pair.llm), params.pair)
     check_card(card, pair, folder)
@@ -40,9 +42,12 @@ def run(params: Params, iteration: int) -> None:
     Console().print(promise(f"router_{iteration}", threshold), highlight=False)
 
 
-def _thresholds(folder: Path, card: dict[str, Any]) -> list[float]:
-    if not card.get("holdout_scores"):
+def _thresholds(folder: Path, card: dict[str, Any], fractions: Sequence[float]) -> list[float]:
+    """τ at the target LLM fractions, between those that the holdout's scores gave."""
+    known = card.get("holdout_scores")
+    if not known:
         raise InputError(
             f"{folder}/router.json: no `holdout_scores`, expected the thresholds to try"
         )
-    return list(card["holdout_scores"].values())
+    taus = np.interp(fractions, [float(fraction) for fraction in known], list(known.values()))
+    return np.unique(taus).tolist()
