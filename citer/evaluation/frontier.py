@@ -73,12 +73,8 @@ def _draw_series(axes: Axes, name: str, series: _Series) -> None:
 
 
 def _draw_ends(axes: Axes, name: str, ends: Sequence[Row]) -> None:
-    for point in ends:
-        axes.plot(point[name], point["accuracy"], marker="o", markersize=7, color="black", zorder=4)
-        axes.annotate(
-            f"{label(point['method'])} alone",
-            (point[name], point["accuracy"]),
-            xytext=(0, -14 if point["method"] == "llm" else 10),
-            textcoords="offset points",
-            ha="center",
-        )
+    for point, offset, align in zip(ends, ((10, -4), (4, 8)), ("left", "right"), strict=True):
+        place = point[name], point["accuracy"]
+        axes.plot(*place, marker="o", markersize=7, color="black", zorder=4)
+        text = f"{label(point['method'])} alone"
+        axes.annotate(text, place, offset, textcoords="offset points", ha=align)

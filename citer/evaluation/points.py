@@ -26,14 +26,10 @@ class Findings:
     outcomes: list[Row]
     points: list[Row]
 
-    def answered(self, method: str, split: str) -> dict[str, Row]:
-        """A method's outcomes on a split, by problem_id."""
-        wanted = (method, split)
-        return {
-            row["problem_id"]: row
-            for row in self.outcomes
-            if (row["method"], row["split"]) == wanted
-        }
+    def llm_alone(self, split: str) -> dict[str, Row]:
+        """The LLM's outcomes on a split, by problem_id."""
+        mine = (row for row in self.outcomes if (row["method"], row["split"]) == ("llm", split))
+        return {row["problem_id"]: row for row in mine}
 
 
 def write_findings(folder: Path, found: Findings, params: EvaluateParams, stamp: Row) -> None:

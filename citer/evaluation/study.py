@@ -65,7 +65,7 @@ class Study:
         method = Method("router", lambda view: router.score(view.hidden_NH), router.weight_bytes)
         inner = [tau for tau in thresholds if 0 < tau < 1]
         tried = self._sweep(self.validation, method, inner)
-        alone = rivals.answered("llm", "validation")
+        alone = rivals.llm_alone("validation")
         safest_first = [candidate(run, alone) for run in reversed(tried)]
         threshold = choose(safest_first, self.params.epsilon, self.params.delta)
         runs = [*tried, *self._sweep(self.test, method, inner)]

@@ -1,0 +1,139 @@
+"""rivals, evaluate and report, from files to files."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from pyarrow import csv
+
+from citer.config import Params, load_params
+from citer.data.problems import write_problems
+from citer.errors import InputError
+from citer.evaluation.points import read_findings
+from citer.evaluation.threshold import Threshold
+from citer.io import table_metadata
+from citer.models.bundle import identity, write_bundle
+from citer.models.pair import load_pair
+from citer.models.router import Router, RouterMLP
+from citer.stages import evaluate, paths, report, rivals
+from tests.tiny import MATH, MC, make_tiny_pair
+
+SHIPPED = load_params(Path(__file__).parents[2] / "params.yaml")
+GRID = {"0.0": 0.0, "0.1": 0.35, "0.4": 0.5, "1.0": 1.0}
+
+
+@pytest.fixture
+def params(tmp_path, monkeypatch) -> Params:
+    """A project with a finetuned SLM, problems and two routers."""
+    monkeypatch.chdir(tmp_path)
+    slm, llm = make_tiny_pair(Path("models"))
+    paths.SLM.parent.mkdir(parents=True)
+    slm.rename(paths.SLM)
+    pair = SHIPPED.pair.model_copy(update={"llm": llm.as_posix(), "device": "cpu"})
+    limits = {
+        "slots": 3,
+        "max_new_tokens": 12,
+        "llm_fractions": (0.0, 0.1, 0.4, 1.0),
+        "resamples": 20,
+    }
+    section = SHIPPED.evaluate.model_copy(update=limits)
+    for split in ("validation", "test"):
+        asked = [
+            replace(problem, problem_id=f"{split}-{problem.task}-{n}", split=split)
+            for n in range(3)
+            for problem in (MATH, MC)
+        ]
+        asked = [replace(p, question=f"{p.question} {n}") for n, p in enumerate(asked)]
+        write_problems(paths.problems(split), asked, {})
+    params = SHIPPED.model_copy(update={"pair": pair, "evaluate": section})
+    for iteration in (1, 2):
+        write_router(params, iteration, {"holdout_scores": GRID})
+    return params
+
+
+def write_router(params: Params, iteration: int, card: dict) -> None:
+    pair = load_pair(paths.SLM, Path(params.pair.llm), params.pair)
+    with torch.random.fork_rng():
+        torch.manual_seed(iteration)
+        mlp = RouterMLP(pair.slm.hidden_size, dropout=0.1).eval()
+    write_bundle(paths.router(iteration), Router(mlp, slope=9.0), identity(pair) | card)
+
+
+def run_all(params: Params) -> dict[str, bytes]:
+    rivals.run(params)
+    for iteration in (1, 2):
+        evaluate.run(params, iteration)
+    report.run(params)
+    home = paths.SUMMARY.parent
+    return {path.as_posix(): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+
+
+def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier(params, capsys):
+    files = run_all(params)
+    assert run_all(params) == files
+    assert set(files) == {
+        f"data/reports/{name}"
+        for name in (
+            "rivals/outcomes.parquet",
+            "rivals/points.parquet",
+            *(
+                f"{iteration}/{file}"
+                for iteration in (1, 2)
+                for file in (
+                    "frontier.png",
+                    "metrics.json",
+                    "outcomes.parquet",
+                    "points.parquet",
+                    "threshold.json",
+                )
+            ),
+            "summary/frontier.png",
+            "summary/metrics.json",
+            "summary/points.csv",
+            "summary/table.md",
+        )
+    }
+    assert files["data/reports/summary/table.md"].decode() in capsys.readouterr().out
+
+
+def test_the_summary_holds_every_method_of_every_iteration(params):
+    run_all(params)
+    metrics = json.loads((paths.SUMMARY / "metrics.json").read_text())
+    assert set(metrics) == {"slm", "llm", "router_1", "router_2", "random", "entropy"}
+    assert metrics["slm"]["llm_fraction"] == 0 < metrics["llm"]["llm_fraction"] == 1
+    points = csv.read_csv(paths.SUMMARY / "points.csv").to_pylist()
+    routed = {(p["method"], p["threshold"]) for p in points if p["method"].startswith("router")}
+    assert routed == {(f"router_{k}", tau) for k in (1, 2) for tau in (0.35, 0.5)}
+
+
+def test_a_report_holds_each_question_at_each_threshold_and_the_chosen_one(params):
+    rivals.run(params)
+    evaluate.run(params, 1)
+    folder = paths.report(1)
+    found = read_findings(folder, params.evaluate, table_metadata(folder / "points.parquet"))
+    asked = {(row["split"], row["threshold"], row["problem_id"]) for row in found.outcomes}
+    assert len(asked) == len(found.outcomes) == 2 * 2 * 6
+    threshold = Threshold(**json.loads((folder / "threshold.json").read_text()))
+    assert threshold.tau in GRID.values()
+    assert json.loads((folder / "metrics.json").read_text())["router"]["tau"] == threshold.tau
+
+
+def test_rivals_of_other_questions_are_refused(params):
+    rivals.run(params)
+    write_problems(paths.problems("test"), [replace(MC, split="test")], {})
+    with pytest.raises(InputError, match=r"rivals/outcomes\.parquet: its problems is"):
+        evaluate.run(params, 1)
+
+
+def test_a_router_without_thresholds_is_refused(params):
+    write_router(params, 1, {})
+    with pytest.raises(InputError, match=r"routers/1/router\.json: no `holdout_scores`"):
+        evaluate.run(params, 1)
+
+
+def test_a_report_needs_a_router_to_report(params):
+    rivals.run(params)
+    with pytest.raises(InputError, match="run `citer evaluate 1` first"):
+        report.run(params)
