@@ -57,15 +57,14 @@ class Prices:
 
 def work(trace: Trace) -> tuple[Work, Work]:
     """The SLM's and the LLM's work for one routed answer at batch 1."""
-    slm, llm = Work(), Work()
-    seen = 0
-    for length, by_llm in enumerate(trace.by_llm, trace.prompt_len):
-        if trace.asks_slm:
-            slm.add(1 if slm.forwards else length, length)
-        if by_llm:
-            llm.add(length - seen, length)
-            seen = length
-    return slm, llm
+    lengths = range(trace.prompt_len, trace.prompt_len + len(trace.by_llm))
+    visited = [length for length, by_llm in zip(lengths, trace.by_llm, strict=True) if by_llm]
+    return _work_at(lengths if trace.asks_slm else []), _work_at(visited)
+
+
+def _work_at(lengths: Sequence[int]) -> Work:
+    """Of a model that runs when the text has these lengths, and then reads all it has not seen."""
+    return Work(forwards=len(lengths), positions=max(lengths, default=0), kv_read=sum(lengths))
 
 
 def replay(traces: Sequence[Trace], slots: int, llm_batch: int = 1) -> tuple[Work, Work]:

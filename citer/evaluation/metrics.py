@@ -10,15 +10,15 @@ CONFIDENCE = 0.95
 
 
 def resampled_means(values_Q: Sequence[float], resamples: int, seed: int) -> NDArray[np.float64]:
-    """The bootstrap over questions: means_R of `resamples` draws with replacement.
+    """The bootstrap over questions: means_R of `resamples` draws of Q values with replacement.
 
-    The draws depend on Q and the seed alone, so two methods that answered the same questions are
-    resampled in step: for a paired bootstrap, pass the differences question by question.
+    How often each distinct value is drawn is multinomial: no question is drawn one by one. For a
+    paired bootstrap of two methods, pass the differences question by question.
     """
-    values = np.asarray(values_Q, dtype=np.float64)
+    values_K, counts_K = np.unique(np.asarray(values_Q, dtype=np.float64), return_counts=True)
     rng = np.random.default_rng(seed)
-    draws = (rng.integers(0, len(values), len(values)) for _ in range(resamples))
-    return np.array([values[drawn].mean() for drawn in draws])
+    drawn_RK = rng.multinomial(len(values_Q), counts_K / len(values_Q), size=resamples)
+    return drawn_RK @ values_K / len(values_Q)
 
 
 def interval(values_Q: Sequence[float], resamples: int, seed: int) -> tuple[float, float]:

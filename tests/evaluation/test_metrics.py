@@ -11,11 +11,14 @@ def test_the_bootstrap_draws_whole_questions_with_replacement():
     assert (means_R == 0).mean() == pytest.approx((3 / 4) ** 4, abs=0.03)
 
 
-def test_two_methods_are_resampled_in_step():
-    a, b = [1.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.0]
-    difference = [x - y for x, y in zip(a, b, strict=True)]
-    apart = resampled_means(a, 50, seed=1) - resampled_means(b, 50, seed=1)
-    np.testing.assert_allclose(resampled_means(difference, 50, seed=1), apart)
+def test_the_bootstrap_is_that_of_questions_drawn_one_by_one():
+    values = [1.0, -1.0, 0.0, 0.0, 1.0, 0.5, 0.0]
+    rng = np.random.default_rng(5)
+    one_by_one = np.array([rng.choice(values, len(values)).mean() for _ in range(20_000)])
+    means_R = resampled_means(values, 20_000, seed=6)
+    for share in (0.05, 0.25, 0.5, 0.75, 0.95):
+        expected = np.quantile(one_by_one, share)
+        assert np.quantile(means_R, share) == pytest.approx(expected, abs=0.02)
 
 
 def test_the_interval_agrees_with_the_normal_one_where_that_is_good():
