@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
 
 from citer.config import FinetuneParams, PairParams
 from citer.data.problems import Problem
@@ -16,7 +17,7 @@ from citer.errors import InputError
 from citer.finetune.job import ROW, ROWS, Job, is_finished, last_checkpoint, losses
 from citer.finetune.launch import launch
 from citer.io import digest, partial_dir, remove, replacing, write_table
-from citer.models.pair import eos_token_ids, load_tokenizer, resolve_device
+from citer.models.pair import eos_token_ids, load_tokenizer, resolve_device, weight_files
 
 Row = dict[str, list[int]]
 
@@ -30,7 +31,7 @@ def finetune(
     every step, in nats a completion token. Raises InputError where processes, batch or rows do
     not fit, before training, and where training diverged.
     """
-    job = _job(base, pair, params)
+    job = plan(base, pair, params)
     rows = list(encode_rows(base, problems, params.max_length))
     folder = partial_dir("finetune", digest(base, job.model_dump_json(), *map(str, rows)))
     if not is_finished(last_checkpoint(folder), params.steps):
@@ -44,6 +45,29 @@ def finetune(
     _publish(base, checkpoint, output)
     remove(folder)
     return history
+
+
+def plan(base: Path, pair: PairParams, params: FinetuneParams) -> Job:
+    """What to train, where and how; DeepSpeed where it is asked for or there is a GPU.
+
+    Raises InputError where the processes do not fit engine, machine or batch.
+    """
+    on_gpu = resolve_device(pair.device).type == "cuda"
+    deepspeed = params.deepspeed == "on" or (params.deepspeed == "auto" and on_gpu)
+    asked = f"finetune.processes: {params.processes}"
+    if params.processes > 1 and not deepspeed:
+        raise InputError(f"{asked}: needs DeepSpeed, expected 1 or finetune.deepspeed: on")
+    if on_gpu and params.processes > torch.cuda.device_count():
+        raise InputError(f"{asked}: expected at most {torch.cuda.device_count()}, one a GPU")
+    if params.batch_size % params.processes:
+        raise InputError(f"{asked}: expected a divisor of finetune.batch_size {params.batch_size}")
+    return Job(
+        base=base,
+        params=params,
+        device="cuda" if on_gpu else "cpu",
+        bf16=on_gpu and pair.dtype in ("bfloat16", "float16") and torch.cuda.is_bf16_supported(),
+        deepspeed=deepspeed,
+    )
 
 
 def encode_rows(base: Path, problems: Sequence[Problem], max_length: int) -> Iterator[Row]:
@@ -66,26 +90,6 @@ def encode_rows(base: Path, problems: Sequence[Problem], max_length: int) -> Ite
         }
 
 
-def _job(base: Path, pair: PairParams, params: FinetuneParams) -> Job:
-    """Raises InputError where the processes do not fit the machine, the engine or the batch."""
-    on_gpu = resolve_device(pair.device).type == "cuda"
-    deepspeed = params.deepspeed == "on" or (params.deepspeed == "auto" and on_gpu)
-    asked = f"finetune.processes: {params.processes}"
-    if params.processes > 1 and not deepspeed:
-        raise InputError(f"{asked}: needs DeepSpeed, expected 1 or finetune.deepspeed: on")
-    if on_gpu and params.processes > torch.cuda.device_count():
-        raise InputError(f"{asked}: expected at most {torch.cuda.device_count()}, one a GPU")
-    if params.batch_size % params.processes:
-        raise InputError(f"{asked}: expected a divisor of finetune.batch_size {params.batch_size}")
-    return Job(
-        base=base,
-        params=params,
-        device="cuda" if on_gpu else "cpu",
-        bf16=on_gpu and pair.dtype in ("bfloat16", "float16") and torch.cuda.is_bf16_supported(),
-        deepspeed=deepspeed,
-    )
-
-
 def _train(job: Job, folder: Path) -> None:
     if job.deepspeed:
         launch(job, folder)
@@ -101,9 +105,15 @@ def _publish(base: Path, checkpoint: Path, output: Path) -> None:
     The trainer rewrites tokenizer and EOS settings; the pair's must stay the same to the letter.
     """
     dtype = AutoConfig.from_pretrained(base, local_files_only=True).dtype or torch.float32
-    network = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype, local_files_only=True)
     with replacing(output) as aside:
-        network.save_pretrained(aside)
-        for file in base.iterdir():
-            if file.suffix in (".json", ".jinja", ".txt") and not file.match("*.index.json"):
-                shutil.copyfile(file, aside / file.name)
+        aside.mkdir()
+        for file in weight_files(checkpoint):
+            weights = {name: weight.to(dtype) for name, weight in load_file(file).items()}
+            save_file(weights, aside / file.name, {"format": "pt"})
+        for file in [*_settings(base), *checkpoint.glob("*.index.json")]:
+            shutil.copyfile(file, aside / file.name)
+
+
+def _settings(base: Path) -> list[Path]:
+    texts = [file for file in base.iterdir() if file.suffix in (".json", ".jinja", ".txt")]
+    return [file for file in texts if not file.match("*.index.json")]

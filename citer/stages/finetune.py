@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rich import print
+from rich.console import Console
 
 from citer.config import Params
 from citer.data.problems import read_problems
@@ -17,4 +17,6 @@ def run(params: Params) -> None:
     check_pair(base, Path(params.pair.llm))
     problems = read_problems(paths.problems("sft"))
     losses = finetune(base, problems, paths.SLM, params.pair, params.finetune)
-    print(f"loss {losses[0]:.3f} at the first of {len(losses)} steps, {losses[-1]:.3f} at the last")
+    Console().print(
+        f"finetune: loss {losses[0]:.3f} at the first step, {losses[-1]:.3f} at step {len(losses)}"
+    )

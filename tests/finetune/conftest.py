@@ -1,0 +1,27 @@
+"""A tiny SLM, in a folder of the test's own, and short runs of it."""
+
+from pathlib import Path
+
+import pytest
+
+from citer.config import FinetuneParams, PairParams
+from tests.tiny import make_tiny_pair
+
+PLACEMENT = PairParams(slm="", llm="", device="cpu", dtype="float32")
+PARAMS = FinetuneParams(
+    seed=1,
+    learning_rate=1e-2,
+    steps=10,
+    batch_size=4,
+    max_length=512,
+    checkpoint_steps=4,
+    deepspeed="off",
+    processes=1,
+)
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return make_tiny_pair(tmp_path / "pair").slm

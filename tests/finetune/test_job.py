@@ -1,0 +1,37 @@
+from pathlib import Path
+
+from citer.finetune.job import is_finished, last_checkpoint, losses
+
+STATE = '{"log_history": [{"loss": 3.0}, {"loss": 2.5}, {"train_runtime": 1.0}]}'
+
+
+def checkpoint(folder: Path, step: int, state: str | None) -> Path:
+    path = folder / f"checkpoint-{step}"
+    path.mkdir(parents=True)
+    if state is not None:
+        (path / "trainer_state.json").write_text(state)
+    return path
+
+
+def test_the_newest_whole_checkpoint_is_chosen_and_torn_ones_are_removed(tmp_path: Path) -> None:
+    checkpoint(tmp_path, 5, STATE)
+    whole = checkpoint(tmp_path, 10, STATE)
+    without_state = checkpoint(tmp_path, 15, None)
+    half_a_state = checkpoint(tmp_path, 100, STATE[:20])
+    assert last_checkpoint(tmp_path) == whole
+    assert not without_state.exists()
+    assert not half_a_state.exists()
+
+
+def test_no_checkpoint_is_no_finished_work(tmp_path: Path) -> None:
+    assert last_checkpoint(tmp_path) is None
+    assert not is_finished(None, 10)
+
+
+def test_a_checkpoint_of_the_last_step_is_finished_work(tmp_path: Path) -> None:
+    assert is_finished(checkpoint(tmp_path, 10, STATE), 10)
+    assert not is_finished(checkpoint(tmp_path, 5, STATE), 10)
+
+
+def test_losses_are_those_of_the_steps(tmp_path: Path) -> None:
+    assert losses(checkpoint(tmp_path, 2, STATE)) == [3.0, 2.5]

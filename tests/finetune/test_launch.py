@@ -1,0 +1,100 @@
+"""Real processes, killed: what was trained is not lost, and nobody is left behind."""
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from citer.config import FinetuneParams
+from citer.finetune import trainer
+from citer.finetune.job import is_finished, last_checkpoint
+from citer.finetune.sft import finetune
+from citer.io import PARTIAL
+from tests.finetune.conftest import PARAMS, PLACEMENT
+from tests.taught import problems
+
+pytestmark = pytest.mark.slow
+ASKED = problems(12)
+LONG = PARAMS.model_copy(update={"steps": 60, "checkpoint_steps": 5})
+
+
+def ranks(count: int, params: FinetuneParams = PARAMS) -> FinetuneParams:
+    return params.model_copy(update={"deepspeed": "on", "processes": count})
+
+
+def weights(folder: str) -> dict[str, torch.Tensor]:
+    return load_file(Path(folder, "model.safetensors"))
+
+
+@contextmanager
+def killed_midway(base: Path, params: FinetuneParams) -> Iterator[psutil.Process]:
+    """A finetuning that is killed after its first checkpoint; the block runs just before."""
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(
+        target=finetune, args=(base, ASKED, Path("killed"), PLACEMENT, params)
+    )
+    process.start()
+    while not list(PARTIAL.glob("finetune/*/checkpoint-*/trainer_state.json")):
+        assert process.is_alive()
+        time.sleep(0.005)
+    yield psutil.Process(process.pid)
+    process.kill()
+    process.join()
+    (folder,) = (PARTIAL / "finetune").iterdir()
+    assert not is_finished(last_checkpoint(folder), params.steps)
+
+
+def test_a_killed_training_resumes_to_the_same_bytes(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finetune(base, ASKED, Path("whole"), PLACEMENT, LONG)
+    with killed_midway(base, LONG):
+        pass
+    resumed = []
+    train = trainer.SFTTrainer.train
+
+    def spy(self: trainer.SFTTrainer, resume_from_checkpoint: str | None) -> None:
+        resumed.append(resume_from_checkpoint)
+        train(self, resume_from_checkpoint=resume_from_checkpoint)
+
+    monkeypatch.setattr(trainer.SFTTrainer, "train", spy)
+    losses = finetune(base, ASKED, Path("resumed"), PLACEMENT, LONG)
+    assert resumed != [None]
+    assert len(losses) == LONG.steps
+    whole, again = (Path(name, "model.safetensors").read_bytes() for name in ("whole", "resumed"))
+    assert whole == again
+
+
+def test_one_rank_or_two_train_as_one_plain_process(base: Path) -> None:
+    losses = {
+        "plain": finetune(base, ASKED, Path("plain"), PLACEMENT, PARAMS),
+        "one": finetune(base, ASKED, Path("one"), PLACEMENT, ranks(1)),
+        "two": finetune(base, ASKED, Path("two"), PLACEMENT, ranks(2)),
+    }
+    for name in ("one", "two"):
+        assert losses[name] == pytest.approx(losses["plain"], rel=1e-4)
+        torch.testing.assert_close(weights(name), weights("plain"), rtol=1e-3, atol=1e-4)
+
+
+def test_no_rank_outlives_a_killed_launcher_and_training_resumes(base: Path) -> None:
+    finetune(base, ASKED, Path("whole"), PLACEMENT, ranks(2, LONG))
+    with killed_midway(base, ranks(2, LONG)) as process:
+        started = process.children(recursive=True)
+        launched = [child for child in started if "citer.finetune.rank" in child.cmdline()]
+    assert len(launched) == 3  # torchrun and two ranks
+    _, alive = psutil.wait_procs(started, timeout=60)
+    assert not alive
+    finetune(base, ASKED, Path("resumed"), PLACEMENT, ranks(2, LONG))
+    torch.testing.assert_close(weights("resumed"), weights("whole"), rtol=0, atol=0)
+
+
+def test_a_failed_rank_fails_the_stage(base: Path) -> None:
+    (base / "config.json").write_text("{}")
+    with pytest.raises(RuntimeError, match="torchrun ended with 1"):
+        finetune(base, ASKED, Path("slm"), PLACEMENT, ranks(1))

@@ -1,0 +1,137 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn import functional as F
+from transformers import AutoModelForCausalLM
+
+from citer.config import FinetuneParams
+from citer.data.prompts import prompt
+from citer.errors import InputError
+from citer.finetune.sft import encode_rows, finetune, plan
+from citer.io import PARTIAL
+from citer.models.pair import eos_token_ids, load_tokenizer
+from tests.finetune.conftest import PARAMS, PLACEMENT
+from tests.taught import problems
+from tests.tiny import MATH, MC
+
+
+def changed(**fields: object) -> FinetuneParams:
+    return PARAMS.model_copy(update=fields)
+
+
+def test_reference_and_one_eos_count_and_the_prompt_does_not(base: Path) -> None:
+    (row,) = encode_rows(base, [MATH], max_length=512)
+    tokenizer, eos_id = load_tokenizer(base), eos_token_ids(base)[0]
+    counted = [i for i, m in zip(row["input_ids"], row["completion_mask"], strict=True) if m]
+    asked = row["input_ids"][: -len(counted)]
+    assert tokenizer.decode(asked) == prompt(MATH)
+    assert counted[-1] == eos_id
+    assert tokenizer.decode(counted[:-1]) == MATH.reference
+
+
+def test_the_first_loss_is_the_cross_entropy_of_the_completions_alone(base: Path) -> None:
+    """Summed over rows of unequal length, one by one and unpadded, then divided by the tokens."""
+    total, tokens = 0.0, 0
+    network = AutoModelForCausalLM.from_pretrained(base)
+    for row in encode_rows(base, [MATH, MC], max_length=512):
+        ids = torch.tensor(row["input_ids"])
+        start = row["completion_mask"].index(1)
+        with torch.no_grad():
+            logits_TV = network(ids[None]).logits[0]
+        loss = F.cross_entropy(logits_TV[start - 1 : -1], ids[start:], reduction="sum")
+        total, tokens = total + float(loss), tokens + len(ids) - start
+    params = changed(steps=1, batch_size=2)
+    losses = finetune(base, [MATH, MC], Path("slm"), PLACEMENT, params)
+    assert losses == [pytest.approx(total / tokens, rel=1e-5)]
+
+
+def test_same_seed_same_bytes_and_a_falling_loss(base: Path) -> None:
+    asked = problems(12)
+    losses = finetune(base, asked, Path("one"), PLACEMENT, PARAMS)
+    assert finetune(base, asked, Path("two"), PLACEMENT, PARAMS) == losses
+    assert len(losses) == PARAMS.steps
+    assert losses[-1] < 0.8 * losses[0]
+    one, two = (Path(name, "model.safetensors").read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+def test_another_seed_gives_another_model(base: Path) -> None:
+    asked = problems(12)
+    for seed in (1, 2):
+        finetune(base, asked, Path(str(seed)), PLACEMENT, changed(seed=seed, steps=2))
+    one, two = (load_file(f"{seed}/model.safetensors") for seed in (1, 2))
+    assert any(not torch.equal(one[name], two[name]) for name in one)
+
+
+def test_only_the_weights_differ_from_the_base(base: Path) -> None:
+    """No pickle of the trainer's, no tokenizer or EOS setting written anew; scratch is gone."""
+    finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=2, batch_size=2))
+    files = {file.name: file.read_bytes() for file in base.iterdir()}
+    written = {file.name: file.read_bytes() for file in Path("slm").iterdir()}
+    assert written.pop("model.safetensors") != files.pop("model.safetensors")
+    assert written == files
+    assert not list((PARTIAL / "finetune").iterdir())
+
+
+def test_weights_are_written_in_the_bases_precision(base: Path) -> None:
+    weights = load_file(base / "model.safetensors")
+    halved = {name: weight.bfloat16() for name, weight in weights.items()}
+    save_file(halved, base / "model.safetensors", {"format": "pt"})
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
+    finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=2, batch_size=2))
+    written = load_file("slm/model.safetensors")
+    assert {weight.dtype for weight in written.values()} == {torch.bfloat16}
+
+
+def test_an_over_long_row_is_refused_by_name(base: Path) -> None:
+    long = replace(MATH, problem_id="long", reference="and so on, " * 100)
+    with pytest.raises(InputError, match=r"^sft problem long: \d+ tokens .* at most 300"):
+        finetune(base, [MATH, long], Path("slm"), PLACEMENT, changed(max_length=300))
+
+
+def test_a_diverged_training_is_refused_and_writes_nothing(base: Path) -> None:
+    params = changed(learning_rate=1e38, steps=3, batch_size=2)
+    with pytest.raises(InputError, match=r"finetune.learning_rate: 1e\+38: .*diverged"):
+        finetune(base, [MATH, MC], Path("slm"), PLACEMENT, params)
+    assert not Path("slm").exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"deepspeed": "on", "processes": 3}, "a divisor of finetune.batch_size 4"),
+        ({"deepspeed": "off", "processes": 2}, "needs DeepSpeed"),
+        ({"deepspeed": "auto", "processes": 2}, "needs DeepSpeed"),
+    ],
+)
+def test_processes_that_do_not_fit_are_refused(fields: dict, complaint: str) -> None:
+    with pytest.raises(InputError, match=rf"finetune.processes: [23]: .*{complaint}"):
+        plan(Path("slm"), PLACEMENT, changed(**fields))
+
+
+def test_a_cpu_trains_plainly_unless_told_otherwise() -> None:
+    plans = {mode: plan(Path("slm"), PLACEMENT, changed(deepspeed=mode)) for mode in ("auto", "on")}
+    assert not plans["auto"].deepspeed
+    assert plans["on"].deepspeed
+    assert not plans["on"].bf16
+
+
+def test_a_gpu_trains_under_deepspeed_in_the_pairs_precision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    whole = PLACEMENT.model_copy(update={"device": "auto"})
+    half = whole.model_copy(update={"dtype": "bfloat16"})
+    auto = changed(deepspeed="auto", processes=2)
+    assert plan(Path("slm"), whole, auto).deepspeed
+    assert not plan(Path("slm"), whole, auto).bf16
+    assert plan(Path("slm"), half, auto).bf16
+    with pytest.raises(InputError, match="expected at most 2, one a GPU"):
+        plan(Path("slm"), half, auto.model_copy(update={"processes": 4}))
