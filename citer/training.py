@@ -64,7 +64,9 @@ def train_router(
     """
     held_N = holdout_rows(problem_N, params.seed, params.holdout)
     train_M, holdout_M = (torch.from_numpy(np.flatnonzero(side)) for side in (~held_N, held_N))
-    examples = Examples(torch.from_numpy(hidden_NH), torch.from_numpy(label_N).float(), device)
+    examples = Examples(
+        torch.from_numpy(hidden_NH), torch.tensor(label_N, dtype=torch.float32), device
+    )
     with torch.random.fork_rng():
         torch.manual_seed(params.seed)
         mlp = RouterMLP(hidden_NH.shape[1], params.dropout).to(device)

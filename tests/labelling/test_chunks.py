@@ -1,0 +1,42 @@
+"""Labels in chunks: the same as in one piece, and none made twice."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from citer.decoding.engine import Engine
+from citer.decoding.policy import SLM_ALONE
+from citer.io import read_table, write_table
+from citer.labelling.chunks import label_in_chunks
+from citer.labelling.rollout import Labeller
+from citer.schema import PREFERENCE
+from tests.labelling.conftest import Taught
+
+
+@pytest.fixture
+def labeller(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> Labeller:
+    monkeypatch.setattr("citer.labelling.chunks.CHUNK", 5)
+    engine = Engine(taught.pair, 8, max_new_tokens=12)
+    return Labeller(taught.problems, taught.examples, engine, SLM_ALONE, "slm", 1)
+
+
+def test_chunks_make_up_the_whole_table(taught: Taught, labeller: Labeller, tmp_path: Path) -> None:
+    whole = labeller.label(taught.tokens, lambda _: None)
+    assert label_in_chunks(labeller, taught.tokens, tmp_path).equals(whole)
+    assert len(list(tmp_path.iterdir())) == 3, "12 problems, 5 a chunk"
+
+
+def test_a_finished_chunk_is_not_labelled_again(
+    taught: Taught, labeller: Labeller, tmp_path: Path
+) -> None:
+    whole = label_in_chunks(labeller, taught.tokens, tmp_path)
+    marked, missing, _ = sorted(tmp_path.iterdir())
+    missing.unlink()
+    chunk = read_table(marked, PREFERENCE)
+    iteration = pa.array([99] * len(chunk), pa.int32())
+    chunk = chunk.set_column(7, PREFERENCE.field("iteration"), iteration)
+    write_table(marked, chunk, PREFERENCE, {})
+    again = label_in_chunks(labeller, taught.tokens, tmp_path)
+    assert again.slice(0, len(chunk)).equals(chunk)
+    assert again.slice(len(chunk)).equals(whole.slice(len(chunk)))

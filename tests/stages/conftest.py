@@ -1,0 +1,90 @@
+"""A project's folder with a taught pair and its problems, and how to kill a stage in it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from citer.config import Params, load_params
+from citer.data.problems import write_problems
+from citer.stages import paths, router0, score_llm, score_slm
+from tests.taught import make_taught_pair, problems
+
+ROOT = Path(__file__).parents[2]
+COUNT = 12
+CHUNK = 5  # problems labelled at a time
+KILLED = """
+import os, signal
+from pathlib import Path
+from citer.config import Params
+from citer.labelling import chunks
+from citer.stages import {stage}
+import {module} as module
+
+def and_die(function):
+    def once(*args):
+        function(*args)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return once
+
+chunks.CHUNK = {chunk}
+module.{function} = and_die(module.{function})
+{stage}.run(Params.model_validate_json(Path("params.json").read_text()){iteration})
+"""
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("template")
+    taught = [replace(problem, split="preference") for problem in problems(COUNT)]
+    pair = make_taught_pair(folder / "data/pair", taught)
+    shutil.copytree(pair.slm, folder / paths.SLM)
+    write_problems(folder / paths.problems("preference"), taught, {})
+    return folder
+
+
+@pytest.fixture
+def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
+    """The current folder is a project whose problems are not yet scored."""
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("citer.labelling.chunks.CHUNK", CHUNK)
+    shipped = load_params(ROOT / "params.yaml")
+    score = {"batch_tokens": 600, "shard_problems": 5}
+    return shipped.model_copy(
+        update={
+            "pair": shipped.pair.model_copy(update={"device": "cpu"}),
+            "score_llm": shipped.score_llm.model_copy(update=score),
+            "score_slm": shipped.score_slm.model_copy(update=score),
+            "label": shipped.label.model_copy(update={"slots": 8, "max_new_tokens": 20}),
+            "train": shipped.train.model_copy(update={"batch_size": 16}),
+        }
+    )
+
+
+@pytest.fixture
+def scored(project: Params) -> Params:
+    """A project with both halves of the token table, and router 0."""
+    for stage in (score_llm, score_slm, router0):
+        stage.run(project)
+    return project
+
+
+def run_killed(params: Params, stage: str, *iteration: int, module: str, function: str) -> None:
+    """Run a stage in its own process, which dies by SIGKILL after a function's first call."""
+    Path("params.json").write_text(params.model_dump_json(by_alias=True))
+    script = KILLED.format(
+        stage=stage,
+        module=module,
+        function=function,
+        chunk=CHUNK,
+        iteration="".join(f", {number}" for number in iteration),
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    killed = subprocess.run([sys.executable, "-c", script], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL

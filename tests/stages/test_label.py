@@ -1,0 +1,162 @@
+"""label@k: one table, the same however often it was killed; refused where inputs disagree."""
+
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+from citer.config import Params
+from citer.data.problems import read_problems, write_problems
+from citer.data.prompts import TEMPLATE_HASH, encode_all
+from citer.errors import InputError
+from citer.io import PARTIAL, read_json, read_table, table_metadata, write_json, write_table
+from citer.models.pair import eos_token_ids, load_tokenizer
+from citer.schema import LLM_TOKEN, PREFERENCE
+from citer.stages import label, paths, train
+from tests.stages.conftest import run_killed
+from tests.taught import make_taught_pair
+
+
+def _labels(params: Params, iteration: int = 1) -> bytes:
+    label.run(params, iteration)
+    return paths.preferences(iteration).read_bytes()
+
+
+def _with(params: Params, **changes: object) -> Params:
+    return params.model_copy(update={"label": params.label.model_copy(update=changes)})
+
+
+def test_rows_follow_the_problem_table_and_end_with_eos(scored: Params) -> None:
+    problems = read_problems(paths.problems("preference"))
+    write_problems(paths.problems("preference"), problems[::-1], {})
+    label.run(scored, 1)
+    table = read_table(paths.preferences(1), PREFERENCE)
+    tokenizer, eos_id = load_tokenizer(paths.SLM), eos_token_ids(paths.SLM)[0]
+    rows = zip(table["problem_id"].to_pylist(), table["position"].to_pylist(), strict=True)
+    assert list(rows) == [
+        (key, position)
+        for key, example in encode_all(problems[::-1], tokenizer, eos_id).items()
+        for position in range(len(example.reference_ids))
+    ]
+
+
+def test_the_file_says_what_made_it(scored: Params) -> None:
+    label.run(scored, 1)
+    metadata = table_metadata(paths.preferences(1))
+    assert metadata["template"] == TEMPLATE_HASH
+    assert metadata["slm"]["id"] == "data/models/slm"
+    assert metadata["llm"]["id"] == "data/pair/llm"
+    assert (metadata["iteration"], metadata["tau"], metadata["tie"]) == (1, 0.9, "slm")
+
+
+def test_two_runs_give_the_same_bytes_and_leave_nothing_behind(scored: Params) -> None:
+    first = _labels(scored)
+    paths.preferences(1).unlink()
+    assert _labels(scored) == first
+    assert not list(PARTIAL.rglob("*.parquet"))
+
+
+def test_dropped_ties_are_the_rows_whose_branches_both_fail(scored: Params) -> None:
+    label.run(scored, 1)
+    kept = read_table(paths.preferences(1), PREFERENCE)
+    tied = pc.and_kleene(
+        pc.equal(kept["slm_branch_correct"], False), pc.equal(kept["llm_branch_correct"], False)
+    )
+    expected = kept.filter(pc.invert(pc.fill_null(tied, False)))
+    assert 0 < len(expected) < len(kept)
+    label.run(_with(scored, tie="drop"), 1)
+    assert read_table(paths.preferences(1), PREFERENCE).equals(expected)
+
+
+def test_the_table_printed_counts_every_case(scored: Params, capsys: pytest.CaptureFixture) -> None:
+    label.run(scored, 1)
+    printed = {
+        cells[0].strip(): cells[1].strip()
+        for line in capsys.readouterr().out.splitlines()
+        if len(cells := line.strip("│ ").split("│")) == 3
+    }
+    table = read_table(paths.preferences(1), PREFERENCE)
+    cases = Counter(table["case"].to_pylist())
+    assert {case: int(printed[case]) for case in cases} == cases
+    branches = [table[f"{name}_branch_correct"] for name in ("slm", "llm")]
+    assert int(printed["rollouts"]) == sum(len(table) - column.null_count for column in branches)
+    fatal = Counter(zip(*(column.to_pylist() for column in branches), strict=True))
+    assert int(printed["contested, the SLM's branch fatal"]) == fatal[False, True]
+    assert int(printed["contested, both branches wrong"]) == fatal[False, False]
+    assert int(printed["labelled 1"]) == sum(table["label"].to_pylist())
+
+
+@pytest.mark.slow
+def test_a_killed_stage_keeps_its_chunks_and_ends_in_the_same_bytes(scored: Params) -> None:
+    whole = _labels(scored)
+    paths.preferences(1).unlink()
+    run_killed(scored, "label", 1, module="citer.labelling.chunks", function="write_table")
+    assert not paths.preferences(1).exists()
+    assert len(list(PARTIAL.rglob("*.parquet"))) == 1
+    assert _labels(scored) == whole
+
+
+@pytest.mark.parametrize("field", ["dtype", "tokenizer", "vocab_size"])
+def test_halves_that_were_not_scored_alike_are_refused(scored: Params, field: str) -> None:
+    for path in paths.LLM_TOKENS.iterdir():
+        metadata = {**table_metadata(path), field: "another"}
+        write_table(path, read_table(path, LLM_TOKEN), LLM_TOKEN, metadata)
+    with pytest.raises(InputError, match=f"data/tokens/slm and data/tokens/llm.*their {field} are"):
+        label.run(scored, 1)
+
+
+def test_shards_of_one_half_must_agree(scored: Params) -> None:
+    path = sorted(paths.LLM_TOKENS.iterdir())[1]
+    metadata = table_metadata(path) | {"dtype": "float64"}
+    write_table(path, read_table(path, LLM_TOKEN), LLM_TOKEN, metadata)
+    with pytest.raises(InputError, match=f"{path}: not scored like"):
+        label.run(scored, 1)
+
+
+def test_a_half_that_is_not_there_is_named(scored: Params) -> None:
+    shutil.rmtree(paths.LLM_TOKENS)
+    with pytest.raises(InputError, match=r"data/tokens/llm: no shards"):
+        label.run(scored, 1)
+
+
+def test_tokens_of_other_references_are_refused(scored: Params) -> None:
+    first, *rest = read_problems(paths.problems("preference"))
+    changed = [replace(first, reference="So it goes."), *rest]
+    write_problems(paths.problems("preference"), changed, {})
+    with pytest.raises(InputError, match=r"data/tokens/slm: not the references"):
+        label.run(scored, 1)
+
+
+def test_a_router_of_another_slm_is_refused_before_a_model_is_loaded(
+    scored: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(label, "load_pair", lambda *_: pytest.fail("a model was loaded"))
+    card = read_json(paths.router(0) / "router.json")
+    write_json(paths.router(0) / "router.json", card | {"slm": {"id": "x", "digest": "0"}})
+    with pytest.raises(InputError, match=r"data/routers/0: made for the SLM x \(0\)"):
+        label.run(scored, 1)
+
+
+def test_tokens_of_another_slm_than_the_finetuned_one_are_refused(
+    scored: Params, tmp_path: Path
+) -> None:
+    other = make_taught_pair(tmp_path / "other", read_problems(paths.problems("preference")), 2)
+    shutil.copy(other.slm / "model.safetensors", paths.SLM)
+    with pytest.raises(InputError, match=r"data/tokens/slm: made for the SLM"):
+        label.run(scored, 1)
+
+
+def test_the_second_iteration_labels_both_families_under_the_first_router(scored: Params) -> None:
+    label.run(scored, 1)
+    train.run(scored, 1)
+    label.run(_with(scored, tau=0.7), 2)
+    first, second = (read_table(paths.preferences(k), PREFERENCE) for k in (1, 2))
+    assert second["case"].equals(first["case"])
+    assert not second["label"].equals(first["label"])
+    assert set(second["iteration"].to_pylist()) == {2}
+    assert {key.split("-")[0] for key in second["problem_id"].to_pylist()} == {"math", "mc"}
+    train.run(scored, 2)
+    assert read_json(paths.router(2) / "router.json")["iteration"] == 2

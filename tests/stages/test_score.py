@@ -1,0 +1,161 @@
+"""score_llm and score_slm: shards that are kept, made again and made the same."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from citer.config import Params
+from citer.data.problems import Problem, read_problems, write_problems
+from citer.data.prompts import encode_all
+from citer.data.tokens import read_tokens
+from citer.errors import InputError
+from citer.io import table_metadata
+from citer.models.pair import eos_token_ids, load_tokenizer
+from citer.schema import LLM_TOKEN, slm_token
+from citer.stages import paths, score_llm, score_slm
+from tests.stages.conftest import COUNT, run_killed
+from tests.taught import make_taught_pair
+
+PREFERENCE = paths.problems("preference")
+
+
+def _shards(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def _stamps(folder: Path) -> dict[str, int]:
+    """Which files were written when: a kept shard keeps its own."""
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+
+def _problems_in(path: Path) -> set[str]:
+    return set(pq.read_table(path, columns=["problem_id"])["problem_id"].to_pylist())
+
+
+def _write(problems: list[Problem]) -> None:
+    write_problems(PREFERENCE, problems, {})
+
+
+def _assert_whole(problems: list[Problem]) -> None:
+    """The joined halves hold just the references of `problems`."""
+    examples = encode_all(problems, load_tokenizer(paths.SLM), eos_token_ids(paths.SLM)[0])
+    read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
+
+
+def test_each_half_has_its_schema_its_metadata_and_every_reference(scored: Params) -> None:
+    for folder, schema, name in (
+        (paths.LLM_TOKENS, LLM_TOKEN, "llm"),
+        (paths.SLM_TOKENS, slm_token(32), "slm"),
+    ):
+        assert len(list(folder.iterdir())) == 3, "12 problems, 5 a shard"
+        for path in folder.iterdir():
+            assert pq.read_schema(path).equals(schema)
+            assert table_metadata(path)[name].keys() == {"id", "digest"}
+            assert table_metadata(path)["dtype"] == "float32"
+    _assert_whole(read_problems(PREFERENCE))
+
+
+def test_scoring_again_keeps_every_shard(scored: Params, capsys: pytest.CaptureFixture) -> None:
+    before = _stamps(paths.SLM_TOKENS), _stamps(paths.LLM_TOKENS)
+    score_slm.run(scored)
+    score_llm.run(scored)
+    assert (_stamps(paths.SLM_TOKENS), _stamps(paths.LLM_TOKENS)) == before
+    assert f"0 problems scored, {COUNT} kept" in capsys.readouterr().out
+
+
+def test_scoring_from_scratch_gives_the_same_bytes(scored: Params) -> None:
+    before = _shards(paths.SLM_TOKENS)
+    shutil.rmtree(paths.SLM_TOKENS)
+    score_slm.run(scored)
+    assert _shards(paths.SLM_TOKENS) == before
+
+
+def test_added_rows_score_only_themselves(scored: Params) -> None:
+    before = _stamps(paths.SLM_TOKENS)
+    problems = read_problems(PREFERENCE)
+    added = [replace(p, problem_id=f"{p.problem_id}+", question="Else?") for p in problems[:2]]
+    _write([added[0], *problems, added[1]])
+    score_slm.run(scored)
+    after = _stamps(paths.SLM_TOKENS)
+    assert after.items() >= before.items()
+    (new,) = after.keys() - before.keys()
+    assert _problems_in(paths.SLM_TOKENS / new) == {p.problem_id for p in added}
+    score_llm.run(scored)
+    _assert_whole([added[0], *problems, added[1]])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda p: [replace(p[0], reference="\\boxed{1}"), *p[1:]], id="reference"),
+        pytest.param(lambda p: [replace(p[0], question="What?"), *p[1:]], id="prompt"),
+        pytest.param(lambda p: p[1:], id="removed"),
+    ],
+)
+def test_a_changed_problem_costs_its_shard_and_no_other(scored: Params, change) -> None:
+    before = _stamps(paths.SLM_TOKENS)
+    problems = read_problems(PREFERENCE)
+    (stale,) = (p for p in before if problems[0].problem_id in _problems_in(paths.SLM_TOKENS / p))
+    _write(change(problems))
+    score_slm.run(scored)
+    score_llm.run(scored)
+    assert before.keys() - _stamps(paths.SLM_TOKENS).keys() == {stale}
+    _assert_whole(change(problems))
+
+
+def test_a_retrained_slm_leaves_the_llm_s_half_alone(scored: Params, tmp_path: Path) -> None:
+    slm, llm = _stamps(paths.SLM_TOKENS), _stamps(paths.LLM_TOKENS)
+    other = make_taught_pair(tmp_path / "other", read_problems(PREFERENCE), steps=2)
+    shutil.copy(other.slm / "model.safetensors", paths.SLM)
+    score_slm.run(scored)
+    score_llm.run(scored)
+    assert _stamps(paths.LLM_TOKENS) == llm
+    assert _stamps(paths.SLM_TOKENS).keys() == slm.keys()
+    assert not _stamps(paths.SLM_TOKENS).items() & slm.items()
+
+
+def test_another_precision_is_scored_anew(scored: Params) -> None:
+    pair = scored.pair.model_copy(update={"dtype": "float64"})
+    score_slm.run(scored.model_copy(update={"pair": pair}))
+    stamps = {table_metadata(path)["dtype"] for path in paths.SLM_TOKENS.iterdir()}
+    assert stamps == {"float64"}
+
+
+def test_what_is_no_shard_is_removed(scored: Params) -> None:
+    before = _shards(paths.SLM_TOKENS)
+    torn = sorted(paths.SLM_TOKENS.iterdir())[0]
+    torn.write_bytes(torn.read_bytes()[:1000])
+    (paths.SLM_TOKENS / "notes.txt").write_text("mine")
+    (paths.SLM_TOKENS / f".{torn.name}.1.aside").write_bytes(b"half a shard")
+    (paths.SLM_TOKENS / "folder").mkdir()
+    shutil.copy(sorted(paths.SLM_TOKENS.glob("*.parquet"))[1], paths.SLM_TOKENS / "copy.parquet")
+    shutil.copy(sorted(paths.LLM_TOKENS.iterdir())[0], paths.SLM_TOKENS / "foreign.parquet")
+    score_slm.run(scored)
+    assert _shards(paths.SLM_TOKENS) == before
+
+
+def test_another_eos_is_refused_before_anything_is_removed(scored: Params) -> None:
+    before = _stamps(paths.LLM_TOKENS)
+    config = Path(scored.pair.llm) / "generation_config.json"
+    config.write_text(json.dumps({"eos_token_id": 5}))
+    for stage in (score_llm, score_slm):
+        with pytest.raises(InputError, match=r"slm and data/pair/llm: not one EOS"):
+            stage.run(scored)
+    assert _stamps(paths.LLM_TOKENS) == before
+
+
+@pytest.mark.slow
+def test_a_killed_stage_keeps_its_shards_and_ends_in_the_same_bytes(project: Params) -> None:
+    score_slm.run(project)
+    whole = _shards(paths.SLM_TOKENS)
+    shutil.rmtree(paths.SLM_TOKENS)
+    run_killed(project, "score_slm", module="citer.labelling.scoring", function="write_table")
+    kept = _stamps(paths.SLM_TOKENS)
+    assert len(kept) == 1
+    score_slm.run(project)
+    assert _shards(paths.SLM_TOKENS) == whole
+    assert _stamps(paths.SLM_TOKENS).items() >= kept.items()
