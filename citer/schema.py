@@ -111,7 +111,7 @@ def point(batches: Iterable[str]) -> pa.Schema:
             _required("accuracy_high", pa.float64()),
             _required("llm_fraction", pa.float64()),
             _required("tokens_per_answer", pa.float64()),
-            _required("truncated", pa.float64()),  # share of the answers
+            _required("truncated_share", pa.float64()),
             *(_required(name, pa.float64()) for both in prices for name in both),
         ]
     )

@@ -108,7 +108,7 @@ def _quality(results: Sequence[Result], params: EvaluateParams) -> Row:
         "accuracy_high": high,
         "llm_fraction": sum(sum(result.answer.by_llm) for result in results) / tokens,
         "tokens_per_answer": tokens / len(results),
-        "truncated": float(np.mean([result.answer.truncated for result in results])),
+        "truncated_share": float(np.mean([result.answer.truncated for result in results])),
     }
 
 

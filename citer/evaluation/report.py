@@ -40,7 +40,7 @@ def standings(points: Sequence[Row], chosen: Chosen) -> list[Row]:
 
     A rival is read linearly between its points, and has no interval of its own.
     """
-    tasks = sorted({point["task"] for point in points})
+    tasks = sorted({point["task"] for point in points if point["split"] == "test"})
     return [row for task in tasks for row in _standings(points, chosen, task)]
 
 

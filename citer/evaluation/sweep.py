@@ -43,7 +43,9 @@ class Run:
 def sweep(
     engine: Engine, problems: Sequence[Problem], method: Method, thresholds: Sequence[float]
 ) -> list[Run]:
-    """A run for each threshold, ascending."""
+    """A run for each threshold, ascending; none at all for none."""
+    if not thresholds:
+        return []
     asked = {problem.problem_id: (problem, _request(engine, problem)) for problem in problems}
     results: dict[float, dict[str, Result]] = {tau: {} for tau in sorted({*thresholds})}
     title = f"{method.name} on {problems[0].split}"

@@ -89,7 +89,7 @@ def test_a_point_is_a_mean_over_questions_and_a_share_of_tokens():
     assert point["accuracy_low"] <= 0.75 <= point["accuracy_high"]
     assert point["llm_fraction"] == 3 / 8
     assert point["tokens_per_answer"] == 2
-    assert point["truncated"] == 0.25
+    assert point["truncated_share"] == 0.25
     assert point["bytes_per_answer_b1"] == (8 * 100 + 3 * 1000) / 4
 
 

@@ -54,6 +54,11 @@ def test_a_frontier_knows_only_test():
     assert frontier([*points(), other], "router_1") == frontier(points(), "router_1")
 
 
+def test_a_task_that_only_validation_has_is_not_reported():
+    other = [p | {"split": "validation"} for p in points("mc")]
+    assert standings([*points(), *other], CHOSEN) == standings(points(), CHOSEN)
+
+
 def test_routers_stand_at_their_threshold_and_rivals_at_the_last_routers_rate():
     rows = standings(points(), CHOSEN)
     assert [row["method"] for row in rows] == [

@@ -115,6 +115,14 @@ def test_equal_scores_give_one_threshold():
     assert quantiles([0.5] * 10, (0.1, 0.2, 0.3)) == [0.5]
 
 
+def test_without_inner_thresholds_only_the_models_alone_are_run(study, router):
+    ends = replace(study, params=PARAMS.model_copy(update={"llm_fractions": (0.0, 1.0)}))
+    rivals = ends.rivals()
+    assert {row["method"] for row in rivals.points} == {"slm", "llm"}
+    found, threshold = ends.router(router, [0.0, 1.0], rivals)
+    assert (found.points, threshold.tau, threshold.certified) == ([], 1.0, False)
+
+
 def wrong(problem: Problem) -> Problem:
     return replace(problem, answer="never")
 
