@@ -26,10 +26,11 @@ def compare() -> None:
     if challenger:
         console.print(
             f"Version {challenger.version} was {challenger.tags['decision']}: "
-            f"{challenger.tags['reason']}."
+            f"{challenger.tags['reason']}.",
+            soft_wrap=True,
         )
     if champion and challenger and champion.version != challenger.version:
-        console.print(_difference(champion, challenger, params.evaluate))
+        console.print(_difference(champion, challenger, params.evaluate), soft_wrap=True)
 
 
 def _side_by_side(champion: ModelVersion | None, challenger: ModelVersion | None) -> Table:

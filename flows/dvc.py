@@ -8,7 +8,7 @@ LOCK, PARAMS = Path("dvc.lock"), Path("params.yaml")
 
 
 class DvcError(RuntimeError):
-    """What DVC said when it could not do it."""
+    """What DVC said when it could not do it, in one line."""
 
 
 def dvc(*arguments: str) -> str:
@@ -16,7 +16,7 @@ def dvc(*arguments: str) -> str:
     command = [sys.executable, "-m", "dvc", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise DvcError(f"dvc {' '.join(arguments)}: {done.stderr.strip()}")
+        raise DvcError(f"dvc {' '.join(arguments)}: {' '.join(done.stderr.split())}")
     return done.stdout.strip()
 
 

@@ -51,7 +51,7 @@ def promote(version: int) -> None:
         reason += f"; the gate had said: {chosen.tags['reason']}"
     _note(client, chosen, Decision(True, reason))
     client.set_registered_model_alias(chosen.name, CHAMPION, chosen.version)
-    Console().print(f"{chosen.name} version {chosen.version} is the champion", highlight=False)
+    Console().print(f"{chosen.name} version {chosen.version} is the champion now", highlight=False)
 
 
 def fetch_bundle(uri: str) -> Path:

@@ -33,7 +33,9 @@ def restore(version: int) -> None:
     parent = made.data.tags["mlflow.parentRunId"]
     before = _keep()
     with TemporaryDirectory() as folder:
-        wanted = Path(mlflow.artifacts.download_artifacts(f"runs:/{parent}/{PIPELINE}", folder))
+        wanted = Path(
+            mlflow.artifacts.download_artifacts(f"runs:/{parent}/{PIPELINE}", dst_path=folder)
+        )
         try:
             _put(wanted)
             dvc("pull" if has_remote() else "checkout", "--allow-missing")
@@ -85,4 +87,5 @@ def _explain(version: int, made: Run, before: Path) -> None:
         f"The code is not touched; that version was made by git {tags['git_sha'][:12]}.\n"
         f"To go back: cp {before}/* . && dvc checkout",
         highlight=False,
+        soft_wrap=True,
     )

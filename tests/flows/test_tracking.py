@@ -113,9 +113,10 @@ def test_what_was_cut_short_is_replaced(project: Path, monkeypatch: pytest.Monke
     def fail(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(tracking, "log_router", fail)
-        tracked()
+        with pytest.raises(KeyboardInterrupt):
+            tracked()
     store, run, _ = tracked()
     assert len(store.runs("")) == 3
     assert run.info.status == "FINISHED"

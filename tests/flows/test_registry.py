@@ -1,0 +1,252 @@
+"""Versions, aliases and decisions in a real registry; the registered model answers."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import mlflow
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities.model_registry import ModelVersion
+
+from citer.config import PairParams
+from citer.data.importing import parse_row
+from citer.errors import InputError
+from citer.io import digest, read_json, write_text
+from citer.serving import deploy
+from citer.stages import paths
+from flows import packaging, registry
+from flows.compare import compare
+from flows.dvc import dvc
+from flows.registry import aliased, fetch_bundle, promote, register_run
+from tests.flows.project import LLM, TAU, retrain
+
+NAME = "citer-router"
+CHAMPION = f"models:/{NAME}@champion"
+MATH = "Ann has 3 bags of 12 apples and eats 5. How many apples are left?"
+MC = {
+    "question": "Which one is a planet?",
+    "choices": {"text": ["Mars", "the Sun"], "label": ["A", "B"]},
+}
+
+
+def version(number: int) -> ModelVersion:
+    return MlflowClient().get_model_version(NAME, str(number))
+
+
+def versions() -> list[int]:
+    return sorted(int(v.version) for v in MlflowClient().search_model_versions(f"name='{NAME}'"))
+
+
+def holder(alias: str) -> int | None:
+    found = aliased(MlflowClient(), NAME, alias)
+    return found and int(found.version)
+
+
+def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path) -> None:
+    retrain(1)
+    register_run()
+    assert versions() == [1, 2]
+    assert holder("challenger") == 2
+    assert version(1).tags | {"digest": "", "git_sha": ""} == {
+        "digest": "",
+        "git_sha": "",
+        "git_dirty": "false",
+        "iteration": "1",
+        "certified": "true",
+        "tau": "0.75",
+        "accuracy": "1",
+        "llm_fraction": "0.25",
+        "tokens_per_answer": "50",
+        "cost_b1": "0.5",
+        "cost_b8": "0.5",
+        "cost_b32": "0.5",
+    }
+
+
+def test_a_first_router_that_keeps_its_promise_cheaply_is_promoted(project: Path) -> None:
+    retrain(1)
+    said = register_run()
+    assert holder("champion") == 2
+    assert version(2).tags["decision"] == "promoted"
+    assert "bytes are 0.500" in version(2).tags["reason"]
+    assert version(2).tags["reason"] in said
+
+
+@pytest.mark.parametrize("flaw", [{"certified": False}, {"cost": 1.5}])
+def test_a_first_router_without_bound_or_gain_is_not(project: Path, flaw: dict) -> None:
+    retrain(1, **flaw)
+    assert "kept back" in register_run()
+    assert holder("champion") is None
+    assert holder("challenger") == 2
+    assert version(2).tags["decision"] == "kept back"
+
+
+@pytest.mark.parametrize(
+    ("change", "champion", "reason"),
+    [
+        ({"correct": 30, "cost": 0.4}, 4, "not less accurate"),
+        ({"correct": 28, "cost": 0.4}, 2, "may be less accurate"),
+        ({"correct": 30, "cost": 0.6}, 2, "moves more bytes"),
+    ],
+)
+def test_a_challenger_replaces_the_champion_only_if_as_good_and_no_dearer(
+    project: Path, change: dict, champion: int, reason: str
+) -> None:
+    retrain(1, correct=30, cost=0.5)
+    register_run()
+    retrain(2, **change)
+    register_run()
+    assert holder("challenger") == 4
+    assert holder("champion") == champion
+    assert version(4).tags["reason"].startswith(reason)
+
+
+def test_registering_twice_adds_nothing_and_moves_no_alias(project: Path) -> None:
+    retrain(1)
+    first = register_run()
+    promote(1)
+    assert register_run() == first
+    assert versions() == [1, 2]
+    assert holder("champion") == 1
+
+
+def test_a_registration_cut_short_is_completed(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrain(1)
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "_note", fail)
+        with pytest.raises(KeyboardInterrupt):
+            register_run()
+    assert holder("champion") is None
+    register_run()
+    assert versions() == [1, 2]
+    assert holder("champion") == 2
+
+
+def test_a_promotion_by_hand_says_so_beside_what_the_gate_said(project: Path) -> None:
+    retrain(1, certified=False)
+    register_run()
+    promote(2)
+    assert holder("champion") == 2
+    assert version(2).tags["reason"].startswith("by hand; the gate had said: no champion yet")
+
+
+def test_what_is_not_registered_is_refused(project: Path) -> None:
+    with pytest.raises(InputError, match="nothing is registered"):
+        compare()
+    retrain(1)
+    register_run()
+    with pytest.raises(InputError, match="no version 7"):
+        promote(7)
+    with pytest.raises(InputError, match="no such registered router"):
+        fetch_bundle(f"models:/{NAME}/7")
+
+
+def test_champion_and_challenger_are_shown_side_by_side(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    retrain(1, correct=30)
+    register_run()
+    retrain(2, correct=38, cost=0.4)
+    register_run()
+    promote(2)
+    capsys.readouterr()
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "│ version │ 2 │ 4 │" in shown
+    assert "│ accuracy │ 0.75 │ 0.95 │" in shown
+    assert "on 40 common questions: +0.2000 (95% interval +0.0750 to +0.3250)" in shown
+
+
+def test_a_bundle_carries_the_threshold_and_the_finetuned_slm(project: Path) -> None:
+    retrain(1)
+    register_run()
+    bundle = fetch_bundle(CHAMPION)
+    assert read_json(bundle / "router.json")["threshold"]["tau"] == TAU
+    assert digest(bundle / "slm") == digest(paths.SLM)
+    weights = "router.safetensors"
+    assert (bundle / weights).read_bytes() == (paths.router(2) / weights).read_bytes()
+
+
+def test_a_large_slm_stays_with_dvc_and_the_card_says_where(project: Path) -> None:
+    retrain(1)
+    lock = "schema: '2.0'\nstages: {finetune: {outs: [{path: data/models/slm, md5: abc.dir}]}}\n"
+    write_text(Path("dvc.lock"), lock)
+    bundle = project / "bundle"
+    packaging.assemble(bundle, paths.router(1), paths.report(1) / "threshold.json", slm_limit_mb=0)
+    assert not (bundle / "slm").exists()
+    card = read_json(bundle / "router.json")
+    assert card["slm"]["dvc_md5"] == "abc.dir"
+    assert card["slm"]["path"] == "data/models/slm"
+
+
+def test_nothing_registered_is_a_pickle(project: Path) -> None:
+    retrain(1)
+    register_run()
+    kept = [file for file in Path("mlruns/artifacts").rglob("*") if file.is_file()]
+    assert {"router.safetensors", "model.safetensors", "serving.py"} <= {f.name for f in kept}
+    for file in kept:
+        assert file.suffix not in {".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib"}
+        assert not file.read_bytes().startswith((b"\x80", b"PK"))
+
+
+def test_the_registered_model_answers_as_its_router_routes(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrain(1)
+    register_run()
+    monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+    pair = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
+    routed = deploy(paths.router(2), paths.SLM, LLM, pair, TAU)
+    problems = [parse_row({"problem": MATH}, "math", "question"), parse_row(MC, "mc", "question")]
+    expected = {r.problem.task: r.completion for r in routed.replies(problems, 2, 128)}
+
+    model = mlflow.pyfunc.load_model(CHAMPION)
+    answers = model.predict([MATH, MC, {"problem": MATH}])
+    assert answers.completion.tolist() == [expected["math"], expected["mc"], expected["math"]]
+    assert answers.llm_fraction.between(0, 1).all()
+    framed = model.predict(pd.DataFrame([{"problem": MATH}, MC]))
+    assert framed.completion.tolist() == [expected["math"], expected["mc"]]
+    with pytest.raises(InputError, match="choices"):
+        model.predict([{"question": "Which one?"}])
+
+
+def test_the_registered_model_refuses_another_llm(project: Path) -> None:
+    retrain(1)
+    register_run()
+    shutil.copytree(paths.SLM, "other")
+    with pytest.raises(InputError, match="made for the LLM"):
+        mlflow.pyfunc.load_model(CHAMPION, model_config={"llm": "other"})
+
+
+@pytest.mark.slow
+def test_the_registered_model_brings_its_own_code(project: Path) -> None:
+    retrain(1)
+    register_run()
+    uri = f"sqlite:///{project}/mlruns/mlflow.db"
+    program = (
+        f"import mlflow; model = mlflow.pyfunc.load_model('{CHAMPION}')\n"
+        "import citer; assert 'mlruns/artifacts' in citer.__file__, citer.__file__\n"
+        f"assert model.predict(['{MATH}']).tokens[0] > 0"
+    )
+    off = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false"}
+    subprocess.run([sys.executable, "-c", program], env=os.environ | off, check=True)
+
+
+def test_data_are_pushed_where_a_remote_is_set(project: Path, tmp_path: Path) -> None:
+    retrain(1)
+    Path("dvc.lock").unlink()
+    dvc("commit", "--force")
+    dvc("remote", "add", "--default", "backup", str(tmp_path / "remote"))
+    register_run()
+    pushed = {file.read_bytes() for file in (tmp_path / "remote").rglob("*") if file.is_file()}
+    assert paths.preferences(1).read_bytes() in pushed
