@@ -1,0 +1,34 @@
+# `make demo`: the whole retraining on the embedded default. `make test`: the tests. Either may be
+# the first thing that happens in a fresh clone.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: install demo test slow check clean
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("citer needs Python 3.11 or later: make PYTHON=…" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: install
+	$(BIN)/citer run
+
+test: install
+	$(BIN)/pytest -m "not slow and not gpu"
+
+slow: install
+	$(BIN)/pytest -m "slow and not gpu"
+
+check: install
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+# Back to a fresh clone: removes all that git ignores (data, models, registry) but the installation.
+clean:
+	git clean -fdX --exclude='!.venv/'

@@ -1,0 +1,25 @@
+"""The retraining by the clock, served from this machine; prefect.yaml has it on work pools."""
+
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.settings import get_current_settings
+from pydantic import ValidationError
+
+from citer.errors import InputError
+from flows.pipeline import retrain
+
+
+def serve(cron: str) -> None:
+    """Run `retrain` at the times of `cron`, one at a time, until interrupted.
+
+    Raises InputError on what is no cron string, and where there is no server to keep the times.
+    """
+    try:
+        CronSchedule(cron=cron)
+    except ValidationError:
+        raise InputError(f"--cron: {cron!r}: expected five fields such as '0 3 * * 1'") from None
+    if not get_current_settings().api.url:
+        raise InputError(
+            "PREFECT_API_URL: not set, expected a server's address; `prefect server start` starts"
+            " one at http://127.0.0.1:4200/api"
+        )
+    retrain.serve(name="laptop", cron=cron, limit=1)

@@ -1,0 +1,176 @@
+"""A real server and a real process worker, on a project of a few seconds."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from ruamel.yaml import YAML
+
+from citer.config import load_params
+from citer.errors import InputError
+from flows.deploy import serve
+from flows.store import open_store
+from tests.flows.test_leash import LAUNCHER, dead
+
+ROOT = Path(__file__).parents[2]
+PREFECT = [sys.executable, "-m", "prefect", "--no-prompt"]
+MONDAYS, NEVER = "0 3 * * 1", "0 0 29 2 *"
+FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+
+RETRAINS = f"{sys.executable} -c 'from tests.flows.project import retrain; retrain(1)'"
+HANGS = f"sh -c '{sys.executable} launcher.py 600 > rank'"
+
+
+class Server:
+    """Prefect's API, and its command line with the environment that leads there."""
+
+    def __init__(self, url: str, home: Path) -> None:
+        self.client = httpx.Client(base_url=url)
+        self.env = {
+            **os.environ,
+            "PREFECT_API_URL": url,
+            "PREFECT_HOME": str(home),
+            "PYTHONPATH": str(ROOT),  # the stages' commands find the tests
+            "MLFLOW_TRACKING_URI": "",
+        }
+
+    def prefect(self, *arguments: str) -> None:
+        subprocess.run([*PREFECT, *arguments], env=self.env, check=True)
+
+    def healthy(self) -> bool:
+        try:
+            return self.client.get("/health").is_success
+        except httpx.ConnectError:
+            return False
+
+    def last_run(self, deployment: str) -> dict[str, Any]:
+        """The run of `deployment` that started last; empty if none did."""
+        query = {"deployments": {"name": {"any_": [deployment]}}, "sort": "START_TIME_DESC"}
+        runs = self.client.post("/flow_runs/filter", json=query).json()
+        return next((run for run in runs if run["start_time"]), {})
+
+
+def until(found: Callable[[], Any], seconds: float) -> Any:
+    """The first true answer."""
+    deadline = time.monotonic() + seconds
+    while not (answer := found()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(1)
+    return answer
+
+
+@contextmanager
+def running(env: Mapping[str, str], *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([*PREFECT, *arguments], env=env)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = Server(f"http://127.0.0.1:{port}/api", tmp_path_factory.mktemp("prefect"))
+    with running(server.env, "server", "start", "--port", str(port)):
+        until(server.healthy, 120)
+        server.prefect("automation", "create", "--from-file", str(ROOT / "flows/zombies.yaml"))
+        for pool in ("gpu", "cpu"):
+            server.prefect("work-pool", "create", pool, "--type", "process")
+        yield server
+
+
+def deploy(server: Server, command: str, cron: str = NEVER) -> None:
+    """Deploy the current project by the repository's own prefect.yaml, its one stage `command`."""
+    YAML().dump({"stages": {"report": {"cmd": command}}}, Path("dvc.yaml"))
+    shutil.copytree(ROOT / "flows", "flows")
+    weekly = (ROOT / "prefect.yaml").read_text()
+    assert MONDAYS in weekly
+    Path("prefect.yaml").write_text(weekly.replace(MONDAYS, cron))
+    server.prefect("deploy", "--all")
+
+
+def rank() -> int:
+    """The process id of the launcher's rank, once it has one."""
+    return int(until(lambda: Path("rank").exists() and Path("rank").read_text(), 60))
+
+
+@pytest.mark.slow
+def test_a_run_scheduled_a_minute_ahead_runs(server: Server, project: Path) -> None:
+    soon = datetime.now(UTC) + timedelta(minutes=1, seconds=20)
+    deploy(server, RETRAINS, cron=f"{soon.minute} {soon.hour} * * *")
+    with running(server.env, "worker", "start", "--pool", "gpu"):
+        run = until(lambda: ended(server, "gpu"), 240)
+    assert run["state"]["type"] == "COMPLETED", run["state"]["message"]
+    assert run["auto_scheduled"]
+    artifacts = server.client.post("/artifacts/filter", json={}).json()
+    assert [a["key"] for a in artifacts] == ["retrain-results"]
+    store = open_store(load_params().register_.experiment)
+    assert store.client.get_model_version_by_alias("citer-router", "champion").version
+
+
+def ended(server: Server, deployment: str) -> dict[str, Any]:
+    run = server.last_run(deployment)
+    return run if run and run["state"]["type"] in FINAL else {}
+
+
+@pytest.mark.slow
+def test_cancelling_a_run_ends_the_grandchild(server: Server, project: Path) -> None:
+    Path("launcher.py").write_text(LAUNCHER)
+    deploy(server, HANGS)
+    with running(server.env, "worker", "start", "--pool", "cpu"):
+        server.prefect("deployment", "run", "retrain/cpu")
+        pid = rank()
+        server.prefect("flow-run", "cancel", server.last_run("cpu")["id"])
+        assert dead(pid, 60)
+        run = until(lambda: ended(server, "cpu"), 60)
+    assert run["state"]["type"] == "CANCELLED"
+
+
+@pytest.mark.slow
+def test_when_worker_and_flow_are_killed_nothing_runs_on_and_the_run_has_crashed(
+    server: Server, project: Path
+) -> None:
+    Path("launcher.py").write_text(LAUNCHER)
+    deploy(server, HANGS)
+    with running(server.env, "worker", "start", "--pool", "gpu") as worker:
+        server.prefect("deployment", "run", "retrain/gpu")
+        pid = rank()
+        flow = next(p for p in psutil.Process(worker.pid).children(recursive=True) if is_flow(p))
+        for process in (worker, flow):
+            process.send_signal(signal.SIGKILL)
+    assert dead(pid, 30)
+    run = until(lambda: ended(server, "gpu"), 240)
+    assert run["state"]["type"] == "CRASHED"
+
+
+def is_flow(process: psutil.Process) -> bool:
+    return "prefect.engine" in process.cmdline()
+
+
+@pytest.mark.parametrize("cron", ["tomorrow", "0 3 * *", "61 3 * * 1"])
+def test_what_is_no_cron_string_is_refused(cron: str) -> None:
+    with pytest.raises(InputError, match=re.escape(repr(cron))):
+        serve(cron)
+
+
+def test_without_a_server_there_is_no_schedule() -> None:
+    no_server = temporary_settings(restore_defaults={PREFECT_API_URL})
+    with no_server, pytest.raises(InputError, match="prefect server start"):
+        serve("0 3 * * 1")
