@@ -1,12 +1,13 @@
 """One template a task, one encoder: finetuning, scoring, rollouts and serving all read these."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
 from citer.data.problems import Problem
+from citer.errors import InputError
 
 MATH = "Solve the problem. Put the final answer in \\boxed{{}}.\nProblem: {question}\nSolution:\n"
 MC = "Choose the right option and name its letter.\nQuestion: {question}\n{options}\nAnswer:\n"
@@ -46,3 +47,14 @@ def encode_all(
 ) -> dict[str, Encoded]:
     """Encoded by problem_id, in order."""
     return {problem.problem_id: encode(problem, tokenizer, eos_id) for problem in problems}
+
+
+def check_context(examples: Mapping[str, Encoded], room: int, context: int) -> None:
+    """Raise InputError for an example that, with `room` more tokens, is beyond the context."""
+    for key, (prompt_ids, reference_ids) in examples.items():
+        length = len(prompt_ids) + len(reference_ids) + room
+        if length > context:
+            raise InputError(
+                f"problem {key}: prompt, reference and {room} tokens more take {length} positions, "
+                f"expected at most the models' {context}"
+            )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from citer.config import PairParams, ScoreParams
 from citer.data.problems import Problem
-from citer.data.prompts import TEMPLATE_HASH, Encoded, encode_all
+from citer.data.prompts import TEMPLATE_HASH, Encoded, check_context, encode_all
 from citer.data.tokens import half_schema, keep_fitting, shard_name
 from citer.io import read_json, write_table
 from citer.labelling.teacher import score
@@ -14,6 +14,7 @@ from citer.models.bundle import FEATURE
 from citer.models.pair import (
     LanguageModel,
     check_pair,
+    context_length,
     eos_token_ids,
     load_model,
     load_tokenizer,
@@ -46,6 +47,7 @@ def score_half(
     check_pair(**pair)
     path = pair[name]
     examples = encode_all(problems, load_tokenizer(path), eos_token_ids(path)[0])
+    check_context(examples, 0, context_length(path))
     metadata = half_metadata(name, pair, placement.dtype)
     missing = keep_fitting(folder, examples, metadata)
     if missing:

@@ -188,6 +188,11 @@ def weight_files(path: Path) -> list[Path]:
     return [path / "model.safetensors"]
 
 
+def context_length(path: Path) -> int:
+    """The positions that a model was made for."""
+    return read_json(path / "config.json")["max_position_embeddings"]
+
+
 def model_digest(path: Path) -> str:
     """Digest of a model's configuration and weights: its identity."""
     return digest(path / "config.json", *weight_files(path))

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from citer.config import Params
 from citer.data.problems import Problem, read_problems
-from citer.data.prompts import Encoded, encode_all
+from citer.data.prompts import Encoded, check_context, encode_all
 from citer.data.tokens import read_identity, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
@@ -19,7 +19,7 @@ from citer.io import digest, partial_dir, remove, write_table
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.rollout import Labeller, token_cases
 from citer.models.bundle import check_card, check_identity, read_bundle
-from citer.models.pair import Pair, eos_token_ids, load_pair, load_tokenizer
+from citer.models.pair import Pair, context_length, eos_token_ids, load_pair, load_tokenizer
 from citer.models.router import Router
 from citer.schema import CASES, PREFERENCE
 from citer.stages import paths
@@ -39,7 +39,7 @@ class Inputs(NamedTuple):
 
 def run(params: Params, iteration: int) -> None:
     """Label the preference split's tokens; a killed run goes on at its first unfinished chunk."""
-    inputs = _read(iteration)
+    inputs = _read(params, iteration)
     pair = load_pair(paths.SLM, Path(params.pair.llm), params.pair)
     check_card(inputs.identity, pair, paths.SLM_TOKENS)
     partial = partial_dir("label", _digest(params, iteration))
@@ -55,8 +55,8 @@ def run(params: Params, iteration: int) -> None:
     Console().print(_summary(inputs.tokens, labels, iteration))
 
 
-def _read(iteration: int) -> Inputs:
-    """Raises InputError where tokens, problems and router k - 1 do not belong together."""
+def _read(params: Params, iteration: int) -> Inputs:
+    """Raises InputError where tokens, problems, router k - 1 and limits do not go together."""
     origin = paths.router(iteration - 1)
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     router, card = read_bundle(origin)
@@ -64,6 +64,8 @@ def _read(iteration: int) -> Inputs:
     problems = {p.problem_id: p for p in read_problems(paths.problems("preference"))}
     eos_id = eos_token_ids(paths.SLM)[0]
     examples = encode_all(problems.values(), load_tokenizer(paths.SLM), eos_id)
+    context = min(context_length(paths.SLM), context_length(Path(params.pair.llm)))
+    check_context(examples, params.label.max_new_tokens, context)
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
     return Inputs(identity, router, problems, examples, tokens)
 

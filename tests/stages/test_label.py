@@ -130,6 +130,11 @@ def test_tokens_of_other_references_are_refused(scored: Params) -> None:
         label.run(scored, 1)
 
 
+def test_rollouts_beyond_the_context_are_refused_at_once(scored: Params) -> None:
+    with pytest.raises(InputError, match=r"problem math-0: .* expected at most the models' 1024"):
+        label.run(_with(scored, max_new_tokens=1000), 1)
+
+
 def test_a_router_of_another_slm_is_refused_before_a_model_is_loaded(
     scored: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:

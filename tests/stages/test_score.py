@@ -148,6 +148,13 @@ def test_another_eos_is_refused_before_anything_is_removed(scored: Params) -> No
     assert _stamps(paths.LLM_TOKENS) == before
 
 
+def test_a_reference_beyond_the_context_is_named(project: Params) -> None:
+    first, *rest = read_problems(PREFERENCE)
+    _write([*rest, replace(first, reference="So it goes. " * 500)])
+    with pytest.raises(InputError, match=r"problem math-0: .* expected at most the models' 1024"):
+        score_slm.run(project)
+
+
 @pytest.mark.slow
 def test_a_killed_stage_keeps_its_shards_and_ends_in_the_same_bytes(project: Params) -> None:
     score_slm.run(project)
