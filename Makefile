@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: install demo test slow check clean
+.PHONY: install demo test slow check
 
 install: $(INSTALLED)
 
@@ -28,7 +28,3 @@ check: install
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-
-# Back to a fresh clone: removes all that git ignores (data, models, registry) but the installation.
-clean:
-	git clean -fdX --exclude='!.venv/'

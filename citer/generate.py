@@ -29,7 +29,7 @@ def generate(params: Params, bundle: Path, source: Path, output: Path, tau: floa
         )
     )
     with replacing(output) as aside, aside.open("w") as file:
-        for reply in _in_order(replies):
+        for reply in sorted(replies, key=lambda reply: reply.number):
             file.write(json.dumps(_line(reply, deployment), ensure_ascii=False) + "\n")
     Console().print(_summary(replies, deployment.policy.tau, output), highlight=False)
 
@@ -45,10 +45,6 @@ def _shown(replies: Iterable[Reply], total: int) -> Iterator[Reply]:
         for reply in replies:
             advance(1)
             yield reply
-
-
-def _in_order(replies: list[Reply]) -> list[Reply]:
-    return sorted(replies, key=lambda reply: int(reply.answer.key.rpartition("#")[2]))
 
 
 def _line(reply: Reply, deployment: Deployment) -> dict[str, Any]:

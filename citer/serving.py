@@ -1,6 +1,6 @@
 """Answering questions with a router: what `citer generate` and the registered model both do."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from citer.models.pair import Pair, load_pair
 
 @dataclass(frozen=True)
 class Reply:
-    """An answered problem; `correct` is None where no answer is known."""
+    """An answered problem, the `number`th asked; `correct` is None where no answer is known."""
 
+    number: int
     problem: Problem
     answer: Answer
     completion: str
@@ -34,24 +35,19 @@ class Deployment:
     policy: Policy
 
     def replies(
-        self, problems: Iterable[Problem], slots: int, max_new_tokens: int
+        self, problems: Sequence[Problem], slots: int, max_new_tokens: int
     ) -> Iterator[Reply]:
         """Answer every problem, in the order in which they finish; a truncated one is wrong."""
-        asked: dict[str, Problem] = {}
         engine = Engine(self.pair, slots, max_new_tokens)
-        for answer in engine.decode(self._requests(problems, asked), self.policy):
-            problem = asked.pop(answer.key)
-            completion = self.pair.text(answer.token_ids)
-            yield Reply(problem, answer, completion, _correct(problem, answer, completion))
+        requests = (self._request(number, problem) for number, problem in enumerate(problems))
+        for answer in engine.decode(requests, self.policy):
+            number = int(answer.key)
+            completion, problem = self.pair.text(answer.token_ids), problems[number]
+            yield Reply(number, problem, answer, completion, _correct(problem, answer, completion))
 
-    def _requests(
-        self, problems: Iterable[Problem], asked: dict[str, Problem]
-    ) -> Iterator[Request]:
-        for number, problem in enumerate(problems):
-            key = f"{problem.problem_id}#{number}"
-            asked[key] = problem
-            prompt_ids = encode(problem, self.pair.tokenizer, self.pair.eos_id).prompt_ids
-            yield Request(key, tuple(prompt_ids))
+    def _request(self, number: int, problem: Problem) -> Request:
+        prompt_ids = encode(problem, self.pair.tokenizer, self.pair.eos_id).prompt_ids
+        return Request(str(number), tuple(prompt_ids))
 
 
 def _correct(problem: Problem, answer: Answer, completion: str) -> bool | None:

@@ -43,7 +43,9 @@ class RoutedModel(PythonModel):
     ) -> pd.DataFrame:
         """Raises InputError where a row cannot be asked."""
         problems = [_problem(row) for row in _rows(model_input)]
-        replies = sorted(self.deployment.replies(problems, *self.limits), key=_number)
+        replies = sorted(
+            self.deployment.replies(problems, *self.limits), key=lambda reply: reply.number
+        )
         return pd.DataFrame([_line(reply) for reply in replies])
 
 
@@ -60,10 +62,6 @@ def _problem(row: Any) -> "Problem":
     if isinstance(row, str):
         row = {"problem": row}
     return parse_row(row, "math" if row.get("problem") else "mc", need="question")
-
-
-def _number(reply: "Reply") -> int:
-    return int(reply.answer.key.rpartition("#")[2])
 
 
 def _line(reply: "Reply") -> dict[str, Any]:

@@ -16,6 +16,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from citer.config import PairParams
 from citer.errors import InputError
@@ -125,6 +126,7 @@ def load_pair(slm: Path, llm: Path, params: PairParams) -> Pair:
 def load_model(name: str, path: Path, params: PairParams) -> LanguageModel:
     """Load one model for inference; raises InputError where the folder is no usable model."""
     check_model(path)
+    disable_progress_bar()  # of transformers, for each tensor
     network = AutoModelForCausalLM.from_pretrained(
         path, dtype=getattr(torch, params.dtype), attn_implementation="sdpa", local_files_only=True
     )
