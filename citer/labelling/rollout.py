@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from citer.decoding.engine import Engine, Request
 from citer.decoding.policy import Policy
 from citer.labelling.preference import Ends, Tie, cases, preferences
 
+BRANCHING = ["problem_id", "position", "slm_token", "llm_token"]
 Advance = Callable[[float], None]
 
 
@@ -61,14 +62,13 @@ class Labeller:
         """The preference table of the joined `tokens`; `advance` counts branches, 2 a contest."""
         case_N = token_cases(tokens)
         contested = np.flatnonzero(case_N == "contested")
-        contests = [self._contest(**row) for row in tokens.take(contested).to_pylist()]
+        rows = tokens.select(BRANCHING).take(contested).to_pylist()
+        contests = [self._contest(**row) for row in rows]
         outcomes = roll_out(contests, self.engine, self.policy, advance)
         branches = dict(zip(contested.tolist(), outcomes, strict=True))
         return preferences(tokens, case_N, branches, self.tie, self.iteration)
 
-    def _contest(
-        self, problem_id: str, position: int, slm_token: int, llm_token: int, **_: Any
-    ) -> Contest:
+    def _contest(self, problem_id: str, position: int, slm_token: int, llm_token: int) -> Contest:
         place = (self.problems[problem_id], self.examples[problem_id], position)
         return Contest(Branch(*place, slm_token), Branch(*place, llm_token))
 
