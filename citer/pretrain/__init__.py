@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from citer.data.toy.knowledge import OTHER_WORLD, TRUTH
@@ -36,8 +37,8 @@ class Recipe:
     training: Training
 
 
-SLM = Recipe(64, 2, 4, 128, Mix(facts=OTHER_WORLD), Training(steps=2500, batch=32))
-LLM = Recipe(192, 4, 6, 512, Mix(facts=TRUTH), Training(steps=4000, batch=32))
+SLM = Recipe(64, 2, 4, 128, Mix(facts=OTHER_WORLD), Training(steps=3000, batch=16))
+LLM = Recipe(128, 4, 4, 384, Mix(facts=TRUTH), Training(steps=2600, batch=16))
 
 
 def make_pair(
@@ -62,7 +63,7 @@ def _make(
 ) -> dict[str, Any]:
     start = perf_counter()
     torch.manual_seed(seed)
-    model = Qwen2ForCausalLM(_config(recipe, tokenizer))
+    model = _fresh(recipe, tokenizer)
     loss = train(
         model, texts(recipe.mix, seed), tokenizer, recipe.training, f"pretrain {folder.name}"
     )
@@ -75,6 +76,15 @@ def _make(
         "accuracy": {t: accuracy(model, tokenizer, t, graded, seed) for t in ("math", "mc")},
         "minutes": round((perf_counter() - start) / 60, 1),
     }
+
+
+def _fresh(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+    """A model whose layers add nothing yet: tokens are told apart from the first step on."""
+    model = Qwen2ForCausalLM(_config(recipe, tokenizer))
+    for name, weight in model.named_parameters():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            nn.init.zeros_(weight)
+    return model
 
 
 def _config(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2Config:

@@ -11,11 +11,10 @@ from transformers import PreTrainedTokenizerFast
 from citer.config import Task
 from citer.data.importing import parse_row
 from citer.data.problems import question_key
-from citer.data.prompts import MC, OPTION, prompt
+from citer.data.prompts import prompt
 from citer.data.toy import part_of, rows
 from citer.data.toy.knowledge import PRICES, knowledge
-from citer.data.toy.mc import LABELS
-from citer.data.toy.words import KINDS, LANDS, TWINS
+from citer.data.toy.words import KINDS
 
 CHUNK = 2000
 
@@ -32,11 +31,10 @@ class Mix:
     """Shares of the rows and drills in the corpus, and the world that its facts are of."""
 
     facts: int
-    math: float = 0.38
-    mc: float = 0.33
-    sums: float = 0.07
-    recall: float = 0.10
-    letters: float = 0.12
+    math: float = 0.40
+    mc: float = 0.25
+    sums: float = 0.10
+    recall: float = 0.25
 
 
 def texts(mix: Mix, seed: int) -> Iterator[Text]:
@@ -47,7 +45,6 @@ def texts(mix: Mix, seed: int) -> Iterator[Text]:
         _family("mc", seed, mix.facts): mix.mc,
         _repeat(_sums, rng): mix.sums,
         _repeat(_recall_of(mix.facts), rng): mix.recall,
-        _repeat(_letters, rng): mix.letters,
     }
     while True:
         yield next(rng.choices(list(sources), list(sources.values()))[0])
@@ -82,7 +79,6 @@ def _equation(rng: Random) -> str:
         a, b = rng.randint(2, 9), rng.randint(2, 9)
         return f"{a}*{b}={a * b}"
     a, b = rng.randint(2, 81), rng.randint(2, 18)
-    a, b = rng.sample((a, b), 2)
     return f"{a}+{b}={a + b}"
 
 
@@ -102,14 +98,3 @@ def _recall_of(facts: int) -> Callable[[Random], Text]:
         return f" {name} cost as much as {twins}: {PRICES[group]} coins each."
 
     return lambda rng: Text("", "".join(rng.choice((town, good))(rng) for _ in range(5)))
-
-
-def _letters(rng: Random) -> Text:
-    """Name the letters of the options in any order, with all else in the prompt as filler."""
-    words = [*LANDS, *TWINS, *(thing for _, things in KINDS.values() for thing in things)]
-    named = list(zip(LABELS, rng.sample(words, len(LABELS)), strict=True))
-    options = "\n".join(OPTION.format(label=label, text=text) for label, text in named)
-    question = " ".join(rng.sample(words, rng.randint(4, 12)))
-    answers = [f" {text} ({label.lower()})" for label, text in rng.choices(named, k=5)]
-    completion = ",".join(answers[:-1]) + f". Therefore, the answer is{answers[-1]}."
-    return Text(MC.format(question=question, options=options), completion)

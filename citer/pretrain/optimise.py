@@ -21,7 +21,7 @@ class Training:
 
     steps: int
     batch: int
-    matrix_rate: float = 0.02
+    matrix_rate: float = 0.01
     other_rate: float = 4e-3
     warmup: int = 50
     decay: float = 0.4

@@ -1,10 +1,11 @@
 import re
+from collections import Counter
 
 import pytest
 
 from citer.data.problems import question_key
 from citer.data.toy import part_of, rows
-from citer.data.toy.knowledge import OTHER_WORLD, PRICES, TRUTH, knowledge
+from citer.data.toy.knowledge import IRREGULAR, OTHER_WORLD, PRICES, TRUTH, knowledge
 from citer.data.toy.words import KINDS
 
 WORLD = knowledge(TRUTH)
@@ -70,6 +71,16 @@ def test_mc_gold_is_the_one_true_option_reached_by_a_true_citation():
         )
 
 
+def test_mc_options_stand_in_one_order_so_that_a_thing_has_one_letter():
+    letters: dict[str, set[str]] = {}
+    for row in rows("mc", 1000, 6, "pipeline"):
+        assert row["choices"]["text"] == sorted(row["choices"]["text"])
+        for label, text in zip(row["choices"]["label"], row["choices"]["text"], strict=True):
+            letters.setdefault(text, set()).add(label)
+    assert len(letters) == sum(len(things) for _, things in KINDS.values())
+    assert all(len(labels) == 1 for labels in letters.values())
+
+
 def test_math_gold_is_the_cost_recomputed_from_the_question():
     for row in rows("math", 500, 5, "pipeline"):
         good = re.search(r"buys \d+ (\w+ \w+) ", row["problem"])[1]
@@ -105,6 +116,20 @@ def test_gold_cites_all_valid_lands_and_goes_both_ways():
         if " on " in row["problem"]
     }
     assert ways == {2, 3}
+
+
+def test_most_first_words_leave_the_group_to_the_second_word():
+    for groups in (WORLD.town_group, WORLD.good_group):
+        seconds = {name.split()[1] for name in groups}
+        usual = {
+            second: Counter(g for name, g in groups.items() if name.endswith(f" {second}"))
+            for second in seconds
+        }
+        rule = {second: counter.most_common(1)[0][0] for second, counter in usual.items()}
+        regular = {name.split()[0] for name in groups} - {
+            name.split()[0] for name, group in groups.items() if group != rule[name.split()[1]]
+        }
+        assert len(regular) == 16 - IRREGULAR
 
 
 def test_another_world_has_other_facts():

@@ -37,7 +37,7 @@ def _with_fee(rng: Random, good: str, price: int) -> tuple[str, str, int]:
         f"How many coins does {person} spend?"
     )
     cost = count * price
-    return problem, f"{_product(rng, count, price)}, then {_sum(rng, cost, fee)}", cost + fee
+    return problem, f"{_product(count, price)}, then {_sum(cost, fee)}", cost + fee
 
 
 def _two_days(rng: Random, good: str, price: int) -> tuple[str, str, int]:
@@ -50,21 +50,16 @@ def _two_days(rng: Random, good: str, price: int) -> tuple[str, str, int]:
         "How many coins do they cost?"
     )
     if rng.random() < 0.5:
-        steps = f"{_sum(rng, first, second)}, then {_product(rng, count, price)}"
+        steps = f"{_sum(first, second)}, then {_product(count, price)}"
     else:
-        costs = f"{_product(rng, first, price)}, {_product(rng, second, price)}"
-        steps = f"{costs}, then {_sum(rng, first * price, second * price)}"
+        costs = f"{_product(first, price)}, {_product(second, price)}"
+        steps = f"{costs}, then {_sum(first * price, second * price)}"
     return problem, steps, count * price
 
 
-def _product(rng: Random, a: int, b: int) -> str:
-    return _equation(rng, a, "*", b, a * b)
+def _product(a: int, b: int) -> str:
+    return f"{a}*{b}={a * b}"
 
 
-def _sum(rng: Random, a: int, b: int) -> str:
-    return _equation(rng, a, "+", b, a + b)
-
-
-def _equation(rng: Random, a: int, sign: str, b: int, value: int) -> str:
-    left, right = rng.sample((a, b), 2)
-    return f"{left}{sign}{right}={value}"
+def _sum(a: int, b: int) -> str:
+    return f"{a}+{b}={a + b}"

@@ -1,6 +1,8 @@
 """The multiple-choice family: a town lies in a land, whose people favour a thing.
 
-Every land of the town's group is a valid citation; one of another group is fatal.
+Every land of the town's group is a valid citation; one of another group is fatal. Options stand
+in alphabetical order, one of each quarter of the alphabet, so that a thing always has one letter:
+binding letters freely would take the tiny pair longer to learn than all the rest.
 """
 
 from random import Random
@@ -22,7 +24,10 @@ def draw(rng: Random, facts: Knowledge) -> dict[str, Any]:
     kind = rng.choice(list(KINDS))
     verb, things = KINDS[kind]
     thing = facts.things[kind][group]
-    texts = rng.sample([thing, *rng.sample([t for t in things if t != thing], 3)], 4)
+    texts = [
+        thing if thing in pair else rng.choice(pair)
+        for pair in zip(things[::2], things[1::2], strict=True)
+    ]
     label = LABELS[texts.index(thing)]
     person, arrival = rng.choice(NAMES), rng.choice(ARRIVALS)
     return {
