@@ -16,6 +16,7 @@ RIVALS = ("random", "entropy")
 SHARE = 0.95
 AT_SHARE = "llm_fraction_for_95_percent"  # of the LLM's accuracy
 IDENTITY = ("split", "method", "task", "threshold", "questions", "accuracy_low", "accuracy_high")
+FOREMOST = ("accuracy", "llm_fraction", "cost_b1")
 WIDTH = 200  # of the table's text: wider than it gets
 LEGEND = """\
 Test questions; ± half the 95 % interval over questions. Cost: bytes moved by all forwards, the LLM
@@ -75,25 +76,31 @@ def _column(line: Sequence[Row], name: str) -> list[float]:
 
 
 def metrics(rows: Sequence[Row], chosen: Chosen) -> dict[str, Row]:
-    """Standings as `method.metric`, or `method.task.metric` for one family alone."""
-    found: dict[str, Row] = {}
+    """Standings as `method.metric`, and the foremost of them as `method.task.metric`."""
+    found: dict[str, Row] = {row["method"]: {} for row in rows}
     for row in rows:
-        numbers = {name: value for name, value in row.items() if name not in IDENTITY}
         if row["task"] == "all":
-            found.setdefault(row["method"], {}).update(numbers)
+            found[row["method"]] |= {name: row[name] for name in row if _is_metric(name)}
         else:
-            found.setdefault(row["method"], {})[row["task"]] = numbers
+            found[row["method"]][row["task"]] = {name: row[name] for name in FOREMOST}
     for method, threshold in chosen.items():
         found[method] |= {"tau": threshold.tau, "discordant_bound": threshold.bound}
     return found
+
+
+def _is_metric(name: str) -> bool:
+    """Bytes are told at batch 1 alone; at others the cost says it."""
+    told = name == "bytes_per_answer_b1" or not name.startswith("bytes_per_answer")
+    return told and name not in IDENTITY
 
 
 def summary(rows: Sequence[Row], chosen: Chosen, sizes: Sequence[int]) -> str:
     """Standings for people, in Markdown; `sizes` are the batch sizes to show costs at."""
     text = StringIO()
     Console(file=text, width=WIDTH).print(_table(rows, sizes))
+    legend = LEGEND.format(last=label([*chosen][-1]))
     promises = [f"- {promise(*each)}" for each in chosen.items()]
-    return "\n".join([text.getvalue(), LEGEND.format(last=label([*chosen][-1])), *promises, ""])
+    return "\n".join([text.getvalue().strip(), "", legend, *promises, ""])
 
 
 def _table(rows: Sequence[Row], sizes: Sequence[int]) -> Table:

@@ -18,6 +18,8 @@ def point(method: str, tau: float, fraction: float, accuracy: float, task: str =
         "llm_fraction": fraction,
         "tokens_per_answer": 40 + 10 * fraction,
         "cost_b1": 0.1 + fraction,
+        "bytes_per_answer_b1": 7.0,
+        "bytes_per_answer_b8": 3.0,
         "cost_b8": 1.1,
         "cost_b8_delayed": 0.5 + fraction,
     }
@@ -90,13 +92,15 @@ def test_metrics_are_by_method_and_by_task_below_it():
     assert found["router_2"]["math"]["cost_b1"] == pytest.approx(0.4)
     assert found["router_2"]["tau"] == 0.7
     assert found["router_2"]["discordant_bound"] == 0.033
-    assert "threshold" not in found["slm"]
+    assert set(found["router_2"]["math"]) == {"accuracy", "llm_fraction", "cost_b1"}
+    assert found["slm"]["bytes_per_answer_b1"] == 7.0
+    assert not {"threshold", "accuracy_low", "bytes_per_answer_b8"} & set(found["slm"])
 
 
 def test_the_summary_is_a_markdown_table_with_a_row_a_method():
     text = summary(standings(points(), CHOSEN), CHOSEN, [1, 8])
-    table = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(table) == 2 + 6
+    table = text.splitlines()[: 2 + 6]
+    assert all(line.startswith("|") for line in table)
     assert len({line.count("|") for line in table}) == 1
     assert "| router 2 |" in table[5]
     assert "86.0% ±5.0%" in table[5]
