@@ -25,11 +25,9 @@ def _end_with_the_launcher() -> None:
 
 def _prepare_deepspeed() -> None:
     import deepspeed.ops
-    import torch
 
     # Else DeepSpeed compiles this op, for 100 s and with a compiler; gloo does its work.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    torch.use_deterministic_algorithms(True, warn_only=True)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ ZERO2 = Path(__file__).with_name("zero2.json")
 def train(job: Job, folder: Path) -> None:
     """Train `job.base` on `folder`'s rows, from its last checkpoint if any, to its final one."""
     _quiet(job)
+    _make_deterministic(job)
     checkpoint = last_checkpoint(folder)
     trainer = _Trainer(
         AutoModelForCausalLM.from_pretrained(job.base, dtype=torch.float32, local_files_only=True),
@@ -79,6 +80,12 @@ def _quiet(job: Job) -> None:
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     disable_progress_bars()
+
+
+def _make_deterministic(job: Job) -> None:
+    """CPU kernels are; those of a GPU are as far as they can be."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(job.device == "cuda", warn_only=True)
 
 
 class _Trainer(SFTTrainer):
