@@ -53,7 +53,10 @@ def make_pair(
     tokenizer = train_tokenizer(part for text in sample for part in text)
     with replacing(folder) as aside:
         card: dict[str, Any] = {"seed": seed, "command": f"citer pretrain --seed {seed}"}
-        for name, recipe in {"slm": slm, "llm": llm}.items():
+        recipes = {"slm": slm, "llm": llm}
+        for name in recipes:  # before any use of it: padding would be saved with it
+            tokenizer.save_pretrained(aside / name)
+        for name, recipe in recipes.items():
             card[name] = _make(aside / name, recipe, tokenizer, seed, graded)
         write_json(aside / "card.json", card)
 
@@ -68,7 +71,6 @@ def _make(
         model, texts(recipe.mix, seed), tokenizer, recipe.training, f"pretrain {folder.name}"
     )
     model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
     return {
         "recipe": asdict(recipe),
         "digest": digest(folder / "model.safetensors"),
