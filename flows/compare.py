@@ -1,7 +1,7 @@
 """The champion beside the challenger."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from mlflow.entities.model_registry import ModelVersion
@@ -18,26 +18,27 @@ from flows.store import open_store
 def compare() -> None:
     """Print what is known of both. Raises InputError where nothing is registered."""
     params = load_params()
-    client = open_store(params.register_.experiment).client
-    found = [aliased(client, params.register_.model_name, a) for a in (CHAMPION, CHALLENGER)]
-    champion, challenger = found
+    client, name = open_store(params.register_.experiment).client, params.register_.model_name
+    roles: dict[str, ModelVersion] = {}
+    for alias in (CHAMPION, CHALLENGER):
+        if version := aliased(client, name, alias):
+            roles[alias] = version
     console = Console(highlight=False)
-    console.print(_side_by_side(champion, challenger))
-    if challenger:
-        console.print(
-            f"Version {challenger.version} was {challenger.tags['decision']}: "
-            f"{challenger.tags['reason']}.",
-            soft_wrap=True,
-        )
-    if champion and challenger and champion.version != challenger.version:
-        console.print(_difference(champion, challenger, params.evaluate), soft_wrap=True)
+    console.print(_side_by_side(roles))
+    known = {version.version: version for version in roles.values()}
+    for number, version in known.items():
+        said = f"Version {number} {version.tags['decision']}: {version.tags['reason']}."
+        console.print(said, soft_wrap=True)
+    if len(known) == 2:
+        said = _difference(roles[CHAMPION], roles[CHALLENGER], params.evaluate)
+        console.print(said, soft_wrap=True)
 
 
-def _side_by_side(champion: ModelVersion | None, challenger: ModelVersion | None) -> Table:
-    table = Table("", CHAMPION, CHALLENGER)
-    known = [dict(_facts(version)) if version else {} for version in (champion, challenger)]
-    for fact in known[1] or known[0]:
-        table.add_row(fact, *(facts.get(fact, "none") for facts in known))
+def _side_by_side(roles: Mapping[str, ModelVersion]) -> Table:
+    table = Table("", *roles)
+    columns = [dict(_facts(version)) for version in roles.values()]
+    for fact in columns[0]:
+        table.add_row(fact, *(column[fact] for column in columns))
     return table
 
 

@@ -16,12 +16,16 @@ from citer.evaluation.gate import Decision, Gate
 from flows import outcomes
 from flows.dvc import dvc, has_remote
 from flows.store import Store, exclusively, open_store
-from flows.tracking import children, track
+from flows.tracking import children, headlines, track
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 PROMOTED, KEPT_BACK = "promoted", "kept back"
-CARRIED = ("digest", "iteration", "git_sha", "git_dirty")  # tags of a run that its version repeats
-HEADLINES = ("tau", "accuracy", "llm_fraction", "tokens_per_answer")  # and metrics, with the costs
+DESCRIPTION = (
+    "Routers between a small and a large language model, each with its finetuned small one. "
+    'To ask the one that serves: `mlflow.pyfunc.load_model("models:/{name}@champion")'
+    '.predict(["a question"])`, in the project\'s folder.'
+)
+CARRIED = ("digest", "iteration", "git_sha", "git_dirty")  # from the run, with its headlines
 
 
 def register_run(seconds: Mapping[str, float] | None = None) -> str:
@@ -96,7 +100,7 @@ def _register(store: Store, run_id: str, params: Params) -> str:
     """
     name, client = params.register_.model_name, store.client
     if not client.search_registered_models(f"name = '{name}'"):
-        client.create_registered_model(name)
+        client.create_registered_model(name, description=DESCRIPTION.format(name=name))
     last = [_version_of(client, name, run) for run in children(store, run_id)][-1]
     client.set_registered_model_alias(name, CHALLENGER, last.version)
     if "decision" not in last.tags:
@@ -109,12 +113,10 @@ def _register(store: Store, run_id: str, params: Params) -> str:
 
 def _version_of(client: MlflowClient, name: str, run: Run) -> ModelVersion:
     """The version of a run's router: one that holds the same router, or a new one."""
-    tags, metrics = run.data.tags, run.data.metrics
+    tags, metrics = run.data.tags, headlines(run.data.metrics)
     same = f"name = '{name}' AND tags.digest = '{tags['digest']}'"
     if found := client.search_model_versions(same):
         return found[0]
-    numbers = {key.removeprefix("router/"): value for key, value in metrics.items()}
-    shown = [key for key in numbers if key in HEADLINES or key.startswith("cost_")]
     certified = outcomes.threshold(run.info.run_id)["certified"]
     assert run.outputs
     model_id = run.outputs.model_outputs[0].model_id
@@ -123,9 +125,9 @@ def _version_of(client: MlflowClient, name: str, run: Run) -> ModelVersion:
         source=f"models:/{model_id}",
         run_id=run.info.run_id,
         model_id=model_id,
-        tags={key: tags[key] for key in CARRIED}
-        | {key: f"{numbers[key]:.6g}" for key in shown}
-        | {"certified": str(certified).lower()},
+        tags={key: f"{value:.6g}" for key, value in metrics.items()}
+        | {"certified": str(certified).lower()}
+        | {key: tags[key] for key in CARRIED},
     )
 
 
@@ -144,3 +146,4 @@ def _note(client: MlflowClient, version: ModelVersion, decision: Decision) -> No
     verdict = PROMOTED if decision.promote else KEPT_BACK
     client.set_model_version_tag(version.name, version.version, "reason", decision.reason)
     client.set_model_version_tag(version.name, version.version, "decision", verdict)
+    client.update_model_version(version.name, version.version, f"{verdict}: {decision.reason}")

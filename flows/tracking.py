@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ from flows.dvc import LOCK, PARAMS
 from flows.packaging import log_router
 from flows.store import Store
 
+HEADLINES = {"accuracy", "llm_fraction", "tau", "tokens_per_answer"}  # and the costs
 ITERATION_SECTIONS = {"pair", "label", "train", "evaluate"}
 PIPELINE = "pipeline"  # the artifact folder of dvc.lock and params.yaml
 
@@ -46,6 +48,17 @@ class Iteration:
         """Identity: the weights, the card (the pair's digests with it), τ, quality and bytes."""
         return digest(self.router, self.report / "threshold.json", self.report / "metrics.json")
 
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """The router's on test, under `all/` and each task; `train/`; the `rivals/` in short."""
+        methods = read_json(self.report / "metrics.json")
+        own = methods.pop("router")
+        tasks = {name: own.pop(name) for name in list(own) if isinstance(own[name], dict)}
+        rivals = {name: headlines(numbers) for name, numbers in methods.items()}
+        train = read_json(self.router / "metrics.json")
+        sections = {"all": own, **tasks, "rivals": flatten(rivals, "_"), "train": train}
+        return flatten(sections, "/")
+
 
 def track(store: Store, params: Params, seconds: Mapping[str, float]) -> Run:
     """The finished run of the retraining whose files lie here, logged if it is not there yet."""
@@ -59,7 +72,7 @@ def track(store: Store, params: Params, seconds: Mapping[str, float]) -> Run:
         store.client.delete_run(run.info.run_id)
     tags = {"retraining": identity, **_lineage()}
     with _run(store, f"retraining {identity[:7]}", tags | {"kind": "retraining"}) as parent:
-        _log_retraining(store, parent, params, seconds)
+        _log_retraining(store, parent, params, _overview(routers[-1], seconds))
         for router in routers:
             _log_iteration(store, parent, router, params, tags)
     return store.client.get_run(parent)
@@ -69,6 +82,12 @@ def children(store: Store, parent: str) -> list[Run]:
     """The iterations of a retraining, in order."""
     found = store.runs(f"tags.`mlflow.parentRunId` = '{parent}'")
     return sorted(found, key=lambda run: int(run.data.tags["iteration"]))
+
+
+def headlines(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """What a router is known by, of all that was measured of it."""
+    named = {key.removeprefix("all/"): value for key, value in metrics.items()}
+    return {k: v for k, v in named.items() if k in HEADLINES or re.fullmatch(r"cost_b\d+", k)}
 
 
 def file_md5(path: Path) -> str:
@@ -87,10 +106,10 @@ def _iterations() -> list[Iteration]:
 
 def _lineage() -> dict[str, str]:
     """The code that is here. Lock and parameters are kept with the run: they make nothing dirty."""
-    sha = _git("rev-parse", "HEAD")
+    sha = _git("rev-parse", "HEAD") or "no repository"
     changed = _git("status", "--porcelain", "--", ".", f":!{LOCK}", f":!{PARAMS}", ":!data")
     return {
-        "git_sha": sha or "no repository",
+        "git_sha": sha,
         "git_dirty": str(bool(changed)).lower(),
         "dvc_lock": file_md5(LOCK),
         "mlflow.source.git.commit": sha,
@@ -111,11 +130,16 @@ def _run(store: Store, name: str, tags: Mapping[str, str]) -> Iterator[str]:
         yield run.info.run_id
 
 
+def _overview(last: Iteration, seconds: Mapping[str, float]) -> dict[str, float]:
+    """A retraining's metrics: what its last router is known by, and how long its stages took."""
+    quality = {f"all/{name}": value for name, value in headlines(last.metrics).items()}
+    return quality | {f"seconds/{s.replace('@', '_')}": taken for s, taken in seconds.items()}
+
+
 def _log_retraining(
-    store: Store, run_id: str, params: Params, seconds: Mapping[str, float]
+    store: Store, run_id: str, params: Params, metrics: Mapping[str, float]
 ) -> None:
-    took = {f"seconds/{stage.replace('@', '_')}": value for stage, value in seconds.items()}
-    _log(store, run_id, flatten(params.model_dump(mode="json", by_alias=True), "."), took)
+    _log(store, run_id, flatten(params.model_dump(mode="json", by_alias=True), "."), metrics)
     _log_inputs(store, run_id, {paths.problems(split): split for split in SPLITS})
     for file in (LOCK, PARAMS):
         store.client.log_artifact(run_id, str(file), PIPELINE)
@@ -135,8 +159,7 @@ def _log_iteration(
     threshold = router.report / "threshold.json"
     with _run(store, f"router {router.number} ({tags['retraining'][:7]})", tags | own) as run_id:
         sections = params.model_dump(mode="json", include=ITERATION_SECTIONS)
-        metrics = flatten(read_json(router.report / "metrics.json"), "/")
-        _log(store, run_id, flatten(sections, "."), metrics)
+        _log(store, run_id, flatten(sections, "."), router.metrics)
         used = {paths.preferences(router.number): "training"}
         _log_inputs(store, run_id, used | {paths.problems(s): s for s in ("validation", "test")})
         store.client.log_artifacts(run_id, str(router.report), "report")
@@ -147,7 +170,7 @@ def _log_iteration(
 def _log(store: Store, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
     now = time.time_ns() // 1_000_000
     numbers = [Metric(k, v, now, 0) for k, v in metrics.items() if isinstance(v, int | float)]
-    texts = [Param(key, json.dumps(value)) for key, value in params.items()]
+    texts = [Param(k, v if isinstance(v, str) else json.dumps(v)) for k, v in params.items()]
     store.client.log_batch(run_id, metrics=numbers, params=texts)
 
 

@@ -88,6 +88,7 @@ def _write_router(seed: int, k: int) -> None:
         torch.manual_seed(seed * 10 + k)
         router = Router(RouterMLP(pair.slm.hidden_size, dropout=0.1))
     write_bundle(paths.router(k), router, identity(pair) | {"iteration": k})
+    write_json(paths.router(k) / "metrics.json", {"best_epoch": 7})
 
 
 def _write_report(k: int, correct: int, cost: float, certified: bool) -> None:

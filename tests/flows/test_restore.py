@@ -67,6 +67,7 @@ def test_a_version_s_preferences_come_back_byte_for_byte(runs: Runs) -> None:
     assert present() == b
 
 
+@pytest.mark.slow
 def test_what_is_printed_leads_back(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     _, b = runs
     Path("params.yaml").write_text(b[Path("params.yaml")].decode() + "# not committed\n")
@@ -79,6 +80,7 @@ def test_what_is_printed_leads_back(runs: Runs, capsys: pytest.CaptureFixture[st
     assert present() == before
 
 
+@pytest.mark.slow
 def test_a_version_comes_from_the_remote_where_it_is_not_here(
     project: Path, tmp_path: Path
 ) -> None:
@@ -91,6 +93,7 @@ def test_a_version_comes_from_the_remote_where_it_is_not_here(
     assert present() == a
 
 
+@pytest.mark.slow
 def test_data_that_are_gone_for_good_leave_all_as_it_was(runs: Runs) -> None:
     _, b = runs
     lost = {runs[0][file] for file in PREFERENCES}
