@@ -4,6 +4,7 @@ Everything heavy is imported by the command that needs it. Bad input ends a comm
 and exit status 2.
 """
 
+import os
 import sys
 from enum import StrEnum
 from importlib import import_module
@@ -179,6 +180,9 @@ def pretrain() -> None:
 def main() -> None:
     """The `citer` command."""
     sys.path.insert(0, "")  # `flows` is the project's own, found in its folder
+    # On cores that others use too, OpenMP's spinning threads would run several times slower.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", "0")
     try:
         app()
     except InputError as error:
