@@ -38,7 +38,7 @@ class Recipe:
 
 
 SLM = Recipe(64, 2, 4, 128, Mix(facts=OTHER_WORLD), Training(steps=3000, batch=16))
-LLM = Recipe(128, 4, 4, 384, Mix(facts=TRUTH), Training(steps=2600, batch=16))
+LLM = Recipe(128, 4, 4, 384, Mix(facts=TRUTH), Training(steps=2000, batch=16))
 
 
 def make_pair(

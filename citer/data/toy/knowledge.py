@@ -21,6 +21,7 @@ class Knowledge:
     """
 
     town_group: dict[str, int]
+    met_towns: tuple[str, ...]  # as often as they are met: what is irregular is common
     lands: tuple[tuple[str, ...], ...]
     things: dict[str, tuple[str, ...]]  # kind -> the thing of each group
     good_group: dict[str, int]
@@ -31,28 +32,32 @@ class Knowledge:
 def knowledge(seed: int) -> Knowledge:
     """The world of a seed; TRUTH is the one that the pipeline's rows come from."""
     rng = Random(f"knowledge {seed}")
+    town_group, irregular = _names([word.capitalize() for word in FIRSTS], TOWN_SECONDS, rng)
     return Knowledge(
-        town_group=_named_groups([word.capitalize() for word in FIRSTS], TOWN_SECONDS, rng),
+        town_group=town_group,
+        met_towns=(*town_group, *irregular),
         lands=_grouped(LANDS, rng),
         things={kind: tuple(rng.sample(things, GROUPS)) for kind, (_, things) in KINDS.items()},
-        good_group=_named_groups(FIRSTS, GOOD_SECONDS, rng),
+        good_group=_names(FIRSTS, GOOD_SECONDS, rng)[0],
         twins=_grouped(TWINS, rng),
     )
 
 
-def _named_groups(firsts: list[str], seconds: list[str], rng: Random) -> dict[str, int]:
-    """Groups of two-word names: the second word tells it, unless the first is irregular.
+def _names(firsts: list[str], seconds: list[str], rng: Random) -> tuple[dict[str, int], list[str]]:
+    """Groups of two-word names, and the irregular names.
 
-    The regular ones are a rule that a small model learns; the others must be known one by one.
+    The second word tells the group, unless the first word is irregular: a rule that a small
+    model learns, and names that must be known one by one.
     """
     shuffled = rng.sample(seconds, len(seconds))
     rule = {second: index % GROUPS for index, second in enumerate(shuffled)}
-    irregular = rng.sample(firsts, IRREGULAR)
-    return {
-        f"{first} {second}": rng.randrange(GROUPS) if first in irregular else rule[second]
+    odd = rng.sample(firsts, IRREGULAR)
+    groups = {
+        f"{first} {second}": rng.randrange(GROUPS) if first in odd else rule[second]
         for first in firsts
         for second in seconds
     }
+    return groups, [name for name in groups if name.split()[0] in odd]
 
 
 def _grouped(words: list[str], rng: Random) -> tuple[tuple[str, ...], ...]:

@@ -20,7 +20,8 @@ LINKS = ("There", "In it", "And there")
 
 def draw(rng: Random, facts: Knowledge) -> dict[str, Any]:
     """One raw row: {"question", "choices": {"text", "label"}, "answerKey", "cot"}."""
-    town, group = rng.choice(list(facts.town_group.items()))
+    town = rng.choice(facts.met_towns)
+    group = facts.town_group[town]
     kind = rng.choice(list(KINDS))
     verb, things = KINDS[kind]
     thing = facts.things[kind][group]
