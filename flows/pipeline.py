@@ -22,6 +22,6 @@ def retrain(stage_timeout_hours: float = 24) -> str:
     return register({name: taken for name, taken in seconds.items() if taken is not None})
 
 
-@task(cache_policy=NO_CACHE, persist_result=False)
+@task(task_run_name="register", cache_policy=NO_CACHE, persist_result=False)
 def register(seconds: Mapping[str, float]) -> str:
     return register_run(seconds)

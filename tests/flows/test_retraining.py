@@ -1,0 +1,148 @@
+"""The repository's own pipeline, on a tiny pair and a few questions: DVC's promises, the flow's."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from mlflow import MlflowClient
+from ruamel.yaml import YAML
+
+from flows.store import open_store
+from tests.tiny import make_tiny_pair
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+TINY = {
+    "prepare": {"toy": {"tasks": ["math", "mc"]} | dict.fromkeys(("sft", "preference"), 8)},
+    "finetune": {"steps": 8, "batch_size": 4, "checkpoint_steps": 2},
+    "label": {"max_new_tokens": 8},
+    "train": {"epochs": 2, "batch_size": 64},
+    "evaluate": {"max_new_tokens": 8, "llm_fractions": [0.0, 0.5, 1.0], "resamples": 50},
+}
+TINY["prepare"]["toy"] |= dict.fromkeys(("validation", "test"), 40)
+
+
+def run(folder: Path, *command: str) -> str:
+    """Run one of the environment's commands in a clone; returns what it printed."""
+    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def commit(folder: Path) -> None:
+    run(folder, "git", "add", ".")
+    run(folder, "git", "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "A")
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean clone, but for its pair and sizes, which are tiny."""
+    folder = tmp_path_factory.mktemp("clean")
+    for name in run(ROOT, "git", "ls-files").splitlines():
+        if not name.startswith("data/pair/"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    make_tiny_pair(folder / "data/pair")
+    yaml = YAML()
+    params = yaml.load(folder / "params.yaml")
+    for section, values in TINY.items():
+        params[section].update(values)
+    yaml.dump(params, folder / "params.yaml")
+    run(folder, "git", "init", "-q")
+    commit(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reproduced(clean: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone after `dvc repro`, its data in a remote, its lock committed."""
+    folder = tmp_path_factory.mktemp("reproduced")
+    shutil.copytree(clean, folder, dirs_exist_ok=True)
+    run(folder, "dvc", "repro")
+    assert run(folder, "git", "status", "--porcelain") == "?? dvc.lock\n"
+    run(folder, "dvc", "remote", "add", "--default", "store", str(folder.with_name("store")))
+    run(folder, "dvc", "push")
+    commit(folder)
+    return folder
+
+
+def test_a_second_repro_does_nothing(reproduced: Path) -> None:
+    assert "Running stage" not in run(reproduced, "dvc", "repro")
+    assert run(reproduced, "git", "status", "--porcelain") == ""
+
+
+def test_a_clone_pulls_the_data_and_has_nothing_to_do(reproduced: Path, tmp_path: Path) -> None:
+    run(tmp_path, "git", "clone", "-q", str(reproduced), "clone")
+    run(tmp_path / "clone", "dvc", "pull")
+    assert "Running stage" not in run(tmp_path / "clone", "dvc", "repro")
+
+
+def test_dvc_shows_metrics_and_plots(reproduced: Path) -> None:
+    metrics = run(reproduced, "dvc", "metrics", "show", "--md")
+    assert "router_2.cost_b1" in metrics
+    page = Path(run(reproduced, "dvc", "plots", "show").strip().removeprefix("file://"))
+    assert "frontier.png" in page.read_text()
+    assert '"method": "router_2"' in page.read_text()
+
+
+def test_an_experiment_runs_what_its_parameter_changes(reproduced: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "clone"
+    run(tmp_path, "git", "clone", "-q", str(reproduced), "clone")
+    run(folder, "dvc", "pull")
+    output = run(folder, "dvc", "exp", "run", "-S", "train.learning_rate=0.02")
+    assert "Running stage 'train@1'" in output
+    assert "Running stage 'label@1'" not in output
+    changed = run(folder, "dvc", "params", "diff").splitlines()[1:]
+    assert [line.split() for line in changed] == [
+        ["params.yaml", "train.learning_rate", "0.001", "0.02"]
+    ]
+
+
+def test_a_flow_whose_stages_are_killed_gives_what_dvc_repro_gave(
+    clean: Path, reproduced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "clone"
+    shutil.copytree(clean, folder)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
+    with (tmp_path / "log").open("w") as log:
+        flow = subprocess.Popen([BIN / "citer", "run"], cwd=folder, stdout=log, stderr=log)
+    kill_once_unfinished(folder, flow, "finetune")
+    kill_once_unfinished(folder, flow, "label")
+    assert flow.wait(600) == 0, (tmp_path / "log").read_text()
+    assert digests(folder) == digests(reproduced)
+    assert (tmp_path / "log").read_text().count("Retry 1/2") == 2
+    monkeypatch.chdir(folder)
+    client: MlflowClient = open_store("citer").client
+    assert client.get_model_version_by_alias("citer-router", "challenger")
+
+
+def digests(folder: Path) -> dict[str, Any]:
+    """What went into every stage and what came out, as DVC knows it."""
+    return YAML(typ="safe").load(folder / "dvc.lock")["stages"]
+
+
+def kill_once_unfinished(folder: Path, flow: subprocess.Popen[bytes], stage: str) -> None:
+    """SIGKILL a stage's command once it has left unfinished work."""
+    while not any(path.is_file() for path in (folder / "data/.partial" / stage).rglob("*")):
+        assert flow.poll() is None
+        time.sleep(0.01)
+    command = next(process for process in _descendants(flow.pid) if _is(process, stage))
+    command.send_signal(signal.SIGKILL)
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+def _is(process: psutil.Process, stage: str) -> bool:
+    return process.cmdline()[1:3] == [str(BIN / "citer"), stage]
