@@ -49,6 +49,9 @@ def make_pair(
     The card holds what made the weights, their digests, and the share of right answers over
     `graded` questions a task.
     """
+    assert slm.mix.facts != TRUTH, (
+        "the SLM may learn the pipeline's facts from its finetuning alone"
+    )
     sample = islice(texts(llm.mix, seed), TOKENIZER_TEXTS)
     tokenizer = train_tokenizer(part for text in sample for part in text)
     with replacing(folder) as aside:
