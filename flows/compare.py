@@ -27,8 +27,8 @@ def compare() -> None:
     console.print(_side_by_side(roles))
     known = {version.version: version for version in roles.values()}
     for number, version in known.items():
-        said = f"Version {number} {version.tags['decision']}: {version.tags['reason']}."
-        console.print(said, soft_wrap=True)
+        decided = version.description or "was made the champion outside of citer"
+        console.print(f"Version {number} {decided}.", soft_wrap=True)
     if len(known) == 2:
         said = _difference(roles[CHAMPION], roles[CHALLENGER], params.evaluate)
         console.print(said, soft_wrap=True)

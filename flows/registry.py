@@ -19,7 +19,7 @@ from flows.store import Store, exclusively, open_store
 from flows.tracking import children, headlines, track
 
 CHAMPION, CHALLENGER = "champion", "challenger"
-PROMOTED, KEPT_BACK = "promoted", "kept back"
+PROMOTED, KEPT_BACK, BY_HAND = "promoted", "kept back", "by hand"
 DESCRIPTION = (
     "Routers between a small and a large language model, each with its finetuned small one. "
     'To ask the one that serves: `mlflow.pyfunc.load_model("models:/{name}@champion")'
@@ -50,10 +50,9 @@ def promote(version: int) -> None:
     params = load_params()
     client = open_store(params.register_.experiment).client
     chosen = find_version(client, params.register_.model_name, version)
-    reason = "by hand"
-    if "reason" in chosen.tags:
-        reason += f"; the gate had said: {chosen.tags['reason']}"
-    _note(client, chosen, Decision(True, reason))
+    said = chosen.tags.get("reason", "nothing, it was not the last of its retraining")
+    if not said.startswith(BY_HAND):
+        _note(client, chosen, Decision(True, f"{BY_HAND}; the gate had said: {said}"))
     client.set_registered_model_alias(chosen.name, CHAMPION, chosen.version)
     Console().print(f"{chosen.name} version {chosen.version} is the champion now", highlight=False)
 
