@@ -55,7 +55,7 @@ def make_pair(
     sample = islice(texts(llm.mix, seed), TOKENIZER_TEXTS)
     tokenizer = train_tokenizer(part for text in sample for part in text)
     with replacing(folder) as aside:
-        card: dict[str, Any] = {"seed": seed, "command": f"citer pretrain --seed {seed}"}
+        card: dict[str, Any] = {"seed": seed, "command": "OMP_NUM_THREADS=1 citer pretrain"}
         recipes = {"slm": slm, "llm": llm}
         for name in recipes:  # before any use of it: padding would be saved with it
             tokenizer.save_pretrained(aside / name)
