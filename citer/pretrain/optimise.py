@@ -55,11 +55,12 @@ def train(
 
 
 def _optimizers(model: nn.Module, recipe: Training) -> list[torch.optim.Optimizer]:
-    layers = {p for name, p in model.named_parameters() if ".layers." in name and p.ndim == 2}
-    others = [p for p in model.parameters() if p not in layers]
-    ordered = [p for p in model.parameters() if p in layers]
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for name, weight in model.named_parameters():
+        (matrices if ".layers." in name and weight.ndim == 2 else others).append(weight)
     return [
-        torch.optim.Muon(ordered, lr=recipe.matrix_rate, weight_decay=0.01),
+        torch.optim.Muon(matrices, lr=recipe.matrix_rate, weight_decay=0.01),
         torch.optim.AdamW(others, lr=recipe.other_rate, betas=(0.9, 0.98), weight_decay=0.0),
     ]
 
