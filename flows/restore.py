@@ -85,6 +85,7 @@ def _explain(version: int, made: Run, before: Path) -> None:
         f"Version {version} restored: params.yaml, dvc.lock and the data that they name are those "
         f"of retraining {tags['retraining'][:7]}.\n"
         f"The code is not touched; that version was made by git {tags['git_sha'][:12]}.\n"
+        f"{paths.SUMMARY} is git's: `dvc repro` writes it anew.\n"
         f"To go back: cp {before}/* . && dvc checkout",
         highlight=False,
         soft_wrap=True,
