@@ -112,9 +112,14 @@ def test_a_missing_column_is_refused_in_one_line(tmp_path):
 def test_what_a_failed_writer_began_leaves_no_trace(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(RuntimeError), io.replacing(path) as aside:
-        aside.write_text("half")
-        raise RuntimeError
+
+    def write():
+        with io.replacing(path) as aside:
+            aside.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
