@@ -11,7 +11,6 @@ from citer.errors import InputError
 from citer.models.pair import check_pair, load_model, load_pair, load_tokenizer, model_digest
 from tests.tiny import TinyPair, make_tiny_pair
 
-
 # Mistral's window applies without a switch, which Qwen2's configuration has.
 MISTRAL = {
     "model_type": "mistral",
