@@ -215,11 +215,24 @@ def test_a_request_beyond_the_context_is_refused_by_name(pair: Pair) -> None:
         decode(pair, [Request("long", (5,) * 1020)], SLM_ALONE)
 
 
+def loaded_again(pair: Pair, device: str, dtype: str) -> Pair:
+    slm, llm = pair.slm.path, pair.llm.path
+    params = PairParams(slm=str(slm), llm=str(llm), device=device, dtype=dtype)
+    return replace(load_pair(slm, llm, params), eos_ids=pair.eos_ids)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("tau", TAUS)
+def test_a_gpu_writes_what_a_cpu_writes(pair: Pair, tau: float) -> None:
+    policy = Policy(random_scorer, tau)
+    there, _ = decode(loaded_again(pair, "cuda", "float64"), requests(20), policy)
+    assert there == decode(pair, requests(20), policy)[0]
+
+
 def test_float32_first_differs_only_at_a_near_tie(pair: Pair) -> None:
     """Invariant 2 in lower precision: the LLM's margin at a first difference is below 1e-4."""
-    path = pair.slm.path
-    params = PairParams(slm=str(path), llm=str(pair.llm.path), device="cpu", dtype="float32")
-    single = replace(load_pair(path, pair.llm.path, params), eos_ids=pair.eos_ids)
+    single = loaded_again(pair, "cpu", "float32")
     asked = requests(20)
     answers, _ = decode(single, asked, LLM_ALONE, slots=7)
     exact, _ = decode(pair, asked, LLM_ALONE, slots=7)
