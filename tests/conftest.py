@@ -1,5 +1,6 @@
 """What several rooms' tests share."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,10 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from citer.models.pair import Pair
+
+# Read when torch is imported, here and in all children: on tiny models a second thread costs
+# more than it does.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The same examples in every run, and no clock on a busy machine.
 settings.register_profile("citer", derandomize=True, deadline=None)
