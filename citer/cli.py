@@ -26,12 +26,6 @@ app = typer.Typer(
 STAGES = "Stages (dvc.yaml runs them)"
 ROUTERS = "Routers"
 
-NEXT = """\
-The frontier   data/reports/summary/frontier.png
-The versions   citer compare, or: mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db
-The runs       prefect server start, then citer run with PREFECT_API_URL as it says
-Once more      dvc repro (nothing to do until data, code or params.yaml change)"""
-
 Iteration = Annotated[int, typer.Argument(min=1, help="Which round of labels and router.")]
 BadRow = StrEnum("BadRow", ["fail", "skip"])
 
@@ -112,12 +106,10 @@ def report() -> None:
 @app.command(rich_help_panel=ROUTERS)
 def run() -> None:
     """Run the whole retraining: every stage, registration, promotion."""
-    from citer.stages.paths import SUMMARY
-    from flows.pipeline import retrain
+    from flows.leash import held
 
-    outcome = retrain()
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"\n{(SUMMARY / 'table.md').read_text()}\n{outcome}\n\n{NEXT}", markup=False)
+    # Prefect's temporary server would outlive a killed run.
+    raise SystemExit(held([sys.executable, "-m", "flows"]))
 
 
 @app.command(rich_help_panel=ROUTERS)

@@ -51,6 +51,16 @@ def leashed(command: Sequence[str], seconds: float, env: Mapping[str, str]) -> I
         process.stdout.close()
 
 
+def held(command: Sequence[str]) -> int:
+    """Run `command` on our own terminal to its end; whatever ends us, nothing of it is left.
+
+    Returns its exit status.
+    """
+    leash = [sys.executable, "-m", "flows.leash", "inf", *command]
+    with subprocess.Popen(leash, stdin=subprocess.PIPE, start_new_session=True) as process:
+        return process.wait()
+
+
 def main(seconds: float, command: Sequence[str]) -> int:
     """Return the command's exit status, 128 + N where signal N killed it."""
     _adopt_orphans()

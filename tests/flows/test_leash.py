@@ -29,6 +29,12 @@ with leashed([sys.executable, "-c", sys.argv[1], "600"], 600, {}) as process:
     process.wait()
 """
 
+HOLDER = """
+import sys
+from flows.leash import held
+held([sys.executable, "-c", sys.argv[1], "600"])
+"""
+
 
 def dead(pid: int, seconds: float = 20) -> bool:
     """Whether the process is gone, or goes within `seconds`."""
@@ -86,9 +92,10 @@ def test_leaving_the_block_ends_the_grandchild() -> None:
     assert dead(rank, seconds=0)
 
 
+@pytest.mark.parametrize("script", [CALLER, HOLDER])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_when_the_caller_is_killed_nothing_survives(number: signal.Signals) -> None:
-    caller = subprocess.Popen([sys.executable, "-c", CALLER, LAUNCHER], stdout=subprocess.PIPE)
+def test_when_the_caller_is_killed_nothing_survives(script: str, number: signal.Signals) -> None:
+    caller = subprocess.Popen([sys.executable, "-c", script, LAUNCHER], stdout=subprocess.PIPE)
     assert caller.stdout
     rank = int(caller.stdout.readline())
     caller.send_signal(number)
