@@ -106,6 +106,7 @@ def report() -> None:
 @app.command(rich_help_panel=ROUTERS)
 def run() -> None:
     """Run the whole retraining: every stage, registration, promotion."""
+    load_params()  # what is wrong with it is said before a server starts
     from flows.leash import held
 
     # Prefect's temporary server would outlive a killed run.
@@ -124,7 +125,10 @@ def schedule(
 
 @app.command(rich_help_panel=ROUTERS)
 def generate(
-    router: Annotated[str, typer.Option(help="A router's folder, or models:/NAME@ALIAS.")],
+    router: Annotated[
+        str,
+        typer.Option(help="models:/NAME@ALIAS, or a folder (such as data/routers/2, with --tau)."),
+    ],
     input: Annotated[Path, typer.Option(help="Questions, JSON or JSON Lines.")],
     output: Annotated[Path, typer.Option(help="Answers, a JSON line each.")],
     tau: Annotated[

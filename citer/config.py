@@ -13,13 +13,14 @@ from citer.errors import InputError
 Task = Literal["math", "mc"]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(gt=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Listed = Field(strict=False)
 
 
 class Section(BaseModel):
     """Strict, frozen, closed: an unknown key or another type is an error."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -81,7 +82,7 @@ class PrepareParams(Section):
     whole, and then take the place of that split's share.
     """
 
-    seed: int
+    seed: Seed
     toy: ToyParams | None
     train: Annotated[tuple[SourceFile, ...], Listed]
     validation: Annotated[tuple[SourceFile, ...], Listed]
@@ -106,7 +107,7 @@ class PrepareParams(Section):
 class FinetuneParams(Section):
     """Completion-only finetuning of the SLM; `processes` DeepSpeed ranks (1 a GPU)."""
 
-    seed: int
+    seed: Seed
     learning_rate: Annotated[float, Field(gt=0)]
     steps: Count
     batch_size: Count
@@ -135,7 +136,7 @@ class LabelParams(Section):
 class TrainParams(Section):
     """The router's training; `holdout` is the share of problems that decides when to stop."""
 
-    seed: int
+    seed: Seed
     learning_rate: Annotated[float, Field(gt=0)]
     batch_size: Annotated[int, Field(gt=1)]
     epochs: Count
@@ -147,7 +148,7 @@ class TrainParams(Section):
 class EvaluateParams(Section):
     """The sweep and the promise: P(LLM right, routed wrong) <= epsilon at confidence 1 - delta."""
 
-    seed: int
+    seed: Seed
     slots: Count
     max_new_tokens: Count
     llm_fractions: Annotated[tuple[Share, ...], Field(strict=False, min_length=2)]
@@ -160,7 +161,7 @@ class EvaluateParams(Section):
 class RegisterParams(Section):
     """Where a router is registered; `margin` is the gate's non-inferiority margin in accuracy."""
 
-    model_name: str
+    model_name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
     experiment: str
     slm_limit_mb: Count
     margin: Annotated[float, Field(ge=0, lt=1)]

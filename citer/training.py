@@ -3,7 +3,8 @@
 import copy
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,7 +68,7 @@ def train_router(
     examples = Examples(
         torch.from_numpy(hidden_NH), torch.tensor(label_N, dtype=torch.float32), device
     )
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), _one_thread():
         torch.manual_seed(params.seed)
         mlp = RouterMLP(hidden_NH.shape[1], params.dropout).to(device)
         losses = fit(mlp, examples, train_M, holdout_M, params)
@@ -80,6 +81,17 @@ def train_router(
         "best_epoch": 1 + losses.index(min(losses)),
     }
     return Trained(router, thresholds(score_M), metrics)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """How many threads add up a sum decides its last bits; the router shall not depend on it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def holdout_rows(problem_N: np.ndarray, seed: int, share: float) -> np.ndarray:

@@ -82,6 +82,18 @@ def test_one_seed_gives_one_router_and_another_seed_another() -> None:
     assert not all(np.array_equal(a, b) for a, b in zip(_state(first), _state(other), strict=True))
 
 
+def test_the_number_of_threads_does_not_change_the_router() -> None:
+    threads = torch.get_num_threads()
+    data, params = _data(rows=6000), _params(epochs=3, batch_size=2048)
+    routers = []
+    for count in (1, 4):
+        torch.set_num_threads(count)
+        routers.append(_state(train_router(*data, params, CPU)))
+        assert torch.get_num_threads() == count
+    torch.set_num_threads(threads)
+    assert all(np.array_equal(*both) for both in zip(*routers, strict=True))
+
+
 def test_the_caller_s_random_numbers_are_left_alone() -> None:
     torch.manual_seed(1)
     expected = torch.rand(3)

@@ -45,6 +45,8 @@ def load_problems(path: Path, task: str, need: Need, on_bad_row: OnBadRow = fail
     `on_bad_row`, lines that are not JSON before the others.
     """
     rows = list(read_rows(path, on_bad_row))
+    if not rows:
+        raise InputError(f"{path}: no rows, expected a JSON array or JSON Lines")
     problems = []
     with progress(f"reading {path.name}", len(rows), "rows") as advance:
         for line, row in rows:

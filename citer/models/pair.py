@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
@@ -164,16 +165,29 @@ def check_model(path: Path) -> None:
     """Raise InputError where `path` holds no model that the engine can run."""
     if not (path / "config.json").is_file():
         raise InputError(f"{path}: no config.json, expected a Hugging Face model folder")
-    config = AutoConfig.from_pretrained(path, local_files_only=True)
-    if config.model_type not in MODEL_TYPES:
+    model_type = read_json(path / "config.json").get("model_type")
+    if model_type not in MODEL_TYPES:
         known = ", ".join(MODEL_TYPES)
-        raise InputError(f"{path}: model type {config.model_type!r}, expected one of {known}")
+        raise InputError(f"{path}: model type {model_type!r}, expected one of {known}")
+    config = AutoConfig.from_pretrained(path, local_files_only=True)
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"} or _slides(config):
         raise InputError(f"{path}: a sliding-window cache cannot be cut, expected full attention")
     for file in weight_files(path):
-        if not file.is_file():
-            raise InputError(f"{file}: no such file, expected the model's safetensors weights")
+        _check_weights(file)
+
+
+def _check_weights(file: Path) -> None:
+    """Opening reads the header alone, and holds it against the file's length."""
+    try:
+        with safe_open(file, "pt"):
+            pass
+    except FileNotFoundError:
+        raise InputError(
+            f"{file}: no such file, expected the model's safetensors weights"
+        ) from None
+    except SafetensorError as error:
+        raise InputError(f"{file}: not whole safetensors weights: {error}") from None
 
 
 def _slides(config: PreTrainedConfig) -> bool:
@@ -208,6 +222,7 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     """
     if not (path / "tokenizer.json").is_file():
         raise InputError(f"{path}: no tokenizer.json, expected a fast tokenizer")
+    read_json(path / "tokenizer.json")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
     back = tokenizer.decode(tokenizer.encode(ROUND_TRIP, add_special_tokens=False))
     if back != ROUND_TRIP:

@@ -232,3 +232,11 @@ def test_skipped_rows_are_all_told(written):
         "5: row: not JSON",
         "6: row: []; expe",
     ]
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "[]"])
+def test_a_file_without_rows_is_refused(tmp_path, content):
+    path = tmp_path / "rows.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=r"rows\.json: no rows, expected"):
+        load_problems(path, "math", "answer")

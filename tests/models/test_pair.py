@@ -61,6 +61,18 @@ def test_missing_weights_are_refused(folders: TinyPair) -> None:
     assert "llm/model.safetensors: no such file" in refusal(folders)
 
 
+def test_torn_weights_are_refused_before_they_are_read(folders: TinyPair) -> None:
+    weights = folders.llm / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    assert "llm/model.safetensors: not whole safetensors weights" in refusal(folders)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+def test_a_torn_setting_is_refused(folders: TinyPair, name: str) -> None:
+    (folders.llm / name).write_text('{"model')
+    assert f"llm/{name}: not JSON" in refusal(folders)
+
+
 def test_a_missing_shard_is_refused(folders: TinyPair) -> None:
     index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
     (folders.slm / "model.safetensors.index.json").write_text(json.dumps(index))
