@@ -17,9 +17,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: install
 	$(BIN)/citer run
 
-# The tests' models are so tiny that threads would only get into each other's way.
-test slow: export OMP_NUM_THREADS = 1
-
 test: install
 	$(BIN)/pytest -n auto --maxprocesses 4 -m "not slow and not gpu"
 
