@@ -23,7 +23,8 @@ LOCK = Path(".dvc/tmp/flow.lock")
 DVC_ERROR = 255
 BAD_INPUT = 2  # the exit status of `citer` for what its user must mend
 EXITED = re.compile(r"ERROR: failed to reproduce .*, exited with (-?\d+)$")
-ADVICE = re.compile(rb"(?:Generating|Updating) lock file ")  # on git and remotes, to the end
+# On git and remotes, to the end of what DVC prints.
+ADVICE = re.compile(rb"(?:Generating|Updating) lock file |Use `dvc push`")
 
 
 class StageError(RuntimeError):
