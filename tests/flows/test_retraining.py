@@ -137,8 +137,8 @@ def digests(folder: Path) -> dict[str, Any]:
 
 
 def kill_once_unfinished(folder: Path, flow: subprocess.Popen[bytes], stage: str) -> None:
-    """SIGKILL a stage's command once it has left unfinished work."""
-    while not any(path.is_file() for path in (folder / "data/.partial" / stage).rglob("*")):
+    """SIGKILL a stage's command once it has a place for its unfinished work."""
+    while not any((folder / "data/.partial" / stage).glob("*")):
         assert flow.poll() is None
         time.sleep(0.01)
     command = next(process for process in _descendants(flow.pid) if _is(process, stage))
