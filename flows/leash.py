@@ -71,6 +71,11 @@ def main(seconds: float, command: Sequence[str]) -> int:
     except subprocess.TimeoutExpired:
         status = TIMED_OUT
     _end_descendants()
+    return shell_status(status)
+
+
+def shell_status(status: int) -> int:
+    """128 + N where signal N ended a process, as shells have it; else its exit status."""
     return status if status >= 0 else 128 - status
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from citer.errors import InputError
 from flows.dvc import dvc
-from flows.leash import TIMED_OUT, Leashed, leashed
+from flows.leash import TIMED_OUT, Leashed, leashed, shell_status
 
 REPRO = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item"]
 LOCK = Path(".dvc/tmp/flow.lock")
@@ -57,7 +57,7 @@ def reproduce(name: str, timeout: timedelta, log: Callable[[str], None]) -> bool
             if line == f"Running stage '{name}':":
                 ran = True
             elif failure := EXITED.match(line):
-                exited = int(failure[1])
+                exited = shell_status(int(failure[1]))
             elif line.strip():
                 last = line
         status = process.wait()
