@@ -70,7 +70,8 @@ def _work_at(lengths: Sequence[int]) -> Work:
 def replay(traces: Sequence[Trace], slots: int, llm_batch: int = 1) -> tuple[Work, Work]:
     """The work of both models when `slots` answers at a time share every forward.
 
-    `llm_batch` delays the LLM until so many answers wait for it, or none can go on without it.
+    As in the engine, `llm_batch` delays the LLM until so many answers wait for it, or none can go
+    on without it.
     """
     slm, llm = Work(), Work()
     for trace in traces:
@@ -103,17 +104,19 @@ def _forwards(traces: Sequence[Trace], slots: int, llm_batch: int) -> tuple[int,
     """
     queue = (_row(trace.by_llm) for trace in traces)
     slm = llm = 0
+    fresh: list[list[str]] = []
     ready: list[list[str]] = []
     waiting: list[list[str]] = []
     while True:
-        fresh = list(islice(queue, slots - len(ready) - len(waiting)))
+        fresh += islice(queue, slots - len(fresh) - len(ready) - len(waiting))
         if not (fresh or ready or waiting):
             return (slm if traces[0].asks_slm else 0), llm
-        slm += bool(ready) + bool(fresh)
-        rows = ready + fresh
-        waiting += [row for row in rows if row[-1]]
-        ready = [row for row in rows if not row[-1] and _advance(row)]
-        if waiting and (len(waiting) >= llm_batch or not ready):
+        if (fresh or ready) and len(waiting) < llm_batch:
+            slm += bool(ready) + bool(fresh)
+            rows, fresh = ready + fresh, []
+            waiting += [row for row in rows if row[-1]]
+            ready = [row for row in rows if not row[-1] and _advance(row)]
+        else:
             llm += len({row[-1] for row in waiting})
             ready += [row for row in waiting if _advance(row)]
             waiting = []

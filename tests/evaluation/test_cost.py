@@ -92,10 +92,18 @@ def test_batches_have_batch_1_and_a_delayed_twin_of_every_other():
     ]
 
 
-@pytest.mark.parametrize("slots", [1, 3, 8])
+def test_a_freed_slot_is_refilled_before_the_llm_is_asked():
+    # a waits; b ends, and c, in its slot, comes to need the LLM too: one prefill for both.
+    a, b, c = Trace(5, [L]), Trace(5, [S]), Trace(5, [L])
+    assert replay([a, b, c], slots=2, llm_batch=2)[1].forwards == 1
+
+
+@pytest.mark.parametrize(("slots", "llm_batch"), [(1, 1), (3, 1), (3, 2), (8, 1), (8, 4), (8, 9)])
 @pytest.mark.parametrize("tau", [0.0, 0.2, 0.7, 1.0])
-def test_a_replay_counts_what_the_engine_really_ran(pair: Pair, slots: int, tau: float) -> None:
-    engine = Engine(pair, slots, max_new_tokens=24)
+def test_a_replay_counts_what_the_engine_really_ran(
+    pair: Pair, slots: int, llm_batch: int, tau: float
+) -> None:
+    engine = Engine(pair, slots, max_new_tokens=24, llm_batch=llm_batch)
     asked = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(11)]
     answers = {answer.key: answer for answer in engine.decode(asked, Policy(random(0), tau))}
     traces = [
@@ -103,4 +111,4 @@ def test_a_replay_counts_what_the_engine_really_ran(pair: Pair, slots: int, tau:
         for request in asked
     ]
     assert len({len(trace.by_llm) for trace in traces}) > 3
-    assert replay(traces, slots) == (engine.slm_work, engine.llm_work)
+    assert replay(traces, slots, llm_batch) == (engine.slm_work, engine.llm_work)
