@@ -8,6 +8,8 @@ from citer.decoding.engine import Request, _stable_hash
 from citer.decoding.policy import Policy, StepView
 from citer.models.pair import LanguageModel, Pair
 
+Scorer = Callable[[StepView], torch.Tensor]
+
 
 def next_hidden(model: LanguageModel, ids: list[int]) -> torch.Tensor:
     return model.last_hidden(input_ids=torch.tensor([ids]), use_cache=False)[:, -1]
@@ -36,10 +38,14 @@ def uncached(
     return written, by_llm
 
 
-Scorer = Callable[[StepView], torch.Tensor]
-
-
-def random_scorer(view: StepView) -> torch.Tensor:
+def scheduled(salt: int) -> Scorer:
     """A pseudo-random score by request and position alone: any schedule of visits may come."""
-    mixed = (view.seed_N % 1_000_003) * 7919 + view.position_N * 104_729
-    return (mixed * 2_654_435_761 % 1_000_003).double() / 1_000_003
+
+    def score(view: StepView) -> torch.Tensor:
+        mixed = (view.seed_N % 1_000_003) * 7919 + (view.position_N + salt) * 104_729
+        return (mixed * 2_654_435_761 % 1_000_003).double() / 1_000_003
+
+    return score
+
+
+random_scorer = scheduled(0)
