@@ -182,9 +182,29 @@ def pretrain() -> None:
     make_pair(Path(load_params().pair.slm).parent, seed=17)
 
 
+@app.command(rich_help_panel=ROUTERS)
+def bench(
+    rows: Annotated[
+        list[str] | None, typer.Argument(help="Numbers or names of rows; all without any.")
+    ] = None,
+    pair: Annotated[
+        list[str] | None, typer.Option(help="embedded, cpu-fp32, cpu-bf16, gpu; each row's own.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of torch.")] = None,
+    out: Annotated[Path, typer.Option(help="The report, JSON.")] = Path(
+        "benchmarks/results/bench.json"
+    ),
+) -> None:
+    """Measure speed and memory against what is possible (benchmarks/README.md)."""
+    load_params()
+    from benchmarks.bench import run
+
+    run(rows or [], pair or [], threads, out)
+
+
 def main() -> None:
     """The `citer` command."""
-    sys.path.insert(0, "")  # `flows` is the project's own, found in its folder
+    sys.path.insert(0, "")  # `flows` and `benchmarks` are the project's own, found in its folder
     # On cores that others use too, OpenMP's spinning threads would run several times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "0")

@@ -1,0 +1,224 @@
+"""Routed decoding against its floor, each model alone, and the naive way."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from benchmarks import naive
+from benchmarks.alone import generate
+from benchmarks.floor import Floor, Forward, against_transformers, copy_bandwidth, recorded
+from benchmarks.pairs import Subject
+from benchmarks.race import Method, race
+from benchmarks.report import Finding, Target
+from citer.decoding.engine import Engine, Request
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
+from citer.evaluation.cost import Prices, Trace, replay
+
+FRACTION = 0.2
+FRACTIONS = (0.05, 0.2, 0.5)
+NAIVE_TOKENS = 32  # of an answer: whole ones would take the naive way half an hour
+
+
+def decode(engine: Engine, requests: Sequence[Request], policy: Policy) -> int:
+    """Tokens written."""
+    return sum(len(answer.token_ids) for answer in engine.decode(requests, policy))
+
+
+def floor_of(
+    subject: Subject, slots: int, requests: Sequence[Request], policy: Policy
+) -> tuple[Floor, int]:
+    """The floor of this decoding, and the tokens that it is the floor of."""
+    pair, log = recorded(subject.pair)
+    written = decode(Engine(pair, slots, subject.new_tokens), requests, policy)
+    return Floor(subject.pair, subject.router, log), written
+
+
+def against_floor(subject: Subject, row: int, batch: int, target: Target) -> Finding:
+    """Rows 1 and 2: the share of the time in which forwards run."""
+    requests, policy = _requests(subject, batch), subject.policy(FRACTION)
+    floor, written = floor_of(subject, batch, requests, policy)
+    engine = Engine(subject.pair, batch, subject.new_tokens)
+    timed = race(
+        f"floor, {subject.name}, batch {batch}",
+        {
+            "measured": partial(decode, engine, requests, policy),
+            "floor": _replayed(floor, written),
+        },
+    )
+    speeds = {f"{name} tokens/s": timed.speed(name) for name in timed.speeds}
+    details = speeds | _floor_details(subject, floor.forwards)
+    value = timed.ratio("measured", "floor")
+    return Finding(row, f"floor / measured, batch {batch}", subject.name, value, target, details)
+
+
+def _requests(subject: Subject, batch: int) -> list[Request]:
+    """One wave of answers of one length; of unequal ones enough to refill the slots."""
+    return subject.requests(4 * batch if subject.pair.eos_ids else batch)
+
+
+def _replayed(floor: Floor, written: int) -> Method:
+    def run() -> int:
+        floor.run()
+        return written
+
+    return run
+
+
+def _floor_details(subject: Subject, forwards: Sequence[Forward]) -> dict[str, float]:
+    details = {}
+    for check in against_transformers(subject.pair, forwards):
+        name = f"{check.forward.model} {check.forward.kind}"
+        details[f"{name} / transformers'"] = check.slowdown
+        if check.forward.kind == "step":
+            details[f"{name} GB/s"] = check.bandwidth / 1e9
+    return details | {"copy GB/s": copy_bandwidth(subject.pair.slm.device) / 1e9}
+
+
+def against_llm(subject: Subject) -> list[Finding]:
+    """Row 3: batch 1, prefill on both sides, the two floors' ratio beside the measured one."""
+    requests = subject.requests(16 if subject.pair.eos_ids else 1)
+    timed = race(f"alone, {subject.name}", _methods(subject, requests))
+    gain = timed.ratio("routed", "LLM generate")
+    predicted = timed.ratio("routed floor", "LLM floor")
+    weights = prediction_by_bytes(subject, requests)
+    speeds = {f"{name} tokens/s": timed.speed(name) for name in timed.speeds}
+    return [
+        Finding(
+            3,
+            "routed at 20 % / LLM by generate",
+            subject.name,
+            gain,
+            Target("≥", 2.7) if subject.name == "cpu-bf16" else None,
+            {"floors predict": predicted, "bytes predict": weights} | speeds,
+        ),
+        Finding(
+            3, "the same / floors' prediction", subject.name, gain / predicted, Target("≥", 0.9)
+        ),
+    ]
+
+
+def _methods(subject: Subject, requests: Sequence[Request]) -> dict[str, Method]:
+    pair, new_tokens, routed = subject.pair, subject.new_tokens, subject.policy(FRACTION)
+    engine = Engine(pair, 1, new_tokens)
+    by_engine = {"routed": routed, "SLM": SLM_ALONE, "LLM": LLM_ALONE}
+    by_generate = {"SLM generate": pair.slm, "LLM generate": pair.llm}
+    methods: dict[str, Method] = {}
+    for name, policy in by_engine.items():
+        methods[name] = partial(decode, engine, requests, policy)
+    for name, model in by_generate.items():
+        methods[name] = partial(generate, pair, model, requests, 1, new_tokens)
+    for name in ("routed", "LLM"):
+        floor, written = floor_of(subject, 1, requests, by_engine[name])
+        methods[f"{name} floor"] = _replayed(floor, written)
+    if subject.name == "embedded":  # of random models, none accepts what the other writes
+        methods["assisted generate"] = partial(
+            generate, pair, pair.llm, requests, 1, new_tokens, assistant_model=pair.slm.network
+        )
+    return methods
+
+
+def against_bytes(subject: Subject) -> Finding:
+    """Row 11: both by the engine, against the bytes that they move."""
+    requests, engine = subject.requests(1), Engine(subject.pair, 1, subject.new_tokens)
+    policies = {"routed": subject.policy(FRACTION), "LLM": LLM_ALONE}
+    methods = {name: partial(decode, engine, requests, policies[name]) for name in policies}
+    timed = race(f"graphs, {subject.name}", methods)
+    gain, predicted = timed.ratio("routed", "LLM"), prediction_by_bytes(subject, requests)
+    return Finding(
+        11,
+        "routed at 20 % / LLM, both by the engine / bytes' prediction",
+        subject.name,
+        gain / predicted,
+        Target("≥", 0.85),
+        {"gain": gain, "bytes predict": predicted}
+        | {f"{name} tokens/s": timed.speed(name) for name in timed.speeds},
+    )
+
+
+def prediction_by_bytes(subject: Subject, requests: Sequence[Request]) -> float:
+    """Bytes that the LLM alone moves over those that routing moves, at batch 1 (cost's formula)."""
+    engine = Engine(subject.pair, 8, subject.new_tokens)
+    prompts = {request.key: len(request.prompt_ids) for request in requests}
+    prices = Prices.of(subject.pair, subject.router.weight_bytes)
+    moved = {}
+    for tau in (FRACTION, 1.0):
+        answers = engine.decode(requests, subject.policy(tau))
+        traces = [Trace(prompts[a.key], a.by_llm, asks_slm=tau < 1) for a in answers]
+        moved[tau] = prices.moved(*replay(traces, slots=1))
+    return moved[1.0] / moved[FRACTION]
+
+
+def against_naive(subject: Subject) -> Finding:
+    """Row 4: eight answers of `NAIVE_TOKENS`, one after the other and in one batch."""
+    requests, policy = subject.requests(8), subject.policy(FRACTION)
+    engine = Engine(subject.pair, 8, NAIVE_TOKENS)
+
+    def naively() -> int:
+        return sum(
+            len(naive.decode(subject.pair, request, policy, NAIVE_TOKENS)) for request in requests
+        )
+
+    timed = race(
+        f"naive, {subject.name}",
+        {"routed": partial(decode, engine, requests, policy), "naive": naively},
+    )
+    return Finding(
+        4,
+        f"routed, batch 8 / naive, {NAIVE_TOKENS} new tokens",
+        subject.name,
+        timed.ratio("routed", "naive"),
+        Target("≥", 5),
+        {f"{name} tokens/s": timed.speed(name) for name in timed.speeds},
+    )
+
+
+def against_batches(subject: Subject, batch: int) -> list[Finding]:
+    """Row 5: fractions undelayed and delayed, the LLM's own best beside them."""
+    requests = subject.requests(batch)
+    engine = Engine(subject.pair, batch, subject.new_tokens)
+    delayed = Engine(subject.pair, batch, subject.new_tokens, llm_batch=-(-batch // 2))
+    methods: dict[str, Method] = {
+        "LLM generate": partial(
+            generate, subject.pair, subject.pair.llm, requests, batch, subject.new_tokens
+        ),
+        "LLM": partial(decode, engine, requests, LLM_ALONE),
+    }
+    for how, decoder in {"undelayed": engine, "delayed": delayed}.items():
+        for fraction in FRACTIONS:
+            policy = subject.policy(fraction)
+            methods[f"{how} {fraction:g}"] = partial(decode, decoder, requests, policy)
+    timed = race(f"batch {batch}, {subject.name}", methods)
+    best = max("LLM generate", "LLM", key=timed.speed)
+    found = []
+    for how in ("undelayed", "delayed"):
+        gains = [timed.ratio(f"{how} {fraction:g}", best) for fraction in FRACTIONS]
+        details = {
+            f"at {fraction:.0%}": gain for fraction, gain in zip(FRACTIONS, gains, strict=True)
+        }
+        details |= {"pays below LLM fraction": crossover(FRACTIONS, gains)}
+        details |= {f"{name} tokens/s": timed.speed(name) for name in ("LLM", "LLM generate")}
+        found.append(
+            Finding(
+                5,
+                f"routed at 20 % / LLM alone, batch {batch}, {how}",
+                subject.name,
+                gains[FRACTIONS.index(FRACTION)],
+                Target(">", 1) if how == "delayed" else None,
+                details,
+            )
+        )
+    return found
+
+
+def crossover(fractions: Sequence[float], gains: Sequence[float]) -> float:
+    """The LLM fraction at which routing stops paying; 0 or 1 beyond what was measured.
+
+    A token's time grows about linearly with the fraction: read between points of 1 / gain.
+    """
+    costs = [1 / gain for gain in gains]
+    if costs[0] >= 1:
+        return 0.0
+    for n in range(1, len(costs)):
+        if costs[n] >= 1:
+            share = (1 - costs[n - 1]) / (costs[n] - costs[n - 1])
+            return fractions[n - 1] + share * (fractions[n] - fractions[n - 1])
+    return 1.0

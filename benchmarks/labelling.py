@@ -1,0 +1,124 @@
+"""Score and label against the per-token algorithm that the published code follows.
+
+It asks both models about every prefix of the reference by a whole forward each, and finishes
+every contested answer by whole forwards. Truth table and tie rule are ours, so that the labels
+are the same; the published code rolls out more, where both models write the same token too.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from benchmarks.naive import predict
+from benchmarks.pairs import SEED, Subject
+from benchmarks.race import race
+from benchmarks.report import Finding, Target
+from citer.config import Params, load_params
+from citer.data import toy
+from citer.data.answers import grade
+from citer.data.importing import parse_row
+from citer.data.problems import Problem
+from citer.data.prompts import Encoded, encode_all
+from citer.decoding.engine import Engine
+from citer.decoding.policy import SLM_ALONE
+from citer.labelling.rollout import Labeller
+from citer.labelling.teacher import score
+from citer.models.pair import Pair
+
+PROBLEMS, NAIVE_PROBLEMS = 200, 4
+
+
+def against_per_token(subject: Subject) -> Finding:
+    """Row 7: problems a second under router 0; the naive way is timed on a few of them."""
+    params = load_params()
+    problems = _problems(params, PROBLEMS)
+    few = problems[:: len(problems) // NAIVE_PROBLEMS]
+
+    def labelled() -> int:
+        label_all(subject.pair, problems, params)
+        return len(problems)
+
+    def naively() -> int:
+        for problem, example in zip(few, _encoded(subject.pair, few).values(), strict=True):
+            label_naively(subject.pair, problem, example, params.label.max_new_tokens)
+        return len(few)
+
+    timed = race("score and label", {"ours": labelled, "naive": naively})
+    return Finding(
+        7,
+        f"score + label, {len(problems)} problems / per token, {len(few)} problems",
+        subject.name,
+        timed.ratio("ours", "naive"),
+        Target("≥", 50),
+        {f"{name} problems/s": timed.speed(name) for name in timed.speeds},
+    )
+
+
+def _problems(params: Params, count: int) -> list[Problem]:
+    toys = params.prepare.toy
+    tasks = toys.tasks if toys else ("math", "mc")
+    return [
+        parse_row(row, task, "reference")
+        for task in tasks
+        for row in toy.rows(task, count // len(tasks), SEED, part="pipeline")
+    ]
+
+
+def _encoded(pair: Pair, problems: Sequence[Problem]) -> dict[str, Encoded]:
+    return encode_all(problems, pair.tokenizer, pair.eos_id)
+
+
+def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Table:
+    """The preference table under router 0, by the library."""
+    examples = _encoded(pair, problems)
+    tokens = _both_halves(pair, examples, params.score_llm.batch_tokens)
+    labeller = Labeller(
+        {problem.problem_id: problem for problem in problems},
+        examples,
+        Engine(pair, params.label.slots, params.label.max_new_tokens),
+        SLM_ALONE,
+        params.label.tie,
+        iteration=1,
+    )
+    return labeller.label(tokens, lambda _: None)
+
+
+def _both_halves(pair: Pair, examples: Mapping[str, Encoded], batch_tokens: int) -> pa.Table:
+    halves = [
+        score(model, examples, batch_tokens, pair.vocab_size, lambda _: None)
+        for model in (pair.slm, pair.llm)
+    ]
+    return pa.table({name: half[name] for half in halves for name in half.column_names})
+
+
+def label_naively(pair: Pair, problem: Problem, example: Encoded, new_tokens: int) -> list[int]:
+    """A label for every token of the reference; 1 where both branches end wrong."""
+    prompt_ids, reference_ids = example
+    labels = []
+    for position, truth in enumerate(reference_ids):
+        before = reference_ids[:position]
+        ours, theirs = (
+            predict(model, [*prompt_ids, *before], pair.vocab_size)
+            for model in (pair.slm, pair.llm)
+        )
+        if truth in (ours, theirs) or ours == theirs:
+            labels.append(int(truth == ours or truth != theirs))
+        else:
+            labels.append(
+                int(
+                    _ends_right(pair, problem, prompt_ids, [*before, ours], new_tokens)
+                    or not _ends_right(pair, problem, prompt_ids, [*before, theirs], new_tokens)
+                )
+            )
+    return labels
+
+
+def _ends_right(
+    pair: Pair, problem: Problem, prompt_ids: list[int], written: list[int], new_tokens: int
+) -> bool:
+    """Let the SLM finish the answer: router 0 always says that it may."""
+    for _ in range(new_tokens):
+        if written[-1] in pair.eos_ids:
+            return grade(problem, pair.text(written))
+        written = [*written, predict(pair.slm, [*prompt_ids, *written], pair.vocab_size)]
+    return written[-1] in pair.eos_ids and grade(problem, pair.text(written))

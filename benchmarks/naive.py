@@ -1,0 +1,64 @@
+"""What a straightforward implementation does, the published one of CITER among them.
+
+Kept as plain as the method's definition: one answer at a time, the LLM without a cache, every
+token of a rollout by whole forwards. The tests hold their results against the engine's.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from benchmarks.alone import write
+from citer.decoding.engine import Request, _stable_hash
+from citer.decoding.policy import Policy, StepView
+from citer.models.pair import LanguageModel, Pair
+
+
+@torch.inference_mode()
+def decode(pair: Pair, request: Request, policy: Policy, new_tokens: int) -> list[int]:
+    """Route one answer: the SLM keeps its cache, the LLM gets a `generate` for each token."""
+    ids, cached = list(request.prompt_ids), DynamicCache(config=pair.slm.network.config)
+    unseen = ids
+    for position in range(new_tokens):
+        hidden_1H = _last_hidden(pair.slm, unseen, cached)
+        logits_1V = pair.slm.logits(hidden_1H)[:, : pair.vocab_size]
+        if _falls(policy, request, position, hidden_1H, logits_1V):
+            token = _generate_one(pair, ids)
+        else:
+            token = int(logits_1V.argmax())
+        ids, unseen = [*ids, token], [token]
+        if token in pair.eos_ids:
+            break
+    return ids[len(request.prompt_ids) :]
+
+
+def _last_hidden(model: LanguageModel, ids: Sequence[int], cached: DynamicCache) -> Tensor:
+    ids_1T = torch.tensor([ids], device=model.device)
+    out = model.network.base_model(input_ids=ids_1T, past_key_values=cached)
+    return out.last_hidden_state[:, -1]
+
+
+def _falls(
+    policy: Policy, request: Request, position: int, hidden_1H: Tensor, logits_1V: Tensor
+) -> bool:
+    seed_1, position_1 = (
+        torch.tensor([number], device=hidden_1H.device)
+        for number in (_stable_hash(request.key), position)
+    )
+    return float(policy.scorer(StepView(hidden_1H, logits_1V, seed_1, position_1))) < policy.tau
+
+
+def _generate_one(pair: Pair, ids: Sequence[int]) -> int:
+    ids_1T = torch.tensor([ids], device=pair.llm.device)
+    return int(write(pair, pair.llm, ids_1T, 1, use_cache=False)[0, -1])
+
+
+@torch.inference_mode()
+def predict(model: LanguageModel, ids: Sequence[int], vocab_size: int) -> int:
+    """The model's next token, by a whole forward."""
+    hidden_1TH = model.last_hidden(
+        input_ids=torch.tensor([ids], device=model.device), use_cache=False
+    )
+    return int(model.logits(hidden_1TH[:, -1])[:, :vocab_size].argmax())

@@ -1,0 +1,174 @@
+"""The pairs to measure on, and what is asked of them.
+
+Random pairs have Qwen2's architecture, answers of one length (no token ends them), and a seeded
+schedule in place of their router's decisions; the router is computed all the same.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from tokenizers import Tokenizer, models
+from transformers import (
+    AutoModelForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
+from transformers.initialization import no_init_weights
+
+from citer.config import load_params
+from citer.data import toy
+from citer.data.problems import Problem
+from citer.data.prompts import Encoded, encode_all
+from citer.decoding.engine import Request
+from citer.decoding.policy import Policy, StepView
+from citer.evaluation.rivals import random
+from citer.models.pair import LanguageModel, Pair, load_pair
+from citer.models.router import Router, RouterMLP
+
+SEED = 17
+PROMPT, NEW_TOKENS = 128, 256  # of random pairs
+
+
+class Size(NamedTuple):
+    """Of a Qwen2 model."""
+
+    vocab: int
+    hidden: int
+    layers: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    tied: bool
+
+
+class Sizes(NamedTuple):
+    slm: Size
+    llm: Size
+
+
+CPU = Sizes(
+    slm=Size(32_768, 640, 9, 1_728, 10, 2, tied=True),  # 60 M
+    llm=Size(32_768, 1_536, 20, 4_224, 12, 2, tied=False),  # 600 M
+)
+GPU = Sizes(
+    slm=Size(151_936, 1_536, 28, 8_960, 12, 2, tied=True),  # Qwen2-1.5B
+    llm=Size(152_064, 3_584, 28, 18_944, 28, 4, tied=False),  # Qwen2-7B
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A pair with a router of the right size; `examples(n)` are n questions to ask it."""
+
+    name: str
+    pair: Pair
+    router: Router
+    examples: Callable[[int], dict[str, Encoded]]
+    new_tokens: int
+
+    def requests(self, count: int) -> list[Request]:
+        return [
+            Request(key, tuple(example.prompt_ids)) for key, example in self.examples(count).items()
+        ]
+
+    def policy(self, fraction: float) -> Policy:
+        """The LLM writes this fraction of the tokens, whichever a seed says."""
+        schedule = random(SEED)
+
+        def score(view: StepView) -> torch.Tensor:
+            self.router.score(view.hidden_NH)
+            return schedule(view)
+
+        return Policy(score, fraction)
+
+
+def pair_names() -> list[str]:
+    """The pairs that can be measured here."""
+    return ["embedded", "cpu-fp32", "cpu-bf16", *(["gpu"] if torch.cuda.is_available() else [])]
+
+
+def make_subject(name: str) -> Subject:
+    if name == "embedded":
+        return embedded()
+    if name == "gpu":
+        return random_subject(name, GPU, torch.bfloat16, torch.device("cuda"))
+    dtype = torch.bfloat16 if name == "cpu-bf16" else torch.float32
+    return random_subject(name, CPU, dtype, torch.device("cpu"))
+
+
+def embedded() -> Subject:
+    """The shipped pair as params.yaml places it, asked the questions of the math family."""
+    params = load_params()
+    pair = load_pair(Path(params.pair.slm), Path(params.pair.llm), params.pair)
+
+    def examples(count: int) -> dict[str, Encoded]:
+        rows = toy.rows("math", count, SEED, part="pipeline")
+        problems = [_problem(f"math-{n}", row) for n, row in enumerate(rows)]
+        return encode_all(problems, pair.tokenizer, pair.eos_id)
+
+    return Subject("embedded", pair, random_router(pair), examples, params.evaluate.max_new_tokens)
+
+
+def _problem(key: str, row: dict[str, str]) -> Problem:
+    """Not by way of `importing`, which grades the reference: that wants math-verify."""
+    return Problem(key, "math", row["problem"], None, row["solution"], None, "toy", "test")
+
+
+def random_subject(name: str, sizes: Sizes, dtype: torch.dtype, device: torch.device) -> Subject:
+    """Prompts of 128 random tokens, references of 64 to 256, answers of 256."""
+    slm, llm = (
+        LanguageModel(model, Path(f"{name}-{model}"), "", _random_network(size, dtype, device))
+        for model, size in sizes._asdict().items()
+    )
+    pair = Pair(slm, llm, PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE())), ())
+
+    def examples(count: int) -> dict[str, Encoded]:
+        generator = torch.Generator().manual_seed(SEED)
+        found = {}
+        for n in range(count):
+            length = PROMPT + int(torch.randint(64, NEW_TOKENS, (), generator=generator))
+            ids = torch.randint(pair.vocab_size, (length,), generator=generator).tolist()
+            found[f"random-{n}"] = Encoded(ids[:PROMPT], ids[PROMPT:])
+        return found
+
+    return Subject(name, pair, random_router(pair), examples, NEW_TOKENS)
+
+
+def _random_network(size: Size, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    """Uniform weights, one pass over them: transformers' own initialisation takes minutes."""
+    config = Qwen2Config(
+        vocab_size=size.vocab,
+        hidden_size=size.hidden,
+        intermediate_size=size.intermediate,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.kv_heads,
+        max_position_embeddings=2 * (PROMPT + NEW_TOKENS),
+        tie_word_embeddings=size.tied,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    with no_init_weights(), device:
+        network = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+    network.tie_weights()
+    network.eval().requires_grad_(False)
+    generator = torch.Generator(device).manual_seed(SEED)
+    for name, weight in network.named_parameters():
+        if weight.ndim > 1:
+            weight.uniform_(-0.03, 0.03, generator=generator)
+        else:
+            weight.fill_(float("norm" in name))
+    return network
+
+
+def random_router(pair: Pair) -> Router:
+    with torch.random.fork_rng():
+        torch.manual_seed(SEED)
+        mlp = RouterMLP(pair.slm.hidden_size, dropout=0.1)
+    mlp.eval().requires_grad_(False)
+    return Router(mlp).to(pair.slm.device)

@@ -1,0 +1,123 @@
+"""What was found: a table on the console, JSON with the machine's description."""
+
+import operator
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from rich.console import Console
+from rich.table import Table
+
+from citer.io import write_json
+
+SIGNS = {"≥": operator.ge, "≤": operator.le, ">": operator.gt}
+
+
+class Target(NamedTuple):
+    """As in `≥ 0.90`."""
+
+    sign: str
+    bound: float
+
+    def met(self, value: float) -> bool:
+        return SIGNS[self.sign](value, self.bound)
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.bound:g}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A measured ratio; `details` are the figures that it comes from and that explain it."""
+
+    row: int
+    what: str
+    pair: str
+    value: float
+    target: Target | None = None
+    details: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        if self.target is None:
+            return ""
+        return "met" if self.target.met(self.value) else "missed"
+
+
+def write_report(path: Path, findings: Sequence[Finding]) -> None:
+    write_json(path, {"machine": machine(), "findings": [_as_json(found) for found in findings]})
+
+
+def _as_json(found: Finding) -> dict[str, Any]:
+    return {
+        "row": found.row,
+        "what": found.what,
+        "pair": found.pair,
+        "value": _rounded(found.value),
+        "target": str(found.target) if found.target else None,
+        "verdict": found.verdict or None,
+        "details": {name: _rounded(value) for name, value in found.details.items()},
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def print_report(findings: Sequence[Finding], console: Console) -> None:
+    table = Table("row", "what", "pair", title="Bench")
+    for heading in ("value", "target"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    table.add_column("from")
+    for found in findings:
+        details = "\n".join(f"{name} {_shown(value)}" for name, value in found.details.items())
+        target = str(found.target or "")
+        value = _shown(found.value)
+        table.add_row(str(found.row), found.what, found.pair, value, target, found.verdict, details)
+    console.print(table)
+    console.print(", ".join(f"{name} {value}" for name, value in machine().items()))
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def machine() -> dict[str, Any]:
+    """What the figures hold for."""
+    described = {
+        "date": date.today().isoformat(),
+        "cpu": _cpu_model(),
+        "cores": len(_cores()),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+    if torch.cuda.is_available():
+        described["gpu"] = torch.cuda.get_device_name()
+    return described
+
+
+def _cpu_model() -> str:
+    """As Linux names it; elsewhere what Python knows."""
+    known = Path("/proc/cpuinfo")
+    for line in known.read_text().splitlines() if known.exists() else ():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _cores() -> set[int]:
+    """Those that this process may run on."""
+    return (
+        os.sched_getaffinity(0)
+        if hasattr(os, "sched_getaffinity")
+        else set(range(os.cpu_count() or 1))
+    )

@@ -1,0 +1,129 @@
+"""Scoring against the raw forward; the sweep of thresholds against one threshold."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+import torch
+
+from benchmarks.decode import decode
+from benchmarks.pairs import Subject
+from benchmarks.race import Method, race
+from benchmarks.report import Finding, Target
+from citer.config import load_params
+from citer.data.prompts import Encoded
+from citer.decoding.engine import Engine
+from citer.decoding.policy import Policy
+from citer.evaluation.rivals import certainty
+from citer.labelling.teacher import length_buckets, score
+from citer.models.pair import LanguageModel, padded_batch
+
+QUESTIONS = 64  # of the sweep
+EXAMPLES = {"embedded": 256}  # to score; of larger models 16
+LOGIT_ROWS = 512  # held at a time
+
+
+def against_forwards(subject: Subject) -> list[Finding]:
+    """Row 6: reference tokens a second, over those of the same batches' forwards alone."""
+    examples = subject.examples(EXAMPLES.get(subject.name, 16))
+    batch_tokens = load_params().score_llm.batch_tokens if subject.name == "embedded" else 2048
+    return [
+        _scoring(subject, model, examples, batch_tokens)
+        for model in (subject.pair.slm, subject.pair.llm)
+    ]
+
+
+def _scoring(
+    subject: Subject, model: LanguageModel, examples: Mapping[str, Encoded], batch_tokens: int
+) -> Finding:
+    tokens = sum(len(example.reference_ids) for example in examples.values())
+    raw = raw_forwards(model, examples, batch_tokens)
+
+    def scored() -> int:
+        score(model, examples, batch_tokens, subject.pair.vocab_size, lambda _: None)
+        return tokens
+
+    def forwarded() -> int:
+        raw()
+        return tokens
+
+    timed = race(f"score {subject.name} {model.name}", {"score": scored, "raw": forwarded})
+    return Finding(
+        6,
+        f"scoring / raw forwards, {model.name}",
+        subject.name,
+        timed.ratio("score", "raw"),
+        Target("≥", 0.85),
+        {f"{name} tokens/s": timed.speed(name) for name in timed.speeds},
+    )
+
+
+def raw_forwards(
+    model: LanguageModel, examples: Mapping[str, Encoded], batch_tokens: int
+) -> Callable[[], int]:
+    """The forwards of the scorer's batches, logits only where a reference's token is predicted.
+
+    They return how many those are.
+    """
+    encoded = list(examples.values())
+    batches = []
+    for bucket in length_buckets([len(p) + len(r) - 1 for p, r in encoded], batch_tokens):
+        batch = [encoded[index] for index in bucket]
+        inputs = padded_batch([[*p, *r[:-1]] for p, r in batch], model.device)
+        starts = torch.tensor([[len(p) - 1] for p, _ in batch], device=model.device)
+        position_T = torch.arange(inputs["input_ids"].shape[1], device=model.device)
+        batches.append((inputs, inputs["attention_mask"].bool() & (position_T >= starts)))
+
+    @torch.inference_mode()
+    def run() -> int:
+        predicted = 0
+        for inputs, wanted_BT in batches:
+            hidden_NH = model.last_hidden(**inputs, use_cache=False)[wanted_BT]
+            predicted += len(hidden_NH)
+            for hidden_CH in hidden_NH.split(LOGIT_ROWS):
+                model.logits(hidden_CH)
+        return predicted
+
+    return run
+
+
+def sweep_against_one(subject: Subject) -> Finding:
+    """Row 8: all thresholds of the evaluation's grid, over the one that takes longest.
+
+    Certainty stands in for a trained router: thresholds at the grid's LLM fractions of the SLM's
+    own scores.
+    """
+    params = load_params().evaluate
+    engine = Engine(subject.pair, params.slots, params.max_new_tokens)
+    requests = subject.requests(QUESTIONS)
+    alone = engine.decode(requests, Policy(certainty, 0.0))
+    scores = [score for answer in alone for score in answer.scores]
+    taus = [0.0, *np.quantile(scores, params.llm_fractions[1:-1], method="midpoint").tolist(), 1.0]
+
+    def swept() -> int:
+        for _ in engine.sweep(requests, certainty, taus):
+            pass
+        return 1
+
+    def once(tau: float) -> int:
+        decode(engine, requests, Policy(certainty, tau))
+        return 1
+
+    methods: dict[str, Method] = {"sweep": swept}
+    methods |= {f"τ {tau:.4g}": partial(once, tau) for tau in taus}
+    timed = race(f"sweep {subject.name}", methods)
+    points = [name for name in methods if name != "sweep"]
+    dearest = min(points, key=timed.speed)
+    total = sum(1 / timed.speed(point) for point in points)
+    return Finding(
+        8,
+        f"{len(taus)}-point sweep / its dearest point, {len(requests)} questions",
+        subject.name,
+        timed.ratio(dearest, "sweep"),
+        Target("≤", 3.5),
+        {
+            "sweep seconds": 1 / timed.speed("sweep"),
+            "dearest seconds": 1 / timed.speed(dearest),
+            "all points one by one / sweep": total * timed.speed("sweep"),
+        },
+    )
