@@ -26,6 +26,7 @@ CHAIN = (
     ("evaluate", "1"),
 )
 MEASURED = ("score_llm", "score_slm", "label", "evaluate")
+PEAK = Path(__file__).with_name("peak.py")
 COMMAND = (sys.executable, "-c", "from citer.cli import main; main()")
 
 
@@ -76,15 +77,15 @@ def _make_project(project: Path, problems: int) -> None:
 
 
 def peak(command: list[str], folder: Path) -> int:
-    """Peak resident bytes of a command that must succeed."""
+    """Most bytes resident at once of a command, run in `folder`, that must succeed."""
     environment = os.environ | {"PYTHONPATH": os.getcwd()}
-    child = subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    done = subprocess.run(
+        [sys.executable, PEAK, *command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert child.stdout is not None
-    said = child.stdout.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise subprocess.CalledProcessError(child.returncode, command, said)
-    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    assert not done.returncode, done.stderr
+    return int(done.stdout)

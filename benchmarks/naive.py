@@ -34,9 +34,11 @@ def decode(pair: Pair, request: Request, policy: Policy, new_tokens: int) -> lis
     return ids[len(request.prompt_ids) :]
 
 
-def _last_hidden(model: LanguageModel, ids: Sequence[int], cached: DynamicCache) -> Tensor:
+def _last_hidden(model: LanguageModel, ids: Sequence[int], cached: DynamicCache | None) -> Tensor:
     ids_1T = torch.tensor([ids], device=model.device)
-    out = model.network.base_model(input_ids=ids_1T, past_key_values=cached)
+    out = model.network.base_model(
+        input_ids=ids_1T, past_key_values=cached, use_cache=cached is not None
+    )
     return out.last_hidden_state[:, -1]
 
 
@@ -58,7 +60,5 @@ def _generate_one(pair: Pair, ids: Sequence[int]) -> int:
 @torch.inference_mode()
 def predict(model: LanguageModel, ids: Sequence[int], vocab_size: int) -> int:
     """The model's next token, by a whole forward."""
-    hidden_1TH = model.last_hidden(
-        input_ids=torch.tensor([ids], device=model.device), use_cache=False
-    )
-    return int(model.logits(hidden_1TH[:, -1])[:, :vocab_size].argmax())
+    hidden_1H = _last_hidden(model, ids, None)
+    return int(model.logits(hidden_1H)[:, :vocab_size].argmax())

@@ -78,7 +78,8 @@ def raw_forwards(
     def run() -> int:
         predicted = 0
         for inputs, wanted_BT in batches:
-            hidden_NH = model.last_hidden(**inputs, use_cache=False)[wanted_BT]
+            out = model.network.base_model(**inputs, use_cache=False)
+            hidden_NH = out.last_hidden_state[wanted_BT]
             predicted += len(hidden_NH)
             for hidden_CH in hidden_NH.split(LOGIT_ROWS):
                 model.logits(hidden_CH)

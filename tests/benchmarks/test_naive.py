@@ -1,0 +1,40 @@
+"""The naive ways do what the engine and the labeller do."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from benchmarks import naive
+from benchmarks.labelling import label_naively
+from benchmarks.pairs import Subject
+from citer.decoding.engine import Engine
+from citer.decoding.policy import SLM_ALONE
+from citer.labelling.rollout import Labeller
+from tests.labelling.conftest import Taught
+
+NEW_TOKENS = 24
+SOME = 4  # problems
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 1.0])
+def test_naive_decoding_writes_what_the_engine_writes(subject: Subject, fraction: float) -> None:
+    requests, policy = subject.requests(3), subject.policy(fraction)
+    answers = Engine(subject.pair, 2, NEW_TOKENS).decode(requests, policy)
+    written = {answer.key: list(answer.token_ids) for answer in answers}
+    for request in requests:
+        assert naive.decode(subject.pair, request, policy, NEW_TOKENS) == written[request.key]
+
+
+def test_naive_labels_are_the_labellers(taught: Taught) -> None:
+    some = dict(list(taught.examples.items())[:SOME])
+    tokens = taught.tokens.filter(pc.is_in(taught.tokens["problem_id"], pa.array(list(some))))
+    engine = Engine(taught.pair, 4, NEW_TOKENS)
+    labeller = Labeller(taught.problems, some, engine, SLM_ALONE, "slm", 1)
+    labels = labeller.label(tokens, lambda _: None)
+    assert {"contested", "same_wrong", "llm_right"} <= {*labels["case"].to_pylist()}
+    naively = [
+        label
+        for key, example in some.items()
+        for label in label_naively(taught.pair, taught.problems[key], example, NEW_TOKENS)
+    ]
+    assert labels["label"].to_pylist() == naively

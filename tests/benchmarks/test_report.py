@@ -1,0 +1,61 @@
+"""Known numbers, as they are read, judged and written."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks.decode import crossover
+from benchmarks.race import Race
+from benchmarks.report import Finding, Target, print_report, write_report
+
+FOUND = [
+    Finding(1, "floor / measured", "tiny", 0.9, Target("≥", 0.9), {"tokens/s": 12345.678}),
+    Finding(8, "sweep", "tiny", 3.6, Target("≤", 3.5)),
+    Finding(3, "stated", "tiny", 2.0),
+]
+
+
+def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:
+    race = Race({"ours": [10.0, 4.0, 9.0], "theirs": [5.0, 1.0, 9.0]})
+    assert race.ratio("ours", "theirs") == 2
+    assert race.speed("ours") == 9
+
+
+@pytest.mark.parametrize(
+    ("gains", "pays_below"),
+    [
+        ([2.0, 1.25, 0.625], 0.5),  # 1 / gain: 0.5, 0.8, 1.6
+        ([0.8, 0.7, 0.6], 0.0),
+        ([4.0, 3.0, 2.0], 1.0),
+    ],
+)
+def test_routing_pays_up_to_where_a_token_takes_as_long(
+    gains: list[float], pays_below: float
+) -> None:
+    assert crossover((0.1, 0.4, 0.8), gains) == pytest.approx(pays_below)
+
+
+def test_a_report_holds_values_targets_and_the_machine(tmp_path: Path) -> None:
+    write_report(tmp_path / "bench.json", FOUND)
+    report = json.loads((tmp_path / "bench.json").read_text())
+    assert report["findings"][0] == {
+        "row": 1,
+        "what": "floor / measured",
+        "pair": "tiny",
+        "value": 0.9,
+        "target": "≥ 0.9",
+        "verdict": "met",
+        "details": {"tokens/s": 12350.0},
+    }
+    assert [found["verdict"] for found in report["findings"]] == ["met", "missed", None]
+    assert {"cpu", "cores", "threads", "torch", "date"} <= report["machine"].keys()
+
+
+def test_the_table_says_which_targets_are_missed() -> None:
+    console = Console(record=True, width=120)
+    print_report(FOUND, console)
+    lines = console.export_text().splitlines()
+    assert any("sweep" in line and "3.6" in line and "missed" in line for line in lines)
+    assert any("12,346" in line for line in lines)
