@@ -1,0 +1,81 @@
+"""One answer under the glass: where the SLM is unsure, where its router is, and what is fatal.
+
+python -m benchmarks.anatomy        # after `citer run`; draws benchmarks/results/anatomy.png
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+from matplotlib.figure import Figure
+
+from citer.data.tokens import read_hidden
+from citer.io import read_table, replacing
+from citer.models.bundle import read_bundle
+from citer.models.pair import load_tokenizer
+from citer.schema import PREFERENCE
+from citer.stages import paths
+
+ITERATION = 2
+PICTURE = Path("benchmarks/results/anatomy.png")
+COLOURS = {  # Okabe and Ito's
+    "the SLM writes the reference's token": "#BBBBBB",
+    "it writes another, which may stand": "#56B4E9",
+    "it writes another, which leads astray": "#D55E00",
+}
+
+
+def most_fatal(labels: pa.Table) -> pa.Table:
+    """The labels of the answer with the most fatal tokens, of equals the shortest."""
+    answers = labels.group_by("problem_id").aggregate([("label", "sum"), ("label", "count")])
+    answers = answers.append_column(
+        "fatal", pc.subtract(answers["label_count"], answers["label_sum"])
+    ).sort_by([("fatal", "descending"), ("label_count", "ascending"), ("problem_id", "ascending")])
+    return labels.filter(pc.equal(labels["problem_id"], answers["problem_id"][0]))
+
+
+def draw(words: list[str], bars: dict[str, np.ndarray], kinds: list[str]) -> Figure:
+    """A panel of bars for each of `bars`, over the answer's tokens."""
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    panels = figure.subplots(len(bars), 1, sharex=True)
+    colours = [COLOURS[kind] for kind in kinds]
+    for axes, (title, height_N) in zip(panels, bars.items(), strict=True):
+        axes.bar(range(len(words)), height_N, color=colours)
+        axes.set_ylabel(title)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[-1].set_xticks(range(len(words)), words, rotation=90)
+    swatches = [
+        panels[0].bar([0], [0], color=colour, label=kind) for kind, colour in COLOURS.items()
+    ]
+    figure.legend(handles=swatches, loc="outside upper center", ncols=len(COLOURS), frameon=False)
+    return figure
+
+
+def kind(row: dict[str, Any]) -> str:
+    right, stands, astray = COLOURS
+    return right if row["case"] == "slm_right" else stands if row["label"] else astray
+
+
+def main() -> None:
+    labels = most_fatal(read_table(paths.preferences(ITERATION), PREFERENCE))
+    tokens = pq.read_table(paths.SLM_TOKENS, columns=["problem_id", "gt_token", "slm_entropy"])
+    mine = tokens.filter(pc.equal(tokens["problem_id"], labels["problem_id"][0]))
+    tokenizer = load_tokenizer(paths.SLM)
+    router, _ = read_bundle(paths.router(ITERATION))
+    score_N = router.score(torch.from_numpy(read_hidden(paths.SLM_TOKENS, labels)).float())
+    bars = {
+        "SLM's entropy (nats)": mine["slm_entropy"].to_numpy(),
+        "router's doubt": 1 - score_N.detach().numpy(),
+    }
+    words = [str(tokenizer.decode([token])).strip() for token in mine["gt_token"].to_pylist()]
+    with replacing(PICTURE) as aside:
+        figure = draw(words, bars, [kind(row) for row in labels.to_pylist()])
+        figure.savefig(aside, format="png", dpi=150, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    main()
