@@ -67,18 +67,21 @@ ROWS = (
 def run(wanted: Sequence[str], pairs: Sequence[str], threads: int | None, out: Path) -> None:
     """Measure rows (all for none wanted) on pairs (each row's own), print and write the report.
 
-    Raises InputError for a row or a pair that is not there.
+    Raises InputError for a row or a pair that is not there, and where they do not meet.
     """
-    rows, subjects = _rows(wanted), _pairs(pairs)
+    rows = choose_rows(wanted)
+    plan = {name: [row for row in rows if name in row.pairs] for name in choose_pairs(pairs)}
+    if not any(plan.values()):
+        raise InputError(f"bench: {', '.join(wanted)}: not measured on {', '.join(plan)}")
     logging.set_verbosity_error()
     if threads:
         torch.set_num_threads(threads)
-    findings = list(_measure(rows, subjects))
+    findings = [found for name, mine in plan.items() if mine for found in _measure(name, mine)]
     print_report(findings, Console())
     write_report(out, findings)
 
 
-def _rows(wanted: Sequence[str]) -> list[Row]:
+def choose_rows(wanted: Sequence[str]) -> list[Row]:
     known = {key: row for row in ROWS for key in (str(row.number), row.name)}
     for key in wanted:
         if key not in known:
@@ -86,7 +89,7 @@ def _rows(wanted: Sequence[str]) -> list[Row]:
     return [row for row in ROWS if not wanted or {str(row.number), row.name} & {*wanted}]
 
 
-def _pairs(wanted: Sequence[str]) -> list[str]:
+def choose_pairs(wanted: Sequence[str]) -> list[str]:
     here = pair_names()
     for name in wanted:
         if name not in here:
@@ -94,10 +97,7 @@ def _pairs(wanted: Sequence[str]) -> list[str]:
     return [name for name in here if not wanted or name in wanted]
 
 
-def _measure(rows: Sequence[Row], pairs: Sequence[str]) -> Iterator[Finding]:
-    """One pair in memory at a time."""
-    for name in pairs:
-        if mine := [row for row in rows if name in row.pairs]:
-            subject = make_subject(name)
-            for row in mine:
-                yield from row.measure(subject)
+def _measure(name: str, rows: Sequence[Row]) -> Iterator[Finding]:
+    subject = make_subject(name)
+    for row in rows:
+        yield from row.measure(subject)
