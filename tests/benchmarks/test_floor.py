@@ -43,8 +43,16 @@ def test_in_a_batch_the_shapes_hold_the_counted_work(subject: Subject, model: st
     }
 
 
-def test_the_floor_runs_what_was_recorded(subject: Subject) -> None:
+def test_the_floor_runs_every_forward_again(subject: Subject) -> None:
     log, _ = ran(subject, slots=4, count=4)
-    pair, replayed = recorded(subject.pair)
-    Floor(pair, subject.router, log).run()
-    assert replayed == log
+    again = []
+    hooks = [
+        model.network.base_model.register_forward_pre_hook(
+            lambda _, __, inputs: again.append(tuple(inputs["input_ids"].shape)), with_kwargs=True
+        )
+        for model in (subject.pair.slm, subject.pair.llm)
+    ]
+    Floor(subject.pair, subject.router, log).run()
+    for hook in hooks:
+        hook.remove()
+    assert again == [(forward.rows, forward.tokens) for forward in log]
