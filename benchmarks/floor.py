@@ -1,13 +1,11 @@
 """The physical floor: the forwards that the engine ran, at the same shapes, with nothing else.
 
-A forward of the floor reads a cache that needs no bookkeeping: its rows stand side by side and
-are of one length. It must be no slower than transformers' own, `against_transformers` says.
+A forward of the floor finds its inputs ready and its rows side by side in a cache that is large
+enough. It must be no slower than transformers' own, `against_transformers` says.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from statistics import median_low
 from typing import Any, NamedTuple
 
 import torch
@@ -15,36 +13,61 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, StaticCache
 
 from benchmarks.race import Race, race
-from citer.models.pair import LanguageModel, Pair, kv_shape
+from citer.models.cache import SlotCache, kv_shape
+from citer.models.feed import Feed, lay_out
+from citer.models.pair import LanguageModel, Pair
 from citer.models.router import Router
 
 
 class Forward(NamedTuple):
-    """Rows, new tokens of each (padding included), positions that the longest row attends to."""
+    """What each row held before, and its new tokens."""
 
     model: str
-    rows: int
-    tokens: int
-    span: int
+    starts: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, model: str, feed: Feed) -> "Forward":
+        position_NT = feed.side_by_side(feed.position_M)
+        firsts, lasts = position_NT[:, 0].tolist(), feed.last(feed.position_M).tolist()
+        counts = (last - first + 1 for first, last in zip(firsts, lasts, strict=True))
+        return cls(model, tuple(firsts), tuple(counts))
+
+    @property
+    def rows(self) -> int:
+        return len(self.counts)
+
+    @property
+    def tokens(self) -> int:
+        """The most of a row."""
+        return max(self.counts)
+
+    @property
+    def span(self) -> int:
+        """Positions that the longest row attends to."""
+        return max(map(sum, zip(self.starts, self.counts, strict=True)))
 
     @property
     def kind(self) -> str:
-        if self.tokens == self.span:
+        if not any(self.starts):
             return "prefill"
         return "step" if self.tokens == 1 else "catch-up"
+
+    def even(self) -> "Forward":
+        """The same with all rows as long as the longest, as transformers has them."""
+        start = self.span - self.tokens
+        return Forward(self.model, (start,) * self.rows, (self.tokens,) * self.rows)
 
 
 @dataclass(frozen=True)
 class Recorded(LanguageModel):
-    """A model that notes the shape of each forward in `log`."""
+    """A model that notes each of its forwards in `log`."""
 
     log: list[Forward]
 
-    def last_hidden(self, **inputs: Any) -> Tensor:
-        rows, tokens = inputs["input_ids"].shape
-        span = inputs["attention_mask"].shape[-1]
-        self.log.append(Forward(self.name, rows, tokens, span))
-        return super().last_hidden(**inputs)
+    def consume(self, ids_M: Tensor, feed: Feed, cache: SlotCache) -> Tensor:
+        self.log.append(Forward.of(self.name, feed))
+        return super().consume(ids_M, feed, cache)
 
 
 def recorded(pair: Pair) -> tuple[Pair, list[Forward]]:
@@ -80,55 +103,27 @@ class BareModel:
     """A model's forwards, all inputs ready."""
 
     def __init__(self, model: LanguageModel, forwards: Iterable[Forward]) -> None:
-        shapes = [(forward.rows, forward.tokens, forward.span) for forward in forwards]
-        rows, tokens, span = (max(column) for column in zip((0, 0, 0), *shapes, strict=True))
+        feeds = {forward: _feed(forward, model.device) for forward in forwards}
+        rows = max((forward.rows for forward in feeds), default=0)
+        span = max((forward.span for forward in feeds), default=0)
+        tokens = max((sum(forward.counts) for forward in feeds), default=0)
         self.model = model
-        self._cache = BareCache(model, rows, span)
-        self._ids = torch.zeros(rows, tokens, dtype=torch.long, device=model.device)
-        self._position_1P = torch.arange(span, device=model.device)[None]
-        self._mask = cache(self._make_mask)
+        self._feeds = feeds
+        self._cache = SlotCache(model.network, rows)
+        self._cache.reserve(span)
+        self._ids_M = torch.zeros(tokens, dtype=torch.long, device=model.device)
 
     def forward(self, forward: Forward) -> Tensor:
         """Run it, logits included; returns hidden_NH of each row's last token."""
-        _, rows, tokens, span = forward
-        self._cache.begin(rows, span - tokens, span)
-        hidden_NTH = self.model.last_hidden(
-            input_ids=self._ids[:rows, :tokens],
-            attention_mask={"full_attention": self._mask(tokens, span)},
-            position_ids=self._position_1P[:, span - tokens : span],
-            past_key_values=self._cache,
-            use_cache=True,
-        )
-        self.model.logits(hidden_NTH[:, -1])
-        return hidden_NTH[:, -1]
-
-    def _make_mask(self, tokens: int, span: int) -> Tensor | None:
-        """mask_11TP; none where attention to all, or plainly causal, is meant."""
-        if tokens in (1, span):
-            return None
-        position_P = self._position_1P[0, :span]
-        return (position_P <= position_P[span - tokens :, None])[None, None]
+        ids_M = self._ids_M[: sum(forward.counts)]
+        hidden_NH = self.model.consume(ids_M, self._feeds[forward], self._cache)
+        self.model.logits(hidden_NH)
+        return hidden_NH
 
 
-class BareCache(Cache):
-    """Written in place, read as views."""
-
-    def __init__(self, model: LanguageModel, rows: int, span: int) -> None:
-        super().__init__(layers=[])
-        layers, heads, head_dim = kv_shape(model.network.config)
-        shape = (2, layers, rows, heads, span, head_dim)
-        self._kv_2LNHPD = torch.zeros(shape, dtype=model.dtype, device=model.device)
-
-    def begin(self, rows: int, start: int, end: int) -> None:
-        self._rows, self._start, self._end = rows, start, end
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
-    ) -> tuple[Tensor, Tensor]:
-        keys, values = self._kv_2LNHPD[:, layer_idx, : self._rows, :, : self._end]
-        keys[:, :, self._start :] = key_states
-        values[:, :, self._start :] = value_states
-        return keys, values
+def _feed(forward: Forward, device: torch.device) -> Feed:
+    slots = list(range(forward.rows))
+    return lay_out(slots, list(forward.starts), list(forward.counts), device)
 
 
 class Check(NamedTuple):
@@ -145,7 +140,13 @@ def against_transformers(pair: Pair, forwards: Iterable[Forward]) -> list[Check]
     for forward in forwards:
         kinds.setdefault((forward.model, forward.kind), []).append(forward)
     models = {"slm": pair.slm, "llm": pair.llm}
-    return [_check(models[model], median_low(ran)) for (model, _), ran in kinds.items()]
+    return [_check(models[model], _middle(ran).even()) for (model, _), ran in kinds.items()]
+
+
+def _middle(forwards: list[Forward]) -> Forward:
+    """The median by shape."""
+    ordered = sorted(forwards, key=lambda ran: (ran.rows, ran.tokens, ran.span))
+    return ordered[(len(ordered) - 1) // 2]
 
 
 def _check(model: LanguageModel, forward: Forward) -> Check:

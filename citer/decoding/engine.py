@@ -128,13 +128,8 @@ class Engine:
         rows = sorted(rows, key=lambda row: row.slot)
         hidden_NH = self._consume(self._slm, rows)
         logits_NV = self.pair.slm.logits(hidden_NH)[:, : self.pair.vocab_size]
-        device = hidden_NH.device
-        view = StepView(
-            hidden_NH,
-            logits_NV,
-            seed_N=torch.tensor([row.seed for row in rows], device=device),
-            position_N=torch.tensor([row.position for row in rows], device=device),
-        )
+        places = [[row.seed for row in rows], [row.position for row in rows]]
+        view = StepView(hidden_NH, logits_NV, *torch.tensor(places, device=hidden_NH.device))
         score_N, token_N = scorer(view).double(), logits_NV.argmax(-1)
         # Both in one transfer: float64 holds every token id exactly.
         drafts = torch.stack([token_N.double(), score_N], 1).tolist()

@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
 
 import torch
 from torch import Tensor
 
-from citer.models.cache import SlotCache
+from citer.models.cache import Copied, SlotCache
 from citer.models.pair import LanguageModel
-
-TRUNKS = 8  # shared prefixes held at a time
 
 
 @dataclass
@@ -28,17 +26,16 @@ class Work:
 
 
 class Lane:
-    """A model with a cache slot for each answer, and slots for trunks that answers share.
+    """A model with a cache slot for each answer, and copies of the trunks that answers share.
 
     One verb does prefill, step and catch-up: `consume` feeds each slot the tokens that it lacks.
     """
 
     def __init__(self, model: LanguageModel, slots: int) -> None:
         self.model = model
-        self.cache = SlotCache(model, slots + TRUNKS)
+        self.cache = SlotCache(model.network, slots)
         self.total = Work()
-        self._trunks: dict[tuple[int, ...], int] = {}
-        self._trunk_slots = range(slots, slots + TRUNKS)
+        self._trunks: dict[tuple[int, ...], Copied] = {}
 
     def cut(self, slot: int, length: int) -> None:
         """Forget what a slot holds beyond `length` positions, if it holds so many."""
@@ -64,39 +61,24 @@ class Lane:
 
     def start_from(self, trunk: tuple[int, ...], slot: int, ids: list[int]) -> None:
         """Let an empty slot begin with what `ids` share with `trunk`, computed once for all."""
-        source = self._trunk_slot(trunk)
-        shared = takewhile(lambda both: both[0] == both[1], zip(trunk, ids[:-1], strict=False))
-        self.cache.fork(source, slot, sum(1 for _ in shared))
-
-    def _trunk_slot(self, trunk: tuple[int, ...]) -> int:
         if trunk not in self._trunks:
-            if len(self._trunks) < TRUNKS:
-                slot = self._trunk_slots[len(self._trunks)]
-            else:
-                slot = self._trunks.pop(next(iter(self._trunks)))
-            self.cut(slot, 0)
-            self._forward([slot], [list(trunk)])
-            self._trunks[trunk] = slot
-        return self._trunks[trunk]
+            self._hold(trunk, slot)
+        shared = takewhile(lambda both: both[0] == both[1], zip(trunk, ids[:-1], strict=False))
+        self.cache.paste(slot, self._trunks[trunk], sum(1 for _ in shared))
+
+    def _hold(self, trunk: tuple[int, ...], slot: int) -> None:
+        """Compute a trunk in an empty slot and keep it; as many are kept as there are slots."""
+        if len(self._trunks) == len(self.cache.lengths):
+            self._trunks.pop(next(iter(self._trunks)))
+        self._forward([slot], [list(trunk)])
+        self._trunks[trunk] = self.cache.copy(slot)
 
     def _forward(self, slots: list[int], ids: list[list[int]]) -> Tensor:
-        lengths = [self.cache.lengths[slot] for slot in slots]
-        news = [row[length:] for row, length in zip(ids, lengths, strict=True)]
+        """hidden_NH after the last of each slot's `ids`."""
+        news = [row[self.cache.lengths[slot] :] for slot, row in zip(slots, ids, strict=True)]
         counts = [len(new) for new in news]
         assert min(counts) > 0, "nothing to consume"
-        position_NT, mask_N1TP = self.cache.begin(slots, counts)
-        hidden_NTH = self.model.last_hidden(
-            input_ids=self._padded(news),
-            attention_mask=mask_N1TP,
-            position_ids=position_NT,
-            past_key_values=self.cache,
-            use_cache=True,
-        )
+        feed = self.cache.begin(slots, counts)
         self.total.add(sum(counts), sum(self.cache.lengths[slot] for slot in slots))
-        last_N = torch.tensor(counts, device=hidden_NTH.device) - 1
-        return hidden_NTH[torch.arange(len(slots), device=hidden_NTH.device), last_N]
-
-    def _padded(self, rows: list[list[int]]) -> Tensor:
-        width = max(map(len, rows))
-        padded = [row + [0] * (width - len(row)) for row in rows]
-        return torch.tensor(padded, device=self.model.device)
+        ids_M = torch.tensor(list(chain.from_iterable(news)), device=self.model.device)
+        return self.model.consume(ids_M, feed, self.cache)

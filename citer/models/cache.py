@@ -1,88 +1,98 @@
 """Keys and values of many answers in one allocation: a slot an answer, indexed, never moved."""
 
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import Cache
+from torch.nn.functional import pad
+from transformers import PreTrainedConfig, PreTrainedModel
 
-from citer.models.pair import LanguageModel, kv_shape
+from citer.models.feed import Feed, lay_out
 
 GROWTH = 64  # positions; capacity grows by multiples of it
 
 
-class SlotCache(Cache):
+def kv_shape(config: PreTrainedConfig) -> tuple[int, int, int]:
+    """Layers, key-value heads and head dimension of a model's cache."""
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return config.num_hidden_layers, config.num_key_value_heads, head_dim
+
+
+class Copied(NamedTuple):
+    """The keys and values of one row."""
+
+    keys_LKPD: Tensor
+    values_LKPD: Tensor
+
+
+class SlotCache:
     """A cache of `slots` rows, each as long as its own answer.
 
-    `begin` says which slots the coming forward reads and where each one's new tokens go; the
-    model's layers then call `update`. Its verbs besides: `fork`, `cut`, `length`.
+    `begin` lays out a forward, whose layers then call `update`. Its verbs besides: `copy`,
+    `paste`, `cut`.
     """
 
-    def __init__(self, model: LanguageModel, slots: int) -> None:
-        super().__init__(layers=[])
-        layers, heads, head_dim = kv_shape(model.network.config)
-        # One position more than the capacity: the last one takes the padding's keys and values.
-        shape = (layers, slots, heads, 1, head_dim)
-        self.keys_LSHPD = torch.zeros(shape, dtype=model.dtype, device=model.device)
-        self.values_LSHPD = torch.zeros(shape, dtype=model.dtype, device=model.device)
+    def __init__(self, network: PreTrainedModel, slots: int) -> None:
+        layers, heads, head_dim = kv_shape(network.config)
+        shape = (layers, slots, heads, 0, head_dim)
+        self.keys_LSKPD = torch.zeros(shape, dtype=network.dtype, device=network.device)
+        self.values_LSKPD = torch.zeros_like(self.keys_LSKPD)
         self.lengths = [0] * slots
 
     @property
     def capacity(self) -> int:
-        return self.keys_LSHPD.shape[3] - 1
+        return self.keys_LSKPD.shape[3]
 
-    def begin(self, slots: list[int], counts: list[int]) -> tuple[Tensor, Tensor]:
-        """Make ready for a forward of `counts[n]` new tokens in `slots[n]`.
-
-        Returns positions_NT, and mask_N1TP: which positions each new token may attend to.
-        """
+    def begin(self, slots: list[int], counts: list[int]) -> Feed:
+        """Make ready for a forward of `counts[n]` new tokens in `slots[n]`."""
         starts = [self.lengths[slot] for slot in slots]
-        ends = [start + count for start, count in zip(starts, counts, strict=True)]
-        self._grow(max(ends))
-        device = self.keys_LSHPD.device
-        start_N1, end_N1, slot_N = (
-            torch.tensor(numbers, device=device) for numbers in (starts, ends, slots)
-        )
-        position_NT = start_N1[:, None] + torch.arange(max(counts), device=device)
-        self.rows_N1 = slot_N[:, None]
-        self.target_NT = position_NT.where(position_NT < end_N1[:, None], self.capacity)
-        self.span = max(ends)
-        # A slice where it can be one: reading it copies nothing.
-        self.rows = slice(slots[0], slots[-1] + 1) if _consecutive(slots) else slot_N
-        for slot, end in zip(slots, ends, strict=True):
-            self.lengths[slot] = end
-        mask_NTP = torch.arange(self.span, device=device) <= position_NT[:, :, None]
-        return position_NT, mask_NTP[:, None]
+        for slot, count in zip(slots, counts, strict=True):
+            self.lengths[slot] += count
+        feed = lay_out(slots, starts, counts, self.keys_LSKPD.device)
+        self.reserve(feed.span)
+        return feed
 
     def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
+        self, layer: int, feed: Feed, keys_MKD: Tensor, values_MKD: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Store a layer's new keys and values (N, H, T, D); return all that its rows hold."""
-        keys_SHPD, values_SHPD = self.keys_LSHPD[layer_idx], self.values_LSHPD[layer_idx]
-        keys_SHPD[self.rows_N1, :, self.target_NT] = key_states.transpose(1, 2)
-        values_SHPD[self.rows_N1, :, self.target_NT] = value_states.transpose(1, 2)
-        return keys_SHPD[self.rows, :, : self.span], values_SHPD[self.rows, :, : self.span]
+        """Store a layer's new keys and values; return all that the rows hold: (N, K, P, D) each."""
+        keys_NKPD = _store(self.keys_LSKPD[layer], keys_MKD, feed)
+        return keys_NKPD, _store(self.values_LSKPD[layer], values_MKD, feed)
 
-    def fork(self, source: int, target: int, length: int) -> None:
-        """Give slot `target` the first `length` positions of slot `source`."""
-        assert length <= self.lengths[source], "cannot fork more than the source holds"
-        for cached in (self.keys_LSHPD, self.values_LSHPD):
-            cached[:, target, :, :length] = cached[:, source, :, :length]
-        self.lengths[target] = length
+    def copy(self, slot: int) -> Copied:
+        """All that a slot holds."""
+        length = self.lengths[slot]
+        return Copied(*(kv[:, slot, :, :length].clone() for kv in self._both))
+
+    def paste(self, slot: int, copied: Copied, length: int) -> None:
+        """Let a slot hold the first `length` positions of a copy."""
+        assert length <= copied.keys_LKPD.shape[2], "cannot paste more than was copied"
+        self.reserve(length)
+        for kv, held in zip(self._both, copied, strict=True):
+            kv[:, slot, :, :length] = held[:, :, :length]
+        self.lengths[slot] = length
 
     def cut(self, slot: int, length: int) -> None:
-        """Forget all that slot holds beyond `length` positions."""
+        """Forget all that a slot holds beyond `length` positions."""
         assert length <= self.lengths[slot], "cannot cut to more than the slot holds"
         self.lengths[slot] = length
 
-    def _grow(self, needed: int) -> None:
+    def reserve(self, needed: int) -> None:
+        """Let there be room for so many positions in every slot."""
         if needed <= self.capacity:
             return
         extra = -(-needed // GROWTH) * GROWTH - self.capacity
-        pad = (0, 0, 0, extra)
-        self.keys_LSHPD = torch.nn.functional.pad(self.keys_LSHPD, pad)
-        self.values_LSHPD = torch.nn.functional.pad(self.values_LSHPD, pad)
+        self.keys_LSKPD = pad(self.keys_LSKPD, (0, 0, 0, extra))
+        self.values_LSKPD = pad(self.values_LSKPD, (0, 0, 0, extra))
+
+    @property
+    def _both(self) -> tuple[Tensor, Tensor]:
+        return self.keys_LSKPD, self.values_LSKPD
 
 
-def _consecutive(slots: list[int]) -> bool:
-    return slots == list(range(slots[0], slots[0] + len(slots)))
+def _store(all_SKPD: Tensor, new_MKD: Tensor, feed: Feed) -> Tensor:
+    all_SKPD[feed.slot_M, :, feed.position_M] = new_MKD
+    held_SKPD = all_SKPD[:, :, : feed.span]
+    if isinstance(feed.rows, slice):
+        return held_SKPD[feed.rows]
+    return held_SKPD.index_select(0, feed.rows)  # several times faster than indexing by a tensor

@@ -22,6 +22,9 @@ from transformers.utils.logging import disable_progress_bar
 from citer.config import PairParams
 from citer.errors import InputError
 from citer.io import digest, read_json
+from citer.models.cache import SlotCache, kv_shape
+from citer.models.feed import Feed
+from citer.models.forward import last_hidden
 
 # Decoders whose whole cache is plain keys and values a position, so that it can be cut anywhere.
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
@@ -70,6 +73,10 @@ class LanguageModel:
         """hidden_BTH after the final norm: what the head and the router read."""
         return self.network.base_model(**inputs).last_hidden_state
 
+    def consume(self, ids_M: Tensor, feed: Feed, cache: SlotCache) -> Tensor:
+        """hidden_NH after each row's last token; the cache then holds them all."""
+        return last_hidden(self.network, ids_M, feed, cache)
+
     def logits(self, hidden_NH: Tensor) -> Tensor:
         """logits_NV in float32, or in float64 for a model in float64."""
         return self.network.get_output_embeddings()(hidden_NH).to(
@@ -102,12 +109,6 @@ class Pair:
     def text(self, token_ids: Sequence[int]) -> str:
         """The text of an answer, its EOS and special tokens left out."""
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
-
-
-def kv_shape(config: PreTrainedConfig) -> tuple[int, int, int]:
-    """Layers, key-value heads and head dimension of a model's cache."""
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return config.num_hidden_layers, config.num_key_value_heads, head_dim
 
 
 def load_pair(slm: Path, llm: Path, params: PairParams) -> Pair:

@@ -30,14 +30,14 @@ def test_it_holds_what_transformers_cache_holds(pair: Pair) -> None:
     lane.consume([0], [ids])
     theirs = DynamicCache(config=pair.slm.network.config)
     pair.slm.network(torch.tensor([ids]), past_key_values=theirs)
-    torch.testing.assert_close(lane.cache.keys_LSHPD[0, :1, :, :12], theirs.layers[0].keys)
+    torch.testing.assert_close(lane.cache.keys_LSKPD[0, :1, :, :12], theirs.layers[0].keys)
 
 
-def test_cut_and_fork_go_back_to_a_prefix(pair: Pair) -> None:
+def test_cut_and_paste_go_back_to_a_prefix(pair: Pair) -> None:
     ids, other = rows(10, 6)
     lane = Lane(pair.slm, slots=2)
     lane.consume([0], [ids])
-    lane.cache.fork(0, 1, 4)
+    lane.cache.paste(1, lane.cache.copy(0), 4)
     lane.cache.cut(0, 4)
     hidden = lane.consume([0, 1], [ids[:4] + other, ids])
     torch.testing.assert_close(hidden[0], next_hidden(pair.slm, ids[:4] + other)[0])
@@ -54,7 +54,7 @@ def test_growing_keeps_what_is_there(pair: Pair) -> None:
     torch.testing.assert_close(hidden, next_hidden(pair.slm, ids))
 
 
-def test_more_than_the_source_holds_cannot_be_forked(pair: Pair) -> None:
-    cache = SlotCache(pair.slm, slots=2)
-    with pytest.raises(AssertionError, match="more than the source holds"):
-        cache.fork(0, 1, 1)
+def test_more_than_was_copied_cannot_be_pasted(pair: Pair) -> None:
+    cache = SlotCache(pair.slm.network, slots=2)
+    with pytest.raises(AssertionError, match="more than was copied"):
+        cache.paste(1, cache.copy(0), 1)

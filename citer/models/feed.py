@@ -1,0 +1,73 @@
+"""How the new tokens of many rows go into one forward: end to end, none padded."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Feed(NamedTuple):
+    """M new tokens of N rows, at most T of each, whose longest row then has P positions.
+
+    Only attention needs the rows side by side, each filled up with its last token: `padded_NT`
+    says which token stands where, `flat_M` leads back. Both are None where each row has one token.
+    """
+
+    rows: slice | Tensor  # the rows' slots
+    span: int  # P
+    fresh: bool  # no row had anything before
+    slot_M: Tensor
+    position_M: Tensor
+    last_N: Tensor | None = None  # each row's last token; None as above
+    padded_NT: Tensor | None = None
+    flat_M: Tensor | None = None
+    mask_NTP: Tensor | None = None  # what a token may attend to; None: all, or before it if fresh
+
+    def side_by_side(self, tokens_M: Tensor) -> Tensor:
+        """(M, ...) → (N, T, ...)"""
+        return tokens_M[:, None] if self.padded_NT is None else tokens_M[self.padded_NT]
+
+    def end_to_end(self, tokens_NT: Tensor) -> Tensor:
+        """(N, T, ...) → (M, ...)"""
+        flat = tokens_NT.flatten(0, 1)
+        return flat if self.flat_M is None else flat[self.flat_M]
+
+    def last(self, tokens_M: Tensor) -> Tensor:
+        """(M, ...) → (N, ...): each row's last."""
+        return tokens_M if self.last_N is None else tokens_M[self.last_N]
+
+
+def lay_out(slots: list[int], starts: list[int], counts: list[int], device: torch.device) -> Feed:
+    """A feed of `counts[n]` tokens to the slot that already holds `starts[n]` positions."""
+    span = max(start + count for start, count in zip(starts, counts, strict=True))
+    slot_N, start_N, count_N = torch.tensor([slots, starts, counts], device=device)
+    # A slice where it can be one: reading it copies nothing.
+    rows = slice(slots[0], slots[-1] + 1) if _consecutive(slots) else slot_N
+    feed = Feed(rows, span, not any(starts), slot_N, start_N)
+    if max(counts) > 1:
+        feed = _uneven(feed, start_N, count_N, max(counts), sum(counts))
+    even = max(counts) == 1 and min(starts) == max(starts)
+    return feed if even or feed.fresh else feed._replace(mask_NTP=_mask(feed))
+
+
+def _uneven(feed: Feed, start_N: Tensor, count_N: Tensor, width: int, total: int) -> Feed:
+    first_N = count_N.cumsum(0) - count_N
+    row_M = torch.repeat_interleave(count_N, output_size=total)
+    column_M = torch.arange(total, device=row_M.device) - first_N[row_M]
+    column_T = torch.arange(width, device=row_M.device)
+    return feed._replace(
+        slot_M=feed.slot_M[row_M],
+        position_M=start_N[row_M] + column_M,
+        last_N=first_N + count_N - 1,
+        padded_NT=first_N[:, None] + torch.minimum(column_T, count_N[:, None] - 1),
+        flat_M=row_M * width + column_M,
+    )
+
+
+def _mask(feed: Feed) -> Tensor:
+    position_NT = feed.side_by_side(feed.position_M)
+    return torch.arange(feed.span, device=position_NT.device) <= position_NT[:, :, None]
+
+
+def _consecutive(slots: list[int]) -> bool:
+    return slots == list(range(slots[0], slots[0] + len(slots)))

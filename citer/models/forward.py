@@ -1,0 +1,94 @@
+"""One forward for the new tokens of many rows: transformers' modules in transformers' order.
+
+Its own forward pads every row to the longest, copies keys and values for every query head, and
+takes more Python than a small model takes arithmetic. Here only attention sees rows side by side.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import PreTrainedModel
+
+from citer.models.cache import SlotCache
+from citer.models.feed import Feed
+
+
+def last_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: SlotCache) -> Tensor:
+    """hidden_NH after the final norm and each row's last token; the cache takes in all tokens."""
+    model: Any = network.base_model
+    hidden_MH = model.embed_tokens(ids_M)
+    rotation = _rotation(*model.rotary_emb(hidden_MH, feed.position_M))
+    for index, layer in enumerate(model.layers):
+        normed_MH = layer.input_layernorm(hidden_MH)
+        hidden_MH = hidden_MH + _attention(layer.self_attn, normed_MH, rotation, index, feed, cache)
+        hidden_MH = hidden_MH + layer.mlp(layer.post_attention_layernorm(hidden_MH))
+    return model.norm(feed.last(hidden_MH))
+
+
+def _attention(
+    module: Any,
+    hidden_MH: Tensor,
+    rotation: tuple[Tensor, Tensor],
+    layer: int,
+    feed: Feed,
+    cache: SlotCache,
+) -> Tensor:
+    heads = (len(hidden_MH), -1, module.head_dim)
+    query_MQD, key_MKD, value_MKD = (
+        project(hidden_MH).view(heads) for project in (module.q_proj, module.k_proj, module.v_proj)
+    )
+    if hasattr(module, "q_norm"):  # Qwen3's
+        query_MQD, key_MKD = module.q_norm(query_MQD), module.k_norm(key_MKD)
+    key_MKD, query_MQD = _rotate(key_MKD, *rotation), _rotate(query_MQD, *rotation)
+    keys_NKPD, values_NKPD = cache.update(layer, feed, key_MKD, value_MKD)
+    query_NTQD = feed.side_by_side(query_MQD)
+    if feed.fresh:
+        mixed_NTQD = _attend_before(query_NTQD, keys_NKPD, values_NKPD, module.scaling)
+    else:
+        mixed_NTQD = _attend(query_NTQD, keys_NKPD, values_NKPD, feed.mask_NTP, module.scaling)
+    return module.o_proj(feed.end_to_end(mixed_NTQD).flatten(1))
+
+
+def _rotation(cos_MD: Tensor, sin_MD: Tensor) -> tuple[Tensor, Tensor]:
+    """Of all heads alike, the sine with the sign that each half of a head takes it with."""
+    first, second = sin_MD.chunk(2, -1)
+    return cos_MD[:, None], torch.cat([-first, second], -1)[:, None]
+
+
+def _rotate(states_MKD: Tensor, cos_M1D: Tensor, sin_M1D: Tensor) -> Tensor:
+    """Rotary embedding (arXiv 2104.09864), the halves of a head being its pairs."""
+    return states_MKD * cos_M1D + states_MKD.roll(states_MKD.shape[-1] // 2, -1) * sin_M1D
+
+
+def _attend_before(
+    query_NTQD: Tensor, keys_NKTD: Tensor, values_NKTD: Tensor, scale: float
+) -> Tensor:
+    """mixed_NTQD of rows that begin: plainly causal, without a mask of T times T for each."""
+    return scaled_dot_product_attention(
+        query_NTQD.transpose(1, 2),
+        keys_NKTD,
+        values_NKTD,
+        is_causal=True,
+        scale=scale,
+        enable_gqa=True,
+    ).transpose(1, 2)
+
+
+def _attend(
+    query_NTQD: Tensor,
+    keys_NKPD: Tensor,
+    values_NKPD: Tensor,
+    mask_NTP: Tensor | None,
+    scale: float,
+) -> Tensor:
+    """mixed_NTQD. The query heads of a key-value head pass for tokens: nothing is repeated."""
+    tokens, heads = query_NTQD.shape[1], keys_NKPD.shape[1]
+    query_NKGD = query_NTQD.unflatten(2, (heads, -1)).transpose(1, 2).flatten(2, 3)
+    group = query_NKGD.shape[2] // tokens
+    mask_N1GP = None if mask_NTP is None else mask_NTP.repeat_interleave(group, 1)[:, None]
+    mixed_NKGD = scaled_dot_product_attention(
+        query_NKGD, keys_NKPD, values_NKPD, attn_mask=mask_N1GP, scale=scale
+    )
+    return mixed_NKGD.unflatten(2, (tokens, group)).transpose(1, 2).flatten(2, 3)

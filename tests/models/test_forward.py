@@ -1,0 +1,72 @@
+"""The forward over tokens end to end against transformers' own."""
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from citer.models.cache import SlotCache
+from citer.models.forward import last_hidden
+from citer.models.pair import MODEL_TYPES
+
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 256,
+    "sliding_window": None,
+}
+
+
+def network(model_type: str) -> PreTrainedModel:
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(model_type, **SIZES)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float64).eval()
+    for weight in model.requires_grad_(False).parameters():
+        weight.normal_(std=0.3)
+    return model
+
+
+def rows(*lengths: int) -> list[list[int]]:
+    return [[(7 * n + 13 * t) % 64 for t in range(length)] for n, length in enumerate(lengths)]
+
+
+def feed_in(
+    model: PreTrainedModel, cache: SlotCache, slots: list[int], news: list[list[int]]
+) -> torch.Tensor:
+    feed = cache.begin(slots, [len(new) for new in news])
+    return last_hidden(model, torch.tensor([token for new in news for token in new]), feed, cache)
+
+
+def own_hidden(model: PreTrainedModel, ids: list[int]) -> torch.Tensor:
+    return model.base_model(torch.tensor([ids]), use_cache=False).last_hidden_state[0, -1]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_prefill_catch_up_and_step_are_transformers_own(model_type: str) -> None:
+    model = network(model_type)
+    cache = SlotCache(model, slots=4)
+    ids = rows(30, 9, 101, 17)
+    ends, slots = [0, 0, 0, 0], [2, 0, 3, 1]
+    for counts in ([12, 3, 99, 1], [1, 5, 1, 9], [1, 1, 1, 1]):
+        news = [row[end : end + count] for row, end, count in zip(ids, ends, counts, strict=True)]
+        hidden_NH = feed_in(model, cache, slots, news)
+        ends = [end + count for end, count in zip(ends, counts, strict=True)]
+        for row, end, hidden_H in zip(ids, ends, hidden_NH, strict=True):
+            torch.testing.assert_close(hidden_H, own_hidden(model, row[:end]))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("slots", [[0, 1, 2], [3, 0, 2]])
+def test_rows_of_one_length_need_no_mask(slots: list[int]) -> None:
+    model = network("qwen2")
+    cache = SlotCache(model, slots=4)
+    ids = rows(6, 6, 6)
+    feed_in(model, cache, slots, [row[:5] for row in ids])
+    hidden_NH = feed_in(model, cache, slots, [row[5:] for row in ids])
+    for row, hidden_H in zip(ids, hidden_NH, strict=True):
+        torch.testing.assert_close(hidden_H, own_hidden(model, row))
