@@ -9,50 +9,45 @@ from citer.decoding.engine import Engine
 from citer.decoding.lane import Work
 
 
-def ran(subject: Subject, slots: int, count: int) -> tuple[list[Forward], dict[str, Work]]:
+def ran(subject: Subject, slots: int, llm_batch: int = 1) -> tuple[list[Forward], Engine]:
     pair, log = recorded(subject.pair)
-    engine = Engine(pair, slots, max_new_tokens=24)
-    decode(engine, subject.requests(count), subject.policy(0.3))
-    return log, {"slm": engine.slm_work, "llm": engine.llm_work}
+    engine = Engine(pair, slots, 24, llm_batch)
+    decode(engine, subject.requests(6), subject.policy(0.3))
+    return log, engine
 
 
-@pytest.mark.parametrize("model", ["slm", "llm"])
-def test_at_batch_1_the_shapes_are_the_counted_work(subject: Subject, model: str) -> None:
-    log, work = ran(subject, slots=1, count=2)
+def work_of(log: list[Forward], model: str) -> Work:
     mine = [forward for forward in log if forward.model == model]
-    assert (
-        Work(
-            forwards=len(mine),
-            positions=sum(forward.rows * forward.tokens for forward in mine),
-            kv_read=sum(forward.rows * forward.span for forward in mine),
-        )
-        == work[model]
+    return Work(
+        forwards=len(mine),
+        positions=sum(sum(forward.counts) for forward in mine),
+        kv_read=sum(sum(forward.starts) + sum(forward.counts) for forward in mine),
     )
 
 
-@pytest.mark.parametrize("model", ["slm", "llm"])
-def test_in_a_batch_the_shapes_hold_the_counted_work(subject: Subject, model: str) -> None:
-    log, work = ran(subject, slots=4, count=4)
-    mine = [forward for forward in log if forward.model == model]
-    assert len(mine) == work[model].forwards
-    assert sum(forward.rows * forward.tokens for forward in mine) >= work[model].positions
-    assert sum(forward.rows * forward.span for forward in mine) >= work[model].kv_read
-    assert {forward.kind for forward in mine} >= {
-        "prefill",
-        "catch-up" if model == "llm" else "step",
+@pytest.mark.parametrize(("slots", "llm_batch"), [(1, 1), (4, 1), (4, 2)])
+def test_the_recorded_forwards_are_the_counted_work(
+    subject: Subject, slots: int, llm_batch: int
+) -> None:
+    log, engine = ran(subject, slots, llm_batch)
+    assert work_of(log, "slm") == engine.slm_work
+    assert work_of(log, "llm") == engine.llm_work
+    assert {(forward.model, forward.kind) for forward in log} >= {
+        ("slm", "prefill"),
+        ("slm", "step"),
+        ("llm", "prefill"),
+        ("llm", "catch-up"),
     }
 
 
+def test_a_shape_is_that_of_its_longest_row() -> None:
+    forward = Forward("llm", starts=(7, 2, 5), counts=(1, 4, 2))
+    assert (forward.rows, forward.tokens, forward.span) == (3, 4, 8)
+    assert forward.even() == Forward("llm", starts=(4, 4, 4), counts=(4, 4, 4))
+
+
 def test_the_floor_runs_every_forward_again(subject: Subject) -> None:
-    log, _ = ran(subject, slots=4, count=4)
-    again = []
-    hooks = [
-        model.network.get_input_embeddings().register_forward_pre_hook(
-            lambda _, inputs: again.append(inputs[0].numel())
-        )
-        for model in (subject.pair.slm, subject.pair.llm)
-    ]
-    Floor(subject.pair, subject.router, log).run()
-    for hook in hooks:
-        hook.remove()
-    assert again == [sum(forward.counts) for forward in log]
+    log, _ = ran(subject, slots=4)
+    pair, again = recorded(subject.pair)
+    Floor(pair, subject.router, log).run()
+    assert again == log
