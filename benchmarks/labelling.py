@@ -25,7 +25,7 @@ from citer.labelling.rollout import Labeller
 from citer.labelling.teacher import score
 from citer.models.pair import Pair
 
-PROBLEMS, NAIVE_PROBLEMS = 200, 4
+PROBLEMS, NAIVE_PROBLEMS = 200, 20
 
 
 def against_per_token(subject: Subject) -> Finding:
