@@ -15,7 +15,7 @@ from citer.evaluation.cost import Prices, Trace, replay
 
 FRACTION = 0.2
 FRACTIONS = (0.05, 0.2, 0.5)
-NAIVE_TOKENS = 64  # of an answer: whole ones would take the naive way half an hour
+NAIVE_TOKENS = 64  # of an answer: the naive way would take very long over whole ones
 
 
 def decode(engine: Engine, requests: Sequence[Request], policy: Policy) -> int:
