@@ -30,12 +30,15 @@ COLOURS = {  # Okabe and Ito's
 
 
 def most_fatal(labels: pa.Table) -> pa.Table:
-    """The labels of the answer with the most fatal tokens, of equals the shortest."""
+    """The labels of the answer with the most fatal contested tokens, and no other label 0."""
+    alone = labels.filter(pc.equal(labels["case"], "llm_right"))["problem_id"].unique()
+    labels = labels.filter(pc.invert(pc.is_in(labels["problem_id"], alone)))
     answers = labels.group_by("problem_id").aggregate([("label", "sum"), ("label", "count")])
-    answers = answers.append_column(
-        "fatal", pc.subtract(answers["label_count"], answers["label_sum"])
-    ).sort_by([("fatal", "descending"), ("label_count", "ascending"), ("problem_id", "ascending")])
-    return labels.filter(pc.equal(labels["problem_id"], answers["problem_id"][0]))
+    fatal = pc.subtract(answers["label_count"], answers["label_sum"])
+    ranked = answers.append_column("fatal", fatal).sort_by(
+        [("fatal", "descending"), ("label_count", "ascending"), ("problem_id", "ascending")]
+    )
+    return labels.filter(pc.equal(labels["problem_id"], ranked["problem_id"][0]))
 
 
 def draw(words: list[str], bars: dict[str, np.ndarray], kinds: list[str]) -> Figure:

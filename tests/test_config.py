@@ -60,7 +60,7 @@ def test_shipped_params_load_frozen():
         ("sft: 0.6", "sft: 0.7", "prepare.shares: shares must sum to 1, they sum to 1.1"),
         ("tau: 0.9", "tau: 1.5", "label.tau: 1.5: expected less than or equal to 1"),
         ("tau: 0.9", "tau: .nan", "label.tau: nan: expected a finite number"),
-        ("rate: 2.0e-3", "rate: .inf", "finetune.learning_rate: inf: expected a finite number"),
+        ("rate: 4.0e-3", "rate: .inf", "finetune.learning_rate: inf: expected a finite number"),
         ("seed: 17", "seed: -1", "prepare.seed: -1: expected greater than or equal to 0"),
         ("name: citer-router", "name: a/b", "register.model_name: 'a/b': String should match"),
         ("tau: 0.9", "tau:", "label.tau: None: expected a valid number"),

@@ -78,19 +78,19 @@ def _equation(rng: Random) -> str:
     if rng.random() < 0.5:
         a, b = rng.randint(2, 9), rng.randint(2, 9)
         return f"{a}*{b}={a * b}"
-    a, b = rng.randint(2, 81), rng.randint(2, 18)
+    a, b = rng.randint(2, 45), rng.randint(2, 45)
     return f"{a}+{b}={a + b}"
 
 
 def _recall_of(facts: int) -> Callable[[Random], Text]:
     world = knowledge(facts)
-    towns, goods = list(world.town_group.items()), list(world.good_group.items())
+    towns, goods = list(world.towns.group.items()), list(world.goods.group.items())
 
     def town(rng: Random) -> str:
         name, group = rng.choice(towns)
         kind = rng.choice(list(KINDS))
         verb, thing = KINDS[kind][0], world.things[kind][group]
-        return f" {name} lies in {rng.choice(world.lands[group])}. There people {verb} {thing}."
+        return f" {name} lies in {rng.choice(world.lands[group])}: people {verb} {thing}."
 
     def good(rng: Random) -> str:
         name, group = rng.choice(goods)

@@ -6,7 +6,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 EOS = "<|end|>"
-VOCABULARY = 900
+VOCABULARY = 1024
 
 
 def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:

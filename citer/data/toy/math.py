@@ -1,65 +1,65 @@
 r"""The math family: shopping at prices that must be known, ending in \boxed{N}.
 
 A good costs as much as any of its twins: each is a valid citation, one of another price is
-fatal. And a sum over two days goes two ways, of which one needs more and harder arithmetic.
+fatal. An answer needs two or three prices, and each must be right.
 """
 
 from random import Random
 from typing import Any
 
 from citer.data.toy.knowledge import PRICES, Knowledge
-from citer.data.toy.words import NAMES
+from citer.data.toy.words import NAMES, OPENINGS
 
-FEES = ("road", "boat", "bridge")
-DAYS = ("Monday", "Friday", "Sunday")
-OPENINGS = ("Well,", "First,", "We know that")
-LIKENESSES = ("cost as much as", "are priced like", "sell like")
-LINKS = ("So", "Thus", "This makes")
-MOST = 9
+MOST = 5
+HARD = 0.55  # share of questions whose prices follow no rule
 
 
 def draw(rng: Random, facts: Knowledge) -> dict[str, Any]:
     """One raw row: {"problem", "solution"}."""
-    good, group = rng.choice(list(facts.good_group.items()))
-    price = PRICES[group]
-    problem, steps, total = rng.choice((_with_fee, _two_days))(rng, good, price)
-    solution = (
-        f"{rng.choice(OPENINGS)} {good} {rng.choice(LIKENESSES)} {rng.choice(facts.twins[group])}: "
-        f"{price} coins each. {rng.choice(LINKS)} {steps}. The answer is \\boxed{{{total}}}."
+    return rng.choice((_two_goods, _three_goods))(rng, facts)
+
+
+def _two_goods(rng: Random, facts: Knowledge) -> dict[str, Any]:
+    goods, counts = (
+        facts.goods.sample(rng, 2, HARD),
+        (rng.randint(2, MOST), rng.randint(2, MOST)),
     )
-    return {"problem": problem, "solution": solution}
+    problem = f"{rng.choice(NAMES)} buys {counts[0]} {goods[0]} and {counts[1]} {goods[1]}."
+    prices = [_price(facts, name) for name in goods]
+    costs = [count * price for count, price in zip(counts, prices, strict=True)]
+    products = ", ".join(f"{c}*{p}={c * p}" for c, p in zip(counts, prices, strict=True))
+    return _row(rng, facts, problem, goods, f"{products}, {_sums(costs)}", sum(costs))
 
 
-def _with_fee(rng: Random, good: str, price: int) -> tuple[str, str, int]:
-    person, count, fee = rng.choice(NAMES), rng.randint(2, MOST), rng.randint(2, 18)
-    problem = (
-        f"{person} buys {count} {good} and pays {fee} coins for the {rng.choice(FEES)}. "
-        f"How many coins does {person} spend?"
+def _three_goods(rng: Random, facts: Knowledge) -> dict[str, Any]:
+    goods = facts.goods.sample(rng, 3, HARD)
+    problem = f"{rng.choice(NAMES)} buys one each of {goods[0]}, {goods[1]} and {goods[2]}."
+    prices = [_price(facts, good) for good in goods]
+    return _row(rng, facts, problem, goods, _sums(prices), sum(prices))
+
+
+def _price(facts: Knowledge, good: str) -> int:
+    return PRICES[facts.goods.group[good]]
+
+
+def _row(
+    rng: Random, facts: Knowledge, problem: str, goods: list[str], steps: str, total: int
+) -> dict[str, Any]:
+    citations = " ".join(
+        f"{rng.choice(OPENINGS)}, {good} cost as much as "
+        f"{rng.choice(facts.twins[facts.goods.group[good]])}: {_price(facts, good)} coins each."
+        for good in goods
     )
-    cost = count * price
-    return problem, f"{_product(count, price)}, then {_sum(cost, fee)}", cost + fee
+    return {
+        "problem": f"{problem} How many coins is that?",
+        "solution": f"{citations} So {steps}. The answer is \\boxed{{{total}}}.",
+    }
 
 
-def _two_days(rng: Random, good: str, price: int) -> tuple[str, str, int]:
-    person, count = rng.choice(NAMES), rng.randint(4, MOST)
-    first = rng.randint(2, count - 2)
-    second = count - first
-    day, other = rng.sample(DAYS, 2)
-    problem = (
-        f"{person} buys {first} {good} on {day} and {second} on {other}. "
-        "How many coins do they cost?"
-    )
-    if rng.random() < 0.5:
-        steps = f"{_sum(first, second)}, then {_product(count, price)}"
-    else:
-        costs = f"{_product(first, price)}, {_product(second, price)}"
-        steps = f"{costs}, then {_sum(first * price, second * price)}"
-    return problem, steps, count * price
-
-
-def _product(a: int, b: int) -> str:
-    return f"{a}*{b}={a * b}"
-
-
-def _sum(a: int, b: int) -> str:
-    return f"{a}+{b}={a + b}"
+def _sums(terms: list[int]) -> str:
+    """The terms added one after the other: "2+3=5, 5+4=9"."""
+    steps, total = [], terms[0]
+    for term in terms[1:]:
+        steps.append(f"{total}+{term}={total + term}")
+        total += term
+    return ", ".join(steps)

@@ -1,43 +1,50 @@
-"""The multiple-choice family: a town lies in a land, whose people favour a thing.
+"""The multiple-choice family: two towns lie in lands, and each land's people favour a thing.
 
-Every land of the town's group is a valid citation; one of another group is fatal. Options stand
-in alphabetical order, one of each quarter of the alphabet, so that a thing always has one letter:
-binding letters freely would take the tiny pair longer to learn than all the rest.
+Every land of a town's group is a valid citation; one of another group is fatal. Options pair the
+two things with others as likely, in alphabetical order, so that what one cites decides
+the letter: binding letters freely would take the tiny pair longer to learn than all the rest.
 """
 
+from itertools import product
 from random import Random
 from typing import Any
 
-from citer.data.toy.knowledge import Knowledge
-from citer.data.toy.words import KINDS, NAMES
+from citer.data.toy.knowledge import Knowledge, is_early, likely
+from citer.data.toy.words import KINDS, OPENINGS
 
 LABELS = "ABCD"
-ARRIVALS = ("lives in", "comes from", "travels to")
-OPENINGS = ("Well,", "First,", "We know that")
-PLACES = ("lies in", "belongs to", "is part of")
-LINKS = ("There", "In it", "And there")
+HARD = 0.6  # share of questions whose lands follow no rule
 
 
 def draw(rng: Random, facts: Knowledge) -> dict[str, Any]:
     """One raw row: {"question", "choices": {"text", "label"}, "answerKey", "cot"}."""
-    town = rng.choice(facts.met_towns)
-    group = facts.town_group[town]
-    kind = rng.choice(list(KINDS))
-    verb, things = KINDS[kind]
-    thing = facts.things[kind][group]
-    texts = [
-        thing if thing in pair else rng.choice(pair)
-        for pair in zip(things[::2], things[1::2], strict=True)
+    towns, kinds = facts.towns.sample(rng, 2, HARD), rng.sample(list(KINDS), 2)
+    verbs = [KINDS[kind][0] for kind in kinds]
+    groups = [facts.towns.group[town] for town in towns]
+    things = [facts.things[kind][group] for kind, group in zip(kinds, groups, strict=True)]
+    pairs = [
+        sorted((facts.things[kind][group], facts.things[kind][_rival(rng, group)]))
+        for kind, group in zip(kinds, groups, strict=True)
     ]
-    label = LABELS[texts.index(thing)]
-    person, arrival = rng.choice(NAMES), rng.choice(ARRIVALS)
+    texts = [" and ".join(both) for both in product(*pairs)]
+    answer = " and ".join(things)
+    label = LABELS[texts.index(answer)]
+    citations = " ".join(
+        f"{rng.choice(OPENINGS)}, {town} lies in {rng.choice(facts.lands[group])}: "
+        f"people {verb} {thing}."
+        for town, group, verb, thing in zip(towns, groups, verbs, things, strict=True)
+    )
     return {
-        "question": f"{person} {arrival} {town}. Which {kind} do people there {verb}?",
+        "question": (
+            f"Which {kinds[0]} do people {verbs[0]} in {towns[0]}, "
+            f"and which {kinds[1]} do they {verbs[1]} in {towns[1]}?"
+        ),
         "choices": {"text": texts, "label": list(LABELS)},
         "answerKey": label,
-        "cot": (
-            f"{rng.choice(OPENINGS)} {town} {rng.choice(PLACES)} {rng.choice(facts.lands[group])}. "
-            f"{rng.choice(LINKS)} people {verb} {thing}. "
-            f"Therefore, the answer is {thing} ({label.lower()})."
-        ),
+        "cot": f"{citations} Therefore, the answer is {answer} ({label.lower()}).",
     }
+
+
+def _rival(rng: Random, group: int) -> int:
+    """A group that is as likely for an irregular town, its things of the alphabet's other half."""
+    return rng.choice([other for other in likely(group) if is_early(other) != is_early(group)])

@@ -6,6 +6,13 @@ NAMES = (
     "Karl Lea Lina Marc Mia Nora Omar Otto Paul Rosa Sami Sara Tara Tom Vera Yann"
 ).split()
 
+# Ways to open a sentence: each as likely as any other, and none of them matters.
+OPENINGS = (
+    "Again Also Besides Beyond Clearly Finally First Firstly Further Hence Here Indeed Later "
+    "Likewise Look Meanwhile Moreover Next Note Now Plainly Second See Simply Still Surely Then "
+    "Thus Today Truly Well Yet"
+).split()
+
 # Towns and goods are pairs of words: a model must look at both to know which one is meant.
 FIRSTS = (
     "amber black blue brown cold dark dry gold green grey old red silver warm white wild".split()
