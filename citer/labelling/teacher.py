@@ -73,33 +73,27 @@ def _read_in_chunks(
     for hidden_CH, gt_C in zip(hidden_NH.split(rows), gt_N.split(rows), strict=True):
         logits_CV = model.logits(hidden_CH)[:, :vocab_size]
         logprob_CV = logits_CV.log_softmax(-1)
-        columns = _prediction(model.name, logits_CV, logprob_CV, gt_C)
+        best_CK = logprob_CV.topk(TOP_LOGPROBS if model.name == "slm" else 2).values
+        columns = {
+            f"{model.name}_token": logits_CV.argmax(-1).int(),
+            f"{model.name}_logprob_gt": logprob_CV.gather(1, gt_C[:, None]).squeeze(1).float(),
+            f"{model.name}_margin": (best_CK[:, 0] - best_CK[:, 1]).float(),
+        }
         if model.name == "slm":
-            columns |= _router_inputs(model.path, hidden_CH, logprob_CV)
+            columns |= {
+                "slm_entropy": -(logprob_CV.exp() * logprob_CV).sum(-1).float(),
+                "slm_top_logprobs": best_CK.float(),
+                "slm_hidden": _half(hidden_CH, model.path),
+            }
         parts.append({name: column.cpu() for name, column in columns.items()})
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def _prediction(
-    name: str, logits_CV: Tensor, logprob_CV: Tensor, gt_C: Tensor
-) -> dict[str, Tensor]:
-    best_C2 = logits_CV.topk(2).values
-    return {
-        f"{name}_token": logits_CV.argmax(-1).int(),
-        f"{name}_logprob_gt": logprob_CV.gather(1, gt_C[:, None]).squeeze(1).float(),
-        f"{name}_margin": (best_C2[:, 0] - best_C2[:, 1]).float(),
-    }
-
-
-def _router_inputs(path: Path, hidden_CH: Tensor, logprob_CV: Tensor) -> dict[str, Tensor]:
+def _half(hidden_CH: Tensor, path: Path) -> Tensor:
     half_CH = hidden_CH.half()
     if not half_CH.isfinite().all():
         raise InputError(f"{path}: hidden states beyond float16, expected at most 65504")
-    return {
-        "slm_entropy": torch.special.entr(logprob_CV.exp()).sum(-1).float(),
-        "slm_top_logprobs": logprob_CV.topk(TOP_LOGPROBS).values.float(),
-        "slm_hidden": half_CH,
-    }
+    return half_CH
 
 
 def _arrow(column: Tensor) -> pa.Array:
