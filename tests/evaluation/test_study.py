@@ -97,8 +97,8 @@ def test_only_the_models_alone_answer_validation_among_the_rivals(rivals):
     assert methods == alone | {("test", "entropy"), ("test", "random")}
 
 
-def test_random_is_tried_at_the_target_fractions_and_entropy_between_them(rivals):
-    assert {r["threshold"] for r in rivals.points if r["method"] == "random"} == {0.1, 0.4}
+def test_random_is_tried_at_a_third_of_the_target_fractions_and_entropy_at_all(rivals):
+    assert {r["threshold"] for r in rivals.points if r["method"] == "random"} == {0.1}
     entropy = [r for r in rivals.points if (r["method"], r["task"]) == ("entropy", "all")]
     low, high = sorted(entropy, key=lambda row: row["threshold"])
     assert 0 < low["llm_fraction"] < high["llm_fraction"] < 1
