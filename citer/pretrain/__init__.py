@@ -37,7 +37,7 @@ class Recipe:
 
 
 SLM = Recipe(
-    64, 2, 4, 128, Mix(facts=OTHER_WORLD, mc=0.30, sums=0.05), Training(steps=2000, batch=16)
+    64, 2, 4, 128, Mix(facts=OTHER_WORLD, mc=0.27, sums=0.08), Training(steps=2000, batch=16)
 )
 LLM = Recipe(128, 4, 4, 384, Mix(facts=TRUTH), Training(steps=2000, batch=16))
 
