@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from benchmarks.alone import write
-from citer.decoding.engine import Request, _stable_hash
+from citer.decoding.engine import Request, stable_hash
 from citer.decoding.policy import Policy, StepView
 from citer.models.pair import LanguageModel, Pair
 
@@ -47,7 +47,7 @@ def _falls(
 ) -> bool:
     seed_1, position_1 = (
         torch.tensor([number], device=hidden_1H.device)
-        for number in (_stable_hash(request.key), position)
+        for number in (stable_hash(request.key), position)
     )
     return float(policy.scorer(StepView(hidden_1H, logits_1V, seed_1, position_1))) < policy.tau
 

@@ -103,7 +103,7 @@ class Engine:
         ids = [*request.prompt_ids, *request.prefix_ids]
         self._check_context(request, len(ids) + self.max_new_tokens)
         self._cut(slot, 0)
-        return Row(request, slot, _stable_hash(request.key), ids, taus)
+        return Row(request, slot, stable_hash(request.key), ids, taus)
 
     def _check_context(self, request: Request, length: int) -> None:
         for model in (self.pair.slm, self.pair.llm):
@@ -175,5 +175,6 @@ class Engine:
             lane.cut(slot, length)
 
 
-def _stable_hash(key: str) -> int:
+def stable_hash(key: str) -> int:
+    """The seed that scorers see for a request, alike in every process: 63 bits."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1

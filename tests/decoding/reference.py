@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from citer.decoding.engine import Request, _stable_hash
+from citer.decoding.engine import Request, stable_hash
 from citer.decoding.policy import Policy, StepView
 from citer.models.pair import LanguageModel, Pair
 
@@ -27,7 +27,7 @@ def uncached(
         logits = pair.slm.logits(hidden)
         position = len(ids) - len(request.prompt_ids)
         view = StepView(
-            hidden, logits, torch.tensor([_stable_hash(request.key)]), torch.tensor([position])
+            hidden, logits, torch.tensor([stable_hash(request.key)]), torch.tensor([position])
         )
         routed = float(policy.scorer(view)) < policy.tau
         if routed:
