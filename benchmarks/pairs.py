@@ -26,6 +26,7 @@ from citer.data.prompts import Encoded, encode_all
 from citer.decoding.engine import Request
 from citer.decoding.policy import Policy, StepView
 from citer.evaluation.rivals import random
+from citer.models.packing import pack
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.router import Router, RouterMLP
 
@@ -163,6 +164,7 @@ def _random_network(size: Size, dtype: torch.dtype, device: torch.device) -> Pre
             weight.uniform_(-0.03, 0.03, generator=generator)
         else:
             weight.fill_(float("norm" in name))
+    pack(network)
     return network
 
 

@@ -25,6 +25,7 @@ from citer.io import digest, read_json
 from citer.models.cache import SlotCache, kv_shape
 from citer.models.feed import Feed
 from citer.models.forward import last_hidden
+from citer.models.packing import pack
 
 # Decoders whose whole cache is plain keys and values a position, so that it can be cut anywhere.
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
@@ -134,6 +135,7 @@ def load_model(name: str, path: Path, params: PairParams) -> LanguageModel:
     )
     network.requires_grad_(False)
     network.eval().to(resolve_device(params.device))
+    pack(network)
     return LanguageModel(name, path, model_digest(path), network)
 
 

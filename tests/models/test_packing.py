@@ -1,0 +1,68 @@
+"""Packed layers against the layers that they stand in for."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from citer.models.packing import LARGE, PackedLinear, pack
+from citer.models.pair import LanguageModel
+
+
+def layer(dtype: torch.dtype, outputs: int = 1024, bias: bool = True) -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(768, outputs, bias, dtype=dtype).requires_grad_(False)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(1,), (2,), (3,), (4,), (9,), (1, 1), (2, 3), (5, 40)])
+def test_it_computes_what_the_layer_computes(
+    dtype: torch.dtype, bias: bool, shape: tuple[int, ...]
+) -> None:
+    linear = layer(dtype, bias=bias)
+    network = nn.Sequential(linear)
+    pack(network)
+    assert isinstance(network[0], PackedLinear)
+    states = torch.randn(*shape, 768).to(dtype)
+    torch.testing.assert_close(network(states), linear(states), rtol=1e-2, atol=1e-3)
+    if dtype == torch.float32:
+        torch.testing.assert_close(network(states), linear(states), rtol=1e-5, atol=1e-5)
+
+
+def test_its_weights_count_as_before() -> None:
+    network = nn.Sequential(layer(torch.float32))
+    before = [(weight.nbytes, weight.shape, weight.dtype) for weight in network.parameters()]
+    pack(network)
+    assert [(w.nbytes, w.shape, w.dtype) for w in network.parameters()] == before
+
+
+def test_small_and_exact_weights_stay() -> None:
+    small, exact = layer(torch.float32, outputs=8), layer(torch.float64)
+    assert small.weight.nbytes < LARGE <= exact.weight.nbytes
+    network = nn.ModuleList([small, exact])
+    pack(network)
+    assert list(network) == [small, exact]
+
+
+def test_a_head_of_the_embedding_s_weights_reads_as_many_bytes(tmp_path: Path) -> None:
+    config = LlamaConfig(
+        vocab_size=1024,
+        hidden_size=256,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        tie_word_embeddings=True,
+    )
+    network = LlamaForCausalLM(config).eval()
+    before, packed = (LanguageModel("slm", tmp_path, "", network) for _ in range(2))
+    read = before.weight_bytes
+    hidden_NH = torch.randn(3, 256)
+    logits_NV = before.logits(hidden_NH)
+    pack(network)
+    assert isinstance(network.get_output_embeddings(), PackedLinear)
+    assert packed.weight_bytes == read
+    torch.testing.assert_close(packed.logits(hidden_NH), logits_NV)
