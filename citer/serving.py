@@ -9,6 +9,7 @@ from citer.config import PairParams
 from citer.data.answers import grade
 from citer.data.problems import Problem
 from citer.data.prompts import encode
+from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Answer, Engine, Request
 from citer.decoding.policy import Policy, routed
 from citer.errors import InputError
@@ -38,7 +39,7 @@ class Deployment:
         self, problems: Sequence[Problem], slots: int, max_new_tokens: int
     ) -> Iterator[Reply]:
         """Answer every problem, in the order in which they finish; a truncated one is wrong."""
-        engine = Engine(self.pair, slots, max_new_tokens)
+        engine = Engine(self.pair, slots, max_new_tokens, usual_llm_batch(slots))
         requests = (self._request(number, problem) for number, problem in enumerate(problems))
         for answer in engine.decode(requests, self.policy):
             number = int(answer.key)

@@ -19,6 +19,14 @@ def best_llm_batch(slots: int, fraction: float, slm: Seconds, llm: Seconds) -> i
     )
 
 
+def usual_llm_batch(slots: int) -> int:
+    """Half of the slots: near the best where forwards take the time to read their weights.
+
+    It needs no step times, so that a run repeats on every machine.
+    """
+    return -(-slots // 2)
+
+
 def seconds_per_token(
     llm_batch: int, slots: int, fraction: float, slm: Seconds, llm: Seconds
 ) -> float:

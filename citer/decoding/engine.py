@@ -148,9 +148,14 @@ class Engine:
         return rows
 
     def _consume(self, lane: Lane, rows: list[Row]) -> torch.Tensor:
-        for row in rows:
-            if row.request.trunk_ids and not lane.cache.lengths[row.slot]:
-                lane.start_from(row.request.trunk_ids, row.slot, row.ids)
+        """hidden_NH of the lane's model, after the last token of each row."""
+        begun = [
+            (row.request.trunk_ids, row.slot, row.ids)
+            for row in rows
+            if row.request.trunk_ids and not lane.cache.lengths[row.slot]
+        ]
+        if begun:
+            lane.start_from(*zip(*begun, strict=True))
         return lane.consume([row.slot for row in rows], [row.ids for row in rows])
 
     def _ended(self, row: Row) -> bool:

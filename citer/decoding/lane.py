@@ -10,6 +10,8 @@ from torch import Tensor
 from citer.models.cache import Copied, SlotCache
 from citer.models.pair import LanguageModel
 
+Ids = Sequence[int]
+
 
 @dataclass
 class Work:
@@ -35,17 +37,17 @@ class Lane:
         self.model = model
         self.cache = SlotCache(model.network, slots)
         self.total = Work()
-        self._trunks: dict[tuple[int, ...], Copied] = {}
+        self._trunks: dict[Ids, Copied] = {}
 
     def cut(self, slot: int, length: int) -> None:
         """Forget what a slot holds beyond `length` positions, if it holds so many."""
         self.cache.cut(slot, min(length, self.cache.lengths[slot]))
 
-    def consume(self, slots: Sequence[int], ids: Sequence[list[int]]) -> Tensor:
+    def consume(self, slots: Sequence[int], ids: Sequence[Ids]) -> Tensor:
         """Feed each slot what it lacks of its `ids`; return hidden_NH after each one's last.
 
-        Empty slots are prefilled in a forward of their own: padding the short steps of all
-        others to a prompt's length would cost more than a forward.
+        Empty slots are prefilled in a forward of their own: attention would pad the short steps
+        of all others to a prompt's length, which costs more than a forward.
         """
         fresh = [n for n, slot in enumerate(slots) if not self.cache.lengths[slot]]
         begun = [n for n, slot in enumerate(slots) if self.cache.lengths[slot]]
@@ -59,21 +61,24 @@ class Lane:
         order = torch.tensor(begun + fresh, device=self.model.device).argsort()
         return torch.cat(parts)[order]
 
-    def start_from(self, trunk: tuple[int, ...], slot: int, ids: list[int]) -> None:
-        """Let an empty slot begin with what `ids` share with `trunk`, computed once for all."""
-        if trunk not in self._trunks:
-            self._hold(trunk, slot)
-        shared = takewhile(lambda both: both[0] == both[1], zip(trunk, ids[:-1], strict=False))
-        self.cache.paste(slot, self._trunks[trunk], sum(1 for _ in shared))
+    def start_from(self, trunks: Sequence[Ids], slots: Sequence[int], ids: Sequence[Ids]) -> None:
+        """Let empty slots begin with what their `ids` share with their trunks.
 
-    def _hold(self, trunk: tuple[int, ...], slot: int) -> None:
-        """Compute a trunk in an empty slot and keep it; as many are kept as there are slots."""
-        if len(self._trunks) == len(self.cache.lengths):
+        A trunk is computed once; as many are kept as there are slots, those used last.
+        """
+        asked = dict(zip(trunks, slots, strict=True))
+        new = {trunk: slot for trunk, slot in asked.items() if trunk not in self._trunks}
+        if new:
+            self._forward(list(new.values()), list(new))
+        copies = {trunk: self.cache.copy(slot) for trunk, slot in new.items()}
+        for trunk in asked:
+            self._trunks[trunk] = copies.get(trunk) or self._trunks.pop(trunk)
+        for trunk, slot, row in zip(trunks, slots, ids, strict=True):
+            self.cache.paste(slot, self._trunks[trunk], _shared(trunk, row))
+        while len(self._trunks) > len(self.cache.lengths):
             self._trunks.pop(next(iter(self._trunks)))
-        self._forward([slot], [list(trunk)])
-        self._trunks[trunk] = self.cache.copy(slot)
 
-    def _forward(self, slots: list[int], ids: list[list[int]]) -> Tensor:
+    def _forward(self, slots: list[int], ids: list[Ids]) -> Tensor:
         """hidden_NH after the last of each slot's `ids`."""
         news = [row[self.cache.lengths[slot] :] for slot, row in zip(slots, ids, strict=True)]
         counts = [len(new) for new in news]
@@ -82,3 +87,9 @@ class Lane:
         self.total.add(sum(counts), sum(self.cache.lengths[slot] for slot in slots))
         ids_M = torch.tensor(list(chain.from_iterable(news)), device=self.model.device)
         return self.model.consume(ids_M, feed, self.cache)
+
+
+def _shared(trunk: Ids, ids: Ids) -> int:
+    """How many tokens both begin with; the last of `ids` is left to be consumed."""
+    both = zip(trunk, ids[:-1], strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))

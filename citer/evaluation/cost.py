@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from citer.decoding.delay import usual_llm_batch
 from citer.decoding.lane import Work
 from citer.models.pair import Pair
 
@@ -94,7 +95,7 @@ def batches(sizes: Iterable[int]) -> list[Batch]:
     """Batch 1 and `sizes`, as they come, then with the LLM delayed until half the answers wait."""
     slots = sorted({1, *sizes})
     plain = [Batch(f"b{n}", n) for n in slots]
-    return plain + [Batch(f"b{n}_delayed", n, -(-n // 2)) for n in slots if n > 1]
+    return plain + [Batch(f"b{n}_delayed", n, usual_llm_batch(n)) for n in slots if n > 1]
 
 
 def _forwards(traces: Sequence[Trace], slots: int, llm_batch: int) -> tuple[int, int]:

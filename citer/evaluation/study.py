@@ -9,6 +9,7 @@ import numpy as np
 
 from citer.config import EvaluateParams
 from citer.data.problems import Problem
+from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
 from citer.evaluation.points import Findings, Row, outcome_rows, point_rows
 from citer.evaluation.rivals import certainty, random
@@ -80,7 +81,8 @@ class Study:
 
     @cached_property
     def _engine(self) -> Engine:
-        return Engine(self.pair, self.params.slots, self.params.max_new_tokens)
+        slots = self.params.slots
+        return Engine(self.pair, slots, self.params.max_new_tokens, usual_llm_batch(slots))
 
 
 def quantiles(scores: Sequence[float], fractions: Sequence[float]) -> list[float]:

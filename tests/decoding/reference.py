@@ -38,12 +38,12 @@ def uncached(
     return written, by_llm
 
 
-def scheduled(salt: int) -> Scorer:
+def scheduled(salt: int, levels: int = 1_000_003) -> Scorer:
     """A pseudo-random score by request and position alone: any schedule of visits may come."""
 
     def score(view: StepView) -> torch.Tensor:
         mixed = (view.seed_N % 1_000_003) * 7919 + (view.position_N + salt) * 104_729
-        return (mixed * 2_654_435_761 % 1_000_003).double() / 1_000_003
+        return (mixed * 2_654_435_761 % 1_000_003 % levels).double() / levels
 
     return score
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from citer.decoding.delay import best_llm_batch, seconds_per_token
+from citer.decoding.delay import best_llm_batch, seconds_per_token, usual_llm_batch
 from citer.evaluation.cost import Trace, replay
 
 
@@ -52,3 +52,15 @@ def test_the_best_delay_is_near_the_best_of_all_replays(fraction):
 
 def test_nobody_waits_for_an_llm_whose_rows_cost_as_much_as_its_forwards():
     assert best_llm_batch(8, 0.2, lambda _: 1.0, lambda rows: rows) == 1
+
+
+@pytest.mark.parametrize("slots", [8, 64])
+@pytest.mark.parametrize("fraction", [0.02, 0.05, 0.1])
+@pytest.mark.parametrize("llm_weights", [3, 10])
+def test_half_of_the_slots_is_near_the_best_where_weights_take_the_time(
+    slots: int, fraction: float, llm_weights: int
+) -> None:
+    times = (lambda _: 1.0, lambda _: llm_weights)
+    best = best_llm_batch(slots, fraction, *times)
+    halved = seconds_per_token(usual_llm_batch(slots), slots, fraction, *times)
+    assert halved <= 1.1 * seconds_per_token(best, slots, fraction, *times)

@@ -210,6 +210,16 @@ def test_a_sweep_computes_shared_beginnings_once(pair: Pair) -> None:
         assert max(positions) <= getattr(engine, name).positions < sum(positions)
 
 
+def test_a_sweep_forks_only_where_tokens_differ(pair: Pair) -> None:
+    """A model beside itself: all thresholds share all tokens, whatever the scores."""
+    twins = replace(pair, llm=pair.slm)
+    asked = requests(12)
+    engine = Engine(twins, 4, MAX_NEW_TOKENS)
+    list(engine.sweep(asked, random_scorer, TAUS))
+    single = decode(twins, asked, Policy(random_scorer, 0.9))[1]
+    assert engine.slm_work.positions == single.slm_work.positions
+
+
 def test_a_request_beyond_the_context_is_refused_by_name(pair: Pair) -> None:
     with pytest.raises(InputError, match=r"long: prompt and answer may take 1044 tokens"):
         decode(pair, [Request("long", (5,) * 1020)], SLM_ALONE)
