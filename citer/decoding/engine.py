@@ -125,7 +125,7 @@ class Engine:
 
     def _ask_slm(self, rows: list[Row], scorer: Scorer) -> list[_Draft]:
         """The SLM's next token for these rows, and how safely each may stand."""
-        rows = sorted(rows, key=lambda row: row.slot)
+        rows = sorted(rows, key=lambda row: row.slot)  # neighbouring slots are read uncopied
         hidden_NH = self._consume(self._slm, rows)
         logits_NV = self.pair.slm.logits(hidden_NH)[:, : self.pair.vocab_size]
         places = [[row.seed for row in rows], [row.position for row in rows]]
@@ -139,7 +139,7 @@ class Engine:
 
     def _visit(self, fallen: list[_Draft]) -> list[Row]:
         """The LLM catches up on these drafts' rows and writes its own token in each."""
-        fallen = sorted(fallen, key=lambda draft: draft.row.slot)
+        fallen = sorted(fallen, key=lambda draft: draft.row.slot)  # likewise
         rows = [draft.row for draft in fallen]
         logits_NV = self.pair.llm.logits(self._consume(self._llm, rows))
         tokens = logits_NV[:, : self.pair.vocab_size].argmax(-1).tolist()
