@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,10 @@ def running(env: Mapping[str, str], *arguments: str) -> Iterator[subprocess.Pope
         yield process
     finally:
         process.terminate()
-        process.wait(60)
+        with suppress(subprocess.TimeoutExpired):  # told so just after a run, a worker may hang
+            process.wait(30)
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture(scope="module")
