@@ -28,10 +28,9 @@ class Forward(NamedTuple):
 
     @classmethod
     def of(cls, model: str, feed: Feed) -> "Forward":
-        position_NT = feed.side_by_side(feed.position_M)
-        firsts, lasts = position_NT[:, 0].tolist(), feed.last(feed.position_M).tolist()
-        counts = (last - first + 1 for first, last in zip(firsts, lasts, strict=True))
-        return cls(model, tuple(firsts), tuple(counts))
+        _, count_N = torch.unique_consecutive(feed.slot_M, return_counts=True)
+        start_N = feed.side_by_side(feed.position_M)[:, 0]
+        return cls(model, tuple(start_N.tolist()), tuple(count_N.tolist()))
 
     @property
     def rows(self) -> int:
@@ -123,7 +122,8 @@ class BareModel:
 
 def _feed(forward: Forward, device: torch.device) -> Feed:
     slots = list(range(forward.rows))
-    return lay_out(slots, list(forward.starts), list(forward.counts), device)
+    last = [1] * forward.rows
+    return lay_out(slots, list(forward.starts), list(forward.counts), last, device)
 
 
 class Check(NamedTuple):

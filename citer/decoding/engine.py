@@ -1,43 +1,25 @@
 """Routed decoding: greedy, batched over slots, each model with a cache of its own.
 
-The one decoder: rollouts, evaluation and serving all run it. A step asks the SLM for every
-answer's next token and its score; where the score falls below the threshold, the LLM first
-consumes in one forward what it has missed, the prompt included, and writes the token instead.
-It may be made to wait until several answers need it, so that they share that forward.
+The one decoder: rollouts, evaluation and serving all run it, and CITER, speculative decoding and
+all that lies between are settings of it (`citer.decoding.policy.Rule`). A step asks the SLM for
+every answer's next token and its score. Where a rule calls for a visit, the LLM consumes in one
+forward what it has missed, the prompt included, judges it and writes a token of its own. It may be
+made to wait until several answers need it, so that they share that forward.
 
-Many thresholds are decoded as one: their answers share every token until a score parts them and
-the two models' tokens differ. Then the slot writes one branch to its end, is cut back to the
-fork, and writes the other: a depth-first walk of the trie of a question's answers.
+Many rules are decoded as one, as far as their answers agree (`citer.decoding.walk`).
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from citer.decoding.lane import Lane, Work
-from citer.decoding.policy import Policy, Scorer, StepView
-from citer.decoding.walk import Answer, Request, Row
+from citer.decoding.policy import Policy, Rule, Scorer, StepView
+from citer.decoding.walk import Answer, Draft, Limits, Need, Request, Verdict, Walk
 from citer.errors import InputError
 from citer.models.pair import Pair
-
-
-class _Draft(NamedTuple):
-    """The SLM's next token for a row and its score; `UNASKED` and 0 where it was not asked."""
-
-    row: Row
-    token: int
-    score: float
-
-    @property
-    def stands(self) -> bool:
-        """Whether it stands for all thresholds that share the row."""
-        return self.score >= self.row.taus[-1]
-
-
-UNASKED = -1
 
 
 class Engine:
@@ -49,7 +31,7 @@ class Engine:
     def __init__(self, pair: Pair, slots: int, max_new_tokens: int, llm_batch: int = 1) -> None:
         self.pair = pair
         self.slots = slots
-        self.max_new_tokens = max_new_tokens
+        self.limits = Limits(pair.eos_ids, max_new_tokens)
         self.llm_batch = llm_batch
         self._slm = Lane(pair.slm, slots)
         self._llm = Lane(pair.llm, slots)
@@ -69,41 +51,39 @@ class Engine:
         A slot that is free takes the next request at once. Raises InputError for a request
         that does not fit into the models' context.
         """
-        return self.sweep(requests, policy.scorer, [policy.tau])
+        return self.sweep(requests, policy.scorer, [policy.rule])
 
     @torch.inference_mode()
     def sweep(
-        self, requests: Iterable[Request], scorer: Scorer, taus: Sequence[float]
+        self, requests: Iterable[Request], scorer: Scorer, rules: Sequence[Rule]
     ) -> Iterator[Answer]:
-        """`decode` at each of `taus`: an answer for every request and threshold."""
-        thresholds = tuple(sorted(set(taus)))
+        """`decode` by each of `rules`: an answer for every request and rule."""
         queue = iter(requests)
         free = list(range(self.slots))[::-1]
-        ready: list[Row] = []
-        fallen: list[_Draft] = []
+        waiting: dict[Need, list[Walk]] = {need: [] for need in Need}
         while True:
             for request in islice(queue, len(free)):
-                ready.append(self._admit(request, free.pop(), thresholds))
-            if not (ready or fallen):
-                return
-            if ready and len(fallen) < self.llm_batch:
-                drafts, ready = self._draft(ready, scorer), []
-                written = [draft.row for draft in drafts if draft.stands]
-                fallen += [draft for draft in drafts if not draft.stands]
+                walk = self._admit(request, free.pop(), rules)
+                waiting[walk.go_on()[0]].append(walk)
+            if waiting[Need.SLM] and len(waiting[Need.LLM]) < self.llm_batch:
+                walks, waiting[Need.SLM] = waiting[Need.SLM], []
+                self._draft(walks, scorer)
+            elif waiting[Need.LLM]:
+                walks, waiting[Need.LLM] = waiting[Need.LLM], []
+                self._visit(walks)
             else:
-                written, fallen = self._visit(fallen), []
-            for row in written:
-                while row.ids and self._ended(row):
-                    yield from self._answers(row)
-                    self._go_back(row)
-            ready += [row for row in written if row.ids]
-            free += [row.slot for row in written if not row.ids]
+                return
+            for walk in walks:
+                need, answers = walk.go_on()
+                yield from answers
+                waiting[need].append(walk)
+            free += [walk.slot for walk in waiting[Need.NOTHING]]
+            waiting[Need.NOTHING].clear()
 
-    def _admit(self, request: Request, slot: int, taus: tuple[float, ...]) -> Row:
-        ids = [*request.prompt_ids, *request.prefix_ids]
-        self._check_context(request, len(ids) + self.max_new_tokens)
-        self._cut(slot, 0)
-        return Row(request, slot, stable_hash(request.key), ids, taus)
+    def _admit(self, request: Request, slot: int, rules: Sequence[Rule]) -> Walk:
+        walk = Walk(request, slot, rules, self.limits)
+        self._check_context(request, len(walk.ids) + self.limits.max_new_tokens)
+        return walk
 
     def _check_context(self, request: Request, length: int) -> None:
         for model in (self.pair.slm, self.pair.llm):
@@ -114,72 +94,54 @@ class Engine:
                     f"{model.path} has a context of {context}"
                 )
 
-    def _draft(self, rows: list[Row], scorer: Scorer) -> list[_Draft]:
-        """The SLM's next token for every row that asks it; written where it stands."""
-        asked = [row for row in rows if row.asks_slm]
-        drafts = [_Draft(row, UNASKED, 0.0) for row in rows if not row.asks_slm]
-        drafts += self._ask_slm(asked, scorer) if asked else []
-        for row, token, score in (draft for draft in drafts if draft.stands):
-            row.write(token, score)
-        return drafts
-
-    def _ask_slm(self, rows: list[Row], scorer: Scorer) -> list[_Draft]:
-        """The SLM's next token for these rows, and how safely each may stand."""
-        rows = sorted(rows, key=lambda row: row.slot)  # neighbouring slots are read uncopied
-        hidden_NH = self._consume(self._slm, rows)
+    def _draft(self, walks: list[Walk], scorer: Scorer) -> None:
+        """The SLM's next token for these walks, and how safely each may stand."""
+        walks.sort(key=lambda walk: walk.slot)  # neighbouring slots are read uncopied
+        for walk in walks:
+            self._slm.cut(walk.slot, walk.slm_read)
+        hidden_NH = self._consume(self._slm, walks, [walk.ids for walk in walks], [1] * len(walks))
         logits_NV = self.pair.slm.logits(hidden_NH)[:, : self.pair.vocab_size]
-        places = [[row.seed for row in rows], [row.position for row in rows]]
+        places = [[walk.seed for walk in walks], [walk.position for walk in walks]]
         view = StepView(hidden_NH, logits_NV, *torch.tensor(places, device=hidden_NH.device))
-        score_N, token_N = scorer(view).double(), logits_NV.argmax(-1)
         # Both in one transfer: float64 holds every token id exactly.
-        drafts = torch.stack([token_N.double(), score_N], 1).tolist()
-        return [
-            _Draft(row, int(token), score) for row, (token, score) in zip(rows, drafts, strict=True)
-        ]
+        drafts = torch.stack([logits_NV.argmax(-1).double(), scorer(view).double()], 1)
+        for walk, (token, score) in zip(walks, drafts.tolist(), strict=True):
+            walk.take_draft(Draft(int(token), score))
 
-    def _visit(self, fallen: list[_Draft]) -> list[Row]:
-        """The LLM catches up on these drafts' rows and writes its own token in each."""
-        fallen = sorted(fallen, key=lambda draft: draft.row.slot)  # likewise
-        rows = [draft.row for draft in fallen]
-        logits_NV = self.pair.llm.logits(self._consume(self._llm, rows))
-        tokens = logits_NV[:, : self.pair.vocab_size].argmax(-1).tolist()
-        for (row, ours, score), theirs in zip(fallen, tokens, strict=True):
-            row.write_either(ours, theirs, score)
-        return rows
+    def _visit(self, walks: list[Walk]) -> None:
+        """The LLM catches up on these walks and judges what it has not yet judged."""
+        walks.sort(key=lambda walk: walk.slot)  # likewise
+        for walk in walks:
+            self._llm.cut(walk.slot, walk.llm_read)
+        counts = [len(walk.judged()) for walk in walks]
+        read = [walk.ids[: walk.llm_reads] for walk in walks]
+        logits_MV = self.pair.llm.logits(self._consume(self._llm, walks, read, counts))
+        verdicts = iter(_verdicts(logits_MV[:, : self.pair.vocab_size], walks))
+        for walk, count in zip(walks, counts, strict=True):
+            walk.take_verdicts(list(islice(verdicts, count)))
 
-    def _consume(self, lane: Lane, rows: list[Row]) -> torch.Tensor:
-        """hidden_NH of the lane's model, after the last token of each row."""
+    def _consume(
+        self, lane: Lane, walks: list[Walk], ids: list[list[int]], counts: list[int]
+    ) -> Tensor:
+        """hidden_MH of the lane's model after each of the last `counts[n]` of `ids[n]`."""
         begun = [
-            (row.request.trunk_ids, row.slot, row.ids)
-            for row in rows
-            if row.request.trunk_ids and not lane.cache.lengths[row.slot]
+            (walk.request.trunk_ids, walk.slot, walk.ids[: walk.begin])
+            for walk in walks
+            if walk.request.trunk_ids and not lane.cache.lengths[walk.slot]
         ]
         if begun:
             lane.start_from(*zip(*begun, strict=True))
-        return lane.consume([row.slot for row in rows], [row.ids for row in rows])
-
-    def _ended(self, row: Row) -> bool:
-        return row.ids[-1] in self.pair.eos_ids or len(row.scores) == self.max_new_tokens
-
-    def _answers(self, row: Row) -> Iterator[Answer]:
-        written, scores = tuple(row.written), tuple(row.scores)
-        truncated = written[-1] not in self.pair.eos_ids
-        for tau in row.taus:
-            yield Answer(row.request.key, tau, written, scores, truncated)
-
-    def _go_back(self, row: Row) -> None:
-        """Turn to the row's last fork; without one the walk is over, and nothing is left."""
-        if row.forks:
-            row.take_last_fork()
-            self._cut(row.slot, len(row.ids) - 1)
-        else:
-            row.ids.clear()
-
-    def _cut(self, slot: int, length: int) -> None:
-        for lane in (self._slm, self._llm):
-            lane.cut(slot, length)
+        return lane.consume([walk.slot for walk in walks], ids, counts)
 
 
-def stable_hash(key: str) -> int:
-    """The seed that scorers see for a request, alike in every process: 63 bits."""
-    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
+def _verdicts(logits_MV: Tensor, walks: list[Walk]) -> list[Verdict]:
+    """The LLM's choice, and the odds against it of the token that stands there, if one does."""
+    standing = [token for walk in walks for token in walk.judged()]
+    token_M = torch.tensor([token or 0 for token in standing], device=logits_MV.device)
+    best_M, choice_M = logits_MV.max(-1)
+    odds_M = (logits_MV.gather(1, token_M[:, None]).squeeze(1) - best_M).exp()
+    judged = torch.stack([choice_M.double(), odds_M.double()], 1).tolist()
+    return [
+        Verdict(int(choice), None if token is None else odds)
+        for (choice, odds), token in zip(judged, standing, strict=True)
+    ]

@@ -43,8 +43,10 @@ class Lane:
         """Forget what a slot holds beyond `length` positions, if it holds so many."""
         self.cache.cut(slot, min(length, self.cache.lengths[slot]))
 
-    def consume(self, slots: Sequence[int], ids: Sequence[Ids]) -> Tensor:
-        """Feed each slot what it lacks of its `ids`; return hidden_NH after each one's last.
+    def consume(
+        self, slots: Sequence[int], ids: Sequence[Ids], wanted: Sequence[int]
+    ) -> Tensor:
+        """Feed each slot what it lacks of its `ids`; hidden_MH after each one's last `wanted`.
 
         Empty slots are prefilled in a forward of their own: attention would pad the short steps
         of all others to a prompt's length, which costs more than a forward.
@@ -52,14 +54,15 @@ class Lane:
         fresh = [n for n, slot in enumerate(slots) if not self.cache.lengths[slot]]
         begun = [n for n, slot in enumerate(slots) if self.cache.lengths[slot]]
         parts = [
-            self._forward([slots[n] for n in group], [ids[n] for n in group])
+            self._forward([slots[n] for n in group], [ids[n] for n in group], counts)
             for group in (begun, fresh)
-            if group
+            if (counts := [wanted[n] for n in group])
         ]
         if len(parts) == 1:
             return parts[0]
-        order = torch.tensor(begun + fresh, device=self.model.device).argsort()
-        return torch.cat(parts)[order]
+        order = [n for n in begun + fresh for _ in range(wanted[n])]
+        order_M = torch.tensor(order, device=self.model.device).argsort(stable=True)
+        return torch.cat(parts)[order_M]
 
     def start_from(self, trunks: Sequence[Ids], slots: Sequence[int], ids: Sequence[Ids]) -> None:
         """Let empty slots begin with what their `ids` share with their trunks.
@@ -69,7 +72,7 @@ class Lane:
         asked = dict(zip(trunks, slots, strict=True))
         new = {trunk: slot for trunk, slot in asked.items() if trunk not in self._trunks}
         if new:
-            self._forward(list(new.values()), list(new))
+            self._forward(list(new.values()), list(new), [1] * len(new))
         copies = {trunk: self.cache.copy(slot) for trunk, slot in new.items()}
         for trunk in asked:
             self._trunks[trunk] = copies.get(trunk) or self._trunks.pop(trunk)
@@ -78,12 +81,12 @@ class Lane:
         while len(self._trunks) > len(self.cache.lengths):
             self._trunks.pop(next(iter(self._trunks)))
 
-    def _forward(self, slots: list[int], ids: list[Ids]) -> Tensor:
-        """hidden_NH after the last of each slot's `ids`."""
+    def _forward(self, slots: list[int], ids: list[Ids], wanted: list[int]) -> Tensor:
+        """hidden_MH after the last `wanted[n]` of each slot's `ids`."""
         news = [row[self.cache.lengths[slot] :] for slot, row in zip(slots, ids, strict=True)]
         counts = [len(new) for new in news]
         assert min(counts) > 0, "nothing to consume"
-        feed = self.cache.begin(slots, counts)
+        feed = self.cache.begin(slots, counts, wanted)
         self.total.add(sum(counts), sum(self.cache.lengths[slot] for slot in slots))
         ids_M = torch.tensor(list(chain.from_iterable(news)), device=self.model.device)
         return self.model.consume(ids_M, feed, self.cache)

@@ -1,8 +1,18 @@
-"""A slot's walk through the trie of a request's answers, a branch at a time."""
+"""A slot's walk through the trie of a request's answers: many rules, a branch at a time.
 
-from bisect import bisect_right
+The answers of all rules share every token until one of them takes the LLM's where the others keep
+the SLM's. That one waits at the fork; so does a rule whose audit rolls its answer back there. When
+no rule is left on the SLM's branch, the walk goes back to its last fork.
+"""
+
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
+
+from citer.decoding.policy import Rule
+from citer.models.router import HIGHEST
 
 
 @dataclass(frozen=True)
@@ -19,77 +29,274 @@ class Request:
     trunk_ids: tuple[int, ...] | None = None
 
 
+class Visit(NamedTuple):
+    """After `drafted` steps of the SLM the LLM has read `seen` tokens of what was written.
+
+    The first `kept` stay. The LLM's own follows them, unless the answer was already whole.
+    """
+
+    drafted: int
+    seen: int
+    kept: int
+
+
 @dataclass(frozen=True)
 class Answer:
-    """What a threshold makes of a request: its tokens, EOS the last unless truncated.
+    """What a rule makes of a request: its tokens, EOS the last unless truncated.
 
-    The LLM wrote those whose score is below `tau`. A score is 0 where only `tau` = 1 was left,
-    for which the SLM is not asked.
+    A score is the SLM's for its own token at that place; 0 where it was not asked.
     """
 
     key: str
-    tau: float
+    rule: Rule
     token_ids: tuple[int, ...]
     scores: tuple[float, ...]
+    visits: tuple[Visit, ...]
     truncated: bool
 
     @property
     def by_llm(self) -> tuple[bool, ...]:
-        return tuple(score < self.tau for score in self.scores)
+        theirs = {visit.kept for visit in self.visits}
+        return tuple(position in theirs for position in range(len(self.token_ids)))
 
 
-class _Fork(NamedTuple):
-    """A branch for later: the thresholds that take it, the length to go back to, its token."""
+class Draft(NamedTuple):
+    """The SLM's next token, and how safely it may stand."""
 
-    taus: tuple[float, ...]
-    length: int
     token: int
     score: float
 
 
-@dataclass(eq=False)
-class Row:
-    """The answer being written in a slot, for all `taus` (ascending) that still share it."""
+class Verdict(NamedTuple):
+    """The LLM's choice at a position, and the odds of the token that stands there against it.
 
-    request: Request
-    slot: int
-    seed: int
-    ids: list[int]
-    taus: tuple[float, ...]
-    scores: list[float] = field(default_factory=list)
-    forks: list[_Fork] = field(default_factory=list)
+    The odds are None where no token stands yet.
+    """
+
+    token: int
+    odds: float | None
+
+    def rejects(self, token: int, beta: float) -> bool:
+        if token == self.token or self.odds is None:
+            return False
+        return min(self.odds, HIGHEST) < beta
+
+
+@dataclass(eq=False)
+class _Path:
+    """A rule on its way; `pending_from`: the first position after the LLM's last token."""
+
+    rule: Rule
+    pending_from: int = 0
+    risk: float = 1.0
+    drafted: int = 0
+    owed: bool = False  # the LLM has been visited, its token comes next
+    visits: list[Visit] = field(default_factory=list)
+
+    def asks_slm(self) -> bool:
+        return self.rule.asks_slm and not self.owed
+
+    def takes_llms(self, draft: Draft | None) -> bool:
+        return draft is None or self.owed or self.rule.withdraws(draft.score)
+
+    def visited(self, seen: int, kept: int) -> None:
+        self.visits.append(Visit(self.drafted, seen, kept))
+        self.pending_from, self.risk, self.drafted = kept + 1, 1.0, 0
+
+
+class _Fork(NamedTuple):
+    token: int  # the LLM's
+    paths: list[_Path]
+
+
+class Need(Enum):
+    """What a walk waits for."""
+
+    SLM = "the SLM's next token"
+    LLM = "the LLM's verdicts"
+    NOTHING = "it is over"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What ends an answer."""
+
+    eos_ids: tuple[int, ...]
+    max_new_tokens: int
+
+
+class Walk:
+    """The answer being written in a slot, for all rules that still share it.
+
+    Positions are those of what is written, the request's prefix left out. `slm_read` and
+    `llm_read` are how many of `ids` each model has read that still stand.
+    """
+
+    def __init__(self, request: Request, slot: int, rules: Sequence[Rule], limits: Limits) -> None:
+        self.request = request
+        self.slot = slot
+        self.limits = limits
+        self.seed = stable_hash(request.key)
+        self.ids = [*request.prompt_ids, *request.prefix_ids]
+        self.begin = len(self.ids)
+        self.slm_read = self.llm_read = 0
+        self.llm_reads = 0  # how many of `ids` it is to read at the visit that is needed
+        self.draft: Draft | None = None
+        self._paths = [_Path(rule) for rule in rules]
+        self._scores: list[float] = []
+        self._verdicts: dict[int, Verdict] = {}
+        self._forks: dict[int, _Fork] = {}
+        self._unsettled = False  # the last token has been written, what it calls for is not done
+
+    @property
+    def length(self) -> int:
+        return len(self.ids) - self.begin
 
     @property
     def position(self) -> int:
         """Index of the next token in the answer."""
         return len(self.ids) - len(self.request.prompt_ids)
 
-    @property
-    def written(self) -> list[int]:
-        return self.ids[len(self.ids) - len(self.scores) :]
+    def judged(self) -> list[int | None]:
+        """The tokens that the visit judges; None for the last where no token stands yet.
 
-    @property
-    def asks_slm(self) -> bool:
-        return self.taus[0] < 1
+        They end where the LLM will have read to. Without audits that one place is all.
+        """
+        after = self.llm_reads + 1
+        audits = any(path.rule.beta for path in self._paths)
+        first = max(self.begin, self.llm_read + 1) if audits else self.llm_reads
+        standing = [*self.ids, self.draft.token if self.draft else None]
+        return standing[first:after]
 
-    def write(self, token: int, score: float) -> None:
+    def take_draft(self, draft: Draft) -> None:
+        self.draft = draft
+        self.slm_read = len(self.ids)
+
+    def take_verdicts(self, verdicts: Sequence[Verdict]) -> None:
+        """What the LLM says of the places of `judged`."""
+        first = self.llm_reads - self.begin + 1 - len(verdicts)
+        self._verdicts.update(enumerate(verdicts, first))
+        self.llm_read = self.llm_reads
+
+    def go_on(self) -> tuple[Need, list[Answer]]:
+        """Walk until a model is needed; the answers that were finished on the way."""
+        answers: list[Answer] = []
+        while True:
+            if self._unsettled:
+                if self._must_read(self._settled_by()):
+                    return Need.LLM, answers
+                answers += self._settle()
+            if self._paths:
+                if self.draft is None and any(path.asks_slm() for path in self._paths):
+                    return Need.SLM, answers
+                takers = [path for path in self._paths if path.takes_llms(self.draft)]
+                if takers and self._must_read(len(self.ids)):
+                    return Need.LLM, answers
+                self._write(takers)
+            elif self._forks:
+                self._go_back()
+            else:
+                return Need.NOTHING, answers
+
+    def _must_read(self, llm_reads: int) -> bool:
+        self.llm_reads = llm_reads
+        return self.llm_read < llm_reads
+
+    def _write(self, takers: Sequence[_Path]) -> None:
+        """The next token: the SLM's for those who keep it, the LLM's for the `takers`."""
+        draft, position = self.draft, self.length
+        for path in self._paths:
+            path.drafted += path.asks_slm()
+        for path in takers:
+            self._take_llms(path)
+        keepers = [path for path in self._paths if path not in takers]
+        for path in keepers if draft else ():
+            path.risk *= draft.score
+        self.draft, self._paths = None, keepers
+        self._scores.append(draft.score if draft else 0.0)
+        if draft and keepers:
+            self._append(draft.token)
+            if position in self._forks and self._forks[position].token == draft.token:
+                self._paths += self._forks.pop(position).paths
+
+    def _take_llms(self, path: _Path) -> None:
+        """Send a path to where the LLM's token takes the place of the SLM's."""
+        position = self.length
+        if not path.owed:
+            kept = self._first_rejected(path)
+            path.visited(position, kept)
+            position = kept
+        path.owed = False
+        self._wait_at(position, path)
+
+    def _first_rejected(self, path: _Path) -> int:
+        """The first pending position that the path's audit rejects; where all stand, the next."""
+        for position in range(path.pending_from, self.length):
+            token = self.ids[self.begin + position]
+            if path.rule.beta and self._verdicts[position].rejects(token, path.rule.beta):
+                return position
+        return self.length
+
+    def _wait_at(self, position: int, path: _Path) -> None:
+        token = self._verdicts[position].token
+        self._forks.setdefault(position, _Fork(token, [])).paths.append(path)
+
+    def _append(self, token: int) -> None:
+        """Write a token; what the LLM said of its place without seeing it must be asked again."""
+        verdict = self._verdicts.get(self.length)
+        if verdict and verdict.odds is None and verdict.token != token:
+            self.llm_read = len(self.ids) - 1
         self.ids.append(token)
-        self.scores.append(score)
+        self._unsettled = True
 
-    def write_either(self, ours: int, theirs: int, score: float) -> None:
-        """Write the SLM's token for the thresholds up to `score`, the LLM's for those above."""
-        standing = bisect_right(self.taus, score)
-        if standing and ours != theirs:
-            self.forks.append(_Fork(self.taus[standing:], len(self.ids), theirs, score))
-            self.taus = self.taus[:standing]
-            self.write(ours, score)
-        else:
-            self.write(theirs, score)
+    def _ended(self) -> bool:
+        return self.ids[-1] in self.limits.eos_ids or self.length == self.limits.max_new_tokens
 
-    def take_last_fork(self) -> None:
-        """Go back to the last fork and take its other branch, which its token may end at once."""
-        fork = self.forks.pop()
-        del self.scores[len(self.scores) - (len(self.ids) - fork.length) :]
-        del self.ids[fork.length :]
-        self.taus = fork.taus
-        self.write(fork.token, fork.score)
+    def _due(self, path: _Path) -> bool:
+        pending = self.length - path.pending_from
+        ends = self._ended() and path.rule.ends_audited
+        return pending > 0 and (ends or path.rule.due(path.risk, pending))
+
+    def _settled_by(self) -> int:
+        """How many tokens the LLM must have read for the paths that are due a visit."""
+        if not any(self._due(path) for path in self._paths):
+            return 0
+        return len(self.ids) - self._ended()
+
+    def _settle(self) -> list[Answer]:
+        """Audit the paths that are due; at an end, finish those that stand."""
+        self._unsettled = False
+        ended, staying = self._ended(), []
+        for path in self._paths:
+            if self._due(path):
+                kept = self._first_rejected(path)
+                path.visited(self.llm_reads - self.begin, kept)
+                if kept < self.length:
+                    self._wait_at(kept, path)
+                    continue
+                path.owed = not ended
+            staying.append(path)
+        self._paths = [] if ended else staying
+        return [self._answer(path) for path in staying] if ended else []
+
+    def _answer(self, path: _Path) -> Answer:
+        written = tuple(self.ids[self.begin :])
+        truncated = written[-1] not in self.limits.eos_ids
+        scores, visits = tuple(self._scores), tuple(path.visits)
+        return Answer(self.request.key, path.rule, written, scores, visits, truncated)
+
+    def _go_back(self) -> None:
+        """To the last fork, and on with the LLM's token; nothing before it is pending any more."""
+        position = max(self._forks)
+        token, self._paths = self._forks.pop(position)
+        del self._scores[position + 1 :]
+        del self.ids[self.begin + position :]
+        self._verdicts.clear()
+        self.slm_read = min(self.slm_read, len(self.ids))
+        self.llm_read = min(self.llm_read, len(self.ids))
+        self._append(token)
+
+
+def stable_hash(key: str) -> int:
+    """The seed that scorers see for a request, alike in every process: 63 bits."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1

@@ -2,9 +2,10 @@
 
     n_slm (W_s + W_r) + n_llm W_l + KV read + KV written,    n forwards, W weight bytes
 
-An answer's tokens and who wrote them decide its forwards: whatever the batch, the SLM reads the
-prompt and then every token but the last, and the LLM, at each visit, all that it has not yet seen.
-So a batch is priced by replaying its answers: weights are read once by every row of a forward.
+An answer's visits decide its forwards, whatever the batch: the SLM reads the prompt and then every
+token but the last, and once more what an audit rolled back; the LLM, at each visit, all that it
+has not yet seen. So a batch is priced by replaying its answers: weights are read once by every row
+of a forward.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,18 +15,16 @@ from typing import NamedTuple
 
 from citer.decoding.delay import usual_llm_batch
 from citer.decoding.lane import Work
+from citer.decoding.walk import Visit
 from citer.models.pair import Pair
 
 
 class Trace(NamedTuple):
-    """An answer as far as its price goes: tokens of the prompt, who wrote each of its own.
-
-    The LLM alone (τ = 1) does not ask the SLM, whose score could not change a thing.
-    """
+    """An answer as far as its price goes: tokens of the prompt, its own, visits of the LLM."""
 
     prompt_len: int
-    by_llm: Sequence[bool]
-    asks_slm: bool = True
+    tokens: int
+    visits: Sequence[Visit]
 
 
 @dataclass(frozen=True)
@@ -58,14 +57,32 @@ class Prices:
 
 def work(trace: Trace) -> tuple[Work, Work]:
     """The SLM's and the LLM's work for one routed answer at batch 1."""
-    lengths = range(trace.prompt_len, trace.prompt_len + len(trace.by_llm))
-    visited = [length for length, by_llm in zip(lengths, trace.by_llm, strict=True) if by_llm]
-    return _work_at(lengths if trace.asks_slm else []), _work_at(visited)
+    slm, llm, prompt_len, written = _Reader(), _Reader(), trace.prompt_len, 0
+    for drafted, seen, kept in trace.visits:
+        slm.read(prompt_len + written, drafted)
+        llm.read(prompt_len + seen)
+        for reader in (slm, llm):
+            reader.held = min(reader.held, prompt_len + kept)
+        written = kept + 1
+    slm.read(prompt_len + written, max(0, trace.tokens - written))
+    return slm.work, llm.work
 
 
-def _work_at(lengths: Sequence[int]) -> Work:
-    """Of a model that runs when the text has these lengths, and then reads all it has not seen."""
-    return Work(forwards=len(lengths), positions=max(lengths, default=0), kv_read=sum(lengths))
+class _Reader:
+    """A model over one answer: what it did, and how much of the text it holds."""
+
+    def __init__(self) -> None:
+        self.work = Work()
+        self.held = 0
+
+    def read(self, length: int, forwards: int = 1) -> None:
+        """Run at this length of the text and, a token later each, so many times in all."""
+        if forwards:
+            last = length + forwards - 1
+            self.work.forwards += forwards
+            self.work.positions += last - self.held
+            self.work.kv_read += forwards * (length + last) // 2
+            self.held = last
 
 
 def replay(traces: Sequence[Trace], slots: int, llm_batch: int = 1) -> tuple[Work, Work]:
@@ -101,36 +118,35 @@ def batches(sizes: Iterable[int]) -> list[Batch]:
 def _forwards(traces: Sequence[Trace], slots: int, llm_batch: int) -> tuple[int, int]:
     """Forwards of the SLM and of the LLM; each prefills in forwards of their own.
 
-    A row is what is left of an answer, its next token last: "" for the SLM's, else the LLM's.
+    A row is what is left of an answer: its forwards, the next one last.
     """
-    queue = (_row(trace.by_llm) for trace in traces)
-    slm = llm = 0
-    fresh: list[list[str]] = []
-    ready: list[list[str]] = []
-    waiting: list[list[str]] = []
+    queue = (_row(trace) for trace in traces)
+    waiting: dict[str, list[list[_Forward]]] = {"slm": [], "llm": []}
+    ran = {"slm": 0, "llm": 0}
     while True:
-        fresh += islice(queue, slots - len(fresh) - len(ready) - len(waiting))
-        if not (fresh or ready or waiting):
-            return (slm if traces[0].asks_slm else 0), llm
-        if (fresh or ready) and len(waiting) < llm_batch:
-            slm += bool(ready) + bool(fresh)
-            rows, fresh = ready + fresh, []
-            waiting += [row for row in rows if row[-1]]
-            ready = [row for row in rows if not row[-1] and _advance(row)]
-        else:
-            llm += len({row[-1] for row in waiting})
-            ready += [row for row in waiting if _advance(row)]
-            waiting = []
+        free = slots - sum(map(len, waiting.values()))
+        for row in islice(queue, free):
+            waiting[row[-1].model].append(row)
+        if not any(waiting.values()):
+            return ran["slm"], ran["llm"]
+        model = "slm" if waiting["slm"] and len(waiting["llm"]) < llm_batch else "llm"
+        rows, waiting[model] = waiting[model], []
+        ran[model] += len({row.pop() for row in rows})
+        for row in filter(None, rows):
+            waiting[row[-1].model].append(row)
 
 
-def _row(by_llm: Sequence[bool]) -> list[str]:
-    row = ["again" if visited else "" for visited in by_llm]
-    if "again" in row:
-        row[row.index("again")] = "first"
+class _Forward(NamedTuple):
+    model: str
+    prefill: bool = False
+
+
+def _row(trace: Trace) -> list[_Forward]:
+    row, written = [], 0
+    for drafted, _, kept in trace.visits:
+        row += [_Forward("slm")] * drafted + [_Forward("llm")]
+        written = kept + 1
+    row += [_Forward("slm")] * (trace.tokens - written)
+    for forward in {*row}:
+        row[row.index(forward)] = forward._replace(prefill=True)
     return row[::-1]
-
-
-def _advance(row: list[str]) -> bool:
-    """Write the row's next token; is there another to come?"""
-    row.pop()
-    return bool(row)

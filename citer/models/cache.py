@@ -43,12 +43,12 @@ class SlotCache:
     def capacity(self) -> int:
         return self.keys_LSKPD.shape[3]
 
-    def begin(self, slots: list[int], counts: list[int]) -> Feed:
-        """Make ready for a forward of `counts[n]` new tokens in `slots[n]`."""
+    def begin(self, slots: list[int], counts: list[int], wanted: list[int]) -> Feed:
+        """Make ready for a forward of `counts[n]` new tokens in `slots[n]`: see `lay_out`."""
         starts = [self.lengths[slot] for slot in slots]
         for slot, count in zip(slots, counts, strict=True):
             self.lengths[slot] += count
-        feed = lay_out(slots, starts, counts, self.keys_LSKPD.device)
+        feed = lay_out(slots, starts, counts, wanted, self.keys_LSKPD.device)
         self.reserve(feed.span)
         return feed
 

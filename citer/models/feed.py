@@ -1,5 +1,6 @@
 """How the new tokens of many rows go into one forward: end to end, none padded."""
 
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ class Feed(NamedTuple):
 
     Only attention needs the rows side by side, each filled up with its last token: `padded_NT`
     says which token stands where, `flat_M` leads back. Both are None where each row has one token.
+    What a forward is for are the states after `wanted_W`, each row's last tokens.
     """
 
     rows: slice | Tensor  # the rows' slots
@@ -18,7 +20,7 @@ class Feed(NamedTuple):
     fresh: bool  # no row had anything before
     slot_M: Tensor
     position_M: Tensor
-    last_N: Tensor | None = None  # each row's last token; None as above
+    wanted_W: Tensor | None = None  # None as above
     padded_NT: Tensor | None = None
     flat_M: Tensor | None = None
     mask_NTP: Tensor | None = None  # what a token may attend to; None: all, or before it if fresh
@@ -32,13 +34,22 @@ class Feed(NamedTuple):
         flat = tokens_NT.flatten(0, 1)
         return flat if self.flat_M is None else flat[self.flat_M]
 
-    def last(self, tokens_M: Tensor) -> Tensor:
-        """(M, ...) → (N, ...): each row's last."""
-        return tokens_M if self.last_N is None else tokens_M[self.last_N]
+    def wanted(self, tokens_M: Tensor) -> Tensor:
+        """(M, ...) → (W, ...)"""
+        return tokens_M if self.wanted_W is None else tokens_M[self.wanted_W]
 
 
-def lay_out(slots: list[int], starts: list[int], counts: list[int], device: torch.device) -> Feed:
-    """A feed of `counts[n]` tokens to the slot that already holds `starts[n]` positions."""
+def lay_out(
+    slots: list[int],
+    starts: list[int],
+    counts: list[int],
+    wanted: list[int],
+    device: torch.device,
+) -> Feed:
+    """A feed of `counts[n]` tokens to the slot that already holds `starts[n]` positions.
+
+    The states after each row's last `wanted[n]` tokens are asked for.
+    """
     span = max(start + count for start, count in zip(starts, counts, strict=True))
     slot_N, start_N, count_N = torch.tensor([slots, starts, counts], device=device)
     # A slice where it can be one: reading it copies nothing.
@@ -46,6 +57,9 @@ def lay_out(slots: list[int], starts: list[int], counts: list[int], device: torc
     feed = Feed(rows, span, not any(starts), slot_N, start_N)
     if max(counts) > 1:
         feed = _uneven(feed, start_N, count_N, max(counts), sum(counts))
+        ends = accumulate(counts)
+        places = chain.from_iterable(range(e - n, e) for e, n in zip(ends, wanted, strict=True))
+        feed = feed._replace(wanted_W=torch.tensor(list(places), device=device))
     even = max(counts) == 1 and min(starts) == max(starts)
     return feed if even or feed.fresh else feed._replace(mask_NTP=_mask(feed))
 
@@ -58,7 +72,6 @@ def _uneven(feed: Feed, start_N: Tensor, count_N: Tensor, width: int, total: int
     return feed._replace(
         slot_M=feed.slot_M[row_M],
         position_M=start_N[row_M] + column_M,
-        last_N=first_N + count_N - 1,
         padded_NT=first_N[:, None] + torch.minimum(column_T, count_N[:, None] - 1),
         flat_M=row_M * width + column_M,
     )

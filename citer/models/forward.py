@@ -15,8 +15,10 @@ from citer.models.cache import SlotCache
 from citer.models.feed import Feed
 
 
-def last_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: SlotCache) -> Tensor:
-    """hidden_NH after the final norm and each row's last token; the cache takes in all tokens."""
+def wanted_hidden(
+    network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: SlotCache
+) -> Tensor:
+    """hidden_WH after the final norm and the wanted tokens; the cache takes in all tokens."""
     model: Any = network.base_model
     hidden_MH = model.embed_tokens(ids_M)
     rotation = _rotation(*model.rotary_emb(hidden_MH, feed.position_M))
@@ -24,7 +26,7 @@ def last_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: Slot
         normed_MH = layer.input_layernorm(hidden_MH)
         hidden_MH = hidden_MH + _attention(layer.self_attn, normed_MH, rotation, index, feed, cache)
         hidden_MH = hidden_MH + layer.mlp(layer.post_attention_layernorm(hidden_MH))
-    return model.norm(feed.last(hidden_MH))
+    return model.norm(feed.wanted(hidden_MH))
 
 
 def _attention(

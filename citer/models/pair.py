@@ -24,7 +24,7 @@ from citer.errors import InputError
 from citer.io import digest, read_json
 from citer.models.cache import SlotCache, kv_shape
 from citer.models.feed import Feed
-from citer.models.forward import last_hidden
+from citer.models.forward import wanted_hidden
 from citer.models.packing import pack
 
 # Decoders whose whole cache is plain keys and values a position, so that it can be cut anywhere.
@@ -75,8 +75,8 @@ class LanguageModel:
         return self.network.base_model(**inputs).last_hidden_state
 
     def consume(self, ids_M: Tensor, feed: Feed, cache: SlotCache) -> Tensor:
-        """hidden_NH after each row's last token; the cache then holds them all."""
-        return last_hidden(self.network, ids_M, feed, cache)
+        """hidden_WH after the tokens that the feed wants; the cache then holds them all."""
+        return wanted_hidden(self.network, ids_M, feed, cache)
 
     def logits(self, hidden_NH: Tensor) -> Tensor:
         """logits_NV in float32, or in float64 for a model in float64."""

@@ -6,12 +6,18 @@ from itertools import chain, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citer.decoding.engine import Engine, Request
-from citer.decoding.policy import Policy
+from citer.decoding.engine import Engine
+from citer.decoding.policy import Policy, Rule
+from citer.decoding.walk import Request
 from citer.models.pair import Pair
 from tests.decoding.reference import scheduled, uncached
 
-TAUS = st.lists(st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0]), min_size=1, max_size=3, unique=True)
+BETAS = st.sampled_from([0.0, 0.3, 0.9, 1.0])
+RULES = st.one_of(
+    st.builds(Rule, st.just("score"), st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0]), BETAS),
+    st.builds(Rule, st.just("risk"), st.sampled_from([0.05, 0.2, 0.7, 1.0]), BETAS),
+    st.builds(Rule, st.just("every"), st.sampled_from([1, 2, 3, 8]), BETAS),
+)
 TOKENS = st.integers(0, 256)
 
 
@@ -20,7 +26,7 @@ class Case:
     """Waves of requests to one engine, and what an answer may and may not depend on."""
 
     waves: list[list[Request]]
-    taus: list[float]
+    rules: list[Rule]
     salt: int
     eos_every: int
     max_new_tokens: int
@@ -55,7 +61,7 @@ def cases(draw: st.DrawFn) -> Case:
     cut = draw(st.integers(0, len(asked)))
     return Case(
         waves=[asked[:cut], asked[cut:]],
-        taus=draw(TAUS),
+        rules=draw(st.lists(RULES, min_size=1, max_size=4, unique=True)),
         salt=draw(st.integers(0, 1000)),
         eos_every=draw(st.integers(2, 20)),
         max_new_tokens=draw(st.integers(1, 8)),
@@ -72,12 +78,12 @@ def test_any_schedule_in_any_batch_is_plain_decoding(pair: Pair, case: Case) -> 
     engine = Engine(pair, case.slots, case.max_new_tokens, case.llm_batch)
     for wave in case.waves:
         asked = {request.key: request for request in wave}
-        answers = list(engine.sweep(wave, scorer, case.taus))
-        assert sorted((answer.key, answer.tau) for answer in answers) == sorted(
-            product(asked, case.taus)
+        answers = list(engine.sweep(wave, scorer, case.rules))
+        assert sorted((answer.key, answer.rule) for answer in answers) == sorted(
+            product(asked, case.rules)
         )
         for answer in answers:
-            policy = Policy(scorer, answer.tau)
+            policy = Policy(scorer, answer.rule)
             tokens, by_llm = uncached(pair, asked[answer.key], policy, case.max_new_tokens)
             assert (list(answer.token_ids), list(answer.by_llm)) == (tokens, by_llm)
             assert answer.truncated == (tokens[-1] not in pair.eos_ids)

@@ -1,47 +1,56 @@
+from itertools import pairwise
+
 import pytest
 
-from citer.decoding.engine import Engine, Request
+from citer.decoding.engine import Engine
 from citer.decoding.lane import Work
-from citer.decoding.policy import Policy
+from citer.decoding.policy import Policy, Rule, citer
+from citer.decoding.walk import Request, Visit
 from citer.evaluation.cost import Prices, Trace, batches, replay, work
 from citer.evaluation.rivals import random
 from citer.models.pair import Pair
 
-S, L = False, True
 PRICES = Prices(slm_weights=100, llm_weights=1000, slm_kv=1, llm_kv=10)
 
 
+def routed(prompt_len: int, writers: str) -> Trace:
+    """CITER's answer, token by token: the SLM's S, or the LLM's L in the place of a draft."""
+    places = [-1, *(n for n, writer in enumerate(writers) if writer == "L")]
+    visits = [Visit(place - last, place, place) for last, place in pairwise(places)]
+    return Trace(prompt_len, len(writers), visits)
+
+
 def test_an_slm_only_answer_never_prefills_the_llm():
-    slm, llm = work(Trace(5, [S, S, S]))
+    slm, llm = work(routed(5, "SSS"))
     assert slm == Work(forwards=3, positions=5 + 1 + 1, kv_read=5 + 6 + 7)
     assert llm == Work(0, 0, 0)
 
 
 def test_the_first_visit_takes_the_prompt_and_a_later_one_only_what_was_missed():
-    slm, llm = work(Trace(5, [S, L, S, S, L]))
+    slm, llm = work(routed(5, "SLSSL"))
     assert slm == Work(forwards=5, positions=9, kv_read=5 + 6 + 7 + 8 + 9)
     # token 1 is written after prompt + 1 token, token 4 after prompt + 4 tokens
     assert llm == Work(forwards=2, positions=6 + 3, kv_read=6 + 9)
 
 
 def test_a_visit_at_the_first_token_takes_the_prompt_alone():
-    assert work(Trace(5, [L]))[1] == Work(forwards=1, positions=5, kv_read=5)
+    assert work(routed(5, "L"))[1] == Work(forwards=1, positions=5, kv_read=5)
 
 
 def test_bytes_are_weights_a_forward_and_keys_and_values_read_and_written():
-    slm, llm = work(Trace(5, [S, L, S, S, L]))
+    slm, llm = work(routed(5, "SLSSL"))
     by_hand = 5 * 100 + 2 * 1000 + (35 + 9) * 1 + (15 + 9) * 10
     assert PRICES.moved(slm, llm) == by_hand == 2784
 
 
 def test_the_llm_alone_is_a_prefill_and_a_forward_for_each_further_token():
-    alone = Trace(4, [L, L], asks_slm=False)
+    alone = Trace(4, 2, [Visit(0, 0, 0), Visit(0, 1, 1)])
     expected = Work(0, 0, 0), Work(forwards=2, positions=5, kv_read=4 + 5)
     assert work(alone) == replay([alone], slots=1) == expected
 
 
 def test_one_slot_replays_to_the_sum_of_the_answers():
-    traces = [Trace(5, [S, L, S]), Trace(3, [S]), Trace(4, [L, L, S, L])]
+    traces = [routed(5, "SLS"), routed(3, "S"), routed(4, "LLSL")]
     slm, llm = replay(traces, slots=1)
     assert (slm.forwards, llm.forwards) == (8, 4)
     assert slm == Work(8, 7 + 3 + 7, 18 + 3 + 22)
@@ -51,20 +60,20 @@ def test_one_slot_replays_to_the_sum_of_the_answers():
 def test_rows_share_forwards_but_prefill_in_their_own():
     # Step 1: both prefill (1). Steps 2, 3: both go on (1 each). The LLM is needed in step 2, by
     # a alone, which prefills it, and in step 3 by a, which goes on, and by b, which prefills.
-    a, b = Trace(5, [S, L, L]), Trace(5, [S, S, L])
+    a, b = routed(5, "SLL"), routed(5, "SSL")
     slm, llm = replay([a, b], slots=2)
     assert (slm.forwards, llm.forwards) == (3, 1 + 2)
 
 
 def test_a_freed_slot_is_refilled_at_the_next_step():
     # Slot 1: the long answer, steps 1-4. Slot 2: the short ones, steps 1, 2 and 3.
-    traces = [Trace(5, [S, S, S, S]), Trace(5, [S]), Trace(5, [S]), Trace(5, [S])]
+    traces = [routed(5, "SSSS"), routed(5, "S"), routed(5, "S"), routed(5, "S")]
     slm, _ = replay(traces, slots=2)
     assert slm.forwards == 1 + 2 + 2 + 1
 
 
 def test_batching_never_changes_positions():
-    traces = [Trace(5, [S, L, S]), Trace(3, [S]), Trace(4, [L, L, S, L])]
+    traces = [routed(5, "SLS"), routed(3, "S"), routed(4, "LLSL")]
     one, many = replay(traces, slots=1), replay(traces, slots=3, llm_batch=2)
     for single, shared in zip(one, many, strict=True):
         assert (single.positions, single.kv_read) == (shared.positions, shared.kv_read)
@@ -74,12 +83,12 @@ def test_batching_never_changes_positions():
 @pytest.mark.parametrize(("llm_batch", "llm_forwards"), [(1, 2), (2, 1)])
 def test_a_delayed_llm_waits_until_enough_answers_need_it(llm_batch, llm_forwards):
     # a waits from step 1; b needs the LLM at step 2: together they are one prefill.
-    a, b = Trace(5, [L]), Trace(5, [S, L])
+    a, b = routed(5, "L"), routed(5, "SL")
     assert replay([a, b], slots=2, llm_batch=llm_batch)[1].forwards == llm_forwards
 
 
 def test_a_delayed_llm_does_not_wait_for_answers_that_never_come():
-    assert replay([Trace(5, [L, S, L])], slots=2, llm_batch=2)[1].forwards == 2
+    assert replay([routed(5, "LSL")], slots=2, llm_batch=2)[1].forwards == 2
 
 
 def test_batches_have_batch_1_and_a_delayed_twin_of_every_other():
@@ -94,21 +103,46 @@ def test_batches_have_batch_1_and_a_delayed_twin_of_every_other():
 
 def test_a_freed_slot_is_refilled_before_the_llm_is_asked():
     # a waits; b ends, and c, in its slot, comes to need the LLM too: one prefill for both.
-    a, b, c = Trace(5, [L]), Trace(5, [S]), Trace(5, [L])
+    a, b, c = routed(5, "L"), routed(5, "S"), routed(5, "L")
     assert replay([a, b, c], slots=2, llm_batch=2)[1].forwards == 1
 
 
+def test_a_token_rolled_back_costs_the_steps_that_led_to_it_and_after_it():
+    # Prompt 5. Four drafts, all read; the second is rejected, and two tokens are thrown away.
+    # The LLM's token stands at 1; one draft more ends the answer, and the LLM reads that too.
+    slm, llm = work(Trace(5, 3, [Visit(4, 4, 1), Visit(1, 2, 3)]))
+    assert slm == Work(forwards=5, positions=(5 + 1 + 1 + 1) + 1, kv_read=5 + 6 + 7 + 8 + 7)
+    # At the end it lacks its own token alone: what it read of the second draft is cut away.
+    assert llm == Work(forwards=2, positions=9 + 1, kv_read=9 + 7)
+
+
+def test_a_token_that_the_llm_adds_lets_the_slm_read_two_at_once():
+    slm, llm = work(Trace(5, 4, [Visit(2, 2, 2)]))
+    assert slm == Work(forwards=3, positions=5 + 1 + 2, kv_read=5 + 6 + 8)
+    assert llm == Work(forwards=1, positions=7, kv_read=7)
+
+
+RULES = [
+    *(citer(tau) for tau in (0.0, 0.2, 0.7, 1.0)),
+    Rule("score", 0.4, 0.7),
+    Rule("risk", 0.3, 0.7),
+    Rule("risk", 0.3, 1.0),
+    Rule("every", 3, 1.0),
+]
+
+
 @pytest.mark.parametrize(("slots", "llm_batch"), [(1, 1), (3, 1), (3, 2), (8, 1), (8, 4), (8, 9)])
-@pytest.mark.parametrize("tau", [0.0, 0.2, 0.7, 1.0])
+@pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_replay_counts_what_the_engine_really_ran(
-    pair: Pair, slots: int, llm_batch: int, tau: float
+    pair: Pair, slots: int, llm_batch: int, rule: Rule
 ) -> None:
     engine = Engine(pair, slots, max_new_tokens=24, llm_batch=llm_batch)
     asked = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(11)]
-    answers = {answer.key: answer for answer in engine.decode(asked, Policy(random(0), tau))}
+    answers = {answer.key: answer for answer in engine.decode(asked, Policy(random(0), rule))}
     traces = [
-        Trace(len(request.prompt_ids), answers[request.key].by_llm, asks_slm=tau < 1)
+        Trace(len(request.prompt_ids), len(answer.token_ids), answer.visits)
         for request in asked
+        for answer in [answers[request.key]]
     ]
-    assert len({len(trace.by_llm) for trace in traces}) > 3
+    assert len({trace.tokens for trace in traces}) > 3
     assert replay(traces, slots, llm_batch) == (engine.slm_work, engine.llm_work)
