@@ -1,4 +1,4 @@
-"""The router's training: SLM states and labels in, a calibrated router and its thresholds out."""
+"""A router's head: what the SLM's states say and labels in, a calibrated score and thresholds out."""
 
 import copy
 import hashlib
@@ -18,7 +18,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from citer.config import TrainParams
 from citer.errors import InputError
-from citer.models.router import Router, RouterMLP
+from citer.models.features import EXTRAS
+from citer.models.router import Head, RouterMLP
 from citer.progress import progress
 
 FRACTIONS = tuple(step / 200 for step in range(201))
@@ -28,32 +29,32 @@ INFERENCE_ROWS = 8192
 class Trained(NamedTuple):
     """`thresholds`: τ by the share of holdout tokens that it hands to the LLM."""
 
-    router: Router
+    head: Head
     thresholds: dict[str, float]
     metrics: dict[str, float]
 
 
 @dataclass(frozen=True)
 class Examples:
-    """hidden_NH in float16 and label_N, in main memory; batches of them go to `device`."""
+    """feature_NF in float16 and label_N, in main memory; batches of them go to `device`."""
 
-    hidden_NH: Tensor
+    feature_NF: Tensor
     label_N: Tensor
     device: torch.device
 
     def batch(self, row_B: Tensor) -> tuple[Tensor, Tensor]:
-        hidden_BH = self.hidden_NH[row_B].to(self.device).float()
-        return hidden_BH, self.label_N[row_B].to(self.device)
+        feature_BF = self.feature_NF[row_B].to(self.device).float()
+        return feature_BF, self.label_N[row_B].to(self.device)
 
     def apply(self, function: Callable[[Tensor], Tensor], row_M: Tensor) -> Tensor:
-        """function(hidden) of many rows, a batch at a time; on the CPU."""
+        """function(feature) of many rows, a batch at a time; on the CPU."""
         with torch.inference_mode():
             parts = [function(self.batch(row_B)[0]) for row_B in row_M.split(INFERENCE_ROWS)]
         return torch.cat(parts).cpu()
 
 
-def train_router(
-    hidden_NH: np.ndarray,
+def train_head(
+    feature_NF: np.ndarray,
     label_N: np.ndarray,
     problem_N: np.ndarray,
     params: TrainParams,
@@ -66,26 +67,26 @@ def train_router(
     held_N = holdout_rows(problem_N, params.seed, params.holdout)
     train_M, holdout_M = (torch.from_numpy(np.flatnonzero(side)) for side in (~held_N, held_N))
     examples = Examples(
-        torch.from_numpy(hidden_NH), torch.tensor(label_N, dtype=torch.float32), device
+        torch.from_numpy(feature_NF), torch.tensor(label_N, dtype=torch.float32), device
     )
     with torch.random.fork_rng(), _one_thread():
         torch.manual_seed(params.seed)
-        mlp = RouterMLP(hidden_NH.shape[1], params.dropout).to(device)
+        mlp = RouterMLP(feature_NF.shape[1] - EXTRAS, params.dropout).to(device)
         losses = fit(mlp, examples, train_M, holdout_M, params)
     logit_M = examples.apply(mlp, holdout_M).double().numpy()
-    router = Router(mlp, *platt(logit_M, label_N[held_N]))
-    score_M = examples.apply(router.score, holdout_M).double().numpy()
+    head = Head(mlp, *platt(logit_M, label_N[held_N]))
+    score_M = examples.apply(head.score, holdout_M).double().numpy()
     metrics = _metrics(score_M, label_N[held_N], label_N[~held_N]) | {
         "holdout_loss": min(losses),
         "epochs": len(losses),
         "best_epoch": 1 + losses.index(min(losses)),
     }
-    return Trained(router, thresholds(score_M), metrics)
+    return Trained(head, thresholds(score_M), metrics)
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """How many threads add up a sum decides its last bits; the router shall not depend on it."""
+    """How many threads add up a sum decides its last bits; the head shall not depend on it."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -143,8 +144,8 @@ def _train_epoch(
     for row_B in batches:
         if len(row_B) == 1:  # no variance for batch norm; the next order deals it elsewhere
             continue
-        hidden_BH, label_B = examples.batch(row_B)
-        binary_cross_entropy_with_logits(mlp(hidden_BH), label_B).backward()
+        feature_BF, label_B = examples.batch(row_B)
+        binary_cross_entropy_with_logits(mlp(feature_BF), label_B).backward()
         optimizer.step()
         optimizer.zero_grad()
 

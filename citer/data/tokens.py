@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 from citer.data.prompts import Encoded
 from citer.errors import InputError
 from citer.io import digest, read_table, remove, table_metadata
-from citer.schema import LLM_TOKEN, VERSION, slm_token
+from citer.schema import LLM_TOKEN, TOP_LOGPROBS, VERSION, slm_token
 
 SHARED = ("dtype", "tokenizer", "template", "vocab_size")
+SCALARS = ("slm_entropy", "slm_margin")
 KEY = ["problem_id", "position", "gt_token"]
 KEY_SCHEMA = pa.schema([LLM_TOKEN.field(name) for name in KEY])
 
@@ -128,8 +129,8 @@ def reference_rows(examples: Mapping[str, Encoded]) -> pa.Table:
     )
 
 
-def read_hidden(folder: Path, rows: pa.Table) -> np.ndarray:
-    """hidden_NH (float16) of N `rows` (problem_id, position) that are sorted as labels are.
+def read_features(folder: Path, rows: pa.Table) -> np.ndarray:
+    """feature_NF (float16; see `citer.models.features`) of N `rows` (problem_id, position) that are sorted as labels are.
 
     One shard is in memory at a time. Raises InputError where a row is in no shard.
     """
@@ -137,28 +138,32 @@ def read_hidden(folder: Path, rows: pa.Table) -> np.ndarray:
     problem_ids = rows["problem_id"].unique()
     key_N = _keys(rows, problem_ids)
     assert np.all(np.diff(key_N) > 0), "rows in order"
-    hidden_NH = np.empty((len(key_N), metadata["hidden_size"]), np.float16)
+    width = metadata["hidden_size"] + len(SCALARS) + TOP_LOGPROBS
+    feature_NF = np.empty((len(key_N), width), np.float16)
     found = 0
-    for shard_key_M, shard_MH in _read_states(folder, metadata, problem_ids):
+    for shard_key_M, shard_MF in _read_states(folder, metadata, problem_ids):
         target_M = np.searchsorted(key_N, shard_key_M).clip(max=len(key_N) - 1)
         labelled_M = key_N[target_M] == shard_key_M
-        hidden_NH[target_M[labelled_M]] = shard_MH[labelled_M]
+        feature_NF[target_M[labelled_M]] = shard_MF[labelled_M]
         found += int(labelled_M.sum())
     if found != len(key_N):
         raise InputError(f"{folder}: states of {found} labelled tokens, expected {len(key_N)}")
-    return hidden_NH
+    return feature_NF
 
 
 def _read_states(
     folder: Path, metadata: Mapping[str, Any], problem_ids: pa.Array
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    schema, columns = half_schema(metadata), ["problem_id", "position", "slm_hidden"]
+    columns = ["problem_id", "position", "slm_hidden", *SCALARS, "slm_top_logprobs"]
     for path in _shards(folder):
-        for batch in read_table(path, schema, columns).to_batches():
+        for batch in read_table(path, half_schema(metadata), columns).to_batches():
             states = np.frombuffer(batch["slm_hidden"].buffers()[1], np.float16)
-            states_MH = states.reshape(-1, metadata["hidden_size"])
             start = batch["slm_hidden"].offset
-            yield _keys(batch, problem_ids), states_MH[start : start + len(batch)]
+            state_MH = states.reshape(-1, metadata["hidden_size"])[start : start + len(batch)]
+            scalar_M2 = np.stack([batch[name].to_numpy() for name in SCALARS], 1)
+            top_MK = batch["slm_top_logprobs"].flatten().to_numpy().reshape(len(batch), -1)
+            feature_MF = np.concatenate([state_MH, scalar_M2, top_MK], 1, dtype=np.float16)
+            yield _keys(batch, problem_ids), feature_MF
 
 
 def _keys(rows: pa.Table | pa.RecordBatch, problem_ids: pa.Array) -> np.ndarray:

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from citer.decoding.lane import Lane, Work
-from citer.decoding.policy import Policy, Rule, Scorer, StepView
+from citer.decoding.policy import Policy, Scorer, StepView
 from citer.decoding.walk import Answer, Draft, Limits, Need, Request, Verdict, Walk
 from citer.errors import InputError
 from citer.models.pair import Pair
+from citer.rule import Rule
 
 
 class Engine:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from citer.decoding.policy import Rule
 from citer.models.router import HIGHEST
+from citer.rule import Rule
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Walk:
         They end where the LLM will have read to. Without audits that one place is all.
         """
         after = self.llm_reads + 1
-        audits = any(path.rule.beta for path in self._paths)
+        audits = any(path.rule.audit for path in self._paths)
         first = max(self.begin, self.llm_read + 1) if audits else self.llm_reads
         standing = [*self.ids, self.draft.token if self.draft else None]
         return standing[first:after]
@@ -233,7 +233,7 @@ class Walk:
         """The first pending position that the path's audit rejects; where all stand, the next."""
         for position in range(path.pending_from, self.length):
             token = self.ids[self.begin + position]
-            if path.rule.beta and self._verdicts[position].rejects(token, path.rule.beta):
+            if path.rule.audit and self._verdicts[position].rejects(token, path.rule.audit):
                 return position
         return self.length
 
@@ -254,7 +254,7 @@ class Walk:
 
     def _due(self, path: _Path) -> bool:
         pending = self.length - path.pending_from
-        ends = self._ended() and path.rule.ends_audited
+        ends = self._ended() and path.rule.exact
         return pending > 0 and (ends or path.rule.due(path.risk, pending))
 
     def _settled_by(self) -> int:

@@ -10,8 +10,8 @@ from torch import Tensor
 from citer.data.prompts import Encoded
 from citer.data.tokens import reference_rows
 from citer.errors import InputError
+from citer.models.features import certainty
 from citer.models.pair import LanguageModel, padded_batch
-from citer.schema import TOP_LOGPROBS
 
 LOGITS = 2**24  # logits held at a time, whatever the vocabulary: 64 MiB in float32
 
@@ -73,18 +73,21 @@ def _read_in_chunks(
     for hidden_CH, gt_C in zip(hidden_NH.split(rows), gt_N.split(rows), strict=True):
         logits_CV = model.logits(hidden_CH)[:, :vocab_size]
         logprob_CV = logits_CV.log_softmax(-1)
-        best_CK = logprob_CV.topk(TOP_LOGPROBS if model.name == "slm" else 2).values
         columns = {
             f"{model.name}_token": logits_CV.argmax(-1).int(),
             f"{model.name}_logprob_gt": logprob_CV.gather(1, gt_C[:, None]).squeeze(1).float(),
-            f"{model.name}_margin": (best_CK[:, 0] - best_CK[:, 1]).float(),
         }
         if model.name == "slm":
+            entropy_C, margin_C, top_CK = certainty(logprob_CV)
             columns |= {
-                "slm_entropy": -(logprob_CV.exp() * logprob_CV).sum(-1).float(),
-                "slm_top_logprobs": best_CK.float(),
+                "slm_margin": margin_C.float(),
+                "slm_entropy": entropy_C.float(),
+                "slm_top_logprobs": top_CK.float(),
                 "slm_hidden": _half(hidden_CH, model.path),
             }
+        else:
+            first_C, second_C = logprob_CV.topk(2).values.unbind(1)
+            columns["llm_margin"] = (first_C - second_C).float()
         parts.append({name: column.cpu() for name, column in columns.items()})
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 

@@ -5,16 +5,17 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from citer.data.prompts import TEMPLATE_HASH
 from citer.errors import InputError
 from citer.io import read_json, replacing, write_json
+from citer.models.features import FEATURE
 from citer.models.pair import Pair, tokenizer_digest
-from citer.models.router import Router, RouterMLP
+from citer.models.router import Head, Router, RouterMLP
 
-VERSION = 1
-FEATURE = "SLM hidden state after the final norm"
-REQUIRED = ("architecture", "calibration", "slm", "llm", "dtype", "tokenizer", "template")
+VERSION = 2
+REQUIRED = ("heads", "feature", "slm", "llm", "dtype", "tokenizer", "template")
 
 
 def identity(pair: Pair) -> dict[str, Any]:
@@ -33,22 +34,26 @@ def write_bundle(folder: Path, router: Router, card: dict[str, Any]) -> None:
     """Write a router with its card: identity, data digests, thresholds (see `identity`)."""
     with replacing(folder) as aside:
         aside.mkdir()
-        if router.mlp:
-            weights = {
-                name: tensor.contiguous() for name, tensor in router.mlp.state_dict().items()
-            }
+        weights = _weights(router)
+        if weights:
             save_file(weights, aside / "router.safetensors")
-        write_json(aside / "router.json", _description(router) | card)
+        heads = {name: _described(head) for name, head in router._asdict().items()}
+        write_json(aside / "router.json", {"schema_version": VERSION, "heads": heads} | card)
 
 
-def _description(router: Router) -> dict[str, Any]:
-    mlp = router.mlp
-    shape = {"hidden_size": mlp.hidden_size, "dropout": mlp.dropout} if mlp else {}
+def _weights(router: Router) -> dict[str, Tensor]:
     return {
-        "schema_version": VERSION,
-        "architecture": {"kind": "mlp" if mlp else "constant", **shape},
-        "calibration": {"slope": router.slope, "intercept": router.intercept},
+        f"{name}.{key}": tensor.contiguous()
+        for name, head in router._asdict().items()
+        if head.mlp
+        for key, tensor in head.mlp.state_dict().items()
     }
+
+
+def _described(head: Head) -> dict[str, Any]:
+    mlp = head.mlp
+    shape = {"hidden_size": mlp.hidden_size, "dropout": mlp.dropout} if mlp else None
+    return {"mlp": shape, "calibration": {"slope": head.slope, "intercept": head.intercept}}
 
 
 def read_card(folder: Path) -> dict[str, Any]:
@@ -66,19 +71,24 @@ def read_card(folder: Path) -> dict[str, Any]:
 def read_bundle(folder: Path) -> tuple[Router, dict[str, Any]]:
     """A router in evaluation mode, and its card. Raises InputError naming what is wrong."""
     card = read_card(folder)
-    kind = card["architecture"].pop("kind")
-    mlp = _read_mlp(folder / "router.safetensors", card["architecture"]) if kind == "mlp" else None
-    return Router(mlp, **card["calibration"]), card
-
-
-def _read_mlp(path: Path, shape: dict[str, Any]) -> RouterMLP:
-    mlp = RouterMLP(**shape).eval().requires_grad_(False)
+    path, heads = folder / "router.safetensors", card["heads"]
+    trained = any(described["mlp"] for described in heads.values())
     try:
-        mlp.load_state_dict(load_file(path))
+        weights = load_file(path) if trained else {}
+        return Router(**{name: _read_head(name, heads[name], weights) for name in heads}), card
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path}: not the weights that router.json describes: {reason}") from None
-    return mlp
+
+
+def _read_head(name: str, described: dict[str, Any], weights: dict[str, Tensor]) -> Head:
+    if not described["mlp"]:
+        return Head(None, **described["calibration"])
+    mlp = RouterMLP(**described["mlp"]).eval().requires_grad_(False)
+    prefix = f"{name}."
+    own = {key.removeprefix(prefix): weights[key] for key in weights if key.startswith(prefix)}
+    mlp.load_state_dict(own)
+    return Head(mlp, **described["calibration"])
 
 
 def check_card(card: dict[str, Any], pair: Pair, origin: Path) -> None:
@@ -95,6 +105,6 @@ def check_identity(card: dict[str, Any], ours: dict[str, Any], origin: Path) -> 
                 f"{origin}: made for the {name.upper()} {theirs['id']} ({theirs['digest']}), "
                 f"here it is {own['id']} ({own['digest']})"
             )
-    for field in ("dtype", "tokenizer", "template"):
+    for field in ("feature", "dtype", "tokenizer", "template"):
         if card[field] != ours[field]:
             raise InputError(f"{origin}: its {field} is {card[field]}, here it is {ours[field]}")

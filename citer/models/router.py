@@ -1,31 +1,33 @@
-"""The router: from the SLM's last hidden state to the probability that its token may stand."""
+"""The router: from the SLM's state at a step to probabilities about its own next token."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+
+from citer.models.features import EXTRAS
 
 # The largest score: below 1 in float32, so that at tau = 1 every token is the LLM's.
 HIGHEST = 1 - 2**-20
 
 
 class RouterMLP(nn.Module):
-    """H → 2H → H → 1 with batch norm, ReLU and dropout (CITER, arXiv 2502.01976)."""
+    """F → 2H → H → 1 with batch norm, ReLU and dropout (CITER, arXiv 2502.01976, where F is H)."""
 
     def __init__(self, hidden_size: int, dropout: float) -> None:
         super().__init__()
         self.hidden_size = hidden_size
         self.dropout = dropout
         self.layers = nn.Sequential(
-            *_block(hidden_size, 2 * hidden_size, dropout),
+            *_block(hidden_size + EXTRAS, 2 * hidden_size, dropout),
             *_block(2 * hidden_size, hidden_size, dropout),
             nn.Linear(hidden_size, 1),
         )
 
-    def forward(self, hidden_NH: Tensor) -> Tensor:
-        """hidden_NH → logit_N, before calibration."""
-        return self.layers(hidden_NH).squeeze(-1)
+    def forward(self, feature_NF: Tensor) -> Tensor:
+        """feature_NF → logit_N, before calibration."""
+        return self.layers(feature_NF).squeeze(-1)
 
 
 def _block(inputs: int, outputs: int, dropout: float) -> list[nn.Module]:
@@ -33,8 +35,8 @@ def _block(inputs: int, outputs: int, dropout: float) -> list[nn.Module]:
 
 
 @dataclass(frozen=True)
-class Router:
-    """A trained network with its Platt calibration; without a network, "always the SLM"."""
+class Head:
+    """A trained network with its Platt calibration; without a network, always sure."""
 
     mlp: RouterMLP | None
     slope: float = 1.0
@@ -49,9 +51,22 @@ class Router:
             self.mlp.to(device)
         return self
 
-    def score(self, hidden_NH: Tensor) -> Tensor:
-        """hidden_NH → score_N in float32, in [0, HIGHEST]."""
+    def score(self, feature_NF: Tensor) -> Tensor:
+        """feature_NF → score_N in float32, in [0, HIGHEST]."""
         if self.mlp is None:
-            return torch.full(hidden_NH.shape[:1], HIGHEST, device=hidden_NH.device)
-        logit_N = self.mlp(hidden_NH.to(next(self.mlp.parameters()).dtype))
+            return torch.full(feature_NF.shape[:1], HIGHEST, device=feature_NF.device)
+        logit_N = self.mlp(feature_NF.to(next(self.mlp.parameters()).dtype))
         return torch.sigmoid(self.slope * logit_N + self.intercept).clamp(max=HIGHEST)
+
+
+class Router(NamedTuple):
+    """Two scores of the SLM's next token: that it may `stand`, and that the LLM would `agree`.
+
+    The first is learnt from preferences, in each iteration anew, the second from the LLM's tokens.
+    """
+
+    stand: Head
+    agree: Head
+
+    def to(self, device: torch.device) -> "Router":
+        return Router(self.stand.to(device), self.agree.to(device))

@@ -1,13 +1,34 @@
-"""Router 0: the SLM's token always stands, so that the first iteration is like any other."""
+"""Router 0: the SLM's token always stands, so that the first iteration is like any other.
+
+Whether the LLM would agree needs no preferences: that head is trained here, for all iterations.
+"""
 
 from citer.config import Params
-from citer.data.tokens import read_identity
+from citer.data.problems import read_problems
+from citer.data.prompts import encode_all
+from citer.data.tokens import read_features, read_identity, read_tokens
+from citer.io import digest, replacing, write_json
 from citer.models.bundle import write_bundle
-from citer.models.router import Router
+from citer.models.pair import eos_token_ids, load_tokenizer, resolve_device
+from citer.models.router import Head, Router
 from citer.stages import paths
+from citer.training import train_head
 
 
 def run(params: Params) -> None:
-    """Write a constant router for the pair that scored the tokens."""
+    """Write the bundle with `metrics.json`, for the pair that scored the tokens."""
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
-    write_bundle(paths.router(0), Router(mlp=None), identity | {"iteration": 0})
+    problems = read_problems(paths.problems("preference"))
+    examples = encode_all(problems, load_tokenizer(paths.SLM), eos_token_ids(paths.SLM)[0])
+    tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
+    trained = train_head(
+        read_features(paths.SLM_TOKENS, tokens),
+        tokens["slm_token"].to_numpy() == tokens["llm_token"].to_numpy(),
+        tokens["problem_id"].to_numpy(),
+        params.train,
+        resolve_device(params.pair.device),
+    )
+    data = {"slm_tokens": digest(paths.SLM_TOKENS), "llm_tokens": digest(paths.LLM_TOKENS)}
+    with replacing(paths.router(0)) as aside:
+        write_bundle(aside, Router(Head(None), trained.head), identity | {"iteration": 0, "data": data})
+        write_json(aside / "metrics.json", trained.metrics)

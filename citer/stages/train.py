@@ -1,15 +1,16 @@
-"""Router k, trained and calibrated on iteration k's labels."""
+"""Router k: its `stand` head trained and calibrated on iteration k's labels."""
 
 from rich.console import Console
 
 from citer.config import Params
-from citer.data.tokens import read_hidden, read_identity
+from citer.data.tokens import read_features, read_identity
 from citer.io import digest, read_table, replacing, table_metadata, write_json
-from citer.models.bundle import check_identity, write_bundle
+from citer.models.bundle import check_identity, read_bundle, write_bundle
 from citer.models.pair import resolve_device
+from citer.models.router import Router
 from citer.schema import PREFERENCE
 from citer.stages import paths
-from citer.training import train_router
+from citer.training import train_head
 
 
 def run(params: Params, iteration: int) -> None:
@@ -18,8 +19,10 @@ def run(params: Params, iteration: int) -> None:
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     labels = read_table(source, PREFERENCE)
     check_identity(table_metadata(source), identity, source)
-    trained = train_router(
-        read_hidden(paths.SLM_TOKENS, labels),
+    first, card = read_bundle(paths.router(0))
+    check_identity(card, identity, paths.router(0))
+    trained = train_head(
+        read_features(paths.SLM_TOKENS, labels),
         labels["label"].to_numpy(),
         labels["problem_id"].to_numpy(),
         params.train,
@@ -31,7 +34,7 @@ def run(params: Params, iteration: int) -> None:
         "holdout_scores": trained.thresholds,
     }
     with replacing(paths.router(iteration)) as aside:
-        write_bundle(aside, trained.router, card)
+        write_bundle(aside, Router(trained.head, first.agree), card)
         write_json(aside / "metrics.json", trained.metrics)
     Console().print(_summary(iteration, trained.metrics), highlight=False)
 

@@ -52,7 +52,7 @@ class Uncached:
                 self.visit()
             elif rule.visit == "every" and len(self.pending) >= rule.at:
                 self.visit()
-            elif self.ended() and rule.beta == 1:
+            elif self.ended() and rule.audit == 1:
                 self.visit()
         return self
 
@@ -74,7 +74,7 @@ class Uncached:
             logits = next_logits(self.pair, self.pair.llm, self.ids[:place])
             chance = logits.softmax(-1)
             best, token = int(logits.argmax()), self.ids[place]
-            beta = self.policy.rule.beta
+            beta = self.policy.rule.audit
             if token != best and (beta == 1 or chance[token] < beta * chance[best]):
                 self.undone += len(self.ids) - place
                 del self.ids[place:], self.by_llm[place - self.begin :]

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citer.decoding.engine import Engine
-from citer.decoding.policy import Policy, Rule
+from citer.decoding.policy import Policy
 from citer.decoding.walk import Request
 from citer.models.pair import Pair
+from citer.rule import Rule
 from tests.decoding.reference import scheduled, uncached
 
 BETAS = st.sampled_from([0.0, 0.3, 0.9, 1.0])

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from citer.config import PairParams
 from citer.decoding.engine import Engine
 from citer.decoding.lane import Work
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, citer, routed
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, routed
 from citer.decoding.walk import Answer, Request
 from citer.errors import InputError
 from citer.evaluation.cost import Trace, replay
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.router import Router, RouterMLP
+from citer.rule import Rule
 from tests.decoding.reference import next_hidden, random_scorer, uncached
 
 MAX_NEW_TOKENS = 24
@@ -85,7 +86,7 @@ def test_answers_of_the_fixture_end_early_and_late(pair: Pair) -> None:
 def test_cached_and_batched_equal_uncached_and_single(pair, seed, count, slots, tau, order) -> None:
     asked = requests(count, seed)
     order.shuffle(asked)
-    policy = Policy(random_scorer, citer(tau))
+    policy = Policy(random_scorer, Rule("score", tau))
     answers, _ = decode(pair, asked, policy, slots)
     for request in asked:
         tokens, by_llm = uncached(pair, request, policy, MAX_NEW_TOKENS)
@@ -99,7 +100,7 @@ def test_a_trained_router_routes_as_its_scores_say(pair: Pair) -> None:
         RouterMLP(pair.slm.hidden_size, dropout=0.1).double().eval().requires_grad_(False),
         slope=9.0,
     )
-    policy = routed(router, citer(0.5))
+    policy = routed(router, Rule("score", 0.5))
     asked = requests(8)
     answers, _ = decode(pair, asked, policy)
     for request in asked:
@@ -113,7 +114,7 @@ def test_a_trained_router_routes_as_its_scores_say(pair: Pair) -> None:
 
 
 def test_nothing_follows_eos_and_only_the_budget_truncates(pair: Pair) -> None:
-    for answer in decode(pair, requests(30), Policy(random_scorer, citer(0.4)))[0].values():
+    for answer in decode(pair, requests(30), Policy(random_scorer, Rule("score", 0.4)))[0].values():
         assert not set(answer.token_ids[:-1]) & set(pair.eos_ids)
         assert answer.truncated == (answer.token_ids[-1] not in pair.eos_ids)
         assert not answer.truncated or len(answer.token_ids) == MAX_NEW_TOKENS
@@ -132,13 +133,13 @@ def test_each_model_processes_each_position_once_as_the_replay_counts(
     pair: Pair, slots: int
 ) -> None:
     asked = requests(20)
-    answers, engine = decode(pair, asked, Policy(random_scorer, citer(0.4)), slots)
+    answers, engine = decode(pair, asked, Policy(random_scorer, Rule("score", 0.4)), slots)
     assert (engine.slm_work, engine.llm_work) == replay(traces(asked, answers), slots)
 
 
 def test_one_answer_alone_costs_what_its_decisions_say(pair: Pair) -> None:
     for request in requests(6):
-        answers, engine = decode(pair, [request], Policy(random_scorer, citer(0.4)), slots=1)
+        answers, engine = decode(pair, [request], Policy(random_scorer, Rule("score", 0.4)), slots=1)
         answer, prompt = answers[request.key], len(request.prompt_ids)
         visits = [prompt + n for n, by_llm in enumerate(answer.by_llm) if by_llm]
         assert engine.slm_work.positions == prompt + len(answer.token_ids) - 1
@@ -169,7 +170,7 @@ def branches(asked: Request, reference: tuple[int, ...], cuts: list[int]) -> lis
 
 @pytest.mark.parametrize("tau", [0.0, 0.4, 1.0])
 def test_a_fork_of_a_trunk_equals_a_fresh_decode_of_its_prefix(pair: Pair, tau: float) -> None:
-    policy = Policy(random_scorer, citer(tau))
+    policy = Policy(random_scorer, Rule("score", tau))
     asked = [
         branch
         for n, request in enumerate(requests(12))
@@ -194,11 +195,11 @@ def test_a_sweep_is_a_decode_at_every_threshold(pair: Pair, seed, count, slots) 
     engine = Engine(pair, slots, MAX_NEW_TOKENS)
     swept = {
         (answer.key, answer.rule.at): answer
-        for answer in engine.sweep(asked, random_scorer, [citer(tau) for tau in TAUS])
+        for answer in engine.sweep(asked, random_scorer, [Rule("score", tau) for tau in TAUS])
     }
     assert len(swept) == count * len(TAUS)
     for tau in TAUS:
-        alone, _ = decode(pair, asked, Policy(random_scorer, citer(tau)))
+        alone, _ = decode(pair, asked, Policy(random_scorer, Rule("score", tau)))
         for key, answer in alone.items():
             assert swept[key, tau].token_ids == answer.token_ids
             assert swept[key, tau].by_llm == answer.by_llm
@@ -209,8 +210,8 @@ def test_a_sweep_computes_shared_beginnings_once(pair: Pair) -> None:
     """Work of the trie: below the sum over thresholds, not below the dearest of them."""
     asked = requests(30)
     engine = Engine(pair, 4, MAX_NEW_TOKENS)
-    list(engine.sweep(asked, random_scorer, [citer(tau) for tau in TAUS]))
-    single = [decode(pair, asked, Policy(random_scorer, citer(tau)))[1] for tau in TAUS]
+    list(engine.sweep(asked, random_scorer, [Rule("score", tau) for tau in TAUS]))
+    single = [decode(pair, asked, Policy(random_scorer, Rule("score", tau)))[1] for tau in TAUS]
     for name in ("slm_work", "llm_work"):
         positions = [getattr(one, name).positions for one in single]
         assert max(positions) <= getattr(engine, name).positions < sum(positions)
@@ -221,8 +222,8 @@ def test_a_sweep_forks_only_where_tokens_differ(pair: Pair) -> None:
     twins = replace(pair, llm=pair.slm)
     asked = requests(12)
     engine = Engine(twins, 4, MAX_NEW_TOKENS)
-    list(engine.sweep(asked, random_scorer, [citer(tau) for tau in TAUS]))
-    single = decode(twins, asked, Policy(random_scorer, citer(0.9)))[1]
+    list(engine.sweep(asked, random_scorer, [Rule("score", tau) for tau in TAUS]))
+    single = decode(twins, asked, Policy(random_scorer, Rule("score", 0.9)))[1]
     assert engine.slm_work.positions == single.slm_work.positions
 
 
@@ -241,7 +242,7 @@ def loaded_again(pair: Pair, device: str, dtype: str) -> Pair:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("tau", TAUS)
 def test_a_gpu_writes_what_a_cpu_writes(pair: Pair, tau: float) -> None:
-    policy = Policy(random_scorer, citer(tau))
+    policy = Policy(random_scorer, Rule("score", tau))
     there, _ = decode(loaded_again(pair, "cuda", "float64"), requests(20), policy)
     assert there == decode(pair, requests(20), policy)[0]
 

@@ -4,11 +4,12 @@ import pytest
 
 from citer.decoding.engine import Engine
 from citer.decoding.lane import Work
-from citer.decoding.policy import Policy, Rule, citer
+from citer.decoding.policy import Policy
 from citer.decoding.walk import Request, Visit
 from citer.evaluation.cost import Prices, Trace, batches, replay, work
 from citer.evaluation.rivals import random
 from citer.models.pair import Pair
+from citer.rule import Rule
 
 PRICES = Prices(slm_weights=100, llm_weights=1000, slm_kv=1, llm_kv=10)
 
@@ -123,7 +124,7 @@ def test_a_token_that_the_llm_adds_lets_the_slm_read_two_at_once():
 
 
 RULES = [
-    *(citer(tau) for tau in (0.0, 0.2, 0.7, 1.0)),
+    *(Rule("score", tau) for tau in (0.0, 0.2, 0.7, 1.0)),
     Rule("score", 0.4, 0.7),
     Rule("risk", 0.3, 0.7),
     Rule("risk", 0.3, 1.0),

@@ -1,0 +1,35 @@
+"""What a router reads of a step of the SLM: its hidden state, and how sure it is of its token."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from citer.schema import TOP_LOGPROBS
+
+EXTRAS = 2 + TOP_LOGPROBS  # beside the hidden state
+FEATURE = (
+    "SLM hidden state after the final norm, entropy in nats, top-1 minus top-2 log-probability, "
+    f"{TOP_LOGPROBS} largest log-probabilities"
+)
+
+
+class Certainty(NamedTuple):
+    """Of N next-token distributions: entropy in nats, margin, the largest log-probabilities."""
+
+    entropy_N: Tensor
+    margin_N: Tensor
+    top_NK: Tensor
+
+
+def certainty(logprob_NV: Tensor) -> Certainty:
+    top_NK = logprob_NV.topk(TOP_LOGPROBS).values
+    entropy_N = -(logprob_NV.exp() * logprob_NV).sum(-1)
+    return Certainty(entropy_N, top_NK[:, 0] - top_NK[:, 1], top_NK)
+
+
+def features(hidden_NH: Tensor, logits_NV: Tensor) -> Tensor:
+    """feature_NF, F = H + `EXTRAS`, in the precision of the logits."""
+    entropy_N, margin_N, top_NK = certainty(logits_NV.log_softmax(-1))
+    columns = [hidden_NH.to(logits_NV.dtype), entropy_N[:, None], margin_N[:, None], top_NK]
+    return torch.cat(columns, 1)

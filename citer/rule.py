@@ -1,0 +1,75 @@
+"""When the LLM is called, and what it then thinks of the tokens that the SLM wrote meanwhile.
+
+A *visit* is a call of the LLM. It has not yet read what the SLM wrote since the last one, the
+*pending* tokens, and reads them in the forward that writes its own: an *audit* looks at what it
+would have written in the place of each. Known policies are points of this family:
+
+    CITER (arXiv 2502.01976)                          visit by score, no audit
+    speculative decoding (arXiv 2211.17192), greedy   visit every γ tokens, audit 1
+    BiLD (arXiv 2302.07863)                           visit by the SLM's own confidence, audit < 1
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Self, cast, get_args
+
+Visit = Literal["score", "risk", "every"]
+EXPECTED = "expected `score τ`, `risk ρ` or `every γ`, and perhaps `audit β`; τ, ρ, β in [0, 1]"
+
+
+@dataclass(frozen=True, order=True)
+class Rule:
+    """A policy but for the scores; as text `score 0.9`, `risk 0.8 audit 0.1`, `every 8 audit 1`.
+
+    `visit` by `score`: the SLM's token scores below `at` (τ), and the LLM writes that one instead;
+    at 0 the LLM, at 1 the SLM is never run. By `risk`: the product of the pending tokens' scores
+    falls below `at` (ρ). `every`: `at` (γ) tokens are pending.
+
+    `audit` (β): the first pending token that the LLM gives less than β times the probability of
+    its own choice is rolled back with all after it, and the LLM's takes its place; without one the
+    LLM writes the next token. At 0 nothing is rolled back. At 1 an answer ends with a visit, and
+    is the LLM's own, token for token, whatever the visits.
+    """
+
+    visit: Visit
+    at: float
+    audit: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValueError, which says what was expected."""
+        try:
+            visit, at, *rest = str(text).split()
+            beta = float(rest[1]) if rest[:1] == ["audit"] and len(rest) == 2 else 0.0
+            rule = cls(cast(Visit, visit), float(at), beta)
+        except ValueError:
+            raise ValueError(f"{text!r}: {EXPECTED}") from None
+        if not rule._valid() or len(rest) not in (0, 2):
+            raise ValueError(f"{text!r}: {EXPECTED}")
+        return rule
+
+    def _valid(self) -> bool:
+        most = float("inf") if self.visit == "every" else 1
+        return self.visit in get_args(Visit) and 0 <= self.at <= most and 0 <= self.audit <= 1
+
+    def __str__(self) -> str:
+        visit = f"{self.visit} {self.at:.4g}"
+        return f"{visit} audit {self.audit:g}" if self.audit else visit
+
+    @property
+    def asks_slm(self) -> bool:
+        return (self.visit, self.at) != ("score", 1)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the answer is the LLM's own by what the audit does, whatever the visits."""
+        return self.audit == 1
+
+    def withdraws(self, score: float) -> bool:
+        """Whether a token of this score is not even written."""
+        return self.visit == "score" and score < self.at
+
+    def due(self, risk: float, pending: int) -> bool:
+        """Whether so many pending tokens, their scores' product `risk`, call for a visit."""
+        if self.visit == "risk":
+            return risk < self.at
+        return self.visit == "every" and pending >= self.at
