@@ -24,7 +24,7 @@ class Trace(NamedTuple):
     """
 
     prompt_len: int
-    by_llm: Sequence[bool]
+    by_llm: Sequence[int]  # 0 or 1
     asks_slm: bool = True
 
 
@@ -123,7 +123,7 @@ def _forwards(traces: Sequence[Trace], slots: int, llm_batch: int) -> tuple[int,
             waiting = []
 
 
-def _row(by_llm: Sequence[bool]) -> list[str]:
+def _row(by_llm: Sequence[int]) -> list[str]:
     row = ["again" if visited else "" for visited in by_llm]
     if "again" in row:
         row[row.index("again")] = "first"

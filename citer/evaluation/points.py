@@ -60,7 +60,7 @@ def _schemas(params: EvaluateParams) -> dict[str, pa.Schema]:
 def outcome_rows(runs: Iterable[Run]) -> Iterator[Row]:
     """Rows of the OUTCOME table."""
     for run in runs:
-        for problem, trace, answer, correct in run.results:
+        for problem, _, trace, _, correct, truncated in run.results:
             yield {
                 "split": problem.split,
                 "method": run.method,
@@ -68,9 +68,9 @@ def outcome_rows(runs: Iterable[Run]) -> Iterator[Row]:
                 "problem_id": problem.problem_id,
                 "task": problem.task,
                 "correct": correct,
-                "truncated": answer.truncated,
-                "tokens": len(answer.token_ids),
-                "llm_tokens": sum(answer.by_llm),
+                "truncated": truncated,
+                "tokens": len(trace.by_llm),
+                "llm_tokens": sum(trace.by_llm),
                 "bytes": run.prices.moved(*work(trace)),
             }
 
@@ -100,15 +100,15 @@ def _by_task(run: Run, params: EvaluateParams) -> Iterator[Row]:
 def _quality(results: Sequence[Result], params: EvaluateParams) -> Row:
     correct = [result.correct for result in results]
     low, high = interval(correct, params.resamples, params.seed)
-    tokens = sum(len(result.answer.token_ids) for result in results)
+    tokens = sum(len(result.trace.by_llm) for result in results)
     return {
         "questions": len(results),
         "accuracy": float(np.mean(correct)),
         "accuracy_low": low,
         "accuracy_high": high,
-        "llm_fraction": sum(sum(result.answer.by_llm) for result in results) / tokens,
+        "llm_fraction": sum(sum(result.trace.by_llm) for result in results) / tokens,
         "tokens_per_answer": tokens / len(results),
-        "truncated_share": float(np.mean([result.answer.truncated for result in results])),
+        "truncated_share": float(np.mean([result.truncated for result in results])),
     }
 
 

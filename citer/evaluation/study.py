@@ -46,7 +46,7 @@ class Study:
         """
         fractions = [fraction for fraction in self.params.llm_fractions if 0 < fraction < 1]
         alone = [*self._alone(self.validation), *self._alone(self.test)]
-        scores = [score for result in alone[0].results for score in result.answer.scores]
+        scores = [score for result in alone[0].results for score in result.scores]
         entropy, chance = Method("entropy", certainty), Method("random", random(self.params.seed))
         runs = [
             *alone,
