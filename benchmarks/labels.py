@@ -94,7 +94,7 @@ class Workshop:
     def answer_by_entropy(self) -> Outcomes:
         method = Method("entropy", certainty)
         [alone] = sweep(self.engine, self.validation, method, [0.0])
-        scores = [score for result in alone.results for score in result.answer.scores]
+        scores = [score for result in alone.results for score in result.scores]
         return self.answer(method, quantiles(scores, FRACTIONS))
 
 

@@ -25,8 +25,8 @@ class Outcomes:
         rows = [run.results for run in runs]
         return cls(
             np.array([[result.correct for result in row] for row in rows], float),
-            np.array([[sum(result.answer.by_llm) for result in row] for row in rows], float),
-            np.array([[len(result.answer.token_ids) for result in row] for row in rows], float),
+            np.array([[sum(result.trace.by_llm) for result in row] for row in rows], float),
+            np.array([[len(result.trace.by_llm) for result in row] for row in rows], float),
         )
 
     def fraction_for(self, share: float, drawn_RQ: np.ndarray) -> np.ndarray:

@@ -3,18 +3,28 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from citer.errors import InputError
+from citer.rule import Rule
 
 Task = Literal["math", "mc"]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Listed = Field(strict=False)
+RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
 
 
 class Section(BaseModel):
@@ -125,9 +135,9 @@ class ScoreParams(Section):
 
 
 class LabelParams(Section):
-    """Preference labels: rollouts play router k-1 at `tau`; `tie`: both branches wrong."""
+    """Preference labels: rollouts play router k-1 by `rule`; `tie`: both branches wrong."""
 
-    tau: Share
+    rule: RuleText
     tie: Literal["slm", "llm", "drop"]
     slots: Count
     max_new_tokens: Count
@@ -146,12 +156,19 @@ class TrainParams(Section):
 
 
 class EvaluateParams(Section):
-    """The sweep and the promise: P(LLM right, routed wrong) <= epsilon at confidence 1 - delta."""
+    """The sweep and the promise: P(LLM right, routed wrong) <= epsilon at confidence 1 - delta.
+
+    CITER is tried at τ of the target `llm_fractions`, audited routing at each of `risks` with each
+    of `audits`, speculative decoding at each of `gammas`.
+    """
 
     seed: Seed
     slots: Count
     max_new_tokens: Count
     llm_fractions: Annotated[tuple[Share, ...], Field(strict=False, min_length=2)]
+    risks: Annotated[tuple[Share, ...], Listed]
+    audits: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Listed]
+    gammas: Annotated[tuple[Count, ...], Listed]
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     batches: Annotated[tuple[Count, ...], Field(strict=False, min_length=1)]

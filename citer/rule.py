@@ -51,9 +51,13 @@ class Rule:
         most = float("inf") if self.visit == "every" else 1
         return self.visit in get_args(Visit) and 0 <= self.at <= most and 0 <= self.audit <= 1
 
+    def __format__(self, spec: str) -> str:
+        """Its text, the numbers by `spec`."""
+        visit = f"{self.visit} {self.at:{spec}}"
+        return f"{visit} audit {self.audit:{spec}}" if self.audit else visit
+
     def __str__(self) -> str:
-        visit = f"{self.visit} {self.at:.4g}"
-        return f"{visit} audit {self.audit:g}" if self.audit else visit
+        return f"{self}"
 
     @property
     def asks_slm(self) -> bool:

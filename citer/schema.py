@@ -1,8 +1,8 @@
 """Every table on disk, declared once. `citer.io` checks them on writing and on reading.
 
 A row of PROBLEM is a question; of LLM_TOKEN and `slm_token(H)` one position of a reference as a
-model predicts it; of PREFERENCE one labelled position; of POINT one method at one threshold on
-one task; of OUTCOME one question answered by one method at one threshold.
+model predicts it; of PREFERENCE one labelled position; of POINT one method by one rule on one
+task; of OUTCOME one question answered by one method by one rule.
 """
 
 from collections.abc import Iterable
@@ -80,17 +80,28 @@ PREFERENCE = pa.schema(
     ]
 )
 
+_RULE = [
+    _required("visit", pa.string()),  # see `citer.rule`
+    _required("threshold", pa.float64()),  # τ, ρ or γ
+    _required("audit", pa.float64()),
+]
+
 OUTCOME = pa.schema(
     [
         _required("split", pa.string()),
         _required("method", pa.string()),
-        _required("threshold", pa.float64()),
+        *_RULE,
         _required("problem_id", pa.string()),
         _required("task", pa.string()),
         _required("correct", pa.bool_()),  # a truncated answer is not
         _required("truncated", pa.bool_()),
         _required("tokens", pa.int32()),  # of the answer, its EOS with them
         _required("llm_tokens", pa.int32()),
+        _required("visits", pa.int32()),
+        _required("audited", pa.int32()),  # tokens of the SLM that an audit looked at
+        _required("disagreed", pa.int32()),  # of those, not the LLM's choice
+        _required("rejected", pa.int32()),  # of those, rolled back
+        _required("slm_steps", pa.int32()),
         _required("bytes", pa.int64()),  # moved at batch 1
     ]
 )
@@ -104,12 +115,16 @@ def point(batches: Iterable[str]) -> pa.Schema:
             _required("split", pa.string()),
             _required("method", pa.string()),
             _required("task", pa.string()),  # or "all"
-            _required("threshold", pa.float64()),
+            *_RULE,
             _required("questions", pa.int32()),
             _required("accuracy", pa.float64()),
             _required("accuracy_low", pa.float64()),  # 95 % interval over questions
             _required("accuracy_high", pa.float64()),
             _required("llm_fraction", pa.float64()),
+            _required("visits_per_token", pa.float64()),
+            _required("slm_steps_per_token", pa.float64()),
+            pa.field("agreement", pa.float64()),  # share of audited tokens; null without audits
+            pa.field("rejected_share", pa.float64()),  # likewise
             _required("tokens_per_answer", pa.float64()),
             _required("truncated_share", pa.float64()),
             *(_required(name, pa.float64()) for both in prices for name in both),

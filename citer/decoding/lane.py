@@ -13,7 +13,7 @@ from citer.models.pair import LanguageModel
 Ids = Sequence[int]
 
 
-@dataclass
+@dataclass(slots=True)
 class Work:
     """Forwards run; positions computed (and written to the cache); positions attended to."""
 

@@ -37,9 +37,12 @@ def always_slm(view: StepView) -> Tensor:
 
 
 def routed(router: Router, rule: Rule) -> Policy:
-    """By the head that the rule is for: where every token is audited, the LLM's agreement."""
-    head = router.agree if rule.exact else router.stand
-    return Policy(scored_by(head), rule)
+    return Policy(scored_by(head_for(router, rule)), rule)
+
+
+def head_for(router: Router, rule: Rule) -> Head:
+    """Where the answer is to be the LLM's own, its agreement counts; else what is harmless may."""
+    return router.agree if rule.exact else router.stand
 
 
 def scored_by(head: Head) -> Scorer:

@@ -29,15 +29,31 @@ class Request:
     trunk_ids: tuple[int, ...] | None = None
 
 
+class Disagreement(NamedTuple):
+    """A pending token that is not the LLM's choice, and its odds against that."""
+
+    position: int
+    slm_token: int
+    llm_token: int
+    odds: float
+
+
 class Visit(NamedTuple):
     """After `drafted` steps of the SLM the LLM has read `seen` tokens of what was written.
 
-    The first `kept` stay. The LLM's own follows them, unless the answer was already whole.
+    The first `kept` stay. The LLM's own follows them, unless the answer was already whole. Of the
+    pending tokens `audited` were looked at; only the last of `disagreements` may be rejected.
     """
 
     drafted: int
     seen: int
     kept: int
+    audited: int = 0
+    disagreements: tuple[Disagreement, ...] = ()
+
+    @property
+    def rejects(self) -> bool:
+        return any(found.position == self.kept for found in self.disagreements)
 
 
 @dataclass(frozen=True)
@@ -76,10 +92,6 @@ class Verdict(NamedTuple):
     token: int
     odds: float | None
 
-    def rejects(self, token: int, beta: float) -> bool:
-        if token == self.token or self.odds is None:
-            return False
-        return min(self.odds, HIGHEST) < beta
 
 
 @dataclass(eq=False)
@@ -99,9 +111,9 @@ class _Path:
     def takes_llms(self, draft: Draft | None) -> bool:
         return draft is None or self.owed or self.rule.withdraws(draft.score)
 
-    def visited(self, seen: int, kept: int) -> None:
-        self.visits.append(Visit(self.drafted, seen, kept))
-        self.pending_from, self.risk, self.drafted = kept + 1, 1.0, 0
+    def visited(self, visit: Visit) -> None:
+        self.visits.append(visit)
+        self.pending_from, self.risk, self.drafted = visit.kept + 1, 1.0, 0
 
 
 class _Fork(NamedTuple):
@@ -223,19 +235,25 @@ class Walk:
         """Send a path to where the LLM's token takes the place of the SLM's."""
         position = self.length
         if not path.owed:
-            kept = self._first_rejected(path)
-            path.visited(position, kept)
-            position = kept
+            position = self._audit(path, position)
         path.owed = False
         self._wait_at(position, path)
 
-    def _first_rejected(self, path: _Path) -> int:
-        """The first pending position that the path's audit rejects; where all stand, the next."""
-        for position in range(path.pending_from, self.length):
-            token = self.ids[self.begin + position]
-            if path.rule.audit and self._verdicts[position].rejects(token, path.rule.audit):
-                return position
-        return self.length
+    def _audit(self, path: _Path, seen: int) -> int:
+        """Visit: how many tokens are kept, all or those before the first that is rejected."""
+        kept, found = self.length, []
+        audited = range(path.pending_from, self.length if path.rule.audit else path.pending_from)
+        for position in audited:
+            token, verdict = self.ids[self.begin + position], self._verdicts[position]
+            if verdict.odds is not None and token != verdict.token:
+                odds = min(verdict.odds, HIGHEST)  # of a tie, the LLM's own token is the first
+                found.append(Disagreement(position, token, verdict.token, odds))
+                if odds < path.rule.audit:
+                    kept = position
+                    break
+        looked_at = len(audited) if kept == self.length else kept + 1 - path.pending_from
+        path.visited(Visit(path.drafted, seen, kept, looked_at, tuple(found)))
+        return kept
 
     def _wait_at(self, position: int, path: _Path) -> None:
         token = self._verdicts[position].token
@@ -269,8 +287,7 @@ class Walk:
         ended, staying = self._ended(), []
         for path in self._paths:
             if self._due(path):
-                kept = self._first_rejected(path)
-                path.visited(self.llm_reads - self.begin, kept)
+                kept = self._audit(path, self.llm_reads - self.begin)
                 if kept < self.length:
                     self._wait_at(kept, path)
                     continue

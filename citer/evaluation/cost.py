@@ -20,11 +20,47 @@ from citer.models.pair import Pair
 
 
 class Trace(NamedTuple):
-    """An answer as far as its price goes: tokens of the prompt, its own, visits of the LLM."""
+    """What an answer took: its forwards in order, and the work of either model at batch 1.
 
-    prompt_len: int
-    tokens: int
-    visits: Sequence[Visit]
+    A forward is an `s` or an `l`, a capital where it is a prefill.
+    """
+
+    forwards: bytes
+    slm: Work
+    llm: Work
+
+    @classmethod
+    def of(cls, prompt_len: int, tokens: int, visits: Sequence[Visit]) -> "Trace":
+        """Of an answer of so many tokens, written with these visits of the LLM."""
+        slm, llm, forwards, written = _Reader(), _Reader(), b"", 0
+        for visit in visits:
+            slm.read(prompt_len + written, visit.drafted)
+            llm.read(prompt_len + visit.seen)
+            for reader in (slm, llm):
+                reader.held = min(reader.held, prompt_len + visit.kept)
+            forwards += b"s" * visit.drafted + b"l"
+            written = visit.kept + 1
+        slm.read(prompt_len + written, tokens - written)
+        forwards += b"s" * (tokens - written)
+        prefilled = forwards.replace(b"s", b"S", 1).replace(b"l", b"L", 1)
+        return cls(prefilled, slm.work, llm.work)
+
+
+class _Reader:
+    """A model over one answer: what it did, and how much of the text it holds."""
+
+    def __init__(self) -> None:
+        self.work = Work()
+        self.held = 0
+
+    def read(self, length: int, forwards: int = 1) -> None:
+        """Run at this length of the text and, a token later each, so many times in all."""
+        if forwards > 0:
+            last = length + forwards - 1
+            self.work.forwards += forwards
+            self.work.positions += last - self.held
+            self.work.kv_read += forwards * (length + last) // 2
+            self.held = last
 
 
 @dataclass(frozen=True)
@@ -55,36 +91,6 @@ class Prices:
         )
 
 
-def work(trace: Trace) -> tuple[Work, Work]:
-    """The SLM's and the LLM's work for one routed answer at batch 1."""
-    slm, llm, prompt_len, written = _Reader(), _Reader(), trace.prompt_len, 0
-    for drafted, seen, kept in trace.visits:
-        slm.read(prompt_len + written, drafted)
-        llm.read(prompt_len + seen)
-        for reader in (slm, llm):
-            reader.held = min(reader.held, prompt_len + kept)
-        written = kept + 1
-    slm.read(prompt_len + written, max(0, trace.tokens - written))
-    return slm.work, llm.work
-
-
-class _Reader:
-    """A model over one answer: what it did, and how much of the text it holds."""
-
-    def __init__(self) -> None:
-        self.work = Work()
-        self.held = 0
-
-    def read(self, length: int, forwards: int = 1) -> None:
-        """Run at this length of the text and, a token later each, so many times in all."""
-        if forwards:
-            last = length + forwards - 1
-            self.work.forwards += forwards
-            self.work.positions += last - self.held
-            self.work.kv_read += forwards * (length + last) // 2
-            self.held = last
-
-
 def replay(traces: Sequence[Trace], slots: int, llm_batch: int = 1) -> tuple[Work, Work]:
     """The work of both models when `slots` answers at a time share every forward.
 
@@ -93,7 +99,7 @@ def replay(traces: Sequence[Trace], slots: int, llm_batch: int = 1) -> tuple[Wor
     """
     slm, llm = Work(), Work()
     for trace in traces:
-        for total, own in zip((slm, llm), work(trace), strict=True):
+        for total, own in ((slm, trace.slm), (llm, trace.llm)):
             total.positions += own.positions
             total.kv_read += own.kv_read
     slm.forwards, llm.forwards = _forwards(traces, slots, llm_batch)
@@ -120,33 +126,17 @@ def _forwards(traces: Sequence[Trace], slots: int, llm_batch: int) -> tuple[int,
 
     A row is what is left of an answer: its forwards, the next one last.
     """
-    queue = (_row(trace) for trace in traces)
-    waiting: dict[str, list[list[_Forward]]] = {"slm": [], "llm": []}
-    ran = {"slm": 0, "llm": 0}
+    queue = (list(trace.forwards[::-1].decode()) for trace in traces)
+    waiting: dict[str, list[list[str]]] = {"s": [], "l": []}
+    ran = {"s": 0, "l": 0}
     while True:
         free = slots - sum(map(len, waiting.values()))
         for row in islice(queue, free):
-            waiting[row[-1].model].append(row)
+            waiting[row[-1].lower()].append(row)
         if not any(waiting.values()):
-            return ran["slm"], ran["llm"]
-        model = "slm" if waiting["slm"] and len(waiting["llm"]) < llm_batch else "llm"
+            return ran["s"], ran["l"]
+        model = "s" if waiting["s"] and len(waiting["l"]) < llm_batch else "l"
         rows, waiting[model] = waiting[model], []
         ran[model] += len({row.pop() for row in rows})
         for row in filter(None, rows):
-            waiting[row[-1].model].append(row)
-
-
-class _Forward(NamedTuple):
-    model: str
-    prefill: bool = False
-
-
-def _row(trace: Trace) -> list[_Forward]:
-    row, written = [], 0
-    for drafted, _, kept in trace.visits:
-        row += [_Forward("slm")] * drafted + [_Forward("llm")]
-        written = kept + 1
-    row += [_Forward("slm")] * (trace.tokens - written)
-    for forward in {*row}:
-        row[row.index(forward)] = forward._replace(prefill=True)
-    return row[::-1]
+            waiting[row[-1].lower()].append(row)

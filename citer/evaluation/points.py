@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from citer.config import EvaluateParams
 from citer.errors import InputError
-from citer.evaluation.cost import batches, replay, work
+from citer.evaluation.cost import batches, replay
 from citer.evaluation.metrics import interval
 from citer.evaluation.sweep import Result, Run
 from citer.io import read_table, table_metadata, write_table
+from citer.rule import Rule
 from citer.schema import OUTCOME, point
 
 Row = dict[str, Any]
@@ -60,19 +61,23 @@ def _schemas(params: EvaluateParams) -> dict[str, pa.Schema]:
 def outcome_rows(runs: Iterable[Run]) -> Iterator[Row]:
     """Rows of the OUTCOME table."""
     for run in runs:
-        for problem, trace, answer, correct in run.results:
+        for result in run.results:
             yield {
-                "split": problem.split,
+                "split": result.problem.split,
                 "method": run.method,
-                "threshold": run.threshold,
-                "problem_id": problem.problem_id,
-                "task": problem.task,
-                "correct": correct,
-                "truncated": answer.truncated,
-                "tokens": len(answer.token_ids),
-                "llm_tokens": sum(answer.by_llm),
-                "bytes": run.prices.moved(*work(trace)),
+                **rule_columns(run.rule),
+                "problem_id": result.problem.problem_id,
+                "task": result.problem.task,
+                "correct": result.correct,
+                "truncated": result.truncated,
+                **result.counts,
+                "slm_steps": result.trace.slm.forwards,
+                "bytes": run.prices.moved(result.trace.slm, result.trace.llm),
             }
+
+
+def rule_columns(rule: Rule) -> Row:
+    return {"visit": rule.visit, "threshold": rule.at, "audit": rule.audit}
 
 
 def point_rows(
@@ -91,7 +96,7 @@ def _by_task(run: Run, params: EvaluateParams) -> Iterator[Row]:
             "split": results[0].problem.split,
             "method": run.method,
             "task": task,
-            "threshold": run.threshold,
+            **rule_columns(run.rule),
             **_quality(results, params),
             **_bytes(run, results, params),
         }
@@ -100,15 +105,20 @@ def _by_task(run: Run, params: EvaluateParams) -> Iterator[Row]:
 def _quality(results: Sequence[Result], params: EvaluateParams) -> Row:
     correct = [result.correct for result in results]
     low, high = interval(correct, params.resamples, params.seed)
-    tokens = sum(len(result.answer.token_ids) for result in results)
+    total = {name: sum(result.counts[name] for result in results) for name in results[0].counts}
+    tokens, audited = total["tokens"], total["audited"]
     return {
         "questions": len(results),
         "accuracy": float(np.mean(correct)),
         "accuracy_low": low,
         "accuracy_high": high,
-        "llm_fraction": sum(sum(result.answer.by_llm) for result in results) / tokens,
+        "llm_fraction": total["llm_tokens"] / tokens,
+        "visits_per_token": total["visits"] / tokens,
+        "slm_steps_per_token": sum(result.trace.slm.forwards for result in results) / tokens,
+        "agreement": 1 - total["disagreed"] / audited if audited else None,
+        "rejected_share": total["rejected"] / audited if audited else None,
         "tokens_per_answer": tokens / len(results),
-        "truncated_share": float(np.mean([result.answer.truncated for result in results])),
+        "truncated_share": float(np.mean([result.truncated for result in results])),
     }
 
 

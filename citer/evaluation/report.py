@@ -1,6 +1,6 @@
 """What a person reads: the methods side by side on test, the routers at their chosen τ."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from io import StringIO
 
 from rich import box
@@ -9,37 +9,58 @@ from rich.table import Table
 
 from citer.evaluation.metrics import fraction_for, value_at
 from citer.evaluation.points import Row
-from citer.evaluation.threshold import Threshold
+from citer.evaluation.threshold import Chosen, Threshold
+from citer.rule import Rule
 
 ENDS = ("slm", "llm")
-RIVALS = ("random", "entropy")
+BY_CHANCE_OR_ENTROPY = ("random", "entropy")
+SPECULATIVE = "speculative"
 SHARE = 0.95
 AT_SHARE = "llm_fraction_for_95_percent"  # of the LLM's accuracy
-IDENTITY = ("split", "method", "task", "threshold", "questions", "accuracy_low", "accuracy_high")
-FOREMOST = ("accuracy", "llm_fraction", "cost_b1")
+COSTS = {"cost_for_95_percent": 0.95, "cost_for_99_percent": 0.99}  # likewise
+IDENTITY = (
+    *("split", "method", "task", "visit", "threshold", "audit", "questions"),
+    *("accuracy_low", "accuracy_high"),
+)
+FOREMOST = ("accuracy", "llm_fraction", "cost_b1", *COSTS)
 WIDTH = 200  # of the table's text: wider than it gets
 LEGEND = """\
 Test questions; ± half the 95 % interval over questions. Cost: bytes moved by all forwards, the LLM
 alone being 1, at batch 1, 8, …; in brackets with the LLM delayed until half the batch needs it.
-Tokens: per answer. f95: the LLM fraction for 95 % of the LLM's accuracy. Random and entropy stand
-at the LLM fraction of {last}; they and f95 are read linearly between points.
+Visits: of the LLM, a token. Tokens: per answer. f95: the LLM fraction for 95 % of the LLM's
+accuracy; c95, c99: the cost at batch 1 for 95 % and 99 % of it. Random and entropy stand at the LLM
+fraction of {last}, speculative decoding at its cheapest γ; all but what stands at a rule of its own
+is read linearly between points.
 """
-Chosen = Mapping[str, Threshold]  # by the router's name among the methods
 
 
 def frontier(points: Sequence[Row], method: str, task: str = "all") -> list[Row]:
     """A method's points on test by LLM fraction, from the SLM alone (τ = 0) to the LLM (τ = 1)."""
-    wanted = {method, *ENDS}
-    line = [
-        p for p in points if p["method"] in wanted and (p["split"], p["task"]) == ("test", task)
-    ]
-    return sorted(line, key=lambda point: (point["llm_fraction"], point["threshold"]))
+    return sorted(
+        _points(points, {method, *ENDS}, task),
+        key=lambda point: (point["llm_fraction"], point["threshold"]),
+    )
+
+
+def efficient(points: Sequence[Row], method: str, task: str = "all") -> list[Row]:
+    """Those of a method's points, and of the models alone, that nothing cheaper of it reaches."""
+    line: list[Row] = []
+    for point in sorted(_points(points, {method, *ENDS}, task), key=lambda point: point["cost_b1"]):
+        if not line or point["accuracy"] > line[-1]["accuracy"]:
+            line.append(point)
+    return line
+
+
+def _points(points: Sequence[Row], methods: Container[str], task: str) -> list[Row]:
+    place = ("test", task)
+    return [p for p in points if p["method"] in methods and (p["split"], p["task"]) == place]
 
 
 def standings(points: Sequence[Row], chosen: Chosen) -> list[Row]:
-    """Both models, every router at its τ and, at the last router's LLM fraction, the rivals.
+    """Both models, every method at its chosen rule, and the rivals.
 
-    A rival is read linearly between its points, and has no interval of its own.
+    Chance and entropy, at the LLM fraction of the last router without audits, are read linearly
+    between their points, and have no interval of their own.
     """
     tasks = sorted({point["task"] for point in points if point["split"] == "test"})
     return [row for task in tasks for row in _standings(points, chosen, task)]
@@ -50,24 +71,45 @@ def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row
     yield slm
     yield llm
     for method, threshold in chosen.items():
+        at_rule = _at(threshold.rule, _points(points, {method, *ENDS}, task))
+        yield at_rule | {"method": method} | _readings(points, method, task, llm)
+        if not threshold.rule.audit:
+            rate = at_rule["llm_fraction"]
+    speculative = _points(points, {SPECULATIVE}, task)
+    if speculative:
+        best = min(speculative, key=lambda point: point["cost_b1"])
+        yield best | _costs(points, SPECULATIVE, task, llm)
+    for method in BY_CHANCE_OR_ENTROPY:
         line = frontier(points, method, task)
-        at_tau = next(point for point in line if point["threshold"] == threshold.tau)
-        rate = at_tau["llm_fraction"]
-        yield at_tau | {"method": method, AT_SHARE: _fraction_for_share(line, llm)}
-    for method in RIVALS:
-        line = frontier(points, method, task)
-        found = {"method": method, "task": task, AT_SHARE: _fraction_for_share(line, llm)}
+        found = {"method": method, "task": task} | _readings(points, method, task, llm)
         yield found | _read_at(rate, line)
 
 
-def _fraction_for_share(line: Sequence[Row], llm: Row) -> float | None:
+def _at(rule: Rule, points: Sequence[Row]) -> Row:
+    wanted = (rule.visit, rule.at, rule.audit)
+    return next(p for p in points if (p["visit"], p["threshold"], p["audit"]) == wanted)
+
+
+def _readings(points: Sequence[Row], method: str, task: str, llm: Row) -> Row:
+    line = frontier(points, method, task)
     fractions, accuracies = _column(line, "llm_fraction"), _column(line, "accuracy")
-    return fraction_for(SHARE * llm["accuracy"], fractions, accuracies)
+    target = SHARE * llm["accuracy"]
+    fraction = fraction_for(target, fractions, accuracies)
+    return {AT_SHARE: fraction} | _costs(points, method, task, llm)
+
+
+def _costs(points: Sequence[Row], method: str, task: str, llm: Row) -> Row:
+    line = efficient(points, method, task)
+    costs, accuracies = _column(line, "cost_b1"), _column(line, "accuracy")
+    return {
+        name: fraction_for(share * llm["accuracy"], costs, accuracies)
+        for name, share in COSTS.items()
+    }
 
 
 def _read_at(fraction: float, line: Sequence[Row]) -> Row:
     fractions = _column(line, "llm_fraction")
-    names = [name for name in line[0] if name not in IDENTITY]
+    names = [name for name in line[0] if name not in IDENTITY and line[0][name] is not None]
     return {name: value_at(fraction, fractions, _column(line, name)) for name in names}
 
 
@@ -84,7 +126,8 @@ def metrics(rows: Sequence[Row], chosen: Chosen) -> dict[str, Row]:
         else:
             found[row["method"]][row["task"]] = {name: row[name] for name in FOREMOST}
     for method, threshold in chosen.items():
-        found[method] |= {"tau": threshold.tau, "discordant_bound": threshold.bound}
+        at, bound = threshold.rule.at, threshold.bound
+        found[method] |= {"at": at, "audit": threshold.rule.audit, "discordant_bound": bound}
     return found
 
 
@@ -98,14 +141,16 @@ def summary(rows: Sequence[Row], chosen: Chosen, sizes: Sequence[int]) -> str:
     """Standings for people, in Markdown; `sizes` are the batch sizes to show costs at."""
     text = StringIO()
     Console(file=text, width=WIDTH).print(_table(rows, sizes))
-    legend = LEGEND.format(last=label([*chosen][-1]))
+    last = [method for method in chosen if not chosen[method].rule.audit][-1]
+    legend = LEGEND.format(last=label(last))
     promises = [f"- {promise(*each)}" for each in chosen.items()]
     return "\n".join([text.getvalue().strip(), "", legend, *promises, ""])
 
 
 def _table(rows: Sequence[Row], sizes: Sequence[int]) -> Table:
     table = Table("task", "method", box=box.MARKDOWN)
-    for title in ("accuracy", "LLM fraction", *(f"cost b{n}" for n in sizes), "tokens", "f95"):
+    costs = (f"cost b{n}" for n in sizes)
+    for title in ("accuracy", "LLM fraction", "visits", *costs, "tokens", "f95", "c95", "c99"):
         table.add_column(title, justify="right")
     for row in rows:
         table.add_row(
@@ -113,9 +158,10 @@ def _table(rows: Sequence[Row], sizes: Sequence[int]) -> Table:
             label(row["method"]),
             _accuracy(row),
             f"{row['llm_fraction']:.3f}",
+            f"{row['visits_per_token']:.3f}",
             *(_cost(row, size) for size in sizes),
             f"{row['tokens_per_answer']:.1f}",
-            f"{row[AT_SHARE]:.3f}" if AT_SHARE in row else "",
+            *("" if row.get(name) is None else f"{row[name]:.3f}" for name in (AT_SHARE, *COSTS)),
         )
     return table
 
@@ -132,15 +178,15 @@ def _cost(row: Row, size: int) -> str:
 
 
 def promise(method: str, threshold: Threshold) -> str:
-    """What validation promises of a router at its τ, in a sentence."""
-    risk, sure = "P(LLM right, routed wrong)", f"confidence {1 - threshold.delta:g}"
+    """What validation promises of a method at its rule, in a sentence."""
+    risk, sure = "P(LLM right, routed wrong)", f"confidence {1 - threshold.delta:.3g}"
     if not threshold.certified:
         return (
-            f"{label(method)}: no τ that is cheaper than the LLM keeps {risk} <= "
-            f"{threshold.epsilon:g} at {sure}; at τ = 1 the LLM answers alone."
+            f"{label(method)}: no rule that is cheaper than the LLM keeps {risk} <= "
+            f"{threshold.epsilon:g} at {sure}; the LLM answers alone."
         )
     return (
-        f"{label(method)}: τ = {threshold.tau:.4g} keeps {risk} <= {threshold.bound:.3f} at {sure}"
+        f"{label(method)}: `{threshold.rule:.4g}` keeps {risk} <= {threshold.bound:.3f} at {sure}"
         f" ({threshold.discordant} of {threshold.n} validation questions)."
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,14 +11,16 @@ from citer.config import EvaluateParams
 from citer.data.problems import Problem
 from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
+from citer.decoding.policy import always_slm, head_for, scored_by
 from citer.evaluation.points import Findings, Row, outcome_rows, point_rows
 from citer.evaluation.rivals import certainty, random
 from citer.evaluation.sweep import Method, Run, sweep
-from citer.evaluation.threshold import Candidate, Threshold, choose
+from citer.evaluation.threshold import Candidate, Chosen, Threshold, cheapest, choose
 from citer.io import digest
 from citer.models.bundle import identity
 from citer.models.pair import Pair
 from citer.models.router import Router
+from citer.rule import Rule
 
 
 @dataclass(frozen=True)
@@ -38,51 +40,83 @@ class Study:
         return identity(self.pair) | settings | {"problems": digest(*asked)}
 
     def rivals(self) -> Findings:
-        """The methods without a router: each model alone, and, on test, entropy and random.
+        """The methods without a router: each model alone and, on test, what needs no training.
 
         Entropy thresholds lie where the scores of the SLM's own answers on validation have the
         target LLM fractions. Chance gets a third of those: its answers share few tokens, and its
-        frontier is all but a line.
+        frontier is all but a line. Speculative decoding is greedy: the LLM's own answer.
         """
         fractions = [fraction for fraction in self.params.llm_fractions if 0 < fraction < 1]
         alone = [*self._alone(self.validation), *self._alone(self.test)]
-        scores = [score for result in alone[0].results for score in result.answer.scores]
-        entropy, chance = Method("entropy", certainty), Method("random", random(self.params.seed))
-        runs = [
-            *alone,
-            *self._sweep(self.test, entropy, quantiles(scores, fractions)),
-            *self._sweep(self.test, chance, fractions[::3]),
-        ]
+        scores = [score for result in alone[0].results for score in result.scores]
+        lines = (
+            Line(Method("entropy", certainty), by_score(quantiles(scores, fractions))),
+            Line(Method("random", random(self.params.seed)), by_score(fractions[::3])),
+            Line(
+                Method("speculative", always_slm),
+                [Rule("every", gamma, audit=1) for gamma in self.params.gammas],
+            ),
+        )
+        runs = [*alone, *(run for line in lines for run in self._sweep(self.test, line))]
         return Findings(list(outcome_rows(runs)), point_rows(runs, self.params))
 
     def _alone(self, problems: Sequence[Problem]) -> list[Run]:
         """The SLM alone, with the certainty of each of its tokens, and the LLM alone."""
-        slm, llm = self._sweep(problems, Method("alone", certainty), [0.0, 1.0])
+        ends = Line(Method("alone", certainty), by_score([0.0, 1.0]))
+        slm, llm = self._sweep(problems, ends)
         return [replace(slm, method="slm"), replace(llm, method="llm")]
 
     def router(
-        self, router: Router, thresholds: Sequence[float], rivals: Findings
-    ) -> tuple[Findings, Threshold]:
-        """Run every threshold on both splits; choose τ on validation."""
-        method = Method("router", lambda view: router.score(view.hidden_NH), router.weight_bytes)
-        inner = [tau for tau in thresholds if 0 < tau < 1]
-        tried = self._sweep(self.validation, method, inner)
-        alone = rivals.llm_alone("validation")
-        safest_first = [candidate(run, alone) for run in reversed(tried)]
-        threshold = choose(safest_first, self.params.epsilon, self.params.delta)
-        runs = [*tried, *self._sweep(self.test, method, inner)]
-        points = point_rows(runs, self.params, rivals.points)
-        return Findings(list(outcome_rows(runs)), points), threshold
+        self, router: Router, taus: Sequence[float], rivals: Findings
+    ) -> tuple[Findings, Chosen]:
+        """Run every line of rules on both splits; choose a rule of each method on validation.
 
-    def _sweep(
-        self, problems: Sequence[Problem], method: Method, thresholds: Sequence[float]
-    ) -> list[Run]:
-        return sweep(self._engine, problems, method, thresholds)
+        A line is a fixed sequence, and each is tested at its share of delta (Bonferroni): the
+        promises hold for all of them together.
+        """
+        lines = self.lines(router, taus)
+        tried = [self._sweep(self.validation, line) for line in lines]
+        alone = rivals.llm_alone("validation")
+        chosen: dict[str, Threshold] = {}
+        for line, runs in zip(lines, tried, strict=True):
+            candidates = [candidate(run, alone) for run in runs]
+            found = choose(candidates, self.params.epsilon, self.params.delta / len(lines))
+            chosen[line.method.name] = cheapest(chosen.get(line.method.name, found), found)
+        runs = [run for found in tried for run in found]
+        runs += [run for line in lines for run in self._sweep(self.test, line)]
+        points = point_rows(runs, self.params, rivals.points)
+        return Findings(list(outcome_rows(runs)), points), chosen
+
+    def lines(self, router: Router, taus: Sequence[float]) -> list["Line"]:
+        """CITER over τ, and audited routing over ρ for each β; in each the safest rules first."""
+        rules = [by_score(sorted((tau for tau in taus if 0 < tau < 1), reverse=True))]
+        risks = sorted(self.params.risks, reverse=True)
+        rules += [[Rule("risk", risk, audit) for risk in risks] for audit in self.params.audits]
+        lines = []
+        for line in filter(None, rules):
+            head = head_for(router, line[0])
+            name = "audited" if line[0].audit else "router"
+            lines.append(Line(Method(name, scored_by(head), head.weight_bytes), line))
+        return lines
+
+    def _sweep(self, problems: Sequence[Problem], line: "Line") -> list[Run]:
+        return sweep(self._engine, problems, *line)
 
     @cached_property
     def _engine(self) -> Engine:
         slots = self.params.slots
         return Engine(self.pair, slots, self.params.max_new_tokens, usual_llm_batch(slots))
+
+
+class Line(NamedTuple):
+    """A method's rules, of which one is to be chosen."""
+
+    method: Method
+    rules: Sequence[Rule]
+
+
+def by_score(taus: Sequence[float]) -> list[Rule]:
+    return [Rule("score", tau) for tau in taus]
 
 
 def quantiles(scores: Sequence[float], fractions: Sequence[float]) -> list[float]:
@@ -95,7 +129,7 @@ def candidate(run: Run, alone: Mapping[str, Row]) -> Candidate:
     rows = list(outcome_rows([run]))
     pairs = [(row, alone[row["problem_id"]]) for row in rows]
     return Candidate(
-        tau=run.threshold,
+        rule=run.rule,
         n=len(pairs),
         discordant=sum(llm["correct"] and not routed["correct"] for routed, llm in pairs),
         llm_fraction=sum(row["llm_tokens"] for row in rows) / sum(row["tokens"] for row in rows),

@@ -1,16 +1,21 @@
-"""The promise: a threshold whose routed answers are rarely wrong where the LLM's are right."""
+"""The promise: a rule whose routed answers are rarely wrong where the LLM's are right."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 from scipy.stats import beta
+
+from citer.rule import Rule
+
+LLM = Rule("score", 1.0)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A threshold as validation saw it; `discordant`: the LLM right, the routed answer wrong."""
+    """A rule as validation saw it; `discordant`: the LLM right, the routed answer wrong."""
 
-    tau: float
+    rule: Rule
     n: int  # questions
     discordant: int
     llm_fraction: float
@@ -19,13 +24,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Threshold:
-    """The chosen τ; P(LLM right, routed wrong) <= `bound` at confidence 1 - `delta`.
+    """The chosen rule; P(LLM right, routed wrong) <= `bound` at confidence 1 - `delta`.
 
-    Not `certified`: nothing cheaper than the LLM keeps the promise, and τ = 1, the LLM alone,
-    keeps it trivially.
+    Not `certified`: nothing cheaper than the LLM keeps the promise, and the LLM alone keeps it
+    trivially.
     """
 
-    tau: float
+    rule: Rule
     epsilon: float
     delta: float
     n: int
@@ -34,6 +39,19 @@ class Threshold:
     certified: bool
     llm_fraction: float
     cost: float
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any]) -> Self:
+        """From what `asdict` made of it."""
+        return cls(**{**content, "rule": Rule(**content["rule"])})
+
+
+Chosen = Mapping[str, Threshold]  # by the method's name
+
+
+def cheapest(*thresholds: Threshold) -> Threshold:
+    """Of those that keep the promise the one of least cost; the first of equals."""
+    return min(thresholds, key=lambda threshold: threshold.cost)
 
 
 def upper_bound(errors: int, questions: int, delta: float) -> float:
@@ -44,19 +62,19 @@ def upper_bound(errors: int, questions: int, delta: float) -> float:
 
 
 def choose(candidates: Iterable[Candidate], epsilon: float, delta: float) -> Threshold:
-    """The cheapest threshold that keeps the promise, by a fixed-sequence test.
+    """The cheapest rule that keeps the promise, by a fixed-sequence test.
 
-    `candidates` come safest (highest τ) first; the first whose bound exceeds epsilon ends the
+    `candidates` come safest (highest τ or ρ) first; the first whose bound exceeds epsilon ends the
     search, so that the promise holds at 1 - delta for all tested together.
     """
-    chosen = Threshold(1.0, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
+    chosen = Threshold(LLM, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
     for seen in candidates:
         bound = upper_bound(seen.discordant, seen.n, delta)
         if bound > epsilon:
             break
         if seen.cost < chosen.cost:
             chosen = Threshold(
-                tau=seen.tau,
+                rule=seen.rule,
                 epsilon=epsilon,
                 delta=delta,
                 n=seen.n,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from citer.data.prompts import Encoded
 from citer.decoding.engine import Engine, Request
 from citer.decoding.policy import Policy
 from citer.labelling.preference import Ends, Tie, cases, preferences
+from citer.spread import spread
 
 BRANCHING = ["problem_id", "position", "slm_token", "llm_token"]
 Advance = Callable[[float], None]
@@ -97,16 +99,24 @@ def roll_out(
 def _outcomes(
     branches: Sequence[Branch], engine: Engine, policy: Policy
 ) -> Iterator[tuple[int, bool]]:
-    """Index and correctness of each branch, as they finish; a truncated answer is wrong."""
+    """Index and correctness of each branch, as they finish."""
+    work = partial(_answered, engine=engine, policy=policy)
+    yield from spread(work, list(enumerate(branches)))
+
+
+def _answered(
+    branches: Sequence[tuple[int, Branch]], engine: Engine, policy: Policy
+) -> Iterator[tuple[int, bool]]:
+    """Finish and grade branches; a truncated answer is wrong."""
     text, eos_ids = engine.pair.text, engine.pair.eos_ids
     unfinished = {}
-    for index, branch in enumerate(branches):
+    for index, branch in branches:
         if branch.token in eos_ids:
             yield index, grade(branch.problem, text(branch.prefix_ids))
         else:
-            unfinished[branch.key] = index
-    requests = (branches[index].request() for index in unfinished.values())
+            unfinished[branch.key] = index, branch
+    requests = (branch.request() for _, branch in unfinished.values())
     for answer in engine.decode(requests, policy):
-        index = unfinished[answer.key]
-        completion = text(branches[index].prefix_ids + answer.token_ids)
-        yield index, not answer.truncated and grade(branches[index].problem, completion)
+        index, branch = unfinished[answer.key]
+        completion = text(branch.prefix_ids + answer.token_ids)
+        yield index, not answer.truncated and grade(branch.problem, completion)

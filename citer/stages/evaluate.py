@@ -1,4 +1,4 @@
-"""Router k over its thresholds: validation chooses τ, test reports it."""
+"""Router k over its rules: validation chooses, test reports."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,6 +15,7 @@ from citer.evaluation.frontier import draw
 from citer.evaluation.points import read_findings, write_findings
 from citer.evaluation.report import metrics, promise, standings
 from citer.evaluation.study import Study
+from citer.evaluation.threshold import cheapest
 from citer.io import replacing, write_json
 from citer.models.bundle import check_card, read_bundle
 from citer.models.pair import load_pair
@@ -25,21 +26,23 @@ def run(params: Params, iteration: int) -> None:
     """Raises InputError where router, rivals and questions do not belong together."""
     folder = paths.router(iteration)
     router, card = read_bundle(folder)
-    thresholds = _thresholds(folder, card, params.evaluate.llm_fractions)
+    taus = _thresholds(folder, card, params.evaluate.llm_fractions)
     validation, test = (read_problems(paths.problems(split)) for split in ("validation", "test"))
     pair = load_pair(paths.SLM, Path(params.pair.llm), params.pair)
     check_card(card, pair, folder)
     study = Study(pair, validation, test, params.evaluate)
     rivals = read_findings(paths.RIVALS, params.evaluate, study.stamp)
-    found, threshold = study.router(router.to(pair.slm.device), thresholds, rivals)
-    points, chosen = [*rivals.points, *found.points], {"router": threshold}
+    found, chosen = study.router(router.to(pair.slm.device), taus, rivals)
+    points = [*rivals.points, *found.points]
     with replacing(paths.report(iteration)) as aside:
         aside.mkdir()
         write_findings(aside, found, params.evaluate, study.stamp)
-        write_json(aside / "threshold.json", asdict(threshold))
+        write_json(aside / "chosen.json", {name: asdict(each) for name, each in chosen.items()})
+        write_json(aside / "threshold.json", asdict(cheapest(*chosen.values())))
         write_json(aside / "metrics.json", metrics(standings(points, chosen), chosen))
         draw(points, chosen, aside / "frontier.png")
-    Console().print(promise(f"router_{iteration}", threshold), highlight=False)
+    for name, threshold in chosen.items():
+        Console().print(promise(f"{name}_{iteration}", threshold), highlight=False)
 
 
 def _thresholds(folder: Path, card: dict[str, Any], fractions: Sequence[float]) -> list[float]:

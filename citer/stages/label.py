@@ -48,7 +48,7 @@ def run(params: Params, iteration: int) -> None:
     metadata = inputs.identity | {
         "iteration": iteration,
         "router": digest(paths.router(iteration - 1)),
-        "tau": params.label.tau,
+        "rule": str(params.label.rule),
         "tie": params.label.tie,
     }
     write_table(paths.preferences(iteration), labels, PREFERENCE, metadata)
@@ -77,7 +77,7 @@ def _labeller(inputs: Inputs, pair: Pair, params: Params, iteration: int) -> Lab
         problems=inputs.problems,
         examples=inputs.examples,
         engine=Engine(pair, slots, params.label.max_new_tokens, usual_llm_batch(slots)),
-        policy=routed(inputs.router.to(pair.slm.device), params.label.tau),
+        policy=routed(inputs.router.to(pair.slm.device), params.label.rule),
         tie=params.label.tie,
         iteration=iteration,
     )

@@ -8,8 +8,8 @@ from citer.config import Params
 from citer.errors import InputError
 from citer.evaluation.frontier import draw
 from citer.evaluation.points import Row, read_findings
-from citer.evaluation.report import Chosen, metrics, standings, summary
-from citer.evaluation.threshold import Threshold
+from citer.evaluation.report import metrics, standings, summary
+from citer.evaluation.threshold import Chosen, Threshold
 from citer.io import read_json, replacing, table_metadata, write_json, write_text
 from citer.stages import paths
 
@@ -29,15 +29,16 @@ def run(params: Params) -> None:
 
 
 def _gather(params: Params) -> tuple[list[Row], Chosen]:
-    """The points of all methods, and each router's τ; a router is named by its iteration."""
+    """The points of all methods, and their rules; a router's are named by its iteration."""
     stamp = table_metadata(paths.RIVALS / "points.parquet")
     points = read_findings(paths.RIVALS, params.evaluate, stamp).points
     chosen = {}
     for iteration in _iterations():
         folder = paths.report(iteration)
         own = read_findings(folder, params.evaluate, stamp).points
-        points += [row | {"method": f"router_{iteration}"} for row in own]
-        chosen[f"router_{iteration}"] = Threshold(**read_json(folder / "threshold.json"))
+        points += [row | {"method": f"{row['method']}_{iteration}"} for row in own]
+        for name, found in read_json(folder / "chosen.json").items():
+            chosen[f"{name}_{iteration}"] = Threshold.read(found)
     return points, chosen
 
 

@@ -121,7 +121,7 @@ def test_nothing_follows_eos_and_only_the_budget_truncates(pair: Pair) -> None:
 
 
 def trace(request: Request, answer: Answer) -> Trace:
-    return Trace(len(request.prompt_ids), len(answer.token_ids), answer.visits)
+    return Trace.of(len(request.prompt_ids), len(answer.token_ids), answer.visits)
 
 
 def traces(asked: list[Request], answers: dict[str, Answer]) -> list[Trace]:

@@ -6,7 +6,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.lane import Work
 from citer.decoding.policy import Policy
 from citer.decoding.walk import Request, Visit
-from citer.evaluation.cost import Prices, Trace, batches, replay, work
+from citer.evaluation.cost import Prices, Trace, batches, replay
 from citer.evaluation.rivals import random
 from citer.models.pair import Pair
 from citer.rule import Rule
@@ -14,11 +14,15 @@ from citer.rule import Rule
 PRICES = Prices(slm_weights=100, llm_weights=1000, slm_kv=1, llm_kv=10)
 
 
+def work(trace: Trace) -> tuple[Work, Work]:
+    return trace.slm, trace.llm
+
+
 def routed(prompt_len: int, writers: str) -> Trace:
     """CITER's answer, token by token: the SLM's S, or the LLM's L in the place of a draft."""
     places = [-1, *(n for n, writer in enumerate(writers) if writer == "L")]
     visits = [Visit(place - last, place, place) for last, place in pairwise(places)]
-    return Trace(prompt_len, len(writers), visits)
+    return Trace.of(prompt_len, len(writers), visits)
 
 
 def test_an_slm_only_answer_never_prefills_the_llm():
@@ -45,7 +49,7 @@ def test_bytes_are_weights_a_forward_and_keys_and_values_read_and_written():
 
 
 def test_the_llm_alone_is_a_prefill_and_a_forward_for_each_further_token():
-    alone = Trace(4, 2, [Visit(0, 0, 0), Visit(0, 1, 1)])
+    alone = Trace.of(4, 2, [Visit(0, 0, 0), Visit(0, 1, 1)])
     expected = Work(0, 0, 0), Work(forwards=2, positions=5, kv_read=4 + 5)
     assert work(alone) == replay([alone], slots=1) == expected
 
@@ -111,14 +115,14 @@ def test_a_freed_slot_is_refilled_before_the_llm_is_asked():
 def test_a_token_rolled_back_costs_the_steps_that_led_to_it_and_after_it():
     # Prompt 5. Four drafts, all read; the second is rejected, and two tokens are thrown away.
     # The LLM's token stands at 1; one draft more ends the answer, and the LLM reads that too.
-    slm, llm = work(Trace(5, 3, [Visit(4, 4, 1), Visit(1, 2, 3)]))
+    slm, llm = work(Trace.of(5, 3, [Visit(4, 4, 1), Visit(1, 2, 3)]))
     assert slm == Work(forwards=5, positions=(5 + 1 + 1 + 1) + 1, kv_read=5 + 6 + 7 + 8 + 7)
     # At the end it lacks its own token alone: what it read of the second draft is cut away.
     assert llm == Work(forwards=2, positions=9 + 1, kv_read=9 + 7)
 
 
 def test_a_token_that_the_llm_adds_lets_the_slm_read_two_at_once():
-    slm, llm = work(Trace(5, 4, [Visit(2, 2, 2)]))
+    slm, llm = work(Trace.of(5, 4, [Visit(2, 2, 2)]))
     assert slm == Work(forwards=3, positions=5 + 1 + 2, kv_read=5 + 6 + 8)
     assert llm == Work(forwards=1, positions=7, kv_read=7)
 
@@ -141,9 +145,9 @@ def test_a_replay_counts_what_the_engine_really_ran(
     asked = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(11)]
     answers = {answer.key: answer for answer in engine.decode(asked, Policy(random(0), rule))}
     traces = [
-        Trace(len(request.prompt_ids), len(answer.token_ids), answer.visits)
+        Trace.of(len(request.prompt_ids), len(answer.token_ids), answer.visits)
         for request in asked
         for answer in [answers[request.key]]
     ]
-    assert len({trace.tokens for trace in traces}) > 3
+    assert len({trace.forwards for trace in traces}) > 3
     assert replay(traces, slots, llm_batch) == (engine.slm_work, engine.llm_work)

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from citer.config import EvaluateParams
-from citer.decoding.engine import Answer
 from citer.errors import InputError
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.points import (
@@ -39,8 +38,8 @@ QUESTIONS = [
 def result(index: int, by_llm: str, tau: float, correct: bool, truncated: bool = False) -> Result:
     scores = tuple(0.0 if letter == "L" else 0.9 for letter in by_llm)
     problem = QUESTIONS[index]
-    answer = Answer(problem.problem_id, tau, (7,) * len(scores), scores, truncated)
-    return Result(problem, Trace(5, answer.by_llm, asks_slm=tau < 1), answer, correct)
+    trace = Trace(5, bytes(score < tau for score in scores), asks_slm=tau < 1)
+    return Result(problem, tau, trace, scores, correct, truncated)
 
 
 ROUTED = Run(

@@ -9,7 +9,7 @@ from citer.config import EvaluateParams, PairParams
 from citer.data.answers import grade
 from citer.data.problems import Problem
 from citer.data.prompts import encode
-from citer.decoding.engine import Answer, Engine, Request
+from citer.decoding.engine import Engine, Request
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, routed
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.points import Findings
@@ -153,12 +153,7 @@ def test_a_candidate_counts_where_the_llm_alone_was_right_and_the_routed_answer_
     prices = Prices(slm_weights=100, llm_weights=1000, slm_kv=0, llm_kv=0)
     routed_right = [True, False, False, True]
     results = [
-        Result(
-            problem,
-            Trace(5, (True, False)),
-            Answer(problem.problem_id, 0.5, (1, 2), (0.1, 0.9), False),
-            right,
-        )
+        Result(problem, 0.5, Trace(5, (1, 0)), (0.1, 0.9), right, truncated=False)
         for problem, right in zip(problems(4), routed_right, strict=True)
     ]
     alone = {

@@ -1,0 +1,90 @@
+"""Work dealt to forked processes: on models too small for torch's threads, each runs one."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
+from typing import Any, TypeVar
+
+import torch
+
+T = TypeVar("T")
+R = TypeVar("R")
+Work = Callable[[Sequence[T]], Iterator[R]]
+
+FORK = multiprocessing.get_context("fork")  # the models are shared, none is loaded twice
+
+
+def spread(work: Work[T, R], items: Sequence[T]) -> Iterator[R]:
+    """Yield what `work` makes of the items, in whatever order.
+
+    On a CPU, as many processes as torch has threads deal the items among them. Raises what `work`
+    raises in one of them; none outlives this generator or its process.
+    """
+    count = 1 if torch.cuda.is_initialized() else torch.get_num_threads()
+    if count == 1 or len(items) < count:
+        yield from work(items)
+        return
+    workers: dict[Connection, ForkProcess] = {}
+    try:
+        for first in range(count):
+            receiver, process = _start(work, items[first::count])
+            workers[receiver] = process
+        yield from _gather(workers)
+    finally:
+        for receiver, process in workers.items():
+            process.kill()
+            process.join()
+            receiver.close()
+
+
+def _start(work: Work[T, R], items: Sequence[T]) -> tuple[Connection, ForkProcess]:
+    receiver, sender = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=_serve, args=(work, items, sender), daemon=True)
+    process.start()
+    sender.close()  # so that the pipe ends with the process
+    return receiver, process
+
+
+def _gather(workers: dict[Connection, ForkProcess]) -> Iterator[Any]:
+    open_ends = list(workers)
+    while open_ends:
+        ready = wait(open_ends)
+        for receiver in [end for end in open_ends if end in ready]:
+            try:
+                result = receiver.recv()
+            except EOFError:
+                open_ends.remove(receiver)
+                _check_end(workers[receiver])
+                continue
+            if isinstance(result, Exception):
+                raise result
+            yield result
+
+
+def _check_end(process: ForkProcess) -> None:
+    process.join()
+    if process.exitcode:
+        raise RuntimeError(f"a worker ended with exit status {process.exitcode}")
+
+
+def _serve(work: Work[T, R], items: Sequence[T], sender: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is the parent's to answer
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    torch.set_num_threads(1)  # OpenMP's own threads did not survive the fork
+    try:
+        for result in work(items):
+            sender.send(result)
+    except Exception as error:
+        sender.send(error)
+
+
+def _follow_parent() -> None:
+    """Die with the parent, even of its SIGKILL."""
+    parent = multiprocessing.parent_process()
+    assert parent
+    parent.join()
+    os.kill(os.getpid(), signal.SIGKILL)
