@@ -1,4 +1,4 @@
-"""A router's head: what the SLM's states say and labels in, a calibrated score and thresholds out."""
+"""The training of a router's head: features and labels in, a calibrated score and its τ out."""
 
 import copy
 import hashlib

@@ -130,9 +130,10 @@ def reference_rows(examples: Mapping[str, Encoded]) -> pa.Table:
 
 
 def read_features(folder: Path, rows: pa.Table) -> np.ndarray:
-    """feature_NF (float16; see `citer.models.features`) of N `rows` (problem_id, position) that are sorted as labels are.
+    """feature_NF (float16, see `citer.models.features`) of N `rows` (problem_id, position).
 
-    One shard is in memory at a time. Raises InputError where a row is in no shard.
+    The rows are sorted as labels are. One shard is in memory at a time. Raises InputError where a
+    row is in no shard.
     """
     metadata = _half_metadata(folder)
     problem_ids = rows["problem_id"].unique()

@@ -43,9 +43,7 @@ class Lane:
         """Forget what a slot holds beyond `length` positions, if it holds so many."""
         self.cache.cut(slot, min(length, self.cache.lengths[slot]))
 
-    def consume(
-        self, slots: Sequence[int], ids: Sequence[Ids], wanted: Sequence[int]
-    ) -> Tensor:
+    def consume(self, slots: Sequence[int], ids: Sequence[Ids], wanted: Sequence[int]) -> Tensor:
         """Feed each slot what it lacks of its `ids`; hidden_MH after each one's last `wanted`.
 
         Empty slots are prefilled in a forward of their own: attention would pad the short steps

@@ -93,7 +93,6 @@ class Verdict(NamedTuple):
     odds: float | None
 
 
-
 @dataclass(eq=False)
 class _Path:
     """A rule on its way; `pending_from`: the first position after the LLM's last token."""
@@ -114,6 +113,9 @@ class _Path:
     def visited(self, visit: Visit) -> None:
         self.visits.append(visit)
         self.pending_from, self.risk, self.drafted = visit.kept + 1, 1.0, 0
+
+
+NO_TOKEN = -1
 
 
 class _Fork(NamedTuple):
@@ -216,17 +218,17 @@ class Walk:
 
     def _write(self, takers: Sequence[_Path]) -> None:
         """The next token: the SLM's for those who keep it, the LLM's for the `takers`."""
-        draft, position = self.draft, self.length
+        position, draft = self.length, self.draft or Draft(NO_TOKEN, 0.0)
         for path in self._paths:
             path.drafted += path.asks_slm()
+        keepers = [path for path in self._paths if path not in takers]
         for path in takers:
             self._take_llms(path)
-        keepers = [path for path in self._paths if path not in takers]
-        for path in keepers if draft else ():
+        for path in keepers:
             path.risk *= draft.score
         self.draft, self._paths = None, keepers
-        self._scores.append(draft.score if draft else 0.0)
-        if draft and keepers:
+        self._scores.append(draft.score)
+        if keepers:
             self._append(draft.token)
             if position in self._forks and self._forks[position].token == draft.token:
                 self._paths += self._forks.pop(position).paths

@@ -57,7 +57,7 @@ def _all_series(points: Sequence[Row], chosen: Chosen) -> Iterator[_Series]:
 
 
 def _line(points: Sequence[Row], method: str) -> list[Row]:
-    """Of speculative decoding no end is a model alone; of what is audited, the best for its cost."""
+    """Speculative decoding ends in no model alone; of what is audited, the best for its cost."""
     if method == SPECULATIVE:
         own = (point for point in frontier(points, method) if point["method"] == method)
         return sorted(own, key=lambda point: point["threshold"])
@@ -71,8 +71,8 @@ def _draw_series(axes: Axes, series: _Series) -> None:
     line, colour, chosen = series.line, series.colour, series.chosen
     x, y = [point["cost_b1"] for point in line], [point["accuracy"] for point in line]
     audited = bool(chosen) and series.method.startswith("audited")
-    style = {"color": colour, "marker": series.marker, "ms": 4.5, "ls": "--" if audited else "-"}
-    axes.plot(x, y, label=label(series.method), **style)
+    dashes = "--" if audited else "-"
+    axes.plot(x, y, dashes, color=colour, marker=series.marker, ms=4.5, label=label(series.method))
     if chosen is None:
         return
     low, high = ([point[f"accuracy_{end}"] for point in line] for end in ("low", "high"))

@@ -15,9 +15,7 @@ from citer.models.cache import SlotCache
 from citer.models.feed import Feed
 
 
-def wanted_hidden(
-    network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: SlotCache
-) -> Tensor:
+def wanted_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: SlotCache) -> Tensor:
     """hidden_WH after the final norm and the wanted tokens; the cache takes in all tokens."""
     model: Any = network.base_model
     hidden_MH = model.embed_tokens(ids_M)

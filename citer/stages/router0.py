@@ -30,5 +30,7 @@ def run(params: Params) -> None:
     )
     data = {"slm_tokens": digest(paths.SLM_TOKENS), "llm_tokens": digest(paths.LLM_TOKENS)}
     with replacing(paths.router(0)) as aside:
-        write_bundle(aside, Router(Head(None), trained.head), identity | {"iteration": 0, "data": data})
+        write_bundle(
+            aside, Router(Head(None), trained.head), identity | {"iteration": 0, "data": data}
+        )
         write_json(aside / "metrics.json", trained.metrics)

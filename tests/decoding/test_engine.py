@@ -139,7 +139,9 @@ def test_each_model_processes_each_position_once_as_the_replay_counts(
 
 def test_one_answer_alone_costs_what_its_decisions_say(pair: Pair) -> None:
     for request in requests(6):
-        answers, engine = decode(pair, [request], Policy(random_scorer, Rule("score", 0.4)), slots=1)
+        answers, engine = decode(
+            pair, [request], Policy(random_scorer, Rule("score", 0.4)), slots=1
+        )
         answer, prompt = answers[request.key], len(request.prompt_ids)
         visits = [prompt + n for n, by_llm in enumerate(answer.by_llm) if by_llm]
         assert engine.slm_work.positions == prompt + len(answer.token_ids) - 1
