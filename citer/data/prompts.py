@@ -2,12 +2,13 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, NamedTuple
 
 from citer.data.problems import Problem
 from citer.errors import InputError
+
+if TYPE_CHECKING:  # takes a second to import
+    from transformers import PreTrainedTokenizerBase
 
 MATH = "Solve the problem. Put the final answer in \\boxed{{}}.\nProblem: {question}\nSolution:\n"
 MC = "Choose the right option and name its letter.\nQuestion: {question}\n{options}\nAnswer:\n"
@@ -33,7 +34,7 @@ def prompt(problem: Problem) -> str:
     return MC.format(question=problem.question, options=options)
 
 
-def encode(problem: Problem, tokenizer: PreTrainedTokenizerBase, eos_id: int) -> Encoded:
+def encode(problem: Problem, tokenizer: "PreTrainedTokenizerBase", eos_id: int) -> Encoded:
     """Encode prompt and reference apart, so that no token ever spans their border."""
     prompt_ids = tokenizer(prompt(problem)).input_ids
     if problem.reference is None:
@@ -43,7 +44,7 @@ def encode(problem: Problem, tokenizer: PreTrainedTokenizerBase, eos_id: int) ->
 
 
 def encode_all(
-    problems: Iterable[Problem], tokenizer: PreTrainedTokenizerBase, eos_id: int
+    problems: Iterable[Problem], tokenizer: "PreTrainedTokenizerBase", eos_id: int
 ) -> dict[str, Encoded]:
     """Encoded by problem_id, in order."""
     return {problem.problem_id: encode(problem, tokenizer, eos_id) for problem in problems}

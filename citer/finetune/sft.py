@@ -17,7 +17,8 @@ from citer.errors import InputError
 from citer.finetune.job import ROW, ROWS, Job, is_finished, last_checkpoint, losses
 from citer.finetune.launch import launch
 from citer.io import digest, partial_dir, remove, replacing, write_table
-from citer.models.pair import eos_token_ids, load_tokenizer, resolve_device, weight_files
+from citer.models.device import resolve_device
+from citer.models.pair import eos_token_ids, load_tokenizer, weight_files
 
 Row = dict[str, list[int]]
 

@@ -1,7 +1,7 @@
 """A router on disk: `router.safetensors` and `router.json`, which says whose router it is."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -11,21 +11,23 @@ from citer.data.prompts import TEMPLATE_HASH
 from citer.errors import InputError
 from citer.io import read_json, replacing, write_json
 from citer.models.features import FEATURE
-from citer.models.pair import Pair, tokenizer_digest
 from citer.models.router import Head, Router, RouterMLP
+
+if TYPE_CHECKING:  # transformers' models take seconds to import
+    from citer.models.pair import Pair
 
 VERSION = 2
 REQUIRED = ("heads", "feature", "slm", "llm", "dtype", "tokenizer", "template")
 
 
-def identity(pair: Pair) -> dict[str, Any]:
+def identity(pair: "Pair") -> dict[str, Any]:
     """The fields of a card that bind a router to a pair, its precision and its prompts."""
     return {
         "feature": FEATURE,
         "slm": {"id": pair.slm.path.as_posix(), "digest": pair.slm.digest},
         "llm": {"id": pair.llm.path.as_posix(), "digest": pair.llm.digest},
         "dtype": str(pair.slm.dtype).removeprefix("torch."),
-        "tokenizer": tokenizer_digest(pair.slm.path),
+        "tokenizer": pair.tokenizer_digest,
         "template": TEMPLATE_HASH,
     }
 
@@ -91,7 +93,7 @@ def _read_head(name: str, described: dict[str, Any], weights: dict[str, Tensor])
     return Head(mlp, **described["calibration"])
 
 
-def check_card(card: dict[str, Any], pair: Pair, origin: Path) -> None:
+def check_card(card: dict[str, Any], pair: "Pair", origin: Path) -> None:
     """Raise InputError naming the first field by which `card` belongs to another pair."""
     check_identity(card, identity(pair), origin)
 

@@ -23,6 +23,7 @@ from citer.config import PairParams
 from citer.errors import InputError
 from citer.io import digest, read_json
 from citer.models.cache import SlotCache, kv_shape
+from citer.models.device import resolve_device
 from citer.models.feed import Feed
 from citer.models.forward import wanted_hidden
 from citer.models.packing import pack
@@ -107,6 +108,10 @@ class Pair:
         """The ids that both models can write: one tokenizer's vocabulary, padded apart."""
         return min(self.slm.vocab_size, self.llm.vocab_size)
 
+    @cached_property
+    def tokenizer_digest(self) -> str:
+        return tokenizer_digest(self.slm.path)
+
     def text(self, token_ids: Sequence[int]) -> str:
         """The text of an answer, its EOS and special tokens left out."""
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
@@ -137,15 +142,6 @@ def load_model(name: str, path: Path, params: PairParams) -> LanguageModel:
     network.eval().to(resolve_device(params.device))
     pack(network)
     return LanguageModel(name, path, model_digest(path), network)
-
-
-def resolve_device(device: str) -> torch.device:
-    """`auto` is CUDA where there is one; raises InputError for a CUDA that is not there."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("pair.device: 'cuda': no CUDA device here, expected auto or cpu")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(device)
 
 
 def check_pair(slm: Path, llm: Path) -> None:

@@ -6,7 +6,7 @@ from citer.config import Params
 from citer.data.tokens import read_features, read_identity
 from citer.io import digest, read_table, replacing, table_metadata, write_json
 from citer.models.bundle import check_identity, read_bundle, write_bundle
-from citer.models.pair import resolve_device
+from citer.models.device import resolve_device
 from citer.models.router import Router
 from citer.schema import PREFERENCE
 from citer.stages import paths
