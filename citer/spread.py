@@ -19,13 +19,13 @@ Work = Callable[[Sequence[T]], Iterator[R]]
 FORK = multiprocessing.get_context("fork")  # the models are shared, none is loaded twice
 
 
-def spread(work: Work[T, R], items: Sequence[T]) -> Iterator[R]:
+def spread(work: Work[T, R], items: Sequence[T], *, fork: bool) -> Iterator[R]:
     """Yield what `work` makes of the items, in whatever order.
 
-    On a CPU, as many processes as torch has threads deal the items among them. Raises what `work`
-    raises in one of them; none outlives this generator or its process.
+    With `fork`, as many processes as torch has threads deal the items among them. Raises what
+    `work` raises in one of them; none outlives this generator or its process.
     """
-    count = 1 if torch.cuda.is_initialized() else torch.get_num_threads()
+    count = torch.get_num_threads() if fork else 1
     if count == 1 or len(items) < count:
         yield from work(items)
         return

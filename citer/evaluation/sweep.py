@@ -59,7 +59,7 @@ def sweep(
     work = partial(_answered, engine, scorer=method.scorer, rules=list(results))
     title = f"{method.name} on {problems[0].split}"
     with progress(title, len(asked) * len(results), "answers") as advance:
-        for result in spread(work, list(asked.values())):
+        for result in spread(work, list(asked.values()), fork=engine.pair.is_small):
             key = result.problem.problem_id
             # The problem as we have it: of another process it is a copy for every rule.
             results[result.rule][key] = result._replace(problem=asked[key])
