@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from citer.data.prompts import Encoded
-from citer.data.tokens import keep_fitting, read_hidden, read_identity, read_tokens, shard_name
+from citer.data.tokens import keep_fitting, read_features, read_identity, read_tokens, shard_name
 from citer.errors import InputError
 from citer.io import read_table, write_table
-from citer.schema import LLM_TOKEN, TOP_LOGPROBS, slm_token
+from citer.schema import LLM_TOKEN, slm_token
 
 EXAMPLES = {
     "b": Encoded([1, 2], [30, 31, 0]),
@@ -27,9 +27,10 @@ def _only(*keys: str) -> dict[str, Encoded]:
     return {key: EXAMPLES[key] for key in keys}
 
 
-def _hidden(key: str, position: int) -> list[float]:
-    """No two rows have the same."""
-    return [float(ord(key)), float(position)]
+def _features(key: str, position: int) -> list[float]:
+    """Hidden state, entropy, margin, log-probabilities; no two rows have the same of any."""
+    sure = position + ord(key) / 128
+    return [float(ord(key)), float(position), sure, 2 + sure, *(-n - sure for n in range(8))]
 
 
 def _rows(examples: Mapping[str, Encoded], name: str) -> dict[str, list]:
@@ -54,9 +55,10 @@ def _write_slm(folder: Path, *shards: Mapping[str, Encoded]) -> None:
     for shard in shards:
         rows = _rows(shard, "slm")
         keys = list(zip(rows["problem_id"], rows["position"], strict=True))
-        rows["slm_entropy"] = [0.0] * len(keys)
-        rows["slm_top_logprobs"] = [[0.0] * TOP_LOGPROBS] * len(keys)
-        rows["slm_hidden"] = [np.array(_hidden(*key), np.float16).tobytes() for key in keys]
+        features = [_features(*key) for key in keys]
+        rows["slm_entropy"], rows["slm_margin"] = ([row[n] for row in features] for n in (2, 3))
+        rows["slm_top_logprobs"] = [row[4:] for row in features]
+        rows["slm_hidden"] = [np.array(row[:2], np.float16).tobytes() for row in features]
         table = pa.table(rows, schema=slm_token(2))
         write_table(folder / shard_name(shard), table, slm_token(2), SLM)
 
@@ -108,10 +110,12 @@ def test_a_problem_is_kept_in_one_shard_alone(halves: tuple[Path, Path]) -> None
     assert missing.keys() == EXAMPLES.keys() - held
 
 
-def test_hidden_states_are_those_of_the_rows_asked_for(halves: tuple[Path, Path]) -> None:
+def test_features_are_those_of_the_rows_asked_for(halves: tuple[Path, Path]) -> None:
     asked = [("b", 0), ("b", 2), ("a", 1), ("c", 0), ("c", 3)]
     rows = pa.table({"problem_id": [key for key, _ in asked], "position": [n for _, n in asked]})
-    assert read_hidden(halves[0], rows).tolist() == [_hidden(*key) for key in asked]
+    feature_NF = read_features(halves[0], rows)
+    assert feature_NF.dtype == np.float16
+    assert feature_NF.tolist() == [_features(*key) for key in asked]
 
 
 def test_both_halves_make_up_the_pair_s_identity(halves: tuple[Path, Path]) -> None:

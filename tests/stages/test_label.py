@@ -14,6 +14,7 @@ from citer.data.prompts import TEMPLATE_HASH, encode_all
 from citer.errors import InputError
 from citer.io import PARTIAL, read_json, read_table, table_metadata, write_json, write_table
 from citer.models.pair import eos_token_ids, load_tokenizer
+from citer.rule import Rule
 from citer.schema import LLM_TOKEN, PREFERENCE
 from citer.stages import label, paths, train
 from tests.stages.conftest import run_killed
@@ -49,7 +50,7 @@ def test_the_file_says_what_made_it(scored: Params) -> None:
     assert metadata["template"] == TEMPLATE_HASH
     assert metadata["slm"]["id"] == "data/models/slm"
     assert metadata["llm"]["id"] == "data/pair/llm"
-    assert (metadata["iteration"], metadata["tau"], metadata["tie"]) == (1, 0.9, "slm")
+    assert (metadata["iteration"], metadata["rule"], metadata["tie"]) == (1, "score 0.9", "slm")
 
 
 def test_two_runs_give_the_same_bytes_and_leave_nothing_behind(scored: Params) -> None:
@@ -157,7 +158,7 @@ def test_tokens_of_another_slm_than_the_finetuned_one_are_refused(
 def test_the_second_iteration_labels_both_families_under_the_first_router(scored: Params) -> None:
     label.run(scored, 1)
     train.run(scored, 1)
-    label.run(_with(scored, tau=0.7), 2)
+    label.run(_with(scored, rule=Rule("score", 0.7)), 2)
     first, second = (read_table(paths.preferences(k), PREFERENCE) for k in (1, 2))
     assert second["case"].equals(first["case"])
     assert not second["label"].equals(first["label"])

@@ -1,21 +1,27 @@
-"""train@k: a bundle that its own pair accepts, and that says what it was made from."""
+"""router0 and train@k: bundles that their own pair accepts, and that say what made them."""
 
 import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from citer.config import Params
-from citer.data.tokens import read_hidden
+from citer.data.problems import read_problems
+from citer.data.prompts import Encoded, encode_all
+from citer.data.tokens import read_features, read_tokens
 from citer.errors import InputError
-from citer.io import digest, read_json, read_table, table_metadata, write_table
+from citer.io import digest, read_json, read_table, table_metadata, write_json, write_table
 from citer.models.bundle import check_card, read_bundle
-from citer.models.pair import load_pair
+from citer.models.features import features
+from citer.models.pair import eos_token_ids, load_model, load_pair, load_tokenizer
+from citer.models.router import HIGHEST
 from citer.schema import PREFERENCE, slm_token
-from citer.stages import label, paths, train
-from citer.training import holdout_rows
+from citer.stages import label, paths, router0, score_slm, train
+from citer.training import holdout_rows, train_head
 from tests.stages.conftest import run_killed
 
 
@@ -23,6 +29,11 @@ from tests.stages.conftest import run_killed
 def labelled(scored: Params) -> Params:
     label.run(scored, 1)
     return scored
+
+
+def _references() -> dict[str, Encoded]:
+    problems = read_problems(paths.problems("preference"))
+    return encode_all(problems, load_tokenizer(paths.SLM), eos_token_ids(paths.SLM)[0])
 
 
 def _files(folder: Path) -> dict[str, bytes]:
@@ -34,8 +45,9 @@ def test_the_bundle_is_its_pair_s_and_names_its_data(labelled: Params) -> None:
     router, card = read_bundle(paths.router(1))
     pair = load_pair(paths.SLM, Path(labelled.pair.llm), labelled.pair)
     check_card(card, pair, paths.router(1))
-    assert router.mlp
-    assert router.mlp.hidden_size == pair.slm.hidden_size
+    for head in router:
+        assert head.mlp
+        assert head.mlp.hidden_size == pair.slm.hidden_size
     assert card["iteration"] == 1
     assert card["data"] == {
         "preferences": digest(paths.preferences(1)),
@@ -47,29 +59,103 @@ def test_the_bundle_s_thresholds_cut_the_holdout_s_scores(labelled: Params) -> N
     train.run(labelled, 1)
     router, card = read_bundle(paths.router(1))
     labels = read_table(paths.preferences(1), PREFERENCE)
-    hidden_NH = torch.from_numpy(read_hidden(paths.SLM_TOKENS, labels)).float()
+    feature_NF = torch.from_numpy(read_features(paths.SLM_TOKENS, labels)).float()
     section = labelled.train
     held_N = holdout_rows(labels["problem_id"].to_numpy(), section.seed, section.holdout)
     with torch.inference_mode():
-        score_M = router.score(hidden_NH[held_N]).double().numpy()
+        score_M = router.stand.score(feature_NF[held_N]).double().numpy()
     for fraction in ("0", "0.1", "0.25", "0.5", "1"):
         below = (score_M < card["holdout_scores"][fraction]).mean()
         assert below == pytest.approx(float(fraction), abs=1 / len(score_M))
     assert read_json(paths.router(1) / "metrics.json")["holdout_rows"] == len(score_M)
 
 
-def test_each_label_meets_its_own_hidden_state(labelled: Params) -> None:
+def test_each_label_meets_its_own_features(labelled: Params) -> None:
     labels = read_table(paths.preferences(1), PREFERENCE)
     labels = labels.filter(np.arange(len(labels)) % 3 > 0)  # as if ties were dropped
-    schema = slm_token(32)
     stored = {
-        (row["problem_id"], row["position"]): row["slm_hidden"]
+        (row["problem_id"], row["position"]): (
+            *np.frombuffer(row["slm_hidden"], np.float16),
+            *(np.float16(row[name]) for name in ("slm_entropy", "slm_margin")),
+            *np.array(row["slm_top_logprobs"], np.float16),
+        )
         for path in paths.SLM_TOKENS.iterdir()
-        for row in read_table(path, schema).to_pylist()
+        for row in read_table(path, slm_token(32)).to_pylist()
     }
     keys = zip(labels["problem_id"].to_pylist(), labels["position"].to_pylist(), strict=True)
-    expected = np.frombuffer(b"".join(stored[key] for key in keys), np.float16).reshape(-1, 32)
-    assert np.array_equal(read_hidden(paths.SLM_TOKENS, labels), expected)
+    expected = np.array([stored[key] for key in keys])
+    assert np.array_equal(read_features(paths.SLM_TOKENS, labels), expected)
+
+
+def test_what_is_trained_on_is_what_is_read_while_decoding(project: Params) -> None:
+    """Up to float16, in which it is stored."""
+    params = project.model_copy(
+        update={"pair": project.pair.model_copy(update={"dtype": "float64"})}
+    )
+    score_slm.run(params)
+    slm = load_model("slm", paths.SLM, params.pair)
+    rows, live = [], []
+    with torch.inference_mode():
+        for key, (prompt_ids, reference_ids) in _references().items():
+            for position in range(0, len(reference_ids), 5):
+                ids = torch.tensor([[*prompt_ids, *reference_ids[:position]]])
+                hidden_1H = slm.last_hidden(input_ids=ids, use_cache=False)[:, -1]
+                live.append(features(hidden_1H, slm.logits(hidden_1H)))
+                rows.append({"problem_id": key, "position": position})
+    stored_NF = torch.from_numpy(read_features(paths.SLM_TOKENS, pa.Table.from_pylist(rows)))
+    torch.testing.assert_close(stored_NF, torch.cat(live).half(), rtol=2**-10, atol=1e-6)
+
+
+def test_router_0_lets_every_token_stand_and_learns_where_the_llm_agrees(scored: Params) -> None:
+    router, card = read_bundle(paths.router(0))
+    check_card(card, load_pair(paths.SLM, Path(scored.pair.llm), scored.pair), paths.router(0))
+    assert router.stand.mlp is None
+    assert card["iteration"] == 0
+    assert card["data"] == {
+        "slm_tokens": digest(paths.SLM_TOKENS),
+        "llm_tokens": digest(paths.LLM_TOKENS),
+    }
+    tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, _references())
+    feature_NF = read_features(paths.SLM_TOKENS, tokens)
+    agrees_N = [
+        slm == llm
+        for slm, llm in zip(*(tokens[f"{name}_token"].to_pylist() for name in ("slm", "llm")))
+    ]
+    assert 0 < sum(agrees_N) < len(agrees_N)
+    problem_N = tokens["problem_id"].to_numpy()
+    trained = train_head(
+        feature_NF, np.array(agrees_N), problem_N, scored.train, torch.device("cpu")
+    )
+    with torch.inference_mode():
+        feature_NF = torch.from_numpy(feature_NF).float()
+        assert torch.equal(router.agree.score(feature_NF), trained.head.score(feature_NF))
+        assert (router.stand.score(feature_NF) == HIGHEST).all()
+    assert read_json(paths.router(0) / "metrics.json") == trained.metrics
+
+
+def test_agreement_is_carried_on_bit_for_bit(labelled: Params) -> None:
+    train.run(labelled, 1)
+    first, later = (load_file(paths.router(k) / "router.safetensors") for k in (0, 1))
+    assert first, "else there were nothing to carry"
+    assert all(key.startswith("agree.") for key in first)
+    assert all(torch.equal(later[key], tensor) for key, tensor in first.items())
+    cards = [read_json(paths.router(k) / "router.json") for k in (0, 1)]
+    assert cards[0]["heads"]["agree"] == cards[1]["heads"]["agree"]
+    assert later.keys() - first.keys(), "a head of its own beside it"
+
+
+def test_two_runs_of_router_0_give_the_same_bytes(scored: Params) -> None:
+    first = _files(paths.router(0))
+    assert first.keys() == {"router.json", "router.safetensors", "metrics.json"}
+    router0.run(scored)
+    assert _files(paths.router(0)) == first
+
+
+def test_a_router_0_of_another_pair_is_refused(labelled: Params) -> None:
+    path = paths.router(0) / "router.json"
+    write_json(path, read_json(path) | {"llm": {"id": "other", "digest": "0"}})
+    with pytest.raises(InputError, match=r"routers/0: made for the LLM other \(0\)"):
+        train.run(labelled, 1)
 
 
 def test_two_runs_give_the_same_bytes(labelled: Params) -> None:
