@@ -39,11 +39,11 @@ class Rule:
         """Raises ValueError, which says what was expected."""
         try:
             visit, at, *rest = str(text).split()
-            beta = float(rest[1]) if rest[:1] == ["audit"] and len(rest) == 2 else 0.0
-            rule = cls(cast(Visit, visit), float(at), beta)
+            word, beta = rest or ("audit", 0)
+            rule = cls(cast(Visit, visit), float(at), float(beta))
         except ValueError:
             raise ValueError(f"{text!r}: {EXPECTED}") from None
-        if not rule._valid() or len(rest) not in (0, 2):
+        if word != "audit" or not rule._valid():
             raise ValueError(f"{text!r}: {EXPECTED}")
         return rule
 

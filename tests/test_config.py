@@ -34,7 +34,7 @@ def test_shipped_params_load_frozen():
     assert params.prepare.toy.tasks == ("math", "mc")
     assert params.register_.model_name == "citer-router"
     with pytest.raises(ValueError, match="frozen"):
-        params.label.tau = 0.5
+        params.label.rule = "score 0.5"
 
 
 @pytest.mark.parametrize(

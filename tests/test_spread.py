@@ -91,8 +91,9 @@ def test_the_parents_threads_work_on() -> None:
 
 
 def test_what_a_process_raises_is_raised_here() -> None:
-    with pytest.raises(InputError, match="item 5: bad, expected good"):
+    with pytest.raises(InputError, match="item 5: bad, expected good") as raised:
         list(spread(refused, range(9)))
+    assert "in refused" in raised.value.__notes__[0], "where it was raised"
     assert not children()
 
 

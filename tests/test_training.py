@@ -1,4 +1,4 @@
-"""The router's training on states whose labels a plane decides, with noise."""
+"""A head's training on features whose labels a plane decides, with noise."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from scipy.special import expit
 
 from citer.config import TrainParams
 from citer.errors import InputError
+from citer.models.features import EXTRAS
 from citer.models.router import RouterMLP
 from citer.training import (
     FRACTIONS,
@@ -19,7 +20,7 @@ from citer.training import (
     holdout_rows,
     platt,
     thresholds,
-    train_router,
+    train_head,
 )
 
 CPU = torch.device("cpu")
@@ -34,21 +35,21 @@ def _params(**changes: Any) -> TrainParams:
 
 
 def _data(rows: int = 800, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Hidden states, labels that are right nine times in ten, and the problems of 20 rows each."""
+    """Features, labels that are right nine times in ten, and the problems of 20 rows each."""
     random = np.random.default_rng(seed)
-    hidden_NH = random.normal(size=(rows, WIDTH)).astype(np.float16)
-    clean_N = hidden_NH[:, 0] + hidden_NH[:, 1] > -1
+    feature_NF = random.normal(size=(rows, WIDTH + EXTRAS)).astype(np.float16)
+    clean_N = feature_NF[:, 0] + feature_NF[:, 1] > -1
     label_N = np.where(random.random(rows) < 0.1, ~clean_N, clean_N).astype(np.int8)
-    return hidden_NH, label_N, np.array([f"p{row // 20}" for row in range(rows)], dtype=object)
+    return feature_NF, label_N, np.array([f"p{row // 20}" for row in range(rows)], dtype=object)
 
 
 def _state(trained: Trained) -> list[np.ndarray]:
-    assert trained.router.mlp
-    return [tensor.numpy() for tensor in trained.router.mlp.state_dict().values()]
+    assert trained.head.mlp
+    return [tensor.numpy() for tensor in trained.head.mlp.state_dict().values()]
 
 
-def test_the_router_learns_more_than_a_constant() -> None:
-    metrics = train_router(*_data(), _params(), CPU).metrics
+def test_the_head_learns_more_than_a_constant() -> None:
+    metrics = train_head(*_data(), _params(), CPU).metrics
     assert metrics["holdout_auc"] > 0.85
     assert metrics["holdout_loss_calibrated"] < 0.8 * metrics["holdout_loss_constant"]
     assert metrics["rows"] == 600
@@ -56,10 +57,10 @@ def test_the_router_learns_more_than_a_constant() -> None:
 
 
 def test_the_best_state_is_restored_and_not_the_last() -> None:
-    hidden_NH, label_N, problem_N = _data(rows=200)
+    feature_NF, label_N, problem_N = _data(rows=200)
     held_N = holdout_rows(problem_N, seed=0, share=0.3)
     train_M, holdout_M = (torch.from_numpy(np.flatnonzero(side)) for side in (~held_N, held_N))
-    examples = Examples(torch.from_numpy(hidden_NH), torch.from_numpy(label_N).float(), CPU)
+    examples = Examples(torch.from_numpy(feature_NF), torch.from_numpy(label_N).float(), CPU)
     torch.manual_seed(0)
     mlp = RouterMLP(WIDTH, dropout=0.0)
     losses = fit(mlp, examples, train_M, holdout_M, _params(patience=5, epochs=100))
@@ -69,41 +70,41 @@ def test_the_best_state_is_restored_and_not_the_last() -> None:
 
 def test_training_stops_when_patience_is_spent() -> None:
     for patience in (1, 3):
-        metrics = train_router(*_data(), _params(patience=patience, epochs=100), CPU).metrics
+        metrics = train_head(*_data(), _params(patience=patience, epochs=100), CPU).metrics
         assert metrics["epochs"] == metrics["best_epoch"] + patience
 
 
-def test_one_seed_gives_one_router_and_another_seed_another() -> None:
+def test_one_seed_gives_one_head_and_another_seed_another() -> None:
     first, again, other = (
-        train_router(*_data(), _params(seed=seed, epochs=2), CPU) for seed in (3, 3, 4)
+        train_head(*_data(), _params(seed=seed, epochs=2), CPU) for seed in (3, 3, 4)
     )
     assert all(np.array_equal(a, b) for a, b in zip(_state(first), _state(again), strict=True))
     assert (first.thresholds, first.metrics) == (again.thresholds, again.metrics)
     assert not all(np.array_equal(a, b) for a, b in zip(_state(first), _state(other), strict=True))
 
 
-def test_the_number_of_threads_does_not_change_the_router() -> None:
+def test_the_number_of_threads_does_not_change_the_head() -> None:
     threads = torch.get_num_threads()
     data, params = _data(rows=6000), _params(epochs=3, batch_size=2048)
-    routers = []
+    heads = []
     for count in (1, 4):
         torch.set_num_threads(count)
-        routers.append(_state(train_router(*data, params, CPU)))
+        heads.append(_state(train_head(*data, params, CPU)))
         assert torch.get_num_threads() == count
     torch.set_num_threads(threads)
-    assert all(np.array_equal(*both) for both in zip(*routers, strict=True))
+    assert all(np.array_equal(*both) for both in zip(*heads, strict=True))
 
 
 def test_the_caller_s_random_numbers_are_left_alone() -> None:
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
-    train_router(*_data(), _params(epochs=1), CPU)
+    train_head(*_data(), _params(epochs=1), CPU)
     assert torch.rand(3).equal(expected)
 
 
 def test_a_last_batch_of_one_row_is_no_batch() -> None:
-    trained = train_router(*_data(), _params(batch_size=599, epochs=2), CPU)
+    trained = train_head(*_data(), _params(batch_size=599, epochs=2), CPU)
     assert trained.metrics["rows"] == 600
     assert all(np.isfinite(array).all() for array in _state(trained))
 
@@ -129,7 +130,7 @@ def test_one_problem_cannot_be_split() -> None:
 
 def test_a_learning_rate_that_diverges_is_named() -> None:
     with pytest.raises(InputError, match=r"train\.learning_rate"):
-        train_router(*_data(), _params(learning_rate=1e30), CPU)
+        train_head(*_data(), _params(learning_rate=1e30), CPU)
 
 
 def test_platt_recovers_the_sigmoid_that_made_the_labels() -> None:
@@ -154,11 +155,11 @@ def test_labels_of_one_class_leave_the_logits_as_they_are(only: int) -> None:
     assert platt(np.array([0.3, -2.0]), np.array([only, only])) == (1.0, 0.0)
 
 
-def test_labels_of_one_class_still_make_a_router() -> None:
-    hidden_NH, label_N, problem_N = _data(rows=100)
-    trained = train_router(hidden_NH, np.ones_like(label_N), problem_N, _params(), CPU)
+def test_labels_of_one_class_still_make_a_head() -> None:
+    feature_NF, label_N, problem_N = _data(rows=100)
+    trained = train_head(feature_NF, np.ones_like(label_N), problem_N, _params(), CPU)
     assert "holdout_auc" not in trained.metrics
-    assert trained.router.score(torch.from_numpy(hidden_NH).float()).mean() > 0.9
+    assert trained.head.score(torch.from_numpy(feature_NF).float()).mean() > 0.9
 
 
 def test_a_threshold_is_the_midpoint_that_hands_its_share_to_the_llm() -> None:
@@ -176,6 +177,6 @@ def test_thresholds_meet_every_fraction_of_distinct_scores() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_router_trained_on_cuda_learns_the_same_thing() -> None:
-    trained = train_router(*_data(), _params(), torch.device("cuda"))
+def test_a_head_trained_on_cuda_learns_the_same_thing() -> None:
+    trained = train_head(*_data(), _params(), torch.device("cuda"))
     assert trained.metrics["holdout_auc"] > 0.85

@@ -67,6 +67,8 @@ def read_card(folder: Path) -> dict[str, Any]:
     for field in REQUIRED:
         if field not in card:
             raise InputError(f"{path}: no field {field!r}, expected a router's card")
+    if card["heads"].keys() != set(Router._fields):
+        raise InputError(f"{path}: heads {[*card['heads']]}, expected {[*Router._fields]}")
     return card
 
 

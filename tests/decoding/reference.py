@@ -48,11 +48,10 @@ class Uncached:
                 continue
             self.write(token, by_llm=False)
             self.pending.append(score)
-            if rule.visit == "risk" and prod(self.pending) < rule.at:
-                self.visit()
-            elif rule.visit == "every" and len(self.pending) >= rule.at:
-                self.visit()
-            elif self.ended() and rule.audit == 1:
+            risky = rule.visit == "risk" and prod(self.pending) < rule.at
+            many = rule.visit == "every" and len(self.pending) >= rule.at
+            last = rule.audit == 1 and self.ended()
+            if risky or many or last:
                 self.visit()
         return self
 

@@ -1,16 +1,25 @@
 """The delay that all use, against all that there could be, by replay."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
 from citer.decoding.delay import usual_llm_batch
+from citer.decoding.walk import Visit
 from citer.evaluation.cost import Trace, replay
 
 
 def schedules(fraction: float, count: int) -> list[Trace]:
     draw = random.Random(0)
-    return [Trace(5, [draw.random() < fraction for _ in range(1000)]) for _ in range(count)]
+    return [routed([draw.random() < fraction for _ in range(1000)]) for _ in range(count)]
+
+
+def routed(by_llm: list[bool]) -> Trace:
+    """CITER's answer: the LLM writes in the place of a draft."""
+    places = [-1, *(place for place, theirs in enumerate(by_llm) if theirs)]
+    visits = [Visit(place - last, place, place) for last, place in pairwise(places)]
+    return Trace.of(5, len(by_llm), visits)
 
 
 @pytest.mark.parametrize("fraction", [0.02, 0.05, 0.1])

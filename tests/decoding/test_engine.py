@@ -16,9 +16,9 @@ from citer.decoding.walk import Answer, Request
 from citer.errors import InputError
 from citer.evaluation.cost import Trace, replay
 from citer.models.pair import LanguageModel, Pair, load_pair
-from citer.models.router import Router, RouterMLP
 from citer.rule import Rule
 from tests.decoding.reference import next_hidden, random_scorer, uncached
+from tests.heads import random_router
 
 MAX_NEW_TOKENS = 24
 
@@ -95,11 +95,7 @@ def test_cached_and_batched_equal_uncached_and_single(pair, seed, count, slots, 
 
 
 def test_a_trained_router_routes_as_its_scores_say(pair: Pair) -> None:
-    torch.manual_seed(0)
-    router = Router(
-        RouterMLP(pair.slm.hidden_size, dropout=0.1).double().eval().requires_grad_(False),
-        slope=9.0,
-    )
+    router = random_router(pair.slm.hidden_size, dtype=torch.float64)
     policy = routed(router, Rule("score", 0.5))
     asked = requests(8)
     answers, _ = decode(pair, asked, policy)

@@ -11,8 +11,11 @@ from citer.data.answers import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy, routed
 from citer.labelling.rollout import Branch, Contest, Labeller, roll_out
+from citer.models.features import features
 from citer.models.pair import LanguageModel
-from citer.models.router import Router, RouterMLP
+from citer.models.router import Router
+from citer.rule import Rule
+from tests.heads import random_router
 from tests.labelling.conftest import Taught
 
 NEW_TOKENS = 20
@@ -29,15 +32,14 @@ def _label(taught: Taught, policy: Policy, slots: int = 3) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def router() -> Router:
-    with torch.random.fork_rng():
-        torch.manual_seed(5)
-        return Router(RouterMLP(32, 0.1).eval(), slope=20.0)
+    return random_router(32, seed=5, slope=20.0)
 
 
 def _greedy(model: LanguageModel, ids: list[int]) -> tuple[torch.Tensor, int]:
-    """The last hidden state and the next token after `ids`, in one plain forward."""
+    """What a router reads after `ids`, and the next token, in one plain forward."""
     result = model.network(torch.tensor([ids]), output_hidden_states=True)
-    return result.hidden_states[-1][0, -1:], int(result.logits[0, -1].argmax())
+    logits_1V = result.logits[0, -1:]
+    return features(result.hidden_states[-1][0, -1:], logits_1V), int(logits_1V.argmax())
 
 
 def _alone(taught: Taught) -> Finish:
@@ -57,8 +59,8 @@ def _routed(taught: Taught, router: Router) -> Finish:
     def finish(ids: list[int]) -> list[int]:
         written: list[int] = []
         while len(written) < NEW_TOKENS and written[-1:] != [taught.pair.eos_id]:
-            hidden_1H, token = _greedy(taught.pair.slm, ids + written)
-            if router.score(hidden_1H).item() < TAU:
+            feature_1F, token = _greedy(taught.pair.slm, ids + written)
+            if router.stand.score(feature_1F).item() < TAU:
                 token = _greedy(taught.pair.llm, ids + written)[1]
             written.append(token)
         return written
@@ -120,7 +122,7 @@ def test_labels_under_router_0_equal_brute_force_with_plain_generate(taught: Tau
 
 
 def test_labels_under_a_router_equal_brute_force(taught: Taught, router: Router) -> None:
-    rows = _label(taught, routed(router, TAU)).to_pylist()
+    rows = _label(taught, routed(router, Rule("score", TAU))).to_pylist()
     keys = list(taught.problems)[:4]
     ours = [row for row in rows if row["problem_id"] in keys]
     assert ours == _expected(taught, _routed(taught, router), keys)

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from citer.models.cache import SlotCache
-from citer.models.forward import last_hidden
+from citer.models.forward import wanted_hidden
 from citer.models.pair import MODEL_TYPES
 
 SIZES = {
@@ -35,14 +35,19 @@ def rows(*lengths: int) -> list[list[int]]:
 
 
 def feed_in(
-    model: PreTrainedModel, cache: SlotCache, slots: list[int], news: list[list[int]]
+    model: PreTrainedModel,
+    cache: SlotCache,
+    slots: list[int],
+    news: list[list[int]],
+    wanted: list[int] | None = None,
 ) -> torch.Tensor:
-    feed = cache.begin(slots, [len(new) for new in news])
-    return last_hidden(model, torch.tensor([token for new in news for token in new]), feed, cache)
+    feed = cache.begin(slots, [len(new) for new in news], wanted or [1] * len(news))
+    return wanted_hidden(model, torch.tensor([token for new in news for token in new]), feed, cache)
 
 
-def own_hidden(model: PreTrainedModel, ids: list[int]) -> torch.Tensor:
-    return model.base_model(torch.tensor([ids]), use_cache=False).last_hidden_state[0, -1]
+def own_hidden(model: PreTrainedModel, ids: list[int], wanted: int = 1) -> torch.Tensor:
+    hidden_TH = model.base_model(torch.tensor([ids]), use_cache=False).last_hidden_state[0]
+    return hidden_TH[-wanted:]
 
 
 @torch.inference_mode()
@@ -57,7 +62,7 @@ def test_prefill_catch_up_and_step_are_transformers_own(model_type: str) -> None
         hidden_NH = feed_in(model, cache, slots, news)
         ends = [end + count for end, count in zip(ends, counts, strict=True)]
         for row, end, hidden_H in zip(ids, ends, hidden_NH, strict=True):
-            torch.testing.assert_close(hidden_H, own_hidden(model, row[:end]))
+            torch.testing.assert_close(hidden_H, own_hidden(model, row[:end])[0])
 
 
 @torch.inference_mode()
@@ -69,4 +74,18 @@ def test_rows_of_one_length_need_no_mask(slots: list[int]) -> None:
     feed_in(model, cache, slots, [row[:5] for row in ids])
     hidden_NH = feed_in(model, cache, slots, [row[5:] for row in ids])
     for row, hidden_H in zip(ids, hidden_NH, strict=True):
-        torch.testing.assert_close(hidden_H, own_hidden(model, row))
+        torch.testing.assert_close(hidden_H, own_hidden(model, row)[0])
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("begun", [True, False])
+def test_each_row_gives_the_states_after_as_many_tokens_as_it_is_asked_for(begun: bool) -> None:
+    model = network("qwen2")
+    cache = SlotCache(model, slots=3)
+    ids, slots, wanted = rows(9, 14, 5), [2, 0, 1], [3, 1, 4]
+    if begun:
+        feed_in(model, cache, slots, [row[:1] for row in ids])
+    news = [row[1:] if begun else row for row in ids]
+    hidden_WH = feed_in(model, cache, slots, news, wanted)
+    expected = [own_hidden(model, row, count) for row, count in zip(ids, wanted, strict=True)]
+    torch.testing.assert_close(hidden_WH, torch.cat(expected))

@@ -1,4 +1,4 @@
-"""The router, and its bundle on disk."""
+"""A head, the router of two, and its bundle on disk."""
 
 import json
 from pathlib import Path
@@ -6,45 +6,91 @@ from pathlib import Path
 import pytest
 import torch
 
+from citer.decoding.policy import StepView, head_for, routed
 from citer.errors import InputError
 from citer.models.bundle import check_card, identity, read_bundle, write_bundle
+from citer.models.features import EXTRAS, FEATURE, features
 from citer.models.pair import Pair
-from citer.models.router import HIGHEST, Router, RouterMLP
+from citer.models.router import HIGHEST, Head, Router, RouterMLP
+from citer.rule import Rule
+from tests.heads import random_head, random_router
+
+ALWAYS = Head(None)
 
 
 @pytest.fixture
-def router() -> Router:
-    torch.manual_seed(3)
+def head() -> Head:
+    trained = random_head(32, seed=3)
+    return Head(trained.mlp, slope=2.0, intercept=-0.5)
+
+
+@pytest.fixture
+def router(head: Head) -> Router:
+    return Router(head, random_head(32, seed=4, slope=3.0))
+
+
+@pytest.fixture
+def feature_NF() -> torch.Tensor:
+    return torch.randn(9, 32 + EXTRAS, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_score_is_the_calibrated_probability_below_one(head: Head, feature_NF) -> None:
+    expected = torch.sigmoid(2.0 * head.mlp(feature_NF) - 0.5)
+    torch.testing.assert_close(head.score(feature_NF), expected)
+    sure = Head(head.mlp, slope=0.0, intercept=100.0)
+    assert (sure.score(feature_NF) == HIGHEST).all()
+    assert sure.score(feature_NF).max() < 1
+
+
+def test_features_in_float64_are_scored_in_the_precision_of_the_weights(head, feature_NF) -> None:
+    assert torch.equal(head.score(feature_NF.double()), head.score(feature_NF))
+
+
+def test_a_head_without_weights_lets_every_token_stand() -> None:
+    assert (ALWAYS.score(torch.randn(3, 8)) == HIGHEST).all()
+    assert ALWAYS.weight_bytes == 0
+
+
+def test_the_shape_is_the_papers_but_for_what_is_read_beside_the_state() -> None:
     mlp = RouterMLP(32, dropout=0.1)
-    mlp(torch.randn(64, 32))  # gives the batch norms something to remember
-    return Router(mlp.eval().requires_grad_(False), slope=2.0, intercept=-0.5)
+    shapes = [tuple(w.shape) for name, w in mlp.named_parameters() if w.ndim == 2]
+    assert shapes == [(64, 32 + 10), (32, 64), (1, 32)]
+    norms = 2 * 64 + 2 * 32
+    assert Head(mlp).weight_bytes == 4 * (64 * 42 + 64 + 32 * 64 + 32 + 32 + 1 + norms)
 
 
-def test_a_score_is_the_calibrated_probability_below_one(router: Router) -> None:
-    hidden = torch.randn(9, 32)
-    expected = torch.sigmoid(2.0 * router.mlp(hidden) - 0.5)
-    torch.testing.assert_close(router.score(hidden), expected)
-    sure = Router(router.mlp, slope=0.0, intercept=100.0)
-    assert (sure.score(hidden) == HIGHEST).all()
-    assert sure.score(hidden).max() < 1
+def test_agreement_decides_where_the_answer_is_to_be_the_llms_own(router: Router) -> None:
+    rules = {
+        "score 0.9": router.stand,
+        "risk 0.5 audit 0.1": router.stand,
+        "every 4 audit 0.99": router.stand,
+        "risk 0.5 audit 1": router.agree,
+        "score 0.5 audit 1": router.agree,
+    }
+    hidden_NH, logits_NV = torch.randn(5, 32), torch.randn(5, 20)
+    view = StepView(hidden_NH, logits_NV, *torch.zeros(2, 5, dtype=torch.int64))
+    assert not router.stand.score(features(hidden_NH, logits_NV)).equal(
+        router.agree.score(features(hidden_NH, logits_NV))
+    )
+    for text, expected in rules.items():
+        rule = Rule.parse(text)
+        assert head_for(router, rule) is expected
+        policy = routed(router, rule)
+        assert policy.rule == rule
+        assert policy.scorer(view).equal(expected.score(features(hidden_NH, logits_NV)))
 
 
-def test_router_zero_lets_every_token_stand() -> None:
-    assert (Router(None).score(torch.randn(3, 8)) == HIGHEST).all()
-    assert Router(None).weight_bytes == 0
-
-
-def test_the_shape_is_the_papers(router: Router) -> None:
-    shapes = [tuple(w.shape) for name, w in router.mlp.named_parameters() if w.ndim == 2]
-    assert shapes == [(64, 32), (32, 64), (1, 32)]
-
-
-def test_a_bundle_comes_back_as_it_was(router: Router, pair: Pair, tmp_path: Path) -> None:
+def test_a_bundle_comes_back_as_it_was(
+    router: Router, pair: Pair, feature_NF: torch.Tensor, tmp_path: Path
+) -> None:
     write_bundle(tmp_path / "r", router, identity(pair) | {"iteration": 2})
     back, card = read_bundle(tmp_path / "r")
-    hidden = torch.randn(9, 32)
-    assert torch.equal(back.score(hidden), router.score(hidden))
-    assert card["iteration"] == 2
+    for name in ("stand", "agree"):
+        ours, theirs = getattr(router, name), getattr(back, name)
+        assert torch.equal(theirs.score(feature_NF), ours.score(feature_NF))
+        assert (theirs.slope, theirs.intercept) == (ours.slope, ours.intercept)
+        assert not theirs.mlp.training
+    assert (card["iteration"], card["schema_version"], card["feature"]) == (2, 2, FEATURE)
     assert {file.name for file in (tmp_path / "r").iterdir()} == {
         "router.safetensors",
         "router.json",
@@ -52,9 +98,28 @@ def test_a_bundle_comes_back_as_it_was(router: Router, pair: Pair, tmp_path: Pat
     check_card(card, pair, tmp_path / "r")
 
 
-def test_the_constant_router_has_no_weights_on_disk(pair: Pair, tmp_path: Path) -> None:
-    write_bundle(tmp_path / "r", Router(None), identity(pair))
-    assert read_bundle(tmp_path / "r")[0] == Router(None)
+def test_the_same_router_is_written_to_the_same_bytes(router: Router, pair, tmp_path) -> None:
+    for name in ("one", "two"):
+        write_bundle(tmp_path / name, router, identity(pair))
+    for file in ("router.safetensors", "router.json"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+@pytest.mark.parametrize("constant", ["stand", "agree"])
+def test_a_constant_head_beside_a_trained_one_comes_back_constant(
+    router: Router, pair: Pair, feature_NF: torch.Tensor, tmp_path: Path, constant: str
+) -> None:
+    write_bundle(tmp_path / "r", router._replace(**{constant: ALWAYS}), identity(pair))
+    back, _ = read_bundle(tmp_path / "r")
+    (trained,) = {"stand", "agree"} - {constant}
+    assert getattr(back, constant) == ALWAYS
+    expected = getattr(router, trained).score(feature_NF)
+    assert torch.equal(getattr(back, trained).score(feature_NF), expected)
+
+
+def test_constant_heads_have_no_weights_on_disk(pair: Pair, tmp_path: Path) -> None:
+    write_bundle(tmp_path / "r", Router(ALWAYS, ALWAYS), identity(pair))
+    assert read_bundle(tmp_path / "r")[0] == Router(ALWAYS, ALWAYS)
     assert [file.name for file in (tmp_path / "r").iterdir()] == ["router.json"]
 
 
@@ -65,6 +130,7 @@ def test_the_constant_router_has_no_weights_on_disk(pair: Pair, tmp_path: Path) 
         ("dtype", "int8", "its dtype is int8, here it is float64"),
         ("template", "old", "its template is old, here it is"),
         ("tokenizer", "x", "its tokenizer is x, here it is"),
+        ("feature", "the paper's", "its feature is the paper's, here it is SLM hidden state"),
     ],
 )
 def test_another_pair_is_refused_naming_the_field(
@@ -74,7 +140,9 @@ def test_another_pair_is_refused_naming_the_field(
         check_card(identity(pair) | {field: value}, pair, Path("r"))
 
 
-def test_torn_or_foreign_bundles_are_refused(router: Router, pair: Pair, tmp_path: Path) -> None:
+def test_torn_bundles_and_those_of_another_version_are_refused(
+    router: Router, pair: Pair, tmp_path: Path
+) -> None:
     folder = tmp_path / "r"
     write_bundle(folder, router, identity(pair))
     weights = (folder / "router.safetensors").read_bytes()
@@ -82,8 +150,39 @@ def test_torn_or_foreign_bundles_are_refused(router: Router, pair: Pair, tmp_pat
     with pytest.raises(InputError, match=r"router\.safetensors: not the weights"):
         read_bundle(folder)
     card = json.loads((folder / "router.json").read_text())
-    (folder / "router.json").write_text(json.dumps(card | {"schema_version": 99}))
-    with pytest.raises(InputError, match="schema_version 99, expected 1"):
+    (folder / "router.json").write_text(json.dumps(card | {"schema_version": 1}))
+    with pytest.raises(InputError, match="schema_version 1, expected 2"):
         read_bundle(folder)
     with pytest.raises(InputError, match=r"router\.json: no such file"):
         read_bundle(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(random_router(16), id="another width"),
+        pytest.param(Router(ALWAYS, random_head(32)), id="one head alone"),
+    ],
+)
+def test_weights_of_another_router_are_refused(
+    router: Router, pair: Pair, tmp_path: Path, other: Router
+) -> None:
+    write_bundle(tmp_path / "r", router, identity(pair))
+    write_bundle(tmp_path / "other", other, identity(pair))
+    (tmp_path / "other/router.safetensors").replace(tmp_path / "r/router.safetensors")
+    with pytest.raises(InputError, match=r"r/router\.safetensors: not the weights") as caught:
+        read_bundle(tmp_path / "r")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_card_without_its_heads_is_refused(router: Router, pair: Pair, tmp_path: Path) -> None:
+    write_bundle(tmp_path / "r", router, identity(pair))
+    path = tmp_path / "r/router.json"
+    card = json.loads(path.read_text())
+    path.write_text(json.dumps({key: card[key] for key in card if key != "heads"}))
+    with pytest.raises(InputError, match=r"router\.json: no field 'heads', expected a router's"):
+        read_bundle(tmp_path / "r")
+    del card["heads"]["agree"]
+    path.write_text(json.dumps(card))
+    with pytest.raises(InputError, match=r"json: heads \['stand'\], expected \['stand', 'agree'\]"):
+        read_bundle(tmp_path / "r")

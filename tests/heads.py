@@ -1,0 +1,29 @@
+"""Heads of random weights, whose scores differ from token to token."""
+
+import torch
+from torch import nn
+
+from citer.models.features import features
+from citer.models.router import Head, Router, RouterMLP
+
+
+def random_head(
+    hidden_size: int, seed: int = 0, slope: float = 9.0, dtype: torch.dtype = torch.float32
+) -> Head:
+    """It has seen features such as a tiny pair's, so that its batch norms make light of none."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        mlp = RouterMLP(hidden_size, dropout=0.1)
+        for norm in mlp.modules():
+            if isinstance(norm, nn.BatchNorm1d):
+                norm.momentum = None  # the plain mean of what it has seen
+        mlp(features(torch.randn(512, hidden_size), torch.randn(512, 300)))
+    return Head(mlp.to(dtype).eval().requires_grad_(False), slope)
+
+
+def random_router(
+    hidden_size: int, seed: int = 0, slope: float = 9.0, dtype: torch.dtype = torch.float32
+) -> Router:
+    """Its two heads differ."""
+    heads = (random_head(hidden_size, part, slope, dtype) for part in (seed, seed + 100))
+    return Router(*heads)
