@@ -30,14 +30,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.fixture(autouse=True)
-def two_threads() -> Iterator[None]:
-    """Two threads that torch has used: OpenMP's pool is what a fork cannot take along."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    assert (torch.ones(2000, 2000) @ torch.ones(2000, 2000)).add(1).sum() > 0
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("two_threads")
 
 
 def products(items: Sequence[int]) -> Iterator[tuple[int, float, int]]:

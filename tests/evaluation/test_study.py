@@ -91,6 +91,11 @@ def test_a_router_answers_at_each_threshold_as_it_does_at_that_one_alone(study, 
         assert in_the_rows(studied[0], "router", tau) == by_the_engine(study, routed(router, tau))
 
 
+@pytest.mark.usefixtures("two_threads")
+def test_two_processes_find_what_one_does(study, router, rivals, studied):
+    assert study.router(router, THRESHOLDS, rivals) == studied
+
+
 def test_only_the_models_alone_answer_validation_among_the_rivals(rivals):
     methods = {(row["split"], row["method"]) for row in rivals.points}
     alone = {(split, name) for split in ("validation", "test") for name in ("slm", "llm")}
