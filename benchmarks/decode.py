@@ -10,9 +10,10 @@ from benchmarks.pairs import Subject
 from benchmarks.race import Method, Race, race
 from benchmarks.report import Finding, Target, of_two
 from citer.decoding.delay import usual_llm_batch
-from citer.decoding.engine import Engine, Request
+from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
-from citer.evaluation.cost import Prices, Trace, replay
+from citer.decoding.walk import Request
+from citer.evaluation.cost import Prices, Trace
 
 FRACTION = 0.2
 FRACTIONS = (0.05, 0.2, 0.5)
@@ -30,7 +31,7 @@ def floor_of(
     """The floor of this decoding, and the tokens that it is the floor of."""
     pair, log = recorded(subject.pair)
     written = decode(Engine(pair, slots, subject.new_tokens), requests, policy)
-    return Floor(subject.pair, subject.router, log), written
+    return Floor(subject.pair, subject.head, log), written
 
 
 def against_floor(subject: Subject, row: int, batch: int, target: Target) -> Finding:
@@ -136,12 +137,12 @@ def prediction_by_bytes(subject: Subject, requests: Sequence[Request]) -> float:
     """Bytes that the LLM alone moves over those that routing moves, at batch 1 (cost's formula)."""
     engine = Engine(subject.pair, 8, subject.new_tokens)
     prompts = {request.key: len(request.prompt_ids) for request in requests}
-    prices = Prices.of(subject.pair, subject.router.weight_bytes)
-    moved = {}
-    for tau in (FRACTION, 1.0):
-        answers = engine.decode(requests, subject.policy(tau))
-        traces = [Trace(prompts[a.key], a.by_llm, asks_slm=tau < 1) for a in answers]
-        moved[tau] = prices.moved(*replay(traces, slots=1))
+    prices = Prices.of(subject.pair, subject.head.weight_bytes)
+    moved = dict.fromkeys((FRACTION, 1.0), 0)
+    for fraction in moved:
+        for answer in engine.decode(requests, subject.policy(fraction)):
+            trace = Trace.of(prompts[answer.key], len(answer.token_ids), answer.visits)
+            moved[fraction] += prices.moved(trace.slm, trace.llm)
     return moved[1.0] / moved[FRACTION]
 
 

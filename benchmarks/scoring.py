@@ -12,11 +12,13 @@ from benchmarks.race import Method, Race, race
 from benchmarks.report import Finding, Target, of_two
 from citer.config import load_params
 from citer.data.prompts import Encoded
-from citer.decoding.engine import Engine, Request
+from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
+from citer.decoding.walk import Request
 from citer.evaluation.rivals import certainty
 from citer.labelling.teacher import length_buckets, score
 from citer.models.pair import LanguageModel, padded_batch
+from citer.rule import Rule
 
 QUESTIONS = 64  # of the sweep
 EXAMPLES = {"embedded": 256}  # to score; of larger models 16
@@ -91,35 +93,34 @@ def sweep_against_one(subject: Subject) -> Finding:
     params = load_params().evaluate
     engine = Engine(subject.pair, params.slots, params.max_new_tokens)
     requests = subject.requests(QUESTIONS)
-    taus = _thresholds(engine, requests, params.llm_fractions)
-    timed = race(f"sweep {subject.name}", _sweep_methods(engine, requests, taus))
-    what = f"{len(taus)}-point sweep / its dearest point, {len(requests)} questions"
+    rules = _rules(engine, requests, params.llm_fractions)
+    timed = race(f"sweep {subject.name}", _sweep_methods(engine, requests, rules))
+    what = f"{len(rules)}-point sweep / its dearest point, {len(requests)} questions"
     return _against_dearest(what, subject.name, timed)
 
 
-def _thresholds(
-    engine: Engine, requests: Sequence[Request], fractions: Sequence[float]
-) -> list[float]:
-    alone = engine.decode(requests, Policy(certainty, 0.0))
+def _rules(engine: Engine, requests: Sequence[Request], fractions: Sequence[float]) -> list[Rule]:
+    alone = engine.decode(requests, Policy(certainty, Rule("score", 0.0)))
     scores = [score for answer in alone for score in answer.scores]
-    return [0.0, *np.quantile(scores, fractions[1:-1], method="midpoint").tolist(), 1.0]
+    taus = np.quantile(scores, fractions[1:-1], method="midpoint").tolist()
+    return [Rule("score", tau) for tau in (0.0, *taus, 1.0)]
 
 
 def _sweep_methods(
-    engine: Engine, requests: Sequence[Request], taus: Sequence[float]
+    engine: Engine, requests: Sequence[Request], rules: Sequence[Rule]
 ) -> Mapping[str, Method]:
     """The sweep, then its points one by one; each method is one run."""
 
     def swept() -> int:
-        for _ in engine.sweep(requests, certainty, taus):
+        for _ in engine.sweep(requests, certainty, rules):
             pass
         return 1
 
-    def once(tau: float) -> int:
-        decode(engine, requests, Policy(certainty, tau))
+    def once(rule: Rule) -> int:
+        decode(engine, requests, Policy(certainty, rule))
         return 1
 
-    return {"sweep": swept} | {f"τ {tau:.4g}": partial(once, tau) for tau in taus}
+    return {"sweep": swept} | {f"{rule:.4g}": partial(once, rule) for rule in rules}
 
 
 def _against_dearest(what: str, name: str, timed: Race) -> Finding:

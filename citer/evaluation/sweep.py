@@ -36,6 +36,7 @@ class Result(NamedTuple):
     correct: bool
     truncated: bool
     counts: dict[str, int]
+    digest: int = 0  # of its token ids: answers that are the same have the same
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def _answered(
             correct=_correct(engine, asked[answer.key], answer),
             truncated=answer.truncated,
             counts=counts(answer),
+            digest=hash(answer.token_ids),
         )
 
 
