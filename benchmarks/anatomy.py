@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import torch
 from matplotlib.figure import Figure
 
-from citer.data.tokens import read_hidden
+from citer.data.tokens import read_features
 from citer.io import read_table, replacing
 from citer.models.bundle import read_bundle
 from citer.models.pair import load_tokenizer
@@ -69,10 +69,10 @@ def main() -> None:
     mine = tokens.filter(pc.equal(tokens["problem_id"], labels["problem_id"][0]))
     tokenizer = load_tokenizer(paths.SLM)
     router, _ = read_bundle(paths.router(ITERATION))
-    score_N = router.score(torch.from_numpy(read_hidden(paths.SLM_TOKENS, labels)).float())
+    feature_NF = torch.from_numpy(read_features(paths.SLM_TOKENS, labels)).float()
     bars = {
         "SLM's entropy (nats)": mine["slm_entropy"].to_numpy(),
-        "router's doubt": 1 - score_N.detach().numpy(),
+        "router's doubt": 1 - router.stand.score(feature_NF).numpy(),
     }
     words = [str(tokenizer.decode([token])).strip() for token in mine["gt_token"].to_pylist()]
     with replacing(PICTURE) as aside:

@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 from transformers.utils import logging
 
-from benchmarks import decode, scoring
+from benchmarks import decode, moved, scoring
 from benchmarks.pairs import Subject, make_subject, pair_names
 from benchmarks.report import Finding, Target, print_report, write_report
 from citer.errors import InputError
@@ -61,6 +61,7 @@ ROWS = (
     Row(8, "sweep", lambda subject: [scoring.sweep_against_one(subject)], ("embedded",)),
     Row(9, "memory", _memory, ("embedded",)),
     Row(11, "graphs", lambda subject: [decode.against_bytes(subject)], ("gpu",)),
+    Row(12, "audited", lambda subject: [moved.against_seconds(subject)], (*CPU, "gpu")),
 )
 
 

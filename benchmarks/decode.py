@@ -7,11 +7,13 @@ from benchmarks import naive
 from benchmarks.alone import generate
 from benchmarks.floor import Floor, Forward, against_transformers, copy_bandwidth, recorded
 from benchmarks.pairs import Subject
-from benchmarks.race import Method, race
-from benchmarks.report import Finding, Target
-from citer.decoding.engine import Engine, Request
+from benchmarks.race import Method, Race, race
+from benchmarks.report import Finding, Target, of_two
+from citer.decoding.delay import usual_llm_batch
+from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
-from citer.evaluation.cost import Prices, Trace, replay
+from citer.decoding.walk import Request
+from citer.evaluation.cost import Prices, Trace
 
 FRACTION = 0.2
 FRACTIONS = (0.05, 0.2, 0.5)
@@ -29,7 +31,7 @@ def floor_of(
     """The floor of this decoding, and the tokens that it is the floor of."""
     pair, log = recorded(subject.pair)
     written = decode(Engine(pair, slots, subject.new_tokens), requests, policy)
-    return Floor(subject.pair, subject.router, log), written
+    return Floor(subject.pair, subject.head, log), written
 
 
 def against_floor(subject: Subject, row: int, batch: int, target: Target) -> Finding:
@@ -44,8 +46,7 @@ def against_floor(subject: Subject, row: int, batch: int, target: Target) -> Fin
             "floor": _replayed(floor, written),
         },
     )
-    speeds = {f"{name} tokens/s": timed.speed(name) for name in timed.speeds}
-    details = speeds | _floor_details(subject, floor.forwards)
+    details = timed.details() | _floor_details(subject, floor.forwards)
     value = timed.ratio("measured", "floor")
     return Finding(row, f"floor / measured, batch {batch}", subject.name, value, target, details)
 
@@ -80,7 +81,6 @@ def against_llm(subject: Subject) -> list[Finding]:
     gain = timed.ratio("routed", "LLM generate")
     predicted = timed.ratio("routed floor", "LLM floor")
     weights = prediction_by_bytes(subject, requests)
-    speeds = {f"{name} tokens/s": timed.speed(name) for name in timed.speeds}
     return [
         Finding(
             3,
@@ -88,7 +88,7 @@ def against_llm(subject: Subject) -> list[Finding]:
             subject.name,
             gain,
             Target("≥", 2.7) if subject.name == "cpu-bf16" else None,
-            {"floors predict": predicted, "bytes predict": weights} | speeds,
+            {"floors predict": predicted, "bytes predict": weights} | timed.details(),
         ),
         Finding(
             3, "the same / floors' prediction", subject.name, gain / predicted, Target("≥", 0.9)
@@ -129,8 +129,7 @@ def against_bytes(subject: Subject) -> Finding:
         subject.name,
         gain / predicted,
         Target("≥", 0.85),
-        {"gain": gain, "bytes predict": predicted}
-        | {f"{name} tokens/s": timed.speed(name) for name in timed.speeds},
+        {"gain": gain, "bytes predict": predicted} | timed.details(),
     )
 
 
@@ -138,12 +137,12 @@ def prediction_by_bytes(subject: Subject, requests: Sequence[Request]) -> float:
     """Bytes that the LLM alone moves over those that routing moves, at batch 1 (cost's formula)."""
     engine = Engine(subject.pair, 8, subject.new_tokens)
     prompts = {request.key: len(request.prompt_ids) for request in requests}
-    prices = Prices.of(subject.pair, subject.router.weight_bytes)
-    moved = {}
-    for tau in (FRACTION, 1.0):
-        answers = engine.decode(requests, subject.policy(tau))
-        traces = [Trace(prompts[a.key], a.by_llm, asks_slm=tau < 1) for a in answers]
-        moved[tau] = prices.moved(*replay(traces, slots=1))
+    prices = Prices.of(subject.pair, subject.head.weight_bytes)
+    moved = dict.fromkeys((FRACTION, 1.0), 0)
+    for fraction in moved:
+        for answer in engine.decode(requests, subject.policy(fraction)):
+            trace = Trace.of(prompts[answer.key], len(answer.token_ids), answer.visits)
+            moved[fraction] += prices.moved(trace.slm, trace.llm)
     return moved[1.0] / moved[FRACTION]
 
 
@@ -161,52 +160,45 @@ def against_naive(subject: Subject) -> Finding:
         f"naive, {subject.name}",
         {"routed": partial(decode, engine, requests, policy), "naive": naively},
     )
-    return Finding(
-        4,
-        f"routed, batch 8 / naive, {NAIVE_TOKENS} new tokens",
-        subject.name,
-        timed.ratio("routed", "naive"),
-        Target("≥", 5),
-        {f"{name} tokens/s": timed.speed(name) for name in timed.speeds},
-    )
+    what = f"routed, batch 8 / naive, {NAIVE_TOKENS} new tokens"
+    return of_two(4, what, subject.name, timed, Target("≥", 5))
 
 
 def against_batches(subject: Subject, batch: int) -> list[Finding]:
     """Row 5: fractions undelayed and delayed, the LLM's own best beside them."""
-    requests = subject.requests(batch)
-    engine = Engine(subject.pair, batch, subject.new_tokens)
-    delayed = Engine(subject.pair, batch, subject.new_tokens, llm_batch=-(-batch // 2))
+    timed = race(f"batch {batch}, {subject.name}", _batch_methods(subject, batch))
+    return [_gain(subject.name, batch, how, timed) for how in ("undelayed", "delayed")]
+
+
+def _batch_methods(subject: Subject, batch: int) -> dict[str, Method]:
+    pair, new_tokens, requests = subject.pair, subject.new_tokens, subject.requests(batch)
+    engine = Engine(pair, batch, new_tokens)
+    delayed = Engine(pair, batch, new_tokens, usual_llm_batch(batch))
     methods: dict[str, Method] = {
-        "LLM generate": partial(
-            generate, subject.pair, subject.pair.llm, requests, batch, subject.new_tokens
-        ),
+        "LLM generate": partial(generate, pair, pair.llm, requests, batch, new_tokens),
         "LLM": partial(decode, engine, requests, LLM_ALONE),
     }
     for how, decoder in {"undelayed": engine, "delayed": delayed}.items():
         for fraction in FRACTIONS:
             policy = subject.policy(fraction)
             methods[f"{how} {fraction:g}"] = partial(decode, decoder, requests, policy)
-    timed = race(f"batch {batch}, {subject.name}", methods)
+    return methods
+
+
+def _gain(name: str, batch: int, how: str, timed: Race) -> Finding:
     best = max("LLM generate", "LLM", key=timed.speed)
-    found = []
-    for how in ("undelayed", "delayed"):
-        gains = [timed.ratio(f"{how} {fraction:g}", best) for fraction in FRACTIONS]
-        details = {
-            f"at {fraction:.0%}": gain for fraction, gain in zip(FRACTIONS, gains, strict=True)
-        }
-        details |= {"pays below LLM fraction": crossover(FRACTIONS, gains)}
-        details |= {f"{name} tokens/s": timed.speed(name) for name in ("LLM", "LLM generate")}
-        found.append(
-            Finding(
-                5,
-                f"routed at 20 % / LLM alone, batch {batch}, {how}",
-                subject.name,
-                gains[FRACTIONS.index(FRACTION)],
-                Target(">", 1) if how == "delayed" else None,
-                details,
-            )
-        )
-    return found
+    gains = {fraction: timed.ratio(f"{how} {fraction:g}", best) for fraction in FRACTIONS}
+    details = {f"at {fraction:.0%}": gain for fraction, gain in gains.items()}
+    details["pays below LLM fraction"] = crossover(FRACTIONS, list(gains.values()))
+    details |= {f"{alone} tokens/s": timed.speed(alone) for alone in ("LLM", "LLM generate")}
+    return Finding(
+        5,
+        f"routed at 20 % / LLM alone, batch {batch}, {how}",
+        name,
+        gains[FRACTION],
+        Target(">", 1) if how == "delayed" else None,
+        details,
+    )
 
 
 def crossover(fractions: Sequence[float], gains: Sequence[float]) -> float:

@@ -13,24 +13,27 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, StaticCache
 
 from benchmarks.race import Race, race
+from citer.decoding.lane import Work
 from citer.models.cache import SlotCache, kv_shape
+from citer.models.features import features
 from citer.models.feed import Feed, lay_out
 from citer.models.pair import LanguageModel, Pair
-from citer.models.router import Router
+from citer.models.router import Head
 
 
 class Forward(NamedTuple):
-    """What each row held before, and its new tokens."""
+    """What each row held before, its new tokens, and how many of them, the last, get logits."""
 
     model: str
     starts: tuple[int, ...]
     counts: tuple[int, ...]
+    wanted: tuple[int, ...]
 
     @classmethod
     def of(cls, model: str, feed: Feed) -> "Forward":
-        _, count_N = torch.unique_consecutive(feed.slot_M, return_counts=True)
         start_N = feed.side_by_side(feed.position_M)[:, 0]
-        return cls(model, tuple(start_N.tolist()), tuple(count_N.tolist()))
+        counts, wanted = _run_lengths(feed.slot_M), _run_lengths(feed.wanted(feed.slot_M))
+        return cls(model, tuple(start_N.tolist()), counts, wanted)
 
     @property
     def rows(self) -> int:
@@ -54,8 +57,20 @@ class Forward(NamedTuple):
 
     def even(self) -> "Forward":
         """The same with all rows as long as the longest, as transformers has them."""
-        start = self.span - self.tokens
-        return Forward(self.model, (start,) * self.rows, (self.tokens,) * self.rows)
+        row = (self.span - self.tokens, self.tokens, 1)
+        return Forward(self.model, *((number,) * self.rows for number in row))
+
+
+def _run_lengths(values_M: Tensor) -> tuple[int, ...]:
+    return tuple(torch.unique_consecutive(values_M, return_counts=True)[1].tolist())
+
+
+def work(forwards: Iterable[Forward], model: str) -> Work:
+    """What a model's forwards amount to."""
+    total = Work()
+    for _, starts, counts, _ in (forward for forward in forwards if forward.model == model):
+        total.add(sum(counts), sum(starts) + sum(counts))
+    return total
 
 
 @dataclass(frozen=True)
@@ -80,11 +95,12 @@ def recorded(pair: Pair) -> tuple[Pair, list[Forward]]:
 
 
 class Floor:
-    """Runs forwards back to back, with the router after each of the SLM's."""
+    """Runs forwards back to back, with the router's head after each of the SLM's."""
 
-    def __init__(self, pair: Pair, router: Router, forwards: Sequence[Forward]) -> None:
+    def __init__(self, pair: Pair, head: Head, forwards: Sequence[Forward]) -> None:
         self.forwards = forwards
-        self._router = router
+        self._head = head
+        self._vocab_size = pair.vocab_size
         self._bare = {
             model.name: BareModel(model, [f for f in forwards if f.model == model.name])
             for model in (pair.slm, pair.llm)
@@ -93,9 +109,9 @@ class Floor:
     @torch.inference_mode()
     def run(self) -> None:
         for forward in self.forwards:
-            hidden_NH = self._bare[forward.model].forward(forward)
+            hidden_WH, logits_WV = self._bare[forward.model].forward(forward)
             if forward.model == "slm":
-                self._router.score(hidden_NH)
+                self._head.score(features(hidden_WH, logits_WV[:, : self._vocab_size]))
 
 
 class BareModel:
@@ -112,18 +128,17 @@ class BareModel:
         self._cache.reserve(span)
         self._ids_M = torch.zeros(tokens, dtype=torch.long, device=model.device)
 
-    def forward(self, forward: Forward) -> Tensor:
-        """Run it, logits included; returns hidden_NH of each row's last token."""
+    def forward(self, forward: Forward) -> tuple[Tensor, Tensor]:
+        """Run it; hidden_WH and logits_WV of the wanted tokens."""
         ids_M = self._ids_M[: sum(forward.counts)]
-        hidden_NH = self.model.consume(ids_M, self._feeds[forward], self._cache)
-        self.model.logits(hidden_NH)
-        return hidden_NH
+        hidden_WH = self.model.consume(ids_M, self._feeds[forward], self._cache)
+        return hidden_WH, self.model.logits(hidden_WH)
 
 
 def _feed(forward: Forward, device: torch.device) -> Feed:
     slots = list(range(forward.rows))
-    last = [1] * forward.rows
-    return lay_out(slots, list(forward.starts), list(forward.counts), last, device)
+    _, starts, counts, wanted = forward
+    return lay_out(slots, list(starts), list(counts), list(wanted), device)
 
 
 class Check(NamedTuple):

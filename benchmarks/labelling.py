@@ -12,7 +12,7 @@ import pyarrow as pa
 from benchmarks.naive import predict
 from benchmarks.pairs import SEED, Subject
 from benchmarks.race import race
-from benchmarks.report import Finding, Target
+from benchmarks.report import Finding, Target, of_two
 from citer.config import Params, load_params
 from citer.data import toy
 from citer.data.answers import grade
@@ -44,14 +44,8 @@ def against_per_token(subject: Subject) -> Finding:
         return len(few)
 
     timed = race("score and label", {"ours": labelled, "naive": naively})
-    return Finding(
-        7,
-        f"score + label, {len(problems)} problems / per token, {len(few)} problems",
-        subject.name,
-        timed.ratio("ours", "naive"),
-        Target("≥", 50),
-        {f"{name} problems/s": timed.speed(name) for name in timed.speeds},
-    )
+    what = f"score + label, {len(problems)} problems / per token, {len(few)} problems"
+    return of_two(7, what, subject.name, timed, Target("≥", 50), "problems")
 
 
 def _problems(params: Params, count: int) -> list[Problem]:

@@ -11,14 +11,17 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from benchmarks.alone import write
-from citer.decoding.engine import Request, stable_hash
 from citer.decoding.policy import Policy, StepView
+from citer.decoding.walk import Request, stable_hash
 from citer.models.pair import LanguageModel, Pair
 
 
 @torch.inference_mode()
 def decode(pair: Pair, request: Request, policy: Policy, new_tokens: int) -> list[int]:
-    """Route one answer: the SLM keeps its cache, the LLM gets a `generate` for each token."""
+    """Route one answer by its tokens' scores, unaudited.
+
+    The SLM keeps its cache, the LLM gets a `generate` for each token.
+    """
     ids, cached = list(request.prompt_ids), DynamicCache(config=pair.slm.network.config)
     unseen = ids
     for position in range(new_tokens):
@@ -49,7 +52,8 @@ def _falls(
         torch.tensor([number], device=hidden_1H.device)
         for number in (stable_hash(request.key), position)
     )
-    return float(policy.scorer(StepView(hidden_1H, logits_1V, seed_1, position_1))) < policy.tau
+    score_1 = policy.scorer(StepView(hidden_1H, logits_1V, seed_1, position_1))
+    return policy.rule.withdraws(float(score_1))
 
 
 def _generate_one(pair: Pair, ids: Sequence[int]) -> int:

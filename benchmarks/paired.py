@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from citer.evaluation.cost import Batch, Prices, Trace, replay
 from citer.evaluation.metrics import CONFIDENCE, fraction_for
 from citer.evaluation.sweep import Run
+from citer.rule import Rule
 
 RESAMPLES = 1000
 SEED = 17
@@ -14,26 +16,37 @@ SEED = 17
 
 @dataclass(frozen=True)
 class Outcomes:
-    """A method's answers to Q questions at T thresholds, from the SLM alone to the LLM alone."""
+    """A method's answers to Q questions by T rules, from the SLM alone to the LLM alone.
 
+    Readings are of resamples: in the one of number r, question q is `drawn_RQ[r, q]` times.
+    """
+
+    rules: Sequence[Rule]
+    prices: Sequence[Prices]
+    traces: Sequence[Sequence[Trace]]  # of a rule, those of its answers
     correct_TQ: np.ndarray
     llm_tokens_TQ: np.ndarray
     tokens_TQ: np.ndarray
+    bytes_TQ: np.ndarray  # moved at batch 1
+    llms_TQ: np.ndarray  # whether it is the LLM's answer, token for token
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> "Outcomes":
         rows = [run.results for run in runs]
+        digest_TQ = np.array([[result.digest for result in row] for row in rows])
         return cls(
+            [run.rule for run in runs],
+            [run.prices for run in runs],
+            [[result.trace for result in row] for row in rows],
             np.array([[result.correct for result in row] for row in rows], float),
-            np.array([[sum(result.trace.by_llm) for result in row] for row in rows], float),
-            np.array([[len(result.trace.by_llm) for result in row] for row in rows], float),
+            np.array([[result.counts["llm_tokens"] for result in row] for row in rows], float),
+            np.array([[result.counts["tokens"] for result in row] for row in rows], float),
+            np.array([[_moved(run, r.trace) for r in run.results] for run in runs], float),
+            digest_TQ == digest_TQ[-1],
         )
 
     def fraction_for(self, share: float, drawn_RQ: np.ndarray) -> np.ndarray:
-        """fraction_R: the LLM fraction for `share` of the LLM's accuracy, linear between points.
-
-        Resample r holds question q `drawn_RQ[r, q]` times.
-        """
+        """fraction_R: the LLM fraction for `share` of the LLM's accuracy, linear between points."""
         right_RT = drawn_RQ @ self.correct_TQ.T
         fraction_RT = (drawn_RQ @ self.llm_tokens_TQ.T) / (drawn_RQ @ self.tokens_TQ.T)
         points = zip(fraction_RT, right_RT, strict=True)
@@ -43,6 +56,56 @@ class Outcomes:
                 for fraction_T, right_T in points
             ]
         )
+
+    def costs(self, drawn_RQ: np.ndarray) -> np.ndarray:
+        """cost_RT: the bytes of each rule at batch 1, those of the LLM alone being 1."""
+        moved_RT = drawn_RQ @ self.bytes_TQ.T
+        return moved_RT / moved_RT[:, -1:]
+
+    def cost_for(self, share: float, drawn_RQ: np.ndarray) -> np.ndarray:
+        """cost_R: the least cost for `share` of the LLM's accuracy, linear between points.
+
+        The points are those that nothing cheaper reaches; what lies between two of them is had by
+        answering a part of the questions by either.
+        """
+        right_RT = drawn_RQ @ self.correct_TQ.T
+        points = zip(self.costs(drawn_RQ), right_RT, strict=True)
+        return np.array(
+            [_least_cost(share * right_T[-1], cost_T, right_T) for cost_T, right_T in points]
+        )
+
+    def cost_of_exact(self, drawn_RQ: np.ndarray) -> np.ndarray:
+        """cost_R: of the cheapest rule whose every answer is the LLM's."""
+        differing_RT = drawn_RQ @ ~self.llms_TQ.T
+        return np.where(differing_RT == 0, self.costs(drawn_RQ), np.inf).min(1)
+
+    def cheapest(self, share: float | None, mine_Q: np.ndarray) -> int:
+        """The cheapest rule that has `share` of the LLM's accuracy; for None, that is exact."""
+        right_TQ = self.llms_TQ if share is None else self.correct_TQ
+        right_T = right_TQ @ mine_Q.astype(int)
+        enough_T = right_T >= (share or 1) * right_T[-1]
+        [cost_T] = self.costs(mine_Q[None, :])
+        return int(np.where(enough_T, cost_T, np.inf).argmin())
+
+    def cost_at(self, batch: Batch, rule: int, mine_Q: np.ndarray) -> float:
+        """Of a rule, by number; the LLM alone at the same batch is 1."""
+        moved = [self._moved(batch, number, mine_Q) for number in (rule, -1)]
+        return moved[0] / moved[1]
+
+    def _moved(self, batch: Batch, rule: int, mine_Q: np.ndarray) -> int:
+        traces = [trace for trace, mine in zip(self.traces[rule], mine_Q, strict=True) if mine]
+        return self.prices[rule].moved(*replay(traces, batch.slots, batch.llm_batch))
+
+
+def _moved(run: Run, trace: Trace) -> int:
+    return run.prices.moved(trace.slm, trace.llm)
+
+
+def _least_cost(target: float, cost_T: np.ndarray, right_T: np.ndarray) -> float | None:
+    order_T = np.lexsort((-right_T, cost_T))
+    best_T = np.maximum.accumulate(right_T[order_T])
+    efficient = order_T[np.diff(best_T, prepend=-1) > 0]
+    return fraction_for(target, cost_T[efficient].tolist(), right_T[efficient].tolist())
 
 
 def resamples(mine_Q: np.ndarray) -> np.ndarray:
@@ -60,3 +123,8 @@ def interval(value_R: np.ndarray) -> tuple[float, float, float]:
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(value_R[1:], (tail, 1 - tail))
     return float(value_R[0]), float(low), float(high)
+
+
+def shown(value: tuple[float, float, float], sign: str = "") -> str:
+    mean, low, high = (f"{number:{sign}.4f}" for number in value)
+    return f"{mean} [{low}, {high}]"

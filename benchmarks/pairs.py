@@ -23,12 +23,13 @@ from citer.config import load_params
 from citer.data import toy
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded, encode_all
-from citer.decoding.engine import Request
-from citer.decoding.policy import Policy, StepView
+from citer.decoding.policy import Policy, StepView, scored_by
+from citer.decoding.walk import Request
 from citer.evaluation.rivals import random
 from citer.models.packing import pack
 from citer.models.pair import LanguageModel, Pair, load_pair
-from citer.models.router import Router, RouterMLP
+from citer.models.router import Head, RouterMLP
+from citer.rule import Rule
 
 SEED = 17
 PROMPT, NEW_TOKENS = 128, 256  # of random pairs
@@ -63,11 +64,11 @@ GPU = Sizes(
 
 @dataclass(frozen=True)
 class Subject:
-    """A pair with a router of the right size; `examples(n)` are n questions to ask it."""
+    """A pair with a router's head of its size; `examples(n)` are n questions to ask it."""
 
     name: str
     pair: Pair
-    router: Router
+    head: Head
     examples: Callable[[int], dict[str, Encoded]]
     new_tokens: int
 
@@ -78,13 +79,13 @@ class Subject:
 
     def policy(self, fraction: float) -> Policy:
         """The LLM writes this fraction of the tokens, whichever a seed says."""
-        schedule = random(SEED)
+        schedule, scorer = random(SEED), scored_by(self.head)
 
         def score(view: StepView) -> torch.Tensor:
-            self.router.score(view.hidden_NH)
+            scorer(view)
             return schedule(view)
 
-        return Policy(score, fraction)
+        return Policy(score, Rule("score", fraction))
 
 
 def pair_names() -> list[str]:
@@ -111,7 +112,7 @@ def embedded() -> Subject:
         problems = [_problem(f"math-{n}", row) for n, row in enumerate(rows)]
         return encode_all(problems, pair.tokenizer, pair.eos_id)
 
-    return Subject("embedded", pair, random_router(pair), examples, params.evaluate.max_new_tokens)
+    return Subject("embedded", pair, random_head(pair), examples, params.evaluate.max_new_tokens)
 
 
 def _problem(key: str, row: dict[str, str]) -> Problem:
@@ -136,7 +137,7 @@ def random_subject(name: str, sizes: Sizes, dtype: torch.dtype, device: torch.de
             found[f"random-{n}"] = Encoded(ids[:PROMPT], ids[PROMPT:])
         return found
 
-    return Subject(name, pair, random_router(pair), examples, NEW_TOKENS)
+    return Subject(name, pair, random_head(pair), examples, NEW_TOKENS)
 
 
 def _random_network(size: Size, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
@@ -168,9 +169,9 @@ def _random_network(size: Size, dtype: torch.dtype, device: torch.device) -> Pre
     return network
 
 
-def random_router(pair: Pair) -> Router:
+def random_head(pair: Pair) -> Head:
     with torch.random.fork_rng():
         torch.manual_seed(SEED)
         mlp = RouterMLP(pair.slm.hidden_size, dropout=0.1)
     mlp.eval().requires_grad_(False)
-    return Router(mlp).to(pair.slm.device)
+    return Head(mlp).to(pair.slm.device)

@@ -30,6 +30,9 @@ class Race:
         rounds = zip(self.speeds[name], self.speeds[other], strict=True)
         return median(speed / slower for speed, slower in rounds)
 
+    def details(self, unit: str = "tokens") -> dict[str, float]:
+        return {f"{name} {unit}/s": self.speed(name) for name in self.speeds}
+
 
 def race(title: str, methods: Mapping[str, Method]) -> Race:
     """One run of each method a round; three rounds at least, more of short ones."""

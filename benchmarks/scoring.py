@@ -1,6 +1,6 @@
 """Scoring against the raw forward; the sweep of thresholds against one threshold."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -8,15 +8,17 @@ import torch
 
 from benchmarks.decode import decode
 from benchmarks.pairs import Subject
-from benchmarks.race import Method, race
-from benchmarks.report import Finding, Target
+from benchmarks.race import Method, Race, race
+from benchmarks.report import Finding, Target, of_two
 from citer.config import load_params
 from citer.data.prompts import Encoded
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
+from citer.decoding.walk import Request
 from citer.evaluation.rivals import certainty
 from citer.labelling.teacher import length_buckets, score
 from citer.models.pair import LanguageModel, padded_batch
+from citer.rule import Rule
 
 QUESTIONS = 64  # of the sweep
 EXAMPLES = {"embedded": 256}  # to score; of larger models 16
@@ -48,14 +50,8 @@ def _scoring(
         return tokens
 
     timed = race(f"score {subject.name} {model.name}", {"score": scored, "raw": forwarded})
-    return Finding(
-        6,
-        f"scoring / raw forwards, {model.name}",
-        subject.name,
-        timed.ratio("score", "raw"),
-        Target("≥", 0.85),
-        {f"{name} tokens/s": timed.speed(name) for name in timed.speeds},
-    )
+    what = f"scoring / raw forwards, {model.name}"
+    return of_two(6, what, subject.name, timed, Target("≥", 0.85))
 
 
 def raw_forwards(
@@ -97,34 +93,43 @@ def sweep_against_one(subject: Subject) -> Finding:
     params = load_params().evaluate
     engine = Engine(subject.pair, params.slots, params.max_new_tokens)
     requests = subject.requests(QUESTIONS)
-    alone = engine.decode(requests, Policy(certainty, 0.0))
+    rules = _rules(engine, requests, params.llm_fractions)
+    timed = race(f"sweep {subject.name}", _sweep_methods(engine, requests, rules))
+    what = f"{len(rules)}-point sweep / its dearest point, {len(requests)} questions"
+    return _against_dearest(what, subject.name, timed)
+
+
+def _rules(engine: Engine, requests: Sequence[Request], fractions: Sequence[float]) -> list[Rule]:
+    alone = engine.decode(requests, Policy(certainty, Rule("score", 0.0)))
     scores = [score for answer in alone for score in answer.scores]
-    taus = [0.0, *np.quantile(scores, params.llm_fractions[1:-1], method="midpoint").tolist(), 1.0]
+    taus = np.quantile(scores, fractions[1:-1], method="midpoint").tolist()
+    return [Rule("score", tau) for tau in (0.0, *taus, 1.0)]
+
+
+def _sweep_methods(
+    engine: Engine, requests: Sequence[Request], rules: Sequence[Rule]
+) -> Mapping[str, Method]:
+    """The sweep, then its points one by one; each method is one run."""
 
     def swept() -> int:
-        for _ in engine.sweep(requests, certainty, taus):
+        for _ in engine.sweep(requests, certainty, rules):
             pass
         return 1
 
-    def once(tau: float) -> int:
-        decode(engine, requests, Policy(certainty, tau))
+    def once(rule: Rule) -> int:
+        decode(engine, requests, Policy(certainty, rule))
         return 1
 
-    methods: dict[str, Method] = {"sweep": swept}
-    methods |= {f"τ {tau:.4g}": partial(once, tau) for tau in taus}
-    timed = race(f"sweep {subject.name}", methods)
-    points = [name for name in methods if name != "sweep"]
+    return {"sweep": swept} | {f"{rule:.4g}": partial(once, rule) for rule in rules}
+
+
+def _against_dearest(what: str, name: str, timed: Race) -> Finding:
+    points = [method for method in timed.speeds if method != "sweep"]
     dearest = min(points, key=timed.speed)
     total = sum(1 / timed.speed(point) for point in points)
-    return Finding(
-        8,
-        f"{len(taus)}-point sweep / its dearest point, {len(requests)} questions",
-        subject.name,
-        timed.ratio(dearest, "sweep"),
-        Target("≤", 3.5),
-        {
-            "sweep seconds": 1 / timed.speed("sweep"),
-            "dearest seconds": 1 / timed.speed(dearest),
-            "all points one by one / sweep": total * timed.speed("sweep"),
-        },
-    )
+    details = {
+        "sweep seconds": 1 / timed.speed("sweep"),
+        "dearest seconds": 1 / timed.speed(dearest),
+        "all points one by one / sweep": total * timed.speed("sweep"),
+    }
+    return Finding(8, what, name, timed.ratio(dearest, "sweep"), Target("≤", 3.5), details)

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from citer.config import Params, load_params
 from citer.errors import InputError
+from citer.rule import Rule
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -69,7 +70,7 @@ def score_slm() -> None:
 
 @app.command(rich_help_panel=STAGES)
 def router0() -> None:
-    """Write router 0: the SLM's token always stands."""
+    """Write router 0: the SLM's token always stands; learn where the LLM would agree."""
     _run_stage("router0")
 
 
@@ -93,7 +94,7 @@ def train(iteration: Iteration) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def evaluate(iteration: Iteration) -> None:
-    """Sweep τ, choose it on validation, report it on test."""
+    """Try every rule, choose one on validation, report it on test."""
     _run_stage("evaluate", iteration)
 
 
@@ -127,19 +128,31 @@ def schedule(
 def generate(
     router: Annotated[
         str,
-        typer.Option(help="models:/NAME@ALIAS, or a folder (such as data/routers/2, with --tau)."),
+        typer.Option(help="models:/NAME@ALIAS, or a folder (such as data/routers/2, with --rule)."),
     ],
     input: Annotated[Path, typer.Option(help="Questions, JSON or JSON Lines.")],
     output: Annotated[Path, typer.Option(help="Answers, a JSON line each.")],
-    tau: Annotated[
-        float | None, typer.Option(min=0, max=1, help="In place of the router's own τ.")
+    rule: Annotated[
+        str | None,
+        typer.Option(help='In place of the router\'s own, such as "risk 0.8 audit 0.1".'),
+    ] = None,
+    disagreements: Annotated[
+        Path | None,
+        typer.Option(help="Where audits found the models to differ: a table, Parquet."),
     ] = None,
 ) -> None:
     """Answer questions with a router; grade them where the answer is known."""
-    params = load_params()
+    params, parsed = load_params(), _rule(rule)
     from citer.generate import generate
 
-    generate(params, _bundle(router), input, output, tau)
+    generate(params, _bundle(router), input, output, parsed, disagreements)
+
+
+def _rule(text: str | None) -> Rule | None:
+    try:
+        return None if text is None else Rule.parse(text)
+    except ValueError as error:
+        raise InputError(f"--rule: {error}") from None
 
 
 def _bundle(router: str) -> Path:

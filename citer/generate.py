@@ -1,37 +1,59 @@
-"""Questions in, answers out: routed, with each token's origin, graded where an answer is known."""
+"""Questions in, answers out: routed, with each token's origin, graded where an answer is known.
+
+Where the LLM's audits disagree with the SLM is known of every answer, graded or not: these tokens
+can be written to a table, and become labels.
+"""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from rich.console import Console
 
 from citer.config import Params
 from citer.data.importing import load_problems, read_rows
 from citer.errors import InputError
-from citer.io import replacing
+from citer.evaluation.sweep import counts
+from citer.io import replacing, write_table
+from citer.models.bundle import identity
 from citer.progress import progress
-from citer.serving import Deployment, Reply, deploy
+from citer.rule import Rule
+from citer.schema import DISAGREEMENT
+from citer.serving import Deployment, Reply, deploy, stored_rule
 from citer.stages import paths
 
 
-def generate(params: Params, bundle: Path, source: Path, output: Path, tau: float | None) -> None:
-    """Answer every question of `source` (the seeds' formats) into `output`, a JSON line each."""
+def generate(
+    params: Params,
+    bundle: Path,
+    source: Path,
+    output: Path,
+    rule: Rule | None = None,
+    disagreements: Path | None = None,
+) -> None:
+    """Answer every question of `source` (the seeds' formats) into `output`, a JSON line each.
+
+    `rule` stands in for the bundle's own. A table `disagreements` needs one that audits.
+    """
+    rule = rule or stored_rule(bundle)
+    if disagreements and not rule.audit:
+        raise InputError(f"--disagreements: `{rule:.4g}` audits nothing, expected `… audit β`")
     problems = list(load_problems(source, _task(source), need="question"))
     if not problems:
         raise InputError(f"{source}: no questions")
-    deployment = deploy(bundle, paths.SLM, Path(params.pair.llm), params.pair, tau)
+    deployment = deploy(bundle, paths.SLM, Path(params.pair.llm), params.pair, rule)
     limits = params.evaluate
-    replies = list(
-        _shown(
-            deployment.replies(problems, limits.slots, limits.max_new_tokens), total=len(problems)
-        )
-    )
+    replies = deployment.replies(problems, limits.slots, limits.max_new_tokens)
+    ordered = sorted(_shown(replies, total=len(problems)), key=lambda reply: reply.number)
     with replacing(output) as aside, aside.open("w") as file:
-        for reply in sorted(replies, key=lambda reply: reply.number):
+        for reply in ordered:
             file.write(json.dumps(_line(reply, deployment), ensure_ascii=False) + "\n")
-    Console().print(_summary(replies, deployment.policy.tau, output), highlight=False)
+    if disagreements:
+        _write_disagreements(disagreements, ordered, deployment)
+    Console().print(_summary(ordered, rule, output), highlight=False)
 
 
 def _task(source: Path) -> str:
@@ -48,14 +70,16 @@ def _shown(replies: Iterable[Reply], total: int) -> Iterator[Reply]:
 
 
 def _line(reply: Reply, deployment: Deployment) -> dict[str, Any]:
-    answer, problem = reply.answer, reply.problem
+    answer, problem, counted = reply.answer, reply.problem, counts(reply.answer)
     return {
         "problem_id": problem.problem_id,
         "question": problem.question,
         "completion": reply.completion,
         "correct": reply.correct,
         "truncated": answer.truncated,
-        "llm_fraction": sum(answer.by_llm) / len(answer.by_llm),
+        "llm_fraction": counted["llm_tokens"] / counted["tokens"],
+        "visits": counted["visits"],
+        "rolled_back": counted["rejected"],
         "tokens": [
             {"text": deployment.pair.tokenizer.decode([token]), "by": "llm" if by_llm else "slm"}
             for token, by_llm in zip(answer.token_ids, answer.by_llm, strict=True)
@@ -63,12 +87,39 @@ def _line(reply: Reply, deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def _summary(replies: list[Reply], tau: float, output: Path) -> str:
-    tokens = sum(len(reply.answer.by_llm) for reply in replies)
-    by_llm = sum(sum(reply.answer.by_llm) for reply in replies)
+def _write_disagreements(path: Path, replies: Iterable[Reply], deployment: Deployment) -> None:
+    rows = [row for reply in replies for row in _disagreements(reply, deployment)]
+    stamp = identity(deployment.pair) | {"rule": str(deployment.policy.rule)}
+    write_table(path, pa.Table.from_pylist(rows, DISAGREEMENT), DISAGREEMENT, stamp)
+
+
+def _disagreements(reply: Reply, deployment: Deployment) -> Iterator[dict[str, Any]]:
+    decode = deployment.pair.tokenizer.decode
+    for visit in reply.answer.visits:
+        for found in visit.disagreements:
+            yield {
+                "problem_id": reply.problem.problem_id,
+                **found._asdict(),
+                "slm_text": decode([found.slm_token]),
+                "llm_text": decode([found.llm_token]),
+                "rejected": found.position == visit.kept,
+            }
+
+
+def _summary(replies: Sequence[Reply], rule: Rule, output: Path) -> str:
+    total: Counter[str] = Counter()
+    for reply in replies:
+        total.update(counts(reply.answer))
     graded = [reply.correct for reply in replies if reply.correct is not None]
     verdict = f"{sum(graded)} of {len(graded)} right" if graded else "no answers to grade against"
+    said = (
+        f"{output}: {len(replies)} answers by `{rule:.4g}`, {verdict}, "
+        f"{total['llm_tokens'] / total['tokens']:.1%} of {total['tokens']:,} tokens by the LLM"
+    )
+    if not rule.audit:
+        return said
+    agreed = total["audited"] - total["disagreed"]
     return (
-        f"{output}: {len(replies)} answers at τ {tau:.4g}, {verdict}, "
-        f"{by_llm / tokens:.1%} of {tokens:,} tokens by the LLM"
+        f"{said}; of {total['audited']:,} audited tokens {agreed:,} agreed, "
+        f"{total['rejected']:,} were rolled back"
     )

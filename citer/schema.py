@@ -2,7 +2,8 @@
 
 A row of PROBLEM is a question; of LLM_TOKEN and `slm_token(H)` one position of a reference as a
 model predicts it; of PREFERENCE one labelled position; of POINT one method by one rule on one
-task; of OUTCOME one question answered by one method by one rule.
+task; of OUTCOME one question answered by one method by one rule; of DISAGREEMENT one token of a
+routed answer at which an audit found that the models differ.
 """
 
 from collections.abc import Iterable
@@ -103,6 +104,19 @@ OUTCOME = pa.schema(
         _required("rejected", pa.int32()),  # of those, rolled back
         _required("slm_steps", pa.int32()),
         _required("bytes", pa.int64()),  # moved at batch 1
+    ]
+)
+
+DISAGREEMENT = pa.schema(
+    [
+        _required("problem_id", pa.string()),
+        _required("position", pa.int32()),  # in the answer, which is as it was before this token
+        _required("slm_token", pa.int32()),
+        _required("llm_token", pa.int32()),
+        _required("slm_text", pa.string()),
+        _required("llm_text", pa.string()),
+        _required("odds", pa.float64()),  # of the SLM's token against the LLM's, by the LLM
+        _required("rejected", pa.bool_()),  # else the SLM's was let stand
     ]
 )
 

@@ -3,18 +3,19 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from citer.config import PairParams
 from citer.data.answers import grade
 from citer.data.problems import Problem
 from citer.data.prompts import encode
 from citer.decoding.delay import usual_llm_batch
-from citer.decoding.engine import Answer, Engine, Request
+from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, routed
+from citer.decoding.walk import Answer, Request
 from citer.errors import InputError
 from citer.models.bundle import check_card, read_bundle, read_card
 from citer.models.pair import Pair, load_pair
+from citer.rule import Rule
 
 
 @dataclass(frozen=True)
@@ -57,22 +58,22 @@ def _correct(problem: Problem, answer: Answer, completion: str) -> bool | None:
     return not answer.truncated and grade(problem, completion)
 
 
-def deploy(bundle: Path, slm: Path, llm: Path, params: PairParams, tau: float | None) -> Deployment:
-    """Load a router with its pair; `tau` stands in for the bundle's own.
+def deploy(bundle: Path, slm: Path, llm: Path, params: PairParams, rule: Rule) -> Deployment:
+    """Load a router with its pair, to route by `rule`.
 
     A bundle that carries its finetuned SLM (`bundle/slm`) brings it along; else `slm` is read.
-    Raises InputError, before any weight is read, where the bundle has no τ and none is given, and
-    where it was made for another pair.
+    Raises InputError where the bundle was made for another pair.
     """
-    threshold = tau if tau is not None else _stored_tau(bundle, read_card(bundle))
+    router, card = read_bundle(bundle)
     own = bundle / "slm"
     pair = load_pair(own if own.is_dir() else slm, llm, params)
-    router, card = read_bundle(bundle)
     check_card(card, pair, bundle)
-    return Deployment(pair, routed(router.to(pair.slm.device), threshold))
+    return Deployment(pair, routed(router.to(pair.slm.device), rule))
 
 
-def _stored_tau(bundle: Path, card: dict[str, Any]) -> float:
+def stored_rule(bundle: Path) -> Rule:
+    """The rule that a registered router was deployed with; InputError where there is none."""
+    card = read_card(bundle)
     if "threshold" not in card:
-        raise InputError(f"{bundle}: no τ in router.json: give --tau, or a registered router")
-    return float(card["threshold"]["tau"])
+        raise InputError(f"{bundle}: no rule in router.json: give --rule, or a registered router")
+    return Rule(**card["threshold"]["rule"])

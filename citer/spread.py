@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
+from traceback import format_exc
 from typing import Any, TypeVar
 
 import torch
@@ -18,13 +19,13 @@ Work = Callable[[Sequence[T]], Iterator[R]]
 FORK = multiprocessing.get_context("fork")  # the models are shared, none is loaded twice
 
 
-def spread(work: Work[T, R], items: Sequence[T]) -> Iterator[R]:
+def spread(work: Work[T, R], items: Sequence[T], *, fork: bool) -> Iterator[R]:
     """Yield what `work` makes of the items, in whatever order.
 
-    On a CPU, as many processes as torch has threads deal the items among them. Raises what `work`
-    raises in one of them; none outlives this generator or its process.
+    With `fork`, as many processes as torch has threads deal the items among them. Raises what
+    `work` raises in one of them; none outlives this generator or its process.
     """
-    count = 1 if torch.cuda.is_initialized() else torch.get_num_threads()
+    count = torch.get_num_threads() if fork else 1
     if count == 1 or len(items) < count:
         yield from work(items)
         return
@@ -58,17 +59,13 @@ def _gather(workers: dict[Connection, ForkProcess]) -> Iterator[Any]:
                 result = receiver.recv()
             except EOFError:
                 open_ends.remove(receiver)
-                _check_end(workers[receiver])
+                workers[receiver].join()
+                if status := workers[receiver].exitcode:
+                    raise RuntimeError(f"a worker ended with exit status {status}") from None
                 continue
             if isinstance(result, Exception):
                 raise result
             yield result
-
-
-def _check_end(process: ForkProcess) -> None:
-    process.join()
-    if process.exitcode:
-        raise RuntimeError(f"a worker ended with exit status {process.exitcode}")
 
 
 def _serve(work: Work[T, R], items: Sequence[T], sender: Connection) -> None:
@@ -79,7 +76,9 @@ def _serve(work: Work[T, R], items: Sequence[T], sender: Connection) -> None:
         for result in work(items):
             sender.send(result)
     except Exception as error:
+        error.add_note(format_exc())
         sender.send(error)
+    os._exit(0)  # flushing no stream, whose lock another thread may have held at the fork
 
 
 def _follow_parent() -> None:

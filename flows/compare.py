@@ -47,7 +47,7 @@ def _facts(version: ModelVersion) -> Iterator[tuple[str, str]]:
     registered = datetime.fromtimestamp(version.creation_timestamp / 1000)
     yield "version", str(version.version)
     yield "iteration", tags["iteration"]
-    yield "τ", tags["tau"]
+    yield "rule", tags["rule"]
     yield "its bound holds", "yes" if tags["certified"] == "true" else "no"
     yield "accuracy", tags["accuracy"]
     yield "LLM fraction", tags["llm_fraction"]

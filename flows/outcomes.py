@@ -6,27 +6,33 @@ import mlflow
 
 from citer.evaluation.gate import Graded, Outcomes
 from citer.io import read_table
+from citer.rule import Rule
 from citer.schema import OUTCOME
+
+LLM = Rule("score", 1.0)
 
 
 def routed(run_id: str) -> Outcomes:
-    """The router at its τ; at τ = 1 that is the LLM alone."""
-    tau = threshold(run_id)["tau"]
-    return _read(run_id, "report", "router", tau) if tau < 1 else llm_alone(run_id)
+    """The router by its rule; where that asks the LLM alone, the LLM."""
+    rule = Rule(**threshold(run_id)["rule"])
+    if not rule.asks_slm:
+        return llm_alone(run_id)
+    return _read(run_id, "report", "audited" if rule.audit else "router", rule)
 
 
 def llm_alone(run_id: str) -> Outcomes:
-    return _read(run_id, "rivals", "llm", 1.0)
+    return _read(run_id, "rivals", "llm", LLM)
 
 
 def threshold(run_id: str) -> dict:
     return mlflow.artifacts.load_dict(f"runs:/{run_id}/report/threshold.json")
 
 
-def _read(run_id: str, kept: str, method: str, at: float) -> Outcomes:
+def _read(run_id: str, kept: str, method: str, rule: Rule) -> Outcomes:
     file = mlflow.artifacts.download_artifacts(f"runs:/{run_id}/{kept}/outcomes.parquet")
     return {
         row["problem_id"]: Graded(row["correct"], row["bytes"])
         for row in read_table(Path(file), OUTCOME).to_pylist()
-        if (row["split"], row["method"], row["threshold"]) == ("test", method, at)
+        if (row["split"], row["method"]) == ("test", method)
+        and Rule(row["visit"], row["threshold"], row["audit"]) == rule
     }

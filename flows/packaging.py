@@ -44,7 +44,7 @@ SIGNATURE = ModelSignature(
 
 
 def log_router(router: Path, threshold: Path, params: Params) -> None:
-    """Log a router with its τ as a model of the active run: code, safetensors and JSON."""
+    """Log a router with its rule as a model of the active run: code, safetensors and JSON."""
     with TemporaryDirectory() as folder, catch_warnings():
         # MLflow asks for an example; it would load the whole pair here to answer it.
         simplefilter("ignore", UserWarning)

@@ -25,7 +25,8 @@ DESCRIPTION = (
     'To ask the one that serves: `mlflow.pyfunc.load_model("models:/{name}@champion")'
     '.predict(["a question"])`, in the project\'s folder.'
 )
-CARRIED = ("digest", "iteration", "git_sha", "git_dirty")  # from the run, with its headlines
+RULE = ("rule", "visit", "at", "audit")
+CARRIED = ("digest", "iteration", *RULE, "git_sha", "git_dirty")  # from the run, with its headlines
 
 
 def register_run(seconds: Mapping[str, float] | None = None) -> str:

@@ -27,14 +27,14 @@ class RoutedModel(PythonModel):
         """Raises InputError where the models found are not those that the router was made for."""
         from citer.config import PairParams
         from citer.io import read_json
-        from citer.serving import deploy
+        from citer.serving import deploy, stored_rule
 
         bundle, config = Path(context.artifacts["bundle"]), context.model_config
         dtype = read_json(bundle / "router.json")["dtype"]
         pair = PairParams(
             slm=config["slm"], llm=config["llm"], device=config["device"], dtype=dtype
         )
-        self.deployment = deploy(bundle, Path(pair.slm), Path(pair.llm), pair, tau=None)
+        self.deployment = deploy(bundle, Path(pair.slm), Path(pair.llm), pair, stored_rule(bundle))
         self.limits = config["slots"], config["max_new_tokens"]
 
     # MLflow warns at any hint but a frame's; lists come through as they are.

@@ -18,13 +18,14 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run
 from citer.config import Params
 from citer.errors import InputError
 from citer.io import digest, read_json
+from citer.rule import Rule
 from citer.schema import SPLITS
 from citer.stages import paths
 from flows.dvc import LOCK, PARAMS
 from flows.packaging import log_router
 from flows.store import Store
 
-HEADLINES = {"accuracy", "llm_fraction", "tau", "tokens_per_answer"}  # and the costs
+HEADLINES = {"accuracy", "llm_fraction", "tokens_per_answer"}  # and the costs
 ITERATION_SECTIONS = {"pair", "label", "train", "evaluate"}
 PIPELINE = "pipeline"  # the artifact folder of dvc.lock and params.yaml
 
@@ -45,14 +46,27 @@ class Iteration:
 
     @cached_property
     def digest(self) -> str:
-        """Identity: the weights, the card (the pair's digests with it), τ, quality and bytes."""
+        """Identity: the weights, the card (the pair's digests with it), rule, quality and bytes."""
         return digest(self.router, self.report / "threshold.json", self.report / "metrics.json")
 
     @cached_property
+    def threshold(self) -> dict[str, Any]:
+        """What is deployed: the cheaper of the two `chosen`."""
+        return read_json(self.report / "threshold.json")
+
+    @cached_property
+    def rule(self) -> Rule:
+        return Rule(**self.threshold["rule"])
+
+    @cached_property
     def metrics(self) -> dict[str, float]:
-        """The router's on test, under `all/` and each task; `train/`; the `rivals/` in short."""
+        """What is deployed on test, under `all/` and each task; `train/`; the `rivals/` in short.
+
+        Of CITER and audited routing the one that is not deployed is among the rivals.
+        """
         methods = read_json(self.report / "metrics.json")
-        own = methods.pop("router")
+        chosen = read_json(self.report / "chosen.json")
+        own = methods.pop(next(name for name in chosen if chosen[name] == self.threshold))
         tasks = {name: own.pop(name) for name in list(own) if isinstance(own[name], dict)}
         rivals = {name: headlines(numbers) for name, numbers in methods.items()}
         train = read_json(self.router / "metrics.json")
@@ -154,6 +168,7 @@ def _log_iteration(
         "kind": "iteration",
         "iteration": str(router.number),
         "digest": router.digest,
+        **_rule_tags(router.rule),
         "mlflow.parentRunId": parent,
     }
     threshold = router.report / "threshold.json"
@@ -165,6 +180,12 @@ def _log_iteration(
         store.client.log_artifacts(run_id, str(router.report), "report")
         store.client.log_artifacts(run_id, str(paths.RIVALS), "rivals")
         log_router(router.router, threshold, params)
+
+
+def _rule_tags(rule: Rule) -> dict[str, str]:
+    """The rule as its text, and in parts to search by."""
+    parts = {"visit": rule.visit, "at": f"{rule.at:.6g}", "audit": f"{rule.audit:.6g}"}
+    return {"rule": f"{rule:.4g}"} | parts
 
 
 def _log(store: Store, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """What several rooms' tests share."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,18 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> "Pair":
     params = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
     loaded = load_pair(slm, llm, params)
     return replace(loaded, eos_ids=(loaded.eos_id, *range(10, loaded.vocab_size, 12)))
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Two threads that torch has used: OpenMP's pool is what a fork cannot take along."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    assert (torch.ones(1000, 1000) @ torch.ones(1000, 1000)).add(1).sum() > 0
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from citer.errors import InputError
 from citer.rule import EXPECTED, Rule
 
 SHIPPED = Path(__file__).parents[1] / "params.yaml"
+RULE = "risk 0.9 audit 0.1"
 SECTIONS = "pair, prepare, finetune, score_llm, score_slm, label, train, evaluate, register"
 
 
@@ -32,7 +33,7 @@ def complaint(path):
 
 def test_shipped_params_load_frozen():
     params = load_params(SHIPPED)
-    assert params.label.rule == Rule("score", 0.9)
+    assert params.label.rule == Rule.parse(RULE)
     assert params.prepare.toy.tasks == ("math", "mc")
     assert params.register_.model_name == "citer-router"
     with pytest.raises(ValueError, match="frozen"):
@@ -60,22 +61,22 @@ def test_shipped_params_load_frozen():
             "prepare.train.0.task: 'art': expected 'math' or 'mc'",
         ),
         ("sft: 0.6", "sft: 0.7", "prepare.shares: shares must sum to 1, they sum to 1.1"),
-        ("score 0.9", "score 1.5", f"label.rule: 'score 1.5': {EXPECTED}"),
-        ("score 0.9", "risk .nan", f"label.rule: 'risk .nan': {EXPECTED}"),
-        ("score 0.9", "0.9", f"label.rule: '0.9': {EXPECTED}"),
-        ("score 0.9", "[score, 0.9]", f"label.rule: \"['score', 0.9]\": {EXPECTED}"),
-        ("risks: [0.3", "risks: [1.3", "evaluate.risks.0: 1.3: expected less than or equal to 1"),
-        ("risks: [0.3", "risks: [-1", "evaluate.risks.0: -1: expected greater than or equal to 0"),
+        (RULE, "score 1.5", f"label.rule: 'score 1.5': {EXPECTED}"),
+        (RULE, "risk .nan", f"label.rule: 'risk .nan': {EXPECTED}"),
+        (RULE, "0.9", f"label.rule: '0.9': {EXPECTED}"),
+        (RULE, "[score, 0.9]", f"label.rule: \"['score', 0.9]\": {EXPECTED}"),
+        ("risks: [0.2", "risks: [1.3", "evaluate.risks.0: 1.3: expected less than or equal to 1"),
+        ("risks: [0.2", "risks: [-1", "evaluate.risks.0: -1: expected greater than or equal to 0"),
         ("audits: [0.1", "audits: [0", "evaluate.audits.0: 0: expected greater than 0"),
         ("audits: [0.1", "audits: [1.1", "evaluate.audits.0: 1.1: expected less than or equal to"),
-        ("gammas: [2", "gammas: [0", "evaluate.gammas.0: 0: expected greater than 0"),
-        ("gammas: [2", "gammas: [2.5", "evaluate.gammas.0: 2.5: expected a valid integer"),
-        ("gammas: [2, 4, 8, 16]", "gammas: 4", "evaluate.gammas: 4: expected a list"),
+        ("gammas: [4", "gammas: [0", "evaluate.gammas.0: 0: expected greater than 0"),
+        ("gammas: [4", "gammas: [2.5", "evaluate.gammas.0: 2.5: expected a valid integer"),
+        ("gammas: [4, 8]", "gammas: 4", "evaluate.gammas: 4: expected a list"),
         ("epsilon: 0.05", "epsilon: .nan", "evaluate.epsilon: nan: expected a finite number"),
         ("rate: 4.0e-3", "rate: .inf", "finetune.learning_rate: inf: expected a finite number"),
         ("seed: 17", "seed: -1", "prepare.seed: -1: expected greater than or equal to 0"),
         ("name: citer-router", "name: a/b", "register.model_name: 'a/b': String should match"),
-        ("rule: score 0.9", "rule:", f"label.rule: 'None': {EXPECTED}"),
+        (f" {RULE}", "", f"label.rule: 'None': {EXPECTED}"),
         ("batches: [1, 8", "batches: [1, 0", "evaluate.batches.1: 0: expected greater than 0"),
     ],
 )
@@ -143,9 +144,9 @@ def test_numbers_without_a_point_are_floats_where_floats_are_meant(edited):
 
 
 def test_a_rule_is_text_in_a_params_file_and_when_params_are_written(edited):
-    label = load_params(edited("score 0.9", "risk 0.8 audit 0.1")).label
-    assert label.rule == Rule("risk", 0.8, 0.1)
-    assert label.model_dump()["rule"] == "risk 0.8 audit 0.1"
+    label = load_params(edited(RULE, "every 8 audit 1")).label
+    assert label.rule == Rule("every", 8, 1)
+    assert label.model_dump()["rule"] == "every 8.0 audit 1.0"
     assert type(label).model_validate_json(label.model_dump_json()) == label
 
 

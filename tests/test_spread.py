@@ -24,20 +24,13 @@ def work(items):
     time.sleep(60)
 
 torch.set_num_threads(2)
-results = spread(work, [1, 2])
+results = spread(work, [1, 2], fork=True)
 print(next(results), next(results), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.fixture(autouse=True)
-def two_threads() -> Iterator[None]:
-    """Two threads that torch has used: OpenMP's pool is what a fork cannot take along."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    assert (torch.ones(2000, 2000) @ torch.ones(2000, 2000)).add(1).sum() > 0
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("two_threads")
 
 
 def products(items: Sequence[int]) -> Iterator[tuple[int, float, int]]:
@@ -67,9 +60,9 @@ def children() -> list[psutil.Process]:
 
 def test_the_results_are_those_of_one_process_each_item_once() -> None:
     torch.set_num_threads(1)
-    alone = {item: total for item, total, _ in spread(products, range(9))}
+    alone = {item: total for item, total, _ in spread(products, range(9), fork=True)}
     torch.set_num_threads(2)
-    found = list(spread(products, range(9)))
+    found = list(spread(products, range(9), fork=True))
     assert sorted(item for item, _, _ in found) == list(range(9))
     assert {item: total for item, total, _ in found} == alone
     workers = {pid: [item for item, _, own in found if own == pid] for _, _, pid in found}
@@ -79,31 +72,33 @@ def test_the_results_are_those_of_one_process_each_item_once() -> None:
 
 
 def test_one_thread_or_too_few_items_start_no_process() -> None:
-    assert [pid for _, _, pid in spread(products, [1])] == [os.getpid()]
+    assert [pid for _, _, pid in spread(products, [1], fork=True)] == [os.getpid()]
+    assert {pid for _, _, pid in spread(products, range(9), fork=False)} == {os.getpid()}
     torch.set_num_threads(1)
-    assert {pid for _, _, pid in spread(products, range(3))} == {os.getpid()}
+    assert {pid for _, _, pid in spread(products, range(3), fork=True)} == {os.getpid()}
 
 
 def test_the_parents_threads_work_on() -> None:
-    list(spread(products, range(4)))
+    list(spread(products, range(4), fork=True))
     assert torch.get_num_threads() == 2
     assert (torch.ones(1000, 1000) @ torch.ones(1000, 1000)).sum() == 1e9
 
 
 def test_what_a_process_raises_is_raised_here() -> None:
-    with pytest.raises(InputError, match="item 5: bad, expected good"):
-        list(spread(refused, range(9)))
+    with pytest.raises(InputError, match="item 5: bad, expected good") as raised:
+        list(spread(refused, range(9), fork=True))
+    assert "in refused" in raised.value.__notes__[0], "where it was raised"
     assert not children()
 
 
 def test_a_process_that_dies_is_an_error_and_not_an_end() -> None:
     with pytest.raises(RuntimeError, match="exit status -9"):
-        list(spread(killed, range(9)))
+        list(spread(killed, range(9), fork=True))
     assert not children()
 
 
 def test_closing_early_leaves_no_process() -> None:
-    results = spread(products, range(1000))
+    results = spread(products, range(1000), fork=True)
     next(results)
     assert len(children()) == 2
     results.close()

@@ -274,8 +274,8 @@ class Walk:
 
     def _due(self, path: _Path) -> bool:
         pending = self.length - path.pending_from
-        ends = self._ended() and path.rule.exact
-        return pending > 0 and (ends or path.rule.due(path.risk, pending))
+        due = path.rule.due(path.risk, pending) or (path.rule.exact and self._ended())
+        return due and pending > 0
 
     def _settled_by(self) -> int:
         """How many tokens the LLM must have read for the paths that are due a visit."""

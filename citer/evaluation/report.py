@@ -124,7 +124,8 @@ def metrics(rows: Sequence[Row], chosen: Chosen) -> dict[str, Row]:
         if row["task"] == "all":
             found[row["method"]] |= {name: row[name] for name in row if _is_metric(name)}
         else:
-            found[row["method"]][row["task"]] = {name: row[name] for name in FOREMOST}
+            of_task = {name: row[name] for name in FOREMOST if name in row}
+            found[row["method"]][row["task"]] = of_task
     for method, threshold in chosen.items():
         at, bound = threshold.rule.at, threshold.bound
         found[method] |= {"at": at, "audit": threshold.rule.audit, "discordant_bound": bound}

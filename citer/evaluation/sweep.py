@@ -36,6 +36,7 @@ class Result(NamedTuple):
     correct: bool
     truncated: bool
     counts: dict[str, int]
+    digest: int = 0  # of its token ids: answers that are the same have the same
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def sweep(
     work = partial(_answered, engine, scorer=method.scorer, rules=list(results))
     title = f"{method.name} on {problems[0].split}"
     with progress(title, len(asked) * len(results), "answers") as advance:
-        for result in spread(work, list(asked.values())):
+        for result in spread(work, list(asked.values()), fork=engine.pair.is_small):
             key = result.problem.problem_id
             # The problem as we have it: of another process it is a copy for every rule.
             results[result.rule][key] = result._replace(problem=asked[key])
@@ -87,6 +88,7 @@ def _answered(
             correct=_correct(engine, asked[answer.key], answer),
             truncated=answer.truncated,
             counts=counts(answer),
+            digest=hash(answer.token_ids),
         )
 
 

@@ -101,7 +101,7 @@ def _outcomes(
 ) -> Iterator[tuple[int, bool]]:
     """Index and correctness of each branch, as they finish."""
     work = partial(_answered, engine=engine, policy=policy)
-    yield from spread(work, list(enumerate(branches)))
+    yield from spread(work, list(enumerate(branches)), fork=engine.pair.is_small)
 
 
 def _answered(

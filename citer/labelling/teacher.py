@@ -13,7 +13,7 @@ from citer.errors import InputError
 from citer.models.features import certainty
 from citer.models.pair import LanguageModel, padded_batch
 
-LOGITS = 2**24  # logits held at a time, whatever the vocabulary: 64 MiB in float32
+ROWS = 256  # of logits held at a time: those of a small vocabulary stay in a core's cache
 
 
 @torch.inference_mode()
@@ -67,10 +67,9 @@ def _reference_states(model: LanguageModel, batch: Sequence[Encoded]) -> tuple[T
 def _read_in_chunks(
     model: LanguageModel, hidden_NH: Tensor, gt_N: Tensor, vocab_size: int
 ) -> dict[str, Tensor]:
-    """Columns on the CPU; never more than `LOGITS` logits at a time."""
-    rows = max(1, LOGITS // model.vocab_size)
+    """Columns on the CPU; never more than `ROWS` rows of logits at a time."""
     parts = []
-    for hidden_CH, gt_C in zip(hidden_NH.split(rows), gt_N.split(rows), strict=True):
+    for hidden_CH, gt_C in zip(hidden_NH.split(ROWS), gt_N.split(ROWS), strict=True):
         logits_CV = model.logits(hidden_CH)[:, :vocab_size]
         logprob_CV = logits_CV.log_softmax(-1)
         columns = {

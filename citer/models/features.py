@@ -24,7 +24,7 @@ class Certainty(NamedTuple):
 
 def certainty(logprob_NV: Tensor) -> Certainty:
     top_NK = logprob_NV.topk(TOP_LOGPROBS).values
-    entropy_N = -(logprob_NV.exp() * logprob_NV).sum(-1)
+    entropy_N = -torch.linalg.vecdot(logprob_NV.exp(), logprob_NV)
     return Certainty(entropy_N, top_NK[:, 0] - top_NK[:, 1], top_NK)
 
 

@@ -30,6 +30,7 @@ from citer.models.packing import pack
 
 # Decoders whose whole cache is plain keys and values a position, so that it can be cut anywhere.
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
+SMALL = 2**26  # bytes of the LLM's weights
 ROUND_TRIP = "Problem: (A) 3 + 14 = 17.\nSo the answer is \\boxed{17}."
 
 
@@ -107,6 +108,11 @@ class Pair:
     def vocab_size(self) -> int:
         """The ids that both models can write: one tokenizer's vocabulary, padded apart."""
         return min(self.slm.vocab_size, self.llm.vocab_size)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether torch's threads find nothing to share in a forward, and processes are faster."""
+        return self.llm.device.type == "cpu" and self.llm.weight_bytes < SMALL
 
     @cached_property
     def tokenizer_digest(self) -> str:

@@ -3,10 +3,9 @@
 import pytest
 
 from benchmarks.decode import decode
-from benchmarks.floor import Floor, Forward, recorded
+from benchmarks.floor import Floor, Forward, recorded, work
 from benchmarks.pairs import Subject
 from citer.decoding.engine import Engine
-from citer.decoding.lane import Work
 
 
 def ran(subject: Subject, slots: int, llm_batch: int = 1) -> tuple[list[Forward], Engine]:
@@ -16,22 +15,13 @@ def ran(subject: Subject, slots: int, llm_batch: int = 1) -> tuple[list[Forward]
     return log, engine
 
 
-def work_of(log: list[Forward], model: str) -> Work:
-    mine = [forward for forward in log if forward.model == model]
-    return Work(
-        forwards=len(mine),
-        positions=sum(sum(forward.counts) for forward in mine),
-        kv_read=sum(sum(forward.starts) + sum(forward.counts) for forward in mine),
-    )
-
-
 @pytest.mark.parametrize(("slots", "llm_batch"), [(1, 1), (4, 1), (4, 2)])
 def test_the_recorded_forwards_are_the_counted_work(
     subject: Subject, slots: int, llm_batch: int
 ) -> None:
     log, engine = ran(subject, slots, llm_batch)
-    assert work_of(log, "slm") == engine.slm_work
-    assert work_of(log, "llm") == engine.llm_work
+    assert work(log, "slm") == engine.slm_work
+    assert work(log, "llm") == engine.llm_work
     assert {(forward.model, forward.kind) for forward in log} >= {
         ("slm", "prefill"),
         ("slm", "step"),
@@ -41,13 +31,13 @@ def test_the_recorded_forwards_are_the_counted_work(
 
 
 def test_a_shape_is_that_of_its_longest_row() -> None:
-    forward = Forward("llm", starts=(7, 2, 5), counts=(1, 4, 2))
+    forward = Forward("llm", starts=(7, 2, 5), counts=(1, 4, 2), wanted=(1, 2, 1))
     assert (forward.rows, forward.tokens, forward.span) == (3, 4, 8)
-    assert forward.even() == Forward("llm", starts=(4, 4, 4), counts=(4, 4, 4))
+    assert forward.even() == Forward("llm", (4, 4, 4), (4, 4, 4), wanted=(1, 1, 1))
 
 
 def test_the_floor_runs_every_forward_again(subject: Subject) -> None:
     log, _ = ran(subject, slots=4)
     pair, again = recorded(subject.pair)
-    Floor(pair, subject.router, log).run()
+    Floor(pair, subject.head, log).run()
     assert again == log

@@ -195,6 +195,11 @@ def test_each_line_is_tested_at_its_share_of_delta_and_a_method_gets_its_cheapes
     assert {each.delta for each in chosen.values()} == {PARAMS.delta / 3}
 
 
+@pytest.mark.usefixtures("two_threads")
+def test_two_processes_find_what_one_does(study, router, rivals, studied):
+    assert study.router(router, THRESHOLDS, rivals) == studied
+
+
 def test_only_the_models_alone_answer_validation_among_the_rivals(rivals):
     methods = {(row["split"], row["method"]) for row in rivals.points}
     alone = {(split, name) for split in ("validation", "test") for name in ("slm", "llm")}

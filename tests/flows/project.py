@@ -2,6 +2,8 @@
 
 import shutil
 import subprocess
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,13 @@ import pyarrow as pa
 import torch
 
 from citer.config import PairParams
+from citer.evaluation.threshold import LLM as LLM_ALONE
+from citer.evaluation.threshold import Threshold
 from citer.io import write_json, write_table, write_text
 from citer.models.bundle import identity, write_bundle
 from citer.models.pair import load_pair
-from citer.models.router import Router, RouterMLP
+from citer.models.router import Head, Router, RouterMLP
+from citer.rule import Rule
 from citer.schema import OUTCOME, PREFERENCE, PROBLEM, SPLITS
 from citer.stages import paths
 from tests.tiny import make_tiny_pair
@@ -20,7 +25,7 @@ from tests.tiny import make_tiny_pair
 LLM = Path("data/pair/llm")
 QUESTIONS = 40
 LLM_BYTES = 1000  # a question
-TAU = 0.75
+RULE = Rule("risk", 0.75, audit=0.1)
 DVC_YAML = """
 stages:
   label:
@@ -52,19 +57,25 @@ def commit(folder: Path) -> None:
     subprocess.run(["git", *author, "commit", "-qm", "Go on"], cwd=folder, check=True)
 
 
-def retrain(seed: int, correct: int = QUESTIONS, cost: float = 0.5, certified: bool = True) -> None:
+def retrain(
+    seed: int,
+    correct: int = QUESTIONS,
+    cost: float = 0.5,
+    certified: bool = True,
+    rule: Rule = RULE,
+) -> None:
     """Leave in the current folder what a retraining leaves; a `seed` makes one like no other.
 
-    The routers at their τ answer `correct` of the questions right, for `cost` of the LLM's bytes.
+    The routers by `rule` answer `correct` of the questions right, for `cost` of the LLM's bytes.
     """
     for split in SPLITS:
         write_table(paths.problems(split), PROBLEM.empty_table(), PROBLEM, {"split": split})
-    _write_outcomes(paths.RIVALS, "llm", 1.0, QUESTIONS, 1.0)
+    _write_outcomes(paths.RIVALS, _outcomes("test", "llm", LLM_ALONE, QUESTIONS, 1.0))
     write_text(paths.SUMMARY / "table.md", "| method | accuracy |\n")
     for k in (1, 2):
         _write_preferences(seed, k)
         _write_router(seed, k)
-        _write_report(k, correct, cost, certified)
+        _write_report(k, rule, correct, cost, certified)
     write_text(Path("dvc.lock"), f"schema: '2.0'\nstages: {{}} # {seed}\n")
 
 
@@ -86,37 +97,55 @@ def _write_router(seed: int, k: int) -> None:
     pair = load_pair(paths.SLM, LLM, where)
     with torch.random.fork_rng():
         torch.manual_seed(seed * 10 + k)
-        router = Router(RouterMLP(pair.slm.hidden_size, dropout=0.1))
+        mlps = [RouterMLP(pair.slm.hidden_size, dropout=0.1) for _ in Router._fields]
+    router = Router(*map(Head, mlps))
     write_bundle(paths.router(k), router, identity(pair) | {"iteration": k})
     write_json(paths.router(k) / "metrics.json", {"best_epoch": 7})
 
 
-def _write_report(k: int, correct: int, cost: float, certified: bool) -> None:
+def _write_report(k: int, rule: Rule, correct: int, cost: float, certified: bool) -> None:
     folder = paths.report(k)
-    _write_outcomes(folder, "router", TAU, correct, cost)
-    threshold = {"tau": TAU, "epsilon": 0.05, "delta": 0.05, "bound": 0.04, "certified": certified}
-    write_json(folder / "threshold.json", threshold)
-    numbers: dict[str, Any] = {"accuracy": correct / QUESTIONS, "llm_fraction": 0.25, "tau": TAU}
-    costs = {f"cost_b{batch}": cost for batch in (1, 8, 32)}
-    numbers |= costs | {"tokens_per_answer": 50.0, "math": {"accuracy": correct / QUESTIONS}}
-    write_json(folder / "metrics.json", {"llm": {"accuracy": 1.0}, "router": numbers})
+    ours, other = ("audited", "router") if rule.audit else ("router", "audited")
+    elsewhere = [
+        ("validation", ours, rule),
+        ("test", other, rule),
+        ("test", ours, replace(rule, visit="every")),
+        ("test", ours, replace(rule, at=(rule.at + 0.5) / 3)),
+        ("test", ours, replace(rule, audit=(rule.audit + 0.5) / 2)),
+    ]
+    found = [_outcomes("test", ours, rule, correct, cost)]
+    _write_outcomes(folder, *found, *(_outcomes(*place, 0, 2.0) for place in elsewhere))
+    chosen = Threshold(rule, 0.05, 0.05, QUESTIONS, 0, 0.04, certified, 0.25, cost)
+    dearer = replace(chosen, rule=Rule("score", 0.9), cost=cost + 0.1)
+    write_json(folder / "chosen.json", {other: asdict(dearer), ours: asdict(chosen)})
+    write_json(folder / "threshold.json", asdict(chosen))
+    numbers: dict[str, Any] = {"accuracy": correct / QUESTIONS, "llm_fraction": 0.25}
+    numbers |= {f"cost_b{batch}": cost for batch in (1, 8, 32)} | {"cost_for_99_percent": None}
+    numbers |= {"at": rule.at, "audit": rule.audit, "tokens_per_answer": 50.0}
+    numbers |= {"math": {"accuracy": correct / QUESTIONS}}
+    others = {"llm": {"accuracy": 1.0}, other: {"accuracy": 0.9}}
+    write_json(folder / "metrics.json", others | {ours: numbers})
     (folder / "frontier.png").write_bytes(b"a picture")
 
 
-def _write_outcomes(folder: Path, method: str, threshold: float, correct: int, cost: float) -> None:
-    rows = [
-        {
-            "split": "test",
+def _outcomes(
+    split: str, method: str, rule: Rule, correct: int, cost: float
+) -> Iterator[dict[str, Any]]:
+    for number in range(QUESTIONS):
+        yield dict.fromkeys(OUTCOME.names, 0) | {
+            "split": split,
             "method": method,
-            "threshold": threshold,
+            "visit": rule.visit,
+            "threshold": rule.at,
+            "audit": rule.audit,
             "problem_id": f"test-{number}",
             "task": "math",
             "correct": number < correct,
             "truncated": False,
-            "tokens": 50,
-            "llm_tokens": 12,
             "bytes": round(LLM_BYTES * cost),
         }
-        for number in range(QUESTIONS)
-    ]
+
+
+def _write_outcomes(folder: Path, *found: Iterator[dict[str, Any]]) -> None:
+    rows = [row for outcomes in found for row in outcomes]
     write_table(folder / "outcomes.parquet", pa.Table.from_pylist(rows, OUTCOME), OUTCOME, {})

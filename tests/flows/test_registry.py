@@ -17,13 +17,14 @@ from citer.config import PairParams
 from citer.data.importing import parse_row
 from citer.errors import InputError
 from citer.io import digest, read_json, write_text
-from citer.serving import deploy
+from citer.rule import Rule
+from citer.serving import deploy, stored_rule
 from citer.stages import paths
 from flows import packaging, registry
 from flows.compare import compare
 from flows.dvc import dvc
 from flows.registry import aliased, fetch_bundle, promote, register_run
-from tests.flows.project import LLM, TAU, retrain
+from tests.flows.project import LLM, RULE, retrain
 
 NAME = "citer-router"
 CHAMPION = f"models:/{NAME}@champion"
@@ -58,7 +59,10 @@ def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path)
         "git_dirty": "false",
         "iteration": "1",
         "certified": "true",
-        "tau": "0.75",
+        "rule": "risk 0.75 audit 0.1",
+        "visit": "risk",
+        "at": "0.75",
+        "audit": "0.1",
         "accuracy": "1",
         "llm_fraction": "0.25",
         "tokens_per_answer": "50",
@@ -158,22 +162,23 @@ def test_champion_and_challenger_are_shown_side_by_side(
 ) -> None:
     retrain(1, correct=30)
     register_run()
-    retrain(2, correct=38, cost=0.4)
+    retrain(2, correct=38, cost=0.4, rule=Rule("score", 0.5))
     register_run()
     promote(2)
     capsys.readouterr()
     compare()
     shown = " ".join(capsys.readouterr().out.split())
     assert "│ version │ 2 │ 4 │" in shown
+    assert "│ rule │ risk 0.75 audit 0.1 │ score 0.5 │" in shown
     assert "│ accuracy │ 0.75 │ 0.95 │" in shown
     assert "on 40 common questions: +0.2000 (95% interval +0." in shown
 
 
-def test_a_bundle_carries_the_threshold_and_the_finetuned_slm(project: Path) -> None:
+def test_a_bundle_carries_the_rule_and_the_finetuned_slm(project: Path) -> None:
     retrain(1)
     register_run()
     bundle = fetch_bundle(CHAMPION)
-    assert read_json(bundle / "router.json")["threshold"]["tau"] == TAU
+    assert stored_rule(bundle) == RULE
     assert digest(bundle / "slm") == digest(paths.SLM)
     weights = "router.safetensors"
     assert (bundle / weights).read_bytes() == (paths.router(2) / weights).read_bytes()
@@ -208,7 +213,7 @@ def test_the_registered_model_answers_as_its_router_routes(
     register_run()
     monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
     pair = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
-    routed = deploy(paths.router(2), paths.SLM, LLM, pair, TAU)
+    routed = deploy(paths.router(2), paths.SLM, LLM, pair, RULE)
     problems = [parse_row({"problem": MATH}, "math", "question"), parse_row(MC, "mc", "question")]
     expected = {r.problem.task: r.completion for r in routed.replies(problems, 2, 128)}
 

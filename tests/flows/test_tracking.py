@@ -11,12 +11,13 @@ from mlflow.entities import Run
 
 from citer.config import load_params
 from citer.errors import InputError
-from citer.io import write_text
+from citer.io import read_json, write_text
+from citer.rule import Rule
 from citer.stages import paths
 from flows import tracking
 from flows.store import Store, open_store
 from flows.tracking import children, file_md5, track
-from tests.flows.project import QUESTIONS, TAU, commit, retrain
+from tests.flows.project import QUESTIONS, RULE, commit, retrain
 
 OPEN = "from flows.store import open_store; print(open_store('citer').experiment_id)"
 
@@ -40,13 +41,47 @@ def test_params_are_flattened_and_the_router_s_metrics_stand_first(project: Path
     _, run, (_, last) = tracked()
     assert run.data.params["train.learning_rate"] == "0.001"
     assert json.loads(run.data.params["evaluate.batches"]) == [1, 8, 32]
-    assert last.data.params["label.tau"] == "0.9"
+    assert last.data.params["label.rule"] == "score 0.9"
     assert last.data.metrics["all/accuracy"] == 0.5
     assert last.data.metrics["math/accuracy"] == 0.5
-    assert last.data.metrics["all/tau"] == TAU
+    assert last.data.metrics["all/at"] == RULE.at
+    assert last.data.metrics["all/audit"] == RULE.audit
     assert last.data.metrics["rivals/llm_accuracy"] == 1
     assert run.data.metrics["all/accuracy"] == 0.5
     assert last.data.metrics["train/best_epoch"] == 7
+
+
+@pytest.mark.parametrize(
+    ("rule", "other", "tags"),
+    [
+        (
+            Rule("risk", 1 / 3, audit=0.1),
+            "router",
+            {"rule": "risk 0.3333 audit 0.1", "visit": "risk", "at": "0.333333", "audit": "0.1"},
+        ),
+        (
+            Rule("score", 0.5),
+            "audited",
+            {"rule": "score 0.5", "visit": "score", "at": "0.5", "audit": "0"},
+        ),
+    ],
+)
+def test_a_run_is_of_the_method_that_is_deployed_and_says_its_rule(
+    project: Path, rule: Rule, other: str, tags: dict[str, str]
+) -> None:
+    retrain(1, correct=QUESTIONS // 2, rule=rule)
+    _, _, (_, last) = tracked()
+    assert tags.items() <= last.data.tags.items()
+    assert last.data.metrics["all/accuracy"] == 0.5
+    assert last.data.metrics[f"rivals/{other}_accuracy"] == 0.9
+
+
+def test_what_could_not_be_measured_is_no_metric(project: Path) -> None:
+    retrain(1)
+    numbers = read_json(paths.report(2) / "metrics.json")["audited"]
+    assert numbers["cost_for_99_percent"] is None
+    _, _, (_, last) = tracked()
+    assert "all/cost_for_99_percent" not in last.data.metrics
 
 
 def test_stages_report_their_seconds_on_the_retraining(project: Path) -> None:

@@ -133,6 +133,13 @@ def test_labels_do_not_depend_on_the_number_of_slots(taught: Taught) -> None:
     assert _label(taught, SLM_ALONE, slots=1).equals(_label(taught, SLM_ALONE, slots=64))
 
 
+@pytest.mark.usefixtures("two_threads")
+def test_labels_do_not_depend_on_the_number_of_processes(taught: Taught, router: Router) -> None:
+    dealt = _label(taught, routed(router, Rule("score", TAU)))
+    torch.set_num_threads(1)
+    assert _label(taught, routed(router, Rule("score", TAU))).equals(dealt)
+
+
 def test_every_reference_has_a_labelled_eos_row(taught: Taught) -> None:
     labelled = _label(taught, SLM_ALONE)
     last = {key: len(example.reference_ids) - 1 for key, example in taught.examples.items()}

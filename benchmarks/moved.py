@@ -1,0 +1,87 @@
+"""Whether seconds follow bytes: the forwards of real answers, at the size of the bench's pair."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.floor import Floor, Forward, recorded, work
+from benchmarks.pairs import Subject, embedded
+from benchmarks.race import race
+from benchmarks.report import Finding, Target
+from citer.decoding.engine import Engine
+from citer.decoding.policy import Policy
+from citer.evaluation.cost import Prices
+from citer.evaluation.rivals import certainty
+from citer.rule import Rule
+
+QUESTIONS = 4
+LLM = "LLM alone"
+RULES = {
+    LLM: Rule("score", 1),
+    "CITER": Rule("score", 0.96),
+    "audited": Rule("risk", 0.9, 0.1),
+    "exact": Rule("risk", 0.4, 1),
+    "speculative": Rule("every", 8, 1),
+}
+
+
+class Written(NamedTuple):
+    """Answers by their forwards."""
+
+    forwards: Sequence[Forward]
+    tokens: int
+
+
+def against_seconds(subject: Subject) -> Finding:
+    """Row 12: the rank correlation of seconds and bytes a token, each relative to the LLM alone.
+
+    The embedded pair answers, one question at a time, its certainty in place of a router; the
+    forwards are replayed, shape for shape, by the subject's pair.
+    """
+    asked = embedded()
+    written = {name: write(asked, rule, QUESTIONS) for name, rule in RULES.items()}
+    seconds = _seconds(subject, written)
+    moved = {name: _moved(subject, answers) for name, answers in written.items()}
+    details = {}
+    for name in RULES:
+        details |= {f"{name} seconds": seconds[name], f"{name} bytes": moved[name] / moved[LLM]}
+    correlation = rank_correlation(list(seconds.values()), list(moved.values()))
+    what = "rank correlation of the rules' seconds and bytes"
+    return Finding(12, what, subject.name, correlation, Target("≥", 0.9), details)
+
+
+def write(subject: Subject, rule: Rule, questions: int) -> Written:
+    pair, log = recorded(subject.pair)
+    requests, engine = subject.requests(questions), Engine(pair, 1, subject.new_tokens)
+    answers = engine.decode(requests, Policy(certainty, rule))
+    return Written(log, sum(len(answer.token_ids) for answer in answers))
+
+
+def _seconds(subject: Subject, written: Mapping[str, Written]) -> dict[str, float]:
+    """A token's, those of the LLM alone being 1."""
+
+    def replayed(floor: Floor, tokens: int) -> int:
+        floor.run()
+        return tokens
+
+    methods = {
+        name: partial(replayed, Floor(subject.pair, subject.head, forwards), tokens)
+        for name, (forwards, tokens) in written.items()
+    }
+    timed = race(f"bytes, {subject.name}", methods)
+    return {name: timed.ratio(LLM, name) for name in written}
+
+
+def _moved(subject: Subject, written: Written) -> float:
+    """Bytes a token."""
+    prices = Prices.of(subject.pair, subject.head.weight_bytes)
+    slm, llm = (work(written.forwards, model) for model in ("slm", "llm"))
+    return prices.moved(slm, llm) / written.tokens
+
+
+def rank_correlation(values_N: Sequence[float], others_N: Sequence[float]) -> float:
+    """Spearman's, of values without ties."""
+    ranks = (np.argsort(np.argsort(values)) for values in (values_N, others_N))
+    return float(np.corrcoef(*ranks)[0, 1])

@@ -1,0 +1,42 @@
+"""What is replayed is what the cost formula prices."""
+
+import pytest
+
+from benchmarks.floor import work
+from benchmarks.moved import rank_correlation, write
+from benchmarks.pairs import Subject
+from citer.decoding.engine import Engine
+from citer.decoding.policy import Policy
+from citer.evaluation.cost import Trace
+from citer.evaluation.rivals import certainty
+from citer.rule import Rule
+
+SOME = 2  # questions
+
+
+@pytest.mark.parametrize("text", ["score 1", "score 0.4", "risk 0.2 audit 0.1", "every 8 audit 1"])
+def test_the_forwards_are_those_that_the_visits_are_priced_by(subject: Subject, text: str) -> None:
+    rule = Rule.parse(text)
+    forwards, tokens = write(subject, rule, SOME)
+    requests = {request.key: request for request in subject.requests(SOME)}
+    answers = list(
+        Engine(subject.pair, 1, subject.new_tokens).decode(
+            requests.values(), Policy(certainty, rule)
+        )
+    )
+    traces = [
+        Trace.of(len(requests[answer.key].prompt_ids), len(answer.token_ids), answer.visits)
+        for answer in answers
+    ]
+    assert tokens == sum(len(answer.token_ids) for answer in answers)
+    for model in ("slm", "llm"):
+        priced = [getattr(trace, model) for trace in traces]
+        assert work(forwards, model).forwards == sum(each.forwards for each in priced)
+        assert work(forwards, model).positions == sum(each.positions for each in priced)
+        assert work(forwards, model).kv_read == sum(each.kv_read for each in priced)
+
+
+def test_ranks_correlate_by_their_order_alone() -> None:
+    assert rank_correlation([1.0, 0.2, 0.5], [100.0, 1.0, 2.0]) == pytest.approx(1)
+    assert rank_correlation([1.0, 0.2, 0.5], [1.0, 3.0, 2.0]) == pytest.approx(-1)
+    assert rank_correlation([1.0, 2.0, 3.0], [1.0, 3.0, 2.0]) == pytest.approx(0.5)

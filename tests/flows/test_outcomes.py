@@ -1,0 +1,35 @@
+"""What a version answered: the rows of its own rule, among those of all that were tried."""
+
+from pathlib import Path
+
+import pytest
+
+from citer.config import load_params
+from citer.evaluation.gate import Graded
+from citer.rule import Rule
+from flows.outcomes import llm_alone, routed
+from flows.store import open_store
+from flows.tracking import children, track
+from tests.flows.project import LLM_ALONE, LLM_BYTES, QUESTIONS, retrain
+
+
+def last_run(rule: Rule) -> str:
+    """A retraining's last router, which answers half of the questions right by `rule`."""
+    retrain(1, correct=QUESTIONS // 2, cost=0.5, rule=rule)
+    store = open_store("citer")
+    retraining = track(store, load_params(), {}).info.run_id
+    return children(store, retraining)[-1].info.run_id
+
+
+@pytest.mark.parametrize("rule", [Rule("score", 0.5), Rule("risk", 0.8, 0.1), Rule("risk", 0, 1)])
+def test_a_router_s_answers_are_those_by_the_very_rule(project: Path, rule: Rule) -> None:
+    assert routed(last_run(rule)) == {
+        f"test-{number}": Graded(number < QUESTIONS // 2, LLM_BYTES / 2)
+        for number in range(QUESTIONS)
+    }
+
+
+def test_where_the_llm_answers_alone_its_rows_are_the_routers(project: Path) -> None:
+    run_id = last_run(LLM_ALONE)
+    expected = {f"test-{number}": Graded(True, LLM_BYTES) for number in range(QUESTIONS)}
+    assert routed(run_id) == llm_alone(run_id) == expected
