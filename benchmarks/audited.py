@@ -3,7 +3,8 @@
     python -m benchmarks.audited       # after `citer run`
 
 Writes `benchmarks/results/audited.{json,md}`. Five seeds of labels and training: `stand` is the
-head of iteration 2's labels, `agree` that of the LLM's tokens. Cost: bytes moved at batch 1, the
+head of iteration 2's labels, whose rollouts are by the rule of params.yaml (CITER has one of its
+own, by CITER's rule), `agree` that of the LLM's tokens. Cost: bytes moved at batch 1, the
 LLM alone being 1; for a share of the LLM's accuracy the least, read between the points that nothing
 cheaper of the method reaches, both models alone among them; for exact answers that of the cheapest
 rule whose every answer is the LLM's, token for token. An interval is of a bootstrap over test
@@ -21,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.paired import Outcomes, interval, resamples, shown
-from benchmarks.workshop import SEEDS, Families, Workshop, by_head, thresholds
+from benchmarks.workshop import CITER, SEEDS, Families, Workshop, by_head, thresholds
 from citer.decoding.policy import always_slm
 from citer.evaluation.cost import batches
 from citer.evaluation.rivals import certainty
@@ -31,7 +32,6 @@ from citer.io import replacing, write_json
 from citer.models.router import Head
 from citer.progress import progress
 from citer.rule import Rule
-from citer.training import Trained
 
 RISKS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
 GAMMAS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -54,7 +54,7 @@ def audited_scores(taus: Sequence[float]) -> list[Rule]:
 
 def of_stand(taus: Sequence[float]) -> Families:
     return {
-        "CITER": by_score(taus),
+        "CITER, `stand`": by_score(taus),
         "audited": by_risk(AUDIT),
         "audited, two β": by_risk(AUDIT) + by_risk(LENIENT),
         "audited, by score": audited_scores(taus),
@@ -99,15 +99,17 @@ def study(shop: Workshop) -> dict[str, list[Outcomes]]:
 
 
 def _trained(shop: Workshop, seed: int) -> Iterator[tuple[str, Outcomes]]:
-    stand, agree = _stand(shop, seed), _agree(shop, seed)
-    families = of_stand(thresholds(stand))
-    yield from shop.answer(by_head("stand", stand.head), families).items()
-    yield from shop.answer(by_head("agree", agree), of_agree()).items()
-
-
-def _stand(shop: Workshop, seed: int) -> Trained:
-    first = shop.train_on(shop.first_labels, seed)
-    return shop.train_on(shop.second_labels(first.head), seed)
+    first, agree = shop.train_on(shop.first_labels, seed), _agree(shop, seed)
+    citers, stand = (
+        shop.train_on(shop.second_labels(first.head, rule), seed)
+        for rule in (CITER, shop.params.label.rule)
+    )
+    for method, families in (
+        (by_head("CITER", citers.head), {"CITER": by_score(thresholds(citers))}),
+        (by_head("stand", stand.head), of_stand(thresholds(stand))),
+        (by_head("agree", agree), of_agree()),
+    ):
+        yield from shop.answer(method, families).items()
 
 
 def _agree(shop: Workshop, seed: int) -> Head:
