@@ -24,7 +24,7 @@ from rich.table import Table
 from benchmarks.paired import Outcomes, interval, resamples, shown
 from benchmarks.workshop import CITER, SEEDS, Families, Workshop, by_head, thresholds
 from citer.decoding.policy import always_slm
-from citer.evaluation.cost import batches
+from citer.evaluation.cost import Batch, batches
 from citer.evaluation.rivals import certainty
 from citer.evaluation.study import by_score
 from citer.evaluation.sweep import Method
@@ -65,7 +65,6 @@ def of_stand(taus: Sequence[float]) -> Families:
 def of_agree() -> Families:
     return {
         "audited, `agree`": by_risk(AUDIT),
-        "audited, two β, `agree`": by_risk(AUDIT) + by_risk(LENIENT),
         "exact": by_risk(1),
     }
 
@@ -120,6 +119,7 @@ def _agree(shop: Workshop, seed: int) -> Head:
 def summary(found: Mapping[str, Sequence[Outcomes]], mine_Q: np.ndarray) -> Results:
     """For each target and method: cost, how far it is above ours, cost of a rule in batches."""
     drawn_RQ = resamples(mine_Q)
+    llm = {batch: found["exact"][0].moved(-1, mine_Q, batch) for batch in BATCHES}
     results: dict[str, Any] = {}
     for target, ours in OURS.items():
         share = SHARES.get(target)
@@ -128,7 +128,7 @@ def summary(found: Mapping[str, Sequence[Outcomes]], mine_Q: np.ndarray) -> Resu
             name: {
                 "cost": interval(cost_R),
                 "above ours": interval(cost_R - cost[ours]) if name != ours else None,
-                "rules": [_at_rule(outcomes, share, mine_Q) for outcomes in found[name]],
+                "rules": [_at_rule(outcomes, share, mine_Q, llm) for outcomes in found[name]],
             }
             for name, cost_R in cost.items()
         }
@@ -143,10 +143,12 @@ def _mean_cost(seeds: Sequence[Outcomes], share: float | None, drawn_RQ: np.ndar
     return np.mean(costs, axis=0)
 
 
-def _at_rule(outcomes: Outcomes, share: float | None, mine_Q: np.ndarray) -> dict[str, Any]:
+def _at_rule(
+    outcomes: Outcomes, share: float | None, mine_Q: np.ndarray, llm: Mapping[Batch, int]
+) -> dict[str, Any]:
     """The cheapest rule that reaches the target, its cost batch by batch."""
     rule = outcomes.cheapest(share, mine_Q)
-    costs = {batch.name: outcomes.cost_at(batch, rule, mine_Q) for batch in BATCHES}
+    costs = {b.name: outcomes.moved(rule, mine_Q, b) / moved for b, moved in llm.items()}
     same = float(np.mean(outcomes.llms_TQ[rule], where=mine_Q))
     return {"rule": f"{outcomes.rules[rule]:.4g}", "the LLM's answers": same} | costs
 
