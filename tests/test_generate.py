@@ -11,9 +11,9 @@ import pytest
 from citer.config import Params, load_params
 from citer.data.importing import parse_row
 from citer.data.prompts import encode
+from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
-from citer.decoding.walk import Request
 from citer.errors import InputError
 from citer.generate import generate
 from citer.io import read_table, table_metadata
