@@ -4,8 +4,10 @@ import pytest
 
 from citer.config import load_params
 from citer.errors import InputError
+from citer.rule import EXPECTED, Rule
 
 SHIPPED = Path(__file__).parents[1] / "params.yaml"
+RULE = "risk 0.9 audit 0.1"
 SECTIONS = "pair, prepare, finetune, score_llm, score_slm, label, train, evaluate, register"
 
 
@@ -31,6 +33,7 @@ def complaint(path):
 
 def test_shipped_params_load_frozen():
     params = load_params(SHIPPED)
+    assert params.label.rule == Rule.parse(RULE)
     assert params.prepare.toy.tasks == ("math", "mc")
     assert params.register_.model_name == "citer-router"
     with pytest.raises(ValueError, match="frozen"):
@@ -58,12 +61,22 @@ def test_shipped_params_load_frozen():
             "prepare.train.0.task: 'art': expected 'math' or 'mc'",
         ),
         ("sft: 0.6", "sft: 0.7", "prepare.shares: shares must sum to 1, they sum to 1.1"),
-        ("tau: 0.9", "tau: 1.5", "label.tau: 1.5: expected less than or equal to 1"),
-        ("tau: 0.9", "tau: .nan", "label.tau: nan: expected a finite number"),
+        (RULE, "score 1.5", f"label.rule: 'score 1.5': {EXPECTED}"),
+        (RULE, "risk .nan", f"label.rule: 'risk .nan': {EXPECTED}"),
+        (RULE, "0.9", f"label.rule: '0.9': {EXPECTED}"),
+        (RULE, "[score, 0.9]", f"label.rule: \"['score', 0.9]\": {EXPECTED}"),
+        ("risks: [0.2", "risks: [1.3", "evaluate.risks.0: 1.3: expected less than or equal to 1"),
+        ("risks: [0.2", "risks: [-1", "evaluate.risks.0: -1: expected greater than or equal to 0"),
+        ("audits: [0.1", "audits: [0", "evaluate.audits.0: 0: expected greater than 0"),
+        ("audits: [0.1", "audits: [1.1", "evaluate.audits.0: 1.1: expected less than or equal to"),
+        ("gammas: [4", "gammas: [0", "evaluate.gammas.0: 0: expected greater than 0"),
+        ("gammas: [4", "gammas: [2.5", "evaluate.gammas.0: 2.5: expected a valid integer"),
+        ("gammas: [4, 8]", "gammas: 4", "evaluate.gammas: 4: expected a list"),
+        ("epsilon: 0.05", "epsilon: .nan", "evaluate.epsilon: nan: expected a finite number"),
         ("rate: 4.0e-3", "rate: .inf", "finetune.learning_rate: inf: expected a finite number"),
         ("seed: 17", "seed: -1", "prepare.seed: -1: expected greater than or equal to 0"),
         ("name: citer-router", "name: a/b", "register.model_name: 'a/b': String should match"),
-        ("tau: 0.9", "tau:", "label.tau: None: expected a valid number"),
+        (f" {RULE}", "", f"label.rule: 'None': {EXPECTED}"),
         ("batches: [1, 8", "batches: [1, 0", "evaluate.batches.1: 0: expected greater than 0"),
     ],
 )
@@ -128,3 +141,16 @@ def test_own_files_take_the_place_of_their_splits_share(edited):
 def test_numbers_without_a_point_are_floats_where_floats_are_meant(edited):
     path = edited("learning_rate: 1.0e-3", "learning_rate: 1e-3")
     assert load_params(path).train.learning_rate == 0.001
+
+
+def test_a_rule_is_text_in_a_params_file_and_when_params_are_written(edited):
+    label = load_params(edited(RULE, "every 8 audit 1")).label
+    assert label.rule == Rule("every", 8, 1)
+    assert label.model_dump()["rule"] == "every 8.0 audit 1.0"
+    assert type(label).model_validate_json(label.model_dump_json()) == label
+
+
+@pytest.mark.parametrize("key", ["risks", "audits", "gammas"])
+def test_a_study_need_not_try_every_method(edited, key):
+    line = next(line for line in SHIPPED.read_text().splitlines() if f"{key}:" in line)
+    assert getattr(load_params(edited(line, f"  {key}: []")).evaluate, key) == ()

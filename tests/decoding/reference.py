@@ -1,12 +1,14 @@
 """The slowest right answer: no cache, no batch, one whole forward a token."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import takewhile
 from math import prod
 
 import torch
 
+from citer.decoding.answer import Disagreement, Request, Visit, stable_hash
+from citer.decoding.lane import Work
 from citer.decoding.policy import Policy, StepView
-from citer.decoding.walk import Request, stable_hash
 from citer.models.pair import LanguageModel, Pair
 
 Scorer = Callable[[StepView], torch.Tensor]
@@ -20,6 +22,20 @@ def next_logits(pair: Pair, model: LanguageModel, ids: list[int]) -> torch.Tenso
     return model.logits(next_hidden(model, ids))[0, : pair.vocab_size]
 
 
+class Reader:
+    """A model that keeps what it has read, as far as it still stands: the work of one answer."""
+
+    def __init__(self) -> None:
+        self.work = Work()
+        self.held: list[int] = []
+
+    def read(self, ids: list[int]) -> None:
+        both = zip(self.held, ids, strict=False)
+        kept = sum(1 for _ in takewhile(lambda tokens: tokens[0] == tokens[1], both))
+        self.work.add(len(ids) - kept, len(ids))
+        self.held = list(ids)
+
+
 class Uncached:
     """A policy as its definition says, a token at a time."""
 
@@ -30,7 +46,10 @@ class Uncached:
         self.begin = len(self.ids)
         self.by_llm: list[bool] = []
         self.pending: list[float] = []  # scores
+        self.drafted = 0  # since the last visit
         self.undone = 0  # tokens of the SLM that were rolled back
+        self.visits: list[Visit] = []
+        self.slm, self.llm = Reader(), Reader()
 
     @property
     def written(self) -> list[int]:
@@ -48,12 +67,15 @@ class Uncached:
                 continue
             self.write(token, by_llm=False)
             self.pending.append(score)
-            risky = rule.visit == "risk" and prod(self.pending) < rule.at
-            many = rule.visit == "every" and len(self.pending) >= rule.at
-            last = rule.audit == 1 and self.ended()
-            if risky or many or last:
+            if self.calls() or (self.ended() and rule.audit == 1):
                 self.visit()
         return self
+
+    def calls(self) -> bool:
+        rule = self.policy.rule
+        if rule.visit == "risk":
+            return prod(self.pending) < rule.at
+        return rule.visit == "every" and len(self.pending) >= rule.at
 
     def ended(self) -> bool:
         return bool(self.written) and (
@@ -61,6 +83,8 @@ class Uncached:
         )
 
     def draft(self) -> tuple[int, float]:
+        self.slm.read(self.ids)
+        self.drafted += 1
         hidden = next_hidden(self.pair.slm, self.ids)
         logits = self.pair.slm.logits(hidden)
         seed = torch.tensor([stable_hash(self.request.key)])
@@ -69,23 +93,48 @@ class Uncached:
         return int(logits[0, : self.pair.vocab_size].argmax()), float(score)
 
     def visit(self) -> None:
-        for place in range(len(self.ids) - len(self.pending), len(self.ids)):
-            logits = next_logits(self.pair, self.pair.llm, self.ids[:place])
-            chance = logits.softmax(-1)
-            best, token = int(logits.argmax()), self.ids[place]
-            beta = self.policy.rule.audit
-            if token != best and (beta == 1 or chance[token] < beta * chance[best]):
-                self.undone += len(self.ids) - place
-                del self.ids[place:], self.by_llm[place - self.begin :]
-                break
-        self.pending = []
+        """The LLM reads all that it needs to judge what is pending and, unless ended, go on."""
+        seen = len(self.written) - self.ended()
+        self.llm.read(self.ids[: self.begin + seen])
+        audited, found = self.audit() if self.policy.rule.audit else (0, [])
+        self.visits.append(Visit(self.drafted, seen, len(self.written), audited, tuple(found)))
+        self.pending, self.drafted = [], 0
         if not self.ended():
             logits = next_logits(self.pair, self.pair.llm, self.ids)
             self.write(int(logits.argmax()), by_llm=True)
 
+    def audit(self) -> tuple[int, list[Disagreement]]:
+        """How many pending tokens are looked at, and those that are not the LLM's choice."""
+        beta, found = self.policy.rule.audit, []
+        places = range(len(self.ids) - len(self.pending), len(self.ids))
+        for place in places:
+            chance = next_logits(self.pair, self.pair.llm, self.ids[:place]).softmax(-1)
+            best, token = int(chance.argmax()), self.ids[place]
+            if token == best:
+                continue
+            odds = float(chance[token] / chance[best])
+            found.append(Disagreement(place - self.begin, token, best, odds))
+            if beta == 1 or odds < beta:
+                self.undone += len(self.ids) - place
+                del self.ids[place:], self.by_llm[place - self.begin :]
+                return place + 1 - places.start, found
+        return len(places), found
+
     def write(self, token: int, by_llm: bool) -> None:
         self.ids.append(token)
         self.by_llm.append(by_llm)
+
+
+def rounded(visits: Iterable[Visit]) -> list[Visit]:
+    """Visits with odds that do not depend on the batch."""
+    return [
+        visit._replace(
+            disagreements=tuple(
+                found._replace(odds=round(found.odds, 7)) for found in visit.disagreements
+            )
+        )
+        for visit in visits
+    ]
 
 
 def uncached(

@@ -1,17 +1,19 @@
 """Whatever is asked, in whatever order and batch, the engine writes what plain decoding writes."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
-from citer.decoding.policy import Policy
-from citer.decoding.walk import Request
+from citer.decoding.policy import LLM_ALONE, Policy, Scorer
+from citer.evaluation.cost import Trace
 from citer.models.pair import Pair
 from citer.rule import Rule
-from tests.decoding.reference import scheduled, uncached
+from tests.decoding.reference import Uncached, rounded, scheduled, uncached
 
 BETAS = st.sampled_from([0.0, 0.3, 0.9, 1.0])
 RULES = st.one_of(
@@ -33,6 +35,10 @@ class Case:
     max_new_tokens: int
     slots: int
     llm_batch: int
+
+    @property
+    def scorer(self) -> Scorer:
+        return scheduled(self.salt, levels=10)  # so that scores meet thresholds
 
 
 def family(prompt: list[int], reference: list[int], cuts: list[int], share: bool) -> list[Request]:
@@ -71,20 +77,42 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-@settings(max_examples=60)
-@given(case=cases())
-def test_any_schedule_in_any_batch_is_plain_decoding(pair: Pair, case: Case) -> None:
-    scorer = scheduled(case.salt, levels=10)  # so that scores meet thresholds
-    pair = replace(pair, eos_ids=tuple(range(1, pair.vocab_size, case.eos_every)))
+def answers(case: Case, pair: Pair, rules: list[Rule]) -> Iterator[tuple[Request, Answer]]:
+    """What an engine answers to the case's waves, one after the other."""
     engine = Engine(pair, case.slots, case.max_new_tokens, case.llm_batch)
     for wave in case.waves:
         asked = {request.key: request for request in wave}
-        answers = list(engine.sweep(wave, scorer, case.rules))
-        assert sorted((answer.key, answer.rule) for answer in answers) == sorted(
-            product(asked, case.rules)
+        found = list(engine.sweep(wave, case.scorer, rules))
+        assert sorted((answer.key, answer.rule) for answer in found) == sorted(
+            product(asked, rules)
         )
-        for answer in answers:
-            policy = Policy(scorer, answer.rule)
-            tokens, by_llm = uncached(pair, asked[answer.key], policy, case.max_new_tokens)
-            assert (list(answer.token_ids), list(answer.by_llm)) == (tokens, by_llm)
-            assert answer.truncated == (tokens[-1] not in pair.eos_ids)
+        yield from ((asked[answer.key], answer) for answer in found)
+
+
+def with_many_ends(pair: Pair, case: Case) -> Pair:
+    return replace(pair, eos_ids=tuple(range(1, pair.vocab_size, case.eos_every)))
+
+
+@settings(max_examples=60)
+@given(case=cases())
+def test_any_schedule_in_any_batch_is_plain_decoding(pair: Pair, case: Case) -> None:
+    """Tokens, visits, what audits found, and the work of either model, all by the definition."""
+    pair = with_many_ends(pair, case)
+    for request, answer in answers(case, pair, case.rules):
+        plain = Uncached(pair, request, Policy(case.scorer, answer.rule), case.max_new_tokens).run()
+        assert list(answer.token_ids) == plain.written
+        assert list(answer.by_llm) == plain.by_llm
+        assert answer.truncated == (plain.written[-1] not in pair.eos_ids)
+        assert rounded(answer.visits) == rounded(plain.visits)
+        trace = Trace.of(plain.begin, len(answer.token_ids), answer.visits)
+        assert (trace.slm, trace.llm) == (plain.slm.work, plain.llm.work)
+
+
+@settings(max_examples=40)
+@given(case=cases())
+def test_audits_for_every_disagreement_give_the_llms_own_tokens(pair: Pair, case: Case) -> None:
+    pair = with_many_ends(pair, case)
+    rules = sorted({replace(rule, audit=1.0) for rule in case.rules})
+    for request, answer in answers(case, pair, rules):
+        tokens, _ = uncached(pair, request, LLM_ALONE, case.max_new_tokens)
+        assert list(answer.token_ids) == tokens

@@ -1,10 +1,12 @@
 """Rows by hand: two questions a task, answered by a routed and by an LLM-only run."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from citer.config import EvaluateParams
+from citer.decoding.answer import Answer, Disagreement, Visit
 from citer.errors import InputError
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.points import (
@@ -14,7 +16,8 @@ from citer.evaluation.points import (
     read_findings,
     write_findings,
 )
-from citer.evaluation.sweep import Result, Run
+from citer.evaluation.sweep import Result, Run, counts
+from citer.rule import Rule
 from tests.tiny import MATH, MC
 
 PARAMS = EvaluateParams(
@@ -22,6 +25,9 @@ PARAMS = EvaluateParams(
     slots=4,
     max_new_tokens=8,
     llm_fractions=(0.0, 1.0),
+    risks=(),
+    audits=(),
+    gammas=(),
     epsilon=0.1,
     delta=0.1,
     batches=(1, 2),
@@ -35,25 +41,56 @@ QUESTIONS = [
 ]
 
 
-def result(index: int, by_llm: str, tau: float, correct: bool, truncated: bool = False) -> Result:
-    scores = tuple(0.0 if letter == "L" else 0.9 for letter in by_llm)
-    problem = QUESTIONS[index]
-    trace = Trace(5, bytes(score < tau for score in scores), asks_slm=tau < 1)
-    return Result(problem, tau, trace, scores, correct, truncated)
+def result(
+    index: int, visits: list[Visit], tokens: int, correct: bool, truncated: bool = False
+) -> Result:
+    answer = Answer("", RULE, (7,) * tokens, (), tuple(visits), truncated)
+    trace = Trace.of(5, tokens, visits)
+    return Result(QUESTIONS[index], RULE, trace, (), correct, truncated, counts(answer))
 
 
+def by_score(writers: str) -> list[Visit]:
+    """CITER's visits: the LLM's L in the place of a draft."""
+    places = [-1, *(n for n, writer in enumerate(writers) if writer == "L")]
+    return [Visit(place - last, place, place) for last, place in pairwise(places)]
+
+
+def routed(index: int, writers: str, correct: bool, truncated: bool = False) -> Result:
+    return result(index, by_score(writers), len(writers), correct, truncated)
+
+
+RULE = Rule("score", 0.5)
 ROUTED = Run(
     "router",
-    0.5,
+    RULE,
     [
-        result(0, "SLS", 0.5, True),
-        result(1, "SS", 0.5, False, truncated=True),
-        result(2, "S", 0.5, True),
-        result(3, "LL", 0.5, True),
+        routed(0, "SLS", True),
+        routed(1, "SS", False, truncated=True),
+        routed(2, "S", True),
+        routed(3, "LL", True),
     ],
     PRICES,
 )
-ALONE = Run("llm", 1.0, [result(n, "LL", 1.0, True) for n in range(4)], PRICES)
+LLM_VISITS = [Visit(0, 0, 0), Visit(0, 1, 1)]
+ALONE = Run("llm", Rule("score", 1.0), [result(n, LLM_VISITS, 2, True) for n in range(4)], PRICES)
+
+# Four drafts are read: the first two agree, the third does not, but may stand, the fourth is
+# rolled back. Then a draft that ends the answer is read and agreed with.
+FIRST = Disagreement(2, 7, 8, 0.4)
+CORRECTED = [Visit(4, 4, 3, 4, (FIRST, Disagreement(3, 7, 9, 0.01))), Visit(1, 4, 5, 1)]
+# Two drafts are agreed with, and the LLM adds a token.
+CONFIRMED = [Visit(2, 2, 2, 2)]
+AUDITED = Run(
+    "audited",
+    Rule("risk", 0.5, 0.1),
+    [
+        result(0, CORRECTED, 5, True),
+        result(1, CONFIRMED, 3, True),
+        result(2, [], 2, True),
+        result(3, CONFIRMED, 3, False),
+    ],
+    PRICES,
+)
 
 
 def rows(*runs: Run) -> dict[tuple[str, str], dict]:
@@ -65,13 +102,20 @@ def test_an_outcome_counts_tokens_and_prices_them_at_batch_1():
     assert first == {
         "split": "test",
         "method": "router",
+        "visit": "score",
         "threshold": 0.5,
+        "audit": 0.0,
         "problem_id": "math0",
         "task": "math",
         "correct": True,
         "truncated": False,
         "tokens": 3,
         "llm_tokens": 1,
+        "visits": 1,
+        "audited": 0,
+        "disagreed": 0,
+        "rejected": 0,
+        "slm_steps": 3,
         "bytes": 3 * 100 + 1 * 1000,
     }
     assert (second["truncated"], second["llm_tokens"], second["bytes"]) == (True, 0, 200)
@@ -90,6 +134,36 @@ def test_a_point_is_a_mean_over_questions_and_a_share_of_tokens():
     assert point["tokens_per_answer"] == 2
     assert point["truncated_share"] == 0.25
     assert point["bytes_per_answer_b1"] == (8 * 100 + 3 * 1000) / 4
+
+
+def test_an_outcome_counts_what_audits_looked_at_and_what_became_of_it():
+    first, second, third, _ = outcome_rows([AUDITED])
+    names = ("visits", "llm_tokens", "audited", "disagreed", "rejected", "slm_steps")
+    assert [first[name] for name in names] == [2, 1, 5, 2, 1, 5]
+    assert [second[name] for name in names] == [1, 1, 2, 0, 0, 2]
+    assert [third[name] for name in names] == [0, 0, 0, 0, 0, 2]
+    assert first["bytes"] == 5 * 100 + 2 * 1000
+
+
+def test_shares_of_audits_are_of_the_tokens_that_they_looked_at():
+    point = rows(AUDITED, ALONE)["audited", "all"]
+    assert (point["visit"], point["threshold"], point["audit"]) == ("risk", 0.5, 0.1)
+    audited, tokens = 5 + 2 + 0 + 2, 5 + 3 + 2 + 3
+    assert point["agreement"] == 1 - 2 / audited
+    assert point["rejected_share"] == 1 / audited
+    assert point["visits_per_token"] == (2 + 1 + 0 + 1) / tokens
+    assert point["llm_fraction"] == 3 / tokens
+    assert point["slm_steps_per_token"] == (5 + 2 + 2 + 2) / tokens
+    assert point["cost_b1"] == (11 * 100 + 4 * 1000) / 8000
+
+
+def test_without_audits_there_is_no_agreement_to_tell():
+    found = rows(ROUTED, ALONE)
+    for method in ("router", "llm"):
+        point = found[method, "all"]
+        assert point["agreement"] is point["rejected_share"] is None
+    assert found["llm", "all"]["slm_steps_per_token"] == 0
+    assert found["llm", "all"]["visits_per_token"] == 1
 
 
 def test_every_task_has_a_point_of_its_own():
@@ -116,7 +190,8 @@ def test_the_llm_may_have_been_priced_before():
 
 @pytest.fixture
 def written(tmp_path):
-    found = Findings(list(outcome_rows([ROUTED])), point_rows([ROUTED, ALONE], PARAMS))
+    runs = [ROUTED, AUDITED, ALONE]
+    found = Findings(list(outcome_rows(runs)), point_rows(runs, PARAMS))
     write_findings(tmp_path, found, PARAMS, {"seed": 1, "dtype": "float32"})
     return tmp_path, found
 

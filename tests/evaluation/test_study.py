@@ -9,15 +9,19 @@ from citer.config import EvaluateParams, PairParams
 from citer.data.answers import grade
 from citer.data.problems import Problem
 from citer.data.prompts import encode
+from citer.decoding.answer import Answer, Visit
 from citer.decoding.engine import Engine, Request
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, routed
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, routed
 from citer.evaluation.cost import Prices, Trace
-from citer.evaluation.points import Findings
+from citer.evaluation.points import Findings, rule_columns
 from citer.evaluation.study import Study, candidate, quantiles
-from citer.evaluation.sweep import Result, Run
-from citer.evaluation.threshold import Candidate, Threshold
+from citer.evaluation.sweep import Result, Run, counts
+from citer.evaluation.threshold import LLM, Candidate, Chosen, choose
+from citer.models.features import features
 from citer.models.pair import load_pair
-from citer.models.router import Router, RouterMLP
+from citer.models.router import Router
+from citer.rule import Rule
+from tests.heads import random_router
 from tests.taught import make_taught_pair, problems
 
 THRESHOLDS = [0.0, 0.3, 0.5, 0.7, 1.0]
@@ -26,6 +30,9 @@ PARAMS = EvaluateParams(
     slots=5,
     max_new_tokens=40,
     llm_fractions=(0.0, 0.1, 0.4, 1.0),
+    risks=(0.2, 0.6),
+    audits=(0.3, 1.0),
+    gammas=(2, 3),
     epsilon=0.9,
     delta=0.2,
     batches=(1, 4),
@@ -44,9 +51,7 @@ def study(tmp_path_factory) -> Study:
 
 @pytest.fixture(scope="module")
 def router(study: Study) -> Router:
-    torch.manual_seed(0)
-    mlp = RouterMLP(study.pair.slm.hidden_size, dropout=0.1)
-    return Router(mlp.double().eval().requires_grad_(False), slope=9.0)
+    return random_router(study.pair.slm.hidden_size, dtype=torch.float64)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +60,7 @@ def rivals(study: Study) -> Findings:
 
 
 @pytest.fixture(scope="module")
-def studied(study: Study, router: Router, rivals: Findings) -> tuple[Findings, Threshold]:
+def studied(study: Study, router: Router, rivals: Findings) -> tuple[Findings, Chosen]:
     return study.router(router, THRESHOLDS, rivals)
 
 
@@ -71,24 +76,123 @@ def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, in
     return found
 
 
-def in_the_rows(found: Findings, method: str, tau: float) -> dict[str, tuple[bool, int, int]]:
+def in_the_rows(found: Findings, method: str, rule: Rule) -> dict[str, tuple[bool, int, int]]:
     return {
         row["problem_id"]: (row["correct"], row["tokens"], row["llm_tokens"])
-        for row in found.outcomes
-        if (row["split"], row["method"], row["threshold"]) == ("test", method, tau)
+        for row in rows_of(found, "test", method, rule)
     }
 
 
+def rows_of(found: Findings, split: str, method: str, rule: Rule) -> list[dict]:
+    wanted = {"split": split, "method": method, **rule_columns(rule)}
+    return [row for row in found.outcomes if row.items() >= wanted.items()]
+
+
 def test_each_model_alone_answers_as_it_does_by_itself(study, rivals):
-    assert in_the_rows(rivals, "slm", 0.0) == by_the_engine(study, SLM_ALONE)
-    alone = in_the_rows(rivals, "llm", 1.0)
+    assert in_the_rows(rivals, "slm", SLM_ALONE.rule) == by_the_engine(study, SLM_ALONE)
+    alone = in_the_rows(rivals, "llm", LLM_ALONE.rule)
     assert alone == by_the_engine(study, LLM_ALONE)
     assert {right for right, _, _ in alone.values()} == {True, False}
 
 
-def test_a_router_answers_at_each_threshold_as_it_does_at_that_one_alone(study, router, studied):
-    for tau in (0.3, 0.7):
-        assert in_the_rows(studied[0], "router", tau) == by_the_engine(study, routed(router, tau))
+@pytest.mark.parametrize(
+    ("method", "text"),
+    [
+        ("router", "score 0.3"),
+        ("router", "score 0.7"),
+        ("audited", "risk 0.6 audit 0.3"),
+        ("audited", "risk 0.2 audit 1"),
+    ],
+)
+def test_a_router_answers_by_each_rule_as_it_does_by_that_one_alone(
+    study, router, studied, method, text
+):
+    rule = Rule.parse(text)
+    answered = in_the_rows(studied[0], method, rule)
+    assert answered == by_the_engine(study, routed(router, rule))
+
+
+def test_lines_go_from_the_safest_rule_to_the_boldest_by_the_head_that_fits(study, router):
+    lines = study.lines(router, THRESHOLDS)
+    assert [(line.method.name, [str(rule) for rule in line.rules]) for line in lines] == [
+        ("router", ["score 0.7", "score 0.5", "score 0.3"]),
+        ("audited", ["risk 0.6 audit 0.3", "risk 0.2 audit 0.3"]),
+        ("audited", ["risk 0.6 audit 1.0", "risk 0.2 audit 1.0"]),
+    ]
+    torch.manual_seed(0)
+    hidden_NH = torch.randn(5, study.pair.slm.hidden_size).double()
+    logits_NV = torch.randn(5, study.pair.vocab_size).double()
+    view = StepView(hidden_NH, logits_NV, *torch.zeros(2, 5, dtype=torch.int64))
+    heads = (router.stand, router.stand, router.agree)
+    for line, head in zip(lines, heads, strict=True):
+        expected = head.score(features(hidden_NH, logits_NV))
+        assert line.method.scorer(view).equal(expected)
+        assert line.method.weight_bytes == head.weight_bytes
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+@pytest.mark.parametrize("risk", [0.2, 0.6])
+def test_exact_answers_are_the_llms_and_never_discordant(rivals, studied, split, risk):
+    found = rows_of(studied[0], split, "audited", Rule("risk", risk, 1.0))
+    alone = rivals.llm_alone(split)
+    same = ("problem_id", "correct", "truncated", "tokens")
+    assert len(found) == len(alone) == 6
+    for row in found:
+        assert {name: row[name] for name in same} == {
+            name: alone[row["problem_id"]][name] for name in same
+        }
+    assert {row["disagreed"] for row in found} != {0}
+    assert all(row["disagreed"] == row["rejected"] for row in found)
+
+
+def test_speculative_decoding_is_tried_on_test_at_every_gamma_and_is_the_llms_answer(rivals):
+    tried = {
+        (row["visit"], row["threshold"], row["audit"], row["split"])
+        for row in rivals.outcomes
+        if row["method"] == "speculative"
+    }
+    assert tried == {("every", 2.0, 1.0, "test"), ("every", 3.0, 1.0, "test")}
+    alone = in_the_rows(rivals, "llm", LLM_ALONE.rule)
+    for gamma in (2, 3):
+        rule = Rule("every", gamma, 1)
+        answered = in_the_rows(rivals, "speculative", rule)
+        assert {key: row[:2] for key, row in answered.items()} == {
+            key: row[:2] for key, row in alone.items()
+        }
+        for row in rows_of(rivals, "test", "speculative", rule):
+            assert row["visits"] < row["tokens"], "some drafts must have stood"
+            assert row["visits"] * (gamma + 1) >= row["tokens"]
+
+
+def test_each_line_is_tested_at_its_share_of_delta_and_a_method_gets_its_cheapest(
+    study, router, rivals, studied
+):
+    found, chosen = studied
+    alone = rivals.llm_alone("validation")
+    expected = {}
+    for line in study.lines(router, THRESHOLDS):
+        candidates = []
+        for rule in line.rules:
+            pairs = [
+                (row, alone[row["problem_id"]])
+                for row in rows_of(found, "validation", line.method.name, rule)
+            ]
+            candidates.append(
+                Candidate(
+                    rule,
+                    len(pairs),
+                    sum(llm["correct"] and not row["correct"] for row, llm in pairs),
+                    sum(row["llm_tokens"] for row, _ in pairs)
+                    / sum(row["tokens"] for row, _ in pairs),
+                    sum(row["bytes"] for row, _ in pairs) / sum(llm["bytes"] for _, llm in pairs),
+                )
+            )
+        best = choose(candidates, PARAMS.epsilon, PARAMS.delta / 3)
+        expected.setdefault(line.method.name, []).append(best)
+    assert chosen == {
+        name: min(found, key=lambda each: each.cost) for name, found in expected.items()
+    }
+    assert {each.delta for each in chosen.values()} == {PARAMS.delta / 3}
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -99,7 +203,7 @@ def test_two_processes_find_what_one_does(study, router, rivals, studied):
 def test_only_the_models_alone_answer_validation_among_the_rivals(rivals):
     methods = {(row["split"], row["method"]) for row in rivals.points}
     alone = {(split, name) for split in ("validation", "test") for name in ("slm", "llm")}
-    assert methods == alone | {("test", "entropy"), ("test", "random")}
+    assert methods == alone | {("test", name) for name in ("entropy", "random", "speculative")}
 
 
 def test_random_is_tried_at_a_third_of_the_target_fractions_and_entropy_at_all(rivals):
@@ -120,31 +224,45 @@ def test_equal_scores_give_one_threshold():
     assert quantiles([0.5] * 10, (0.1, 0.2, 0.3)) == [0.5]
 
 
-def test_without_inner_thresholds_only_the_models_alone_are_run(study, router):
-    ends = replace(study, params=PARAMS.model_copy(update={"llm_fractions": (0.0, 1.0)}))
+def test_without_rules_to_try_only_the_models_alone_are_run(study, router):
+    nothing = {"llm_fractions": (0.0, 1.0), "risks": (), "gammas": ()}
+    ends = replace(study, params=PARAMS.model_copy(update=nothing))
     rivals = ends.rivals()
     assert {row["method"] for row in rivals.points} == {"slm", "llm"}
-    found, threshold = ends.router(router, [0.0, 1.0], rivals)
-    assert (found.points, threshold.tau, threshold.certified) == ([], 1.0, False)
+    found, chosen = ends.router(router, [0.0, 1.0], rivals)
+    assert (found.points, found.outcomes) == ([], [])
+    assert {name: (each.rule, each.certified) for name, each in chosen.items()} == {
+        "router": (LLM, False)
+    }
 
 
 def wrong(problem: Problem) -> Problem:
     return replace(problem, answer="never")
 
 
-def test_test_answers_change_what_is_reported_and_never_the_threshold(study, router, studied):
+def test_test_answers_change_what_is_reported_and_never_what_is_chosen(study, router, studied):
     other = replace(study, test=[wrong(problem) for problem in study.test])
-    found, threshold = other.router(router, THRESHOLDS, other.rivals())
-    assert threshold == studied[1]
-    assert threshold.certified
-    assert any(row["correct"] for row in studied[0].outcomes if row["split"] == "test")
-    assert not any(row["correct"] for row in found.outcomes if row["split"] == "test")
+    found, chosen = other.router(router, THRESHOLDS, other.rivals())
+    assert chosen == studied[1]
+    assert set(chosen) == {"router", "audited"}
+    assert all(each.certified for each in chosen.values())
+    for method in chosen:
+        mine = [
+            [
+                row["correct"]
+                for row in outcomes
+                if (row["split"], row["method"]) == ("test", method)
+            ]
+            for outcomes in (studied[0].outcomes, found.outcomes)
+        ]
+        assert any(mine[0])
+        assert not any(mine[1])
 
 
-def test_validation_answers_decide_the_threshold(study, router, studied):
+def test_validation_answers_decide_what_is_chosen(study, router, studied):
     other = replace(study, validation=[wrong(problem) for problem in study.validation])
-    _, threshold = other.router(router, THRESHOLDS, other.rivals())
-    assert threshold.discordant == 0 < studied[1].discordant
+    _, chosen = other.router(router, THRESHOLDS, other.rivals())
+    assert chosen["router"].discordant == 0 < studied[1]["router"].discordant
 
 
 def test_a_study_is_known_by_pair_questions_and_settings(study):
@@ -157,14 +275,16 @@ def test_a_study_is_known_by_pair_questions_and_settings(study):
 def test_a_candidate_counts_where_the_llm_alone_was_right_and_the_routed_answer_is_not():
     prices = Prices(slm_weights=100, llm_weights=1000, slm_kv=0, llm_kv=0)
     routed_right = [True, False, False, True]
+    rule, visits = Rule("score", 0.5), (Visit(1, 0, 0),)
+    answer = Answer("", rule, (7, 7), (0.1, 0.9), visits, truncated=False)
     results = [
-        Result(problem, 0.5, Trace(5, (1, 0)), (0.1, 0.9), right, truncated=False)
+        Result(problem, rule, Trace.of(5, 2, visits), (), right, False, counts(answer))
         for problem, right in zip(problems(4), routed_right, strict=True)
     ]
     alone = {
         problem.problem_id: {"correct": right, "bytes": 3000}
         for problem, right in zip(problems(4), [True, True, False, False], strict=True)
     }
-    assert candidate(Run("router", 0.5, results, prices), alone) == Candidate(
-        tau=0.5, n=4, discordant=1, llm_fraction=0.5, cost=(2 * 100 + 1000) / 3000
+    assert candidate(Run("router", rule, results, prices), alone) == Candidate(
+        rule=rule, n=4, discordant=1, llm_fraction=0.5, cost=(2 * 100 + 1000) / 3000
     )

@@ -1,11 +1,16 @@
+from dataclasses import asdict
+
 import pytest
 from scipy.stats import binom
 
-from citer.evaluation.threshold import Candidate, choose, upper_bound
+from citer.evaluation.threshold import LLM, Candidate, Threshold, cheapest, choose, upper_bound
+from citer.io import read_json, write_json
+from citer.rule import Rule
 
 
 def seen(tau: float, discordant: int, cost: float, n: int = 100) -> Candidate:
-    return Candidate(tau=tau, n=n, discordant=discordant, llm_fraction=cost, cost=cost)
+    rule = Rule("score", tau)
+    return Candidate(rule=rule, n=n, discordant=discordant, llm_fraction=cost, cost=cost)
 
 
 def test_no_error_in_n_questions_is_bounded_as_by_hand():
@@ -23,26 +28,49 @@ def test_all_wrong_is_bounded_by_one():
 
 def test_the_cheapest_that_keeps_the_promise_is_chosen():
     chosen = choose([seen(0.9, 0, 0.6), seen(0.7, 1, 0.4), seen(0.5, 30, 0.2)], 0.05, 0.05)
-    assert (chosen.tau, chosen.discordant, chosen.n, chosen.cost) == (0.7, 1, 100, 0.4)
+    assert (chosen.rule.at, chosen.discordant, chosen.n, chosen.cost) == (0.7, 1, 100, 0.4)
     assert chosen.certified
     assert chosen.bound == upper_bound(1, 100, 0.05) <= 0.05
 
 
 def test_the_search_ends_at_the_first_failure_even_if_a_later_one_would_pass():
     candidates = [seen(0.9, 0, 0.6), seen(0.7, 30, 0.4), seen(0.5, 0, 0.2)]
-    assert choose(candidates, 0.05, 0.05).tau == 0.9
+    assert choose(candidates, 0.05, 0.05).rule == Rule("score", 0.9)
 
 
 def test_the_cheapest_is_by_bytes_not_by_place():
     chosen = choose([seen(0.9, 0, 0.5), seen(0.7, 0, 0.55)], 0.05, 0.05)
-    assert chosen.tau == 0.9
+    assert chosen.rule == Rule("score", 0.9)
 
 
 @pytest.mark.parametrize("candidates", [[], [seen(0.9, 30, 0.5)], [seen(0.9, 0, 1.2)]])
 def test_where_nothing_cheaper_is_certified_the_llm_answers_alone(candidates):
     chosen = choose(candidates, 0.05, 0.05)
-    assert (chosen.tau, chosen.certified, chosen.cost, chosen.bound) == (1.0, False, 1.0, 0.0)
+    assert (chosen.rule, chosen.certified, chosen.cost, chosen.bound) == (LLM, False, 1.0, 0.0)
 
 
 def test_too_few_questions_certify_nothing():
     assert not choose([seen(0.9, 0, 0.5, n=50)], 0.05, 0.05).certified
+
+
+def test_a_smaller_share_of_delta_promises_less():
+    candidates = [seen(0.9, 1, 0.6), seen(0.7, 2, 0.4)]
+    assert upper_bound(2, 100, 0.1) < 0.053 < upper_bound(2, 100, 0.1 / 3)
+    assert choose(candidates, 0.053, 0.1).rule == Rule("score", 0.7)
+    strict = choose(candidates, 0.053, 0.1 / 3)
+    assert (strict.rule, strict.delta) == (Rule("score", 0.9), 0.1 / 3)
+
+
+def test_of_chosen_rules_the_cheapest_and_the_first_of_equals():
+    one, dear = choose([seen(0.9, 0, 0.5)], 0.05, 0.05), choose([seen(0.8, 0, 0.6)], 0.05, 0.05)
+    equal = choose([seen(0.7, 0, 0.5)], 0.05, 0.05)
+    assert cheapest(dear, one, equal) is one
+    assert cheapest(choose([], 0.05, 0.05), dear) is dear
+
+
+def test_a_threshold_comes_back_from_disk(tmp_path):
+    rule = Rule("risk", 0.8, 0.1)
+    chosen = choose([Candidate(rule, 100, 0, 0.2, 0.5)], 0.05, 0.05)
+    assert chosen.rule == rule
+    write_json(tmp_path / "threshold.json", asdict(chosen))
+    assert Threshold.read(read_json(tmp_path / "threshold.json")) == chosen

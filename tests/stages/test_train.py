@@ -117,10 +117,8 @@ def test_router_0_lets_every_token_stand_and_learns_where_the_llm_agrees(scored:
     }
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, _references())
     feature_NF = read_features(paths.SLM_TOKENS, tokens)
-    agrees_N = [
-        slm == llm
-        for slm, llm in zip(*(tokens[f"{name}_token"].to_pylist() for name in ("slm", "llm")))
-    ]
+    both = (tokens[f"{name}_token"].to_pylist() for name in ("slm", "llm"))
+    agrees_N = [slm == llm for slm, llm in zip(*both, strict=True)]
     assert 0 < sum(agrees_N) < len(agrees_N)
     problem_N = tokens["problem_id"].to_numpy()
     trained = train_head(

@@ -1,0 +1,176 @@
+"""Audited decoding beside the algorithms that it holds as settings, and what it may cost."""
+
+from dataclasses import replace
+
+import pytest
+
+from citer.decoding.answer import Answer, Request
+from citer.decoding.engine import Engine
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, always_slm
+from citer.evaluation.cost import Trace
+from citer.models.pair import LanguageModel, Pair
+from citer.rule import Rule
+from tests.decoding.reference import Scorer, Uncached, next_logits, random_scorer, rounded
+
+MAX_NEW_TOKENS = 20
+ASKED = [Request(f"q{n}", tuple(range(20 + 3 * n, 25 + 4 * n))) for n in range(10)]
+
+
+def answered(pair: Pair, rule: Rule, scorer: Scorer = random_scorer) -> dict[str, Answer]:
+    engine = Engine(pair, 4, MAX_NEW_TOKENS)
+    return {answer.key: answer for answer in engine.decode(ASKED, Policy(scorer, rule))}
+
+
+def greedy(pair: Pair, model: LanguageModel, ids: list[int]) -> int:
+    return int(next_logits(pair, model, ids).argmax())
+
+
+class Speculation:
+    """Greedy speculative decoding (arXiv 2211.17192): draft γ, keep what agrees, add one."""
+
+    def __init__(self, pair: Pair, request: Request, gamma: int) -> None:
+        self.pair, self.gamma = pair, gamma
+        self.prompt = list(request.prompt_ids)
+        self.written: list[int] = []
+        self.calls = self.drafts = 0
+
+    def run(self) -> "Speculation":
+        while not self.over(self.written):
+            draft = self.draft()
+            self.calls += 1
+            for token in draft:
+                own = greedy(self.pair, self.pair.llm, self.prompt + self.written)
+                self.written.append(own)
+                if own != token:
+                    break
+            else:
+                if not self.over(self.written):
+                    own = greedy(self.pair, self.pair.llm, self.prompt + self.written)
+                    self.written.append(own)
+        return self
+
+    def draft(self) -> list[int]:
+        draft: list[int] = []
+        while len(draft) < self.gamma and not self.over(self.written + draft):
+            draft.append(greedy(self.pair, self.pair.slm, self.prompt + self.written + draft))
+            self.drafts += 1
+        return draft
+
+    def over(self, written: list[int]) -> bool:
+        return bool(written) and (
+            written[-1] in self.pair.eos_ids or len(written) == MAX_NEW_TOKENS
+        )
+
+
+@pytest.mark.parametrize("gamma", [1, 2, 5])
+def test_every_gamma_with_full_audits_is_speculative_decoding(pair: Pair, gamma: int) -> None:
+    answers = answered(pair, Rule("every", gamma, 1), always_slm)
+    accepted = 0
+    for request in ASKED:
+        plain, answer = Speculation(pair, request, gamma).run(), answers[request.key]
+        assert list(answer.token_ids) == plain.written
+        assert len(answer.visits) == plain.calls
+        trace = Trace.of(len(request.prompt_ids), len(answer.token_ids), answer.visits)
+        assert (trace.slm.forwards, trace.llm.forwards) == (plain.drafts, plain.calls)
+        accepted += sum(visit.audited - visit.rejects for visit in answer.visits)
+    assert accepted > 0, "some drafts must stand, else this could not tell much"
+
+
+def test_the_llm_needs_one_call_for_many_tokens_where_the_slm_is_its_twin(pair: Pair) -> None:
+    twins = replace(pair, slm=replace(pair.llm, name="slm"))
+    for answer in answered(twins, Rule("every", 4, 1), always_slm).values():
+        tokens = len(answer.token_ids)
+        assert len(answer.visits) == -(-tokens // 5)
+        assert not any(visit.disagreements for visit in answer.visits)
+
+
+def test_without_audits_and_visits_the_slm_answers_alone(pair: Pair) -> None:
+    alone = answered(pair, SLM_ALONE.rule)
+    for rule in (Rule("risk", 0.0), Rule("risk", 0.0, 0.5), Rule("every", 1000, 0.5)):
+        found = answered(pair, rule)
+        for key, answer in found.items():
+            assert (answer.token_ids, answer.visits) == (alone[key].token_ids, ())
+
+
+def test_an_exact_answer_without_visits_is_read_once_at_its_end_and_then_after_each_repair(
+    pair: Pair,
+) -> None:
+    alone = answered(pair, LLM_ALONE.rule)
+    for key, answer in answered(pair, Rule("risk", 0.0, 1)).items():
+        assert answer.token_ids == alone[key].token_ids
+        assert all(visit.rejects for visit in answer.visits[:-1])
+        ends_with_llms = answer.by_llm[-1]
+        assert answer.visits[-1].rejects == ends_with_llms
+
+
+def test_a_token_is_rolled_back_only_below_the_odds_asked_for(pair: Pair) -> None:
+    found = [
+        (disagreement.odds, disagreement.position == visit.kept)
+        for answer in answered(pair, Rule("every", 3, 0.5)).values()
+        for visit in answer.visits
+        for disagreement in visit.disagreements
+    ]
+    assert {rejected for _, rejected in found} == {True, False}
+    assert all((odds < 0.5) == rejected for odds, rejected in found)
+
+
+def test_disagreements_are_where_the_llm_would_have_written_another_token(pair: Pair) -> None:
+    for request in ASKED:
+        answer = answered(pair, Rule("every", 4, 0.2))[request.key]
+        (first, *_) = answer.visits
+        for disagreement in first.disagreements:
+            ids = [*request.prompt_ids, *answer.token_ids[: disagreement.position]]
+            assert greedy(pair, pair.slm, ids) == disagreement.slm_token
+            assert greedy(pair, pair.llm, ids) == disagreement.llm_token
+
+
+ALL_KINDS = [
+    *(Rule("score", tau) for tau in (0.0, 0.4, 1.0)),
+    *(Rule("score", 0.4, beta) for beta in (0.3, 1.0)),
+    *(Rule("risk", 0.3, beta) for beta in (0.0, 0.3, 0.9, 1.0)),
+    *(Rule("every", 3, beta) for beta in (0.0, 0.3, 1.0)),
+    *(Rule("every", 1, 1), Rule("risk", 1.0, 1), Rule("risk", 0.0, 1), Rule("score", 1.0, 1)),
+]
+
+
+@pytest.mark.parametrize(("slots", "llm_batch"), [(1, 1), (4, 1), (4, 3)])
+def test_a_sweep_of_rules_of_all_kinds_is_each_alone(
+    pair: Pair, slots: int, llm_batch: int
+) -> None:
+    engine = Engine(pair, slots, MAX_NEW_TOKENS, llm_batch)
+    swept = {(a.key, a.rule): a for a in engine.sweep(ASKED, random_scorer, ALL_KINDS)}
+    assert len(swept) == len(ASKED) * len(ALL_KINDS)
+    for rule in ALL_KINDS:
+        for key, alone in answered(pair, rule).items():
+            answer = swept[key, rule]
+            assert answer.token_ids == alone.token_ids
+            assert answer.truncated == alone.truncated
+            assert rounded(answer.visits) == rounded(alone.visits)
+
+
+def test_a_sweep_of_all_kinds_costs_less_than_they_do_one_by_one(pair: Pair) -> None:
+    together = Engine(pair, 4, MAX_NEW_TOKENS)
+    list(together.sweep(ASKED, random_scorer, ALL_KINDS))
+    positions = dict.fromkeys(("slm_work", "llm_work"), 0)
+    for rule in ALL_KINDS:
+        engine = Engine(pair, 4, MAX_NEW_TOKENS)
+        list(engine.decode(ASKED, Policy(random_scorer, rule)))
+        for name in positions:
+            positions[name] += getattr(engine, name).positions
+    for name, apart in positions.items():
+        assert getattr(together, name).positions < apart
+
+
+@pytest.mark.parametrize("rule", ["every 4 audit 1", "risk 0.3 audit 0.5", "score 0.3 audit 0.7"])
+def test_what_is_rolled_back_is_read_again_just_once(pair: Pair, rule: str) -> None:
+    """By either model, in the engine itself, at batch 1."""
+    policy, rolled_back = Policy(random_scorer, Rule.parse(rule)), 0
+    for request in ASKED:
+        engine = Engine(pair, 1, MAX_NEW_TOKENS)
+        list(engine.decode([request], policy))
+        plain = Uncached(pair, request, policy, MAX_NEW_TOKENS).run()
+        assert (engine.slm_work, engine.llm_work) == (plain.slm.work, plain.llm.work)
+        assert plain.llm.work.positions - len(plain.llm.held) <= plain.undone
+        assert plain.slm.work.positions - len(plain.slm.held) <= plain.undone
+        rolled_back += plain.undone
+    assert rolled_back > 0
