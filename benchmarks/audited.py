@@ -12,7 +12,7 @@ questions, the same resamples for all methods and seeds; means over seeds. Specu
 read at its best γ of each resample, which favours it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -41,7 +41,8 @@ SHARES = {"90 %": 0.9, "95 %": 0.95, "99 %": 0.99}  # of the LLM's accuracy
 OURS = {**dict.fromkeys(SHARES, "audited"), "exact": "exact"}
 BATCHES = [batch for batch in batches((8, 32)) if batch.slots == 1 or batch.llm_batch > 1]
 RESULTS = Path("benchmarks/results")
-Results = Mapping[str, Mapping[str, Any]]
+Row = Mapping[str, Any]  # of a method
+Results = Mapping[str, Mapping[str, Row]]  # by target and method
 
 
 def by_risk(audit: float) -> list[Rule]:
@@ -167,22 +168,22 @@ def write(results: Mapping[str, Results], file: TextIO) -> None:
             print(file=file)
 
 
-def _table(by_target: Results, cell: Any) -> Table:
+def _table(by_target: Results, cell: Callable[[Row], str]) -> Table:
     table = Table("method", *by_target, box=box.MARKDOWN)
     for name in by_target["exact"]:
         table.add_row(name, *(cell(methods[name]) for methods in by_target.values()))
     return table
 
 
-def _cost(found: Mapping[str, Any]) -> str:
+def _cost(found: Row) -> str:
     return shown(found["cost"])
 
 
-def _above(found: Mapping[str, Any]) -> str:
+def _above(found: Row) -> str:
     return shown(found["above ours"], "+") if found["above ours"] else "ours"
 
 
-def _in_batches(found: Mapping[str, Any]) -> str:
+def _in_batches(found: Row) -> str:
     means = (np.mean([rule[batch.name] for rule in found["rules"]]) for batch in BATCHES)
     return " / ".join(f"{mean:.3f}" for mean in means)
 
