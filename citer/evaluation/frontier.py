@@ -7,7 +7,7 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from citer.evaluation.points import Row
+from citer.evaluation.points import Row, rule_columns
 from citer.evaluation.report import ENDS, SPECULATIVE, efficient, frontier, label
 from citer.evaluation.threshold import Chosen, Threshold
 
@@ -77,7 +77,8 @@ def _draw_series(axes: Axes, series: _Series) -> None:
         return
     low, high = ([point[f"accuracy_{end}"] for point in line] for end in ("low", "high"))
     axes.fill_between(x, low, high, color=colour, alpha=0.1, linewidth=0)
-    star = [p for p in line if (p["visit"], p["threshold"]) == (chosen.rule.visit, chosen.rule.at)]
+    rule = rule_columns(chosen.rule)
+    star = [point for point in line if rule.items() <= point.items()]
     axes.plot(
         [point["cost_b1"] for point in star],
         [point["accuracy"] for point in star],

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from citer.evaluation.metrics import fraction_for, value_at
-from citer.evaluation.points import Row
+from citer.evaluation.points import Row, rule_columns
 from citer.evaluation.threshold import Chosen, Threshold
 from citer.rule import Rule
 
@@ -86,8 +86,7 @@ def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row
 
 
 def _at(rule: Rule, points: Sequence[Row]) -> Row:
-    wanted = (rule.visit, rule.at, rule.audit)
-    return next(p for p in points if (p["visit"], p["threshold"], p["audit"]) == wanted)
+    return next(point for point in points if rule_columns(rule).items() <= point.items())
 
 
 def _readings(points: Sequence[Row], method: str, task: str, llm: Row) -> Row:
