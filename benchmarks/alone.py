@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
-from citer.decoding.walk import Request
+from citer.decoding.answer import Request
 from citer.models.pair import LanguageModel, Pair
 
 

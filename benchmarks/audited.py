@@ -3,7 +3,8 @@
     python -m benchmarks.audited       # after `citer run`
 
 Writes `benchmarks/results/audited.{json,md}`. Five seeds of labels and training: `stand` is the
-head of iteration 2's labels, `agree` that of the LLM's tokens. Cost: bytes moved at batch 1, the
+head of iteration 2's labels, whose rollouts are by the rule of params.yaml (CITER has one of its
+own, by CITER's rule), `agree` that of the LLM's tokens. Cost: bytes moved at batch 1, the
 LLM alone being 1; for a share of the LLM's accuracy the least, read between the points that nothing
 cheaper of the method reaches, both models alone among them; for exact answers that of the cheapest
 rule whose every answer is the LLM's, token for token. An interval is of a bootstrap over test
@@ -11,7 +12,7 @@ questions, the same resamples for all methods and seeds; means over seeds. Specu
 read at its best γ of each resample, which favours it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,9 +22,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.paired import Outcomes, interval, resamples, shown
-from benchmarks.workshop import SEEDS, Families, Workshop, by_head, thresholds
+from benchmarks.workshop import CITER, SEEDS, Families, Workshop, by_head, thresholds
 from citer.decoding.policy import always_slm
-from citer.evaluation.cost import batches
+from citer.evaluation.cost import Batch, batches
 from citer.evaluation.rivals import certainty
 from citer.evaluation.study import by_score
 from citer.evaluation.sweep import Method
@@ -31,7 +32,6 @@ from citer.io import replacing, write_json
 from citer.models.router import Head
 from citer.progress import progress
 from citer.rule import Rule
-from citer.training import Trained
 
 RISKS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
 GAMMAS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -41,7 +41,8 @@ SHARES = {"90 %": 0.9, "95 %": 0.95, "99 %": 0.99}  # of the LLM's accuracy
 OURS = {**dict.fromkeys(SHARES, "audited"), "exact": "exact"}
 BATCHES = [batch for batch in batches((8, 32)) if batch.slots == 1 or batch.llm_batch > 1]
 RESULTS = Path("benchmarks/results")
-Results = Mapping[str, Mapping[str, Any]]
+Row = Mapping[str, Any]  # of a method
+Results = Mapping[str, Mapping[str, Row]]  # by target and method
 
 
 def by_risk(audit: float) -> list[Rule]:
@@ -54,7 +55,7 @@ def audited_scores(taus: Sequence[float]) -> list[Rule]:
 
 def of_stand(taus: Sequence[float]) -> Families:
     return {
-        "CITER": by_score(taus),
+        "CITER, `stand`": by_score(taus),
         "audited": by_risk(AUDIT),
         "audited, two β": by_risk(AUDIT) + by_risk(LENIENT),
         "audited, by score": audited_scores(taus),
@@ -65,7 +66,6 @@ def of_stand(taus: Sequence[float]) -> Families:
 def of_agree() -> Families:
     return {
         "audited, `agree`": by_risk(AUDIT),
-        "audited, two β, `agree`": by_risk(AUDIT) + by_risk(LENIENT),
         "exact": by_risk(1),
     }
 
@@ -99,15 +99,17 @@ def study(shop: Workshop) -> dict[str, list[Outcomes]]:
 
 
 def _trained(shop: Workshop, seed: int) -> Iterator[tuple[str, Outcomes]]:
-    stand, agree = _stand(shop, seed), _agree(shop, seed)
-    families = of_stand(thresholds(stand))
-    yield from shop.answer(by_head("stand", stand.head), families).items()
-    yield from shop.answer(by_head("agree", agree), of_agree()).items()
-
-
-def _stand(shop: Workshop, seed: int) -> Trained:
-    first = shop.train_on(shop.first_labels, seed)
-    return shop.train_on(shop.second_labels(first.head), seed)
+    first, agree = shop.train_on(shop.first_labels, seed), _agree(shop, seed)
+    citers, stand = (
+        shop.train_on(shop.second_labels(first.head, rule), seed)
+        for rule in (CITER, shop.params.label.rule)
+    )
+    for method, families in (
+        (by_head("CITER", citers.head), {"CITER": by_score(thresholds(citers))}),
+        (by_head("stand", stand.head), of_stand(thresholds(stand))),
+        (by_head("agree", agree), of_agree()),
+    ):
+        yield from shop.answer(method, families).items()
 
 
 def _agree(shop: Workshop, seed: int) -> Head:
@@ -118,6 +120,7 @@ def _agree(shop: Workshop, seed: int) -> Head:
 def summary(found: Mapping[str, Sequence[Outcomes]], mine_Q: np.ndarray) -> Results:
     """For each target and method: cost, how far it is above ours, cost of a rule in batches."""
     drawn_RQ = resamples(mine_Q)
+    llm = {batch: found["exact"][0].moved(-1, mine_Q, batch) for batch in BATCHES}
     results: dict[str, Any] = {}
     for target, ours in OURS.items():
         share = SHARES.get(target)
@@ -126,7 +129,7 @@ def summary(found: Mapping[str, Sequence[Outcomes]], mine_Q: np.ndarray) -> Resu
             name: {
                 "cost": interval(cost_R),
                 "above ours": interval(cost_R - cost[ours]) if name != ours else None,
-                "rules": [_at_rule(outcomes, share, mine_Q) for outcomes in found[name]],
+                "rules": [_at_rule(outcomes, share, mine_Q, llm) for outcomes in found[name]],
             }
             for name, cost_R in cost.items()
         }
@@ -141,10 +144,12 @@ def _mean_cost(seeds: Sequence[Outcomes], share: float | None, drawn_RQ: np.ndar
     return np.mean(costs, axis=0)
 
 
-def _at_rule(outcomes: Outcomes, share: float | None, mine_Q: np.ndarray) -> dict[str, Any]:
+def _at_rule(
+    outcomes: Outcomes, share: float | None, mine_Q: np.ndarray, llm: Mapping[Batch, int]
+) -> dict[str, Any]:
     """The cheapest rule that reaches the target, its cost batch by batch."""
     rule = outcomes.cheapest(share, mine_Q)
-    costs = {batch.name: outcomes.cost_at(batch, rule, mine_Q) for batch in BATCHES}
+    costs = {b.name: outcomes.moved(rule, mine_Q, b) / moved for b, moved in llm.items()}
     same = float(np.mean(outcomes.llms_TQ[rule], where=mine_Q))
     return {"rule": f"{outcomes.rules[rule]:.4g}", "the LLM's answers": same} | costs
 
@@ -163,22 +168,22 @@ def write(results: Mapping[str, Results], file: TextIO) -> None:
             print(file=file)
 
 
-def _table(by_target: Results, cell: Any) -> Table:
+def _table(by_target: Results, cell: Callable[[Row], str]) -> Table:
     table = Table("method", *by_target, box=box.MARKDOWN)
     for name in by_target["exact"]:
         table.add_row(name, *(cell(methods[name]) for methods in by_target.values()))
     return table
 
 
-def _cost(found: Mapping[str, Any]) -> str:
+def _cost(found: Row) -> str:
     return shown(found["cost"])
 
 
-def _above(found: Mapping[str, Any]) -> str:
+def _above(found: Row) -> str:
     return shown(found["above ours"], "+") if found["above ours"] else "ours"
 
 
-def _in_batches(found: Mapping[str, Any]) -> str:
+def _in_batches(found: Row) -> str:
     means = (np.mean([rule[batch.name] for rule in found["rules"]]) for batch in BATCHES)
     return " / ".join(f"{mean:.3f}" for mean in means)
 

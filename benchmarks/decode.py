@@ -9,10 +9,10 @@ from benchmarks.floor import Floor, Forward, against_transformers, copy_bandwidt
 from benchmarks.pairs import Subject
 from benchmarks.race import Method, Race, race
 from benchmarks.report import Finding, Target, of_two
+from citer.decoding.answer import Request
 from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
-from citer.decoding.walk import Request
 from citer.evaluation.cost import Prices, Trace
 
 FRACTION = 0.2

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.paired import Outcomes, interval, resamples, shown
-from benchmarks.workshop import SEEDS, Workshop, by_head, thresholds
+from benchmarks.workshop import CITER, SEEDS, Workshop, by_head, thresholds
 from citer.evaluation.rivals import certainty
 from citer.evaluation.study import by_score
 from citer.evaluation.sweep import Method
@@ -63,7 +63,7 @@ def _routers(shop: Workshop, seed: int) -> tuple[dict[str, Trained], pa.Table]:
     truth_N = first["label"].to_numpy()
     contested_N = first["case"].to_numpy() == "contested"
     routers = {"router 1": shop.train_on(first, seed)}
-    second = shop.second_labels(routers["router 1"].head)
+    second = shop.second_labels(routers["router 1"].head, CITER)
     routers[OURS] = shop.train_on(second, seed)
     for name, label in ONE_SIDED.items():
         routers[name] = shop.train(first, np.where(contested_N, label, truth_N), seed)

@@ -44,7 +44,7 @@ def against_seconds(subject: Subject) -> Finding:
     written = {name: write(asked, rule, QUESTIONS) for name, rule in RULES.items()}
     seconds = _seconds(subject, written)
     moved = {name: _moved(subject, answers) for name, answers in written.items()}
-    details = {}
+    details: dict[str, float] = {}
     for name in RULES:
         details |= {f"{name} seconds": seconds[name], f"{name} bytes": moved[name] / moved[LLM]}
     correlation = rank_correlation(list(seconds.values()), list(moved.values()))
@@ -83,5 +83,5 @@ def _moved(subject: Subject, written: Written) -> float:
 
 def rank_correlation(values_N: Sequence[float], others_N: Sequence[float]) -> float:
     """Spearman's, of values without ties."""
-    ranks = (np.argsort(np.argsort(values)) for values in (values_N, others_N))
-    return float(np.corrcoef(*ranks)[0, 1])
+    rank_2N = np.argsort(np.argsort([values_N, others_N]))
+    return float(np.corrcoef(rank_2N)[0, 1])

@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from benchmarks.alone import write
+from citer.decoding.answer import Request, stable_hash
 from citer.decoding.policy import Policy, StepView
-from citer.decoding.walk import Request, stable_hash
 from citer.models.pair import LanguageModel, Pair
 
 

@@ -87,12 +87,8 @@ class Outcomes:
         [cost_T] = self.costs(mine_Q[None, :])
         return int(np.where(enough_T, cost_T, np.inf).argmin())
 
-    def cost_at(self, batch: Batch, rule: int, mine_Q: np.ndarray) -> float:
-        """Of a rule, by number; the LLM alone at the same batch is 1."""
-        moved = [self._moved(batch, number, mine_Q) for number in (rule, -1)]
-        return moved[0] / moved[1]
-
-    def _moved(self, batch: Batch, rule: int, mine_Q: np.ndarray) -> int:
+    def moved(self, rule: int, mine_Q: np.ndarray, batch: Batch) -> int:
+        """Bytes of a rule, by number, whose answers are written so many at a time."""
         traces = [trace for trace, mine in zip(self.traces[rule], mine_Q, strict=True) if mine]
         return self.prices[rule].moved(*replay(traces, batch.slots, batch.llm_batch))
 

@@ -23,8 +23,8 @@ from citer.config import load_params
 from citer.data import toy
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded, encode_all
+from citer.decoding.answer import Request
 from citer.decoding.policy import Policy, StepView, scored_by
-from citer.decoding.walk import Request
 from citer.evaluation.rivals import random
 from citer.models.packing import pack
 from citer.models.pair import LanguageModel, Pair, load_pair

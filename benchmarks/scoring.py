@@ -12,9 +12,9 @@ from benchmarks.race import Method, Race, race
 from benchmarks.report import Finding, Target, of_two
 from citer.config import load_params
 from citer.data.prompts import Encoded
+from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
-from citer.decoding.walk import Request
 from citer.evaluation.rivals import certainty
 from citer.labelling.teacher import length_buckets, score
 from citer.models.pair import LanguageModel, padded_batch

@@ -13,6 +13,7 @@ from citer.config import Params, load_params
 from citer.data.problems import Problem, read_problems
 from citer.data.prompts import Encoded, encode_all
 from citer.data.tokens import read_features, read_tokens
+from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy, scored_by
 from citer.evaluation.rivals import certainty
@@ -27,6 +28,7 @@ from citer.training import Trained, train_head
 
 SEEDS = range(17, 22)
 FRACTIONS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.5, 0.7)
+CITER = Rule("score", 0.9)  # what it labels by
 ENDS = (Rule("score", 0.0), Rule("score", 1.0))
 Families = Mapping[str, Sequence[Rule]]
 
@@ -57,7 +59,9 @@ class Workshop:
 
     @cached_property
     def engine(self) -> Engine:
-        return Engine(self.pair, self.params.evaluate.slots, self.params.evaluate.max_new_tokens)
+        slots = self.params.evaluate.slots
+        new_tokens = self.params.evaluate.max_new_tokens
+        return Engine(self.pair, slots, new_tokens, usual_llm_batch(slots))
 
     @cached_property
     def examples(self) -> dict[str, Encoded]:
@@ -72,9 +76,9 @@ class Workshop:
         """Of iteration 1: rollouts by the SLM alone."""
         return self._label(SLM_ALONE, 1)
 
-    def second_labels(self, first: Head) -> pa.Table:
-        """Of iteration 2: rollouts under the head that the first ones trained."""
-        return self._label(Policy(scored_by(first), self.params.label.rule), 2)
+    def second_labels(self, first: Head, rule: Rule) -> pa.Table:
+        """Of iteration 2: rollouts by the head that the first ones trained, under this rule."""
+        return self._label(Policy(scored_by(first), rule), 2)
 
     def _label(self, policy: Policy, iteration: int) -> pa.Table:
         tie = self.params.label.tie

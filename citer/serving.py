@@ -8,10 +8,10 @@ from citer.config import PairParams
 from citer.data.answers import grade
 from citer.data.problems import Problem
 from citer.data.prompts import encode
+from citer.decoding.answer import Answer, Request
 from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, routed
-from citer.decoding.walk import Answer, Request
 from citer.errors import InputError
 from citer.models.bundle import check_card, read_bundle, read_card
 from citer.models.pair import Pair, load_pair

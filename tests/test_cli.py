@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from citer.rule import EXPECTED
+
 PARAMS = Path(__file__).parents[1] / "params.yaml"
 
 
@@ -24,7 +26,7 @@ def test_outside_a_project_one_line_says_so(tmp_path: Path) -> None:
     ("old", "new", "complaint"),
     [
         ("epochs: 20", "epoch: 20", "params.yaml: train: unknown key 'epoch'; expected"),
-        ("tau: 0.9", "tau: 1.9", "params.yaml: label.tau: 1.9: "),
+        ("rule: risk", "rule: rusk", "params.yaml: label.rule: 'rusk 0.9 audit 0.1': expected "),
         ("tie: slm", "tie: me", "params.yaml: label.tie: 'me': "),
     ],
 )
@@ -39,13 +41,33 @@ def test_a_wrong_parameter_is_one_line_naming_key_and_value(
     assert done.stderr.count("\n") == 1
 
 
+def generate(*options: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Of questions, by a router, that are not there."""
+    return citer("generate", "--router", "r", "--input", "q", "--output", "o", *options, cwd=cwd)
+
+
 def test_a_missing_input_is_one_line_naming_the_file(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text(PARAMS.read_text())
-    done = citer("generate", "--router", "r", "--input", "q", "--output", "o", cwd=tmp_path)
+    done = generate("--rule", "score 0.5", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (
         2,
         "citer: q: cannot be read: No such file or directory\n",
     )
+
+
+@pytest.mark.parametrize("rule", ["", "tau 0.5", "score 1.5", "risk 0.9 audit"])
+def test_what_is_no_rule_is_one_line_with_what_was_expected(tmp_path: Path, rule: str) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    done = generate("--rule", rule, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, f"citer: --rule: {rule!r}: {EXPECTED}\n")
+
+
+@pytest.mark.parametrize("rule", ["score 0.5", "every 8"])
+def test_disagreements_need_a_rule_that_audits(tmp_path: Path, rule: str) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    done = generate("--rule", rule, "--disagreements", "d", cwd=tmp_path)
+    expected = f"`{rule}` audits nothing, expected `… audit β`"
+    assert (done.returncode, done.stderr) == (2, f"citer: --disagreements: {expected}\n")
 
 
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:

@@ -1,19 +1,29 @@
 """`citer generate`: the last step, on a tiny pair."""
 
 import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-import torch
 
 from citer.config import Params, load_params
-from citer.decoding.engine import Engine, Request
+from citer.data.importing import parse_row
+from citer.data.prompts import encode
+from citer.decoding.answer import Request
+from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
 from citer.errors import InputError
 from citer.generate import generate
+from citer.io import read_table, table_metadata
 from citer.models.bundle import identity, read_bundle, write_bundle
-from citer.models.pair import load_pair
-from citer.models.router import Router, RouterMLP
+from citer.models.pair import Pair, load_pair
+from citer.models.router import Head, Router
+from citer.rule import Rule
+from citer.schema import DISAGREEMENT
+from tests.decoding.reference import next_logits
+from tests.heads import random_router
 from tests.tiny import make_tiny_pair
 
 MATH = [
@@ -28,6 +38,8 @@ MC = [
         "answerKey": "1",
     }
 ]
+RULE = Rule("score", 0.5)
+MAX_NEW_TOKENS = 12
 
 
 @pytest.fixture
@@ -39,18 +51,22 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     Path("data/models").mkdir(parents=True)
     slm.rename("data/models/slm")
     pair = loaded.pair.model_copy(update={"llm": str(llm), "slm": str(slm)})
-    limits = loaded.evaluate.model_copy(update={"slots": 2, "max_new_tokens": 12})
+    limits = loaded.evaluate.model_copy(update={"slots": 2, "max_new_tokens": MAX_NEW_TOKENS})
     return loaded.model_copy(update={"pair": pair, "evaluate": limits})
 
 
 @pytest.fixture
 def bundle(params: Params, tmp_path: Path) -> Path:
-    torch.manual_seed(0)
-    pair = load_pair(Path("data/models/slm"), Path(params.pair.llm), params.pair)
-    router = Router(RouterMLP(pair.slm.hidden_size, dropout=0.1).eval(), slope=9.0)
-    card = identity(pair) | {"threshold": {"tau": 0.5}}
-    write_bundle(tmp_path / "bundle", router, card)
+    pair = own_pair(params)
+    router = random_router(pair.slm.hidden_size)
+    write_bundle(
+        tmp_path / "bundle", router, identity(pair) | {"threshold": {"rule": asdict(RULE)}}
+    )
     return tmp_path / "bundle"
+
+
+def own_pair(params: Params) -> Pair:
+    return load_pair(Path("data/models/slm"), Path(params.pair.llm), params.pair)
 
 
 def answers(output: Path) -> list[dict]:
@@ -62,53 +78,125 @@ def test_every_question_is_answered_in_order_and_graded_where_it_can_be(
 ) -> None:
     source, output = tmp_path / "questions.jsonl", tmp_path / "out.jsonl"
     source.write_text("\n".join(json.dumps(row) for row in MATH))
-    generate(params, bundle, source, output, tau=None)
+    generate(params, bundle, source, output)
     lines = answers(output)
     assert [line["question"] for line in lines] == [row["problem"] for row in MATH]
     assert [line["correct"] is None for line in lines] == [False, True, False]
-    assert "3 answers at τ 0.5, 0 of 2 right" in " ".join(capsys.readouterr().out.split())
+    assert "3 answers by `score 0.5`, 0 of 2 right" in " ".join(capsys.readouterr().out.split())
 
 
 def test_tokens_and_origins_are_the_engines(params: Params, bundle: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "mc.json", tmp_path / "out.jsonl"
     source.write_text(json.dumps(MC))
-    generate(params, bundle, source, output, tau=None)
+    generate(params, bundle, source, output)
     [line] = answers(output)
-    pair = load_pair(Path("data/models/slm"), Path(params.pair.llm), params.pair)
+    pair = own_pair(params)
     prompt = "Choose the right option and name its letter.\nQuestion: Which is a planet?\n"
     ids = pair.tokenizer(prompt + "(1) Mars\n(2) the Sun\nAnswer:\n").input_ids
-    policy = routed(read_bundle(bundle)[0], tau=0.5)
+    policy = routed(read_bundle(bundle)[0], RULE)
     [expected] = Engine(pair, 1, 12).decode([Request("one", tuple(ids))], policy)
     assert [token["by"] == "llm" for token in line["tokens"]] == list(expected.by_llm)
     texts = [pair.tokenizer.decode([token]) for token in expected.token_ids]
     assert [token["text"] for token in line["tokens"]] == texts
     assert line["llm_fraction"] == sum(expected.by_llm) / len(expected.by_llm)
+    assert line["visits"] == len(expected.visits) > 0
+    assert line["rolled_back"] == 0
 
 
 @pytest.mark.parametrize(("tau", "share"), [(0.0, 0.0), (1.0, 1.0)])
-def test_a_given_threshold_stands_in_for_the_bundles(
+def test_a_given_rule_stands_in_for_the_bundles(
     params: Params, bundle: Path, tmp_path: Path, tau: float, share: float
 ) -> None:
     source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
     source.write_text(json.dumps(MATH[1]))
-    generate(params, bundle, source, output, tau)
+    generate(params, bundle, source, output, Rule("score", tau))
     assert answers(output)[0]["llm_fraction"] == share
 
 
-def test_a_bundle_without_a_threshold_asks_for_one(params: Params, tmp_path: Path) -> None:
-    pair = load_pair(Path("data/models/slm"), Path(params.pair.llm), params.pair)
-    write_bundle(tmp_path / "bare", Router(None), identity(pair))
+def test_where_an_exact_rule_disagrees_is_where_the_slm_would_leave_the_llms_answer(
+    params: Params, bundle: Path, tmp_path: Path
+) -> None:
+    """Visited only at its end, an answer is audited at every position."""
+    rows, lines = audited(params, bundle, tmp_path, Rule("risk", 0.0, audit=1.0))
+    assert rows == list(differences(own_pair(params), MATH))
+    assert rows
+    by_llm = [[token["by"] == "llm" for token in line["tokens"]] for line in lines]
+    assert [sum(each) for each in by_llm] == [line["rolled_back"] for line in lines]
+
+
+def audited(
+    params: Params, bundle: Path, folder: Path, rule: Rule
+) -> tuple[list[dict], list[dict]]:
+    """The table of disagreements, and the answers."""
+    source, output, table = folder / "q.jsonl", folder / "out.jsonl", folder / "found.parquet"
+    source.write_text("\n".join(json.dumps(row) for row in MATH))
+    generate(params, bundle, source, output, rule, table)
+    assert table_metadata(table)["rule"] == str(rule)
+    return read_table(table, DISAGREEMENT).to_pylist(), answers(output)
+
+
+def differences(pair: Pair, questions: list[dict]) -> Iterator[dict]:
+    """Along the LLM's own answers, a whole forward a token."""
+    for question in questions:
+        problem = parse_row(question, "math", need="question")
+        ids = list(encode(problem, pair.tokenizer, pair.eos_id).prompt_ids)
+        for position in range(MAX_NEW_TOKENS):
+            theirs = next_logits(pair, pair.llm, ids)
+            slm, llm = int(next_logits(pair, pair.slm, ids).argmax()), int(theirs.argmax())
+            if slm != llm:
+                yield {
+                    "problem_id": problem.problem_id,
+                    "position": position,
+                    "slm_token": slm,
+                    "llm_token": llm,
+                    "slm_text": pair.tokenizer.decode([slm]),
+                    "llm_text": pair.tokenizer.decode([llm]),
+                    "odds": pytest.approx(float((theirs[slm] - theirs[llm]).exp()), rel=1e-3),
+                    "rejected": True,
+                }
+            ids.append(llm)
+            if llm in pair.eos_ids:
+                break
+
+
+def test_only_what_is_far_from_the_llms_choice_is_rolled_back(
+    params: Params, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = Rule("every", 3, audit=0.05)
+    rows, lines = audited(params, bundle, tmp_path, rule)
+    assert {row["rejected"] for row in rows} == {True, False}
+    assert all(row["rejected"] == (row["odds"] < rule.audit) for row in rows)
+    rejected = sum(line["rolled_back"] for line in lines)
+    assert rejected == sum(row["rejected"] for row in rows)
+    text = " ".join(capsys.readouterr().out.split())
+    said = re.search(r"of (\d+) audited tokens (\d+) agreed, (\d+) were rolled back", text)
+    assert said
+    seen, agreed, rolled_back = map(int, said.groups())
+    assert (seen - agreed, rolled_back) == (len(rows), rejected)
+    assert "by `every 3 audit 0.05`" in text
+
+
+def test_disagreements_of_a_rule_without_audits_are_refused_before_anything_is_read(
+    bundle: Path, params: Params, tmp_path: Path
+) -> None:
+    nothing = tmp_path / "nothing.jsonl"
+    with pytest.raises(InputError, match=r"--disagreements: `score 0\.5` audits nothing"):
+        generate(params, bundle, nothing, nothing, disagreements=tmp_path / "found.parquet")
+
+
+def test_a_bundle_without_a_rule_asks_for_one(params: Params, tmp_path: Path) -> None:
+    write_bundle(tmp_path / "bare", Router(Head(None), Head(None)), identity(own_pair(params)))
     source = tmp_path / "q.jsonl"
     source.write_text(json.dumps(MATH[1]))
-    with pytest.raises(InputError, match=r"no τ in router\.json: give --tau"):
-        generate(params, tmp_path / "bare", source, tmp_path / "out.jsonl", tau=None)
+    with pytest.raises(InputError, match=r"no rule in router\.json: give --rule"):
+        generate(params, tmp_path / "bare", source, tmp_path / "out.jsonl")
 
 
 def test_a_bad_row_leaves_no_output(params: Params, bundle: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
     source.write_text(json.dumps(MATH[1]) + "\n" + json.dumps({"problem": 3}))
     with pytest.raises(InputError, match=r"q\.jsonl:2: problem: 3"):
-        generate(params, bundle, source, output, tau=None)
+        generate(params, bundle, source, output)
     assert not output.exists()
 
 
@@ -122,4 +210,4 @@ def test_an_slm_that_was_trained_since_is_refused(
     source = tmp_path / "q.jsonl"
     source.write_text(json.dumps(MATH[1]))
     with pytest.raises(InputError, match="made for the SLM data/models/slm"):
-        generate(params, bundle, source, tmp_path / "out.jsonl", tau=None)
+        generate(params, bundle, source, tmp_path / "out.jsonl")

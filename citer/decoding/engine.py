@@ -15,9 +15,10 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from citer.decoding.answer import Answer, Request
 from citer.decoding.lane import Lane, Work
 from citer.decoding.policy import Policy, Scorer, StepView
-from citer.decoding.walk import Answer, Draft, Limits, Need, Request, Verdict, Walk
+from citer.decoding.walk import Draft, Limits, Need, Verdict, Walk
 from citer.errors import InputError
 from citer.models.pair import Pair
 from citer.rule import Rule

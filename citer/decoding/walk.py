@@ -5,75 +5,14 @@ the SLM's. That one waits at the fork; so does a rule whose audit rolls its answ
 no rule is left on the SLM's branch, the walk goes back to its last fork.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from citer.decoding.answer import Answer, Disagreement, Request, Visit, stable_hash
 from citer.models.router import HIGHEST
 from citer.rule import Rule
-
-
-@dataclass(frozen=True)
-class Request:
-    """One answer to write.
-
-    `prefix_ids` are the answer's first tokens, already written. Requests that name an equal
-    `trunk_ids` (a prompt and an answer that they share a beginning with) share one forward of it.
-    """
-
-    key: str
-    prompt_ids: tuple[int, ...]
-    prefix_ids: tuple[int, ...] = ()
-    trunk_ids: tuple[int, ...] | None = None
-
-
-class Disagreement(NamedTuple):
-    """A pending token that is not the LLM's choice, and its odds against that."""
-
-    position: int
-    slm_token: int
-    llm_token: int
-    odds: float
-
-
-class Visit(NamedTuple):
-    """After `drafted` steps of the SLM the LLM has read `seen` tokens of what was written.
-
-    The first `kept` stay. The LLM's own follows them, unless the answer was already whole. Of the
-    pending tokens `audited` were looked at; only the last of `disagreements` may be rejected.
-    """
-
-    drafted: int
-    seen: int
-    kept: int
-    audited: int = 0
-    disagreements: tuple[Disagreement, ...] = ()
-
-    @property
-    def rejects(self) -> bool:
-        return any(found.position == self.kept for found in self.disagreements)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a rule makes of a request: its tokens, EOS the last unless truncated.
-
-    A score is the SLM's for its own token at that place; 0 where it was not asked.
-    """
-
-    key: str
-    rule: Rule
-    token_ids: tuple[int, ...]
-    scores: tuple[float, ...]
-    visits: tuple[Visit, ...]
-    truncated: bool
-
-    @property
-    def by_llm(self) -> tuple[bool, ...]:
-        theirs = {visit.kept for visit in self.visits}
-        return tuple(position in theirs for position in range(len(self.token_ids)))
 
 
 class Draft(NamedTuple):
@@ -314,8 +253,3 @@ class Walk:
         self.slm_read = min(self.slm_read, len(self.ids))
         self.llm_read = min(self.llm_read, len(self.ids))
         self._append(token)
-
-
-def stable_hash(key: str) -> int:
-    """The seed that scorers see for a request, alike in every process: 63 bits."""
-    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from citer.decoding.answer import Visit
 from citer.decoding.delay import usual_llm_batch
 from citer.decoding.lane import Work
-from citer.decoding.walk import Visit
 from citer.models.pair import Pair
 
 

@@ -10,7 +10,7 @@ from citer.evaluation.metrics import resampled_means
 
 
 class Graded(NamedTuple):
-    """One test question, answered by a router at its τ; bytes moved at batch 1."""
+    """One test question, answered by a router's rule; bytes moved at batch 1."""
 
     correct: bool
     bytes: float
@@ -34,16 +34,16 @@ class Gate:
     seed: int
 
     def first(self, challenger: Outcomes, llm_alone: Outcomes, *, certified: bool) -> Decision:
-        """No champion yet: the bound of its τ must hold, for fewer bytes than the LLM's."""
+        """No champion yet: the bound of its rule must hold, for fewer bytes than the LLM's."""
         if not certified:
-            return Decision(False, "no champion yet, but no τ below 1 keeps the promised bound")
+            return Decision(False, "no champion yet, but no cheaper rule keeps the promised bound")
         common = _common(challenger, llm_alone)
         if not common:
             return Decision(False, "no champion yet, and no test question to price")
         share = _bytes(challenger, common) / _bytes(llm_alone, common)
         if share >= 1:
             return Decision(False, f"no champion yet, but its bytes are {share:.3f} of the LLM's")
-        reason = f"no champion yet, the bound of its τ holds and its bytes are {share:.3f}"
+        reason = f"no champion yet, the bound of its rule holds and its bytes are {share:.3f}"
         return Decision(True, f"{reason} of the LLM's on {len(common)} questions")
 
     def against(self, challenger: Outcomes, champion: Outcomes) -> Decision:

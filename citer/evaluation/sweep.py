@@ -9,9 +9,9 @@ from typing import NamedTuple
 from citer.data.answers import grade
 from citer.data.problems import Problem
 from citer.data.prompts import encode
+from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Scorer
-from citer.decoding.walk import Answer, Request
 from citer.evaluation.cost import Prices, Trace
 from citer.progress import progress
 from citer.rule import Rule

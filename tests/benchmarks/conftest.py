@@ -1,9 +1,15 @@
-"""A tiny random pair, asked as the large ones are."""
+"""A tiny random pair, asked as the large ones are; a frontier small enough to read by hand."""
 
 import pytest
 import torch
 
+from benchmarks.paired import Outcomes
 from benchmarks.pairs import Size, Sizes, Subject, random_subject
+from citer.data.problems import Problem
+from citer.decoding.lane import Work
+from citer.evaluation.cost import Prices, Trace
+from citer.evaluation.sweep import Result, Run
+from citer.rule import Rule
 from tests.labelling.conftest import taught  # noqa: F401
 
 SIZES = Sizes(
@@ -15,3 +21,40 @@ SIZES = Sizes(
 @pytest.fixture(scope="session")
 def subject() -> Subject:
     return random_subject("tiny", SIZES, torch.float64, torch.device("cpu"))
+
+
+PRICES = Prices(slm_weights=1, llm_weights=10, slm_kv=0, llm_kv=0)
+
+
+def run(at: float, forwards: bytes, correct: str, digests: str) -> Run:
+    """Four answers of these forwards each; `correct` and `digests` question by question."""
+    slm, llm = (Work(forwards.upper().count(model), 0, 0) for model in (b"S", b"L"))
+    rule = Rule("score", at)
+    results = [
+        Result(
+            Problem(f"q{n}", "math", "", None, None, "1", "toy", "test"),
+            rule,
+            Trace(forwards, slm, llm),
+            scores=(),
+            correct=right == "1",
+            truncated=False,
+            counts={"tokens": 4, "llm_tokens": llm.forwards},
+            digest=int(digest),
+        )
+        for n, (right, digest) in enumerate(zip(correct, digests, strict=True))
+    ]
+    return Run("method", rule, results, PRICES)
+
+
+@pytest.fixture
+def outcomes() -> Outcomes:
+    """Costs of .1, .325, .55, .775 and 1; of all questions 1, 3, 2, 4 and 4 are right."""
+    return Outcomes.of(
+        [
+            run(0, b"Ssss", "1000", "1234"),
+            run(0.2, b"SsLs", "1110", "1574"),
+            run(0.4, b"SsLl", "1010", "1534"),
+            run(0.6, b"SLll", "1111", "5678"),
+            run(1, b"Llll", "1111", "5678"),
+        ]
+    )

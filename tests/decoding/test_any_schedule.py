@@ -7,9 +7,9 @@ from itertools import chain, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, Scorer
-from citer.decoding.walk import Answer, Request
 from citer.evaluation.cost import Trace
 from citer.models.pair import Pair
 from citer.rule import Rule

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import pytest
 
+from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, always_slm
-from citer.decoding.walk import Answer, Request
 from citer.evaluation.cost import Trace
 from citer.models.pair import LanguageModel, Pair
 from citer.rule import Rule

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
+from citer.decoding.answer import Visit
 from citer.decoding.delay import usual_llm_batch
-from citer.decoding.walk import Visit
 from citer.evaluation.cost import Trace, replay
 
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citer.config import PairParams
+from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.lane import Work
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, routed
-from citer.decoding.walk import Answer, Request
 from citer.errors import InputError
 from citer.evaluation.cost import Trace, replay
 from citer.models.pair import LanguageModel, Pair, load_pair

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from citer.config import EvaluateParams
-from citer.decoding.walk import Answer, Disagreement, Visit
+from citer.decoding.answer import Answer, Disagreement, Visit
 from citer.errors import InputError
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.points import (

@@ -9,9 +9,9 @@ from citer.config import EvaluateParams, PairParams
 from citer.data.answers import grade
 from citer.data.problems import Problem
 from citer.data.prompts import encode
+from citer.decoding.answer import Answer, Visit
 from citer.decoding.engine import Engine, Request
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, routed
-from citer.decoding.walk import Answer, Visit
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.points import Findings, rule_columns
 from citer.evaluation.study import Study, candidate, quantiles

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import torch
 
 from citer.config import PairParams
 from citer.evaluation.threshold import LLM as LLM_ALONE
@@ -16,10 +15,10 @@ from citer.evaluation.threshold import Threshold
 from citer.io import write_json, write_table, write_text
 from citer.models.bundle import identity, write_bundle
 from citer.models.pair import load_pair
-from citer.models.router import Head, Router, RouterMLP
 from citer.rule import Rule
 from citer.schema import OUTCOME, PREFERENCE, PROBLEM, SPLITS
 from citer.stages import paths
+from tests.heads import random_router
 from tests.tiny import make_tiny_pair
 
 LLM = Path("data/pair/llm")
@@ -95,10 +94,7 @@ def _write_preferences(seed: int, k: int) -> None:
 def _write_router(seed: int, k: int) -> None:
     where = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
     pair = load_pair(paths.SLM, LLM, where)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed * 10 + k)
-        mlps = [RouterMLP(pair.slm.hidden_size, dropout=0.1) for _ in Router._fields]
-    router = Router(*map(Head, mlps))
+    router = random_router(pair.slm.hidden_size, seed * 10 + k)
     write_bundle(paths.router(k), router, identity(pair) | {"iteration": k})
     write_json(paths.router(k) / "metrics.json", {"best_epoch": 7})
 

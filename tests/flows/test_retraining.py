@@ -104,12 +104,12 @@ def test_an_experiment_runs_what_its_parameter_changes(reproduced: Path, tmp_pat
     folder = tmp_path / "clone"
     run(tmp_path, "git", "clone", "-q", str(reproduced), "clone")
     run(folder, "dvc", "pull")
-    output = run(folder, "dvc", "exp", "run", "-S", "train.learning_rate=0.02")
-    assert "Running stage 'train@1'" in output
-    assert "Running stage 'label@1'" not in output
+    output = run(folder, "dvc", "exp", "run", "-S", "evaluate.epsilon=0.2")
+    assert "Running stage 'evaluate@1'" in output
+    assert "Running stage 'train@1'" not in output
     changed = run(folder, "dvc", "params", "diff").splitlines()[1:]
     assert [line.split() for line in changed] == [
-        ["params.yaml", "train.learning_rate", "0.001", "0.02"]
+        ["params.yaml", "evaluate.epsilon", "0.05", "0.2"]
     ]
 
 

@@ -41,7 +41,7 @@ def test_params_are_flattened_and_the_router_s_metrics_stand_first(project: Path
     _, run, (_, last) = tracked()
     assert run.data.params["train.learning_rate"] == "0.001"
     assert json.loads(run.data.params["evaluate.batches"]) == [1, 8, 32]
-    assert last.data.params["label.rule"] == "score 0.9"
+    assert last.data.params["label.rule"] == str(load_params().label.rule)
     assert last.data.metrics["all/accuracy"] == 0.5
     assert last.data.metrics["math/accuracy"] == 0.5
     assert last.data.metrics["all/at"] == RULE.at
