@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from citer.data.answers import grade
+from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy, routed
 from citer.labelling.rollout import Branch, Contest, Labeller, roll_out
@@ -15,6 +16,7 @@ from citer.models.features import features
 from citer.models.pair import LanguageModel
 from citer.models.router import Router
 from citer.rule import Rule
+from tests.decoding.reference import Uncached
 from tests.heads import random_router
 from tests.labelling.conftest import Taught
 
@@ -127,6 +129,22 @@ def test_labels_under_a_router_equal_brute_force(taught: Taught, router: Router)
     ours = [row for row in rows if row["problem_id"] in keys]
     assert ours == _expected(taught, _routed(taught, router), keys)
     assert rows != _label(taught, SLM_ALONE).to_pylist(), "the router must have had a part in it"
+
+
+def test_labels_under_audits_equal_brute_force(taught: Taught, router: Router) -> None:
+    """The branch itself is no longer pending: only what is written after it may be rolled back."""
+    policy = routed(router, Rule("risk", TAU, 0.5))
+
+    def finish(ids: list[int]) -> list[int]:
+        request = Request("", tuple(ids))
+        return Uncached(taught.pair, request, policy, NEW_TOKENS).run().written
+
+    rows = _label(taught, policy).to_pylist()
+    keys = list(taught.problems)[:2]
+    ours = [row for row in rows if row["problem_id"] in keys]
+    assert ours == _expected(taught, finish, keys)
+    without = routed(router, Rule("risk", TAU))
+    assert rows != _label(taught, without).to_pylist(), "audits must have had a part in it"
 
 
 def test_labels_do_not_depend_on_the_number_of_slots(taught: Taught) -> None:
