@@ -83,5 +83,5 @@ def _moved(subject: Subject, written: Written) -> float:
 
 def rank_correlation(values_N: Sequence[float], others_N: Sequence[float]) -> float:
     """Spearman's, of values without ties."""
-    rank_N, other_N = np.argsort(np.argsort([values_N, others_N]))
-    return float(np.corrcoef(rank_N, other_N)[0, 1])
+    rank_2N = np.argsort(np.argsort([values_N, others_N]))
+    return float(np.asarray(np.corrcoef(rank_2N))[0, 1])

@@ -1,5 +1,6 @@
 """What several rooms' tests share."""
 
+import copy
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,6 +33,18 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> "Pair":
     params = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
     loaded = load_pair(slm, llm, params)
     return replace(loaded, eos_ids=(loaded.eos_id, *range(10, loaded.vocab_size, 12)))
+
+
+@pytest.fixture(scope="session")
+def kin(pair: "Pair") -> "Pair":
+    """The LLM is the SLM with some noise: it often agrees, and at odds of all sizes does not."""
+    import torch
+
+    network = copy.deepcopy(pair.slm.network)
+    generator = torch.Generator().manual_seed(0)
+    for weight in network.parameters():  # themselves of 0.2
+        weight += 0.02 * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+    return replace(pair, llm=replace(pair.llm, network=network), eos_ids=pair.eos_ids[:9])
 
 
 @pytest.fixture

@@ -8,8 +8,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from citer.evaluation.points import Row
-from citer.evaluation.report import ENDS, SPECULATIVE, efficient, frontier, label
-from citer.evaluation.threshold import Chosen, Threshold
+from citer.evaluation.report import (
+    AUDITED,
+    ENDS,
+    SPECULATIVE,
+    chosen_point,
+    efficient,
+    frontier,
+    label,
+)
+from citer.evaluation.threshold import Chosen
+from citer.rule import Rule
 
 # Okabe and Ito's palette: told apart by colour-blind readers, and by the markers in print.
 RIVALS = {"speculative": ("#E69F00", "v"), "entropy": ("#009E73", "^"), "random": ("#666666", "x")}
@@ -23,7 +32,7 @@ class _Series(NamedTuple):
     line: Sequence[Row]
     colour: str
     marker: str
-    chosen: Threshold | None = None
+    chosen: tuple[Rule, Row] | None = None
 
 
 def draw(points: Sequence[Row], chosen: Chosen, path: Path) -> None:
@@ -53,7 +62,8 @@ def _all_series(points: Sequence[Row], chosen: Chosen) -> Iterator[_Series]:
     for method, threshold in chosen.items():
         iteration = method.rpartition("_")[2] if "_" in method else ""
         colour, marker = colours.setdefault(iteration, ROUTERS[len(colours) % len(ROUTERS)])
-        yield _Series(method, _line(points, method), colour, marker, threshold)
+        place = threshold.rule, chosen_point(points, method, threshold.rule)
+        yield _Series(method, _line(points, method), colour, marker, place)
 
 
 def _line(points: Sequence[Row], method: str) -> list[Row]:
@@ -61,33 +71,32 @@ def _line(points: Sequence[Row], method: str) -> list[Row]:
     if method == SPECULATIVE:
         own = (point for point in frontier(points, method) if point["method"] == method)
         return sorted(own, key=lambda point: point["threshold"])
-    if method.startswith("audited"):
+    if method.startswith(AUDITED):
         return efficient(points, method)
     return frontier(points, method)
 
 
 def _draw_series(axes: Axes, series: _Series) -> None:
     """A line through the method's points; a router's also shows its 95 % interval and its rule."""
-    line, colour, chosen = series.line, series.colour, series.chosen
+    line, colour = series.line, series.colour
     x, y = [point["cost_b1"] for point in line], [point["accuracy"] for point in line]
-    audited = bool(chosen) and series.method.startswith("audited")
-    dashes = "--" if audited else "-"
+    dashes = "--" if series.method.startswith(AUDITED) else "-"
     axes.plot(x, y, dashes, color=colour, marker=series.marker, ms=4.5, label=label(series.method))
-    if chosen is None:
+    if series.chosen is None:
         return
+    rule, place = series.chosen
     low, high = ([point[f"accuracy_{end}"] for point in line] for end in ("low", "high"))
     axes.fill_between(x, low, high, color=colour, alpha=0.1, linewidth=0)
-    star = [p for p in line if (p["visit"], p["threshold"]) == (chosen.rule.visit, chosen.rule.at)]
     axes.plot(
-        [point["cost_b1"] for point in star],
-        [point["accuracy"] for point in star],
+        place["cost_b1"],
+        place["accuracy"],
         marker="*",
         markersize=16,
         color=colour,
         markeredgecolor="black",
         linestyle="none",
         zorder=5,
-        label=f"chosen: {chosen.rule:.3g}",
+        label=f"chosen: {rule:.3g}",
     )
 
 

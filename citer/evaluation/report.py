@@ -8,13 +8,14 @@ from rich.console import Console
 from rich.table import Table
 
 from citer.evaluation.metrics import fraction_for, value_at
-from citer.evaluation.points import Row
+from citer.evaluation.points import Row, rule_columns
 from citer.evaluation.threshold import Chosen, Threshold
 from citer.rule import Rule
 
 ENDS = ("slm", "llm")
 BY_CHANCE_OR_ENTROPY = ("random", "entropy")
 SPECULATIVE = "speculative"
+AUDITED = "audited"  # `audited_2`: by the second iteration's router
 SHARE = 0.95
 AT_SHARE = "llm_fraction_for_95_percent"  # of the LLM's accuracy
 COSTS = {"cost_for_95_percent": 0.95, "cost_for_99_percent": 0.99}  # likewise
@@ -71,9 +72,9 @@ def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row
     yield slm
     yield llm
     for method, threshold in chosen.items():
-        at_rule = _at(threshold.rule, _points(points, {method, *ENDS}, task))
+        at_rule = chosen_point(points, method, threshold.rule, task)
         yield at_rule | {"method": method} | _readings(points, method, task, llm)
-        if not threshold.rule.audit:
+        if not method.startswith(AUDITED):
             rate = at_rule["llm_fraction"]
     speculative = _points(points, {SPECULATIVE}, task)
     if speculative:
@@ -85,9 +86,10 @@ def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row
         yield found | _read_at(rate, line)
 
 
-def _at(rule: Rule, points: Sequence[Row]) -> Row:
-    wanted = (rule.visit, rule.at, rule.audit)
-    return next(p for p in points if (p["visit"], p["threshold"], p["audit"]) == wanted)
+def chosen_point(points: Sequence[Row], method: str, rule: Rule, task: str = "all") -> Row:
+    """A method's point by this rule, which may be that of a model alone."""
+    wanted = rule_columns(rule)
+    return next(p for p in _points(points, {method, *ENDS}, task) if p.items() >= wanted.items())
 
 
 def _readings(points: Sequence[Row], method: str, task: str, llm: Row) -> Row:
@@ -142,7 +144,7 @@ def summary(rows: Sequence[Row], chosen: Chosen, sizes: Sequence[int]) -> str:
     """Standings for people, in Markdown; `sizes` are the batch sizes to show costs at."""
     text = StringIO()
     Console(file=text, width=WIDTH).print(_table(rows, sizes))
-    last = [method for method in chosen if not chosen[method].rule.audit][-1]
+    last = [method for method in chosen if not method.startswith(AUDITED)][-1]
     legend = LEGEND.format(last=label(last))
     promises = [f"- {promise(*each)}" for each in chosen.items()]
     return "\n".join([text.getvalue().strip(), "", legend, *promises, ""])

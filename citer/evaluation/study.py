@@ -19,7 +19,7 @@ from citer.evaluation.threshold import Candidate, Chosen, Threshold, cheapest, c
 from citer.io import digest
 from citer.models.bundle import identity
 from citer.models.pair import Pair
-from citer.models.router import Router
+from citer.models.router import Head, Router
 from citer.rule import Rule
 
 
@@ -89,14 +89,12 @@ class Study:
 
     def lines(self, router: Router, taus: Sequence[float]) -> list["Line"]:
         """CITER over τ, and audited routing over ρ for each β; in each the safest rules first."""
-        rules = [by_score(sorted((tau for tau in taus if 0 < tau < 1), reverse=True))]
+        taus = sorted((tau for tau in taus if 0 < tau < 1), reverse=True)
         risks = sorted(self.params.risks, reverse=True)
-        rules += [[Rule("risk", risk, audit) for risk in risks] for audit in self.params.audits]
-        lines = []
-        for line in filter(None, rules):
-            head = head_for(router, line[0])
-            name = "audited" if line[0].audit else "router"
-            lines.append(Line(Method(name, scored_by(head), head.weight_bytes), line))
+        lines = [Line(_by("router", router.stand), by_score(taus))]
+        for audit in self.params.audits if risks else ():
+            rules = [Rule("risk", risk, audit) for risk in risks]
+            lines.append(Line(_by("audited", head_for(router, rules[0])), rules))
         return lines
 
     def _sweep(self, problems: Sequence[Problem], line: "Line") -> list[Run]:
@@ -113,6 +111,10 @@ class Line(NamedTuple):
 
     method: Method
     rules: Sequence[Rule]
+
+
+def _by(name: str, head: Head) -> Method:
+    return Method(name, scored_by(head), head.weight_bytes)
 
 
 def by_score(taus: Sequence[float]) -> list[Rule]:

@@ -1,6 +1,7 @@
 """Audited decoding beside the algorithms that it holds as settings, and what it may cost."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 
@@ -63,11 +64,11 @@ class Speculation:
 
 
 @pytest.mark.parametrize("gamma", [1, 2, 5])
-def test_every_gamma_with_full_audits_is_speculative_decoding(pair: Pair, gamma: int) -> None:
-    answers = answered(pair, Rule("every", gamma, 1), always_slm)
+def test_every_gamma_with_full_audits_is_speculative_decoding(kin: Pair, gamma: int) -> None:
+    answers = answered(kin, Rule("every", gamma, 1), always_slm)
     accepted = 0
     for request in ASKED:
-        plain, answer = Speculation(pair, request, gamma).run(), answers[request.key]
+        plain, answer = Speculation(kin, request, gamma).run(), answers[request.key]
         assert list(answer.token_ids) == plain.written
         assert len(answer.visits) == plain.calls
         trace = Trace.of(len(request.prompt_ids), len(answer.token_ids), answer.visits)
@@ -76,37 +77,37 @@ def test_every_gamma_with_full_audits_is_speculative_decoding(pair: Pair, gamma:
     assert accepted > 0, "some drafts must stand, else this could not tell much"
 
 
-def test_the_llm_needs_one_call_for_many_tokens_where_the_slm_is_its_twin(pair: Pair) -> None:
-    twins = replace(pair, slm=replace(pair.llm, name="slm"))
+def test_the_llm_needs_one_call_for_many_tokens_where_the_slm_is_its_twin(kin: Pair) -> None:
+    twins = replace(kin, slm=replace(kin.llm, name="slm"))
     for answer in answered(twins, Rule("every", 4, 1), always_slm).values():
         tokens = len(answer.token_ids)
         assert len(answer.visits) == -(-tokens // 5)
         assert not any(visit.disagreements for visit in answer.visits)
 
 
-def test_without_audits_and_visits_the_slm_answers_alone(pair: Pair) -> None:
-    alone = answered(pair, SLM_ALONE.rule)
+def test_without_audits_and_visits_the_slm_answers_alone(kin: Pair) -> None:
+    alone = answered(kin, SLM_ALONE.rule)
     for rule in (Rule("risk", 0.0), Rule("risk", 0.0, 0.5), Rule("every", 1000, 0.5)):
-        found = answered(pair, rule)
+        found = answered(kin, rule)
         for key, answer in found.items():
             assert (answer.token_ids, answer.visits) == (alone[key].token_ids, ())
 
 
 def test_an_exact_answer_without_visits_is_read_once_at_its_end_and_then_after_each_repair(
-    pair: Pair,
+    kin: Pair,
 ) -> None:
-    alone = answered(pair, LLM_ALONE.rule)
-    for key, answer in answered(pair, Rule("risk", 0.0, 1)).items():
+    alone = answered(kin, LLM_ALONE.rule)
+    for key, answer in answered(kin, Rule("risk", 0.0, 1)).items():
         assert answer.token_ids == alone[key].token_ids
         assert all(visit.rejects for visit in answer.visits[:-1])
         ends_with_llms = answer.by_llm[-1]
         assert answer.visits[-1].rejects == ends_with_llms
 
 
-def test_a_token_is_rolled_back_only_below_the_odds_asked_for(pair: Pair) -> None:
+def test_a_token_is_rolled_back_only_below_the_odds_asked_for(kin: Pair) -> None:
     found = [
         (disagreement.odds, disagreement.position == visit.kept)
-        for answer in answered(pair, Rule("every", 3, 0.5)).values()
+        for answer in answered(kin, Rule("every", 3, 0.5)).values()
         for visit in answer.visits
         for disagreement in visit.disagreements
     ]
@@ -114,14 +115,21 @@ def test_a_token_is_rolled_back_only_below_the_odds_asked_for(pair: Pair) -> Non
     assert all((odds < 0.5) == rejected for odds, rejected in found)
 
 
-def test_disagreements_are_where_the_llm_would_have_written_another_token(pair: Pair) -> None:
+def test_disagreements_are_where_the_llm_would_have_written_another_token(kin: Pair) -> None:
+    """Of the first visits: then the SLM's tokens, but for what is rejected, stand in the answer."""
+    answers, counted = answered(kin, Rule("every", 4, 0.6)), 0
     for request in ASKED:
-        answer = answered(pair, Rule("every", 4, 0.2))[request.key]
-        (first, *_) = answer.visits
-        for disagreement in first.disagreements:
-            ids = [*request.prompt_ids, *answer.token_ids[: disagreement.position]]
-            assert greedy(pair, pair.slm, ids) == disagreement.slm_token
-            assert greedy(pair, pair.llm, ids) == disagreement.llm_token
+        answer = answers[request.key]
+        for visit in answer.visits[:1]:
+            told = {found.position: found for found in visit.disagreements}
+            counted += len(told)
+            for position in range(visit.audited):
+                ids = [*request.prompt_ids, *answer.token_ids[:position]]
+                choices = [greedy(kin, model, ids) for model in (kin.slm, kin.llm)]
+                assert (position in told) == (choices[0] != choices[1])
+                if position in told:
+                    assert [told[position].slm_token, told[position].llm_token] == choices
+    assert counted > 0
 
 
 ALL_KINDS = [
@@ -133,42 +141,49 @@ ALL_KINDS = [
 ]
 
 
+class Apart(NamedTuple):
+    """A rule by itself: its answers, and the positions that either model then computed."""
+
+    answers: dict[str, Answer]
+    slm: int
+    llm: int
+
+
+@pytest.fixture(scope="module")
+def apart(kin: Pair) -> dict[Rule, Apart]:
+    found = {}
+    for rule in ALL_KINDS:
+        engine = Engine(kin, 4, MAX_NEW_TOKENS)
+        answers = {a.key: a for a in engine.decode(ASKED, Policy(random_scorer, rule))}
+        found[rule] = Apart(answers, engine.slm_work.positions, engine.llm_work.positions)
+    return found
+
+
 @pytest.mark.parametrize(("slots", "llm_batch"), [(1, 1), (4, 1), (4, 3)])
-def test_a_sweep_of_rules_of_all_kinds_is_each_alone(
-    pair: Pair, slots: int, llm_batch: int
+def test_a_sweep_of_rules_of_all_kinds_is_each_alone_for_less(
+    kin: Pair, apart: dict[Rule, Apart], slots: int, llm_batch: int
 ) -> None:
-    engine = Engine(pair, slots, MAX_NEW_TOKENS, llm_batch)
+    engine = Engine(kin, slots, MAX_NEW_TOKENS, llm_batch)
     swept = {(a.key, a.rule): a for a in engine.sweep(ASKED, random_scorer, ALL_KINDS)}
     assert len(swept) == len(ASKED) * len(ALL_KINDS)
-    for rule in ALL_KINDS:
-        for key, alone in answered(pair, rule).items():
+    for rule, alone in apart.items():
+        for key, expected in alone.answers.items():
             answer = swept[key, rule]
-            assert answer.token_ids == alone.token_ids
-            assert answer.truncated == alone.truncated
-            assert rounded(answer.visits) == rounded(alone.visits)
-
-
-def test_a_sweep_of_all_kinds_costs_less_than_they_do_one_by_one(pair: Pair) -> None:
-    together = Engine(pair, 4, MAX_NEW_TOKENS)
-    list(together.sweep(ASKED, random_scorer, ALL_KINDS))
-    positions = dict.fromkeys(("slm_work", "llm_work"), 0)
-    for rule in ALL_KINDS:
-        engine = Engine(pair, 4, MAX_NEW_TOKENS)
-        list(engine.decode(ASKED, Policy(random_scorer, rule)))
-        for name in positions:
-            positions[name] += getattr(engine, name).positions
-    for name, apart in positions.items():
-        assert getattr(together, name).positions < apart
+            assert answer.token_ids == expected.token_ids
+            assert answer.truncated == expected.truncated
+            assert rounded(answer.visits) == rounded(expected.visits)
+    assert engine.slm_work.positions < sum(alone.slm for alone in apart.values())
+    assert engine.llm_work.positions < sum(alone.llm for alone in apart.values())
 
 
 @pytest.mark.parametrize("rule", ["every 4 audit 1", "risk 0.3 audit 0.5", "score 0.3 audit 0.7"])
-def test_what_is_rolled_back_is_read_again_just_once(pair: Pair, rule: str) -> None:
+def test_what_is_rolled_back_is_read_again_just_once(kin: Pair, rule: str) -> None:
     """By either model, in the engine itself, at batch 1."""
     policy, rolled_back = Policy(random_scorer, Rule.parse(rule)), 0
     for request in ASKED:
-        engine = Engine(pair, 1, MAX_NEW_TOKENS)
+        engine = Engine(kin, 1, MAX_NEW_TOKENS)
         list(engine.decode([request], policy))
-        plain = Uncached(pair, request, policy, MAX_NEW_TOKENS).run()
+        plain = Uncached(kin, request, policy, MAX_NEW_TOKENS).run()
         assert (engine.slm_work, engine.llm_work) == (plain.slm.work, plain.llm.work)
         assert plain.llm.work.positions - len(plain.llm.held) <= plain.undone
         assert plain.slm.work.positions - len(plain.slm.held) <= plain.undone

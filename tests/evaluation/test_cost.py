@@ -139,9 +139,9 @@ RULES = [
 @pytest.mark.parametrize(("slots", "llm_batch"), [(1, 1), (3, 1), (3, 2), (8, 1), (8, 4), (8, 9)])
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_replay_counts_what_the_engine_really_ran(
-    pair: Pair, slots: int, llm_batch: int, rule: Rule
+    pair: Pair, kin: Pair, slots: int, llm_batch: int, rule: Rule
 ) -> None:
-    engine = Engine(pair, slots, max_new_tokens=24, llm_batch=llm_batch)
+    engine = Engine(kin if rule.audit else pair, slots, max_new_tokens=24, llm_batch=llm_batch)
     asked = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(11)]
     answers = {answer.key: answer for answer in engine.decode(asked, Policy(random(0), rule))}
     traces = [

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from pyarrow import csv
 
 from citer.config import Params, load_params
@@ -13,11 +12,11 @@ from citer.data.problems import write_problems
 from citer.errors import InputError
 from citer.evaluation.points import read_findings
 from citer.evaluation.threshold import Threshold
-from citer.io import table_metadata
+from citer.io import read_json, table_metadata
 from citer.models.bundle import identity, write_bundle
 from citer.models.pair import load_pair
-from citer.models.router import Router, RouterMLP
 from citer.stages import evaluate, paths, report, rivals
+from tests.heads import random_router
 from tests.tiny import MATH, MC, make_tiny_pair
 
 SHIPPED = load_params(Path(__file__).parents[2] / "params.yaml")
@@ -36,6 +35,9 @@ def params(tmp_path, monkeypatch) -> Params:
         "slots": 3,
         "max_new_tokens": 12,
         "llm_fractions": (0.0, 0.1, 0.4, 1.0),
+        "risks": (0.2, 0.6),
+        "audits": (0.1, 1.0),
+        "gammas": (2, 4),
         "resamples": 20,
     }
     section = SHIPPED.evaluate.model_copy(update=limits)
@@ -55,10 +57,8 @@ def params(tmp_path, monkeypatch) -> Params:
 
 def write_router(params: Params, iteration: int, card: dict) -> None:
     pair = load_pair(paths.SLM, Path(params.pair.llm), params.pair)
-    with torch.random.fork_rng():
-        torch.manual_seed(iteration)
-        mlp = RouterMLP(pair.slm.hidden_size, dropout=0.1).eval()
-    write_bundle(paths.router(iteration), Router(mlp, slope=9.0), identity(pair) | card)
+    router = random_router(pair.slm.hidden_size, seed=iteration)
+    write_bundle(paths.router(iteration), router, identity(pair) | card)
 
 
 def run_all(params: Params) -> dict[str, bytes]:
@@ -82,6 +82,7 @@ def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier
                 f"{iteration}/{file}"
                 for iteration in (1, 2)
                 for file in (
+                    "chosen.json",
                     "frontier.png",
                     "metrics.json",
                     "outcomes.parquet",
@@ -101,23 +102,42 @@ def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier
 def test_the_summary_holds_every_method_of_every_iteration(params):
     run_all(params)
     metrics = json.loads((paths.SUMMARY / "metrics.json").read_text())
-    assert set(metrics) == {"slm", "llm", "router_1", "router_2", "random", "entropy"}
+    routers = {f"{name}_{k}" for name in ("router", "audited") for k in (1, 2)}
+    assert set(metrics) == {"slm", "llm", *routers, "speculative", "random", "entropy"}
     assert metrics["slm"]["llm_fraction"] == 0 < metrics["llm"]["llm_fraction"] == 1
     points = csv.read_csv(paths.SUMMARY / "points.csv").to_pylist()
-    routed = {(p["method"], p["threshold"]) for p in points if p["method"].startswith("router")}
-    assert routed == {(f"router_{k}", tau) for k in (1, 2) for tau in (0.35, 0.5)}
+    tried = {(p["method"], p["threshold"]) for p in points if p["method"].startswith("router")}
+    assert tried == {(f"router_{k}", tau) for k in (1, 2) for tau in (0.35, 0.5)}
+    audited = {
+        (p["method"], p["visit"], p["threshold"], p["audit"])
+        for p in points
+        if p["method"].startswith("audited")
+    }
+    assert audited == {
+        (f"audited_{k}", "risk", risk, audit)
+        for k in (1, 2)
+        for risk in (0.2, 0.6)
+        for audit in (0.1, 1.0)
+    }
 
 
-def test_a_report_holds_each_question_at_each_threshold_and_the_chosen_one(params):
+def test_a_report_holds_each_question_by_each_rule_and_what_is_chosen(params):
     rivals.run(params)
     evaluate.run(params, 1)
     folder = paths.report(1)
     found = read_findings(folder, params.evaluate, table_metadata(folder / "points.parquet"))
-    asked = {(row["split"], row["threshold"], row["problem_id"]) for row in found.outcomes}
-    assert len(asked) == len(found.outcomes) == 2 * 2 * 6
-    threshold = Threshold(**json.loads((folder / "threshold.json").read_text()))
-    assert threshold.tau in GRID.values()
-    assert json.loads((folder / "metrics.json").read_text())["router"]["tau"] == threshold.tau
+    names = ("split", "visit", "threshold", "audit", "problem_id")
+    asked = {tuple(row[name] for name in names) for row in found.outcomes}
+    assert len(asked) == len(found.outcomes) == 2 * (2 + 4) * 6
+    chosen = {
+        name: Threshold.read(content) for name, content in read_json(folder / "chosen.json").items()
+    }
+    assert list(chosen) == ["router", "audited"]
+    deployed = Threshold.read(read_json(folder / "threshold.json"))
+    assert deployed == min(chosen.values(), key=lambda each: each.cost)
+    metrics = read_json(folder / "metrics.json")
+    for name, each in chosen.items():
+        assert (metrics[name]["at"], metrics[name]["audit"]) == (each.rule.at, each.rule.audit)
 
 
 def test_rivals_of_other_questions_are_refused(params):
