@@ -6,6 +6,7 @@ PROBLEMS = Path("data/problems")  # {sft,preference,validation,test}.parquet
 SLM = Path("data/models/slm")  # the finetuned SLM, a Hugging Face folder
 LLM_TOKENS = Path("data/tokens/llm")  # shards *.parquet
 SLM_TOKENS = Path("data/tokens/slm")
+AGREE = Path("data/routers/agree")  # a bundle: its `agree` head is every router's
 RIVALS = Path("data/reports/rivals")
 SUMMARY = Path("data/reports/summary")
 

@@ -1,6 +1,7 @@
 """Router 0: the SLM's token always stands, so that the first iteration is like any other.
 
-Whether the LLM would agree needs no preferences: that head is trained here, for all iterations.
+Whether the LLM would agree needs no preferences: that head is trained here, for all iterations,
+and kept apart from router 0, on which labels depend.
 """
 
 from citer.config import Params
@@ -17,7 +18,7 @@ from citer.training import train_head
 
 
 def run(params: Params) -> None:
-    """Write the bundle with `metrics.json`, for the pair that scored the tokens."""
+    """Write two bundles for the pair that scored the tokens, the second with `metrics.json`."""
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     problems = read_problems(paths.problems("preference"))
     examples = encode_all(problems, load_tokenizer(paths.SLM), eos_token_ids(paths.SLM)[0])
@@ -29,9 +30,8 @@ def run(params: Params) -> None:
         params.train,
         resolve_device(params.pair.device),
     )
+    write_bundle(paths.router(0), Router(Head(None), Head(None)), identity | {"iteration": 0})
     data = {"slm_tokens": digest(paths.SLM_TOKENS), "llm_tokens": digest(paths.LLM_TOKENS)}
-    with replacing(paths.router(0)) as aside:
-        write_bundle(
-            aside, Router(Head(None), trained.head), identity | {"iteration": 0, "data": data}
-        )
+    with replacing(paths.AGREE) as aside:
+        write_bundle(aside, Router(Head(None), trained.head), identity | {"data": data})
         write_json(aside / "metrics.json", trained.metrics)

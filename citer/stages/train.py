@@ -19,8 +19,8 @@ def run(params: Params, iteration: int) -> None:
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     labels = read_table(source, PREFERENCE)
     check_identity(table_metadata(source), identity, source)
-    first, card = read_bundle(paths.router(0))
-    check_identity(card, identity, paths.router(0))
+    agreement, card = read_bundle(paths.AGREE)
+    check_identity(card, identity, paths.AGREE)
     trained = train_head(
         read_features(paths.SLM_TOKENS, labels),
         labels["label"].to_numpy(),
@@ -34,7 +34,7 @@ def run(params: Params, iteration: int) -> None:
         "holdout_scores": trained.thresholds,
     }
     with replacing(paths.router(iteration)) as aside:
-        write_bundle(aside, Router(trained.head, first.agree), card)
+        write_bundle(aside, Router(trained.head, agreement.agree), card)
         write_json(aside / "metrics.json", trained.metrics)
     Console().print(_summary(iteration, trained.metrics), highlight=False)
 

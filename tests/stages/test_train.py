@@ -18,7 +18,7 @@ from citer.io import digest, read_json, read_table, table_metadata, write_json, 
 from citer.models.bundle import check_card, read_bundle
 from citer.models.features import features
 from citer.models.pair import eos_token_ids, load_model, load_pair, load_tokenizer
-from citer.models.router import HIGHEST
+from citer.models.router import HIGHEST, Head, Router
 from citer.schema import PREFERENCE, slm_token
 from citer.stages import label, paths, router0, score_slm, train
 from citer.training import holdout_rows, train_head
@@ -106,11 +106,21 @@ def test_what_is_trained_on_is_what_is_read_while_decoding(project: Params) -> N
     torch.testing.assert_close(stored_NF, torch.cat(live).half(), rtol=2**-10, atol=1e-6)
 
 
-def test_router_0_lets_every_token_stand_and_learns_where_the_llm_agrees(scored: Params) -> None:
+def test_router_0_is_always_sure_whatever_is_trained_beside_it(scored: Params) -> None:
     router, card = read_bundle(paths.router(0))
     check_card(card, load_pair(paths.SLM, Path(scored.pair.llm), scored.pair), paths.router(0))
-    assert router.stand.mlp is None
-    assert card["iteration"] == 0
+    assert router == Router(Head(None), Head(None))
+    first = _files(paths.router(0))
+    router0.run(retrained(scored, seed=5))  # labels depend on it: they are not to be made again
+    assert _files(paths.router(0)) == first
+
+
+def retrained(params: Params, seed: int) -> Params:
+    return params.model_copy(update={"train": params.train.model_copy(update={"seed": seed})})
+
+
+def test_agreement_is_learnt_from_where_both_models_write_the_same(scored: Params) -> None:
+    router, card = read_bundle(paths.AGREE)
     assert card["data"] == {
         "slm_tokens": digest(paths.SLM_TOKENS),
         "llm_tokens": digest(paths.LLM_TOKENS),
@@ -128,31 +138,32 @@ def test_router_0_lets_every_token_stand_and_learns_where_the_llm_agrees(scored:
         feature_NF = torch.from_numpy(feature_NF).float()
         assert torch.equal(router.agree.score(feature_NF), trained.head.score(feature_NF))
         assert (router.stand.score(feature_NF) == HIGHEST).all()
-    assert read_json(paths.router(0) / "metrics.json") == trained.metrics
+    assert read_json(paths.AGREE / "metrics.json") == trained.metrics
 
 
 def test_agreement_is_carried_on_bit_for_bit(labelled: Params) -> None:
     train.run(labelled, 1)
-    first, later = (load_file(paths.router(k) / "router.safetensors") for k in (0, 1))
+    folders = paths.AGREE, paths.router(1)
+    first, later = (load_file(folder / "router.safetensors") for folder in folders)
     assert first, "else there were nothing to carry"
     assert all(key.startswith("agree.") for key in first)
     assert all(torch.equal(later[key], tensor) for key, tensor in first.items())
-    cards = [read_json(paths.router(k) / "router.json") for k in (0, 1)]
+    cards = [read_json(folder / "router.json") for folder in folders]
     assert cards[0]["heads"]["agree"] == cards[1]["heads"]["agree"]
     assert later.keys() - first.keys(), "a head of its own beside it"
 
 
 def test_two_runs_of_router_0_give_the_same_bytes(scored: Params) -> None:
-    first = _files(paths.router(0))
+    first = _files(paths.AGREE)
     assert first.keys() == {"router.json", "router.safetensors", "metrics.json"}
     router0.run(scored)
-    assert _files(paths.router(0)) == first
+    assert _files(paths.AGREE) == first
 
 
-def test_a_router_0_of_another_pair_is_refused(labelled: Params) -> None:
-    path = paths.router(0) / "router.json"
+def test_agreement_of_another_pair_is_refused(labelled: Params) -> None:
+    path = paths.AGREE / "router.json"
     write_json(path, read_json(path) | {"llm": {"id": "other", "digest": "0"}})
-    with pytest.raises(InputError, match=r"routers/0: made for the LLM other \(0\)"):
+    with pytest.raises(InputError, match=r"routers/agree: made for the LLM other \(0\)"):
         train.run(labelled, 1)
 
 
