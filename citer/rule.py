@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from typing import Literal, Self, cast, get_args
 
 Visit = Literal["score", "risk", "every"]
-EXPECTED = "expected `score τ`, `risk ρ` or `every γ`, and perhaps `audit β`; τ, ρ, β in [0, 1]"
+EXPECTED = (
+    "expected `score τ`, `risk ρ` or `every γ`, and perhaps `audit β`; "
+    "τ, ρ, β in [0, 1], γ a whole number from 1 on"
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -40,7 +43,8 @@ class Rule:
         try:
             visit, at, *rest = str(text).split()
             word, beta = rest or ("audit", 0)
-            rule = cls(cast(Visit, visit), float(at), float(beta))
+            number = int(at) if visit == "every" else float(at)
+            rule = cls(cast(Visit, visit), number, float(beta))
         except ValueError:
             raise ValueError(f"{text!r}: {EXPECTED}") from None
         if word != "audit" or not rule._valid():
@@ -48,8 +52,8 @@ class Rule:
         return rule
 
     def _valid(self) -> bool:
-        most = float("inf") if self.visit == "every" else 1
-        return self.visit in get_args(Visit) and 0 <= self.at <= most and 0 <= self.audit <= 1
+        at_fits = self.at >= 1 if self.visit == "every" else 0 <= self.at <= 1
+        return self.visit in get_args(Visit) and at_fits and 0 <= self.audit <= 1
 
     def __format__(self, spec: str) -> str:
         """Its text, the numbers by `spec`."""

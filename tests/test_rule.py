@@ -41,7 +41,16 @@ def test_its_text_has_no_audit_where_there_is_none_and_numbers_as_asked_for() ->
     "text",
     [
         *("", "score", "score high", "scores 0.9", "0.9", "0.9 score", "None"),
-        *("score 1.5", "score -0.1", "risk 2", "score nan", "risk inf", "every -1", "every nan"),
+        *(
+            "score 1.5",
+            "score -0.1",
+            "risk 2",
+            "score nan",
+            "risk inf",
+            "every 0",
+            "every 2.5",
+            "every nan",
+        ),
         *("risk 0.5 audit", "risk 0.5 0.1", "risk 0.5 audit 2", "risk 0.5 audit nan"),
         *("risk 0.5 audits 0.1", "risk 0.5 audit 0.1 more", "risk 0.5 audit x"),
     ],

@@ -212,9 +212,12 @@ class Walk:
         return self.ids[-1] in self.limits.eos_ids or self.length == self.limits.max_new_tokens
 
     def _due(self, path: _Path) -> bool:
-        pending = self.length - path.pending_from
-        due = path.rule.due(path.risk, pending) or (path.rule.exact and self._ended())
-        return due and pending > 0
+        pending, rule = self.length - path.pending_from, path.rule
+        if pending <= 0:
+            return False
+        if self._ended():  # nothing is left to write, but what is pending may be wrong
+            return rule.exact or (rule.audit > 0 and rule.due(path.risk, pending))
+        return rule.due(path.risk, pending)
 
     def _settled_by(self) -> int:
         """How many tokens the LLM must have read for the paths that are due a visit."""

@@ -67,7 +67,11 @@ class Uncached:
                 continue
             self.write(token, by_llm=False)
             self.pending.append(score)
-            if self.calls() or (self.ended() and rule.audit == 1):
+            if self.ended():
+                due = rule.audit == 1 or (rule.audit > 0 and self.calls())
+            else:
+                due = self.calls()
+            if due:
                 self.visit()
         return self
 
