@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import psutil
 import pytest
@@ -30,6 +30,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+Children = Callable[[], set[psutil.Process]]
 pytestmark = pytest.mark.usefixtures("two_threads")
 
 
@@ -54,11 +55,14 @@ def killed(items: Sequence[int]) -> Iterator[int]:
         yield item
 
 
-def children() -> list[psutil.Process]:
-    return psutil.Process().children()
+@pytest.fixture
+def children() -> Children:
+    """The processes started since; other tests may have left a server running."""
+    before = set(psutil.Process().children())
+    return lambda: set(psutil.Process().children()) - before
 
 
-def test_the_results_are_those_of_one_process_each_item_once() -> None:
+def test_the_results_are_those_of_one_process_each_item_once(children: Children) -> None:
     torch.set_num_threads(1)
     alone = {item: total for item, total, _ in spread(products, range(9), fork=True)}
     torch.set_num_threads(2)
@@ -84,20 +88,20 @@ def test_the_parents_threads_work_on() -> None:
     assert (torch.ones(1000, 1000) @ torch.ones(1000, 1000)).sum() == 1e9
 
 
-def test_what_a_process_raises_is_raised_here() -> None:
+def test_what_a_process_raises_is_raised_here(children: Children) -> None:
     with pytest.raises(InputError, match="item 5: bad, expected good") as raised:
         list(spread(refused, range(9), fork=True))
     assert "in refused" in raised.value.__notes__[0], "where it was raised"
     assert not children()
 
 
-def test_a_process_that_dies_is_an_error_and_not_an_end() -> None:
+def test_a_process_that_dies_is_an_error_and_not_an_end(children: Children) -> None:
     with pytest.raises(RuntimeError, match="exit status -9"):
         list(spread(killed, range(9), fork=True))
     assert not children()
 
 
-def test_closing_early_leaves_no_process() -> None:
+def test_closing_early_leaves_no_process(children: Children) -> None:
     results = spread(products, range(1000), fork=True)
     next(results)
     assert len(children()) == 2
