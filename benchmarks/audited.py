@@ -12,7 +12,7 @@ questions, the same resamples for all methods and seeds; means over seeds. Specu
 read at its best γ of each resample, which favours it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -33,10 +33,10 @@ from citer.models.router import Head
 from citer.progress import progress
 from citer.rule import Rule
 
-RISKS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
+RISKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99)
 GAMMAS = (1, 2, 3, 4, 6, 8, 12, 16)
-AUDIT, LENIENT = 0.1, 0.02
-# Ours was fixed ahead of the test questions: for each target, the method of this name.
+AUDIT = 0.1
+# As in evaluation: one family of both β for an accuracy; for the LLM's own answers, β = 1.
 SHARES = {"90 %": 0.9, "95 %": 0.95, "99 %": 0.99}  # of the LLM's accuracy
 OURS = {**dict.fromkeys(SHARES, "audited"), "exact": "exact"}
 BATCHES = [batch for batch in batches((8, 32)) if batch.slots == 1 or batch.llm_batch > 1]
@@ -56,8 +56,7 @@ def audited_scores(taus: Sequence[float]) -> list[Rule]:
 def of_stand(taus: Sequence[float]) -> Families:
     return {
         "CITER, `stand`": by_score(taus),
-        "audited": by_risk(AUDIT),
-        "audited, two β": by_risk(AUDIT) + by_risk(LENIENT),
+        "audited, β .1": by_risk(AUDIT),
         "audited, by score": audited_scores(taus),
         "exact, `stand`": by_risk(1),
     }
@@ -92,24 +91,26 @@ def study(shop: Workshop) -> dict[str, list[Outcomes]]:
     }
     with progress("audited", len(SEEDS), "seeds") as advance:
         for seed in SEEDS:
-            for name, outcomes in _trained(shop, seed):
+            for name, outcomes in _trained(shop, seed).items():
                 found.setdefault(name, []).append(outcomes)
             advance(1)
     return found
 
 
-def _trained(shop: Workshop, seed: int) -> Iterator[tuple[str, Outcomes]]:
+def _trained(shop: Workshop, seed: int) -> dict[str, Outcomes]:
     first, agree = shop.train_on(shop.first_labels, seed), _agree(shop, seed)
     citers, stand = (
         shop.train_on(shop.second_labels(first.head, rule), seed)
         for rule in (CITER, shop.params.label.rule)
     )
+    found: dict[str, Outcomes] = {}
     for method, families in (
         (by_head("CITER", citers.head), {"CITER": by_score(thresholds(citers))}),
         (by_head("stand", stand.head), of_stand(thresholds(stand))),
         (by_head("agree", agree), of_agree()),
     ):
-        yield from shop.answer(method, families).items()
+        found |= shop.answer(method, families)
+    return found | {"audited": found["audited, β .1"].joined(found["exact"])}
 
 
 def _agree(shop: Workshop, seed: int) -> Head:

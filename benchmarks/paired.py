@@ -1,7 +1,8 @@
 """Methods compared on the same questions: readings of their frontiers, with paired intervals."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,11 @@ class Outcomes:
             np.array([[_moved(run, r.trace) for r in run.results] for run in runs], float),
             digest_TQ == digest_TQ[-1],
         )
+
+    def joined(self, other: "Outcomes") -> "Outcomes":
+        """Both methods' rules as one method's."""
+        names = [field.name for field in fields(self)]
+        return Outcomes(*(_joined(getattr(self, name), getattr(other, name)) for name in names))
 
     def fraction_for(self, share: float, drawn_RQ: np.ndarray) -> np.ndarray:
         """fraction_R: the LLM fraction for `share` of the LLM's accuracy, linear between points."""
@@ -91,6 +97,13 @@ class Outcomes:
         """Bytes of a rule, by number, whose answers are written so many at a time."""
         traces = [trace for trace, mine in zip(self.traces[rule], mine_Q, strict=True) if mine]
         return self.prices[rule].moved(*replay(traces, batch.slots, batch.llm_batch))
+
+
+def _joined(ours: Any, theirs: Any) -> Any:
+    """Of either all rules but one of the models alone, which the other has too."""
+    if isinstance(ours, np.ndarray):
+        return np.concatenate([ours[:-1], theirs[1:]])
+    return [*ours[:-1], *theirs[1:]]
 
 
 def _moved(run: Run, trace: Trace) -> int:

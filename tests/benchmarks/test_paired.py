@@ -1,5 +1,7 @@
 """Readings of frontiers, by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,3 +44,15 @@ def test_answers_of_a_batch_share_the_weights(outcomes: Outcomes) -> None:
 def test_llm_fractions_are_read_linearly(outcomes: Outcomes) -> None:
     [fraction] = outcomes.fraction_for(0.5, EACH_ONCE[None, :])
     assert fraction == pytest.approx(0.125)  # half of the way from 0 (1 right) to 1/4 (3 right)
+
+
+def test_joined_methods_reach_an_accuracy_for_the_cheaper_of_both(outcomes: Outcomes) -> None:
+    cheaper_T = np.array([0, 3, 0, 0, 0])
+    cheaper = replace(outcomes, bytes_TQ=outcomes.bytes_TQ - cheaper_T[:, None])
+    joined = outcomes.joined(cheaper)
+    assert len(joined.rules) == len(joined.traces) == 2 * len(outcomes.rules) - 2
+    drawn_1Q = np.ones((1, 4), int)
+    for share in (0.5, 0.75, 1.0):
+        both = [one.cost_for(share, drawn_1Q)[0] for one in (outcomes, cheaper)]
+        assert joined.cost_for(share, drawn_1Q)[0] <= min(both)
+    assert joined.costs(drawn_1Q)[0, -1] == 1
