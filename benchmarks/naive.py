@@ -53,7 +53,7 @@ def _falls(
         for number in (stable_hash(request.key), position)
     )
     score_1 = policy.scorer(StepView(hidden_1H, logits_1V, seed_1, position_1))
-    return policy.rule.withdraws(float(score_1))
+    return float(score_1) < policy.rule.withdraws_below
 
 
 def _generate_one(pair: Pair, ids: Sequence[int]) -> int:

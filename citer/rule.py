@@ -72,9 +72,10 @@ class Rule:
         """Whether the answer is the LLM's own by what the audit does, whatever the visits."""
         return self.audit == 1
 
-    def withdraws(self, score: float) -> bool:
-        """Whether a token of this score is not even written."""
-        return self.visit == "score" and score < self.at
+    @property
+    def withdraws_below(self) -> float:
+        """The score that a token needs to be written at all."""
+        return self.at if self.visit == "score" else 0.0
 
     def due(self, risk: float, pending: int) -> bool:
         """Whether so many pending tokens, their scores' product `risk`, call for a visit."""

@@ -76,12 +76,9 @@ def test_only_the_llm_alone_asks_no_slm() -> None:
 
 
 def test_a_token_is_withdrawn_by_its_own_score_alone() -> None:
-    rule = Rule("score", 0.4)
-    assert rule.withdraws(0.39)
-    assert not rule.withdraws(0.4)
-    assert not Rule("risk", 0.4).withdraws(0.39)
-    assert not Rule("every", 4).withdraws(0.0)
-    assert not Rule("score", 0).withdraws(0.0)
+    assert Rule("score", 0.4).withdraws_below == 0.4
+    assert Rule("risk", 0.4).withdraws_below == 0
+    assert Rule("every", 4, 1).withdraws_below == 0
 
 
 def test_a_visit_is_due_by_what_is_pending() -> None:

@@ -39,22 +39,24 @@ class _Path:
     rule: Rule
     pending_from: int = 0
     risk: float = 1.0
-    drafted: int = 0
     owed: bool = False  # the LLM has been visited, its token comes next
     visits: list[Visit] = field(default_factory=list)
 
-    def asks_slm(self) -> bool:
-        return self.rule.asks_slm and not self.owed
+    def __post_init__(self) -> None:
+        # Looked up once, since every path is asked for them at every token.
+        self.asks_slm = self.rule.asks_slm
+        self.withdraws_below = self.rule.withdraws_below
+        self.may_be_due = self.rule.visit != "score" or self.rule.audit > 0
 
-    def takes_llms(self, draft: Draft | None) -> bool:
-        return draft is None or self.owed or self.rule.withdraws(draft.score)
+    def due(self, length: int, ended: bool) -> bool:
+        """Whether a visit is called for after the last of `length` tokens."""
+        pending = length - self.pending_from
+        if pending <= 0 or (ended and not self.rule.audit):  # at an end, nothing is left to write
+            return False
+        return (ended and self.rule.exact) or self.rule.due(self.risk, pending)
 
-    def visited(self, visit: Visit) -> None:
-        self.visits.append(visit)
-        self.pending_from, self.risk, self.drafted = visit.kept + 1, 1.0, 0
 
-
-NO_TOKEN = -1
+NOT_ASKED = -1.0  # below every score: the SLM's token is not to be had
 
 
 class _Fork(NamedTuple):
@@ -136,13 +138,16 @@ class Walk:
         answers: list[Answer] = []
         while True:
             if self._unsettled:
-                if self._must_read(self._settled_by()):
+                ended = self._ended()
+                due = self._due(ended)
+                if due and self._must_read(len(self.ids) - ended):
                     return Need.LLM, answers
-                answers += self._settle()
+                answers += self._settle(due, ended)
             if self._paths:
-                if self.draft is None and any(path.asks_slm() for path in self._paths):
+                if not self.draft and any(p.asks_slm and not p.owed for p in self._paths):
                     return Need.SLM, answers
-                takers = [path for path in self._paths if path.takes_llms(self.draft)]
+                score = self.draft.score if self.draft else NOT_ASKED
+                takers = [p for p in self._paths if p.owed or score < p.withdraws_below]
                 if takers and self._must_read(len(self.ids)):
                     return Need.LLM, answers
                 self._write(takers)
@@ -157,30 +162,29 @@ class Walk:
 
     def _write(self, takers: Sequence[_Path]) -> None:
         """The next token: the SLM's for those who keep it, the LLM's for the `takers`."""
-        position, draft = self.length, self.draft or Draft(NO_TOKEN, 0.0)
-        for path in self._paths:
-            path.drafted += path.asks_slm()
-        keepers = [path for path in self._paths if path not in takers]
+        position, draft, self.draft = self.length, self.draft, None
+        self._scores.append(draft.score if draft else 0.0)
         for path in takers:
+            self._paths.remove(path)
             self._take_llms(path)
-        for path in keepers:
+        if not draft or not self._paths:
+            return
+        for path in self._paths:
             path.risk *= draft.score
-        self.draft, self._paths = None, keepers
-        self._scores.append(draft.score)
-        if keepers:
-            self._append(draft.token)
-            if position in self._forks and self._forks[position].token == draft.token:
-                self._paths += self._forks.pop(position).paths
+        self._append(draft.token)
+        if position in self._forks and self._forks[position].token == draft.token:
+            self._paths += self._forks.pop(position).paths
 
     def _take_llms(self, path: _Path) -> None:
         """Send a path to where the LLM's token takes the place of the SLM's."""
         position = self.length
         if not path.owed:
-            position = self._audit(path, position)
+            drafted = position - path.pending_from + path.asks_slm
+            position = self._audit(path, drafted, position)
         path.owed = False
         self._wait_at(position, path)
 
-    def _audit(self, path: _Path, seen: int) -> int:
+    def _audit(self, path: _Path, drafted: int, seen: int) -> int:
         """Visit: how many tokens are kept, all or those before the first that is rejected."""
         kept, found = self.length, []
         audited = range(path.pending_from, self.length if path.rule.audit else path.pending_from)
@@ -193,7 +197,8 @@ class Walk:
                     kept = position
                     break
         looked_at = len(audited) if kept == self.length else kept + 1 - path.pending_from
-        path.visited(Visit(path.drafted, seen, kept, looked_at, tuple(found)))
+        path.visits.append(Visit(drafted, seen, kept, looked_at, tuple(found)))
+        path.pending_from, path.risk = kept + 1, 1.0
         return kept
 
     def _wait_at(self, position: int, path: _Path) -> None:
@@ -211,34 +216,24 @@ class Walk:
     def _ended(self) -> bool:
         return self.ids[-1] in self.limits.eos_ids or self.length == self.limits.max_new_tokens
 
-    def _due(self, path: _Path) -> bool:
-        pending, rule = self.length - path.pending_from, path.rule
-        if pending <= 0:
-            return False
-        if self._ended():  # nothing is left to write, but what is pending may be wrong
-            return rule.exact or (rule.audit > 0 and rule.due(path.risk, pending))
-        return rule.due(path.risk, pending)
+    def _due(self, ended: bool) -> list[_Path]:
+        length = self.length
+        return [path for path in self._paths if path.may_be_due and path.due(length, ended)]
 
-    def _settled_by(self) -> int:
-        """How many tokens the LLM must have read for the paths that are due a visit."""
-        if not any(self._due(path) for path in self._paths):
-            return 0
-        return len(self.ids) - self._ended()
-
-    def _settle(self) -> list[Answer]:
-        """Audit the paths that are due; at an end, finish those that stand."""
+    def _settle(self, due: Sequence[_Path], ended: bool) -> list[Answer]:
+        """Audit the paths that are `due`; at an end, finish those that stand."""
         self._unsettled = False
-        ended, staying = self._ended(), []
-        for path in self._paths:
-            if self._due(path):
-                kept = self._audit(path, self.llm_reads - self.begin)
-                if kept < self.length:
-                    self._wait_at(kept, path)
-                    continue
-                path.owed = not ended
-            staying.append(path)
-        self._paths = [] if ended else staying
-        return [self._answer(path) for path in staying] if ended else []
+        for path in due:
+            drafted = self.length - path.pending_from
+            kept = self._audit(path, drafted, self.llm_reads - self.begin)
+            path.owed = kept == self.length and not ended
+            if kept < self.length:
+                self._paths.remove(path)
+                self._wait_at(kept, path)
+        if not ended:
+            return []
+        standing, self._paths = self._paths, []
+        return [self._answer(path) for path in standing]
 
     def _answer(self, path: _Path) -> Answer:
         written = tuple(self.ids[self.begin :])
