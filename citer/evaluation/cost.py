@@ -8,7 +8,8 @@ has not yet seen. So a batch is priced by replaying its answers: weights are rea
 of a forward.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -100,9 +101,11 @@ def replay(traces: Sequence[Trace], slots: int, llm_batch: int = 1) -> tuple[Wor
     slm, llm = Work(), Work()
     for trace in traces:
         for total, own in ((slm, trace.slm), (llm, trace.llm)):
+            total.forwards += own.forwards
             total.positions += own.positions
             total.kv_read += own.kv_read
-    slm.forwards, llm.forwards = _forwards(traces, slots, llm_batch)
+    if slots > 1:
+        slm.forwards, llm.forwards = _forwards(traces, slots, llm_batch)
     return slm, llm
 
 
@@ -121,22 +124,56 @@ def batches(sizes: Iterable[int]) -> list[Batch]:
     return plain + [Batch(f"b{n}_delayed", n, usual_llm_batch(n)) for n in slots if n > 1]
 
 
-def _forwards(traces: Sequence[Trace], slots: int, llm_batch: int) -> tuple[int, int]:
-    """Forwards of the SLM and of the LLM; each prefills in forwards of their own.
+_RUN = re.compile("[Ss]s*|[Ll]")  # the SLM's forwards up to the next visit; one of the LLM's
 
-    A row is what is left of an answer: its forwards, the next one last.
-    """
-    queue = (list(trace.forwards[::-1].decode()) for trace in traces)
-    waiting: dict[str, list[list[str]]] = {"s": [], "l": []}
-    ran = {"s": 0, "l": 0}
+
+def _forwards(traces: Sequence[Trace], slots: int, llm_batch: int) -> tuple[int, int]:
+    """Forwards of the SLM and of the LLM; each prefills in forwards of their own."""
+    queue = (iter(_RUN.findall(trace.forwards.decode())) for trace in traces)
+    replayed = _Replay()
     while True:
-        free = slots - sum(map(len, waiting.values()))
-        for row in islice(queue, free):
-            waiting[row[-1].lower()].append(row)
-        if not any(waiting.values()):
-            return ran["s"], ran["l"]
-        model = "s" if waiting["s"] and len(waiting["l"]) < llm_batch else "l"
-        rows, waiting[model] = waiting[model], []
-        ran[model] += len({row.pop() for row in rows})
-        for row in filter(None, rows):
-            waiting[row[-1].lower()].append(row)
+        replayed.go_on(islice(queue, slots - replayed.rows))
+        if replayed.drafting and len(replayed.visiting) < llm_batch:
+            replayed.draft()
+        elif replayed.visiting:
+            replayed.visit()
+        else:
+            return replayed.slm, replayed.llm
+
+
+class _Replay:
+    """Rows, each the runs that are left of an answer, that share forwards."""
+
+    def __init__(self) -> None:
+        self.slm = self.llm = self.rows = 0
+        self.drafting: dict[int, list[Iterator[str]]] = {}  # by the step that is their run's last
+        self.visiting: list[tuple[str, Iterator[str]]] = []
+        self._steps = 0  # of the SLM
+        self._prefills = 0  # rows that the SLM's next step begins
+
+    def go_on(self, rows: Iterable[Iterator[str]]) -> None:
+        """Let each row wait for the model of its next run, if there is one."""
+        for row in rows:
+            run = next(row, "")
+            self.rows += bool(run)
+            if run in ("l", "L"):
+                self.visiting.append((run, row))
+            elif run:
+                self.drafting.setdefault(self._steps + len(run), []).append(row)
+                self._prefills += run[0] == "S"
+
+    def draft(self) -> None:
+        """All steps of the SLM until a row is at the end of its run."""
+        last, drafting = min(self.drafting), sum(map(len, self.drafting.values()))
+        self.slm += last - self._steps + (0 < self._prefills < drafting)
+        self._steps, self._prefills = last, 0
+        self._leave(self.drafting.pop(last))
+
+    def visit(self) -> None:
+        visiting, self.visiting = self.visiting, []
+        self.llm += len({run for run, _ in visiting})
+        self._leave([row for _, row in visiting])
+
+    def _leave(self, rows: Sequence[Iterator[str]]) -> None:
+        self.rows -= len(rows)
+        self.go_on(rows)
