@@ -24,7 +24,7 @@ from citer.data import toy
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded, encode_all
 from citer.decoding.answer import Request
-from citer.decoding.policy import Policy, StepView, scored_by
+from citer.decoding.policy import Policy, ScoredBy, StepView
 from citer.evaluation.rivals import random
 from citer.models.packing import pack
 from citer.models.pair import LanguageModel, Pair, load_pair
@@ -79,7 +79,7 @@ class Subject:
 
     def policy(self, fraction: float) -> Policy:
         """The LLM writes this fraction of the tokens, whichever a seed says."""
-        schedule, scorer = random(SEED), scored_by(self.head)
+        schedule, scorer = random(SEED), ScoredBy(self.head)
 
         def score(view: StepView) -> torch.Tensor:
             scorer(view)

@@ -112,7 +112,7 @@ def _sweep_methods(
     """The sweep, then its points one by one; each method is one run."""
 
     def swept() -> int:
-        for _ in engine.sweep(requests, certainty, rules):
+        for _ in engine.sweep(requests, [Policy(certainty, rule) for rule in rules]):
             pass
         return 1
 

@@ -15,10 +15,10 @@ from citer.data.prompts import Encoded, encode_all
 from citer.data.tokens import read_features, read_tokens
 from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
-from citer.decoding.policy import SLM_ALONE, Policy, scored_by
+from citer.decoding.policy import SLM_ALONE, Policy, ScoredBy
 from citer.evaluation.rivals import certainty
 from citer.evaluation.study import quantiles
-from citer.evaluation.sweep import Method, Run, sweep
+from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.labelling.rollout import Labeller
 from citer.models.pair import Pair, load_pair
 from citer.models.router import Head
@@ -78,7 +78,7 @@ class Workshop:
 
     def second_labels(self, first: Head, rule: Rule) -> pa.Table:
         """Of iteration 2: rollouts by the head that the first ones trained, under this rule."""
-        return self._label(Policy(scored_by(first), rule), 2)
+        return self._label(Policy(ScoredBy(first), rule), 2)
 
     def _label(self, policy: Policy, iteration: int) -> pa.Table:
         tie = self.params.label.tie
@@ -101,7 +101,8 @@ class Workshop:
     @cached_property
     def alone(self) -> list[Run]:
         """The SLM and the LLM alone on test."""
-        return sweep(self.engine, self.test, Method("alone", certainty), ENDS)
+        [runs] = sweep(self.engine, self.test, [Line(Method("alone", certainty), ENDS)])
+        return runs
 
     def accuracies(self, mine_Q: np.ndarray) -> dict[str, float]:
         """Of the models alone, on these of the test questions."""
@@ -113,7 +114,8 @@ class Workshop:
     def answer(self, method: Method, families: Families) -> dict[str, Outcomes]:
         """The test questions by families of rules of one method, in one sweep."""
         rules = [rule for family in families.values() for rule in family]
-        runs = {run.rule: run for run in sweep(self.engine, self.test, method, rules)}
+        [found] = sweep(self.engine, self.test, [Line(method, rules)])
+        runs = {run.rule: run for run in found}
         slm, llm = self.alone
         return {
             name: Outcomes.of([slm, *(runs[rule] for rule in family), llm])
@@ -122,7 +124,8 @@ class Workshop:
 
     def certainty_thresholds(self) -> list[float]:
         """τ at `FRACTIONS` of the certainties of the SLM's own tokens on validation."""
-        [alone] = sweep(self.engine, self.validation, Method("entropy", certainty), ENDS[:1])
+        slm = Line(Method("entropy", certainty), ENDS[:1])
+        [[alone]] = sweep(self.engine, self.validation, [slm])
         scores = [score for result in alone.results for score in result.scores]
         return quantiles(scores, FRACTIONS)
 
@@ -134,4 +137,4 @@ def thresholds(trained: Trained) -> list[float]:
 
 
 def by_head(name: str, head: Head) -> Method:
-    return Method(name, scored_by(head), head.weight_bytes)
+    return Method(name, ScoredBy(head), head.weight_bytes)

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from citer.rule import Rule
+from citer.decoding.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class Visit(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a rule makes of a request: its tokens, EOS the last unless truncated.
+    """What a policy makes of a request: its tokens, EOS the last unless truncated.
 
     A score is the SLM's for its own token at that place; 0 where it was not asked.
     """
 
     key: str
-    rule: Rule
+    policy: Policy
     token_ids: tuple[int, ...]
     scores: tuple[float, ...]
     visits: tuple[Visit, ...]

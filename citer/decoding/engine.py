@@ -6,10 +6,10 @@ every answer's next token and its score. Where a rule calls for a visit, the LLM
 forward what it has missed, the prompt included, judges it and writes a token of its own. It may be
 made to wait until several answers need it, so that they share that forward.
 
-Many rules are decoded as one, as far as their answers agree (`citer.decoding.walk`).
+Many policies are decoded as one, as far as their answers agree (`citer.decoding.walk`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import torch
@@ -21,7 +21,6 @@ from citer.decoding.policy import Policy, Scorer, StepView
 from citer.decoding.walk import Draft, Limits, Need, Verdict, Walk
 from citer.errors import InputError
 from citer.models.pair import Pair
-from citer.rule import Rule
 
 
 class Engine:
@@ -53,23 +52,23 @@ class Engine:
         A slot that is free takes the next request at once. Raises InputError for a request
         that does not fit into the models' context.
         """
-        return self.sweep(requests, policy.scorer, [policy.rule])
+        return self.sweep(requests, [policy])
 
     @torch.inference_mode()
-    def sweep(
-        self, requests: Iterable[Request], scorer: Scorer, rules: Sequence[Rule]
-    ) -> Iterator[Answer]:
-        """`decode` by each of `rules`: an answer for every request and rule."""
+    def sweep(self, requests: Iterable[Request], policies: Sequence[Policy]) -> Iterator[Answer]:
+        """`decode` by each of `policies`, no two of them equal: an answer for every request."""
+        scorers = list(dict.fromkeys(policy.scorer for policy in policies))
+        routes = {policy: scorers.index(policy.scorer) for policy in policies}
         queue = iter(requests)
         free = list(range(self.slots))[::-1]
         waiting: dict[Need, list[Walk]] = {need: [] for need in Need}
         while True:
             for request in islice(queue, len(free)):
-                walk = self._admit(request, free.pop(), rules)
+                walk = self._admit(request, free.pop(), routes)
                 waiting[walk.go_on()[0]].append(walk)
             if waiting[Need.SLM] and len(waiting[Need.LLM]) < self.llm_batch:
                 walks, waiting[Need.SLM] = waiting[Need.SLM], []
-                self._draft(walks, scorer)
+                self._draft(walks, scorers)
             elif waiting[Need.LLM]:
                 walks, waiting[Need.LLM] = waiting[Need.LLM], []
                 self._visit(walks)
@@ -82,8 +81,8 @@ class Engine:
             free += [walk.slot for walk in waiting[Need.NOTHING]]
             waiting[Need.NOTHING].clear()
 
-    def _admit(self, request: Request, slot: int, rules: Sequence[Rule]) -> Walk:
-        walk = Walk(request, slot, rules, self.limits)
+    def _admit(self, request: Request, slot: int, routes: Mapping[Policy, int]) -> Walk:
+        walk = Walk(request, slot, routes, self.limits)
         self._check_context(request, len(walk.ids) + self.limits.max_new_tokens)
         return walk
 
@@ -96,7 +95,7 @@ class Engine:
                     f"{model.path} has a context of {context}"
                 )
 
-    def _draft(self, walks: list[Walk], scorer: Scorer) -> None:
+    def _draft(self, walks: list[Walk], scorers: Sequence[Scorer]) -> None:
         """The SLM's next token for these walks, and how safely each may stand."""
         walks.sort(key=lambda walk: walk.slot)  # neighbouring slots are read uncopied
         for walk in walks:
@@ -105,10 +104,11 @@ class Engine:
         logits_NV = self.pair.slm.logits(hidden_NH)[:, : self.pair.vocab_size]
         places = [[walk.seed for walk in walks], [walk.position for walk in walks]]
         view = StepView(hidden_NH, logits_NV, *torch.tensor(places, device=hidden_NH.device))
-        # Both in one transfer: float64 holds every token id exactly.
-        drafts = torch.stack([logits_NV.argmax(-1).double(), scorer(view).double()], 1)
-        for walk, (token, score) in zip(walks, drafts.tolist(), strict=True):
-            walk.take_draft(Draft(int(token), score))
+        # All in one transfer: float64 holds every token id exactly.
+        columns = [logits_NV.argmax(-1), *(scorer(view) for scorer in scorers)]
+        drafts = torch.stack([column.double() for column in columns], 1)
+        for walk, (token, *scores) in zip(walks, drafts.tolist(), strict=True):
+            walk.take_draft(Draft(int(token), scores))
 
     def _visit(self, walks: list[Walk]) -> None:
         """The LLM catches up on these walks and judges what it has not yet judged."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -12,13 +12,18 @@ from citer.models.router import HIGHEST, Head, Router
 from citer.rule import Rule
 
 
-class StepView(NamedTuple):
+@dataclass(frozen=True)
+class StepView:
     """What a scorer may look at, for N answers about to get their next token from the SLM."""
 
     hidden_NH: Tensor
     logits_NV: Tensor
     seed_N: Tensor  # int64, a stable hash of the request's key
     position_N: Tensor  # int64, index of the token in the answer
+
+    @cached_property
+    def feature_NF(self) -> Tensor:
+        return features(self.hidden_NH, self.logits_NV)
 
 
 Scorer = Callable[[StepView], Tensor]
@@ -37,7 +42,7 @@ def always_slm(view: StepView) -> Tensor:
 
 
 def routed(router: Router, rule: Rule) -> Policy:
-    return Policy(scored_by(head_for(router, rule)), rule)
+    return Policy(ScoredBy(head_for(router, rule)), rule)
 
 
 def head_for(router: Router, rule: Rule) -> Head:
@@ -45,8 +50,14 @@ def head_for(router: Router, rule: Rule) -> Head:
     return router.agree if rule.exact else router.stand
 
 
-def scored_by(head: Head) -> Scorer:
-    return lambda view: head.score(features(view.hidden_NH, view.logits_NV))
+@dataclass(frozen=True)
+class ScoredBy:
+    """The scorer that a head is."""
+
+    head: Head
+
+    def __call__(self, view: StepView) -> Tensor:
+        return self.head.score(view.feature_NF)
 
 
 SLM_ALONE = Policy(always_slm, Rule("score", 0.0))

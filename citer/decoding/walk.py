@@ -1,25 +1,25 @@
-"""A slot's walk through the trie of a request's answers: many rules, a branch at a time.
+"""A slot's walk through the trie of a request's answers: many policies, a branch at a time.
 
-The answers of all rules share every token until one of them takes the LLM's where the others keep
-the SLM's. That one waits at the fork; so does a rule whose audit rolls its answer back there. When
-no rule is left on the SLM's branch, the walk goes back to its last fork.
+The answers of all share every token until one of them takes the LLM's where the others keep the
+SLM's. That one waits at the fork; so does one whose audit rolls its answer back there. When none
+is left on the SLM's branch, the walk goes back to its last fork.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
 from citer.decoding.answer import Answer, Disagreement, Request, Visit, stable_hash
+from citer.decoding.policy import Policy
 from citer.models.router import HIGHEST
-from citer.rule import Rule
 
 
 class Draft(NamedTuple):
-    """The SLM's next token, and how safely it may stand."""
+    """The SLM's next token, and how safely it may stand: a score of each scorer."""
 
     token: int
-    score: float
+    scores: Sequence[float]
 
 
 class Verdict(NamedTuple):
@@ -34,9 +34,10 @@ class Verdict(NamedTuple):
 
 @dataclass(eq=False)
 class _Path:
-    """A rule on its way; `pending_from`: the first position after the LLM's last token."""
+    """A policy on its way; `pending_from`: the first position after the LLM's last token."""
 
-    rule: Rule
+    policy: Policy
+    scorer: int  # its index among those that score a draft
     pending_from: int = 0
     risk: float = 1.0
     owed: bool = False  # the LLM has been visited, its token comes next
@@ -44,9 +45,12 @@ class _Path:
 
     def __post_init__(self) -> None:
         # Looked up once, since every path is asked for them at every token.
-        self.asks_slm = self.rule.asks_slm
-        self.withdraws_below = self.rule.withdraws_below
-        self.may_be_due = self.rule.visit != "score" or self.rule.audit > 0
+        self.rule = rule = self.policy.rule
+        self.asks_slm, self.withdraws_below = rule.asks_slm, rule.withdraws_below
+        self.may_be_due = rule.visit != "score" or rule.audit > 0
+
+    def takes_llms(self, draft: Draft | None) -> bool:
+        return draft is None or self.owed or draft.scores[self.scorer] < self.withdraws_below
 
     def due(self, length: int, ended: bool) -> bool:
         """Whether a visit is called for after the last of `length` tokens."""
@@ -54,9 +58,6 @@ class _Path:
         if pending <= 0 or (ended and not self.rule.audit):  # at an end, nothing is left to write
             return False
         return (ended and self.rule.exact) or self.rule.due(self.risk, pending)
-
-
-NOT_ASKED = -1.0  # below every score: the SLM's token is not to be had
 
 
 class _Fork(NamedTuple):
@@ -81,13 +82,16 @@ class Limits:
 
 
 class Walk:
-    """The answer being written in a slot, for all rules that still share it.
+    """The answer being written in a slot, for all policies that still share it.
 
     Positions are those of what is written, the request's prefix left out. `slm_read` and
     `llm_read` are how many of `ids` each model has read that still stand.
     """
 
-    def __init__(self, request: Request, slot: int, rules: Sequence[Rule], limits: Limits) -> None:
+    def __init__(
+        self, request: Request, slot: int, policies: Mapping[Policy, int], limits: Limits
+    ) -> None:
+        """Of the policies each has the index of its scorer among those that score a draft."""
         self.request = request
         self.slot = slot
         self.limits = limits
@@ -97,8 +101,8 @@ class Walk:
         self.slm_read = self.llm_read = 0
         self.llm_reads = 0  # how many of `ids` it is to read at the visit that is needed
         self.draft: Draft | None = None
-        self._paths = [_Path(rule) for rule in rules]
-        self._scores: list[float] = []
+        self._paths = [_Path(policy, scorer) for policy, scorer in policies.items()]
+        self._drafts: list[Draft | None] = []  # as they were written over, position by position
         self._verdicts: dict[int, Verdict] = {}
         self._forks: dict[int, _Fork] = {}
         self._unsettled = False  # the last token has been written, what it calls for is not done
@@ -146,8 +150,7 @@ class Walk:
             if self._paths:
                 if not self.draft and any(p.asks_slm and not p.owed for p in self._paths):
                     return Need.SLM, answers
-                score = self.draft.score if self.draft else NOT_ASKED
-                takers = [p for p in self._paths if p.owed or score < p.withdraws_below]
+                takers = [path for path in self._paths if path.takes_llms(self.draft)]
                 if takers and self._must_read(len(self.ids)):
                     return Need.LLM, answers
                 self._write(takers)
@@ -163,14 +166,14 @@ class Walk:
     def _write(self, takers: Sequence[_Path]) -> None:
         """The next token: the SLM's for those who keep it, the LLM's for the `takers`."""
         position, draft, self.draft = self.length, self.draft, None
-        self._scores.append(draft.score if draft else 0.0)
+        self._drafts.append(draft)
         for path in takers:
             self._paths.remove(path)
             self._take_llms(path)
         if not draft or not self._paths:
             return
         for path in self._paths:
-            path.risk *= draft.score
+            path.risk *= draft.scores[path.scorer]
         self._append(draft.token)
         if position in self._forks and self._forks[position].token == draft.token:
             self._paths += self._forks.pop(position).paths
@@ -238,14 +241,15 @@ class Walk:
     def _answer(self, path: _Path) -> Answer:
         written = tuple(self.ids[self.begin :])
         truncated = written[-1] not in self.limits.eos_ids
-        scores, visits = tuple(self._scores), tuple(path.visits)
-        return Answer(self.request.key, path.rule, written, scores, visits, truncated)
+        scores = tuple(draft.scores[path.scorer] if draft else 0.0 for draft in self._drafts)
+        visits = tuple(path.visits)
+        return Answer(self.request.key, path.policy, written, scores, visits, truncated)
 
     def _go_back(self) -> None:
         """To the last fork, and on with the LLM's token; nothing before it is pending any more."""
         position = max(self._forks)
         token, self._paths = self._forks.pop(position)
-        del self._scores[position + 1 :]
+        del self._drafts[position + 1 :]
         del self.ids[self.begin + position :]
         self._verdicts.clear()
         self.slm_read = min(self.slm_read, len(self.ids))

@@ -1,9 +1,9 @@
 """Which methods are run on which split, and what each split may decide."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -11,16 +11,22 @@ from citer.config import EvaluateParams
 from citer.data.problems import Problem
 from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
-from citer.decoding.policy import always_slm, head_for, scored_by
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, ScoredBy, always_slm, head_for
 from citer.evaluation.points import Findings, Row, outcome_rows, point_rows
 from citer.evaluation.rivals import certainty, random
-from citer.evaluation.sweep import Method, Run, sweep
+from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.evaluation.threshold import Candidate, Chosen, Threshold, cheapest, choose
 from citer.io import digest
 from citer.models.bundle import identity
 from citer.models.pair import Pair
 from citer.models.router import Head, Router
 from citer.rule import Rule
+
+# Either model alone; of the SLM's tokens also how certain it was.
+ALONE = (
+    Line(Method("slm", certainty), [SLM_ALONE.rule]),
+    Line(Method("llm", certainty), [LLM_ALONE.rule]),
+)
 
 
 @dataclass(frozen=True)
@@ -47,9 +53,10 @@ class Study:
         frontier is all but a line. Speculative decoding is greedy: the LLM's own answer.
         """
         fractions = [fraction for fraction in self.params.llm_fractions if 0 < fraction < 1]
-        alone = [*self._alone(self.validation), *self._alone(self.test)]
-        scores = [score for result in alone[0].results for score in result.scores]
+        (slm,), _ = alone = self._sweep(self.validation, ALONE)
+        scores = [score for result in slm.results for score in result.scores]
         lines = (
+            *ALONE,
             Line(Method("entropy", certainty), by_score(quantiles(scores, fractions))),
             Line(Method("random", random(self.params.seed)), by_score(fractions[::3])),
             Line(
@@ -57,14 +64,8 @@ class Study:
                 [Rule("every", gamma, audit=1) for gamma in self.params.gammas],
             ),
         )
-        runs = [*alone, *(run for line in lines for run in self._sweep(self.test, line))]
+        runs = [run for line in (*alone, *self._sweep(self.test, lines)) for run in line]
         return Findings(list(outcome_rows(runs)), point_rows(runs, self.params))
-
-    def _alone(self, problems: Sequence[Problem]) -> list[Run]:
-        """The SLM alone, with the certainty of each of its tokens, and the LLM alone."""
-        ends = Line(Method("alone", certainty), by_score([0.0, 1.0]))
-        slm, llm = self._sweep(problems, ends)
-        return [replace(slm, method="slm"), replace(llm, method="llm")]
 
     def router(
         self, router: Router, taus: Sequence[float], rivals: Findings
@@ -75,19 +76,18 @@ class Study:
         promises hold for all of them together.
         """
         lines = self.lines(router, taus)
-        tried = [self._sweep(self.validation, line) for line in lines]
+        tried = self._sweep(self.validation, lines)
         alone = rivals.llm_alone("validation")
         chosen: dict[str, Threshold] = {}
         for line, runs in zip(lines, tried, strict=True):
             candidates = [candidate(run, alone) for run in runs]
             found = choose(candidates, self.params.epsilon, self.params.delta / len(lines))
             chosen[line.method.name] = cheapest(chosen.get(line.method.name, found), found)
-        runs = [run for found in tried for run in found]
-        runs += [run for line in lines for run in self._sweep(self.test, line)]
+        runs = [run for line in (*tried, *self._sweep(self.test, lines)) for run in line]
         points = point_rows(runs, self.params, rivals.points)
         return Findings(list(outcome_rows(runs)), points), chosen
 
-    def lines(self, router: Router, taus: Sequence[float]) -> list["Line"]:
+    def lines(self, router: Router, taus: Sequence[float]) -> list[Line]:
         """CITER over τ, and audited routing over ρ for each β; in each the safest rules first."""
         taus = sorted((tau for tau in taus if 0 < tau < 1), reverse=True)
         risks = sorted(self.params.risks, reverse=True)
@@ -97,8 +97,8 @@ class Study:
             lines.append(Line(_by("audited", head_for(router, rules[0])), rules))
         return lines
 
-    def _sweep(self, problems: Sequence[Problem], line: "Line") -> list[Run]:
-        return sweep(self._engine, problems, *line)
+    def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
+        return sweep(self._engine, problems, lines)
 
     @cached_property
     def _engine(self) -> Engine:
@@ -106,15 +106,8 @@ class Study:
         return Engine(self.pair, slots, self.params.max_new_tokens, usual_llm_batch(slots))
 
 
-class Line(NamedTuple):
-    """A method's rules, of which one is to be chosen."""
-
-    method: Method
-    rules: Sequence[Rule]
-
-
 def _by(name: str, head: Head) -> Method:
-    return Method(name, scored_by(head), head.weight_bytes)
+    return Method(name, ScoredBy(head), head.weight_bytes)
 
 
 def by_score(taus: Sequence[float]) -> list[Rule]:

@@ -1,7 +1,7 @@
-"""Methods over rules: the same questions, answered and graded."""
+"""Methods over rules: the same questions, answered and graded in one go."""
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -11,8 +11,9 @@ from citer.data.problems import Problem
 from citer.data.prompts import encode
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
-from citer.decoding.policy import Scorer
+from citer.decoding.policy import Policy, Scorer
 from citer.evaluation.cost import Prices, Trace
+from citer.models.pair import Pair
 from citer.progress import progress
 from citer.rule import Rule
 from citer.spread import spread
@@ -26,11 +27,21 @@ class Method(NamedTuple):
     weight_bytes: int = 0
 
 
+class Line(NamedTuple):
+    """A method's rules; where one of them is to be chosen, the safest first."""
+
+    method: Method
+    rules: Sequence[Rule]
+
+    @property
+    def policies(self) -> list[Policy]:
+        return [Policy(self.method.scorer, rule) for rule in self.rules]
+
+
 class Result(NamedTuple):
-    """A question as a rule answered it; `scores` of its tokens, in float32."""
+    """A question as a policy answered it; `scores` of its tokens, in float32."""
 
     problem: Problem
-    rule: Rule
     trace: Trace
     scores: Sequence[float]
     correct: bool
@@ -49,46 +60,51 @@ class Run:
     prices: Prices
 
 
-def sweep(
-    engine: Engine, problems: Sequence[Problem], method: Method, rules: Sequence[Rule]
-) -> list[Run]:
-    """A run for each rule, in their order; none at all for none."""
-    if not rules:
-        return []
+def sweep(engine: Engine, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
+    """Of each line a run for each of its rules, all of them from one sweep of the engine."""
     asked = {problem.problem_id: problem for problem in problems}
-    results: dict[Rule, dict[str, Result]] = {rule: {} for rule in rules}
-    work = partial(_answered, engine, scorer=method.scorer, rules=list(results))
-    title = f"{method.name} on {problems[0].split}"
-    with progress(title, len(asked) * len(results), "answers") as advance:
-        for result in spread(work, list(asked.values()), fork=engine.pair.is_small):
+    policies = list(dict.fromkeys(policy for line in lines for policy in line.policies))
+    results: list[dict[str, Result]] = [{} for _ in policies]
+    title = f"{', '.join(dict.fromkeys(line.method.name for line in lines))} on {problems[0].split}"
+    work = partial(_answered, engine, policies=policies)
+    with progress(title, len(asked) * len(policies), "answers") as advance:
+        for number, result in spread(work, problems, fork=engine.pair.is_small):
             key = result.problem.problem_id
-            # The problem as we have it: of another process it is a copy for every rule.
-            results[result.rule][key] = result._replace(problem=asked[key])
+            # The problem as we have it: of another process it is a copy for every policy.
+            results[number][key] = result._replace(problem=asked[key])
             advance(1)
-    prices = Prices.of(engine.pair, method.weight_bytes)
-    return [
-        Run(method.name, rule, [found[key] for key in asked], prices)
-        for rule, found in results.items()
-    ]
+    found = {
+        policy: [answered[key] for key in asked]
+        for policy, answered in zip(policies, results, strict=True)
+    }
+    return [_runs(line, found, engine.pair) for line in lines]
+
+
+def _runs(line: Line, found: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:
+    prices = Prices.of(pair, line.method.weight_bytes)
+    return [Run(line.method.name, policy.rule, found[policy], prices) for policy in line.policies]
 
 
 def _answered(
-    engine: Engine, problems: Sequence[Problem], scorer: Scorer, rules: Sequence[Rule]
-) -> Iterator[Result]:
-    """Every problem by every rule, decoded and graded, as they finish."""
+    engine: Engine, problems: Sequence[Problem], policies: Sequence[Policy]
+) -> Iterator[tuple[int, Result]]:
+    """Every problem by every policy, by its number: decoded and graded, as they finish."""
     asked = {problem.problem_id: problem for problem in problems}
     requests = {key: _request(engine, problem) for key, problem in asked.items()}
-    for answer in engine.sweep(requests.values(), scorer, rules):
+    numbers = {policy: number for number, policy in enumerate(policies)}
+    for answer in engine.sweep(requests.values(), policies):
         prompt_len = len(requests[answer.key].prompt_ids)
-        yield Result(
-            problem=asked[answer.key],
-            rule=answer.rule,
-            trace=Trace.of(prompt_len, len(answer.token_ids), answer.visits),
-            scores=array("f", answer.scores),
-            correct=_correct(engine, asked[answer.key], answer),
-            truncated=answer.truncated,
-            counts=counts(answer),
-            digest=hash(answer.token_ids),
+        yield (
+            numbers[answer.policy],
+            Result(
+                problem=asked[answer.key],
+                trace=Trace.of(prompt_len, len(answer.token_ids), answer.visits),
+                scores=array("f", answer.scores),
+                correct=_correct(engine, asked[answer.key], answer),
+                truncated=answer.truncated,
+                counts=counts(answer),
+                digest=hash(answer.token_ids),
+            ),
         )
 
 

@@ -29,11 +29,9 @@ PRICES = Prices(slm_weights=1, llm_weights=10, slm_kv=0, llm_kv=0)
 def run(at: float, forwards: bytes, correct: str, digests: str) -> Run:
     """Four answers of these forwards each; `correct` and `digests` question by question."""
     slm, llm = (Work(forwards.upper().count(model), 0, 0) for model in (b"S", b"L"))
-    rule = Rule("score", at)
     results = [
         Result(
             Problem(f"q{n}", "math", "", None, None, "1", "toy", "test"),
-            rule,
             Trace(forwards, slm, llm),
             scores=(),
             correct=right == "1",
@@ -43,7 +41,7 @@ def run(at: float, forwards: bytes, correct: str, digests: str) -> Run:
         )
         for n, (right, digest) in enumerate(zip(correct, digests, strict=True))
     ]
-    return Run("method", rule, results, PRICES)
+    return Run("method", Rule("score", at), results, PRICES)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Whatever is asked, in whatever order and batch, the engine writes what plain decoding writes."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, product
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, Policy, Scorer
+from citer.decoding.policy import LLM_ALONE, Policy
 from citer.evaluation.cost import Trace
 from citer.models.pair import Pair
 from citer.rule import Rule
@@ -21,6 +21,8 @@ RULES = st.one_of(
     st.builds(Rule, st.just("risk"), st.sampled_from([0.05, 0.2, 0.7, 1.0]), BETAS),
     st.builds(Rule, st.just("every"), st.sampled_from([1, 2, 3, 8]), BETAS),
 )
+SCORERS = st.sampled_from([scheduled(salt, levels=10) for salt in range(5)])  # meet thresholds
+POLICIES = st.builds(Policy, SCORERS, RULES)
 TOKENS = st.integers(0, 256)
 
 
@@ -29,17 +31,12 @@ class Case:
     """Waves of requests to one engine, and what an answer may and may not depend on."""
 
     waves: list[list[Request]]
-    rules: list[Rule]
-    salt: int
+    policies: list[Policy]
     eos_every: int
     max_new_tokens: int
     slots: int
     llm_batch: int
     kin: bool
-
-    @property
-    def scorer(self) -> Scorer:
-        return scheduled(self.salt, levels=10)  # so that scores meet thresholds
 
 
 def family(prompt: list[int], reference: list[int], cuts: list[int], share: bool) -> list[Request]:
@@ -69,8 +66,7 @@ def cases(draw: st.DrawFn) -> Case:
     cut = draw(st.integers(0, len(asked)))
     return Case(
         waves=[asked[:cut], asked[cut:]],
-        rules=draw(st.lists(RULES, min_size=1, max_size=4, unique=True)),
-        salt=draw(st.integers(0, 1000)),
+        policies=draw(st.lists(POLICIES, min_size=1, max_size=5, unique=True)),
         eos_every=draw(st.integers(2, 20)),
         max_new_tokens=draw(st.integers(1, 8)),
         slots=draw(st.integers(1, 6)),
@@ -79,15 +75,16 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-def answers(case: Case, pair: Pair, rules: list[Rule]) -> Iterator[tuple[Request, Answer]]:
+def answers(
+    case: Case, pair: Pair, policies: Collection[Policy]
+) -> Iterator[tuple[Request, Answer]]:
     """What an engine answers to the case's waves, one after the other."""
     engine = Engine(pair, case.slots, case.max_new_tokens, case.llm_batch)
     for wave in case.waves:
         asked = {request.key: request for request in wave}
-        found = list(engine.sweep(wave, case.scorer, rules))
-        assert sorted((answer.key, answer.rule) for answer in found) == sorted(
-            product(asked, rules)
-        )
+        found = list(engine.sweep(wave, list(policies)))
+        assert len(found) == len(wave) * len(policies)
+        assert {(a.key, a.policy) for a in found} == set(product(asked, policies))
         yield from ((asked[answer.key], answer) for answer in found)
 
 
@@ -102,8 +99,8 @@ def asked_pair(pair: Pair, kin: Pair, case: Case) -> Pair:
 def test_any_schedule_in_any_batch_is_plain_decoding(pair: Pair, kin: Pair, case: Case) -> None:
     """Tokens, visits, what audits found, and the work of either model, all by the definition."""
     pair = asked_pair(pair, kin, case)
-    for request, answer in answers(case, pair, case.rules):
-        plain = Uncached(pair, request, Policy(case.scorer, answer.rule), case.max_new_tokens).run()
+    for request, answer in answers(case, pair, case.policies):
+        plain = Uncached(pair, request, answer.policy, case.max_new_tokens).run()
         assert list(answer.token_ids) == plain.written
         assert list(answer.by_llm) == plain.by_llm
         assert answer.truncated == (plain.written[-1] not in pair.eos_ids)
@@ -118,7 +115,7 @@ def test_audits_for_every_disagreement_give_the_llms_own_tokens(
     pair: Pair, kin: Pair, case: Case
 ) -> None:
     pair = asked_pair(pair, kin, case)
-    rules = sorted({replace(rule, audit=1.0) for rule in case.rules})
-    for request, answer in answers(case, pair, rules):
+    exact = {replace(p, rule=replace(p.rule, audit=1.0)) for p in case.policies}
+    for request, answer in answers(case, pair, exact):
         tokens, _ = uncached(pair, request, LLM_ALONE, case.max_new_tokens)
         assert list(answer.token_ids) == tokens

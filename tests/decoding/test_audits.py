@@ -164,7 +164,8 @@ def test_a_sweep_of_rules_of_all_kinds_is_each_alone_for_less(
     kin: Pair, apart: dict[Rule, Apart], slots: int, llm_batch: int
 ) -> None:
     engine = Engine(kin, slots, MAX_NEW_TOKENS, llm_batch)
-    swept = {(a.key, a.rule): a for a in engine.sweep(ASKED, random_scorer, ALL_KINDS)}
+    policies = [Policy(random_scorer, rule) for rule in ALL_KINDS]
+    swept = {(a.key, a.policy.rule): a for a in engine.sweep(ASKED, policies)}
     assert len(swept) == len(ASKED) * len(ALL_KINDS)
     for rule, alone in apart.items():
         for key, expected in alone.answers.items():

@@ -184,6 +184,7 @@ def test_a_fork_of_a_trunk_equals_a_fresh_decode_of_its_prefix(pair: Pair, tau: 
 
 
 TAUS = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0]
+AT_TAUS = [Policy(random_scorer, Rule("score", tau)) for tau in TAUS]
 
 
 @settings(max_examples=8, deadline=None)
@@ -191,10 +192,7 @@ TAUS = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0]
 def test_a_sweep_is_a_decode_at_every_threshold(pair: Pair, seed, count, slots) -> None:
     asked = requests(count, seed)
     engine = Engine(pair, slots, MAX_NEW_TOKENS)
-    swept = {
-        (answer.key, answer.rule.at): answer
-        for answer in engine.sweep(asked, random_scorer, [Rule("score", tau) for tau in TAUS])
-    }
+    swept = {(answer.key, answer.policy.rule.at): answer for answer in engine.sweep(asked, AT_TAUS)}
     assert len(swept) == count * len(TAUS)
     for tau in TAUS:
         alone, _ = decode(pair, asked, Policy(random_scorer, Rule("score", tau)))
@@ -208,7 +206,7 @@ def test_a_sweep_computes_shared_beginnings_once(pair: Pair) -> None:
     """Work of the trie: below the sum over thresholds, not below the dearest of them."""
     asked = requests(30)
     engine = Engine(pair, 4, MAX_NEW_TOKENS)
-    list(engine.sweep(asked, random_scorer, [Rule("score", tau) for tau in TAUS]))
+    list(engine.sweep(asked, AT_TAUS))
     single = [decode(pair, asked, Policy(random_scorer, Rule("score", tau)))[1] for tau in TAUS]
     for name in ("slm_work", "llm_work"):
         positions = [getattr(one, name).positions for one in single]
@@ -220,7 +218,7 @@ def test_a_sweep_forks_only_where_tokens_differ(pair: Pair) -> None:
     twins = replace(pair, llm=pair.slm)
     asked = requests(12)
     engine = Engine(twins, 4, MAX_NEW_TOKENS)
-    list(engine.sweep(asked, random_scorer, [Rule("score", tau) for tau in TAUS]))
+    list(engine.sweep(asked, AT_TAUS))
     single = decode(twins, asked, Policy(random_scorer, Rule("score", 0.9)))[1]
     assert engine.slm_work.positions == single.slm_work.positions
 

@@ -7,6 +7,7 @@ import pytest
 
 from citer.config import EvaluateParams
 from citer.decoding.answer import Answer, Disagreement, Visit
+from citer.decoding.policy import Policy, always_slm
 from citer.errors import InputError
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.points import (
@@ -44,9 +45,9 @@ QUESTIONS = [
 def result(
     index: int, visits: list[Visit], tokens: int, correct: bool, truncated: bool = False
 ) -> Result:
-    answer = Answer("", RULE, (7,) * tokens, (), tuple(visits), truncated)
+    answer = Answer("", Policy(always_slm, RULE), (7,) * tokens, (), tuple(visits), truncated)
     trace = Trace.of(5, tokens, visits)
-    return Result(QUESTIONS[index], RULE, trace, (), correct, truncated, counts(answer))
+    return Result(QUESTIONS[index], trace, (), correct, truncated, counts(answer))
 
 
 def by_score(writers: str) -> list[Visit]:

@@ -11,7 +11,7 @@ from citer.data.problems import Problem
 from citer.data.prompts import encode
 from citer.decoding.answer import Answer, Visit
 from citer.decoding.engine import Engine, Request
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, routed
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, always_slm, routed
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.points import Findings, rule_columns
 from citer.evaluation.study import Study, candidate, quantiles
@@ -267,9 +267,9 @@ def test_a_candidate_counts_where_the_llm_alone_was_right_and_the_routed_answer_
     prices = Prices(slm_weights=100, llm_weights=1000, slm_kv=0, llm_kv=0)
     routed_right = [True, False, False, True]
     rule, visits = Rule("score", 0.5), (Visit(1, 0, 0),)
-    answer = Answer("", rule, (7, 7), (0.1, 0.9), visits, truncated=False)
+    answer = Answer("", Policy(always_slm, rule), (7, 7), (0.1, 0.9), visits, truncated=False)
     results = [
-        Result(problem, rule, Trace.of(5, 2, visits), (), right, False, counts(answer))
+        Result(problem, Trace.of(5, 2, visits), (), right, False, counts(answer))
         for problem, right in zip(problems(4), routed_right, strict=True)
     ]
     alone = {
