@@ -13,13 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import torch
-from torch import Tensor
 
 from citer.decoding.answer import Answer, Request
-from citer.decoding.lane import Lane, Work
-from citer.decoding.policy import Policy, Scorer, StepView
+from citer.decoding.lane import Lane, MakeGraphs, Rows, Work
+from citer.decoding.policy import Policy, Scorer
+from citer.decoding.reading import Drafts, Verdicts
 from citer.decoding.walk import Draft, Limits, Need, Verdict, Walk
 from citer.errors import InputError
+from citer.models.feed import Read, Turn
+from citer.models.graphs import cuda_graphs
 from citer.models.pair import Pair
 from citer.rule import Rule
 
@@ -27,16 +29,24 @@ from citer.rule import Rule
 class Engine:
     """Decodes with a pair, `slots` requests at a time, at most `max_new_tokens` an answer.
 
-    The LLM runs when `llm_batch` answers wait for it, or when none can go on without it.
+    The LLM runs when `llm_batch` answers wait for it, or when none can go on without it. On a GPU
+    short forwards are CUDA graphs, unless `make_graphs` is `citer.models.graphs.no_graphs`.
     """
 
-    def __init__(self, pair: Pair, slots: int, max_new_tokens: int, llm_batch: int = 1) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        slots: int,
+        max_new_tokens: int,
+        llm_batch: int = 1,
+        make_graphs: MakeGraphs = cuda_graphs,
+    ) -> None:
         self.pair = pair
         self.slots = slots
         self.limits = Limits(pair.eos_ids, max_new_tokens)
         self.llm_batch = llm_batch
-        self._slm = Lane(pair.slm, slots)
-        self._llm = Lane(pair.llm, slots)
+        self._slm = Lane(pair.slm, slots, make_graphs)
+        self._llm = Lane(pair.llm, slots, make_graphs)
 
     @property
     def slm_work(self) -> Work:
@@ -101,13 +111,9 @@ class Engine:
         walks.sort(key=lambda walk: walk.slot)  # neighbouring slots are read uncopied
         for walk in walks:
             self._slm.cut(walk.slot, walk.slm_read)
-        hidden_NH = self._consume(self._slm, walks, [walk.ids for walk in walks], [1] * len(walks))
-        logits_NV = self.pair.slm.logits(hidden_NH)[:, : self.pair.vocab_size]
-        places = [[walk.seed for walk in walks], [walk.position for walk in walks]]
-        view = StepView(hidden_NH, logits_NV, *torch.tensor(places, device=hidden_NH.device))
-        # Both in one transfer: float64 holds every token id exactly.
-        drafts = torch.stack([logits_NV.argmax(-1).double(), scorer(view).double()], 1)
-        for walk, (token, score) in zip(walks, drafts.tolist(), strict=True):
+        turns = [Turn(walk.slot, walk.ids, [(walk.seed, walk.position)]) for walk in walks]
+        drafts = self._consume(self._slm, walks, turns, Drafts(self.pair, scorer))
+        for walk, [(token, score)] in zip(walks, drafts, strict=True):
             walk.take_draft(Draft(int(token), score))
 
     def _visit(self, walks: list[Walk]) -> None:
@@ -115,17 +121,17 @@ class Engine:
         walks.sort(key=lambda walk: walk.slot)  # likewise
         for walk in walks:
             self._llm.cut(walk.slot, walk.llm_read)
-        counts = [len(walk.judged()) for walk in walks]
-        read = [walk.ids[: walk.llm_reads] for walk in walks]
-        logits_MV = self.pair.llm.logits(self._consume(self._llm, walks, read, counts))
-        verdicts = iter(_verdicts(logits_MV[:, : self.pair.vocab_size], walks))
-        for walk, count in zip(walks, counts, strict=True):
-            walk.take_verdicts(list(islice(verdicts, count)))
+        judged = [walk.judged() for walk in walks]
+        turns = [
+            Turn(walk.slot, walk.ids[: walk.llm_reads], [(token or 0,) for token in standing])
+            for walk, standing in zip(walks, judged, strict=True)
+        ]
+        read = self._consume(self._llm, walks, turns, Verdicts(self.pair))
+        for walk, standing, rows in zip(walks, judged, read, strict=True):
+            walk.take_verdicts(_verdicts(standing, rows))
 
-    def _consume(
-        self, lane: Lane, walks: list[Walk], ids: list[list[int]], counts: list[int]
-    ) -> Tensor:
-        """hidden_MH of the lane's model after each of the last `counts[n]` of `ids[n]`."""
+    def _consume(self, lane: Lane, walks: list[Walk], turns: list[Turn], read: Read) -> list[Rows]:
+        """What is read of the lane's model, turn by turn, each walk's."""
         begun = [
             (walk.request.trunk_ids, walk.slot, walk.ids[: walk.begin])
             for walk in walks
@@ -133,17 +139,12 @@ class Engine:
         ]
         if begun:
             lane.start_from(*zip(*begun, strict=True))
-        return lane.consume([walk.slot for walk in walks], ids, counts)
+        return lane.consume(turns, read)
 
 
-def _verdicts(logits_MV: Tensor, walks: list[Walk]) -> list[Verdict]:
-    """The LLM's choice, and the odds against it of the token that stands there, if one does."""
-    standing = [token for walk in walks for token in walk.judged()]
-    token_M = torch.tensor([token or 0 for token in standing], device=logits_MV.device)
-    best_M, choice_M = logits_MV.max(-1)
-    odds_M = (logits_MV.gather(1, token_M[:, None]).squeeze(1) - best_M).exp()
-    judged = torch.stack([choice_M.double(), odds_M.double()], 1).tolist()
+def _verdicts(standing: list[int | None], rows: Rows) -> list[Verdict]:
+    """Odds are those of the token that stands there, if one does."""
     return [
         Verdict(int(choice), None if token is None else odds)
-        for (choice, odds), token in zip(judged, standing, strict=True)
+        for (choice, odds), token in zip(rows, standing, strict=True)
     ]
