@@ -74,6 +74,13 @@ def test_slots_that_nobody_asked_keep_what_they_hold(pair: Pair) -> None:
         torch.testing.assert_close(lane.cache.copy(slot), held[slot], rtol=0, atol=0)
 
 
+def test_there_is_room_for_the_tokens_that_fill_up(pair: Pair) -> None:
+    """Of a turn itself, and of a slot that holds more than all whose turn it is."""
+    lane = begun(pair.llm, Traced(), [9, SHORTEST - 1, 9, 9])
+    check(lane, *(turn(slot, 11) for slot in (0, 2, 3)))
+    check(lane, turn(1, SHORTEST + 2))
+
+
 def test_what_was_cut_is_written_again(pair: Pair) -> None:
     lane = begun(pair.llm, Traced(), [9, 14])
     check(lane, turn(0, 14), turn(1, 15))
