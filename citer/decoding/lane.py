@@ -100,17 +100,17 @@ class Lane:
     def _forward(self, turns: Sequence[Turn]) -> Tensor:
         """hidden_WH of the last tokens of each turn."""
         news = [turn.ids[self.cache.lengths[turn.slot] :] for turn in turns]
-        counts = [len(new) for new in news]
-        assert min(counts) > 0, "nothing to consume"
         self._count(turns)
-        feed = self.cache.begin(_slots(turns), counts, [len(turn.given) for turn in turns])
+        wanted = [len(turn.given) for turn in turns]
+        feed = self.cache.begin(_slots(turns), [len(new) for new in news], wanted)
         ids_M = torch.tensor(list(chain.from_iterable(news)), device=self.model.device)
         return self.model.consume(ids_M, feed, self.cache)
 
     def _count(self, turns: Sequence[Turn]) -> None:
         """Add a forward of these turns, about to run, to what the lane has done."""
-        read = sum(len(turn.ids) for turn in turns)
-        self.total.add(read - sum(self.cache.lengths[turn.slot] for turn in turns), read)
+        counts = [len(turn.ids) - self.cache.lengths[turn.slot] for turn in turns]
+        assert min(counts) > 0, "nothing to consume"
+        self.total.add(sum(counts), sum(len(turn.ids) for turn in turns))
 
 
 def _slots(turns: Sequence[Turn]) -> list[int]:

@@ -6,7 +6,7 @@ filled up to powers of two. Rows are filled up with slots that nobody asked for.
 tokens that are too many, write beyond what their slots hold, where no token looks and the next
 ones write again.
 
-By construction and by tests on a CPU; it has never run on a GPU yet.
+Tested on a CPU alone, where operations are replayed in place of kernels: no GPU has run it yet.
 """
 
 import gc

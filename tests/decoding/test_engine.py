@@ -249,7 +249,7 @@ def assert_same_answers(ours: Engine, theirs: Engine, pair: Pair) -> None:
     """Token for token; what the models say of them but for rounding."""
     scorer = scored_by(random_head(pair.slm.hidden_size, dtype=torch.float64).to(pair.slm.device))
     found, expected = (
-        {(answer.key, answer.rule): answer for answer in engine.sweep(requests(9), scorer, FAMILY)}
+        {(answer.key, answer.rule): answer for answer in engine.sweep(requests(7), scorer, FAMILY)}
         for engine in (ours, theirs)
     )
     assert found.keys() == expected.keys()
@@ -261,7 +261,7 @@ def assert_same_answers(ours: Engine, theirs: Engine, pair: Pair) -> None:
     assert (ours.slm_work, ours.llm_work) == (theirs.slm_work, theirs.llm_work)
 
 
-@pytest.mark.parametrize("slots", [1, 5])
+@pytest.mark.parametrize("slots", [1, 3])
 def test_replayed_forwards_write_what_launched_ones_write(kin: Pair, slots: int) -> None:
     traced = Traced()
     graphed = Engine(kin, slots, MAX_NEW_TOKENS, make_graphs=traced)

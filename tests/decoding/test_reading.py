@@ -1,4 +1,4 @@
-"""What is read of the models' states can be captured: nothing there depends on the host.
+"""A forward with what is read of its states can be captured: nothing in it asks the host.
 
 On the `meta` device tensors have shapes and no values, so that looking into one is an error.
 """
@@ -97,6 +97,13 @@ def test_a_verdict_looks_at_nothing_from_the_host(unseen: Pair, shape: Shape) ->
 def test_no_kind_of_model_does(unseen: Pair, model_type: str) -> None:
     model = replace(unseen.llm, network=network(model_type).to(META))
     run(model, Verdicts(replace(unseen, llm=model)), 1, SHAPES[1])
+
+
+def test_rotary_embeddings_that_change_with_the_longest_row_are_found_out(unseen: Pair) -> None:
+    model = on_meta(unseen.llm)
+    model.network.base_model.rotary_emb.rope_type = "dynamic"
+    with pytest.raises(RuntimeError, match="meta"):
+        run(model, Verdicts(unseen), 1, SHAPES[0])
 
 
 def looks(view: StepView) -> Tensor:
