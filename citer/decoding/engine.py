@@ -131,7 +131,7 @@ class Engine:
             walk.take_verdicts(_verdicts(standing, rows))
 
     def _consume(self, lane: Lane, walks: list[Walk], turns: list[Turn], read: Read) -> list[Rows]:
-        """What is read of the lane's model, turn by turn, each walk's."""
+        """What is read of the lane's model at each walk's turn."""
         begun = [
             (walk.request.trunk_ids, walk.slot, walk.ids[: walk.begin])
             for walk in walks

@@ -21,7 +21,7 @@ class StepView(NamedTuple):
     position_N: Tensor  # int64, index of the token in the answer
 
 
-Scorer = Callable[[StepView], Tensor]
+Scorer = Callable[[StepView], Tensor]  # score_N; captured with the forward: see `Read`
 
 
 @dataclass(frozen=True)
