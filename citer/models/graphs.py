@@ -9,9 +9,7 @@ ones write again.
 Tested on a CPU alone, where operations are replayed in place of kernels: no GPU has run it yet.
 """
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -20,16 +18,13 @@ import torch
 from torch import Tensor
 
 from citer.models.cache import SlotCache
+from citer.models.capture import Capture, cuda_capture
 from citer.models.feed import Read, Turn, lay_out_evenly
 from citer.models.pair import LanguageModel
 
 WIDEST = 32  # tokens of a row
 MOST = 256  # tokens of a forward; of more it is the arithmetic that takes the time
 SHORTEST = 256  # positions
-WARM_UPS = 3  # as in torch.cuda.make_graphed_callables
-
-Run = Callable[[], Tensor]
-Capture = Callable[[Run], Run]
 
 
 class Shape(NamedTuple):
@@ -170,44 +165,6 @@ def capturable(model: LanguageModel) -> bool:
     """Not where rotary embeddings change with the longest position, at which the host looks."""
     rotary: Any = model.network.base_model.rotary_emb
     return "dynamic" not in rotary.rope_type and rotary.rope_type != "longrope"
-
-
-def cuda_capture() -> Capture:
-    """Graphs that share memory: only one runs at a time, and its output is read before the next.
-
-    A new pool each time: torch refuses one all of whose graphs are gone.
-    """
-    stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
-
-    def capture(forward: Run) -> Run:
-        # On the stream of the capture, so that cuBLAS has its workspace there already.
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UPS):
-                forward()
-        graph = torch.cuda.CUDAGraph()
-        with _no_collection(), torch.cuda.graph(graph, pool=pool, stream=stream):
-            out = forward()
-
-        def replay() -> Tensor:
-            graph.replay()
-            return out
-
-        return replay
-
-    return capture
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """A graph that is collected as garbage while another is captured spoils it."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _wanted(turns: Sequence[Turn], tokens: int) -> int:
