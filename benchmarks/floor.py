@@ -75,7 +75,7 @@ def work(forwards: Iterable[Forward], model: str) -> Work:
 
 @dataclass(frozen=True)
 class Recorded(LanguageModel):
-    """A model that notes each of its forwards in `log`."""
+    """A model that notes each of its forwards in `log`; it must be run without graphs."""
 
     log: list[Forward]
 

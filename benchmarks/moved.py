@@ -14,6 +14,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.cost import Prices
 from citer.evaluation.rivals import certainty
+from citer.models.graphs import no_graphs
 from citer.rule import Rule
 
 QUESTIONS = 4
@@ -54,8 +55,8 @@ def against_seconds(subject: Subject) -> Finding:
 
 def write(subject: Subject, rule: Rule, questions: int) -> Written:
     pair, log = recorded(subject.pair)
-    requests, engine = subject.requests(questions), Engine(pair, 1, subject.new_tokens)
-    answers = engine.decode(requests, Policy(certainty, rule))
+    engine = Engine(pair, 1, subject.new_tokens, make_graphs=no_graphs)
+    answers = engine.decode(subject.requests(questions), Policy(certainty, rule))
     return Written(log, sum(len(answer.token_ids) for answer in answers))
 
 

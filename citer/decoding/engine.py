@@ -13,29 +13,39 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import torch
-from torch import Tensor
 
 from citer.decoding.answer import Answer, Request
-from citer.decoding.lane import Lane, Work
-from citer.decoding.policy import Policy, Scorer, StepView
+from citer.decoding.lane import Lane, MakeGraphs, Rows, Work
+from citer.decoding.policy import Policy
+from citer.decoding.reading import Drafts, Verdicts
 from citer.decoding.walk import Draft, Limits, Need, Verdict, Walk
 from citer.errors import InputError
+from citer.models.feed import Read, Turn
+from citer.models.graphs import cuda_graphs
 from citer.models.pair import Pair
 
 
 class Engine:
     """Decodes with a pair, `slots` requests at a time, at most `max_new_tokens` an answer.
 
-    The LLM runs when `llm_batch` answers wait for it, or when none can go on without it.
+    The LLM runs when `llm_batch` answers wait for it, or when none can go on without it. On a GPU
+    short forwards are CUDA graphs, unless `make_graphs` is `citer.models.graphs.no_graphs`.
     """
 
-    def __init__(self, pair: Pair, slots: int, max_new_tokens: int, llm_batch: int = 1) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        slots: int,
+        max_new_tokens: int,
+        llm_batch: int = 1,
+        make_graphs: MakeGraphs = cuda_graphs,
+    ) -> None:
         self.pair = pair
         self.slots = slots
         self.limits = Limits(pair.eos_ids, max_new_tokens)
         self.llm_batch = llm_batch
-        self._slm = Lane(pair.slm, slots)
-        self._llm = Lane(pair.llm, slots)
+        self._slm = Lane(pair.slm, slots, make_graphs)
+        self._llm = Lane(pair.llm, slots, make_graphs)
 
     @property
     def slm_work(self) -> Work:
@@ -59,6 +69,7 @@ class Engine:
         """`decode` by each of `policies`, no two of them equal: an answer for every request."""
         scorers = list(dict.fromkeys(policy.scorer for policy in policies))
         routes = {policy: scorers.index(policy.scorer) for policy in policies}
+        read = Drafts(self.pair, tuple(scorers))
         queue = iter(requests)
         free = list(range(self.slots))[::-1]
         waiting: dict[Need, list[Walk]] = {need: [] for need in Need}
@@ -68,7 +79,7 @@ class Engine:
                 waiting[walk.go_on()[0]].append(walk)
             if waiting[Need.SLM] and len(waiting[Need.LLM]) < self.llm_batch:
                 walks, waiting[Need.SLM] = waiting[Need.SLM], []
-                self._draft(walks, scorers)
+                self._draft(walks, read)
             elif waiting[Need.LLM]:
                 walks, waiting[Need.LLM] = waiting[Need.LLM], []
                 self._visit(walks)
@@ -95,19 +106,14 @@ class Engine:
                     f"{model.path} has a context of {context}"
                 )
 
-    def _draft(self, walks: list[Walk], scorers: Sequence[Scorer]) -> None:
+    def _draft(self, walks: list[Walk], read: Drafts) -> None:
         """The SLM's next token for these walks, and how safely each may stand."""
         walks.sort(key=lambda walk: walk.slot)  # neighbouring slots are read uncopied
         for walk in walks:
             self._slm.cut(walk.slot, walk.slm_read)
-        hidden_NH = self._consume(self._slm, walks, [walk.ids for walk in walks], [1] * len(walks))
-        logits_NV = self.pair.slm.logits(hidden_NH)[:, : self.pair.vocab_size]
-        places = [[walk.seed for walk in walks], [walk.position for walk in walks]]
-        view = StepView(hidden_NH, logits_NV, *torch.tensor(places, device=hidden_NH.device))
-        # All in one transfer: float64 holds every token id exactly.
-        columns = [logits_NV.argmax(-1), *(scorer(view) for scorer in scorers)]
-        drafts = torch.stack([column.double() for column in columns], 1)
-        for walk, (token, *scores) in zip(walks, drafts.tolist(), strict=True):
+        turns = [Turn(walk.slot, walk.ids, [(walk.seed, walk.position)]) for walk in walks]
+        drafts = self._consume(self._slm, walks, turns, read)
+        for walk, [(token, *scores)] in zip(walks, drafts, strict=True):
             walk.take_draft(Draft(int(token), scores))
 
     def _visit(self, walks: list[Walk]) -> None:
@@ -115,17 +121,17 @@ class Engine:
         walks.sort(key=lambda walk: walk.slot)  # likewise
         for walk in walks:
             self._llm.cut(walk.slot, walk.llm_read)
-        counts = [len(walk.judged()) for walk in walks]
-        read = [walk.ids[: walk.llm_reads] for walk in walks]
-        logits_MV = self.pair.llm.logits(self._consume(self._llm, walks, read, counts))
-        verdicts = iter(_verdicts(logits_MV[:, : self.pair.vocab_size], walks))
-        for walk, count in zip(walks, counts, strict=True):
-            walk.take_verdicts(list(islice(verdicts, count)))
+        judged = [walk.judged() for walk in walks]
+        turns = [
+            Turn(walk.slot, walk.ids[: walk.llm_reads], [(token or 0,) for token in standing])
+            for walk, standing in zip(walks, judged, strict=True)
+        ]
+        read = self._consume(self._llm, walks, turns, Verdicts(self.pair))
+        for walk, standing, rows in zip(walks, judged, read, strict=True):
+            walk.take_verdicts(_verdicts(standing, rows))
 
-    def _consume(
-        self, lane: Lane, walks: list[Walk], ids: list[list[int]], counts: list[int]
-    ) -> Tensor:
-        """hidden_MH of the lane's model after each of the last `counts[n]` of `ids[n]`."""
+    def _consume(self, lane: Lane, walks: list[Walk], turns: list[Turn], read: Read) -> list[Rows]:
+        """What is read of the lane's model at each walk's turn."""
         begun = [
             (walk.request.trunk_ids, walk.slot, walk.ids[: walk.begin])
             for walk in walks
@@ -133,17 +139,12 @@ class Engine:
         ]
         if begun:
             lane.start_from(*zip(*begun, strict=True))
-        return lane.consume([walk.slot for walk in walks], ids, counts)
+        return lane.consume(turns, read)
 
 
-def _verdicts(logits_MV: Tensor, walks: list[Walk]) -> list[Verdict]:
-    """The LLM's choice, and the odds against it of the token that stands there, if one does."""
-    standing = [token for walk in walks for token in walk.judged()]
-    token_M = torch.tensor([token or 0 for token in standing], device=logits_MV.device)
-    best_M, choice_M = logits_MV.max(-1)
-    odds_M = (logits_MV.gather(1, token_M[:, None]).squeeze(1) - best_M).exp()
-    judged = torch.stack([choice_M.double(), odds_M.double()], 1).tolist()
+def _verdicts(standing: list[int | None], rows: Rows) -> list[Verdict]:
+    """Odds are those of the token that stands there, if one does."""
     return [
         Verdict(int(choice), None if token is None else odds)
-        for (choice, odds), token in zip(judged, standing, strict=True)
+        for (choice, odds), token in zip(rows, standing, strict=True)
     ]

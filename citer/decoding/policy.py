@@ -26,7 +26,7 @@ class StepView:
         return features(self.hidden_NH, self.logits_NV)
 
 
-Scorer = Callable[[StepView], Tensor]
+Scorer = Callable[[StepView], Tensor]  # score_N; captured with the forward: see `Read`
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,33 @@
 """How the new tokens of many rows go into one forward: end to end, none padded."""
 
+from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+# Of hidden_WH, and of the given_WK of the turns, makes out_WC, in float64. It must not look into
+# its tensors from the host, nor make tensors there: on a GPU it is captured with the forward.
+Read = Callable[[Tensor, Tensor], Tensor]
+
+
+class Turn(NamedTuple):
+    """A slot that is to consume what it lacks of `ids`.
+
+    The states after its last tokens are read, one for each row of `given`, K integers each.
+    """
+
+    slot: int
+    ids: Sequence[int]
+    given: Sequence[Sequence[int]]
+
 
 class Feed(NamedTuple):
     """M new tokens of N rows, at most T of each, whose longest row then has P positions.
 
     Only attention needs the rows side by side, each filled up with its last token: `padded_NT`
-    says which token stands where, `flat_M` leads back. Both are None where each row has one token.
+    says which token stands where, `flat_M` leads back. Both are None where all rows have `width`.
     What a forward is for are the states after `wanted_W`, each row's last tokens.
     """
 
@@ -20,14 +36,17 @@ class Feed(NamedTuple):
     fresh: bool  # no row had anything before
     slot_M: Tensor
     position_M: Tensor
-    wanted_W: Tensor | None = None  # None as above
+    width: int = 1
+    wanted_W: Tensor | None = None  # None: all
     padded_NT: Tensor | None = None
     flat_M: Tensor | None = None
     mask_NTP: Tensor | None = None  # what a token may attend to; None: all, or before it if fresh
 
     def side_by_side(self, tokens_M: Tensor) -> Tensor:
         """(M, ...) → (N, T, ...)"""
-        return tokens_M[:, None] if self.padded_NT is None else tokens_M[self.padded_NT]
+        if self.padded_NT is None:
+            return tokens_M.unflatten(0, (-1, self.width))
+        return tokens_M[self.padded_NT]
 
     def end_to_end(self, tokens_NT: Tensor) -> Tensor:
         """(N, T, ...) → (M, ...)"""
@@ -62,6 +81,35 @@ def lay_out(
         feed = feed._replace(wanted_W=torch.tensor(list(places), device=device))
     even = max(counts) == 1 and min(starts) == max(starts)
     return feed if even or feed.fresh else feed._replace(mask_NTP=_mask(feed))
+
+
+def lay_out_evenly(
+    rows: slice | Tensor,
+    span: int,
+    width: int,
+    wanted: int,
+    slot_N: Tensor,
+    start_N: Tensor,
+    count_N: Tensor,
+) -> Feed:
+    """A feed of `width` tokens to every slot, of which the first `count_N` are meant.
+
+    The states after `wanted` tokens of each row are asked for, the last of them its last one that
+    is meant. Nothing depends on what the tensors hold: it can be laid out before they hold it.
+    """
+    column_T = torch.arange(width, device=slot_N.device)
+    column_NU = (count_N[:, None] - wanted + column_T[:wanted]).clamp(min=0)
+    first_N = torch.arange(len(slot_N), device=slot_N.device) * width
+    feed = Feed(
+        rows,
+        span,
+        fresh=False,
+        slot_M=slot_N.repeat_interleave(width),
+        position_M=(start_N[:, None] + column_T).flatten(),
+        width=width,
+        wanted_W=(first_N[:, None] + column_NU).flatten(),
+    )
+    return feed._replace(mask_NTP=_mask(feed))
 
 
 def _uneven(feed: Feed, start_N: Tensor, count_N: Tensor, width: int, total: int) -> Feed:

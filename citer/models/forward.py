@@ -4,7 +4,7 @@ Its own forward pads every row to the longest, copies keys and values for every 
 takes more Python than a small model takes arithmetic. Here only attention sees rows side by side.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,18 +19,29 @@ def wanted_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: Sl
     """hidden_WH after the final norm and the wanted tokens; the cache takes in all tokens."""
     model: Any = network.base_model
     hidden_MH = model.embed_tokens(ids_M)
-    rotation = _rotation(*model.rotary_emb(hidden_MH, feed.position_M))
+    shared = _Shared(
+        *_rotation(*model.rotary_emb(hidden_MH, feed.position_M)),
+        _mask(feed, model.layers[0].self_attn.num_key_value_groups, hidden_MH.dtype),
+    )
     for index, layer in enumerate(model.layers):
         normed_MH = layer.input_layernorm(hidden_MH)
-        hidden_MH = hidden_MH + _attention(layer.self_attn, normed_MH, rotation, index, feed, cache)
+        hidden_MH = hidden_MH + _attention(layer.self_attn, normed_MH, shared, index, feed, cache)
         hidden_MH = hidden_MH + layer.mlp(layer.post_attention_layernorm(hidden_MH))
     return model.norm(feed.wanted(hidden_MH))
+
+
+class _Shared(NamedTuple):
+    """What is the same in all layers; G are a key-value head's query heads, token by token."""
+
+    cos_M1D: Tensor
+    sin_M1D: Tensor
+    mask_N1GP: Tensor | None
 
 
 def _attention(
     module: Any,
     hidden_MH: Tensor,
-    rotation: tuple[Tensor, Tensor],
+    shared: _Shared,
     layer: int,
     feed: Feed,
     cache: SlotCache,
@@ -41,13 +52,13 @@ def _attention(
     )
     if hasattr(module, "q_norm"):  # Qwen3's
         query_MQD, key_MKD = module.q_norm(query_MQD), module.k_norm(key_MKD)
-    key_MKD, query_MQD = _rotate(key_MKD, *rotation), _rotate(query_MQD, *rotation)
+    key_MKD, query_MQD = _rotate(key_MKD, shared), _rotate(query_MQD, shared)
     keys_NKPD, values_NKPD = cache.update(layer, feed, key_MKD, value_MKD)
     query_NTQD = feed.side_by_side(query_MQD)
     if feed.fresh:
         mixed_NTQD = _attend_before(query_NTQD, keys_NKPD, values_NKPD, module.scaling)
     else:
-        mixed_NTQD = _attend(query_NTQD, keys_NKPD, values_NKPD, feed.mask_NTP, module.scaling)
+        mixed_NTQD = _attend(query_NTQD, keys_NKPD, values_NKPD, shared.mask_N1GP, module.scaling)
     return module.o_proj(feed.end_to_end(mixed_NTQD).flatten(1))
 
 
@@ -57,9 +68,19 @@ def _rotation(cos_MD: Tensor, sin_MD: Tensor) -> tuple[Tensor, Tensor]:
     return cos_MD[:, None], torch.cat([-first, second], -1)[:, None]
 
 
-def _rotate(states_MKD: Tensor, cos_M1D: Tensor, sin_M1D: Tensor) -> Tensor:
+def _mask(feed: Feed, heads: int, dtype: torch.dtype) -> Tensor | None:
+    """What attention adds: it would make it of booleans itself, in every layer again."""
+    if feed.mask_NTP is None:
+        return None
+    return (
+        torch.where(feed.mask_NTP, 0.0, -torch.inf).to(dtype).repeat_interleave(heads, 1)[:, None]
+    )
+
+
+def _rotate(states_MKD: Tensor, shared: _Shared) -> Tensor:
     """Rotary embedding (arXiv 2104.09864), the halves of a head being its pairs."""
-    return states_MKD * cos_M1D + states_MKD.roll(states_MKD.shape[-1] // 2, -1) * sin_M1D
+    turned_MKD = states_MKD.roll(states_MKD.shape[-1] // 2, -1)
+    return states_MKD * shared.cos_M1D + turned_MKD * shared.sin_M1D
 
 
 def _attend_before(
@@ -80,14 +101,13 @@ def _attend(
     query_NTQD: Tensor,
     keys_NKPD: Tensor,
     values_NKPD: Tensor,
-    mask_NTP: Tensor | None,
+    mask_N1GP: Tensor | None,
     scale: float,
 ) -> Tensor:
     """mixed_NTQD. The query heads of a key-value head pass for tokens: nothing is repeated."""
     tokens, heads = query_NTQD.shape[1], keys_NKPD.shape[1]
     query_NKGD = query_NTQD.unflatten(2, (heads, -1)).transpose(1, 2).flatten(2, 3)
     group = query_NKGD.shape[2] // tokens
-    mask_N1GP = None if mask_NTP is None else mask_NTP.repeat_interleave(group, 1)[:, None]
     mixed_NKGD = scaled_dot_product_attention(
         query_NKGD, keys_NKPD, values_NKPD, attn_mask=mask_N1GP, scale=scale
     )

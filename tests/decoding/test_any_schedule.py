@@ -11,9 +11,11 @@ from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy
 from citer.evaluation.cost import Trace
+from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 from citer.rule import Rule
 from tests.decoding.reference import Uncached, rounded, scheduled, uncached
+from tests.graphs import uncaptured
 
 BETAS = st.sampled_from([0.0, 0.3, 0.9, 1.0])
 RULES = st.one_of(
@@ -37,6 +39,7 @@ class Case:
     slots: int
     llm_batch: int
     kin: bool
+    filled_up: bool  # forwards at fixed shapes, as on a GPU
 
 
 def family(prompt: list[int], reference: list[int], cuts: list[int], share: bool) -> list[Request]:
@@ -72,6 +75,7 @@ def cases(draw: st.DrawFn) -> Case:
         slots=draw(st.integers(1, 6)),
         llm_batch=draw(st.integers(1, 7)),
         kin=draw(st.booleans()),
+        filled_up=draw(st.booleans()),
     )
 
 
@@ -79,7 +83,8 @@ def answers(
     case: Case, pair: Pair, policies: Collection[Policy]
 ) -> Iterator[tuple[Request, Answer]]:
     """What an engine answers to the case's waves, one after the other."""
-    engine = Engine(pair, case.slots, case.max_new_tokens, case.llm_batch)
+    make_graphs = uncaptured if case.filled_up else no_graphs
+    engine = Engine(pair, case.slots, case.max_new_tokens, case.llm_batch, make_graphs)
     for wave in case.waves:
         asked = {request.key: request for request in wave}
         found = list(engine.sweep(wave, list(policies)))

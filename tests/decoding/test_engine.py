@@ -1,5 +1,6 @@
 """The engine against plain `generate` and against an uncached float64 decoder."""
 
+import copy
 from dataclasses import replace
 from itertools import takewhile
 
@@ -11,14 +12,16 @@ from hypothesis import strategies as st
 from citer.config import PairParams
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
-from citer.decoding.lane import Work
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, routed
+from citer.decoding.lane import MakeGraphs, Work
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, routed
 from citer.errors import InputError
 from citer.evaluation.cost import Trace, replay
+from citer.models.graphs import cuda_graphs, no_graphs
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.rule import Rule
-from tests.decoding.reference import next_hidden, random_scorer, uncached
-from tests.heads import random_router
+from tests.decoding.reference import next_hidden, random_scorer, rounded, uncached
+from tests.graphs import Traced
+from tests.heads import random_head, random_router
 
 MAX_NEW_TOKENS = 24
 
@@ -234,13 +237,65 @@ def loaded_again(pair: Pair, device: str, dtype: str) -> Pair:
     return replace(load_pair(slm, llm, params), eos_ids=pair.eos_ids)
 
 
+FAMILY = [
+    Rule.parse(text)
+    for text in ("score 0", "score 0.4", "score 1", "risk 0.6 audit 0.1", "every 4 audit 1")
+]
+
+
+def assert_same_answers(ours: Engine, theirs: Engine, pair: Pair) -> None:
+    """Token for token; what the models say of them but for rounding."""
+    scorer = ScoredBy(random_head(pair.slm.hidden_size, dtype=torch.float64).to(pair.slm.device))
+    policies = [Policy(each, rule) for rule in FAMILY for each in (scorer, random_scorer)]
+    found, expected = (
+        {(answer.key, answer.policy): answer for answer in engine.sweep(requests(7), policies)}
+        for engine in (ours, theirs)
+    )
+    assert found.keys() == expected.keys()
+    for key, answer in found.items():
+        other = expected[key]
+        assert answer.scores == pytest.approx(other.scores, abs=1e-9)
+        assert rounded(answer.visits) == rounded(other.visits)
+        assert answer == replace(other, scores=answer.scores, visits=answer.visits)
+    assert (ours.slm_work, ours.llm_work) == (theirs.slm_work, theirs.llm_work)
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_replayed_forwards_write_what_launched_ones_write(kin: Pair, slots: int) -> None:
+    traced = Traced()
+    graphed = Engine(kin, slots, MAX_NEW_TOKENS, make_graphs=traced)
+    assert_same_answers(graphed, Engine(kin, slots, MAX_NEW_TOKENS), kin)
+    assert traced.captures > 0
+
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@on_gpu
+@pytest.mark.parametrize("make_graphs", [cuda_graphs, no_graphs])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("tau", TAUS)
-def test_a_gpu_writes_what_a_cpu_writes(pair: Pair, tau: float) -> None:
+def test_a_gpu_writes_what_a_cpu_writes(
+    pair: Pair, tau: float, dtype: str, make_graphs: MakeGraphs
+) -> None:
     policy = Policy(random_scorer, Rule("score", tau))
-    there, _ = decode(loaded_again(pair, "cuda", "float64"), requests(20), policy)
-    assert there == decode(pair, requests(20), policy)[0]
+    there = loaded_again(pair, "cuda", dtype)
+    engine = Engine(there, 4, MAX_NEW_TOKENS, make_graphs=make_graphs)
+    answers = {answer.key: answer for answer in engine.decode(requests(20), policy)}
+    assert answers == decode(pair, requests(20), policy)[0]
+
+
+@pytest.mark.gpu
+@on_gpu
+@pytest.mark.parametrize("slots", [1, 3, 16])
+def test_graphs_on_a_gpu_write_what_launched_kernels_write(kin: Pair, slots: int) -> None:
+    network = copy.deepcopy(kin.llm.network).to("cuda")
+    there = loaded_again(kin, "cuda", "float64")
+    there = replace(there, llm=replace(there.llm, network=network))
+    graphed = Engine(there, slots, MAX_NEW_TOKENS)
+    launched = Engine(there, slots, MAX_NEW_TOKENS, make_graphs=no_graphs)
+    assert_same_answers(graphed, launched, there)
 
 
 def test_float32_first_differs_only_at_a_near_tie(pair: Pair) -> None:

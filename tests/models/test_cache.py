@@ -6,8 +6,19 @@ from transformers import DynamicCache
 
 from citer.decoding.lane import Lane
 from citer.models.cache import SlotCache
+from citer.models.feed import Turn
 from citer.models.pair import Pair
 from tests.decoding.reference import next_hidden
+
+
+def feed(
+    lane: Lane, slots: list[int], ids: list[list[int]], wanted: list[int] | None = None
+) -> torch.Tensor:
+    """hidden_WH of the last `wanted` tokens of each row, or of the last one."""
+    counts = wanted or [1] * len(slots)
+    turns = [Turn(*turn, [(0,)] * count) for *turn, count in zip(slots, ids, counts, strict=True)]
+    states = lane.consume(turns, lambda hidden_WH, given_WK: hidden_WH)
+    return torch.tensor([state for row in states for state in row], dtype=lane.model.dtype)
 
 
 def rows(*lengths: int) -> list[list[int]]:
@@ -17,8 +28,8 @@ def rows(*lengths: int) -> list[list[int]]:
 def test_rows_of_unequal_backlog_equal_one_by_one(pair: Pair) -> None:
     lane = Lane(pair.llm, slots=4)
     ids = rows(9, 14, 5, 120)
-    lane.consume([0, 2, 3], [ids[0][:4], ids[1][:11], ids[3][:1]], [1, 1, 1])
-    hidden = lane.consume([3, 0, 2, 1], [ids[3], ids[0], ids[1], ids[2]], [1] * 4)
+    feed(lane, [0, 2, 3], [ids[0][:4], ids[1][:11], ids[3][:1]])
+    hidden = feed(lane, [3, 0, 2, 1], [ids[3], ids[0], ids[1], ids[2]])
     for n, row in enumerate([ids[3], ids[0], ids[1], ids[2]]):
         torch.testing.assert_close(hidden[n], next_hidden(pair.llm, row)[0])
 
@@ -26,8 +37,8 @@ def test_rows_of_unequal_backlog_equal_one_by_one(pair: Pair) -> None:
 def test_states_come_in_the_order_of_the_slots_be_they_empty_or_begun(pair: Pair) -> None:
     lane = Lane(pair.llm, slots=3)
     ids, wanted = rows(9, 14, 5), [2, 3, 1]
-    lane.consume([1], [ids[1][:8]], [1])
-    hidden_MH = lane.consume([0, 1, 2], ids, wanted)
+    feed(lane, [1], [ids[1][:8]])
+    hidden_MH = feed(lane, [0, 1, 2], ids, wanted)
     expected = [
         next_hidden(pair.llm, row[: len(row) - back])
         for row, count in zip(ids, wanted, strict=True)
@@ -39,8 +50,8 @@ def test_states_come_in_the_order_of_the_slots_be_they_empty_or_begun(pair: Pair
 def test_it_holds_what_transformers_cache_holds(pair: Pair) -> None:
     ids = rows(12)[0]
     lane = Lane(pair.slm, slots=1)
-    lane.consume([0], [ids[:5]], [1])
-    lane.consume([0], [ids], [1])
+    feed(lane, [0], [ids[:5]])
+    feed(lane, [0], [ids])
     theirs = DynamicCache(config=pair.slm.network.config)
     pair.slm.network(torch.tensor([ids]), past_key_values=theirs)
     torch.testing.assert_close(lane.cache.keys_LSKPD[0, :1, :, :12], theirs.layers[0].keys)
@@ -49,10 +60,10 @@ def test_it_holds_what_transformers_cache_holds(pair: Pair) -> None:
 def test_cut_and_paste_go_back_to_a_prefix(pair: Pair) -> None:
     ids, other = rows(10, 6)
     lane = Lane(pair.slm, slots=2)
-    lane.consume([0], [ids], [1])
+    feed(lane, [0], [ids])
     lane.cache.paste(1, lane.cache.copy(0), 4)
     lane.cache.cut(0, 4)
-    hidden = lane.consume([0, 1], [ids[:4] + other, ids], [1, 1])
+    hidden = feed(lane, [0, 1], [ids[:4] + other, ids])
     torch.testing.assert_close(hidden[0], next_hidden(pair.slm, ids[:4] + other)[0])
     torch.testing.assert_close(hidden[1], next_hidden(pair.slm, ids)[0])
 
@@ -60,9 +71,9 @@ def test_cut_and_paste_go_back_to_a_prefix(pair: Pair) -> None:
 def test_growing_keeps_what_is_there(pair: Pair) -> None:
     ids = rows(200)[0]
     lane = Lane(pair.slm, slots=2)
-    lane.consume([1], [ids[:60]], [1])
+    feed(lane, [1], [ids[:60]])
     before = lane.cache.capacity
-    hidden = lane.consume([1], [ids], [1])
+    hidden = feed(lane, [1], [ids])
     assert lane.cache.capacity > before
     torch.testing.assert_close(hidden, next_hidden(pair.slm, ids))
 

@@ -1,0 +1,128 @@
+"""A forward with what is read of its states can be captured: nothing in it asks the host.
+
+On the `meta` device tensors have shapes and no values, so that looking into one is an error.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm
+from citer.decoding.reading import Drafts, Verdicts
+from citer.evaluation.rivals import certainty, random
+from citer.models.cache import SlotCache
+from citer.models.feed import Read
+from citer.models.graphs import Shape, static_forward
+from citer.models.pair import LanguageModel, Pair
+from citer.models.router import Head
+from tests.heads import random_head
+from tests.models.test_forward import MODEL_TYPES, network
+
+META = torch.device("meta")
+SLOTS = 4
+SHAPES = [Shape(1, 1, 1, 256), Shape(SLOTS, 8, 8, 256), Shape(2, 4, 1, 256)]
+
+
+class OnDevice(TorchDispatchMode):
+    """Every operation is on tensors of the device alone."""
+
+    def __torch_dispatch__(
+        self, function: Callable, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        out = function(*args, **(kwargs or {}))
+        for tensor in tree_iter((args, kwargs, out)):
+            assert not isinstance(tensor, Tensor) or tensor.device == META, f"host: {function}"
+        return out
+
+
+class NoHostData(TorchFunctionMode):
+    """No tensor is made of numbers of the host's: a GPU would wait for the copy."""
+
+    def __torch_function__(
+        self, function: Callable, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        assert function not in (torch.tensor, torch.as_tensor), f"host: {function}"
+        return function(*args, **(kwargs or {}))
+
+
+def on_meta(model: LanguageModel) -> LanguageModel:
+    return replace(model, network=copy.deepcopy(model.network).to(META))
+
+
+@pytest.fixture(scope="module")
+def unseen(pair: Pair) -> Pair:
+    return replace(pair, slm=on_meta(pair.slm), llm=on_meta(pair.llm))
+
+
+def run(model: LanguageModel, read: Read, given: int, shape: Shape) -> Tensor:
+    cache = SlotCache(model.network, SLOTS)
+    cache.reserve(shape.span)
+    columns = 3 + shape.tokens + given * shape.wanted
+    packed_NC = torch.empty(shape.rows, columns, dtype=torch.long, device=META)
+    with torch.inference_mode(), NoHostData(), OnDevice():
+        return static_forward(model, cache, shape, read, packed_NC)
+
+
+SCORERS: dict[str, Scorer] = {
+    "router": ScoredBy(random_head(32).to(META)),
+    "untrained router": ScoredBy(Head(None)),
+    "certainty": certainty,
+    "random": random(17),
+    "always": always_slm,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("scorer", SCORERS.values(), ids=SCORERS)
+def test_a_draft_looks_at_nothing_from_the_host(unseen: Pair, scorer: Scorer, shape: Shape) -> None:
+    out_NUC = run(unseen.slm, Drafts(unseen, (scorer,)), 2, shape)
+    assert (out_NUC.shape, out_NUC.dtype) == ((shape.rows, shape.wanted, 2), torch.float64)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_verdict_looks_at_nothing_from_the_host(unseen: Pair, shape: Shape) -> None:
+    out_NUC = run(unseen.llm, Verdicts(unseen), 1, shape)
+    assert (out_NUC.shape, out_NUC.dtype) == ((shape.rows, shape.wanted, 2), torch.float64)
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_no_kind_of_model_does(unseen: Pair, model_type: str) -> None:
+    model = replace(unseen.llm, network=network(model_type).to(META))
+    run(model, Verdicts(replace(unseen, llm=model)), 1, SHAPES[1])
+
+
+def test_rotary_embeddings_that_change_with_the_longest_row_are_found_out(unseen: Pair) -> None:
+    model = on_meta(unseen.llm)
+    model.network.base_model.rotary_emb.rope_type = "dynamic"
+    with pytest.raises(RuntimeError, match="meta"):
+        run(model, Verdicts(unseen), 1, SHAPES[0])
+
+
+def looks(view: StepView) -> Tensor:
+    return view.logits_NV[:, 0] if view.logits_NV.sum() > 0 else view.logits_NV[:, 1]
+
+
+def picks(view: StepView) -> Tensor:
+    return view.logits_NV[view.logits_NV > 0]
+
+
+def copies(view: StepView) -> Tensor:
+    return view.logits_NV @ torch.tensor([1.0] * view.logits_NV.shape[1], device=META)
+
+
+def mixes(view: StepView) -> Tensor:
+    return view.logits_NV[:, 0] + torch.ones(())
+
+
+@pytest.mark.parametrize("scorer", [looks, picks, copies, mixes])
+def test_a_scorer_that_does_is_found_out(unseen: Pair, scorer: Scorer) -> None:
+    with pytest.raises((RuntimeError, NotImplementedError, AssertionError), match=r"meta|host"):
+        run(unseen.slm, Drafts(unseen, (scorer,)), 2, SHAPES[0])

@@ -1,0 +1,150 @@
+"""Forwards at fixed shapes, replayed, against transformers' own."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from citer.decoding.lane import Lane, Work
+from citer.models.cache import SlotCache
+from citer.models.feed import Turn
+from citer.models.graphs import MOST, SHORTEST, WIDEST, capturable, cuda_graphs, no_graphs
+from citer.models.pair import LanguageModel, Pair
+from tests.decoding.reference import next_hidden
+from tests.graphs import Traced
+
+SLOTS = 5
+
+
+def states(hidden_WH: Tensor, given_WK: Tensor) -> Tensor:
+    return hidden_WH
+
+
+def given(hidden_WH: Tensor, given_WK: Tensor) -> Tensor:
+    return given_WK.double()
+
+
+def turn(slot: int, length: int, wanted: int = 1) -> Turn:
+    """One with each slot's own row and numbers that tell its places apart."""
+    ids = [(7 * slot + 13 * place) % 250 for place in range(length)]
+    return Turn(slot, ids, [(slot, place) for place in range(length - wanted, length)])
+
+
+def begun(model: LanguageModel, traced: Traced, lengths: list[int]) -> Lane:
+    """A lane whose first slots hold rows of these lengths."""
+    lane = Lane(model, SLOTS, traced)
+    lane.consume([turn(slot, length) for slot, length in enumerate(lengths)], states)
+    assert traced.captures == 0
+    return lane
+
+
+def check(lane: Lane, *turns: Turn) -> None:
+    """Feed the turns, and hold what is read against whole forwards."""
+    for found, one in zip(lane.consume(turns, states), turns, strict=True):
+        places = range(len(one.ids) - len(one.given), len(one.ids))
+        own = [next_hidden(lane.model, list(one.ids[: place + 1])) for place in places]
+        torch.testing.assert_close(torch.tensor(found, dtype=own[0].dtype), torch.cat(own))
+
+
+def test_turns_of_all_lengths_in_any_slots_are_transformers_own(pair: Pair) -> None:
+    lane = begun(pair.llm, Traced(), [9, 14, 1, 30, 4])
+    check(lane, *(turn(slot, length + 1) for slot, length in enumerate([9, 14, 1, 30, 4])))
+    check(lane, turn(3, 36), turn(1, 17))
+    check(lane, turn(0, 14, wanted=4), turn(2, 4, wanted=1), turn(4, 6, wanted=1))
+    check(lane, turn(2, 5))
+    check(lane, *(turn(slot, 38 + slot, wanted=1 + slot % 2) for slot in range(SLOTS)))
+
+
+def test_begun_and_empty_slots_may_come_together_in_any_order(pair: Pair) -> None:
+    traced = Traced()
+    lane = begun(pair.slm, traced, [9, 14])
+    check(lane, turn(3, 8, wanted=2), turn(1, 16, wanted=2), turn(2, 5), turn(0, 10))
+    assert traced.captures == 1
+    assert lane.total == Work(3, 9 + 14 + 8 + 5 + 2 + 1, 9 + 14 + 8 + 5 + 16 + 10)
+
+
+def test_slots_that_nobody_asked_keep_what_they_hold(pair: Pair) -> None:
+    lane = begun(pair.llm, Traced(), [9, 14, 3])
+    held = [lane.cache.copy(slot) for slot in range(3)]
+    check(lane, turn(1, 17))
+    assert lane.cache.lengths == [9, 17, 3, 0, 0]
+    for slot in (0, 2):
+        torch.testing.assert_close(lane.cache.copy(slot), held[slot], rtol=0, atol=0)
+
+
+def test_there_is_room_for_the_tokens_that_fill_up(pair: Pair) -> None:
+    """Of a turn itself, and of a slot that holds more than all whose turn it is."""
+    lane = begun(pair.llm, Traced(), [9, SHORTEST - 1, 9, 9])
+    check(lane, *(turn(slot, 11) for slot in (0, 2, 3)))
+    check(lane, turn(1, SHORTEST + 2))
+
+
+def test_what_was_cut_is_written_again(pair: Pair) -> None:
+    lane = begun(pair.llm, Traced(), [9, 14])
+    check(lane, turn(0, 14), turn(1, 15))
+    lane.cut(0, 10)
+    other = Turn(0, [*turn(0, 10).ids, 5, 6, 7], [(0, 0)] * 3)
+    check(lane, other, turn(1, 18, wanted=3))
+
+
+def test_a_shape_is_captured_once(pair: Pair) -> None:
+    traced = Traced()
+    lane = begun(pair.slm, traced, [9, 14])
+    for step in range(1, 5):
+        check(lane, turn(0, 9 + step), turn(1, 14 + step))
+    assert traced.captures == 1
+    check(lane, turn(0, 16), turn(1, 21))
+    check(lane, turn(0, 20), turn(1, 24))
+    assert traced.captures == 2
+
+
+def test_graphs_are_made_anew_when_the_cache_has_moved(pair: Pair) -> None:
+    traced = Traced()
+    lane = begun(pair.llm, traced, [SHORTEST - 2, 9])
+    check(lane, turn(0, SHORTEST - 1), turn(1, 10))
+    check(lane, turn(0, SHORTEST), turn(1, 11))
+    assert (lane.cache.capacity, traced.captures) == (SHORTEST, 1)
+    check(lane, turn(0, SHORTEST + 1), turn(1, 12))
+    assert (lane.cache.capacity, traced.captures) == (2 * SHORTEST, 2)
+    check(lane, turn(1, 13))
+    lane.consume([turn(2, 2 * SHORTEST + 1)], states)
+    check(lane, turn(1, 14))
+    assert traced.captures == 4
+
+
+def test_graphs_are_made_anew_for_another_reader(pair: Pair) -> None:
+    traced = Traced()
+    lane = begun(pair.llm, traced, [9, 14])
+    check(lane, turn(0, 10))
+    asked = [turn(0, 13, wanted=2), turn(1, 15)]
+    assert lane.consume(asked, given) == [[[0, 11], [0, 12]], [[1, 14]]]
+    check(lane, turn(0, 14))
+    assert traced.captures == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "tokens", "captures"),
+    [(1, WIDEST, 1), (1, WIDEST + 1, 0), (MOST // WIDEST + 1, WIDEST, 0)],
+)
+def test_long_forwards_are_not_captured(pair: Pair, rows: int, tokens: int, captures: int) -> None:
+    traced = Traced()
+    lane = Lane(pair.slm, rows, traced)
+    lane.consume([turn(slot, 9) for slot in range(rows)], states)
+    check(lane, *(turn(slot, 9 + tokens) for slot in range(rows)))
+    assert traced.captures == captures
+
+
+def test_without_a_gpu_nothing_is_captured(pair: Pair) -> None:
+    for way in (cuda_graphs, no_graphs):
+        assert way(pair.slm, SlotCache(pair.slm.network, 1)) is None
+
+
+@pytest.mark.parametrize("rope_type", ["dynamic", "longrope", "yarn", "default"])
+def test_no_graph_where_rotary_embeddings_change_with_the_longest_row(
+    pair: Pair, rope_type: str
+) -> None:
+    network = copy.deepcopy(pair.slm.network)
+    network.base_model.rotary_emb.rope_type = rope_type
+    assert capturable(replace(pair.slm, network=network)) == (rope_type in ("yarn", "default"))
