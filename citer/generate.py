@@ -44,10 +44,17 @@ def generate(
     problems = list(load_problems(source, _task(source), need="question"))
     if not problems:
         raise InputError(f"{source}: no questions")
-    deployment = deploy(bundle, paths.SLM, Path(params.pair.llm), params.pair, rule)
-    limits = params.evaluate
-    replies = deployment.replies(problems, limits.slots, limits.max_new_tokens)
-    ordered = sorted(_shown(replies, total=len(problems)), key=lambda reply: reply.number)
+    deployment = deploy(
+        bundle,
+        paths.SLM,
+        Path(params.pair.llm),
+        params.pair,
+        rule,
+        slots=params.evaluate.slots,
+        max_new_tokens=params.evaluate.max_new_tokens,
+    )
+    replies = _shown(deployment.replies(problems), total=len(problems))
+    ordered = sorted(replies, key=lambda reply: reply.number)
     with replacing(output) as aside, aside.open("w") as file:
         for reply in ordered:
             file.write(json.dumps(_line(reply, deployment), ensure_ascii=False) + "\n")

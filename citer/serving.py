@@ -1,8 +1,10 @@
 """Answering questions with a router: what `citer generate` and the registered model both do."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from threading import Lock
 
 from citer.config import PairParams
 from citer.data.answers import grade
@@ -31,34 +33,51 @@ class Reply:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A pair with the policy that routes between its models."""
+    """A pair with the policy that routes between its models, `slots` questions at a time."""
 
     pair: Pair
     policy: Policy
+    slots: int
+    max_new_tokens: int
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
-    def replies(
-        self, problems: Sequence[Problem], slots: int, max_new_tokens: int
-    ) -> Iterator[Reply]:
-        """Answer every problem, in the order in which they finish; a truncated one is wrong."""
-        engine = Engine(self.pair, slots, max_new_tokens, usual_llm_batch(slots))
+    def replies(self, problems: Sequence[Problem]) -> Iterator[Reply]:
+        """Answer every problem, in the order in which they finish; a truncated one is wrong.
+
+        Another thread that asks waits until all are answered.
+        """
         requests = (self._request(number, problem) for number, problem in enumerate(problems))
-        for answer in engine.decode(requests, self.policy):
-            number = int(answer.key)
-            completion, problem = self.pair.text(answer.token_ids), problems[number]
-            yield Reply(number, problem, answer, completion, _correct(problem, answer, completion))
+        with self._lock:
+            for answer in self._engine.decode(requests, self.policy):
+                yield _reply(problems[int(answer.key)], answer, self.pair.text(answer.token_ids))
+
+    @cached_property
+    def _engine(self) -> Engine:
+        """Kept from one call to the next with its caches and, on a GPU, its graphs."""
+        return Engine(self.pair, self.slots, self.max_new_tokens, usual_llm_batch(self.slots))
 
     def _request(self, number: int, problem: Problem) -> Request:
         prompt_ids = encode(problem, self.pair.tokenizer, self.pair.eos_id).prompt_ids
         return Request(str(number), tuple(prompt_ids))
 
 
-def _correct(problem: Problem, answer: Answer, completion: str) -> bool | None:
-    if problem.answer is None:
-        return None
-    return not answer.truncated and grade(problem, completion)
+def _reply(problem: Problem, answer: Answer, completion: str) -> Reply:
+    correct = None
+    if problem.answer is not None:
+        correct = not answer.truncated and grade(problem, completion)
+    return Reply(int(answer.key), problem, answer, completion, correct)
 
 
-def deploy(bundle: Path, slm: Path, llm: Path, params: PairParams, rule: Rule) -> Deployment:
+def deploy(
+    bundle: Path,
+    slm: Path,
+    llm: Path,
+    params: PairParams,
+    rule: Rule,
+    *,
+    slots: int,
+    max_new_tokens: int,
+) -> Deployment:
     """Load a router with its pair, to route by `rule`.
 
     A bundle that carries its finetuned SLM (`bundle/slm`) brings it along; else `slm` is read.
@@ -68,7 +87,7 @@ def deploy(bundle: Path, slm: Path, llm: Path, params: PairParams, rule: Rule) -
     own = bundle / "slm"
     pair = load_pair(own if own.is_dir() else slm, llm, params)
     check_card(card, pair, bundle)
-    return Deployment(pair, routed(router.to(pair.slm.device), rule))
+    return Deployment(pair, routed(router.to(pair.slm.device), rule), slots, max_new_tokens)
 
 
 def stored_rule(bundle: Path) -> Rule:

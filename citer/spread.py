@@ -1,5 +1,6 @@
 """Work dealt to forked processes: on models too small for torch's threads, each runs one."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -72,6 +73,7 @@ def _serve(work: Work[T, R], items: Sequence[T], sender: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is the parent's to answer
     threading.Thread(target=_follow_parent, daemon=True).start()
     torch.set_num_threads(1)  # OpenMP's own threads did not survive the fork
+    gc.freeze()  # the collector need not look again and again at all that was there before
     try:
         for result in work(items):
             sender.send(result)

@@ -34,8 +34,15 @@ class RoutedModel(PythonModel):
         pair = PairParams(
             slm=config["slm"], llm=config["llm"], device=config["device"], dtype=dtype
         )
-        self.deployment = deploy(bundle, Path(pair.slm), Path(pair.llm), pair, stored_rule(bundle))
-        self.limits = config["slots"], config["max_new_tokens"]
+        self.deployment = deploy(
+            bundle,
+            Path(pair.slm),
+            Path(pair.llm),
+            pair,
+            stored_rule(bundle),
+            slots=config["slots"],
+            max_new_tokens=config["max_new_tokens"],
+        )
 
     # MLflow warns at any hint but a frame's; lists come through as they are.
     def predict(
@@ -43,9 +50,7 @@ class RoutedModel(PythonModel):
     ) -> pd.DataFrame:
         """Raises InputError where a row cannot be asked."""
         problems = [_problem(row) for row in _rows(model_input)]
-        replies = sorted(
-            self.deployment.replies(problems, *self.limits), key=lambda reply: reply.number
-        )
+        replies = sorted(self.deployment.replies(problems), key=lambda reply: reply.number)
         return pd.DataFrame([_line(reply) for reply in replies])
 
 

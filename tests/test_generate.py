@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from citer.models.pair import Pair, load_pair
 from citer.models.router import Head, Router
 from citer.rule import Rule
 from citer.schema import DISAGREEMENT
+from citer.serving import deploy
 from tests.decoding.reference import next_logits
 from tests.heads import random_router
 from tests.tiny import make_tiny_pair
@@ -211,3 +213,25 @@ def test_an_slm_that_was_trained_since_is_refused(
     source.write_text(json.dumps(MATH[1]))
     with pytest.raises(InputError, match="made for the SLM data/models/slm"):
         generate(params, bundle, source, tmp_path / "out.jsonl")
+
+
+def test_threads_that_ask_one_deployment_are_answered_one_after_the_other(
+    params: Params, bundle: Path
+) -> None:
+    deployment = deploy(
+        bundle,
+        Path("data/models/slm"),
+        Path(params.pair.llm),
+        params.pair,
+        RULE,
+        slots=2,
+        max_new_tokens=MAX_NEW_TOKENS,
+    )
+    asked = [parse_row(row, "math", need="question") for row in MATH]
+
+    def completions(_: int) -> dict[int, str]:
+        return {reply.number: reply.completion for reply in deployment.replies(asked)}
+
+    alone = completions(0)
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(completions, range(8))) == [alone] * 8

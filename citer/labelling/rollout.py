@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -100,17 +101,19 @@ def _outcomes(
     branches: Sequence[Branch], engine: Engine, policy: Policy
 ) -> Iterator[tuple[int, bool]]:
     """Index and correctness of each branch, as they finish."""
+    numbered = groupby(enumerate(branches), key=lambda item: item[1].problem.problem_id)
+    shared = [list(group) for _, group in numbered]  # by a trunk, which one process computes
     work = partial(_answered, engine=engine, policy=policy)
-    yield from spread(work, list(enumerate(branches)), fork=engine.pair.is_small)
+    yield from spread(work, shared, fork=engine.pair.is_small)
 
 
 def _answered(
-    branches: Sequence[tuple[int, Branch]], engine: Engine, policy: Policy
+    shared: Sequence[Sequence[tuple[int, Branch]]], engine: Engine, policy: Policy
 ) -> Iterator[tuple[int, bool]]:
     """Finish and grade branches; a truncated answer is wrong."""
     text, eos_ids = engine.pair.text, engine.pair.eos_ids
     unfinished = {}
-    for index, branch in branches:
+    for index, branch in chain.from_iterable(shared):
         if branch.token in eos_ids:
             yield index, grade(branch.problem, text(branch.prefix_ids))
         else:

@@ -213,9 +213,9 @@ def test_the_registered_model_answers_as_its_router_routes(
     register_run()
     monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
     pair = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
-    routed = deploy(paths.router(2), paths.SLM, LLM, pair, RULE)
+    routed = deploy(paths.router(2), paths.SLM, LLM, pair, RULE, slots=2, max_new_tokens=128)
     problems = [parse_row({"problem": MATH}, "math", "question"), parse_row(MC, "mc", "question")]
-    expected = {r.problem.task: r.completion for r in routed.replies(problems, 2, 128)}
+    expected = {r.problem.task: r.completion for r in routed.replies(problems)}
 
     model = mlflow.pyfunc.load_model(CHAMPION)
     answers = model.predict([MATH, MC, {"problem": MATH}])
