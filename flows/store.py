@@ -1,16 +1,15 @@
 """The MLflow store: embedded in the project's folder, or the one that MLFLOW_TRACKING_URI names."""
 
 import fcntl
+import logging
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import mlflow
-from mlflow import MlflowClient
+from mlflow import MlflowClient, db
 from mlflow.entities import Run
 
 from citer.io import replacing
@@ -58,6 +57,7 @@ def make_tables(database: Path) -> None:
     """Aside: MLflow's migrations stand neither a second client nor a kill half way."""
     if database.exists():
         return
+    logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)  # it tells of every upgrade
     with replacing(database) as aside:
-        command = [sys.executable, "-m", "mlflow", "db", "upgrade", f"sqlite:///{aside.absolute()}"]
-        subprocess.run(command, check=True, capture_output=True)
+        upgrade = ["upgrade", f"sqlite:///{aside.absolute()}"]
+        db.commands(upgrade, standalone_mode=False)  # `mlflow db upgrade`, in this process

@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM
 
 from citer.data.problems import Problem
 from citer.data.prompts import encode_all
-from citer.models.pair import eos_token_ids, load_tokenizer, padded_batch
+from citer.models.folder import eos_token_ids, load_tokenizer
+from citer.models.pair import padded_batch
 from tests.tiny import MATH, MC, TinyPair, make_tiny_pair
 
 LABELS = "ABC"

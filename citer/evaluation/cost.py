@@ -12,12 +12,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from citer.decoding.answer import Visit
 from citer.decoding.delay import usual_llm_batch
 from citer.decoding.lane import Work
-from citer.models.pair import Pair
+
+if TYPE_CHECKING:  # takes seconds to import
+    from citer.models.pair import Pair
 
 
 class Trace(NamedTuple):
@@ -74,7 +76,7 @@ class Prices:
     llm_kv: int
 
     @classmethod
-    def of(cls, pair: Pair, router_weights: int = 0) -> "Prices":
+    def of(cls, pair: "Pair", router_weights: int = 0) -> "Prices":
         return cls(
             slm_weights=pair.slm.weight_bytes + router_weights,
             llm_weights=pair.llm.weight_bytes,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +12,12 @@ from citer.config import EvaluateParams
 from citer.errors import InputError
 from citer.evaluation.cost import batches, replay
 from citer.evaluation.metrics import interval
-from citer.evaluation.sweep import Result, Run
 from citer.io import read_table, table_metadata, write_table
 from citer.rule import Rule
 from citer.schema import OUTCOME, point
+
+if TYPE_CHECKING:  # the engine with its models takes seconds to import
+    from citer.evaluation.sweep import Result, Run
 
 Row = dict[str, Any]
 
@@ -58,7 +60,7 @@ def _schemas(params: EvaluateParams) -> dict[str, pa.Schema]:
     return {"outcomes": OUTCOME, "points": point(names)}
 
 
-def outcome_rows(runs: Iterable[Run]) -> Iterator[Row]:
+def outcome_rows(runs: Iterable["Run"]) -> Iterator[Row]:
     """Rows of the OUTCOME table."""
     for run in runs:
         for result in run.results:
@@ -81,7 +83,7 @@ def rule_columns(rule: Rule) -> Row:
 
 
 def point_rows(
-    runs: Iterable[Run], params: EvaluateParams, earlier: Sequence[Row] = ()
+    runs: Iterable["Run"], params: EvaluateParams, earlier: Sequence[Row] = ()
 ) -> list[Row]:
     """Rows of the POINT table; the LLM's, which price 1, are among these runs or `earlier`."""
     rows = [row for run in runs for row in _by_task(run, params)]
@@ -89,7 +91,7 @@ def point_rows(
     return [_with_costs(row, llm[row["split"], row["task"]], params) for row in rows]
 
 
-def _by_task(run: Run, params: EvaluateParams) -> Iterator[Row]:
+def _by_task(run: "Run", params: EvaluateParams) -> Iterator[Row]:
     for task in ("all", *sorted({result.problem.task for result in run.results})):
         results = [result for result in run.results if task in ("all", result.problem.task)]
         yield {
@@ -102,7 +104,7 @@ def _by_task(run: Run, params: EvaluateParams) -> Iterator[Row]:
         }
 
 
-def _quality(results: Sequence[Result], params: EvaluateParams) -> Row:
+def _quality(results: Sequence["Result"], params: EvaluateParams) -> Row:
     correct = [result.correct for result in results]
     low, high = interval(correct, params.resamples, params.seed)
     total = {name: sum(result.counts[name] for result in results) for name in results[0].counts}
@@ -122,7 +124,7 @@ def _quality(results: Sequence[Result], params: EvaluateParams) -> Row:
     }
 
 
-def _bytes(run: Run, results: Sequence[Result], params: EvaluateParams) -> Row:
+def _bytes(run: "Run", results: Sequence["Result"], params: EvaluateParams) -> Row:
     traces = [result.trace for result in results]
     return {
         f"bytes_per_answer_{batch.name}": run.prices.moved(

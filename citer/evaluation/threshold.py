@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from citer.rule import Rule
 
@@ -58,7 +58,7 @@ def upper_bound(errors: int, questions: int, delta: float) -> float:
     """Clopper-Pearson: the exact one-sided upper bound of a share at confidence 1 - delta."""
     if errors == questions:
         return 1.0
-    return float(beta.ppf(1 - delta, errors + 1, questions - errors))
+    return float(betaincinv(errors + 1, questions - errors, 1 - delta))
 
 
 def choose(candidates: Iterable[Candidate], epsilon: float, delta: float) -> Threshold:

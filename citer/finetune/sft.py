@@ -18,7 +18,7 @@ from citer.finetune.job import ROW, ROWS, Job, is_finished, last_checkpoint, los
 from citer.finetune.launch import launch
 from citer.io import digest, partial_dir, remove, replacing, write_table
 from citer.models.device import resolve_device
-from citer.models.pair import eos_token_ids, load_tokenizer, weight_files
+from citer.models.folder import eos_token_ids, load_tokenizer, weight_files
 
 Row = dict[str, list[int]]
 

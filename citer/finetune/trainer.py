@@ -23,7 +23,7 @@ from trl import SFTConfig, SFTTrainer
 
 from citer.finetune.job import ROW, ROWS, Job, last_checkpoint
 from citer.io import read_table
-from citer.models.pair import load_tokenizer
+from citer.models.folder import load_tokenizer
 from citer.progress import progress
 
 ZERO2 = Path(__file__).with_name("zero2.json")

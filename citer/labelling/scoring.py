@@ -11,16 +11,15 @@ from citer.data.tokens import half_schema, keep_fitting, shard_name
 from citer.io import read_json, write_table
 from citer.labelling.teacher import score
 from citer.models.bundle import FEATURE
-from citer.models.pair import (
-    LanguageModel,
+from citer.models.folder import (
     check_pair,
     context_length,
     eos_token_ids,
-    load_model,
     load_tokenizer,
     model_digest,
     tokenizer_digest,
 )
+from citer.models.pair import LanguageModel, load_model
 from citer.progress import progress
 
 

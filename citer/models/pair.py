@@ -1,6 +1,5 @@
-"""The pair of models: what makes two models a pair, and loading them."""
+"""The pair of models, loaded."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,30 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
 from citer.config import PairParams
-from citer.errors import InputError
-from citer.io import digest, read_json
 from citer.models.cache import SlotCache, kv_shape
 from citer.models.device import resolve_device
 from citer.models.feed import Feed
+from citer.models.folder import (
+    check_model,
+    check_pair,
+    eos_token_ids,
+    load_tokenizer,
+    model_digest,
+    tokenizer_digest,
+)
 from citer.models.forward import wanted_hidden
 from citer.models.packing import pack
 
-# Decoders whose whole cache is plain keys and values a position, so that it can be cut anywhere.
-MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 SMALL = 2**26  # bytes of the LLM's weights
-ROUND_TRIP = "Problem: (A) 3 + 14 = 17.\nSo the answer is \\boxed{17}."
 
 
 @dataclass(frozen=True)
@@ -148,112 +143,6 @@ def load_model(name: str, path: Path, params: PairParams) -> LanguageModel:
     network.eval().to(resolve_device(params.device))
     pack(network)
     return LanguageModel(name, path, model_digest(path), network)
-
-
-def check_pair(slm: Path, llm: Path) -> None:
-    """Cheap: configurations and tokenizers only. Vocabularies may be padded apart.
-
-    Raises InputError naming both folders and what differs.
-    """
-    check_model(slm)
-    check_model(llm)
-    ours, theirs = tokenizer_parts(slm), tokenizer_parts(llm)
-    for part in ours:
-        if ours[part] != theirs[part]:
-            raise InputError(f"{slm} and {llm}: not one tokenizer: their `{part}` differ")
-    if set(eos_token_ids(slm)) != set(eos_token_ids(llm)):
-        ends = f"{list(eos_token_ids(slm))} and {list(eos_token_ids(llm))}"
-        raise InputError(f"{slm} and {llm}: not one EOS: {ends}")
-
-
-def check_model(path: Path) -> None:
-    """Raise InputError where `path` holds no model that the engine can run."""
-    if not (path / "config.json").is_file():
-        raise InputError(f"{path}: no config.json, expected a Hugging Face model folder")
-    model_type = read_json(path / "config.json").get("model_type")
-    if model_type not in MODEL_TYPES:
-        known = ", ".join(MODEL_TYPES)
-        raise InputError(f"{path}: model type {model_type!r}, expected one of {known}")
-    config = AutoConfig.from_pretrained(path, local_files_only=True)
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"} or _slides(config):
-        raise InputError(f"{path}: a sliding-window cache cannot be cut, expected full attention")
-    for file in weight_files(path):
-        _check_weights(file)
-
-
-def _check_weights(file: Path) -> None:
-    """Opening reads the header alone, and holds it against the file's length."""
-    try:
-        with safe_open(file, "pt"):
-            pass
-    except FileNotFoundError:
-        raise InputError(
-            f"{file}: no such file, expected the model's safetensors weights"
-        ) from None
-    except SafetensorError as error:
-        raise InputError(f"{file}: not whole safetensors weights: {error}") from None
-
-
-def _slides(config: PreTrainedConfig) -> bool:
-    """Mistral has a window and no switch for it; Qwen2's applies only where it is switched on."""
-    window = getattr(config, "sliding_window", None)
-    return bool(window and getattr(config, "use_sliding_window", True))
-
-
-def weight_files(path: Path) -> list[Path]:
-    """The safetensors files of a model folder, whole or in shards, whether there or not."""
-    index = path / "model.safetensors.index.json"
-    if index.is_file():
-        return sorted({path / name for name in read_json(index)["weight_map"].values()})
-    return [path / "model.safetensors"]
-
-
-def context_length(path: Path) -> int:
-    """The positions that a model was made for."""
-    return read_json(path / "config.json")["max_position_embeddings"]
-
-
-def model_digest(path: Path) -> str:
-    """Digest of a model's configuration and weights: its identity."""
-    return digest(path / "config.json", *weight_files(path))
-
-
-def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
-    """The folder's own tokenizer.json.
-
-    `AutoTokenizer` would replace the pre-tokenizer by the model family's. Raises InputError where
-    text does not survive the way to ids and back.
-    """
-    if not (path / "tokenizer.json").is_file():
-        raise InputError(f"{path}: no tokenizer.json, expected a fast tokenizer")
-    read_json(path / "tokenizer.json")
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
-    back = tokenizer.decode(tokenizer.encode(ROUND_TRIP, add_special_tokens=False))
-    if back != ROUND_TRIP:
-        raise InputError(f"{path}: the tokenizer turns {ROUND_TRIP!r} into {back!r}")
-    return tokenizer
-
-
-def tokenizer_parts(path: Path) -> dict[str, Any]:
-    """What decides which ids a text gets."""
-    content = json.loads(load_tokenizer(path).backend_tokenizer.to_str())
-    return {
-        part: content[part] for part in ("normalizer", "pre_tokenizer", "model", "added_tokens")
-    }
-
-
-def tokenizer_digest(path: Path) -> str:
-    return digest(json.dumps(tokenizer_parts(path), sort_keys=True))
-
-
-def eos_token_ids(path: Path) -> tuple[int, ...]:
-    """The ids that end an answer: generation_config.json's, else config.json's."""
-    for name in ("generation_config.json", "config.json"):
-        found = read_json(path / name).get("eos_token_id") if (path / name).is_file() else None
-        if found is not None:
-            return tuple(found) if isinstance(found, list) else (found,)
-    raise InputError(f"{path}: no eos_token_id in generation_config.json or config.json")
 
 
 def padded_batch(rows: list[list[int]], device: torch.device) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from rich.console import Console
 from citer.config import Params
 from citer.data.problems import read_problems
 from citer.finetune.sft import finetune
-from citer.models.pair import check_pair
+from citer.models.folder import check_pair
 from citer.stages import paths
 
 

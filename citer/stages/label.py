@@ -20,7 +20,8 @@ from citer.io import digest, partial_dir, remove, write_table
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.rollout import Labeller, token_cases
 from citer.models.bundle import check_card, check_identity, read_bundle
-from citer.models.pair import Pair, context_length, eos_token_ids, load_pair, load_tokenizer
+from citer.models.folder import context_length, eos_token_ids, load_tokenizer
+from citer.models.pair import Pair, load_pair
 from citer.models.router import Router
 from citer.schema import CASES, PREFERENCE
 from citer.stages import paths

@@ -11,7 +11,7 @@ from citer.data.tokens import read_features, read_identity, read_tokens
 from citer.io import digest, replacing, write_json
 from citer.models.bundle import write_bundle
 from citer.models.device import resolve_device
-from citer.models.pair import eos_token_ids, load_tokenizer
+from citer.models.folder import eos_token_ids, load_tokenizer
 from citer.models.router import Head, Router
 from citer.stages import paths
 from citer.training import train_head

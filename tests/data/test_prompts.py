@@ -8,7 +8,7 @@ from tests import tiny
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    from citer.models.pair import load_tokenizer
+    from citer.models.folder import load_tokenizer
 
     return load_tokenizer(tiny.make_tiny_pair(tmp_path_factory.mktemp("pair")).slm)
 

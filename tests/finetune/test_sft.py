@@ -13,7 +13,7 @@ from citer.data.prompts import prompt
 from citer.errors import InputError
 from citer.finetune.sft import encode_rows, finetune, plan
 from citer.io import PARTIAL
-from citer.models.pair import eos_token_ids, load_tokenizer
+from citer.models.folder import eos_token_ids, load_tokenizer
 from tests.finetune.conftest import PARAMS, PLACEMENT
 from tests.taught import problems
 from tests.tiny import MATH, MC

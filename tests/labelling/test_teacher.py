@@ -11,7 +11,8 @@ from citer.config import PairParams
 from citer.data.prompts import Encoded, encode_all
 from citer.labelling import teacher
 from citer.labelling.teacher import length_buckets, score
-from citer.models.pair import LanguageModel, eos_token_ids, load_model, load_tokenizer
+from citer.models.folder import eos_token_ids, load_tokenizer
+from citer.models.pair import LanguageModel, load_model
 from citer.schema import LLM_TOKEN, slm_token
 from tests.tiny import MATH, MC, TinyPair, make_tiny_pair
 

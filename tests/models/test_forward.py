@@ -5,8 +5,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from citer.models.cache import SlotCache
+from citer.models.folder import MODEL_TYPES
 from citer.models.forward import wanted_hidden
-from citer.models.pair import MODEL_TYPES
 
 SIZES = {
     "vocab_size": 64,

@@ -13,7 +13,7 @@ from citer.data.problems import read_problems, write_problems
 from citer.data.prompts import TEMPLATE_HASH, encode_all
 from citer.errors import InputError
 from citer.io import PARTIAL, read_json, read_table, table_metadata, write_json, write_table
-from citer.models.pair import eos_token_ids, load_tokenizer
+from citer.models.folder import eos_token_ids, load_tokenizer
 from citer.rule import Rule
 from citer.schema import LLM_TOKEN, PREFERENCE
 from citer.stages import label, paths, train

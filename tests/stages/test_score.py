@@ -14,7 +14,7 @@ from citer.data.prompts import encode_all
 from citer.data.tokens import read_tokens
 from citer.errors import InputError
 from citer.io import table_metadata
-from citer.models.pair import eos_token_ids, load_tokenizer
+from citer.models.folder import eos_token_ids, load_tokenizer
 from citer.schema import LLM_TOKEN, slm_token
 from citer.stages import paths, score_llm, score_slm
 from tests.stages.conftest import COUNT, run_killed

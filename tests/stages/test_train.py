@@ -17,7 +17,8 @@ from citer.errors import InputError
 from citer.io import digest, read_json, read_table, table_metadata, write_json, write_table
 from citer.models.bundle import check_card, read_bundle
 from citer.models.features import features
-from citer.models.pair import eos_token_ids, load_model, load_pair, load_tokenizer
+from citer.models.folder import eos_token_ids, load_tokenizer
+from citer.models.pair import load_model, load_pair
 from citer.models.router import HIGHEST, Head, Router
 from citer.schema import PREFERENCE, slm_token
 from citer.stages import label, paths, router0, score_slm, train
