@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, StaticCache
 
 from benchmarks.race import Race, race
-from citer.decoding.lane import Work
+from citer.decoding.work import Work
 from citer.models.cache import SlotCache, kv_shape
 from citer.models.features import features
 from citer.models.feed import Feed, lay_out

@@ -2,9 +2,10 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from citer.decoding.policy import Policy
+if TYPE_CHECKING:  # brings torch, which those who only count answers do without
+    from citer.decoding.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Answer:
     """
 
     key: str
-    policy: Policy
+    policy: "Policy"
     token_ids: tuple[int, ...]
     scores: tuple[float, ...]
     visits: tuple[Visit, ...]

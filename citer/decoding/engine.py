@@ -15,10 +15,11 @@ from itertools import islice
 import torch
 
 from citer.decoding.answer import Answer, Request
-from citer.decoding.lane import Lane, MakeGraphs, Rows, Work
+from citer.decoding.lane import Lane, MakeGraphs, Rows
 from citer.decoding.policy import Policy
 from citer.decoding.reading import Drafts, Verdicts
 from citer.decoding.walk import Draft, Limits, Need, Verdict, Walk
+from citer.decoding.work import Work
 from citer.errors import InputError
 from citer.models.feed import Read, Turn
 from citer.models.graphs import cuda_graphs

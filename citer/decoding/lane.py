@@ -1,12 +1,12 @@
 """One model at work on many answers: it consumes what it has not yet seen of each."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice, takewhile
 
 import torch
 from torch import Tensor
 
+from citer.decoding.work import Work
 from citer.models.cache import Copied, SlotCache
 from citer.models.feed import Read, Turn
 from citer.models.graphs import Graphs, cuda_graphs
@@ -15,20 +15,6 @@ from citer.models.pair import LanguageModel
 Ids = Sequence[int]
 Rows = list[list[float]]
 MakeGraphs = Callable[[LanguageModel, SlotCache], Graphs | None]
-
-
-@dataclass(slots=True)
-class Work:
-    """Forwards run; positions computed (and written to the cache); positions attended to."""
-
-    forwards: int = 0
-    positions: int = 0
-    kv_read: int = 0
-
-    def add(self, positions: int, kv_read: int) -> None:
-        self.forwards += 1
-        self.positions += positions
-        self.kv_read += kv_read
 
 
 class Lane:

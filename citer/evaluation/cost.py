@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from citer.decoding.answer import Visit
 from citer.decoding.delay import usual_llm_batch
-from citer.decoding.lane import Work
+from citer.decoding.work import Work
 
 if TYPE_CHECKING:  # takes seconds to import
     from citer.models.pair import Pair

@@ -6,7 +6,7 @@ import torch
 from benchmarks.paired import Outcomes
 from benchmarks.pairs import Size, Sizes, Subject, random_subject
 from citer.data.problems import Problem
-from citer.decoding.lane import Work
+from citer.decoding.work import Work
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.sweep import Result, Run
 from citer.rule import Rule

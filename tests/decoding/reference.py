@@ -7,8 +7,8 @@ from math import prod
 import torch
 
 from citer.decoding.answer import Disagreement, Request, Visit, stable_hash
-from citer.decoding.lane import Work
 from citer.decoding.policy import Policy, StepView
+from citer.decoding.work import Work
 from citer.models.pair import LanguageModel, Pair
 
 Scorer = Callable[[StepView], torch.Tensor]

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from citer.config import PairParams
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
-from citer.decoding.lane import MakeGraphs, Work
+from citer.decoding.lane import MakeGraphs
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, routed
+from citer.decoding.work import Work
 from citer.errors import InputError
 from citer.evaluation.cost import Trace, replay
 from citer.models.graphs import cuda_graphs, no_graphs

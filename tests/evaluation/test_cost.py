@@ -4,8 +4,8 @@ import pytest
 
 from citer.decoding.answer import Request, Visit
 from citer.decoding.engine import Engine
-from citer.decoding.lane import Work
 from citer.decoding.policy import Policy
+from citer.decoding.work import Work
 from citer.evaluation.cost import Prices, Trace, batches, replay
 from citer.evaluation.rivals import random
 from citer.models.pair import Pair

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from citer.decoding.lane import Lane, Work
+from citer.decoding.lane import Lane
+from citer.decoding.work import Work
 from citer.models.cache import SlotCache
 from citer.models.feed import Turn
 from citer.models.graphs import MOST, SHORTEST, WIDEST, capturable, cuda_graphs, no_graphs
