@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from citer.data.tokens import read_features
 from citer.io import read_table, replacing
 from citer.models.bundle import read_bundle
-from citer.models.pair import load_tokenizer
+from citer.models.folder import load_tokenizer
 from citer.schema import PREFERENCE
 from citer.stages import paths
 
