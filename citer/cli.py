@@ -233,3 +233,9 @@ def main() -> None:
             f"citer: {error}", style="red", markup=False, highlight=False, soft_wrap=True
         )
         raise SystemExit(2) from None
+    except SystemExit as ended:
+        if ended.code:
+            raise
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # all is written; to take torch's modules apart would be a second's work
