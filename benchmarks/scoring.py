@@ -1,26 +1,27 @@
 """Scoring against the raw forward; the sweep of thresholds against one threshold."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 import torch
 
-from benchmarks.decode import decode
 from benchmarks.pairs import Subject
 from benchmarks.race import Method, Race, race
 from benchmarks.report import Finding, Target, of_two
 from citer.config import load_params
 from citer.data.prompts import Encoded
 from citer.decoding.answer import Request
+from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.rivals import certainty
 from citer.labelling.teacher import length_buckets, score
 from citer.models.pair import LanguageModel, padded_batch
 from citer.rule import Rule
+from citer.spread import spread
 
-QUESTIONS = 64  # of the sweep
+QUESTIONS = 256  # of the sweep
 EXAMPLES = {"embedded": 256}  # to score; of larger models 16
 LOGIT_ROWS = 512  # held at a time
 
@@ -87,11 +88,12 @@ def raw_forwards(
 def sweep_against_one(subject: Subject) -> Finding:
     """Row 8: all thresholds of the evaluation's grid, over the one that takes longest.
 
-    Certainty stands in for a trained router: thresholds at the grid's LLM fractions of the SLM's
-    own scores.
+    As `evaluate` runs them. Certainty stands in for a trained router: thresholds at the grid's LLM
+    fractions of the SLM's own scores.
     """
     params = load_params().evaluate
-    engine = Engine(subject.pair, params.slots, params.max_new_tokens)
+    slots = params.slots
+    engine = Engine(subject.pair, slots, params.max_new_tokens, usual_llm_batch(slots))
     requests = subject.requests(QUESTIONS)
     rules = _rules(engine, requests, params.llm_fractions)
     timed = race(f"sweep {subject.name}", _sweep_methods(engine, requests, rules))
@@ -111,16 +113,19 @@ def _sweep_methods(
 ) -> Mapping[str, Method]:
     """The sweep, then its points one by one; each method is one run."""
 
-    def swept() -> int:
-        for _ in engine.sweep(requests, [Policy(certainty, rule) for rule in rules]):
+    def run(rules: Sequence[Rule]) -> int:
+        work = partial(_answered, engine, [Policy(certainty, rule) for rule in rules])
+        for _ in spread(work, requests, fork=engine.pair.is_small):
             pass
         return 1
 
-    def once(rule: Rule) -> int:
-        decode(engine, requests, Policy(certainty, rule))
-        return 1
+    return {"sweep": partial(run, rules)} | {f"{rule:.4g}": partial(run, [rule]) for rule in rules}
 
-    return {"sweep": swept} | {f"{rule:.4g}": partial(once, rule) for rule in rules}
+
+def _answered(
+    engine: Engine, policies: Sequence[Policy], requests: Sequence[Request]
+) -> Iterator[tuple[int, ...]]:
+    return (answer.token_ids for answer in engine.sweep(requests, policies))
 
 
 def _against_dearest(what: str, name: str, timed: Race) -> Finding:
