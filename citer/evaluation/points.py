@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from citer.config import EvaluateParams
 from citer.errors import InputError
@@ -24,22 +25,26 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Findings:
-    """Rows of the OUTCOME and of the POINT table."""
+    """The OUTCOME table, and the rows of the POINT table."""
 
-    outcomes: list[Row]
+    outcomes: pa.Table
     points: list[Row]
 
     def llm_alone(self, split: str) -> dict[str, Row]:
         """The LLM's outcomes on a split, by problem_id."""
-        mine = (row for row in self.outcomes if (row["method"], row["split"]) == ("llm", split))
-        return {row["problem_id"]: row for row in mine}
+        mine = (pc.field("method") == "llm") & (pc.field("split") == split)
+        return {row["problem_id"]: row for row in self.outcomes.filter(mine).to_pylist()}
+
+    def joined(self, later: "Findings") -> "Findings":
+        outcomes = pa.concat_tables([self.outcomes, later.outcomes]).combine_chunks()
+        return Findings(outcomes, self.points + later.points)
 
 
 def write_findings(folder: Path, found: Findings, params: EvaluateParams, stamp: Row) -> None:
-    for name, rows in (("outcomes", found.outcomes), ("points", found.points)):
-        schema = _schemas(params)[name]
-        table = pa.Table.from_pylist(rows, schema=schema)
-        write_table(folder / f"{name}.parquet", table, schema, stamp)
+    schemas = _schemas(params)
+    points = pa.Table.from_pylist(found.points, schemas["points"])
+    for name, table in (("outcomes", found.outcomes), ("points", points)):
+        write_table(folder / f"{name}.parquet", table, schemas[name], stamp)
 
 
 def read_findings(folder: Path, params: EvaluateParams, stamp: Row) -> Findings:
@@ -47,12 +52,12 @@ def read_findings(folder: Path, params: EvaluateParams, stamp: Row) -> Findings:
     tables = {}
     for name, schema in _schemas(params).items():
         path = folder / f"{name}.parquet"
-        tables[name] = read_table(path, schema).to_pylist()
+        tables[name] = read_table(path, schema)
         stored = table_metadata(path)
         for field, value in stamp.items():
             if stored.get(field) != value:
                 raise InputError(f"{path}: its {field} is {stored.get(field)}, here it is {value}")
-    return Findings(**tables)
+    return Findings(tables["outcomes"], tables["points"].to_pylist())
 
 
 def _schemas(params: EvaluateParams) -> dict[str, pa.Schema]:
@@ -60,22 +65,27 @@ def _schemas(params: EvaluateParams) -> dict[str, pa.Schema]:
     return {"outcomes": OUTCOME, "points": point(names)}
 
 
-def outcome_rows(runs: Iterable["Run"]) -> Iterator[Row]:
+def outcome_table(runs: Iterable["Run"]) -> pa.Table:
+    """All runs' answers: a few bytes each, where their rows as Python has them take a thousand."""
+    tables = [pa.Table.from_pylist(list(outcome_rows(run)), OUTCOME) for run in runs]
+    return pa.concat_tables([OUTCOME.empty_table(), *tables]).combine_chunks()
+
+
+def outcome_rows(run: "Run") -> Iterator[Row]:
     """Rows of the OUTCOME table."""
-    for run in runs:
-        for result in run.results:
-            yield {
-                "split": result.problem.split,
-                "method": run.method,
-                **rule_columns(run.rule),
-                "problem_id": result.problem.problem_id,
-                "task": result.problem.task,
-                "correct": result.correct,
-                "truncated": result.truncated,
-                **result.counts,
-                "slm_steps": result.trace.slm.forwards,
-                "bytes": run.prices.moved(result.trace.slm, result.trace.llm),
-            }
+    for result in run.results:
+        yield {
+            "split": result.problem.split,
+            "method": run.method,
+            **rule_columns(run.rule),
+            "problem_id": result.problem.problem_id,
+            "task": result.problem.task,
+            "correct": result.correct,
+            "truncated": result.truncated,
+            **result.counts,
+            "slm_steps": result.trace.slm.forwards,
+            "bytes": run.prices.moved(result.trace.slm, result.trace.llm),
+        }
 
 
 def rule_columns(rule: Rule) -> Row:

@@ -1,6 +1,6 @@
 """Which methods are run on which split, and what each split may decide."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ from citer.data.problems import Problem
 from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, ScoredBy, always_slm, head_for
-from citer.evaluation.points import Findings, Row, outcome_rows, point_rows
+from citer.evaluation.points import Findings, Row, outcome_rows, outcome_table, point_rows
 from citer.evaluation.rivals import certainty, random
 from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.evaluation.threshold import Candidate, Chosen, Threshold, cheapest, choose
@@ -64,8 +64,7 @@ class Study:
                 [Rule("every", gamma, audit=1) for gamma in self.params.gammas],
             ),
         )
-        runs = [run for line in (*alone, *self._sweep(self.test, lines)) for run in line]
-        return Findings(list(outcome_rows(runs)), point_rows(runs, self.params))
+        return self._findings([*alone, *self._sweep(self.test, lines)])
 
     def router(
         self, router: Router, taus: Sequence[float], rivals: Findings
@@ -76,16 +75,18 @@ class Study:
         promises hold for all of them together.
         """
         lines = self.lines(router, taus)
-        tried = self._sweep(self.validation, lines)
-        alone = rivals.llm_alone("validation")
+        tried, chosen = self._validated(lines, rivals)
+        tested = self._findings(self._sweep(self.test, lines), rivals.points)
+        return tried.joined(tested), chosen
+
+    def _validated(self, lines: Sequence[Line], rivals: Findings) -> tuple[Findings, Chosen]:
+        tried, alone = self._sweep(self.validation, lines), rivals.llm_alone("validation")
         chosen: dict[str, Threshold] = {}
         for line, runs in zip(lines, tried, strict=True):
             candidates = [candidate(run, alone) for run in runs]
             found = choose(candidates, self.params.epsilon, self.params.delta / len(lines))
             chosen[line.method.name] = cheapest(chosen.get(line.method.name, found), found)
-        runs = [run for line in (*tried, *self._sweep(self.test, lines)) for run in line]
-        points = point_rows(runs, self.params, rivals.points)
-        return Findings(list(outcome_rows(runs)), points), chosen
+        return self._findings(tried, rivals.points), chosen
 
     def lines(self, router: Router, taus: Sequence[float]) -> list[Line]:
         """CITER over τ, and audited routing over ρ for each β; in each the safest rules first."""
@@ -96,6 +97,10 @@ class Study:
             rules = [Rule("risk", risk, audit) for risk in risks]
             lines.append(Line(_by("audited", head_for(router, rules[0])), rules))
         return lines
+
+    def _findings(self, lines: Iterable[Sequence[Run]], earlier: Sequence[Row] = ()) -> Findings:
+        runs = [run for line in lines for run in line]
+        return Findings(outcome_table(runs), point_rows(runs, self.params, earlier))
 
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
         return sweep(self._engine, problems, lines)
@@ -121,7 +126,7 @@ def quantiles(scores: Sequence[float], fractions: Sequence[float]) -> list[float
 
 def candidate(run: Run, alone: Mapping[str, Row]) -> Candidate:
     """A run beside the LLM's own answers to the same questions, by problem_id."""
-    rows = list(outcome_rows([run]))
+    rows = list(outcome_rows(run))
     pairs = [(row, alone[row["problem_id"]]) for row in rows]
     return Candidate(
         rule=run.rule,

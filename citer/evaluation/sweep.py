@@ -39,11 +39,11 @@ class Line(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A question as a policy answered it; `scores` of its tokens, in float32."""
+    """A question as a policy answered it; `scores` of its tokens where the SLM wrote them all."""
 
     problem: Problem
     trace: Trace
-    scores: Sequence[float]
+    scores: Sequence[float]  # in float32
     correct: bool
     truncated: bool
     counts: dict[str, int]
@@ -99,7 +99,7 @@ def _answered(
             Result(
                 problem=asked[answer.key],
                 trace=Trace.of(prompt_len, len(answer.token_ids), answer.visits),
-                scores=array("f", answer.scores),
+                scores=() if answer.visits else array("f", answer.scores),
                 correct=_correct(engine, asked[answer.key], answer),
                 truncated=answer.truncated,
                 counts=counts(answer),

@@ -13,6 +13,7 @@ from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.points import (
     Findings,
     outcome_rows,
+    outcome_table,
     point_rows,
     read_findings,
     write_findings,
@@ -99,7 +100,7 @@ def rows(*runs: Run) -> dict[tuple[str, str], dict]:
 
 
 def test_an_outcome_counts_tokens_and_prices_them_at_batch_1():
-    first, second, *_ = outcome_rows([ROUTED])
+    first, second, *_ = outcome_rows(ROUTED)
     assert first == {
         "split": "test",
         "method": "router",
@@ -123,7 +124,7 @@ def test_an_outcome_counts_tokens_and_prices_them_at_batch_1():
 
 
 def test_the_llm_alone_never_pays_for_the_slm():
-    assert [row["bytes"] for row in outcome_rows([ALONE])] == [2000] * 4
+    assert [row["bytes"] for row in outcome_rows(ALONE)] == [2000] * 4
 
 
 def test_a_point_is_a_mean_over_questions_and_a_share_of_tokens():
@@ -138,7 +139,7 @@ def test_a_point_is_a_mean_over_questions_and_a_share_of_tokens():
 
 
 def test_an_outcome_counts_what_audits_looked_at_and_what_became_of_it():
-    first, second, third, _ = outcome_rows([AUDITED])
+    first, second, third, _ = outcome_rows(AUDITED)
     names = ("visits", "llm_tokens", "audited", "disagreed", "rejected", "slm_steps")
     assert [first[name] for name in names] == [2, 1, 5, 2, 1, 5]
     assert [second[name] for name in names] == [1, 1, 2, 0, 0, 2]
@@ -192,7 +193,7 @@ def test_the_llm_may_have_been_priced_before():
 @pytest.fixture
 def written(tmp_path):
     runs = [ROUTED, AUDITED, ALONE]
-    found = Findings(list(outcome_rows(runs)), point_rows(runs, PARAMS))
+    found = Findings(outcome_table(runs), point_rows(runs, PARAMS))
     write_findings(tmp_path, found, PARAMS, {"seed": 1, "dtype": "float32"})
     return tmp_path, found
 

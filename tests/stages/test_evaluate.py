@@ -127,7 +127,7 @@ def test_a_report_holds_each_question_by_each_rule_and_what_is_chosen(params):
     folder = paths.report(1)
     found = read_findings(folder, params.evaluate, table_metadata(folder / "points.parquet"))
     names = ("split", "visit", "threshold", "audit", "problem_id")
-    asked = {tuple(row[name] for name in names) for row in found.outcomes}
+    asked = {tuple(row[name] for name in names) for row in found.outcomes.to_pylist()}
     assert len(asked) == len(found.outcomes) == 2 * (2 + 4) * 6
     chosen = {
         name: Threshold.read(content) for name, content in read_json(folder / "chosen.json").items()
