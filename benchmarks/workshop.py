@@ -16,8 +16,7 @@ from citer.data.tokens import read_features, read_tokens
 from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy, ScoredBy
-from citer.evaluation.rivals import certainty
-from citer.evaluation.study import quantiles
+from citer.evaluation.study import ALONE, quantiles
 from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.labelling.rollout import Labeller
 from citer.models.pair import Pair, load_pair
@@ -29,7 +28,6 @@ from citer.training import Trained, train_head
 SEEDS = range(17, 22)
 FRACTIONS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.5, 0.7)
 CITER = Rule("score", 0.9)  # what it labels by
-ENDS = (Rule("score", 0.0), Rule("score", 1.0))
 Families = Mapping[str, Sequence[Rule]]
 
 
@@ -101,8 +99,7 @@ class Workshop:
     @cached_property
     def alone(self) -> list[Run]:
         """The SLM and the LLM alone on test."""
-        [runs] = sweep(self.engine, self.test, [Line(Method("alone", certainty), ENDS)])
-        return runs
+        return [run for [run] in sweep(self.engine, self.test, ALONE)]
 
     def accuracies(self, mine_Q: np.ndarray) -> dict[str, float]:
         """Of the models alone, on these of the test questions."""
@@ -124,8 +121,7 @@ class Workshop:
 
     def certainty_thresholds(self) -> list[float]:
         """τ at `FRACTIONS` of the certainties of the SLM's own tokens on validation."""
-        slm = Line(Method("entropy", certainty), ENDS[:1])
-        [[alone]] = sweep(self.engine, self.validation, [slm])
+        [[alone]] = sweep(self.engine, self.validation, ALONE[:1])
         scores = [score for result in alone.results for score in result.scores]
         return quantiles(scores, FRACTIONS)
 
