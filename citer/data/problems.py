@@ -11,13 +11,13 @@ from citer.io import read_table, write_table
 from citer.schema import PROBLEM
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Choice:
     label: str
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One row of the problem table. `reference` and `answer` may be None where only asked."""
 

@@ -37,7 +37,7 @@ class Findings:
         return {row["problem_id"]: row for row in self.outcomes.filter(mine).to_pylist()}
 
     def joined(self, later: "Findings") -> "Findings":
-        outcomes = pa.concat_tables([self.outcomes, later.outcomes]).combine_chunks()
+        outcomes = pa.concat_tables([self.outcomes, later.outcomes])
         return Findings(outcomes, self.points + later.points)
 
 
@@ -69,7 +69,7 @@ def _schemas(params: EvaluateParams) -> dict[str, pa.Schema]:
 def outcome_table(runs: Iterable["Run"]) -> pa.Table:
     """All runs' answers: a few bytes each, where their rows as Python has them take a thousand."""
     tables = [pa.Table.from_pylist(list(outcome_rows(run)), OUTCOME) for run in runs]
-    return pa.concat_tables([OUTCOME.empty_table(), *tables]).combine_chunks()
+    return pa.concat_tables([OUTCOME.empty_table(), *tables])
 
 
 def outcome_rows(run: "Run") -> Iterator[Row]:
