@@ -122,11 +122,10 @@ DISAGREEMENT = pa.schema(
 
 
 def point(batches: Iterable[str]) -> pa.Schema:
-    """A point of the frontier, priced for every way of batching named (`b1`, `b8_delayed`)."""
+    """A point of the frontier on test, priced for every way of batching named (`b8_delayed`)."""
     prices = [(f"bytes_per_answer_{name}", f"cost_{name}") for name in batches]
     return pa.schema(
         [
-            _required("split", pa.string()),
             _required("method", pa.string()),
             _required("task", pa.string()),  # or "all"
             *_RULE,

@@ -36,10 +36,6 @@ class Findings:
         mine = (pc.field("method") == "llm") & (pc.field("split") == split)
         return {row["problem_id"]: row for row in self.outcomes.filter(mine).to_pylist()}
 
-    def joined(self, later: "Findings") -> "Findings":
-        outcomes = pa.concat_tables([self.outcomes, later.outcomes])
-        return Findings(outcomes, self.points + later.points)
-
 
 def write_findings(folder: Path, found: Findings, params: EvaluateParams, stamp: Row) -> None:
     schemas = _schemas(params)
@@ -98,15 +94,14 @@ def point_rows(
 ) -> list[Row]:
     """Rows of the POINT table; the LLM's, which price 1, are among these runs or `earlier`."""
     rows = [row for run in runs for row in _by_task(run, params)]
-    llm = {(row["split"], row["task"]): row for row in (*earlier, *rows) if row["method"] == "llm"}
-    return [_with_costs(row, llm[row["split"], row["task"]], params) for row in rows]
+    llm = {row["task"]: row for row in (*earlier, *rows) if row["method"] == "llm"}
+    return [_with_costs(row, llm[row["task"]], params) for row in rows]
 
 
 def _by_task(run: "Run", params: EvaluateParams) -> Iterator[Row]:
     for task in ("all", *sorted({result.problem.task for result in run.results})):
         results = [result for result in run.results if task in ("all", result.problem.task)]
         yield {
-            "split": results[0].problem.split,
             "method": run.method,
             "task": task,
             **rule_columns(run.rule),

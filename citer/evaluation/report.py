@@ -36,7 +36,7 @@ is read linearly between points.
 
 
 def frontier(points: Sequence[Row], method: str, task: str = "all") -> list[Row]:
-    """A method's points on test by LLM fraction, from the SLM alone (τ = 0) to the LLM (τ = 1)."""
+    """A method's points by LLM fraction, from the SLM alone (τ = 0) to the LLM (τ = 1)."""
     return sorted(
         _points(points, {method, *ENDS}, task),
         key=lambda point: (point["llm_fraction"], point["threshold"]),
@@ -53,8 +53,7 @@ def efficient(points: Sequence[Row], method: str, task: str = "all") -> list[Row
 
 
 def _points(points: Sequence[Row], methods: Container[str], task: str) -> list[Row]:
-    place = ("test", task)
-    return [p for p in points if p["method"] in methods and (p["split"], p["task"]) == place]
+    return [p for p in points if p["method"] in methods and p["task"] == task]
 
 
 def standings(points: Sequence[Row], chosen: Chosen) -> list[Row]:
@@ -63,7 +62,7 @@ def standings(points: Sequence[Row], chosen: Chosen) -> list[Row]:
     Chance and entropy, at the LLM fraction of the last router without audits, are read linearly
     between their points, and have no interval of their own.
     """
-    tasks = sorted({point["task"] for point in points if point["split"] == "test"})
+    tasks = sorted({point["task"] for point in points})
     return [row for task in tasks for row in _standings(points, chosen, task)]
 
 

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from citer.config import EvaluateParams
 from citer.data.problems import Problem
@@ -64,7 +65,9 @@ class Study:
                 [Rule("every", gamma, audit=1) for gamma in self.params.gammas],
             ),
         )
-        return self._findings([*alone, *self._sweep(self.test, lines)])
+        tested = _runs(self._sweep(self.test, lines))
+        outcomes = outcome_table([*_runs(alone), *tested])
+        return Findings(outcomes, point_rows(tested, self.params))
 
     def router(
         self, router: Router, taus: Sequence[float], rivals: Findings
@@ -76,17 +79,18 @@ class Study:
         """
         lines = self.lines(router, taus)
         tried, chosen = self._validated(lines, rivals)
-        tested = self._findings(self._sweep(self.test, lines), rivals.points)
-        return tried.joined(tested), chosen
+        tested = _runs(self._sweep(self.test, lines))
+        outcomes = pa.concat_tables([tried, outcome_table(tested)])
+        return Findings(outcomes, point_rows(tested, self.params, rivals.points)), chosen
 
-    def _validated(self, lines: Sequence[Line], rivals: Findings) -> tuple[Findings, Chosen]:
+    def _validated(self, lines: Sequence[Line], rivals: Findings) -> tuple[pa.Table, Chosen]:
         tried, alone = self._sweep(self.validation, lines), rivals.llm_alone("validation")
         chosen: dict[str, Threshold] = {}
         for line, runs in zip(lines, tried, strict=True):
             candidates = [candidate(run, alone) for run in runs]
             found = choose(candidates, self.params.epsilon, self.params.delta / len(lines))
             chosen[line.method.name] = cheapest(chosen.get(line.method.name, found), found)
-        return self._findings(tried, rivals.points), chosen
+        return outcome_table(_runs(tried)), chosen
 
     def lines(self, router: Router, taus: Sequence[float]) -> list[Line]:
         """CITER over τ, and audited routing over ρ for each β; in each the safest rules first."""
@@ -98,10 +102,6 @@ class Study:
             lines.append(Line(_by("audited", head_for(router, rules[0])), rules))
         return lines
 
-    def _findings(self, lines: Iterable[Sequence[Run]], earlier: Sequence[Row] = ()) -> Findings:
-        runs = [run for line in lines for run in line]
-        return Findings(outcome_table(runs), point_rows(runs, self.params, earlier))
-
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
         return sweep(self._engine, problems, lines)
 
@@ -109,6 +109,10 @@ class Study:
     def _engine(self) -> Engine:
         slots = self.params.slots
         return Engine(self.pair, slots, self.params.max_new_tokens, usual_llm_batch(slots))
+
+
+def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:
+    return [run for line in lines for run in line]
 
 
 def _by(name: str, head: Head) -> Method:

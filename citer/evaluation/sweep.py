@@ -3,13 +3,13 @@
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from citer.data.answers import grade
 from citer.data.problems import Problem
 from citer.data.prompts import encode
-from citer.decoding.answer import Answer, Counts, Request
+from citer.decoding.answer import Counts, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, Scorer
 from citer.evaluation.cost import Prices, Trace
@@ -91,6 +91,11 @@ def _answered(
     asked = {problem.problem_id: problem for problem in problems}
     requests = {key: _request(engine, problem) for key, problem in asked.items()}
     numbers = {policy: number for number, policy in enumerate(policies)}
+
+    @lru_cache(1024)  # the policies' answers to a question come together, and many are the same
+    def correct(key: str, token_ids: tuple[int, ...]) -> bool:
+        return grade(asked[key], engine.pair.text(token_ids))
+
     for answer in engine.sweep(requests.values(), policies):
         prompt_len = len(requests[answer.key].prompt_ids)
         yield (
@@ -99,7 +104,7 @@ def _answered(
                 problem=asked[answer.key],
                 trace=Trace.of(prompt_len, len(answer.token_ids), answer.visits),
                 scores=() if answer.visits else array("f", answer.scores),
-                correct=_correct(engine, asked[answer.key], answer),
+                correct=not answer.truncated and correct(answer.key, answer.token_ids),
                 truncated=answer.truncated,
                 counts=answer.counts,
                 digest=hash(answer.token_ids),
@@ -110,7 +115,3 @@ def _answered(
 def _request(engine: Engine, problem: Problem) -> Request:
     prompt_ids = encode(problem, engine.pair.tokenizer, engine.pair.eos_id).prompt_ids
     return Request(problem.problem_id, tuple(prompt_ids))
-
-
-def _correct(engine: Engine, problem: Problem, answer: Answer) -> bool:
-    return not answer.truncated and grade(problem, engine.pair.text(answer.token_ids))

@@ -20,7 +20,6 @@ def point(
 ) -> dict:
     audited = bool(rule.audit)
     return {
-        "split": "test",
         "method": method,
         "task": task,
         "visit": rule.visit,
@@ -92,16 +91,6 @@ def by_method(found: list[dict]) -> dict[str, dict]:
 def test_a_frontier_goes_from_the_slm_to_the_llm():
     line = frontier(points(), "router_1")
     assert [p["llm_fraction"] for p in line] == [0.0, 0.1, 0.4, 1.0]
-
-
-def test_a_frontier_knows_only_test():
-    other = point("router_1", Rule("score", 0.5), 0.2, 0.7, 0.3) | {"split": "validation"}
-    assert frontier([*points(), other], "router_1") == frontier(points(), "router_1")
-
-
-def test_a_task_that_only_validation_has_is_not_reported():
-    other = [p | {"split": "validation"} for p in points("mc")]
-    assert standings([*points(), *other], CHOSEN) == standings(points(), CHOSEN)
 
 
 def test_what_nothing_cheaper_reaches_is_efficient():

@@ -1,5 +1,6 @@
 """A taught pair and a router of random weights: what each split decides, and what must agree."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -201,9 +202,20 @@ def test_two_processes_find_what_one_does(study, router, rivals, studied):
 
 
 def test_only_the_models_alone_answer_validation_among_the_rivals(rivals):
-    methods = {(row["split"], row["method"]) for row in rivals.points}
+    methods = {(row["split"], row["method"]) for row in rivals.outcomes.to_pylist()}
     alone = {(split, name) for split in ("validation", "test") for name in ("slm", "llm")}
     assert methods == alone | {("test", name) for name in ("entropy", "random", "speculative")}
+
+
+def test_points_are_of_test_alone(study, rivals, studied):
+    asked = {"all": len(study.test)} | Counter(problem.task for problem in study.test)
+    assert len(rivals.points) == len(asked) * len({by_rule(row) for row in rivals.points})
+    for row in (*rivals.points, *studied[0].points):
+        assert row["questions"] == asked[row["task"]]
+
+
+def by_rule(row: dict) -> tuple:
+    return row["method"], row["visit"], row["threshold"], row["audit"]
 
 
 def test_random_is_tried_at_a_third_of_the_target_fractions_and_entropy_at_all(rivals):
