@@ -23,7 +23,9 @@ class Drafts:
         """draft_NC, a score a column; given are each request's seed and the token's position."""
         logits_NV = self.pair.slm.logits(hidden_NH)[:, : self.pair.vocab_size]
         view = StepView(hidden_NH, logits_NV, *given_N2.unbind(1))
-        columns = [logits_NV.argmax(-1), *(scorer(view) for scorer in self.scorers)]
+        # What overflowed has no score, and is not to stand.
+        scores = (scorer(view).nan_to_num(0.0) for scorer in self.scorers)
+        columns = [logits_NV.argmax(-1), *scores]
         return torch.stack([column.double() for column in columns], 1)
 
 

@@ -13,7 +13,7 @@ from citer.config import PairParams
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.lane import MakeGraphs
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, routed
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, StepView, routed
 from citer.decoding.work import Work
 from citer.errors import InputError
 from citer.evaluation.cost import Trace, replay
@@ -111,6 +111,18 @@ def test_a_trained_router_routes_as_its_scores_say(pair: Pair) -> None:
         assert [score < 0.5 for score in answer.scores] == list(answer.by_llm)
     shares = [by_llm for answer in answers.values() for by_llm in answer.by_llm]
     assert 0 < sum(shares) < len(shares)
+
+
+def test_a_token_whose_score_overflowed_does_not_stand(pair: Pair) -> None:
+    def overflowed(view: StepView) -> torch.Tensor:
+        return torch.full_like(view.position_N, torch.nan, dtype=torch.float32)
+
+    asked = requests(5)
+    answers, _ = decode(pair, asked, Policy(overflowed, Rule("score", 0.01)))
+    alone, _ = decode(pair, asked, LLM_ALONE)
+    for key, answer in answers.items():
+        assert answer.token_ids == alone[key].token_ids
+        assert all(answer.by_llm)
 
 
 def test_nothing_follows_eos_and_only_the_budget_truncates(pair: Pair) -> None:
