@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.states import Failed
 
+from citer.errors import InputError
 from citer.stages import paths
 from flows.registry import register_run
 from flows.repro import stage_names
@@ -14,9 +17,18 @@ from flows.stages import stage_task
 
 
 @flow(name="retrain")
-def retrain(stage_timeout_hours: float = 24) -> str:
-    """Bring every stage up to date, then register the router; says what became of it."""
-    timeout = timedelta(hours=stage_timeout_hours)
+def retrain(stage_timeout_hours: float = 24) -> Any:
+    """Bring every stage up to date, then register the router; says what became of it.
+
+    InputError, which its user must mend, is the state in which it fails: a line, no traceback.
+    """
+    try:
+        return _retrain(timedelta(hours=stage_timeout_hours))
+    except InputError as error:
+        return Failed(message=str(error), data=error)
+
+
+def _retrain(timeout: timedelta) -> str:
     seconds = {name: stage_task(name)(name, timeout) for name in stage_names()}
     create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
     return register({name: taken for name, taken in seconds.items() if taken is not None})
