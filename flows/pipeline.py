@@ -29,11 +29,13 @@ def retrain(stage_timeout_hours: float = 24) -> Any:
 
 
 def _retrain(timeout: timedelta) -> str:
-    seconds = {name: stage_task(name)(name, timeout) for name in stage_names()}
+    stages = {
+        name: stage_task(name)(name, timeout, return_state=True).result() for name in stage_names()
+    }
     create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
-    return register({name: taken for name, taken in seconds.items() if taken is not None})
+    return register(stages)
 
 
 @task(task_run_name="register", cache_policy=NO_CACHE, persist_result=False)
-def register(seconds: Mapping[str, float]) -> str:
-    return register_run(seconds)
+def register(stages: Mapping[str, float | None]) -> str:
+    return register_run(stages)

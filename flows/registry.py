@@ -29,16 +29,16 @@ RULE = ("rule", "visit", "at", "audit")
 CARRIED = ("digest", "iteration", *RULE, "git_sha", "git_dirty")  # from the run, with its headlines
 
 
-def register_run(seconds: Mapping[str, float] | None = None) -> str:
+def register_run(stages: Mapping[str, float | None]) -> str:
     """Log the retraining whose files lie here, register its routers, decide on the last one.
 
-    What is registered already stays as it is. `seconds` is how long each stage took that ran.
-    Returns a sentence on the last router. Raises InputError where there is nothing to register.
+    What is registered already stays as it is. `stages` are those of dvc.yaml, each with the
+    seconds that it took, where it had to run. Returns a sentence on the last router.
     """
     params = load_params()
     store = open_store(params.register_.experiment)
     with exclusively():
-        run = track(store, params, seconds or {})
+        run = track(store, params, stages)
         number = run.data.tags.get("version") or _register(store, run.info.run_id, params)
     if has_remote():
         dvc("push")

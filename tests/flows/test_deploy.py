@@ -101,7 +101,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def deploy(server: Server, command: str, cron: str = NEVER) -> None:
     """Deploy the current project by the repository's own prefect.yaml, its one stage `command`."""
-    YAML().dump({"stages": {"report": {"cmd": command}}}, Path("dvc.yaml"))
+    stage = {"foreach": ["1"], "do": {"cmd": command}}
+    YAML().dump({"stages": {"evaluate": stage}}, Path("dvc.yaml"))
     shutil.copytree(ROOT / "flows", "flows")
     weekly = (ROOT / "prefect.yaml").read_text()
     assert MONDAYS in weekly

@@ -9,9 +9,8 @@ import pytest
 from citer.errors import InputError
 from citer.stages import paths
 from flows.dvc import dvc
-from flows.registry import register_run
 from flows.restore import restore
-from tests.flows.project import retrain
+from tests.flows.project import register, retrain
 
 PREFERENCES = [paths.preferences(k) for k in (1, 2)]
 STATE = [Path("params.yaml"), Path("dvc.lock"), *PREFERENCES]
@@ -32,7 +31,7 @@ def run(seed: int) -> State:
     params.write_text(re.sub("holdout: .*", f"holdout: 0.{seed}", params.read_text()))
     Path("dvc.lock").unlink()
     dvc("commit", "--force")
-    register_run()
+    register()
     return present()
 
 
