@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from citer.config import PairParams
-from citer.evaluation.threshold import LLM as LLM_ALONE
 from citer.evaluation.threshold import Threshold
 from citer.io import write_json, write_table, write_text
 from citer.models.bundle import identity, write_bundle
 from citer.models.pair import load_pair
+from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
 from citer.schema import OUTCOME, PREFERENCE, PROBLEM, SPLITS
 from citer.stages import paths
