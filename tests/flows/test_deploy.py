@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -103,7 +102,6 @@ def deploy(server: Server, command: str, cron: str = NEVER) -> None:
     """Deploy the current project by the repository's own prefect.yaml, its one stage `command`."""
     stage = {"foreach": ["1"], "do": {"cmd": command}}
     YAML().dump({"stages": {"evaluate": stage}}, Path("dvc.yaml"))
-    shutil.copytree(ROOT / "flows", "flows")
     weekly = (ROOT / "prefect.yaml").read_text()
     assert MONDAYS in weekly
     Path("prefect.yaml").write_text(weekly.replace(MONDAYS, cron))

@@ -24,7 +24,7 @@ from flows import packaging, registry
 from flows.compare import compare
 from flows.dvc import dvc
 from flows.registry import aliased, fetch_bundle, promote
-from tests.flows.project import LLM, RULE, register, retrain
+from tests.flows.project import LLM, RULE, TINY, register, retrain
 
 NAME = "citer-router"
 CHAMPION = f"models:/{NAME}@champion"
@@ -213,7 +213,8 @@ def test_the_registered_model_answers_as_its_router_routes(
     register()
     monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
     pair = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
-    routed = deploy(paths.router(2), paths.SLM, LLM, pair, RULE, slots=2, max_new_tokens=128)
+    longest = TINY["evaluate"]["max_new_tokens"]
+    routed = deploy(paths.router(2), paths.SLM, LLM, pair, RULE, slots=2, max_new_tokens=longest)
     problems = [parse_row({"problem": MATH}, "math", "question"), parse_row(MC, "mc", "question")]
     expected = {r.problem.task: r.completion for r in routed.replies(problems)}
 

@@ -36,10 +36,10 @@ def run(seed: int) -> State:
 
 
 @pytest.fixture(scope="module")
-def rerun(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, State, State]:
+def rerun(finetuned: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, State, State]:
     """A project in which A ran, then B. Its copies share its MLflow artifacts."""
     folder = tmp_path_factory.mktemp("rerun") / "project"
-    shutil.copytree(clone, folder)
+    shutil.copytree(finetuned, folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("MLFLOW_TRACKING_URI", "")
