@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mlflow
+import numpy as np
 import pandas as pd
 from mlflow.pyfunc import PythonModel, PythonModelContext
 
@@ -57,16 +58,18 @@ class RoutedModel(PythonModel):
 def _rows(model_input: Any) -> list[Any]:
     if isinstance(model_input, pd.DataFrame):
         return model_input.astype(object).where(model_input.notna(), None).to_dict("records")
-    return list(model_input)
+    return np.atleast_1d(np.asarray(model_input, object)).tolist()
 
 
 def _problem(row: Any) -> "Problem":
     """A plain text is a question without options."""
     from citer.data.importing import parse_row
 
-    if isinstance(row, str):
-        row = {"problem": row}
-    return parse_row(row, "math" if row.get("problem") else "mc", need="question")
+    if not isinstance(row, dict):
+        return parse_row({"problem": row}, "math", need="question")
+    # MLflow's server makes an array of each field of a row.
+    fields = {name: np.asarray(value, object).tolist() for name, value in row.items()}
+    return parse_row(fields, "math" if fields.get("problem") else "mc", need="question")
 
 
 def _line(reply: "Reply") -> dict[str, Any]:

@@ -10,8 +10,10 @@ from pathlib import Path
 import mlflow
 import pandas as pd
 import pytest
+from fastapi.testclient import TestClient
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
+from mlflow.pyfunc import scoring_server
 
 from citer.config import PairParams
 from citer.data.importing import parse_row
@@ -226,6 +228,30 @@ def test_the_registered_model_answers_as_its_router_routes(
     assert framed.completion.tolist() == [expected["math"], expected["mc"]]
     with pytest.raises(InputError, match="choices"):
         model.predict([{"question": "Which one?"}])
+
+
+def test_the_registered_model_s_server_takes_questions_and_rows(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrain(1)
+    register()
+    monkeypatch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "true")  # as the server leaves it
+    model = mlflow.pyfunc.load_model(CHAMPION)
+    math, mc = model.predict([MATH, MC]).to_dict("records")
+    row = {"problem": MATH}
+    server = TestClient(scoring_server.init(model))
+    for body, expected in [
+        ({"inputs": MATH}, [math]),
+        ({"inputs": [MATH, MATH]}, [math, math]),
+        ({"inputs": [row, MC]}, [math, mc]),
+        ({"inputs": [MC, MATH]}, [mc, math]),
+        ({"dataframe_records": [row, MC]}, [math, mc]),
+        ({"dataframe_split": {"columns": list(MC), "data": [list(MC.values())]}}, [mc]),
+    ]:
+        assert server.post("/invocations", json=body).json() == {"predictions": expected}, body
+    refused = server.post("/invocations", json={"inputs": [{"question": "Which one?"}]})
+    assert refused.status_code == 400
+    assert "RowError: choices: None" in refused.json()["stack_trace"].splitlines()[-1]
 
 
 def test_the_registered_model_refuses_another_llm(project: Path) -> None:
