@@ -7,7 +7,7 @@ from typing import Any
 from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.states import Failed
+from prefect.states import Completed, Failed
 
 from citer.errors import InputError
 from citer.stages import paths
@@ -20,12 +20,13 @@ from flows.stages import stage_task
 def retrain(stage_timeout_hours: float = 24) -> Any:
     """Bring every stage up to date, then register the router; says what became of it.
 
-    InputError, which its user must mend, is the state in which it fails: a line, no traceback.
+    The state in which it ends says so, too: no traceback where its user has something to mend.
     """
     try:
-        return _retrain(timedelta(hours=stage_timeout_hours))
+        said = _retrain(timedelta(hours=stage_timeout_hours))
     except InputError as error:
         return Failed(message=str(error), data=error)
+    return Completed(message=said, data=said)
 
 
 def _retrain(timeout: timedelta) -> str:

@@ -120,6 +120,7 @@ def test_a_run_scheduled_a_minute_ahead_runs(server: Server, project: Path) -> N
     with running(server.env, "worker", "start", "--pool", "gpu"):
         run = until(lambda: ended(server, "gpu"), 240)
     assert run["state"]["type"] == "COMPLETED", run["state"]["message"]
+    assert run["state"]["message"].startswith("citer-router version 1 promoted: ")
     assert run["auto_scheduled"]
     artifacts = server.client.post("/artifacts/filter", json={}).json()
     assert [a["key"] for a in artifacts] == ["retrain-results"]
