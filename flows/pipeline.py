@@ -6,14 +6,13 @@ from typing import Any
 
 from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact
-from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed
 
 from citer.errors import InputError
 from citer.stages import paths
 from flows.registry import register_run
 from flows.repro import stage_names
-from flows.stages import stage_task
+from flows.stages import STEP, stage_task
 
 
 @flow(name="retrain")
@@ -37,6 +36,6 @@ def _retrain(timeout: timedelta) -> str:
     return register(stages)
 
 
-@task(task_run_name="register", cache_policy=NO_CACHE, persist_result=False)
+@task(task_run_name="register", **STEP)
 def register(stages: Mapping[str, float | None]) -> str:
     return register_run(stages)

@@ -79,12 +79,16 @@ def find_version(client: MlflowClient, name: str, version: int | str) -> ModelVe
 
 
 def aliased(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
-    """Raises InputError where nothing is registered at all."""
+    """Raises InputError where nothing is registered at all, or one from before there were rules."""
     try:
         aliases = client.get_registered_model(name).aliases
     except MlflowException:
         raise InputError(f"{name}: nothing is registered; run `citer run` first") from None
-    return client.get_model_version(name, aliases[alias]) if alias in aliases else None
+    version = client.get_model_version(name, aliases[alias]) if alias in aliases else None
+    if version and "rule" not in version.tags:
+        found = f"{name}@{alias}: version {version.version} has no tag `rule`"
+        raise InputError(f"{found}, it is of an older citer; `citer promote` another one")
+    return version
 
 
 def run_of(version: ModelVersion) -> str:

@@ -159,6 +159,19 @@ def test_what_is_not_registered_is_refused(project: Path) -> None:
         fetch_bundle(f"models:/{NAME}/7")
 
 
+def test_a_champion_without_a_rule_is_told_of_and_can_be_replaced(project: Path) -> None:
+    retrain(1)
+    register()
+    MlflowClient().delete_model_version_tag(NAME, "2", "rule")
+    retrain(2)
+    for ask in (register, compare):
+        with pytest.raises(InputError, match="champion: version 2 has no tag `rule`"):
+            ask()
+    promote(4)
+    register()
+    assert holder("champion") == 4
+
+
 def test_champion_and_challenger_are_shown_side_by_side(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
