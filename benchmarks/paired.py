@@ -40,8 +40,8 @@ class Outcomes:
             [run.prices for run in runs],
             [[result.trace for result in row] for row in rows],
             np.array([[result.correct for result in row] for row in rows], float),
-            np.array([[result.counts["llm_tokens"] for result in row] for row in rows], float),
-            np.array([[result.counts["tokens"] for result in row] for row in rows], float),
+            np.array([[result.counts.llm_tokens for result in row] for row in rows], float),
+            np.array([[result.counts.tokens for result in row] for row in rows], float),
             np.array([[_moved(run, r.trace) for r in run.results] for run in runs], float),
             digest_TQ == digest_TQ[-1],
         )

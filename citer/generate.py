@@ -5,7 +5,6 @@ can be written to a table, and become labels.
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from rich.console import Console
 
 from citer.config import Params
 from citer.data.importing import load_problems, read_rows
+from citer.decoding.answer import Counts
 from citer.errors import InputError
-from citer.evaluation.sweep import counts
 from citer.io import replacing, write_table
 from citer.models.bundle import identity
 from citer.progress import progress
@@ -77,16 +76,16 @@ def _shown(replies: Iterable[Reply], total: int) -> Iterator[Reply]:
 
 
 def _line(reply: Reply, deployment: Deployment) -> dict[str, Any]:
-    answer, problem, counted = reply.answer, reply.problem, counts(reply.answer)
+    answer, problem, counted = reply.answer, reply.problem, reply.answer.counts
     return {
         "problem_id": problem.problem_id,
         "question": problem.question,
         "completion": reply.completion,
         "correct": reply.correct,
         "truncated": answer.truncated,
-        "llm_fraction": counted["llm_tokens"] / counted["tokens"],
-        "visits": counted["visits"],
-        "rolled_back": counted["rejected"],
+        "llm_fraction": counted.llm_tokens / counted.tokens,
+        "visits": counted.visits,
+        "rolled_back": counted.rejected,
         "tokens": [
             {"text": deployment.pair.tokenizer.decode([token]), "by": "llm" if by_llm else "slm"}
             for token, by_llm in zip(answer.token_ids, answer.by_llm, strict=True)
@@ -114,19 +113,17 @@ def _disagreements(reply: Reply, deployment: Deployment) -> Iterator[dict[str, A
 
 
 def _summary(replies: Sequence[Reply], rule: Rule, output: Path) -> str:
-    total: Counter[str] = Counter()
-    for reply in replies:
-        total.update(counts(reply.answer))
+    total = Counts.total(reply.answer.counts for reply in replies)
     graded = [reply.correct for reply in replies if reply.correct is not None]
     verdict = f"{sum(graded)} of {len(graded)} right" if graded else "no answers to grade against"
     said = (
         f"{output}: {len(replies)} answers by `{rule:.4g}`, {verdict}, "
-        f"{total['llm_tokens'] / total['tokens']:.1%} of {total['tokens']:,} tokens by the LLM"
+        f"{total.llm_tokens / total.tokens:.1%} of {total.tokens:,} tokens by the LLM"
     )
     if not rule.audit:
         return said
-    agreed = total["audited"] - total["disagreed"]
+    agreed = total.audited - total.disagreed
     return (
-        f"{said}; of {total['audited']:,} audited tokens {agreed:,} agreed, "
-        f"{total['rejected']:,} were rolled back"
+        f"{said}; of {total.audited:,} audited tokens {agreed:,} agreed, "
+        f"{total.rejected:,} were rolled back"
     )

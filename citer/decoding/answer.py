@@ -1,6 +1,7 @@
 """What is asked of the engine, and what it answers."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -49,6 +50,21 @@ class Visit(NamedTuple):
         return any(found.position == self.kept for found in self.disagreements)
 
 
+class Counts(NamedTuple):
+    """Tokens of answers; those of the LLM, its visits, and what became of what it audited."""
+
+    tokens: int
+    llm_tokens: int
+    visits: int
+    audited: int
+    disagreed: int
+    rejected: int
+
+    @classmethod
+    def total(cls, all_counts: Iterable["Counts"]) -> "Counts":
+        return cls(*map(sum, zip(*all_counts, strict=True)))
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a policy makes of a request: its tokens, EOS the last unless truncated.
@@ -67,6 +83,17 @@ class Answer:
     def by_llm(self) -> tuple[bool, ...]:
         theirs = {visit.kept for visit in self.visits}
         return tuple(position in theirs for position in range(len(self.token_ids)))
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(
+            tokens=len(self.token_ids),
+            llm_tokens=sum(self.by_llm),
+            visits=len(self.visits),
+            audited=sum(visit.audited for visit in self.visits),
+            disagreed=sum(len(visit.disagreements) for visit in self.visits),
+            rejected=sum(visit.rejects for visit in self.visits),
+        )
 
 
 def stable_hash(key: str) -> int:

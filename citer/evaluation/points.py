@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from citer.config import EvaluateParams
+from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.evaluation.cost import batches, replay
 from citer.evaluation.metrics import interval
@@ -82,7 +83,7 @@ def outcome_rows(run: "Run") -> Iterator[Row]:
             "task": result.problem.task,
             "correct": result.correct,
             "truncated": result.truncated,
-            **result.counts,
+            **result.counts._asdict(),
             "slm_steps": result.trace.slm.forwards,
             "bytes": run.prices.moved(result.trace.slm, result.trace.llm),
         }
@@ -117,18 +118,18 @@ def _by_task(run: "Run", params: EvaluateParams) -> Iterator[Row]:
 def _quality(results: Sequence["Result"], params: EvaluateParams) -> Row:
     correct = [result.correct for result in results]
     low, high = interval(correct, params.resamples, params.seed)
-    total = {name: sum(result.counts[name] for result in results) for name in results[0].counts}
-    tokens, audited = total["tokens"], total["audited"]
+    total = Counts.total(result.counts for result in results)
+    tokens, audited = total.tokens, total.audited
     return {
         "questions": len(results),
         "accuracy": float(np.mean(correct)),
         "accuracy_low": low,
         "accuracy_high": high,
-        "llm_fraction": total["llm_tokens"] / tokens,
-        "visits_per_token": total["visits"] / tokens,
+        "llm_fraction": total.llm_tokens / tokens,
+        "visits_per_token": total.visits / tokens,
         "slm_steps_per_token": sum(result.trace.slm.forwards for result in results) / tokens,
-        "agreement": 1 - total["disagreed"] / audited if audited else None,
-        "rejected_share": total["rejected"] / audited if audited else None,
+        "agreement": 1 - total.disagreed / audited if audited else None,
+        "rejected_share": total.rejected / audited if audited else None,
         "tokens_per_answer": tokens / len(results),
         "truncated_share": float(np.mean([result.truncated for result in results])),
     }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from citer.data.answers import grade
 from citer.data.problems import Problem
 from citer.data.prompts import encode
-from citer.decoding.answer import Answer, Request
+from citer.decoding.answer import Answer, Counts, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, Scorer
 from citer.evaluation.cost import Prices, Trace
@@ -46,7 +46,7 @@ class Result(NamedTuple):
     scores: Sequence[float]  # in float32
     correct: bool
     truncated: bool
-    counts: dict[str, int]
+    counts: Counts
     digest: int = 0  # of its token ids: answers that are the same have the same
 
 
@@ -64,19 +64,18 @@ def sweep(engine: Engine, problems: Sequence[Problem], lines: Sequence[Line]) ->
     """Of each line a run for each of its rules, all of them from one sweep of the engine."""
     asked = {problem.problem_id: problem for problem in problems}
     policies = list(dict.fromkeys(policy for line in lines for policy in line.policies))
-    results: list[dict[str, Result]] = [{} for _ in policies]
+    results: list[list[Result]] = [[] for _ in policies]
     title = f"{', '.join(dict.fromkeys(line.method.name for line in lines))} on {problems[0].split}"
     work = partial(_answered, engine, policies=policies)
     with progress(title, len(asked) * len(policies), "answers") as advance:
         for number, result in spread(work, problems, fork=engine.pair.is_small):
-            key = result.problem.problem_id
             # The problem as we have it: of another process it is a copy for every policy.
-            results[number][key] = result._replace(problem=asked[key])
+            results[number].append(result._replace(problem=asked[result.problem.problem_id]))
             advance(1)
-    found = {
-        policy: [answered[key] for key in asked]
-        for policy, answered in zip(policies, results, strict=True)
-    }
+    place = {key: number for number, key in enumerate(asked)}
+    for answered in results:
+        answered.sort(key=lambda result: place[result.problem.problem_id])
+    found = dict(zip(policies, results, strict=True))
     return [_runs(line, found, engine.pair) for line in lines]
 
 
@@ -102,22 +101,10 @@ def _answered(
                 scores=() if answer.visits else array("f", answer.scores),
                 correct=_correct(engine, asked[answer.key], answer),
                 truncated=answer.truncated,
-                counts=counts(answer),
+                counts=answer.counts,
                 digest=hash(answer.token_ids),
             ),
         )
-
-
-def counts(answer: Answer) -> dict[str, int]:
-    """Tokens of an answer, and what became of those that an audit looked at."""
-    return {
-        "tokens": len(answer.token_ids),
-        "llm_tokens": sum(answer.by_llm),
-        "visits": len(answer.visits),
-        "audited": sum(visit.audited for visit in answer.visits),
-        "disagreed": sum(len(visit.disagreements) for visit in answer.visits),
-        "rejected": sum(visit.rejects for visit in answer.visits),
-    }
 
 
 def _request(engine: Engine, problem: Problem) -> Request:

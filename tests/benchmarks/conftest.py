@@ -6,6 +6,7 @@ import torch
 from benchmarks.paired import Outcomes
 from benchmarks.pairs import Size, Sizes, Subject, random_subject
 from citer.data.problems import Problem
+from citer.decoding.answer import Counts
 from citer.decoding.work import Work
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.sweep import Result, Run
@@ -36,7 +37,7 @@ def run(at: float, forwards: bytes, correct: str, digests: str) -> Run:
             scores=(),
             correct=right == "1",
             truncated=False,
-            counts={"tokens": 4, "llm_tokens": llm.forwards},
+            counts=Counts(4, llm.forwards, llm.forwards, 0, 0, 0),
             digest=int(digest),
         )
         for n, (right, digest) in enumerate(zip(correct, digests, strict=True))

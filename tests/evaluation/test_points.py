@@ -18,7 +18,7 @@ from citer.evaluation.points import (
     read_findings,
     write_findings,
 )
-from citer.evaluation.sweep import Result, Run, counts
+from citer.evaluation.sweep import Result, Run
 from citer.rule import Rule
 from tests.tiny import MATH, MC
 
@@ -48,7 +48,7 @@ def result(
 ) -> Result:
     answer = Answer("", Policy(always_slm, RULE), (7,) * tokens, (), tuple(visits), truncated)
     trace = Trace.of(5, tokens, visits)
-    return Result(QUESTIONS[index], trace, (), correct, truncated, counts(answer))
+    return Result(QUESTIONS[index], trace, (), correct, truncated, answer.counts)
 
 
 def by_score(writers: str) -> list[Visit]:

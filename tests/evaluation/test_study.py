@@ -15,7 +15,7 @@ from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, always
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.points import Findings, rule_columns
 from citer.evaluation.study import Study, candidate, quantiles
-from citer.evaluation.sweep import Result, Run, counts
+from citer.evaluation.sweep import Result, Run
 from citer.evaluation.threshold import LLM, Candidate, Chosen, choose
 from citer.models.features import features
 from citer.models.pair import load_pair
@@ -273,7 +273,7 @@ def test_a_candidate_counts_where_the_llm_alone_was_right_and_the_routed_answer_
     rule, visits = Rule("score", 0.5), (Visit(1, 0, 0),)
     answer = Answer("", Policy(always_slm, rule), (7, 7), (0.1, 0.9), visits, truncated=False)
     results = [
-        Result(problem, Trace.of(5, 2, visits), (), right, False, counts(answer))
+        Result(problem, Trace.of(5, 2, visits), (), right, False, answer.counts)
         for problem, right in zip(problems(4), routed_right, strict=True)
     ]
     alone = {
