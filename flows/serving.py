@@ -18,7 +18,6 @@ from mlflow.pyfunc import PythonModel, PythonModelContext
 
 if TYPE_CHECKING:
     from citer.data.problems import Problem
-    from citer.serving import Reply
 
 
 class RoutedModel(PythonModel):
@@ -52,7 +51,7 @@ class RoutedModel(PythonModel):
         """Raises InputError where a row cannot be asked."""
         problems = [_problem(row) for row in _rows(model_input)]
         replies = sorted(self.deployment.replies(problems), key=lambda reply: reply.number)
-        return pd.DataFrame([_line(reply) for reply in replies])
+        return pd.DataFrame([reply.told for reply in replies])
 
 
 def _rows(model_input: Any) -> list[Any]:
@@ -70,16 +69,6 @@ def _problem(row: Any) -> "Problem":
     # MLflow's server makes an array of each field of a row.
     fields = {name: np.asarray(value, object).tolist() for name, value in row.items()}
     return parse_row(fields, "math" if fields.get("problem") else "mc", need="question")
-
-
-def _line(reply: "Reply") -> dict[str, Any]:
-    by_llm = reply.answer.by_llm
-    return {
-        "completion": reply.completion,
-        "tokens": len(by_llm),
-        "llm_fraction": sum(by_llm) / len(by_llm),
-        "truncated": reply.answer.truncated,
-    }
 
 
 mlflow.models.set_model(RoutedModel())
