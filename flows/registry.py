@@ -33,7 +33,8 @@ def register_run(stages: Mapping[str, float | None]) -> str:
     """Log the retraining whose files lie here, register its routers, decide on the last one.
 
     What is registered already stays as it is. `stages` are those of dvc.yaml, each with the
-    seconds that it took, where it had to run. Returns a sentence on the last router.
+    seconds that it took, where it had to run. Returns a sentence on the last router. Raises
+    InputError where the champion is without a rule.
     """
     params = load_params()
     store = open_store(params.register_.experiment)
@@ -79,7 +80,7 @@ def find_version(client: MlflowClient, name: str, version: int | str) -> ModelVe
 
 
 def aliased(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
-    """Raises InputError where nothing is registered at all, or one from before there were rules."""
+    """Raises InputError where nothing is registered at all, and of one without a rule."""
     try:
         aliases = client.get_registered_model(name).aliases
     except MlflowException:
