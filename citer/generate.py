@@ -76,17 +76,13 @@ def _shown(replies: Iterable[Reply], total: int) -> Iterator[Reply]:
 
 
 def _line(reply: Reply, deployment: Deployment) -> dict[str, Any]:
-    answer, problem, counted = reply.answer, reply.problem, reply.answer.counts
+    answer, problem = reply.answer, reply.problem
     return {
         "problem_id": problem.problem_id,
         "question": problem.question,
-        "completion": reply.completion,
         "correct": reply.correct,
-        "truncated": answer.truncated,
-        "llm_fraction": counted.llm_tokens / counted.tokens,
-        "visits": counted.visits,
-        "rolled_back": counted.rejected,
-        "tokens": [
+        **reply.told,
+        "written": [
             {"text": deployment.pair.tokenizer.decode([token]), "by": "llm" if by_llm else "slm"}
             for token, by_llm in zip(answer.token_ids, answer.by_llm, strict=True)
         ],

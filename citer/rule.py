@@ -82,3 +82,6 @@ class Rule:
         if self.visit == "risk":
             return risk < self.at
         return self.visit == "every" and pending >= self.at
+
+
+SLM, LLM = Rule("score", 0.0), Rule("score", 1.0)  # either model alone

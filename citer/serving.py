@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from citer.config import PairParams
 from citer.data.answers import grade
@@ -29,6 +30,12 @@ class Reply:
     answer: Answer
     completion: str
     correct: bool | None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What whoever asked is told, in a file or by a server: text and counts."""
+        counted = self.answer.counts._asdict()
+        return {"completion": self.completion, "truncated": self.answer.truncated, **counted}
 
 
 @dataclass(frozen=True)

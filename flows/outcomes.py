@@ -6,10 +6,8 @@ import mlflow
 
 from citer.evaluation.gate import Graded, Outcomes
 from citer.io import read_table
-from citer.rule import Rule
+from citer.rule import LLM, Rule
 from citer.schema import OUTCOME
-
-LLM = Rule("score", 1.0)
 
 
 def routed(run_id: str) -> Outcomes:

@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 
 import citer
 from citer.config import Params
+from citer.decoding.answer import Counts
 from citer.io import read_json, write_json
 from citer.stages.paths import SLM
 from flows.dvc import LOCK
@@ -35,9 +36,8 @@ SIGNATURE = ModelSignature(
     outputs=Schema(
         [
             ColSpec("string", "completion"),
-            ColSpec("long", "tokens"),
-            ColSpec("double", "llm_fraction"),
             ColSpec("boolean", "truncated"),
+            *(ColSpec("long", name) for name in Counts._fields),
         ]
     )
 )

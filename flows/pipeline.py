@@ -2,26 +2,40 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact
-from prefect.cache_policies import NO_CACHE
+from prefect.states import Completed, Failed
 
+from citer.errors import InputError
 from citer.stages import paths
 from flows.registry import register_run
 from flows.repro import stage_names
-from flows.stages import stage_task
+from flows.stages import STEP, stage_task
 
 
 @flow(name="retrain")
-def retrain(stage_timeout_hours: float = 24) -> str:
-    """Bring every stage up to date, then register the router; says what became of it."""
-    timeout = timedelta(hours=stage_timeout_hours)
-    seconds = {name: stage_task(name)(name, timeout) for name in stage_names()}
+def retrain(stage_timeout_hours: float = 24) -> Any:
+    """Bring every stage up to date, then register the router; says what became of it.
+
+    The state in which it ends says so, too: no traceback where its user has something to mend.
+    """
+    try:
+        said = _retrain(timedelta(hours=stage_timeout_hours))
+    except InputError as error:
+        return Failed(message=str(error), data=error)
+    return Completed(message=said, data=said)
+
+
+def _retrain(timeout: timedelta) -> str:
+    stages = {
+        name: stage_task(name)(name, timeout, return_state=True).result() for name in stage_names()
+    }
     create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
-    return register({name: taken for name, taken in seconds.items() if taken is not None})
+    return register(stages)
 
 
-@task(task_run_name="register", cache_policy=NO_CACHE, persist_result=False)
-def register(seconds: Mapping[str, float]) -> str:
-    return register_run(seconds)
+@task(task_run_name="register", **STEP)
+def register(stages: Mapping[str, float | None]) -> str:
+    return register_run(stages)

@@ -29,16 +29,17 @@ RULE = ("rule", "visit", "at", "audit")
 CARRIED = ("digest", "iteration", *RULE, "git_sha", "git_dirty")  # from the run, with its headlines
 
 
-def register_run(seconds: Mapping[str, float] | None = None) -> str:
+def register_run(stages: Mapping[str, float | None]) -> str:
     """Log the retraining whose files lie here, register its routers, decide on the last one.
 
-    What is registered already stays as it is. `seconds` is how long each stage took that ran.
-    Returns a sentence on the last router. Raises InputError where there is nothing to register.
+    What is registered already stays as it is. `stages` are those of dvc.yaml, each with the
+    seconds that it took, where it had to run. Returns a sentence on the last router. Raises
+    InputError where the champion is without a rule.
     """
     params = load_params()
     store = open_store(params.register_.experiment)
     with exclusively():
-        run = track(store, params, seconds or {})
+        run = track(store, params, stages)
         number = run.data.tags.get("version") or _register(store, run.info.run_id, params)
     if has_remote():
         dvc("push")
@@ -79,12 +80,16 @@ def find_version(client: MlflowClient, name: str, version: int | str) -> ModelVe
 
 
 def aliased(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
-    """Raises InputError where nothing is registered at all."""
+    """Raises InputError where nothing is registered at all, and of one without a rule."""
     try:
         aliases = client.get_registered_model(name).aliases
     except MlflowException:
         raise InputError(f"{name}: nothing is registered; run `citer run` first") from None
-    return client.get_model_version(name, aliases[alias]) if alias in aliases else None
+    version = client.get_model_version(name, aliases[alias]) if alias in aliases else None
+    if version and "rule" not in version.tags:
+        found = f"{name}@{alias}: version {version.version} has no tag `rule`"
+        raise InputError(f"{found}, it is of an older citer; `citer promote` another one")
+    return version
 
 
 def run_of(version: ModelVersion) -> str:

@@ -66,7 +66,7 @@ def reproduce(name: str, timeout: timedelta, log: Callable[[str], None]) -> bool
     if status == TIMED_OUT:
         raise StageError(f"{name}: took longer than {timeout}")
     if exited == BAD_INPUT or (exited is None and status == DVC_ERROR):
-        raise InputError(last.removeprefix("citer: "))
+        raise InputError(last.removeprefix("citer: ").removeprefix("ERROR: "))
     raise StageError(f"{name}: exit status {exited or status}: {last}")
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mlflow
+import numpy as np
 import pandas as pd
 from mlflow.pyfunc import PythonModel, PythonModelContext
 
 if TYPE_CHECKING:
     from citer.data.problems import Problem
-    from citer.serving import Reply
 
 
 class RoutedModel(PythonModel):
@@ -51,32 +51,24 @@ class RoutedModel(PythonModel):
         """Raises InputError where a row cannot be asked."""
         problems = [_problem(row) for row in _rows(model_input)]
         replies = sorted(self.deployment.replies(problems), key=lambda reply: reply.number)
-        return pd.DataFrame([_line(reply) for reply in replies])
+        return pd.DataFrame([reply.told for reply in replies])
 
 
 def _rows(model_input: Any) -> list[Any]:
     if isinstance(model_input, pd.DataFrame):
         return model_input.astype(object).where(model_input.notna(), None).to_dict("records")
-    return list(model_input)
+    return np.atleast_1d(np.asarray(model_input, object)).tolist()
 
 
 def _problem(row: Any) -> "Problem":
     """A plain text is a question without options."""
     from citer.data.importing import parse_row
 
-    if isinstance(row, str):
-        row = {"problem": row}
-    return parse_row(row, "math" if row.get("problem") else "mc", need="question")
-
-
-def _line(reply: "Reply") -> dict[str, Any]:
-    by_llm = reply.answer.by_llm
-    return {
-        "completion": reply.completion,
-        "tokens": len(by_llm),
-        "llm_fraction": sum(by_llm) / len(by_llm),
-        "truncated": reply.answer.truncated,
-    }
+    if not isinstance(row, dict):
+        return parse_row({"problem": row}, "math", need="question")
+    # MLflow's server makes an array of each field of a row.
+    fields = {name: np.asarray(value, object).tolist() for name, value in row.items()}
+    return parse_row(fields, "math" if fields.get("problem") else "mc", need="question")
 
 
 mlflow.models.set_model(RoutedModel())

@@ -23,13 +23,16 @@ def _worth_retrying(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bo
     return not isinstance(state.data, InputError)
 
 
-@task(
-    cache_policy=NO_CACHE,  # Prefect's cache would not look at the files; DVC does
-    persist_result=False,
-    retries=2,
-    retry_delay_seconds=exponential_backoff(10),
-    retry_condition_fn=_worth_retrying,
-)
+STEP: dict[str, Any] = {
+    "cache_policy": NO_CACHE,  # Prefect's cache would not look at the files; DVC does
+    "persist_result": False,
+    "retries": 2,
+    "retry_delay_seconds": exponential_backoff(10),
+    "retry_condition_fn": _worth_retrying,
+}
+
+
+@task(**STEP)
 def run_stage(name: str, timeout: timedelta) -> Any:
     """Bring one stage up to date.
 

@@ -5,7 +5,7 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +16,6 @@ import mlflow
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run
 
 from citer.config import Params
-from citer.errors import InputError
 from citer.io import digest, read_json
 from citer.rule import Rule
 from citer.schema import SPLITS
@@ -74,9 +73,9 @@ class Iteration:
         return flatten(sections, "/")
 
 
-def track(store: Store, params: Params, seconds: Mapping[str, float]) -> Run:
+def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> Run:
     """The finished run of the retraining whose files lie here, logged if it is not there yet."""
-    routers = _iterations()
+    routers = _iterations(stages)
     identity = digest(*(router.digest for router in routers))
     earlier = store.runs(f"tags.retraining = '{identity}'")
     for run in earlier:
@@ -86,7 +85,7 @@ def track(store: Store, params: Params, seconds: Mapping[str, float]) -> Run:
         store.client.delete_run(run.info.run_id)
     tags = {"retraining": identity, **_lineage()}
     with _run(store, f"retraining {identity[:7]}", tags | {"kind": "retraining"}) as parent:
-        _log_retraining(store, parent, params, _overview(routers[-1], seconds))
+        _log_retraining(store, parent, params, _overview(routers[-1], stages))
         for router in routers:
             _log_iteration(store, parent, router, params, tags)
     return store.client.get_run(parent)
@@ -110,12 +109,10 @@ def file_md5(path: Path) -> str:
         return hashlib.file_digest(stream, "md5").hexdigest()
 
 
-def _iterations() -> list[Iteration]:
-    home = paths.report(1).parent
-    numbers = sorted(int(file.parent.name) for file in home.glob("[0-9]*/metrics.json"))
-    if not numbers or not LOCK.exists():
-        raise InputError(f"{home}: no report of a router that DVC knows; run `dvc repro` first")
-    return [Iteration(number) for number in numbers]
+def _iterations(stages: Iterable[str]) -> list[Iteration]:
+    """Those of the stages alone: a router that dvc.yaml no longer names may still lie here."""
+    named = (stage.partition("@") for stage in stages)
+    return [Iteration(k) for k in sorted(int(key) for name, _, key in named if name == "evaluate")]
 
 
 def _lineage() -> dict[str, str]:
@@ -144,14 +141,14 @@ def _run(store: Store, name: str, tags: Mapping[str, str]) -> Iterator[str]:
         yield run.info.run_id
 
 
-def _overview(last: Iteration, seconds: Mapping[str, float]) -> dict[str, float]:
+def _overview(last: Iteration, stages: Mapping[str, float | None]) -> dict[str, float | None]:
     """A retraining's metrics: what its last router is known by, and how long its stages took."""
     quality = {f"all/{name}": value for name, value in headlines(last.metrics).items()}
-    return quality | {f"seconds/{s.replace('@', '_')}": taken for s, taken in seconds.items()}
+    return quality | {f"seconds/{s.replace('@', '_')}": taken for s, taken in stages.items()}
 
 
 def _log_retraining(
-    store: Store, run_id: str, params: Params, metrics: Mapping[str, float]
+    store: Store, run_id: str, params: Params, metrics: Mapping[str, float | None]
 ) -> None:
     _log(store, run_id, flatten(params.model_dump(mode="json", by_alias=True), "."), metrics)
     _log_inputs(store, run_id, {paths.problems(split): split for split in SPLITS})

@@ -97,22 +97,22 @@ def test_tokens_and_origins_are_the_engines(params: Params, bundle: Path, tmp_pa
     ids = pair.tokenizer(prompt + "(1) Mars\n(2) the Sun\nAnswer:\n").input_ids
     policy = routed(read_bundle(bundle)[0], RULE)
     [expected] = Engine(pair, 1, 12).decode([Request("one", tuple(ids))], policy)
-    assert [token["by"] == "llm" for token in line["tokens"]] == list(expected.by_llm)
+    assert [token["by"] == "llm" for token in line["written"]] == list(expected.by_llm)
     texts = [pair.tokenizer.decode([token]) for token in expected.token_ids]
-    assert [token["text"] for token in line["tokens"]] == texts
-    assert line["llm_fraction"] == sum(expected.by_llm) / len(expected.by_llm)
-    assert line["visits"] == len(expected.visits) > 0
-    assert line["rolled_back"] == 0
+    assert [token["text"] for token in line["written"]] == texts
+    assert expected.counts._asdict().items() <= line.items()
+    assert line["visits"] > 0
 
 
-@pytest.mark.parametrize(("tau", "share"), [(0.0, 0.0), (1.0, 1.0)])
+@pytest.mark.parametrize(("tau", "share"), [(0, 0), (1, 1)])
 def test_a_given_rule_stands_in_for_the_bundles(
     params: Params, bundle: Path, tmp_path: Path, tau: float, share: float
 ) -> None:
     source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
     source.write_text(json.dumps(MATH[1]))
     generate(params, bundle, source, output, Rule("score", tau))
-    assert answers(output)[0]["llm_fraction"] == share
+    [line] = answers(output)
+    assert line["llm_tokens"] == share * line["tokens"]
 
 
 def test_where_an_exact_rule_disagrees_is_where_the_slm_would_leave_the_llms_answer(
@@ -122,8 +122,8 @@ def test_where_an_exact_rule_disagrees_is_where_the_slm_would_leave_the_llms_ans
     rows, lines = audited(params, bundle, tmp_path, Rule("risk", 0.0, audit=1.0))
     assert rows == list(differences(own_pair(params), MATH))
     assert rows
-    by_llm = [[token["by"] == "llm" for token in line["tokens"]] for line in lines]
-    assert [sum(each) for each in by_llm] == [line["rolled_back"] for line in lines]
+    by_llm = [[token["by"] == "llm" for token in line["written"]] for line in lines]
+    assert [sum(each) for each in by_llm] == [line["rejected"] for line in lines]
 
 
 def audited(
@@ -168,7 +168,7 @@ def test_only_what_is_far_from_the_llms_choice_is_rolled_back(
     rows, lines = audited(params, bundle, tmp_path, rule)
     assert {row["rejected"] for row in rows} == {True, False}
     assert all(row["rejected"] == (row["odds"] < rule.audit) for row in rows)
-    rejected = sum(line["rolled_back"] for line in lines)
+    rejected = sum(line["rejected"] for line in lines)
     assert rejected == sum(row["rejected"] for row in rows)
     text = " ".join(capsys.readouterr().out.split())
     said = re.search(r"of (\d+) audited tokens (\d+) agreed, (\d+) were rolled back", text)

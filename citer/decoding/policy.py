@@ -9,7 +9,7 @@ from torch import Tensor
 
 from citer.models.features import features
 from citer.models.router import HIGHEST, Head, Router
-from citer.rule import Rule
+from citer.rule import LLM, SLM, Rule
 
 
 @dataclass(frozen=True)
@@ -60,5 +60,4 @@ class ScoredBy:
         return self.head.score(view.feature_NF)
 
 
-SLM_ALONE = Policy(always_slm, Rule("score", 0.0))
-LLM_ALONE = Policy(always_slm, Rule("score", 1.0))
+SLM_ALONE, LLM_ALONE = Policy(always_slm, SLM), Policy(always_slm, LLM)

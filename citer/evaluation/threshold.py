@@ -6,9 +6,7 @@ from typing import Any, Self
 
 from scipy.special import betaincinv
 
-from citer.rule import Rule
-
-LLM = Rule("score", 1.0)
+from citer.rule import LLM, Rule
 
 
 @dataclass(frozen=True)

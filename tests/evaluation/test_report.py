@@ -11,8 +11,8 @@ from citer.evaluation.report import (
     standings,
     summary,
 )
-from citer.evaluation.threshold import LLM, Threshold
-from citer.rule import Rule
+from citer.evaluation.threshold import Threshold
+from citer.rule import LLM, Rule
 
 
 def point(

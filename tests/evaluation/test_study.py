@@ -17,11 +17,11 @@ from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.points import Findings, rule_columns
 from citer.evaluation.study import Study, candidate, quantiles
 from citer.evaluation.sweep import Result, Run
-from citer.evaluation.threshold import LLM, Candidate, Chosen, choose
+from citer.evaluation.threshold import Candidate, Chosen, choose
 from citer.models.features import features
 from citer.models.pair import load_pair
 from citer.models.router import Router
-from citer.rule import Rule
+from citer.rule import LLM, Rule
 from tests.heads import random_router
 from tests.taught import make_taught_pair, problems
 

@@ -3,9 +3,9 @@ from dataclasses import asdict
 import pytest
 from scipy.stats import binom
 
-from citer.evaluation.threshold import LLM, Candidate, Threshold, cheapest, choose, upper_bound
+from citer.evaluation.threshold import Candidate, Threshold, cheapest, choose, upper_bound
 from citer.io import read_json, write_json
-from citer.rule import Rule
+from citer.rule import LLM, Rule
 
 
 def seen(tau: float, discordant: int, cost: float, n: int = 100) -> Candidate:

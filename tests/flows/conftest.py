@@ -1,8 +1,6 @@
-"""A real DVC repository with stages of a second: no mock of git, DVC or Prefect."""
+"""The repository itself, small enough to run in moments: no mock of git, DVC, MLflow or Prefect."""
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,45 +10,44 @@ from prefect.settings import PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW, temporary
 from prefect.testing.utilities import prefect_test_harness
 from ruamel.yaml import YAML
 
+from flows.store import make_tables
+from tests.flows.project import finetune, make_clone
+
 Pipeline = Callable[[dict[str, Any]], None]
 
 
 @pytest.fixture(scope="session")
-def empty_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("repository")
-    for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
-        subprocess.run(command, cwd=folder, check=True)
-    (folder / ".dvc/config").write_text("[core]\n    analytics = false\n")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean clone that has never run, but for its pair and sizes, which are tiny."""
+    folder = tmp_path_factory.mktemp("clone") / "project"
+    make_clone(folder)
     return folder
 
 
 @pytest.fixture
-def pipeline(empty_repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
-    """Enter a fresh DVC repository; call it with the `stages` of its dvc.yaml."""
+def pipeline(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    """Enter a clone; call it with the `stages` of its dvc.yaml."""
     folder = tmp_path / "project"
-    shutil.copytree(empty_repository, folder)
+    shutil.copytree(clone, folder)
     monkeypatch.chdir(folder)
     return lambda stages: YAML().dump({"stages": stages}, Path("dvc.yaml"))
 
 
 @pytest.fixture(scope="session")
-def clone(empty_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that nothing was trained in yet, its MLflow store made but empty."""
-    from flows.store import make_tables
-    from tests.flows.project import make_project
-
-    folder = tmp_path_factory.mktemp("clone") / "project"
-    shutil.copytree(empty_repository, folder)
-    make_project(folder)
+def finetuned(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone that only has to label, its MLflow store made but empty."""
+    folder = tmp_path_factory.mktemp("finetuned") / "project"
+    shutil.copytree(clone, folder)
+    finetune(folder)
     make_tables(folder / "mlruns/mlflow.db")
     return folder
 
 
 @pytest.fixture
-def project(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Enter a project of one's own."""
     folder = tmp_path / "project"
-    shutil.copytree(clone, folder)
+    shutil.copytree(finetuned, folder)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
     return folder

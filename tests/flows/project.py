@@ -1,4 +1,4 @@
-"""A project's folder with a retraining in it: small files in the true formats, made in a moment."""
+"""A small clone of the repository, and a retraining in it: files in the true formats."""
 
 import shutil
 import subprocess
@@ -8,23 +8,35 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from ruamel.yaml import YAML
 
 from citer.config import PairParams
-from citer.evaluation.threshold import LLM as LLM_ALONE
 from citer.evaluation.threshold import Threshold
 from citer.io import write_json, write_table, write_text
 from citer.models.bundle import identity, write_bundle
 from citer.models.pair import load_pair
+from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
 from citer.schema import OUTCOME, PREFERENCE, PROBLEM, SPLITS
 from citer.stages import paths
+from flows.registry import register_run
 from tests.heads import random_router
 from tests.tiny import make_tiny_pair
 
+ROOT = Path(__file__).parents[2]
 LLM = Path("data/pair/llm")
 QUESTIONS = 40
 LLM_BYTES = 1000  # a question
 RULE = Rule("risk", 0.75, audit=0.1)
+STAGES: dict[str, float | None] = {"label@1": 2.5, "evaluate@1": None, "evaluate@2": 0.5}
+TOY = dict.fromkeys(("sft", "preference"), 8) | dict.fromkeys(("validation", "test"), 40)
+TINY: dict[str, dict[str, Any]] = {
+    "prepare": {"toy": {"tasks": ["math", "mc"], **TOY}},
+    "finetune": {"steps": 8, "batch_size": 4, "checkpoint_steps": 2},
+    "label": {"max_new_tokens": 8},
+    "train": {"epochs": 2, "batch_size": 64},
+    "evaluate": {"max_new_tokens": 8, "llm_fractions": [0.0, 0.5, 1.0], "resamples": 50},
+}
 DVC_YAML = """
 stages:
   label:
@@ -39,21 +51,38 @@ stages:
 """
 
 
-def make_project(folder: Path) -> None:
-    """Put into a git repository what a clone has, and a finetuned SLM."""
-    pair = make_tiny_pair(folder / LLM.parent)
-    shutil.copytree(pair.slm, folder / paths.SLM)
-    shutil.copy(Path(__file__).parents[2] / "params.yaml", folder)
+def make_clone(folder: Path) -> None:
+    """Put a clone of this repository there, with a tiny pair and a few short questions."""
+    for name in _git(ROOT, "ls-files").splitlines():
+        if not name.startswith(("data/pair/", "data/reports/", "dvc.lock")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    make_tiny_pair(folder / LLM.parent)
+    yaml = YAML()
+    params = yaml.load(folder / "params.yaml")
+    for section, values in TINY.items():
+        params[section].update(values)
+    yaml.dump(params, folder / "params.yaml")
+    _git(folder, "init", "-q")
+    commit(folder)
+
+
+def finetune(folder: Path) -> None:
+    """Put a finetuned SLM into a clone, and leave its pipeline the labels alone."""
+    shutil.copytree(folder / LLM.with_name("slm"), folder / paths.SLM)
     write_text(folder / "dvc.yaml", DVC_YAML)
-    write_text(folder / ".gitignore", "/mlruns/\n/data/\n")
     commit(folder)
 
 
 def commit(folder: Path) -> None:
     """Commit all that git does not ignore."""
-    subprocess.run(["git", "add", "."], cwd=folder, check=True)
-    author = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
-    subprocess.run(["git", *author, "commit", "-qm", "Go on"], cwd=folder, check=True)
+    _git(folder, "add", ".")
+    _git(folder, "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "Go on")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", *arguments]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
 def retrain(
@@ -76,6 +105,11 @@ def retrain(
         _write_router(seed, k)
         _write_report(k, rule, correct, cost, certified)
     write_text(Path("dvc.lock"), f"schema: '2.0'\nstages: {{}} # {seed}\n")
+
+
+def register() -> str:
+    """Register what `retrain` left, as the flow does."""
+    return register_run(STAGES)
 
 
 def _write_preferences(seed: int, k: int) -> None:

@@ -10,14 +10,14 @@ from citer.rule import Rule
 from flows.outcomes import llm_alone, routed
 from flows.store import open_store
 from flows.tracking import children, track
-from tests.flows.project import LLM_ALONE, LLM_BYTES, QUESTIONS, retrain
+from tests.flows.project import LLM_ALONE, LLM_BYTES, QUESTIONS, STAGES, retrain
 
 
 def last_run(rule: Rule) -> str:
     """A retraining's last router, which answers half of the questions right by `rule`."""
     retrain(1, correct=QUESTIONS // 2, cost=0.5, rule=rule)
     store = open_store("citer")
-    retraining = track(store, load_params(), {}).info.run_id
+    retraining = track(store, load_params(), STAGES).info.run_id
     return children(store, retraining)[-1].info.run_id
 
 

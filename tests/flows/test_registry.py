@@ -10,8 +10,10 @@ from pathlib import Path
 import mlflow
 import pandas as pd
 import pytest
+from fastapi.testclient import TestClient
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
+from mlflow.pyfunc import scoring_server
 
 from citer.config import PairParams
 from citer.data.importing import parse_row
@@ -23,8 +25,8 @@ from citer.stages import paths
 from flows import packaging, registry
 from flows.compare import compare
 from flows.dvc import dvc
-from flows.registry import aliased, fetch_bundle, promote, register_run
-from tests.flows.project import LLM, RULE, retrain
+from flows.registry import aliased, fetch_bundle, promote
+from tests.flows.project import LLM, RULE, TINY, register, retrain
 
 NAME = "citer-router"
 CHAMPION = f"models:/{NAME}@champion"
@@ -50,7 +52,7 @@ def holder(alias: str) -> int | None:
 
 def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path) -> None:
     retrain(1)
-    register_run()
+    register()
     assert versions() == [1, 2]
     assert holder("challenger") == 2
     assert version(1).tags | {"digest": "", "git_sha": ""} == {
@@ -74,7 +76,7 @@ def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path)
 
 def test_a_first_router_that_keeps_its_promise_cheaply_is_promoted(project: Path) -> None:
     retrain(1)
-    said = register_run()
+    said = register()
     assert holder("champion") == 2
     assert version(2).tags["decision"] == "promoted"
     assert "bytes are 0.500" in version(2).tags["reason"]
@@ -84,7 +86,7 @@ def test_a_first_router_that_keeps_its_promise_cheaply_is_promoted(project: Path
 @pytest.mark.parametrize("flaw", [{"certified": False}, {"cost": 1.5}])
 def test_a_first_router_without_bound_or_gain_is_not(project: Path, flaw: dict) -> None:
     retrain(1, **flaw)
-    assert "kept back" in register_run()
+    assert "kept back" in register()
     assert holder("champion") is None
     assert holder("challenger") == 2
     assert version(2).tags["decision"] == "kept back"
@@ -102,9 +104,9 @@ def test_a_challenger_replaces_the_champion_only_if_as_good_and_no_dearer(
     project: Path, change: dict, champion: int, reason: str
 ) -> None:
     retrain(1, correct=30, cost=0.5)
-    register_run()
+    register()
     retrain(2, **change)
-    register_run()
+    register()
     assert holder("challenger") == 4
     assert holder("champion") == champion
     assert version(4).tags["reason"].startswith(reason)
@@ -112,9 +114,9 @@ def test_a_challenger_replaces_the_champion_only_if_as_good_and_no_dearer(
 
 def test_registering_twice_adds_nothing_and_moves_no_alias(project: Path) -> None:
     retrain(1)
-    first = register_run()
+    first = register()
     promote(1)
-    assert register_run() == first
+    assert register() == first
     assert versions() == [1, 2]
     assert holder("champion") == 1
 
@@ -130,16 +132,16 @@ def test_a_registration_cut_short_is_completed(
     with monkeypatch.context() as patch:
         patch.setattr(registry, "_note", fail)
         with pytest.raises(KeyboardInterrupt):
-            register_run()
+            register()
     assert holder("champion") is None
-    register_run()
+    register()
     assert versions() == [1, 2]
     assert holder("champion") == 2
 
 
 def test_a_promotion_by_hand_says_so_beside_what_the_gate_said(project: Path) -> None:
     retrain(1, certified=False)
-    register_run()
+    register()
     for _ in range(2):
         promote(2)
     assert holder("champion") == 2
@@ -150,20 +152,33 @@ def test_what_is_not_registered_is_refused(project: Path) -> None:
     with pytest.raises(InputError, match="nothing is registered"):
         compare()
     retrain(1)
-    register_run()
+    register()
     with pytest.raises(InputError, match="no version 7"):
         promote(7)
     with pytest.raises(InputError, match="no such registered router"):
         fetch_bundle(f"models:/{NAME}/7")
 
 
+def test_a_champion_without_a_rule_is_told_of_and_can_be_replaced(project: Path) -> None:
+    retrain(1)
+    register()
+    MlflowClient().delete_model_version_tag(NAME, "2", "rule")
+    retrain(2)
+    for ask in (register, compare):
+        with pytest.raises(InputError, match="champion: version 2 has no tag `rule`"):
+            ask()
+    promote(4)
+    register()
+    assert holder("champion") == 4
+
+
 def test_champion_and_challenger_are_shown_side_by_side(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     retrain(1, correct=30)
-    register_run()
+    register()
     retrain(2, correct=38, cost=0.4, rule=Rule("score", 0.5))
-    register_run()
+    register()
     promote(2)
     capsys.readouterr()
     compare()
@@ -176,7 +191,7 @@ def test_champion_and_challenger_are_shown_side_by_side(
 
 def test_a_bundle_carries_the_rule_and_the_finetuned_slm(project: Path) -> None:
     retrain(1)
-    register_run()
+    register()
     bundle = fetch_bundle(CHAMPION)
     assert stored_rule(bundle) == RULE
     assert digest(bundle / "slm") == digest(paths.SLM)
@@ -198,7 +213,7 @@ def test_a_large_slm_stays_with_dvc_and_the_card_says_where(project: Path) -> No
 
 def test_nothing_registered_is_a_pickle(project: Path) -> None:
     retrain(1)
-    register_run()
+    register()
     kept = [file for file in Path("mlruns/artifacts").rglob("*") if file.is_file()]
     assert {"router.safetensors", "model.safetensors", "serving.py"} <= {f.name for f in kept}
     for file in kept:
@@ -210,26 +225,51 @@ def test_the_registered_model_answers_as_its_router_routes(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retrain(1)
-    register_run()
+    register()
     monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
     pair = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
-    routed = deploy(paths.router(2), paths.SLM, LLM, pair, RULE, slots=2, max_new_tokens=128)
+    longest = TINY["evaluate"]["max_new_tokens"]
+    routed = deploy(paths.router(2), paths.SLM, LLM, pair, RULE, slots=2, max_new_tokens=longest)
     problems = [parse_row({"problem": MATH}, "math", "question"), parse_row(MC, "mc", "question")]
-    expected = {r.problem.task: r.completion for r in routed.replies(problems)}
+    expected = {r.problem.task: r.told for r in routed.replies(problems)}
 
     model = mlflow.pyfunc.load_model(CHAMPION)
-    answers = model.predict([MATH, MC, {"problem": MATH}])
-    assert answers.completion.tolist() == [expected["math"], expected["mc"], expected["math"]]
-    assert answers.llm_fraction.between(0, 1).all()
-    framed = model.predict(pd.DataFrame([{"problem": MATH}, MC]))
-    assert framed.completion.tolist() == [expected["math"], expected["mc"]]
+    assert model.metadata.get_output_schema().input_names() == list(expected["math"])
+    answers = model.predict([MATH, MC, {"problem": MATH}]).to_dict("records")
+    assert answers == [expected["math"], expected["mc"], expected["math"]]
+    framed = model.predict(pd.DataFrame([{"problem": MATH}, MC])).to_dict("records")
+    assert framed == [expected["math"], expected["mc"]]
     with pytest.raises(InputError, match="choices"):
         model.predict([{"question": "Which one?"}])
 
 
+def test_the_registered_model_s_server_takes_questions_and_rows(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrain(1)
+    register()
+    monkeypatch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "true")  # as the server leaves it
+    model = mlflow.pyfunc.load_model(CHAMPION)
+    math, mc = model.predict([MATH, MC]).to_dict("records")
+    row = {"problem": MATH}
+    server = TestClient(scoring_server.init(model))
+    for body, expected in [
+        ({"inputs": MATH}, [math]),
+        ({"inputs": [MATH, MATH]}, [math, math]),
+        ({"inputs": [row, MC]}, [math, mc]),
+        ({"inputs": [MC, MATH]}, [mc, math]),
+        ({"dataframe_records": [row, MC]}, [math, mc]),
+        ({"dataframe_split": {"columns": list(MC), "data": [list(MC.values())]}}, [mc]),
+    ]:
+        assert server.post("/invocations", json=body).json() == {"predictions": expected}, body
+    refused = server.post("/invocations", json={"inputs": [{"question": "Which one?"}]})
+    assert refused.status_code == 400
+    assert "RowError: choices: None" in refused.json()["stack_trace"].splitlines()[-1]
+
+
 def test_the_registered_model_refuses_another_llm(project: Path) -> None:
     retrain(1)
-    register_run()
+    register()
     shutil.copytree(paths.SLM, "other")
     with pytest.raises(InputError, match="made for the LLM"):
         mlflow.pyfunc.load_model(CHAMPION, model_config={"llm": "other"})
@@ -238,7 +278,7 @@ def test_the_registered_model_refuses_another_llm(project: Path) -> None:
 @pytest.mark.slow
 def test_the_registered_model_brings_its_own_code(project: Path) -> None:
     retrain(1)
-    register_run()
+    register()
     uri = f"sqlite:///{project}/mlruns/mlflow.db"
     program = (
         f"import mlflow; model = mlflow.pyfunc.load_model('{CHAMPION}')\n"
@@ -255,6 +295,6 @@ def test_data_are_pushed_where_a_remote_is_set(project: Path, tmp_path: Path) ->
     Path("dvc.lock").unlink()
     dvc("commit", "--force")
     dvc("remote", "add", "--default", "backup", str(tmp_path / "remote"))
-    register_run()
+    register()
     pushed = {file.read_bytes() for file in (tmp_path / "remote").rglob("*") if file.is_file()}
     assert paths.preferences(1).read_bytes() in pushed

@@ -9,9 +9,8 @@ import pytest
 from citer.errors import InputError
 from citer.stages import paths
 from flows.dvc import dvc
-from flows.registry import register_run
 from flows.restore import restore
-from tests.flows.project import retrain
+from tests.flows.project import register, retrain
 
 PREFERENCES = [paths.preferences(k) for k in (1, 2)]
 STATE = [Path("params.yaml"), Path("dvc.lock"), *PREFERENCES]
@@ -32,15 +31,15 @@ def run(seed: int) -> State:
     params.write_text(re.sub("holdout: .*", f"holdout: 0.{seed}", params.read_text()))
     Path("dvc.lock").unlink()
     dvc("commit", "--force")
-    register_run()
+    register()
     return present()
 
 
 @pytest.fixture(scope="module")
-def rerun(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, State, State]:
+def rerun(finetuned: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, State, State]:
     """A project in which A ran, then B. Its copies share its MLflow artifacts."""
     folder = tmp_path_factory.mktemp("rerun") / "project"
-    shutil.copytree(clone, folder)
+    shutil.copytree(finetuned, folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("MLFLOW_TRACKING_URI", "")

@@ -15,20 +15,11 @@ from mlflow import MlflowClient
 from ruamel.yaml import YAML
 
 from flows.store import open_store
-from tests.tiny import make_tiny_pair
+from tests.flows.project import commit
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-TINY = {
-    "prepare": {"toy": {"tasks": ["math", "mc"]} | dict.fromkeys(("sft", "preference"), 8)},
-    "finetune": {"steps": 8, "batch_size": 4, "checkpoint_steps": 2},
-    "label": {"max_new_tokens": 8},
-    "train": {"epochs": 2, "batch_size": 64},
-    "evaluate": {"max_new_tokens": 8, "llm_fractions": [0.0, 0.5, 1.0], "resamples": 50},
-}
-TINY["prepare"]["toy"] |= dict.fromkeys(("validation", "test"), 40)
 
 
 def run(folder: Path, *command: str) -> str:
@@ -44,35 +35,11 @@ def changes(folder: Path, *pathspec: str) -> str:
     return run(folder, "git", "status", "--porcelain", "--untracked-files=all", *pathspec)
 
 
-def commit(folder: Path) -> None:
-    run(folder, "git", "add", ".")
-    run(folder, "git", "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "A")
-
-
 @pytest.fixture(scope="module")
-def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clean clone that has never run, but for its pair and sizes, which are tiny."""
-    folder = tmp_path_factory.mktemp("clean")
-    for name in run(ROOT, "git", "ls-files").splitlines():
-        if not name.startswith(("data/pair/", "data/reports/", "dvc.lock")):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-    make_tiny_pair(folder / "data/pair")
-    yaml = YAML()
-    params = yaml.load(folder / "params.yaml")
-    for section, values in TINY.items():
-        params[section].update(values)
-    yaml.dump(params, folder / "params.yaml")
-    run(folder, "git", "init", "-q")
-    commit(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def reproduced(clean: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reproduced(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone after `dvc repro`, its data in a remote, its lock committed."""
     folder = tmp_path_factory.mktemp("reproduced")
-    shutil.copytree(clean, folder, dirs_exist_ok=True)
+    shutil.copytree(clone, folder, dirs_exist_ok=True)
     run(folder, "dvc", "repro")
     assert changes(folder, ".", ":!data/reports/summary") == "?? dvc.lock\n"
     run(folder, "dvc", "remote", "add", "--default", "store", str(folder.with_name("store")))
@@ -114,10 +81,10 @@ def test_an_experiment_runs_what_its_parameter_changes(reproduced: Path, tmp_pat
 
 
 def test_a_flow_whose_stages_are_killed_gives_what_dvc_repro_gave(
-    clean: Path, reproduced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clone: Path, reproduced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "clone"
-    shutil.copytree(clean, folder)
+    folder = tmp_path / "killed"
+    shutil.copytree(clone, folder)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
     with (tmp_path / "log").open("w") as log:
         flow = subprocess.Popen([BIN / "citer", "run"], cwd=folder, stdout=log, stderr=log)

@@ -1,0 +1,37 @@
+"""The whole flow under a real Prefect server, as a terminal and Prefect's pages show its end."""
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.sorting import FlowRunSort
+
+from flows.__main__ import main
+from flows.dvc import DvcError
+from tests.flows.conftest import Pipeline
+
+pytestmark = pytest.mark.usefixtures("prefect")
+
+LINE = "train.jsonl:3: answerKey: F: expected one of A, B, C"
+
+
+def test_bad_input_ends_a_run_with_its_line_alone(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline({"prepare": {"cmd": f"sh -c 'echo citer: {LINE} >&2; exit 2'"}})
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"citer: {LINE}"
+    assert "Traceback" not in caplog.text
+    with get_client(sync_client=True) as client:
+        [last] = client.read_flow_runs(sort=FlowRunSort.START_TIME_DESC, limit=1)
+    assert last.state
+    assert (last.state.name, last.state.message) == ("Failed", LINE)
+
+
+def test_any_other_error_keeps_its_traceback(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline({"prepare": {"cmds": "true"}})
+    with pytest.raises(DvcError):
+        main()
+    assert "Traceback" in caplog.text
