@@ -104,9 +104,9 @@ def evaluate(iteration: Iteration) -> None:
 
 
 @app.command(rich_help_panel=STAGES)
-def report() -> None:
-    """Gather all iterations into one table and one frontier."""
-    _run_stage("report")
+def report(iterations: list[Iteration]) -> None:
+    """Gather these iterations into one table and one frontier."""
+    _run_stage("report", iterations)
 
 
 @app.command(rich_help_panel=ROUTERS)

@@ -1,11 +1,12 @@
-"""All iterations side by side: data/reports/summary."""
+"""Iterations side by side: data/reports/summary."""
+
+from collections.abc import Sequence
 
 import pyarrow as pa
 from pyarrow import csv
 from rich.console import Console
 
 from citer.config import Params
-from citer.errors import InputError
 from citer.evaluation.frontier import draw
 from citer.evaluation.points import Row, read_findings
 from citer.evaluation.report import metrics, standings, summary
@@ -14,9 +15,9 @@ from citer.io import read_json, replacing, table_metadata, write_json, write_tex
 from citer.stages import paths
 
 
-def run(params: Params) -> None:
+def run(params: Params, iterations: Sequence[int]) -> None:
     """Raises InputError where a report is missing or of another study than the rivals'."""
-    points, chosen = _gather(params)
+    points, chosen = _gather(params, iterations)
     rows = standings(points, chosen)
     text = summary(rows, chosen, params.evaluate.batches)
     with replacing(paths.SUMMARY) as aside:
@@ -28,23 +29,15 @@ def run(params: Params) -> None:
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _gather(params: Params) -> tuple[list[Row], Chosen]:
+def _gather(params: Params, iterations: Sequence[int]) -> tuple[list[Row], Chosen]:
     """The points of all methods, and their rules; a router's are named by its iteration."""
     stamp = table_metadata(paths.RIVALS / "points.parquet")
     points = read_findings(paths.RIVALS, params.evaluate, stamp).points
     chosen = {}
-    for iteration in _iterations():
+    for iteration in iterations:
         folder = paths.report(iteration)
         own = read_findings(folder, params.evaluate, stamp).points
         points += [row | {"method": f"{row['method']}_{iteration}"} for row in own]
         for name, found in read_json(folder / "chosen.json").items():
             chosen[f"{name}_{iteration}"] = Threshold.read(found)
     return points, chosen
-
-
-def _iterations() -> list[int]:
-    home = paths.RIVALS.parent
-    found = sorted(int(folder.name) for folder in home.glob("[0-9]*"))
-    if not found:
-        raise InputError(f"{home}: no report of any router; run `citer evaluate 1` first")
-    return found

@@ -71,8 +71,9 @@ def test_dvc_knows_every_stage_of_every_iteration_and_each_is_a_task_of_its_name
     assert [stage_task(name).name for name in names] == names
 
 
-def test_the_report_waits_for_every_iteration() -> None:
+def test_the_report_waits_for_every_iteration_and_is_of_these() -> None:
     iterations = PIPELINE["vars"][0]["iterations"]
+    assert PIPELINE["stages"]["report"]["cmd"] == f"citer report {' '.join(iterations)}"
     assert data_deps("report") == {"data/reports/rivals"} | {
         f"data/reports/{key}" for key in iterations
     }

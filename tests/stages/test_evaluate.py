@@ -20,6 +20,7 @@ from tests.heads import random_router
 from tests.tiny import MATH, MC, make_tiny_pair
 
 SHIPPED = load_params(Path(__file__).parents[2] / "params.yaml")
+RIVALS = ("speculative", "random", "entropy")
 GRID = {"0.0": 0.0, "0.1": 0.35, "0.4": 0.5, "1.0": 1.0}
 
 
@@ -65,7 +66,7 @@ def run_all(params: Params) -> dict[str, bytes]:
     rivals.run(params)
     for iteration in (1, 2):
         evaluate.run(params, iteration)
-    report.run(params)
+    report.run(params, [1, 2])
     home = paths.SUMMARY.parent
     return {path.as_posix(): path.read_bytes() for path in home.rglob("*") if path.is_file()}
 
@@ -103,7 +104,7 @@ def test_the_summary_holds_every_method_of_every_iteration(params):
     run_all(params)
     metrics = json.loads((paths.SUMMARY / "metrics.json").read_text())
     routers = {f"{name}_{k}" for name in ("router", "audited") for k in (1, 2)}
-    assert set(metrics) == {"slm", "llm", *routers, "speculative", "random", "entropy"}
+    assert set(metrics) == {"slm", "llm", *routers, *RIVALS}
     assert metrics["slm"]["llm_fraction"] == 0 < metrics["llm"]["llm_fraction"] == 1
     points = csv.read_csv(paths.SUMMARY / "points.csv").to_pylist()
     tried = {(p["method"], p["threshold"]) for p in points if p["method"].startswith("router")}
@@ -153,7 +154,14 @@ def test_a_router_without_thresholds_is_refused(params):
         evaluate.run(params, 1)
 
 
-def test_a_report_needs_a_router_to_report(params):
+def test_a_summary_is_of_the_iterations_asked_for(params):
+    run_all(params)
+    report.run(params, [2])
+    metrics = read_json(paths.SUMMARY / "metrics.json")
+    assert set(metrics) == {"slm", "llm", "router_2", "audited_2", *RIVALS}
+
+
+def test_what_was_not_evaluated_is_not_reported(params):
     rivals.run(params)
-    with pytest.raises(InputError, match="run `citer evaluate 1` first"):
-        report.run(params)
+    with pytest.raises(InputError, match="data/reports/1/outcomes.parquet: no such file"):
+        report.run(params, [1])
