@@ -44,7 +44,7 @@ def test_a_stage_has_one_name_as_module_command_and_params_section(name: str) ->
     commands = [c for c in app.registered_commands if c.rich_help_panel == STAGES]
     assert name in {c.name or getattr(c.callback, "__name__", "") for c in commands}
     assert (STAGE_FOLDER / f"{name}.py").is_file()
-    assert stage(name)["cmd"].removesuffix(" ${key}") == f"citer {name}"
+    assert stage(name)["cmd"].split()[:2] == ["citer", name]
     assert (name in load_params().model_dump(by_alias=True)) == (name not in WITHOUT_SECTION)
 
 

@@ -163,5 +163,5 @@ def test_a_summary_is_of_the_iterations_asked_for(params):
 
 def test_what_was_not_evaluated_is_not_reported(params):
     rivals.run(params)
-    with pytest.raises(InputError, match="data/reports/1/outcomes.parquet: no such file"):
+    with pytest.raises(InputError, match=r"data/reports/1/outcomes\.parquet: no such file"):
         report.run(params, [1])
