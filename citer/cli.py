@@ -4,6 +4,7 @@ Everything heavy is imported by the command that needs it. Bad input ends a comm
 and exit status 2.
 """
 
+import ctypes
 import gc
 import os
 import sys
@@ -30,6 +31,8 @@ ROUTERS = "Routers"
 
 Iteration = Annotated[int, typer.Argument(min=1, help="Which round of labels and router.")]
 BadRow = StrEnum("BadRow", ["fail", "skip"])
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
 
 def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
@@ -220,12 +223,21 @@ def bench(
     run(rows or [], pair or [], threads, out)
 
 
+def _keep_freed_memory() -> None:
+    """Keep a step's tensors for the next one: the kernel would take and zero them every time."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # glibc
+        for threshold in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
+            libc.mallopt(threshold, 2**30)
+
+
 def main() -> None:
     """The `citer` command."""
     sys.path.insert(0, "")  # `flows` and `benchmarks` are the project's own, found in its folder
     # On cores that others use too, OpenMP's spinning threads would run several times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "0")
+    _keep_freed_memory()
     try:
         app()
     except InputError as error:
