@@ -227,8 +227,8 @@ def _keep_freed_memory() -> None:
     """Keep a step's tensors for the next one: the kernel would take and zero them every time."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc
-        for threshold in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
-            libc.mallopt(threshold, 2**30)
+        libc.mallopt(M_MMAP_THRESHOLD, 2**25)  # older ones take no more
+        libc.mallopt(M_TRIM_THRESHOLD, 2**30)
 
 
 def main() -> None:
