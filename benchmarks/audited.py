@@ -22,12 +22,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.paired import Outcomes, interval, resamples, shown
-from benchmarks.workshop import CITER, SEEDS, Families, Workshop, by_head, thresholds
+from benchmarks.workshop import CITER, SEEDS, Families, Workshop, thresholds
 from citer.decoding.policy import always_slm
 from citer.evaluation.cost import Batch, batches
 from citer.evaluation.rivals import certainty
 from citer.evaluation.study import by_score
-from citer.evaluation.sweep import Method
+from citer.evaluation.sweep import Method, by_head
 from citer.io import replacing, write_json
 from citer.models.router import Head
 from citer.progress import progress

@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.paired import Outcomes, interval, resamples, shown
-from benchmarks.workshop import CITER, SEEDS, Workshop, by_head, thresholds
+from benchmarks.workshop import CITER, SEEDS, Workshop, thresholds
 from citer.evaluation.rivals import certainty
 from citer.evaluation.study import by_score
-from citer.evaluation.sweep import Method
+from citer.evaluation.sweep import Method, by_head
 from citer.io import replacing, write_json
 from citer.progress import progress
 from citer.training import Trained

@@ -18,7 +18,7 @@ from citer.decoding.policy import Policy
 from citer.evaluation.rivals import certainty
 from citer.labelling.teacher import length_buckets, score
 from citer.models.pair import LanguageModel, padded_batch
-from citer.rule import Rule
+from citer.rule import SLM, Rule
 from citer.spread import spread
 
 QUESTIONS = 256  # of the sweep
@@ -102,7 +102,7 @@ def sweep_against_one(subject: Subject) -> Finding:
 
 
 def _rules(engine: Engine, requests: Sequence[Request], fractions: Sequence[float]) -> list[Rule]:
-    alone = engine.decode(requests, Policy(certainty, Rule("score", 0.0)))
+    alone = engine.decode(requests, Policy(certainty, SLM))
     scores = [score for answer in alone for score in answer.scores]
     taus = np.quantile(scores, fractions[1:-1], method="midpoint").tolist()
     return [Rule("score", tau) for tau in (0.0, *taus, 1.0)]

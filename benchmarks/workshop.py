@@ -130,7 +130,3 @@ def thresholds(trained: Trained) -> list[float]:
     """τ at `FRACTIONS` of the head's holdout scores."""
     known = [float(fraction) for fraction in trained.thresholds]
     return np.interp(FRACTIONS, known, list(trained.thresholds.values())).tolist()
-
-
-def by_head(name: str, head: Head) -> Method:
-    return Method(name, ScoredBy(head), head.weight_bytes)

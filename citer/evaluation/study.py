@@ -12,15 +12,15 @@ from citer.config import EvaluateParams
 from citer.data.problems import Problem
 from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, ScoredBy, always_slm, head_for
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, always_slm, head_for
 from citer.evaluation.points import Findings, Row, outcome_rows, outcome_table, point_rows
 from citer.evaluation.rivals import certainty, random
-from citer.evaluation.sweep import Line, Method, Run, sweep
+from citer.evaluation.sweep import Line, Method, Run, by_head, sweep
 from citer.evaluation.threshold import Candidate, Chosen, Threshold, cheapest, choose
 from citer.io import digest
 from citer.models.bundle import identity
 from citer.models.pair import Pair
-from citer.models.router import Head, Router
+from citer.models.router import Router
 from citer.rule import Rule
 
 # Either model alone; of the SLM's tokens also how certain it was.
@@ -96,10 +96,10 @@ class Study:
         """CITER over τ, and audited routing over ρ for each β; in each the safest rules first."""
         taus = sorted((tau for tau in taus if 0 < tau < 1), reverse=True)
         risks = sorted(self.params.risks, reverse=True)
-        lines = [Line(_by("router", router.stand), by_score(taus))]
+        lines = [Line(by_head("router", router.stand), by_score(taus))]
         for audit in self.params.audits if risks else ():
             rules = [Rule("risk", risk, audit) for risk in risks]
-            lines.append(Line(_by("audited", head_for(router, rules[0])), rules))
+            lines.append(Line(by_head("audited", head_for(router, rules[0])), rules))
         return lines
 
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
@@ -113,10 +113,6 @@ class Study:
 
 def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:
     return [run for line in lines for run in line]
-
-
-def _by(name: str, head: Head) -> Method:
-    return Method(name, ScoredBy(head), head.weight_bytes)
 
 
 def by_score(taus: Sequence[float]) -> list[Rule]:

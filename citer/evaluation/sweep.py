@@ -11,9 +11,10 @@ from citer.data.problems import Problem
 from citer.data.prompts import encode
 from citer.decoding.answer import Counts, Request
 from citer.decoding.engine import Engine
-from citer.decoding.policy import Policy, Scorer
+from citer.decoding.policy import Policy, ScoredBy, Scorer
 from citer.evaluation.cost import Prices, Trace
 from citer.models.pair import Pair
+from citer.models.router import Head
 from citer.progress import progress
 from citer.rule import Rule
 from citer.spread import spread
@@ -25,6 +26,10 @@ class Method(NamedTuple):
     name: str
     scorer: Scorer
     weight_bytes: int = 0
+
+
+def by_head(name: str, head: Head) -> Method:
+    return Method(name, ScoredBy(head), head.weight_bytes)
 
 
 class Line(NamedTuple):
