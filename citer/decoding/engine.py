@@ -124,7 +124,7 @@ class Engine:
             self._llm.cut(walk.slot, walk.llm_read)
         judged = [walk.judged() for walk in walks]
         turns = [
-            Turn(walk.slot, walk.ids[: walk.llm_reads], [(token or 0,) for token in standing])
+            Turn(walk.slot, walk.ids[: walk.llm_reads_to], [(token or 0,) for token in standing])
             for walk, standing in zip(walks, judged, strict=True)
         ]
         read = self._consume(self._llm, walks, turns, Verdicts(self.pair))

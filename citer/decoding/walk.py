@@ -84,8 +84,13 @@ class Limits:
 class Walk:
     """The answer being written in a slot, for all policies that still share it.
 
-    Positions are those of what is written, the request's prefix left out. `slm_read` and
-    `llm_read` are how many of `ids` each model has read that still stand.
+        ids:  prompt, prefix | what is written: settled … pending … | draft
+                             begin               a path's pending_from
+
+    `go_on` says which model is needed, and nothing may happen then but that one's answer: of the
+    SLM `take_draft`, of the LLM, which reads `ids` up to `llm_reads_to`, `take_verdicts` on what
+    is `judged`. Positions are those of what is written. `slm_read` and `llm_read` are how many of
+    `ids` each model has read that still stand.
     """
 
     def __init__(
@@ -99,7 +104,7 @@ class Walk:
         self.ids = [*request.prompt_ids, *request.prefix_ids]
         self.begin = len(self.ids)
         self.slm_read = self.llm_read = 0
-        self.llm_reads = 0  # how many of `ids` it is to read at the visit that is needed
+        self.llm_reads_to = 0
         self.draft: Draft | None = None
         self._paths = [_Path(policy, scorer) for policy, scorer in policies.items()]
         self._drafts: list[Draft | None] = []  # as they were written over, position by position
@@ -109,6 +114,7 @@ class Walk:
 
     @property
     def length(self) -> int:
+        """Tokens written."""
         return len(self.ids) - self.begin
 
     @property
@@ -121,9 +127,9 @@ class Walk:
 
         They end where the LLM will have read to. Without audits that one place is all.
         """
-        after = self.llm_reads + 1
+        after = self.llm_reads_to + 1
         audits = any(path.rule.audit for path in self._paths)
-        first = max(self.begin, self.llm_read + 1) if audits else self.llm_reads
+        first = max(self.begin, self.llm_read + 1) if audits else self.llm_reads_to
         standing = [*self.ids, self.draft.token if self.draft else None]
         return standing[first:after]
 
@@ -133,9 +139,9 @@ class Walk:
 
     def take_verdicts(self, verdicts: Sequence[Verdict]) -> None:
         """What the LLM says of the places of `judged`."""
-        first = self.llm_reads - self.begin + 1 - len(verdicts)
+        first = self.llm_reads_to - self.begin + 1 - len(verdicts)
         self._verdicts.update(enumerate(verdicts, first))
-        self.llm_read = self.llm_reads
+        self.llm_read = self.llm_reads_to
 
     def go_on(self) -> tuple[Need, list[Answer]]:
         """Walk until a model is needed; the answers that were finished on the way."""
@@ -159,9 +165,9 @@ class Walk:
             else:
                 return Need.NOTHING, answers
 
-    def _must_read(self, llm_reads: int) -> bool:
-        self.llm_reads = llm_reads
-        return self.llm_read < llm_reads
+    def _must_read(self, llm_reads_to: int) -> bool:
+        self.llm_reads_to = llm_reads_to
+        return self.llm_read < llm_reads_to
 
     def _write(self, takers: Sequence[_Path]) -> None:
         """The next token: the SLM's for those who keep it, the LLM's for the `takers`."""
@@ -228,7 +234,7 @@ class Walk:
         self._unsettled = False
         for path in due:
             drafted = self.length - path.pending_from
-            kept = self._audit(path, drafted, self.llm_reads - self.begin)
+            kept = self._audit(path, drafted, self.llm_reads_to - self.begin)
             path.owed = kept == self.length and not ended
             if kept < self.length:
                 self._paths.remove(path)
