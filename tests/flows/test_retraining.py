@@ -26,7 +26,7 @@ TINY = {
     "finetune": {"steps": 8, "batch_size": 4, "checkpoint_steps": 2},
     "label": {"max_new_tokens": 8},
     "train": {"epochs": 2, "batch_size": 64},
-    "evaluate": {"max_new_tokens": 8, "llm_fractions": [0.0, 0.5, 1.0], "resamples": 50},
+    "evaluate": {"max_new_tokens": 8, "llm_fractions": [0.0, 0.5, 1.0]},
 }
 TINY["prepare"]["toy"] |= dict.fromkeys(("validation", "test"), 40)
 
