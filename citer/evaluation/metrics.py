@@ -15,7 +15,7 @@ def share_interval(successes: int, trials: int) -> tuple[float, float]:
 
     E. B. Wilson, Journal of the American Statistical Association 22, 1927, 209-212.
     """
-    z = ndtri((1 + CONFIDENCE) / 2)
+    z = float(ndtri((1 + CONFIDENCE) / 2))
     centre = (successes + z**2 / 2) / (trials + z**2)
     variance = successes * (trials - successes) / trials + z**2 / 4
     half = z * sqrt(variance) / (trials + z**2)
