@@ -16,7 +16,7 @@ class Graded(NamedTuple):
     bytes: float
 
 
-Outcomes = Mapping[str, Graded]  # by problem_id
+GradedAnswers = Mapping[str, Graded]  # by problem_id
 
 
 class Difference(NamedTuple):
@@ -42,9 +42,9 @@ class Gate:
 
     def decide(
         self,
-        challenger: Outcomes,
-        champion: Outcomes | None,
-        llm_alone: Outcomes,
+        challenger: GradedAnswers,
+        champion: GradedAnswers | None,
+        llm_alone: GradedAnswers,
         *,
         certified: bool,
     ) -> Decision:
@@ -59,7 +59,7 @@ class Gate:
             return _beside_llm(why, challenger, llm_alone, certified)
         return self._beside_champion(challenger, champion)
 
-    def _beside_champion(self, challenger: Outcomes, champion: Outcomes) -> Decision:
+    def _beside_champion(self, challenger: GradedAnswers, champion: GradedAnswers) -> Decision:
         """Paired on the questions that both answered: not inferior, and no dearer on them."""
         found = difference(challenger, champion, self.delta)
         share = _relative_bytes(challenger, champion)
@@ -75,7 +75,9 @@ class Gate:
         return Decision(True, f"not less accurate and no dearer: {said}")
 
 
-def _beside_llm(why: str, challenger: Outcomes, llm_alone: Outcomes, certified: bool) -> Decision:
+def _beside_llm(
+    why: str, challenger: GradedAnswers, llm_alone: GradedAnswers, certified: bool
+) -> Decision:
     """The bound of its rule must hold, for fewer bytes than the LLM's."""
     if not certified:
         return Decision(False, f"{why}: no cheaper rule keeps the promised bound")
@@ -89,7 +91,7 @@ def _beside_llm(why: str, challenger: Outcomes, llm_alone: Outcomes, certified: 
     return Decision(True, f"{why}: the bound of its rule holds and {found}")
 
 
-def difference(one: Outcomes, other: Outcomes, delta: float) -> Difference:
+def difference(one: GradedAnswers, other: GradedAnswers, delta: float) -> Difference:
     """The accuracy of `one` less that of `other`, paired question by question."""
     common = _common(one, other)
     gained = sum(one[key].correct > other[key].correct for key in common)
@@ -125,11 +127,11 @@ def least_difference(gained: int, lost: int, questions: int, delta: float) -> fl
     return float(brentq(excess, -1, (gained - lost) / questions))
 
 
-def _common(one: Outcomes, other: Outcomes) -> list[str]:
+def _common(one: GradedAnswers, other: GradedAnswers) -> list[str]:
     return sorted(one.keys() & other.keys())
 
 
-def _relative_bytes(one: Outcomes, other: Outcomes) -> float:
+def _relative_bytes(one: GradedAnswers, other: GradedAnswers) -> float:
     """On the questions that both answered."""
     common = _common(one, other)
     return sum(one[key].bytes for key in common) / sum(other[key].bytes for key in common)

@@ -4,7 +4,14 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from citer.evaluation.gate import Decision, Gate, Graded, Outcomes, difference, least_difference
+from citer.evaluation.gate import (
+    Decision,
+    Gate,
+    Graded,
+    GradedAnswers,
+    difference,
+    least_difference,
+)
 
 GATE = Gate(margin=0.02, delta=0.05)
 
@@ -14,11 +21,11 @@ def outcomes(correct: int, wrong: int, bytes: float = 50.0) -> dict[str, Graded]
     return {f"q{index}": Graded(mark, bytes) for index, mark in enumerate(marks)}
 
 
-def first(challenger: Outcomes, llm_alone: Outcomes, certified: bool = True) -> Decision:
+def first(challenger: GradedAnswers, llm_alone: GradedAnswers, certified: bool = True) -> Decision:
     return GATE.decide(challenger, None, llm_alone, certified=certified)
 
 
-def against(challenger: Outcomes, champion: Outcomes) -> Decision:
+def against(challenger: GradedAnswers, champion: GradedAnswers) -> Decision:
     """The promise and the LLM count for nothing beside a champion."""
     return GATE.decide(challenger, champion, outcomes(0, 0), certified=False)
 
