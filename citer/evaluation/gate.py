@@ -124,7 +124,7 @@ def least_difference(gained: int, lost: int, questions: int, delta: float) -> fl
         seen = gained - lost - 0.5
         return seen - questions * least - quantile * sqrt(max(variance, 0.0))
 
-    return float(brentq(excess, -1, (gained - lost) / questions))
+    return float(brentq(excess, -1, 1))
 
 
 def _common(one: GradedAnswers, other: GradedAnswers) -> list[str]:

@@ -133,6 +133,14 @@ def test_where_all_is_lost_nothing_is_left():
     assert least_difference(0, 40, 40, 0.05) == -1.0
 
 
+@pytest.mark.parametrize("delta", [0.001, 0.05, 0.5, 0.9])
+def test_whatever_was_seen_has_a_bound_and_more_losses_a_lower_one(delta):
+    for gained in range(13):
+        bounds = [least_difference(gained, lost, 12, delta) for lost in range(13 - gained)]
+        assert all(-1 <= bound <= 1 for bound in bounds)
+        assert bounds == sorted(bounds, reverse=True)
+
+
 def wrong_promotions(questions: int, p_gained: float) -> float:
     """How often the gate would promote what truly loses 2 %: all outcomes, none drawn."""
     p_lost, total = p_gained + 0.02, 0.0
