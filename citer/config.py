@@ -172,7 +172,6 @@ class EvaluateParams(Section):
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     batches: Annotated[tuple[Count, ...], Field(strict=False, min_length=1)]
-    resamples: Count
 
 
 class RegisterParams(Section):

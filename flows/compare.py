@@ -8,8 +8,8 @@ from mlflow.entities.model_registry import ModelVersion
 from rich.console import Console
 from rich.table import Table
 
-from citer.config import EvaluateParams, load_params
-from citer.evaluation.metrics import CONFIDENCE, interval
+from citer.config import load_params
+from citer.evaluation.gate import difference
 from flows.outcomes import routed
 from flows.registry import CHALLENGER, CHAMPION, aliased, run_of
 from flows.store import open_store
@@ -27,10 +27,10 @@ def compare() -> None:
     console.print(_side_by_side(roles))
     known = {version.version: version for version in roles.values()}
     for number, version in known.items():
-        decided = version.description or "was made the champion outside of citer"
-        console.print(f"Version {number} {decided}.", soft_wrap=True)
+        decided = version.description or "nothing, it was made the champion outside of citer"
+        console.print(f"Decided on version {number} at its time: {decided}.", soft_wrap=True)
     if len(known) == 2:
-        said = _difference(roles[CHAMPION], roles[CHALLENGER], params.evaluate)
+        said = _difference(roles[CHAMPION], roles[CHALLENGER], params.evaluate.delta)
         console.print(said, soft_wrap=True)
 
 
@@ -58,15 +58,14 @@ def _facts(version: ModelVersion) -> Iterator[tuple[str, str]]:
     yield "git", tags["git_sha"][:7] + (" (dirty)" if tags["git_dirty"] == "true" else "")
 
 
-def _difference(champion: ModelVersion, challenger: ModelVersion, params: EvaluateParams) -> str:
-    """Accuracy of the challenger less the champion's, question by question."""
+def _difference(champion: ModelVersion, challenger: ModelVersion, delta: float) -> str:
+    """Accuracy of the challenger less the champion's, with the bound that the gate decides by."""
     old, new = routed(run_of(champion)), routed(run_of(challenger))
-    common = sorted(old.keys() & new.keys())
-    if not common:
+    if not old.keys() & new.keys():
         return "They have no test question in common."
-    gains = [float(new[key].correct) - old[key].correct for key in common]
-    low, high = interval(gains, params.resamples, params.seed)
+    found = difference(new, old, delta)
     return (
-        f"Accuracy, challenger less champion, on {len(common)} common questions: "
-        f"{sum(gains) / len(gains):+.4f} ({CONFIDENCE:.0%} interval {low:+.4f} to {high:+.4f})"
+        f"Accuracy, challenger less champion, on {found.questions} common questions: "
+        f"{found.mean:+.4f} (at least {found.low:+.4f}, at most {found.high:+.4f}, "
+        f"each at confidence {1 - delta:g})"
     )

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import mlflow
 
-from citer.evaluation.gate import Graded, Outcomes
+from citer.evaluation.gate import Graded, GradedAnswers
 from citer.io import read_table
 from citer.rule import LLM, Rule
 from citer.schema import OUTCOME
 
 
-def routed(run_id: str) -> Outcomes:
+def routed(run_id: str) -> GradedAnswers:
     """The router by its rule; where that asks the LLM alone, the LLM."""
     rule = Rule(**threshold(run_id)["rule"])
     if not rule.asks_slm:
@@ -18,7 +18,7 @@ def routed(run_id: str) -> Outcomes:
     return _read(run_id, "report", "audited" if rule.audit else "router", rule)
 
 
-def llm_alone(run_id: str) -> Outcomes:
+def llm_alone(run_id: str) -> GradedAnswers:
     return _read(run_id, "rivals", "llm", LLM)
 
 
@@ -26,7 +26,7 @@ def threshold(run_id: str) -> dict:
     return mlflow.artifacts.load_dict(f"runs:/{run_id}/report/threshold.json")
 
 
-def _read(run_id: str, kept: str, method: str, rule: Rule) -> Outcomes:
+def _read(run_id: str, kept: str, method: str, rule: Rule) -> GradedAnswers:
     file = mlflow.artifacts.download_artifacts(f"runs:/{run_id}/{kept}/outcomes.parquet")
     return {
         row["problem_id"]: Graded(row["correct"], row["bytes"])

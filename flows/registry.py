@@ -33,18 +33,19 @@ def register_run(stages: Mapping[str, float | None]) -> str:
     """Log the retraining whose files lie here, register its routers, decide on the last one.
 
     What is registered already stays as it is. `stages` are those of dvc.yaml, each with the
-    seconds that it took, where it had to run. Returns a sentence on the last router. Raises
-    InputError where the champion is without a rule.
+    seconds that it took, where it had to run. Returns a sentence on the last router, and on who
+    is the champion. Raises InputError where the champion is without a rule.
     """
     params = load_params()
     store = open_store(params.register_.experiment)
     with exclusively():
         run = track(store, params, stages)
-        number = run.data.tags.get("version") or _register(store, run.info.run_id, params)
+        known = run.data.tags.get("version")
+        number = known or _register(store, run.info.run_id, params)
     if has_remote():
         dvc("push")
     last = find_version(store.client, params.register_.model_name, number)
-    return f"{last.name} version {last.version} {last.tags['decision']}: {last.tags['reason']}"
+    return _sentence(last, aliased(store.client, last.name, CHAMPION), known=bool(known))
 
 
 def promote(version: int) -> None:
@@ -98,6 +99,17 @@ def run_of(version: ModelVersion) -> str:
     return version.run_id
 
 
+def _sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool) -> str:
+    decided = f"{last.tags['decision']}: {last.tags['reason']}"
+    now = f"the champion is version {champion.version}" if champion else "there is no champion"
+    if known:
+        return (
+            f"nothing new: {last.name} version {last.version}, registered earlier, is the same "
+            f"router; it was then {decided}; now {now}"
+        )
+    return f"{last.name} version {last.version} {decided}; {now}"
+
+
 def _register(store: Store, run_id: str, params: Params) -> str:
     """Register the routers of a retraining; returns the last one's version.
 
@@ -137,14 +149,14 @@ def _version_of(client: MlflowClient, name: str, run: Run) -> ModelVersion:
 
 
 def _decide(client: MlflowClient, challenger: ModelVersion, params: Params) -> Decision:
-    rule, chosen = params.register_, params.evaluate
-    gate = Gate(rule.margin, chosen.delta, chosen.resamples, chosen.seed)
     run_id = run_of(challenger)
-    answered = outcomes.routed(run_id)
-    if champion := aliased(client, challenger.name, CHAMPION):
-        return gate.against(answered, outcomes.routed(run_of(champion)))
-    certified = outcomes.threshold(run_id)["certified"]
-    return gate.first(answered, outcomes.llm_alone(run_id), certified=certified)
+    champion = aliased(client, challenger.name, CHAMPION)
+    return Gate(params.register_.margin, params.evaluate.delta).decide(
+        outcomes.routed(run_id),
+        outcomes.routed(run_of(champion)) if champion else None,
+        outcomes.llm_alone(run_id),
+        certified=outcomes.threshold(run_id)["certified"],
+    )
 
 
 def _note(client: MlflowClient, version: ModelVersion, decision: Decision) -> None:

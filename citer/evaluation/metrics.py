@@ -2,30 +2,24 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import sqrt
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.special import ndtri
 
 CONFIDENCE = 0.95
 
 
-def resampled_means(values_Q: Sequence[float], resamples: int, seed: int) -> NDArray[np.float64]:
-    """The bootstrap over questions: means_R of `resamples` draws of Q values with replacement.
+def share_interval(successes: int, trials: int) -> tuple[float, float]:
+    """Wilson's score interval of a share at 95 %: of some width where all or none succeed.
 
-    How often each distinct value is drawn is multinomial: no question is drawn one by one. For a
-    paired bootstrap of two methods, pass the differences question by question.
+    E. B. Wilson, Journal of the American Statistical Association 22, 1927, 209-212.
     """
-    values_K, counts_K = np.unique(np.asarray(values_Q, dtype=np.float64), return_counts=True)
-    rng = np.random.default_rng(seed)
-    drawn_RK = rng.multinomial(len(values_Q), counts_K / len(values_Q), size=resamples)
-    return drawn_RK @ values_K / len(values_Q)
-
-
-def interval(values_Q: Sequence[float], resamples: int, seed: int) -> tuple[float, float]:
-    """The percentile interval of the mean at 95 %."""
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(resampled_means(values_Q, resamples, seed), (tail, 1 - tail))
-    return float(low), float(high)
+    z = float(ndtri((1 + CONFIDENCE) / 2))
+    centre = (successes + z**2 / 2) / (trials + z**2)
+    variance = successes * (trials - successes) / trials + z**2 / 4
+    half = z * sqrt(variance) / (trials + z**2)
+    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def value_at(fraction: float, fractions: Sequence[float], values: Sequence[float]) -> float:

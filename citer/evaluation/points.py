@@ -13,7 +13,7 @@ from citer.config import EvaluateParams
 from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.evaluation.cost import batches, replay
-from citer.evaluation.metrics import interval
+from citer.evaluation.metrics import share_interval
 from citer.io import read_table, table_metadata, write_table
 from citer.rule import Rule
 from citer.schema import OUTCOME, point
@@ -105,14 +105,14 @@ def _by_task(run: "Run", params: EvaluateParams) -> Iterator[Row]:
             "method": run.method,
             "task": task,
             **rule_columns(run.rule),
-            **_quality(results, params),
+            **_quality(results),
             **_bytes(run, results, params),
         }
 
 
-def _quality(results: Sequence["Result"], params: EvaluateParams) -> Row:
+def _quality(results: Sequence["Result"]) -> Row:
     correct = [result.correct for result in results]
-    low, high = interval(correct, params.resamples, params.seed)
+    low, high = share_interval(sum(correct), len(correct))
     total = Counts.total(result.counts for result in results)
     tokens, audited = total.tokens, total.audited
     return {

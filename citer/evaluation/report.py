@@ -26,12 +26,12 @@ IDENTITY = (
 FOREMOST = ("accuracy", "llm_fraction", "cost_b1", *COSTS)
 WIDTH = 200  # of the table's text: wider than it gets
 LEGEND = """\
-Test questions; ± half the 95 % interval over questions. Cost: bytes moved by all forwards, the LLM
-alone being 1, at batch 1, 8, …; in brackets with the LLM delayed until half the batch needs it.
-Visits: of the LLM, a token. Tokens: per answer. f95: the LLM fraction for 95 % of the LLM's
-accuracy; c95, c99: the cost at batch 1 for 95 % and 99 % of it. Random and entropy stand at the LLM
-fraction of {last}, speculative decoding at its cheapest γ; all but what stands at a rule of its own
-is read linearly between points.
+Test questions; [Wilson's 95 % interval]. Cost: bytes moved by all forwards, the LLM alone being 1,
+at batch 1, 8, …; (with the LLM delayed until half the batch needs it). Visits: of the LLM, a token.
+Tokens: per answer. f95: the LLM fraction for 95 % of the LLM's accuracy; c95, c99: the cost at
+batch 1 for 95 % and 99 % of it. Random and entropy stand at the LLM fraction of {last},
+speculative decoding at its cheapest γ; all but what stands at a rule of its own is read linearly
+between points.
 """
 
 
@@ -59,8 +59,8 @@ def _points(points: Sequence[Row], methods: Container[str], task: str) -> list[R
 def standings(points: Sequence[Row], chosen: Chosen) -> list[Row]:
     """Both models, every method at its chosen rule, and the rivals.
 
-    Chance and entropy, at the LLM fraction of the last router without audits, are read linearly
-    between their points, and have no interval of their own.
+    Chance and entropy, at the LLM fraction of the last method without audits (where there is one),
+    are read linearly between their points, and have no interval of their own.
     """
     tasks = sorted({point["task"] for point in points})
     return [row for task in tasks for row in _standings(points, chosen, task)]
@@ -70,11 +70,12 @@ def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row
     slm, *_, llm = sorted(frontier(points, "llm", task), key=lambda point: point["threshold"])
     yield slm
     yield llm
-    for method, threshold in chosen.items():
-        at_rule = chosen_point(points, method, threshold.rule, task)
-        yield at_rule | {"method": method} | _readings(points, method, task, llm)
-        if not method.startswith(AUDITED):
-            rate = at_rule["llm_fraction"]
+    at_rule = {
+        method: chosen_point(points, method, threshold.rule, task)
+        for method, threshold in chosen.items()
+    }
+    for method, point in at_rule.items():
+        yield point | {"method": method} | _readings(points, method, task, llm)
     speculative = _points(points, {SPECULATIVE}, task)
     if speculative:
         best = min(speculative, key=lambda point: point["cost_b1"])
@@ -82,7 +83,13 @@ def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row
     for method in BY_CHANCE_OR_ENTROPY:
         line = frontier(points, method, task)
         found = {"method": method, "task": task} | _readings(points, method, task, llm)
-        yield found | _read_at(rate, line)
+        yield found | _read_at(at_rule[_last(chosen)]["llm_fraction"], line)
+
+
+def _last(chosen: Chosen) -> str:
+    """The last method without audits; the last of all, where every one audits."""
+    unaudited = [method for method in chosen if not method.startswith(AUDITED)]
+    return (unaudited or list(chosen))[-1]
 
 
 def chosen_point(points: Sequence[Row], method: str, rule: Rule, task: str = "all") -> Row:
@@ -143,8 +150,7 @@ def summary(rows: Sequence[Row], chosen: Chosen, sizes: Sequence[int]) -> str:
     """Standings for people, in Markdown; `sizes` are the batch sizes to show costs at."""
     text = StringIO()
     Console(file=text, width=WIDTH).print(_table(rows, sizes))
-    last = [method for method in chosen if not method.startswith(AUDITED)][-1]
-    legend = LEGEND.format(last=label(last))
+    legend = LEGEND.format(last=label(_last(chosen)))
     promises = [f"- {promise(*each)}" for each in chosen.items()]
     return "\n".join([text.getvalue().strip(), "", legend, *promises, ""])
 
@@ -171,7 +177,8 @@ def _table(rows: Sequence[Row], sizes: Sequence[int]) -> Table:
 def _accuracy(row: Row) -> str:
     if "accuracy_low" not in row:
         return f"{row['accuracy']:.1%}"
-    return f"{row['accuracy']:.1%} ±{(row['accuracy_high'] - row['accuracy_low']) / 2:.1%}"
+    low, high = 100 * row["accuracy_low"], 100 * row["accuracy_high"]
+    return f"{row['accuracy']:.1%} [{low:.1f}, {high:.1f}]"
 
 
 def _cost(row: Row, size: int) -> str:

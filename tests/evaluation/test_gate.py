@@ -1,8 +1,19 @@
+import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import ndtri
+from scipy.stats import binom
 
-from citer.evaluation.gate import Gate, Graded
+from citer.evaluation.gate import (
+    Decision,
+    Gate,
+    Graded,
+    GradedAnswers,
+    difference,
+    least_difference,
+)
 
-GATE = Gate(margin=0.02, delta=0.05, resamples=500, seed=0)
+GATE = Gate(margin=0.02, delta=0.05)
 
 
 def outcomes(correct: int, wrong: int, bytes: float = 50.0) -> dict[str, Graded]:
@@ -10,57 +21,154 @@ def outcomes(correct: int, wrong: int, bytes: float = 50.0) -> dict[str, Graded]
     return {f"q{index}": Graded(mark, bytes) for index, mark in enumerate(marks)}
 
 
+def first(challenger: GradedAnswers, llm_alone: GradedAnswers, certified: bool = True) -> Decision:
+    return GATE.decide(challenger, None, llm_alone, certified=certified)
+
+
+def against(challenger: GradedAnswers, champion: GradedAnswers) -> Decision:
+    """The promise and the LLM count for nothing beside a champion."""
+    return GATE.decide(challenger, champion, outcomes(0, 0), certified=False)
+
+
 def test_without_a_champion_a_certified_cheaper_router_is_promoted():
-    promote, reason = GATE.first(outcomes(90, 10, 40), outcomes(95, 5, 100), certified=True)
+    promote, reason = first(outcomes(90, 10, 40), outcomes(95, 5, 100))
     assert promote
+    assert reason.startswith("no champion yet: ")
     assert "0.400 of the LLM's" in reason
     assert "100 questions" in reason
 
 
 def test_without_a_champion_an_uncertified_router_is_not():
-    decision = GATE.first(outcomes(99, 1, 40), outcomes(95, 5, 100), certified=False)
+    decision = first(outcomes(99, 1, 40), outcomes(95, 5, 100), certified=False)
     assert not decision.promote
     assert "bound" in decision.reason
 
 
 @pytest.mark.parametrize("bytes", [100, 130])
 def test_without_a_champion_a_router_no_cheaper_than_the_llm_is_not(bytes):
-    decision = GATE.first(outcomes(95, 5, bytes), outcomes(95, 5, 100), certified=True)
+    decision = first(outcomes(95, 5, bytes), outcomes(95, 5, 100))
     assert not decision.promote
     assert f"{bytes / 100:.3f}" in decision.reason
 
 
 def test_an_equal_challenger_is_promoted():
-    assert GATE.against(outcomes(90, 10), outcomes(90, 10)).promote
+    assert against(outcomes(190, 10), outcomes(190, 10)).promote
 
 
 def test_a_clearly_less_accurate_challenger_is_not():
-    promote, reason = GATE.against(outcomes(800, 200, 30), outcomes(900, 100))
+    promote, reason = against(outcomes(800, 200, 30), outcomes(900, 100))
     assert not promote
     assert "-0.1000" in reason
 
 
 def test_a_challenger_that_only_may_be_worse_is_not():
     # One answer in a hundred lost: within the margin, but its lower bound is not.
-    assert not GATE.against(outcomes(99, 1), outcomes(100, 0)).promote
-    assert GATE.against(outcomes(9990, 10), outcomes(10000, 0)).promote
+    assert not against(outcomes(198, 2), outcomes(200, 0)).promote
+    assert against(outcomes(9900, 100), outcomes(10000, 0)).promote
 
 
 def test_a_dearer_challenger_is_not_promoted_however_accurate():
-    promote, reason = GATE.against(outcomes(95, 5, 51), outcomes(80, 20, 50))
+    promote, reason = against(outcomes(95, 5, 51), outcomes(80, 20, 50))
     assert not promote
     assert "1.020 of the champion's bytes" in reason
 
 
 def test_only_common_questions_count():
-    champion = outcomes(90, 10) | {"other": Graded(True, 1.0)}
-    challenger = outcomes(90, 10) | {"another": Graded(False, 1e9)}
-    promote, reason = GATE.against(challenger, champion)
+    champion = outcomes(190, 10) | {"other": Graded(True, 1.0)}
+    challenger = outcomes(190, 10) | {"another": Graded(False, 1e9)}
+    promote, reason = against(challenger, champion)
     assert promote
-    assert "100 common questions" in reason
+    assert "200 common questions" in reason
 
 
-def test_no_common_question_is_a_no_with_its_reason():
-    decision = GATE.against(outcomes(90, 10), {"other": Graded(True, 1.0)})
-    assert not decision.promote
-    assert "no question in common" in decision.reason
+def test_a_few_common_questions_promote_nothing():
+    """On which the two do not even differ."""
+    for common in (1, 40, 149):
+        assert not against(outcomes(common, 0), outcomes(common, 0)).promote
+
+
+@pytest.mark.parametrize("certified", [True, False])
+def test_without_a_common_question_it_is_as_if_there_were_no_champion(certified):
+    champion = {"other": Graded(True, 1.0)}
+    challenger, llm_alone = outcomes(90, 10, 40), outcomes(95, 5, 100)
+    promote, reason = GATE.decide(challenger, champion, llm_alone, certified=certified)
+    assert promote == certified
+    why, _, said = reason.partition(": ")
+    assert why == "no test question in common with the champion's, so judged as a first router"
+    assert said == first(challenger, llm_alone, certified).reason.partition(": ")[2]
+
+
+def test_a_difference_is_paired_and_bounded_on_either_side():
+    one = {"a": Graded(True, 1.0), "b": Graded(False, 1.0), "c": Graded(True, 1.0)}
+    other = {"b": Graded(True, 1.0), "c": Graded(False, 1.0), "a": Graded(False, 1.0)}
+    found = difference(one | {"d": Graded(True, 1.0)}, other, 0.05)
+    assert (found.questions, found.mean) == (3, 1 / 3)
+    assert (found.low, found.high) == (
+        least_difference(2, 1, 3, 0.05),
+        -least_difference(1, 2, 3, 0.05),
+    )
+    assert -1 < found.low < found.mean < found.high < 1
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "questions"), [(7, 1, 21), (1, 7, 21), (3, 5, 1000), (20, 20, 40), (0, 0, 9)]
+)
+def test_the_bound_inverts_the_score_test(gained, lost, questions):
+    """Tango's test, the shares that are likeliest under the bound found by search."""
+    least = least_difference(gained, lost, questions, 0.05)
+
+    def unlikelihood(p_lost: float) -> float:
+        shares = np.array([p_lost + least, p_lost, 1 - 2 * p_lost - least])
+        seen = np.array([gained, lost, questions - gained - lost])
+        return -float((seen * np.log(np.maximum(shares, 1e-300))).sum())
+
+    range_ = (max(0.0, -least), (1 - least) / 2)
+    p_lost = minimize_scalar(unlikelihood, range_, bounds=range_, options={"xatol": 1e-12}).x
+    error = (questions * (2 * p_lost + least - least**2)) ** 0.5
+    score = (gained - lost - 0.5 - questions * least) / error
+    assert score == pytest.approx(ndtri(0.95), abs=1e-4)
+
+
+def test_where_all_is_lost_nothing_is_left():
+    assert least_difference(0, 40, 40, 0.05) == -1.0
+
+
+@pytest.mark.parametrize("delta", [0.001, 0.05, 0.5, 0.9])
+def test_whatever_was_seen_has_a_bound_and_more_losses_a_lower_one(delta):
+    for gained in range(13):
+        bounds = [least_difference(gained, lost, 12, delta) for lost in range(13 - gained)]
+        assert all(-1 <= bound <= 1 for bound in bounds)
+        assert bounds == sorted(bounds, reverse=True)
+
+
+def wrong_promotions(questions: int, p_gained: float) -> float:
+    """How often the gate would promote what truly loses 2 %: all outcomes, none drawn."""
+    p_lost, total = p_gained + 0.02, 0.0
+    for lost in range(int(binom.ppf(1 - 1e-6, questions, p_lost)) + 1):
+        left = questions - lost
+        gained = least_gained(lost, questions)
+        found = binom.sf(gained - 1, left, p_gained / (1 - p_lost))
+        total += binom.pmf(lost, questions, p_lost) * found
+    return total
+
+
+def least_gained(lost: int, questions: int) -> int:
+    """The fewest gains with which that many losses pass."""
+    for gained in range(questions - lost + 1):
+        if least_difference(gained, lost, questions, 0.05) >= -0.02:
+            return gained
+    return questions + 1
+
+
+@pytest.mark.parametrize("questions", [40, 135, 300, 1000])
+@pytest.mark.parametrize("p_gained", [0.0, 0.01, 0.05])
+def test_what_loses_the_margin_is_promoted_no_more_often_than_delta(questions, p_gained):
+    assert wrong_promotions(questions, p_gained) <= 0.05
+
+
+def test_what_loses_nothing_is_promoted_on_the_questions_of_the_embedded_default():
+    """A thousand: with one in a hundred gained and lost alike, nearly always."""
+    rng = np.random.default_rng(0)
+    drawn = rng.multinomial(1000, [0.01, 0.01, 0.98], size=200)
+    promoted = [least_difference(*row[:2], 1000, 0.05) >= -0.02 for row in drawn.tolist()]
+    assert np.mean(promoted) > 0.95

@@ -10,6 +10,7 @@ from citer.decoding.answer import Answer, Disagreement, Visit
 from citer.decoding.policy import Policy, always_slm
 from citer.errors import InputError
 from citer.evaluation.cost import Prices, Trace
+from citer.evaluation.metrics import share_interval
 from citer.evaluation.points import (
     Findings,
     outcome_rows,
@@ -33,7 +34,6 @@ PARAMS = EvaluateParams(
     epsilon=0.1,
     delta=0.1,
     batches=(1, 2),
-    resamples=50,
 )
 PRICES = Prices(slm_weights=100, llm_weights=1000, slm_kv=0, llm_kv=0)
 QUESTIONS = [
@@ -131,7 +131,7 @@ def test_a_point_is_a_mean_over_questions_and_a_share_of_tokens():
     point = rows(ROUTED, ALONE)["router", "all"]
     assert point["questions"] == 4
     assert point["accuracy"] == 0.75
-    assert point["accuracy_low"] <= 0.75 <= point["accuracy_high"]
+    assert (point["accuracy_low"], point["accuracy_high"]) == share_interval(3, 4)
     assert point["llm_fraction"] == 3 / 8
     assert point["tokens_per_answer"] == 2
     assert point["truncated_share"] == 0.25

@@ -171,6 +171,18 @@ def test_audits_of_which_none_is_certified_do_not_move_the_rivals():
     assert "LLM fraction of router 1" in said
 
 
+def test_where_every_method_audits_the_rivals_stand_at_the_last():
+    chosen = {"audited_1": threshold("risk 0.5 audit 0.1")}
+    rows = standings(points(), chosen)
+    assert by_method(rows)["random"]["llm_fraction"] == 0.05
+    assert "LLM fraction of audited 1" in summary(rows, chosen, [1]).replace("\n", " ")
+
+
+def test_the_interval_of_an_accuracy_need_not_be_symmetric():
+    whole = [p | {"accuracy_low": 0.7612, "accuracy_high": 1.0} for p in points()]
+    assert "| 90.0% [76.1, 100.0] |" in summary(standings(whole, CHOSEN), CHOSEN, [1])
+
+
 def test_metrics_are_by_method_and_by_task_below_it():
     both = [*points(), *points("math")]
     found = metrics(standings(both, CHOSEN), CHOSEN)
@@ -193,10 +205,10 @@ def test_the_summary_is_a_markdown_table_with_a_row_a_method():
     assert all(line.startswith("|") for line in table)
     assert len({line.count("|") for line in table}) == 1
     assert "| router 2 " in table[6]
-    assert "86.0% ±5.0%" in table[6]
+    assert "86.0% [81.0, 91.0]" in table[6]
     assert "1.100 (0.800)" in table[6]
     audited = [cell.strip() for cell in table[5].split("|")]
-    assert audited[2:6] == ["audited 1", "82.0% ±5.0%", "0.050", "0.025"]
+    assert audited[2:6] == ["audited 1", "82.0% [77.0, 87.0]", "0.050", "0.025"]
     assert "LLM fraction of router 2" in text.replace("\n", " ")
     assert "audited 1: `risk 0.5 audit 0.1` keeps" in text
 

@@ -37,7 +37,6 @@ PARAMS = EvaluateParams(
     epsilon=0.9,
     delta=0.2,
     batches=(1, 4),
-    resamples=20,
 )
 
 

@@ -25,7 +25,7 @@ from tests.tiny import make_tiny_pair
 
 ROOT = Path(__file__).parents[2]
 LLM = Path("data/pair/llm")
-QUESTIONS = 40
+QUESTIONS = 200  # fewer could not tell a loss of 2 %
 LLM_BYTES = 1000  # a question
 RULE = Rule("risk", 0.75, audit=0.1)
 STAGES: dict[str, float | None] = {"label@1": 2.5, "evaluate@1": None, "evaluate@2": 0.5}
@@ -35,7 +35,7 @@ TINY: dict[str, dict[str, Any]] = {
     "finetune": {"steps": 8, "batch_size": 4, "checkpoint_steps": 2},
     "label": {"max_new_tokens": 8},
     "train": {"epochs": 2, "batch_size": 64},
-    "evaluate": {"max_new_tokens": 8, "llm_fractions": [0.0, 0.5, 1.0], "resamples": 50},
+    "evaluate": {"max_new_tokens": 8, "llm_fractions": [0.0, 0.5, 1.0]},
 }
 DVC_YAML = """
 stages:
@@ -91,19 +91,21 @@ def retrain(
     cost: float = 0.5,
     certified: bool = True,
     rule: Rule = RULE,
+    asked: str = "test",
 ) -> None:
     """Leave in the current folder what a retraining leaves; a `seed` makes one like no other.
 
-    The routers by `rule` answer `correct` of the questions right, for `cost` of the LLM's bytes.
+    The routers by `rule` answer `correct` of the questions right, for `cost` of the LLM's bytes;
+    `asked` names the questions.
     """
     for split in SPLITS:
         write_table(paths.problems(split), PROBLEM.empty_table(), PROBLEM, {"split": split})
-    _write_outcomes(paths.RIVALS, _outcomes("test", "llm", LLM_ALONE, QUESTIONS, 1.0))
+    _write_outcomes(paths.RIVALS, _outcomes("test", "llm", LLM_ALONE, QUESTIONS, 1.0, asked))
     write_text(paths.SUMMARY / "table.md", "| method | accuracy |\n")
     for k in (1, 2):
         _write_preferences(seed, k)
         _write_router(seed, k)
-        _write_report(k, rule, correct, cost, certified)
+        _write_report(k, rule, correct, cost, certified, asked)
     write_text(Path("dvc.lock"), f"schema: '2.0'\nstages: {{}} # {seed}\n")
 
 
@@ -133,7 +135,9 @@ def _write_router(seed: int, k: int) -> None:
     write_json(paths.router(k) / "metrics.json", {"best_epoch": 7})
 
 
-def _write_report(k: int, rule: Rule, correct: int, cost: float, certified: bool) -> None:
+def _write_report(
+    k: int, rule: Rule, correct: int, cost: float, certified: bool, asked: str
+) -> None:
     folder = paths.report(k)
     ours, other = ("audited", "router") if rule.audit else ("router", "audited")
     elsewhere = [
@@ -143,8 +147,8 @@ def _write_report(k: int, rule: Rule, correct: int, cost: float, certified: bool
         ("test", ours, replace(rule, at=(rule.at + 0.5) / 3)),
         ("test", ours, replace(rule, audit=(rule.audit + 0.5) / 2)),
     ]
-    found = [_outcomes("test", ours, rule, correct, cost)]
-    _write_outcomes(folder, *found, *(_outcomes(*place, 0, 2.0) for place in elsewhere))
+    found = [_outcomes("test", ours, rule, correct, cost, asked)]
+    _write_outcomes(folder, *found, *(_outcomes(*place, 0, 2.0, asked) for place in elsewhere))
     chosen = Threshold(rule, 0.05, 0.05, QUESTIONS, 0, 0.04, certified, 0.25, cost)
     dearer = replace(chosen, rule=Rule("score", 0.9), cost=cost + 0.1)
     write_json(folder / "chosen.json", {other: asdict(dearer), ours: asdict(chosen)})
@@ -159,7 +163,7 @@ def _write_report(k: int, rule: Rule, correct: int, cost: float, certified: bool
 
 
 def _outcomes(
-    split: str, method: str, rule: Rule, correct: int, cost: float
+    split: str, method: str, rule: Rule, correct: int, cost: float, asked: str
 ) -> Iterator[dict[str, Any]]:
     for number in range(QUESTIONS):
         yield dict.fromkeys(OUTCOME.names, 0) | {
@@ -168,7 +172,7 @@ def _outcomes(
             "visit": rule.visit,
             "threshold": rule.at,
             "audit": rule.audit,
-            "problem_id": f"test-{number}",
+            "problem_id": f"{asked}-{number}",
             "task": "math",
             "correct": number < correct,
             "truncated": False,

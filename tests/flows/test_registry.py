@@ -18,6 +18,7 @@ from mlflow.pyfunc import scoring_server
 from citer.config import PairParams
 from citer.data.importing import parse_row
 from citer.errors import InputError
+from citer.evaluation.gate import least_difference
 from citer.io import digest, read_json, write_text
 from citer.rule import Rule
 from citer.serving import deploy, stored_rule
@@ -95,15 +96,15 @@ def test_a_first_router_without_bound_or_gain_is_not(project: Path, flaw: dict) 
 @pytest.mark.parametrize(
     ("change", "champion", "reason"),
     [
-        ({"correct": 30, "cost": 0.4}, 4, "not less accurate"),
-        ({"correct": 28, "cost": 0.4}, 2, "may be less accurate"),
-        ({"correct": 30, "cost": 0.6}, 2, "moves more bytes"),
+        ({"correct": 150, "cost": 0.4}, 4, "not less accurate"),
+        ({"correct": 148, "cost": 0.4}, 2, "may be less accurate"),
+        ({"correct": 150, "cost": 0.6}, 2, "moves more bytes"),
     ],
 )
 def test_a_challenger_replaces_the_champion_only_if_as_good_and_no_dearer(
     project: Path, change: dict, champion: int, reason: str
 ) -> None:
-    retrain(1, correct=30, cost=0.5)
+    retrain(1, correct=150, cost=0.5)
     register()
     retrain(2, **change)
     register()
@@ -112,13 +113,45 @@ def test_a_challenger_replaces_the_champion_only_if_as_good_and_no_dearer(
     assert version(4).tags["reason"].startswith(reason)
 
 
+def test_on_questions_of_its_own_a_challenger_is_judged_as_a_first_router(project: Path) -> None:
+    retrain(1)
+    register()
+    retrain(2, asked="own", certified=False)
+    assert "kept back: no test question in common with the champion's" in register()
+    assert holder("champion") == 2
+    retrain(3, asked="own")
+    said = register()
+    assert "in common with the champion's, so judged as a first router: the bound" in said
+    assert holder("champion") == 6
+
+
 def test_registering_twice_adds_nothing_and_moves_no_alias(project: Path) -> None:
     retrain(1)
     first = register()
     promote(1)
-    assert register() == first
+    again = register()
     assert versions() == [1, 2]
     assert holder("champion") == 1
+    assert first.endswith("; the champion is version 2")
+    assert again.startswith("nothing new: citer-router version 2, registered earlier, is the same")
+    assert again.endswith("; now the champion is version 1")
+    assert version(2).tags["reason"] in again
+
+
+def test_where_nothing_is_promoted_it_says_that_there_is_no_champion(project: Path) -> None:
+    retrain(1, certified=False)
+    assert register().endswith("; there is no champion")
+
+
+def test_what_was_registered_before_another_is_told_again_not_decided(project: Path) -> None:
+    for seed in (1, 2):
+        retrain(seed)
+        register()
+    retrain(1)
+    again = register()
+    assert again.startswith("nothing new: citer-router version 2, registered earlier, is the same")
+    assert again.endswith("; now the champion is version 4")
+    assert versions() == [1, 2, 3, 4]
 
 
 def test_a_registration_cut_short_is_completed(
@@ -175,9 +208,9 @@ def test_a_champion_without_a_rule_is_told_of_and_can_be_replaced(project: Path)
 def test_champion_and_challenger_are_shown_side_by_side(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    retrain(1, correct=30)
+    retrain(1, correct=150)
     register()
-    retrain(2, correct=38, cost=0.4, rule=Rule("score", 0.5))
+    retrain(2, correct=190, cost=0.4, rule=Rule("score", 0.5))
     register()
     promote(2)
     capsys.readouterr()
@@ -186,7 +219,11 @@ def test_champion_and_challenger_are_shown_side_by_side(
     assert "│ version │ 2 │ 4 │" in shown
     assert "│ rule │ risk 0.75 audit 0.1 │ score 0.5 │" in shown
     assert "│ accuracy │ 0.75 │ 0.95 │" in shown
-    assert "on 40 common questions: +0.2000 (95% interval +0." in shown
+    low, high = least_difference(40, 0, 200, 0.05), -least_difference(0, 40, 200, 0.05)
+    said = f"+0.2000 (at least {low:+.4f}, at most {high:+.4f}, each at confidence 0.95)"
+    assert f"on 200 common questions: {said}" in shown
+    assert "Decided on version 2 at its time: promoted: by hand; the gate had said" in shown
+    assert f"(at least {low:+.4f} at confidence 0.95" in version(4).tags["reason"]
 
 
 def test_a_bundle_carries_the_rule_and_the_finetuned_slm(project: Path) -> None:

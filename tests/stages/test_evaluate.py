@@ -39,7 +39,6 @@ def params(tmp_path, monkeypatch) -> Params:
         "risks": (0.2, 0.6),
         "audits": (0.1, 1.0),
         "gammas": (2, 4),
-        "resamples": 20,
     }
     section = SHIPPED.evaluate.model_copy(update=limits)
     for split in ("validation", "test"):
