@@ -49,9 +49,8 @@ class RoutedModel(PythonModel):
         self, context: PythonModelContext, model_input: pd.DataFrame, params: dict | None = None
     ) -> pd.DataFrame:
         """Raises InputError where a row cannot be asked."""
-        problems = [_problem(row) for row in _rows(model_input)]
-        replies = sorted(self.deployment.replies(problems), key=lambda reply: reply.number)
-        return pd.DataFrame([_line(reply) for reply in replies])
+        problems = [_problem(n, row) for n, row in enumerate(_rows(model_input), start=1)]
+        return pd.DataFrame([_line(reply) for reply in self.deployment.replies(problems)])
 
 
 def _rows(model_input: Any) -> list[Any]:
@@ -60,13 +59,18 @@ def _rows(model_input: Any) -> list[Any]:
     return list(model_input)
 
 
-def _problem(row: Any) -> "Problem":
-    """A plain text is a question without options."""
-    from citer.data.importing import parse_row
+def _problem(number: int, row: Any) -> "Problem":
+    """A plain text is a question without options. What is known of its answer is not looked at."""
+    from citer.data.importing import RowError, parse_row, task_of
 
     if isinstance(row, str):
         row = {"problem": row}
-    return parse_row(row, "math" if row.get("problem") else "mc", need="question")
+    try:
+        task = task_of(row)
+        asked = {field: row.get(field) for field in ("problem", "question", "choices")}
+        return parse_row(asked, task, need="question")
+    except RowError as error:
+        raise error.at(f"row {number}") from None
 
 
 def _line(reply: "Reply") -> dict[str, Any]:

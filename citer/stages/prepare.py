@@ -43,13 +43,13 @@ def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
     own = {"test": prepare.test, "validation": prepare.validation}
     for split, files in own.items():
         for file in files:
-            for problem in load_problems(Path(file.path), file.task, "answer", on_bad_row):
+            for _, problem in load_problems(Path(file.path), file.task, "answer", on_bad_row):
                 yield split, problem
     if prepare.toy:
         yield from _toy(prepare.toy, prepare.seed)
     shares = prepare.dealt_shares()
     for file in prepare.train:
-        for problem in load_problems(Path(file.path), file.task, "reference", on_bad_row):
+        for _, problem in load_problems(Path(file.path), file.task, "reference", on_bad_row):
             yield split_by_share(problem.question, prepare.seed, shares), problem
 
 

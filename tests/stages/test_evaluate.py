@@ -147,6 +147,18 @@ def test_rivals_of_other_questions_are_refused(params):
         evaluate.run(params, 1)
 
 
+@pytest.mark.parametrize("stage", ["rivals", "evaluate"])
+def test_a_question_without_room_for_its_answer_is_told_before_a_model_is_loaded(
+    params, monkeypatch, stage
+):
+    rows = [replace(MATH, problem_id="huge", question="Why? " * 400, split="test")]
+    write_problems(paths.problems("test"), rows, {})
+    monkeypatch.setattr(f"citer.stages.{stage}.load_pair", None)
+    told = r"^data/problems/test\.parquet: problem huge: \d+ tokens and up to 12 more "
+    with pytest.raises(InputError, match=told + r"\(evaluate\.max_new_tokens\), expected at most"):
+        rivals.run(params) if stage == "rivals" else evaluate.run(params, 1)
+
+
 def test_a_router_without_thresholds_is_refused(params):
     write_router(params, 1, {})
     with pytest.raises(InputError, match=r"routers/1/router\.json: no `holdout_scores`"):
