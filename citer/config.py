@@ -12,7 +12,6 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -216,10 +215,12 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     try:
         return Params.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{path}: {_complaint(error.errors()[0])}") from None
+        raise InputError(f"{path}: {complaint(error)}") from None
 
 
-def _complaint(error: ErrorDetails) -> str:
+def complaint(invalid: ValidationError) -> str:
+    """The first thing that is wrong: which key, its value, what was expected."""
+    error = invalid.errors()[0]
     key = ".".join(str(part) for part in error["loc"]) or "top level"
     match error["type"]:
         case "missing":
@@ -234,4 +235,4 @@ def _complaint(error: ErrorDetails) -> str:
             expected = "expected a list"
         case _:
             expected = error["msg"].replace("Input should be", "expected")
-    return f"{key}: {error['input']!r}: {expected}"
+    return f"{key}: {error['input']!r:.80}: {expected}"

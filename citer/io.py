@@ -6,13 +6,17 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter, ValidationError
 
 from citer import schema as schemas
+from citer.config import complaint
 from citer.errors import InputError
+
+T = TypeVar("T")
 
 ROW_GROUP = 8192
 METADATA_KEY = b"citer"
@@ -90,6 +94,14 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: no such file") from None
     except ValueError as error:
         raise InputError(f"{path}: not JSON: {error}") from None
+
+
+def read_as(path: Path, kind: type[T]) -> T:
+    """JSON as what pydantic makes of it; InputError names the file and the key at fault."""
+    try:
+        return TypeAdapter(kind).validate_python(read_json(path))
+    except ValidationError as error:
+        raise InputError(f"{path}: {complaint(error)}") from None
 
 
 def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[str, Any]) -> None:

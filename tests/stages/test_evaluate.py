@@ -1,6 +1,7 @@
 """rivals, evaluate and report, from files to files."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from citer.data.problems import write_problems
 from citer.errors import InputError
 from citer.evaluation.points import read_findings
 from citer.evaluation.threshold import Threshold
-from citer.io import read_json, table_metadata
+from citer.io import read_json, table_metadata, write_json
 from citer.models.bundle import identity, write_bundle
 from citer.models.pair import load_pair
 from citer.stages import evaluate, paths, report, rivals
@@ -168,4 +169,20 @@ def test_a_router_without_thresholds_is_refused(params):
 def test_a_report_needs_a_router_to_report(params):
     rivals.run(params)
     with pytest.raises(InputError, match="run `citer evaluate 1` first"):
+        report.run(params)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "complaint"),
+    [
+        ({}, "no rule of `router`, expected one"),
+        ({"router": {}}, "router.rule: missing"),
+        ([], "top level: []: expected a valid dictionary"),
+    ],
+)
+def test_a_report_of_what_is_no_choice_is_refused(params, chosen, complaint):
+    rivals.run(params)
+    evaluate.run(params, 1)
+    write_json(paths.report(1) / "chosen.json", chosen)
+    with pytest.raises(InputError, match=rf"^data/reports/1/chosen\.json: {re.escape(complaint)}"):
         report.run(params)
