@@ -161,11 +161,15 @@ def _rule(text: str | None) -> Rule | None:
 
 
 def _bundle(router: str) -> Path:
-    if not router.startswith("models:/"):
-        return Path(router)
-    from flows.registry import fetch_bundle
+    if router.startswith("models:/"):
+        from flows.registry import fetch_bundle
 
-    return fetch_bundle(router)
+        return fetch_bundle(router)
+    if not Path(router).is_dir():
+        raise InputError(
+            f"--router: {router!r}: no such folder, expected one or models:/NAME@ALIAS"
+        )
+    return Path(router)
 
 
 @app.command(rich_help_panel=ROUTERS)

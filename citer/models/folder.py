@@ -44,10 +44,12 @@ class Index(BaseModel):
 def check_pair(slm: Path, llm: Path) -> None:
     """Cheap: configurations and tokenizers only. Vocabularies may be padded apart.
 
-    Raises InputError naming both folders and what differs.
+    Raises InputError naming both folders and what differs, or that nothing does.
     """
     check_model(slm)
     check_model(llm)
+    if any(map(Path.samefile, weight_files(slm), weight_files(llm))):
+        raise InputError(f"{slm} and {llm}: the same weights, expected two models")
     ours, theirs = tokenizer_parts(slm), tokenizer_parts(llm)
     for part in ours:
         if ours[part] != theirs[part]:

@@ -45,6 +45,16 @@ def test_another_tokenizer_is_refused_naming_both(folders: TinyPair) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["slm", "link", "links"])
+def test_one_model_is_no_pair(folders: TinyPair, tmp_path: Path, name: str) -> None:
+    (tmp_path / "link").symlink_to(folders.slm)
+    (tmp_path / "links").mkdir()
+    for file in folders.slm.iterdir():
+        (tmp_path / "links" / file.name).symlink_to(file)
+    twin = TinyPair(folders.slm, tmp_path / name)
+    assert refusal(twin) == f"{twin.slm} and {twin.llm}: the same weights, expected two models"
+
+
 def test_another_eos_is_refused_naming_both(folders: TinyPair) -> None:
     edit(folders.llm / "generation_config.json", eos_token_id=[5, 7])
     assert refusal(folders).startswith(f"{folders.slm} and {folders.llm}: not one EOS: [")

@@ -136,6 +136,7 @@ def test_a_report_holds_each_question_by_each_rule_and_what_is_chosen(params):
     assert list(chosen) == ["router", "audited"]
     deployed = Threshold.read(read_json(folder / "threshold.json"))
     assert deployed == min(chosen.values(), key=lambda each: each.cost)
+    assert {each.delta for each in chosen.values()} == {params.evaluate.delta_a_line}
     metrics = read_json(folder / "metrics.json")
     for name, each in chosen.items():
         assert (metrics[name]["at"], metrics[name]["audit"]) == (each.rule.at, each.rule.audit)
