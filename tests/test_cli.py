@@ -42,8 +42,9 @@ def test_a_wrong_parameter_is_one_line_naming_key_and_value(
 
 
 def generate(*options: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Of questions that are not there, by a router that is an empty folder."""
+    """Of questions that are not there, by a router that is an empty file."""
     (cwd / "r").mkdir()
+    (cwd / "r/router.json").touch()
     return citer("generate", "--router", "r", "--input", "q", "--output", "o", *options, cwd=cwd)
 
 
@@ -77,7 +78,7 @@ def test_a_router_that_is_nowhere_is_one_line_with_what_was_expected(
 ) -> None:
     (tmp_path / "params.yaml").write_text(PARAMS.read_text())
     done = generate("--router", router, cwd=tmp_path)
-    expected = "no such folder, expected one or models:/NAME@ALIAS"
+    expected = "no router.json there, expected models:/NAME@ALIAS or a router's folder"
     assert (done.returncode, done.stderr) == (2, f"citer: --router: {router!r}: {expected}\n")
 
 
