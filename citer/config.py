@@ -27,7 +27,6 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Listed = Field(strict=False)
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
 
-
 OWN = PurePath("data/own")  # the user's own files
 
 

@@ -103,7 +103,7 @@ def served_slm(bundle: Path, slm: Path) -> Path:
 
 def stored_rule(bundle: Path) -> Rule:
     """The rule that a registered router was deployed with; InputError where there is none."""
-    card = read_card(bundle)
-    if "threshold" not in card:
+    threshold = read_card(bundle).get("threshold")
+    if not threshold:
         raise InputError(f"{bundle}: no rule in router.json: give --rule, or a registered router")
-    return Rule(**card["threshold"]["rule"])
+    return Rule(**threshold["rule"])

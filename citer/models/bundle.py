@@ -22,6 +22,8 @@ VERSION = 2
 
 
 class Closed(BaseModel):
+    """Of these keys and no others."""
+
     model_config = ConfigDict(extra="forbid")
 
 
@@ -51,6 +53,8 @@ class Origin(BaseModel):
 
 
 class Deployed(BaseModel):
+    """As registration adds it."""
+
     rule: Rule
 
 
