@@ -150,10 +150,10 @@ def generate(
     ] = None,
 ) -> None:
     """Answer questions with a router; grade them where the answer is known."""
-    params, parsed = load_params(), _rule(rule)
+    params, parsed, bundle = load_params(), _rule(rule), _bundle(router)
     from citer.generate import generate
 
-    generate(params, _bundle(router), input, output, parsed, disagreements)
+    generate(params, bundle, input, output, parsed, disagreements)
 
 
 def _rule(text: str | None) -> Rule | None:
@@ -164,11 +164,14 @@ def _rule(text: str | None) -> Rule | None:
 
 
 def _bundle(router: str) -> Path:
-    if not router.startswith("models:/"):
-        return Path(router)
-    from flows.registry import fetch_bundle
+    if router.startswith("models:/"):
+        from flows.registry import fetch_bundle
 
-    return fetch_bundle(router)
+        return fetch_bundle(router)
+    if not Path(router, "router.json").is_file():
+        expected = "expected models:/NAME@ALIAS or a router's folder"
+        raise InputError(f"--router: {router!r}: no router.json there, {expected}")
+    return Path(router)
 
 
 @app.command(rich_help_panel=ROUTERS)

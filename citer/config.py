@@ -1,6 +1,7 @@
 """`params.yaml`, read once at the door into frozen types: one section a stage."""
 
-from pathlib import Path
+from os.path import normpath
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -10,9 +11,9 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
+    field_validator,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -25,6 +26,8 @@ Count = Annotated[int, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Listed = Field(strict=False)
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
+
+OWN = PurePath("data/own")  # the user's own files
 
 
 class Section(BaseModel):
@@ -83,6 +86,14 @@ class SourceFile(Section):
 
     path: str
     task: Task
+
+    @field_validator("path")
+    @classmethod
+    def where_dvc_sees_it(cls, path: str) -> str:
+        # Of a file elsewhere no change would ever be noticed: dvc.yaml knows this folder.
+        if not PurePath(normpath(path)).is_relative_to(OWN):
+            raise ValueError(f"{path!r}: expected a file under {OWN}")
+        return path
 
 
 class PrepareParams(Section):
@@ -173,6 +184,11 @@ class EvaluateParams(Section):
     delta: Annotated[float, Field(gt=0, lt=1)]
     batches: Annotated[tuple[Count, ...], Field(strict=False, min_length=1)]
 
+    @property
+    def delta_a_line(self) -> float:
+        """Lines of rules share delta: CITER's, and one of audited routing for each audit."""
+        return self.delta / (1 + len(self.audits if self.risks else ()))
+
 
 class RegisterParams(Section):
     """Where a router is registered; `margin` is the gate's non-inferiority margin in accuracy."""
@@ -215,22 +231,26 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     try:
         return Params.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{path}: {_complaint(error.errors()[0])}") from None
+        raise InputError(f"{path}: {complaint(error)}") from None
 
 
-def _complaint(error: ErrorDetails) -> str:
+def complaint(invalid: ValidationError) -> str:
+    """The first thing that is wrong: which key, its value, what was expected."""
+    error = invalid.errors()[0]
     key = ".".join(str(part) for part in error["loc"]) or "top level"
     match error["type"]:
         case "missing":
             return f"{key}: missing; expected every key of this section"
-        case "value_error":  # of a whole section, too long to show
+        case "value_error":  # says itself what it found
             return f"{key}: {error['msg'].removeprefix('Value error, ')}"
         case "too_short":
             expected = f"expected at least {error['ctx']['min_length']}"
         case "model_type":
             expected = "expected a section of keys"
+        case "string_pattern_mismatch":
+            expected = f"expected text that matches {error['ctx']['pattern']}"
         case "tuple_type":
             expected = "expected a list"
         case _:
             expected = error["msg"].replace("Input should be", "expected")
-    return f"{key}: {error['input']!r}: {expected}"
+    return f"{key}: {error['input']!r:.80}: {expected}"

@@ -13,15 +13,17 @@ import pyarrow as pa
 from rich.console import Console
 
 from citer.config import Params
-from citer.data.importing import load_problems, read_rows
+from citer.data.answers import grade
+from citer.data.importing import RowError, load_problems, read_rows, task_of
 from citer.decoding.answer import Counts
 from citer.errors import InputError
-from citer.io import replacing, write_table
+from citer.io import check_target, replacing, write_table
 from citer.models.bundle import identity
+from citer.models.room import check_room
 from citer.progress import progress
 from citer.rule import Rule
 from citer.schema import DISAGREEMENT
-from citer.serving import Deployment, Reply, deploy, stored_rule
+from citer.serving import Deployment, Reply, deploy, served_slm, stored_rule
 from citer.stages import paths
 
 
@@ -40,47 +42,56 @@ def generate(
     rule = rule or stored_rule(bundle)
     if disagreements and not rule.audit:
         raise InputError(f"--disagreements: `{rule:.4g}` audits nothing, expected `… audit β`")
-    problems = list(load_problems(source, _task(source), need="question"))
-    if not problems:
-        raise InputError(f"{source}: no questions")
+    rows = load_problems(source, _task(source), need="question")
+    llm, limits = Path(params.pair.llm), params.evaluate
+    named = ((f"{source}:{line}", problem) for line, problem in rows)
+    check_room(named, served_slm(bundle, paths.SLM), llm, limits.max_new_tokens)
+    for target in (output, disagreements):
+        if target:
+            check_target(target)
     deployment = deploy(
         bundle,
         paths.SLM,
-        Path(params.pair.llm),
+        llm,
         params.pair,
         rule,
-        slots=params.evaluate.slots,
-        max_new_tokens=params.evaluate.max_new_tokens,
+        slots=limits.slots,
+        max_new_tokens=limits.max_new_tokens,
     )
-    replies = _shown(deployment.replies(problems), total=len(problems))
-    ordered = sorted(replies, key=lambda reply: reply.number)
+    with progress("generate", len(rows), "answers") as advance:
+        replies = deployment.replies([problem for _, problem in rows], advance)
+    graded = [(reply, _correct(reply)) for reply in replies]
     with replacing(output) as aside, aside.open("w") as file:
-        for reply in ordered:
-            file.write(json.dumps(_line(reply, deployment), ensure_ascii=False) + "\n")
+        for reply, correct in graded:
+            file.write(json.dumps(_line(reply, correct, deployment), ensure_ascii=False) + "\n")
     if disagreements:
-        _write_disagreements(disagreements, ordered, deployment)
-    Console().print(_summary(ordered, rule, output), highlight=False)
+        _write_disagreements(disagreements, replies, deployment)
+    Console().print(_summary(graded, rule, output), highlight=False)
 
 
 def _task(source: Path) -> str:
-    """The format says the task: math has a `problem`, multiple choice a `question`."""
-    _, first = next(read_rows(source), (0, {}))
-    return "math" if isinstance(first, dict) and "problem" in first else "mc"
+    """The first row's, for all."""
+    for line, row in read_rows(source):
+        try:
+            return task_of(row)
+        except RowError as error:
+            raise error.at(f"{source}:{line}") from None
+    return "math"  # no rows, which reading tells
 
 
-def _shown(replies: Iterable[Reply], total: int) -> Iterator[Reply]:
-    with progress("generate", total, "answers") as advance:
-        for reply in replies:
-            advance(1)
-            yield reply
+def _correct(reply: Reply) -> bool | None:
+    """None where no answer is known; a truncated one is wrong."""
+    if reply.problem.answer is None:
+        return None
+    return not reply.answer.truncated and grade(reply.problem, reply.completion)
 
 
-def _line(reply: Reply, deployment: Deployment) -> dict[str, Any]:
+def _line(reply: Reply, correct: bool | None, deployment: Deployment) -> dict[str, Any]:
     answer, problem = reply.answer, reply.problem
     return {
         "problem_id": problem.problem_id,
         "question": problem.question,
-        "correct": reply.correct,
+        "correct": correct,
         **reply.told,
         "written": [
             {"text": deployment.pair.tokenizer.decode([token]), "by": "llm" if by_llm else "slm"}
@@ -108,12 +119,12 @@ def _disagreements(reply: Reply, deployment: Deployment) -> Iterator[dict[str, A
             }
 
 
-def _summary(replies: Sequence[Reply], rule: Rule, output: Path) -> str:
-    total = Counts.total(reply.answer.counts for reply in replies)
-    graded = [reply.correct for reply in replies if reply.correct is not None]
-    verdict = f"{sum(graded)} of {len(graded)} right" if graded else "no answers to grade against"
+def _summary(graded: Sequence[tuple[Reply, bool | None]], rule: Rule, output: Path) -> str:
+    total = Counts.total(reply.answer.counts for reply, _ in graded)
+    known = [correct for _, correct in graded if correct is not None]
+    verdict = f"{sum(known)} of {len(known)} right" if known else "no answers to grade against"
     said = (
-        f"{output}: {len(replies)} answers by `{rule:.4g}`, {verdict}, "
+        f"{output}: {len(graded)} answers by `{rule:.4g}`, {verdict}, "
         f"{total.llm_tokens / total.tokens:.1%} of {total.tokens:,} tokens by the LLM"
     )
     if not rule.audit:

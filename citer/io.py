@@ -6,13 +6,17 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter, ValidationError
 
 from citer import schema as schemas
+from citer.config import complaint
 from citer.errors import InputError
+
+T = TypeVar("T")
 
 ROW_GROUP = 8192
 METADATA_KEY = b"citer"
@@ -21,22 +25,53 @@ PARTIAL = Path("data/.partial")
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path`, for a file or a folder; on success it takes `path`'s place."""
+    """Yield a path beside `path`, for a file or a folder; on success it takes `path`'s place.
+
+    Killed at any moment it loses nothing: where that leaves no `path`, the next call puts back what
+    was there. Raises InputError where a file would take the place of a folder.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.aside")
+    aside, old = _beside(path, "aside"), _beside(path, "old")
+    if old.exists() and not path.exists():  # killed between two renames
+        old.replace(path)
+    remove(old)
     remove(aside)  # what a killed writer left
     try:
         yield aside
-        if path.is_dir():
-            shutil.rmtree(path)
+        if not aside.is_dir():
+            _check_no_folder(path)
+        elif path.exists():  # a folder cannot be renamed onto another
+            path.replace(old)
         aside.replace(path)
+        remove(old)
     finally:
         remove(aside)
 
 
+def check_target(path: Path) -> None:
+    """Raise InputError where no file can be written to `path`: before it is known what to write."""
+    _check_no_folder(path)
+    aside = _beside(path, "aside")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.touch()
+        aside.unlink()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _beside(path: Path, part: str) -> Path:
+    return path.with_name(f".{path.name}.{part}")
+
+
+def _check_no_folder(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: not a file, expected one or nothing in its place")
+
+
 def remove(path: Path) -> None:
     """Remove a file or a folder, if it is there."""
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
@@ -59,6 +94,14 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: no such file") from None
     except ValueError as error:
         raise InputError(f"{path}: not JSON: {error}") from None
+
+
+def read_as(path: Path, kind: type[T]) -> T:
+    """JSON as what pydantic makes of it; InputError names the file and the key at fault."""
+    try:
+        return TypeAdapter(kind).validate_python(read_json(path))
+    except ValidationError as error:
+        raise InputError(f"{path}: {complaint(error)}") from None
 
 
 def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[str, Any]) -> None:

@@ -17,16 +17,22 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from citer.errors import InputError
+
 
 class _Throughput(ProgressColumn):
+    """Since the start: of the last moments it would jump where work is done in bursts."""
+
     def render(self, task: Task) -> Text:
-        unit = task.fields["unit"]
-        return Text(f"{task.finished_speed or task.speed or 0:,.0f} {unit}/s")
+        seconds = task.finished_time or task.elapsed
+        speed = task.completed / seconds if seconds else 0.0
+        shown = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
+        return Text(f"{shown} {task.fields['unit']}/s")
 
 
 @contextmanager
 def progress(title: str, total: float | None, unit: str) -> Iterator[Callable[[float], None]]:
-    """Yield `advance(n)`; `total` in `unit`s (None: unknown)."""
+    """Yield `advance(n)`; `total` in `unit`s (None: unknown). Bad input leaves no bar behind."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -38,4 +44,10 @@ def progress(title: str, total: float | None, unit: str) -> Iterator[Callable[[f
     )
     with bar:
         task = bar.add_task(title, total=total, unit=unit)
-        yield lambda count: bar.advance(task, count)
+        try:
+            yield lambda count: bar.advance(task, count)
+        except InputError:
+            bar.live.transient = True
+            bar.live.stop()
+            bar.disable = True  # it would add an empty line where there is no terminal
+            raise

@@ -1,16 +1,15 @@
 """Answering questions with a router: what `citer generate` and the registered model both do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from citer.config import PairParams
-from citer.data.answers import grade
 from citer.data.problems import Problem
-from citer.data.prompts import encode
+from citer.data.prompts import Encoded, check_context, encode
 from citer.decoding.answer import Answer, Request
 from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
@@ -20,16 +19,15 @@ from citer.models.bundle import check_card, read_bundle, read_card
 from citer.models.pair import Pair, load_pair
 from citer.rule import Rule
 
+Advance = Callable[[float], None]
 
-@dataclass(frozen=True)
-class Reply:
-    """An answered problem, the `number`th asked; `correct` is None where no answer is known."""
 
-    number: int
+class Reply(NamedTuple):
+    """A problem with its answer, and the answer's text."""
+
     problem: Problem
     answer: Answer
     completion: str
-    correct: bool | None
 
     @property
     def told(self) -> dict[str, Any]:
@@ -48,31 +46,38 @@ class Deployment:
     max_new_tokens: int
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
-    def replies(self, problems: Sequence[Problem]) -> Iterator[Reply]:
-        """Answer every problem, in the order in which they finish; a truncated one is wrong.
+    def replies(
+        self, problems: Sequence[Problem], advance: Advance = lambda _: None
+    ) -> list[Reply]:
+        """Answer every problem, in order; `advance` counts them as they finish.
 
-        Another thread that asks waits until all are answered.
+        Another thread that asks waits until all are answered. Raises InputError, before any is,
+        for a problem that is too long, told by its number (from 1).
         """
-        requests = (self._request(number, problem) for number, problem in enumerate(problems))
+        replies = {}
         with self._lock:
+            requests = self._requests(problems)
             for answer in self._engine.decode(requests, self.policy):
-                yield _reply(problems[int(answer.key)], answer, self.pair.text(answer.token_ids))
+                problem, text = problems[int(answer.key)], self.pair.text(answer.token_ids)
+                replies[answer.key] = Reply(problem, answer, text)
+                advance(1)
+        return [replies[request.key] for request in requests]
+
+    def _requests(self, problems: Sequence[Problem]) -> list[Request]:
+        prompts = [self._prompt_ids(problem) for problem in problems]
+        models = (self.pair.slm, self.pair.llm)
+        context = min(model.network.config.max_position_embeddings for model in models)
+        named = ((f"row {n}", Encoded(ids, [])) for n, ids in enumerate(prompts, start=1))
+        check_context(named, context, self.max_new_tokens, "max_new_tokens")
+        return [Request(str(n), tuple(ids)) for n, ids in enumerate(prompts)]
+
+    def _prompt_ids(self, problem: Problem) -> list[int]:
+        return encode(problem, self.pair.tokenizer, self.pair.eos_id).prompt_ids
 
     @cached_property
     def _engine(self) -> Engine:
         """Kept from one call to the next with its caches and, on a GPU, its graphs."""
         return Engine(self.pair, self.slots, self.max_new_tokens, usual_llm_batch(self.slots))
-
-    def _request(self, number: int, problem: Problem) -> Request:
-        prompt_ids = encode(problem, self.pair.tokenizer, self.pair.eos_id).prompt_ids
-        return Request(str(number), tuple(prompt_ids))
-
-
-def _reply(problem: Problem, answer: Answer, completion: str) -> Reply:
-    correct = None
-    if problem.answer is not None:
-        correct = not answer.truncated and grade(problem, completion)
-    return Reply(int(answer.key), problem, answer, completion, correct)
 
 
 def deploy(
@@ -87,19 +92,24 @@ def deploy(
 ) -> Deployment:
     """Load a router with its pair, to route by `rule`.
 
-    A bundle that carries its finetuned SLM (`bundle/slm`) brings it along; else `slm` is read.
-    Raises InputError where the bundle was made for another pair.
+    `slm` is read where the bundle carries none. Raises InputError where the bundle was made for
+    another pair.
     """
     router, card = read_bundle(bundle)
-    own = bundle / "slm"
-    pair = load_pair(own if own.is_dir() else slm, llm, params)
+    pair = load_pair(served_slm(bundle, slm), llm, params)
     check_card(card, pair, bundle)
     return Deployment(pair, routed(router.to(pair.slm.device), rule), slots, max_new_tokens)
 
 
+def served_slm(bundle: Path, slm: Path) -> Path:
+    """The finetuned SLM that a bundle carries; else `slm`."""
+    own = bundle / "slm"
+    return own if own.is_dir() else slm
+
+
 def stored_rule(bundle: Path) -> Rule:
     """The rule that a registered router was deployed with; InputError where there is none."""
-    card = read_card(bundle)
-    if "threshold" not in card:
+    threshold = read_card(bundle).get("threshold")
+    if not threshold:
         raise InputError(f"{bundle}: no rule in router.json: give --rule, or a registered router")
-    return Rule(**card["threshold"]["rule"])
+    return Rule(**threshold["rule"])

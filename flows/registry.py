@@ -1,5 +1,6 @@
 """The registered model: its versions, and which of them serves."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -65,6 +66,8 @@ def fetch_bundle(uri: str) -> Path:
 
     Raises InputError where there is no such version.
     """
+    if not re.fullmatch(r"models:/[^/@]+[/@][^/@]+", uri):
+        raise InputError(f"{uri}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
     open_store(load_params().register_.experiment)
     try:
         return Path(mlflow.artifacts.download_artifacts(f"{uri}/artifacts/bundle"))

@@ -49,9 +49,8 @@ class RoutedModel(PythonModel):
         self, context: PythonModelContext, model_input: pd.DataFrame, params: dict | None = None
     ) -> pd.DataFrame:
         """Raises InputError where a row cannot be asked."""
-        problems = [_problem(row) for row in _rows(model_input)]
-        replies = sorted(self.deployment.replies(problems), key=lambda reply: reply.number)
-        return pd.DataFrame([reply.told for reply in replies])
+        problems = [_problem(n, row) for n, row in enumerate(_rows(model_input), start=1)]
+        return pd.DataFrame([reply.told for reply in self.deployment.replies(problems)])
 
 
 def _rows(model_input: Any) -> list[Any]:
@@ -60,15 +59,20 @@ def _rows(model_input: Any) -> list[Any]:
     return np.atleast_1d(np.asarray(model_input, object)).tolist()
 
 
-def _problem(row: Any) -> "Problem":
-    """A plain text is a question without options."""
-    from citer.data.importing import parse_row
+def _problem(number: int, row: Any) -> "Problem":
+    """A plain text is a question without options. What is known of its answer is not looked at."""
+    from citer.data.importing import RowError, parse_row, task_of
 
-    if not isinstance(row, dict):
-        return parse_row({"problem": row}, "math", need="question")
-    # MLflow's server makes an array of each field of a row.
-    fields = {name: np.asarray(value, object).tolist() for name, value in row.items()}
-    return parse_row(fields, "math" if fields.get("problem") else "mc", need="question")
+    if isinstance(row, str):
+        row = {"problem": row}
+    if isinstance(row, dict):
+        # MLflow's server makes an array of each field of a row.
+        fields = ("problem", "question", "choices")
+        row = {f: np.asarray(row[f], object).tolist() for f in fields if f in row}
+    try:
+        return parse_row(row, task_of(row), need="question")
+    except RowError as error:
+        raise error.at(f"row {number}") from None
 
 
 mlflow.models.set_model(RoutedModel())

@@ -42,7 +42,9 @@ def test_a_wrong_parameter_is_one_line_naming_key_and_value(
 
 
 def generate(*options: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Of questions, by a router, that are not there."""
+    """Of questions that are not there, by a router that is an empty file."""
+    (cwd / "r").mkdir()
+    (cwd / "r/router.json").touch()
     return citer("generate", "--router", "r", "--input", "q", "--output", "o", *options, cwd=cwd)
 
 
@@ -68,6 +70,16 @@ def test_disagreements_need_a_rule_that_audits(tmp_path: Path, rule: str) -> Non
     done = generate("--rule", rule, "--disagreements", "d", cwd=tmp_path)
     expected = f"`{rule}` audits nothing, expected `… audit β`"
     assert (done.returncode, done.stderr) == (2, f"citer: --disagreements: {expected}\n")
+
+
+@pytest.mark.parametrize("router", ["", "runs:/abc", "nowhere", "models"])
+def test_a_router_that_is_nowhere_is_one_line_with_what_was_expected(
+    tmp_path: Path, router: str
+) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    done = generate("--router", router, cwd=tmp_path)
+    expected = "no router.json there, expected models:/NAME@ALIAS or a router's folder"
+    assert (done.returncode, done.stderr) == (2, f"citer: --router: {router!r}: {expected}\n")
 
 
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:

@@ -57,8 +57,16 @@ def test_shipped_params_load_frozen():
         ("train: []", "train: [a.json]", "prepare.train.0: 'a.json': expected a section of keys"),
         (
             "train: []",
-            "train: [{path: a.json, task: art}]",
+            "train: [{path: data/own/a.json, task: art}]",
             "prepare.train.0.task: 'art': expected 'math' or 'mc'",
+        ),
+        *(
+            (
+                "test: []",
+                f"test: [{{path: {path}, task: mc}}]",
+                f"prepare.test.0.path: '{path}': expected a file under data/own",
+            )
+            for path in ("a.json", "/data/own/a.json", "data/own/../a.json", "data/owned.json")
         ),
         ("sft: 0.6", "sft: 0.7", "prepare.shares: shares must sum to 1, they sum to 1.1"),
         (RULE, "score 1.5", f"label.rule: 'score 1.5': {EXPECTED}"),
@@ -75,7 +83,11 @@ def test_shipped_params_load_frozen():
         ("epsilon: 0.05", "epsilon: .nan", "evaluate.epsilon: nan: expected a finite number"),
         ("rate: 4.0e-3", "rate: .inf", "finetune.learning_rate: inf: expected a finite number"),
         ("seed: 17", "seed: -1", "prepare.seed: -1: expected greater than or equal to 0"),
-        ("name: citer-router", "name: a/b", "register.model_name: 'a/b': String should match"),
+        (
+            "name: citer-router",
+            "name: a/b",
+            r"register.model_name: 'a/b': expected text that matches ^[\w.-]+$",
+        ),
         (f" {RULE}", "", f"label.rule: None: {EXPECTED}"),
         ("batches: [1, 8", "batches: [1, 0", "evaluate.batches.1: 0: expected greater than 0"),
     ],
@@ -123,14 +135,15 @@ def test_train_files_need_a_share_to_go_to(edited):
     path = edited(
         "train: []\n  validation: []\n  test: []\n"
         "  shares: {sft: 0.6, preference: 0.2, validation: 0.1, test: 0.1}",
-        "train: [{path: a, task: mc}]\n  validation: []\n  test: [{path: b, task: mc}]\n"
+        "train: [{path: data/own/a, task: mc}]\n  validation: []\n"
+        "  test: [{path: data/own/b, task: mc}]\n"
         "  shares: {sft: 0.0, preference: 0.0, validation: 0.0, test: 1.0}",
     )
     assert "expected one above 0" in complaint(path)
 
 
 def test_own_files_take_the_place_of_their_splits_share(edited):
-    path = edited("test: []", "test: [{path: own.json, task: math}]")
+    path = edited("test: []", "test: [{path: data/own/own.json, task: math}]")
     assert load_params(path).prepare.dealt_shares() == {
         "sft": 0.6,
         "preference": 0.2,

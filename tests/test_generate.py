@@ -11,6 +11,7 @@ import pytest
 
 from citer.config import Params, load_params
 from citer.data.importing import parse_row
+from citer.data.problems import Problem
 from citer.data.prompts import encode
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
@@ -23,7 +24,7 @@ from citer.models.pair import Pair, load_pair
 from citer.models.router import Head, Router
 from citer.rule import Rule
 from citer.schema import DISAGREEMENT
-from citer.serving import deploy
+from citer.serving import Deployment, deploy
 from tests.decoding.reference import next_logits
 from tests.heads import random_router
 from tests.tiny import make_tiny_pair
@@ -215,10 +216,51 @@ def test_an_slm_that_was_trained_since_is_refused(
         generate(params, bundle, source, tmp_path / "out.jsonl")
 
 
-def test_threads_that_ask_one_deployment_are_answered_one_after_the_other(
-    params: Params, bundle: Path
+LONG = {"problem": "Why? " * 400}
+
+
+def test_a_question_without_room_for_its_answer_is_told_by_file_line_and_key(
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deployment = deploy(
+    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n\n".join(json.dumps(row) for row in (*MATH, LONG)))
+    monkeypatch.setattr("citer.generate.deploy", None)  # no model is loaded before
+    with pytest.raises(InputError) as caught:
+        generate(params, bundle, source, output)
+    assert re.fullmatch(
+        rf"{source}:7: \d+ tokens and up to 12 more \(evaluate\.max_new_tokens\), "
+        "expected at most 1024, the models' context",
+        str(caught.value),
+    )
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("option", ["output", "disagreements"])
+def test_where_nothing_can_be_written_is_told_before_a_model_is_loaded(
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    source = tmp_path / "q.jsonl"
+    source.write_text(json.dumps(MATH[0]))
+    monkeypatch.setattr("citer.generate.deploy", None)
+    for place in (Path(""), tmp_path, Path("/proc/x"), source / "x"):
+        targets = {"output": tmp_path / "out.jsonl", option: place}
+        with pytest.raises(InputError, match=r"not a file|cannot be written"):
+            generate(params, bundle, source, rule=Rule("risk", 0.5, audit=0.1), **targets)
+    assert {path.name for path in tmp_path.iterdir()} == {"q.jsonl", "bundle", "data", "pair"}
+
+
+def test_a_file_that_is_of_no_task_is_refused(params: Params, bundle: Path, tmp_path: Path) -> None:
+    source = tmp_path / "q.jsonl"
+    source.write_text('\n{"prompt": "2 + 2?"}')
+    with pytest.raises(InputError) as caught:
+        generate(params, bundle, source, tmp_path / "out.jsonl")
+    expected = "expected `problem` (math) or `question` (multiple choice) in it"
+    assert str(caught.value) == f"{source}:2: row: {{'prompt': '2 + 2?'}}; {expected}"
+
+
+@pytest.fixture
+def deployment(params: Params, bundle: Path) -> Deployment:
+    return deploy(
         bundle,
         Path("data/models/slm"),
         Path(params.pair.llm),
@@ -227,11 +269,37 @@ def test_threads_that_ask_one_deployment_are_answered_one_after_the_other(
         slots=2,
         max_new_tokens=MAX_NEW_TOKENS,
     )
-    asked = [parse_row(row, "math", need="question") for row in MATH]
 
-    def completions(_: int) -> dict[int, str]:
-        return {reply.number: reply.completion for reply in deployment.replies(asked)}
+
+def asked(rows: list[dict]) -> list[Problem]:
+    return [parse_row(row, "math", need="question") for row in rows]
+
+
+def test_threads_that_ask_one_deployment_are_answered_one_after_the_other(
+    deployment: Deployment,
+) -> None:
+    def completions(_: int) -> list[str]:
+        return [reply.completion for reply in deployment.replies(asked(MATH))]
 
     alone = completions(0)
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(completions, range(8))) == [alone] * 8
+
+
+def test_replies_come_in_the_order_asked_and_are_counted_as_they_come(
+    deployment: Deployment,
+) -> None:
+    counted: list[float] = []
+    replies = deployment.replies(asked(MATH), counted.append)
+    assert [reply.problem.question for reply in replies] == [row["problem"] for row in MATH]
+    assert counted == [1, 1, 1]
+
+
+def test_a_question_that_is_too_long_is_told_by_its_number_before_any_is_answered(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "decode", None)
+        with pytest.raises(InputError, match=r"^row 4: \d+ tokens and up to 12 more"):
+            deployment.replies(asked([*MATH, LONG]))
+    assert len(deployment.replies(asked(MATH))) == 3

@@ -1,6 +1,10 @@
+import itertools
+import multiprocessing
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +25,7 @@ ROWS = [
     }
     for row in range(3)
 ]
+FORK = multiprocessing.get_context("fork")
 
 
 def table(rows=ROWS):
@@ -148,6 +153,82 @@ def test_a_killed_writer_leaves_the_old_file_and_the_next_one_cleans_up(tmp_path
     io.write_text(path, "new")
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def replace_folder(path, dies_at):
+    """For a process of its own, which dies before its nth change to the disk."""
+    steps = itertools.count(1)
+
+    def deadly(change):
+        def step(*args, **options):
+            if next(steps) == dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return change(*args, **options)
+
+        return step
+
+    for name in ("rename", "replace", "rmdir", "unlink"):
+        setattr(os, name, deadly(getattr(os, name)))
+    with io.replacing(path) as aside:
+        aside.mkdir()
+        for name in ("a", "b"):
+            (aside / name).write_text("new")
+
+
+def texts(folder):
+    return {file.name: file.read_text() for file in folder.iterdir()}
+
+
+def test_a_folder_survives_a_kill_at_any_moment(tmp_path):
+    """Whole, the old or the new; the next writer puts it back, and cleans up."""
+    found = []
+    for dies_at in itertools.count(1):
+        path = tmp_path / str(dies_at) / "folder"
+        path.mkdir(parents=True)
+        for name in ("a", "b"):
+            (path / name).write_text("old")
+        process = FORK.Process(target=replace_folder, args=(path, dies_at))
+        process.start()
+        process.join()
+        with pytest.raises(RuntimeError), io.replacing(path):
+            raise RuntimeError
+        assert texts(path) in ({"a": "old", "b": "old"}, {"a": "new", "b": "new"})
+        found.append(texts(path)["a"])
+        assert list(path.parent.iterdir()) == [path]
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+    renamed = found.index("new")
+    assert found == ["old"] * renamed + ["new"] * (len(found) - renamed)
+    assert renamed > 1  # after the old one's renaming too
+    assert len(found) > renamed + 3  # and while it is removed
+
+
+def test_a_file_never_takes_the_place_of_a_folder(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/thesis").write_text("years of work")
+    for write in (lambda path: io.write_text(path, "answers"), io.check_target):
+        with pytest.raises(InputError, match="folder: not a file, expected one or nothing"):
+            write(tmp_path / "folder")
+    assert texts(tmp_path / "folder") == {"thesis": "years of work"}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("path", ["", ".", "/", "/proc/x", "file/x", "x" * 250])
+def test_a_place_where_nothing_can_be_written_is_told_beforehand(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    with pytest.raises(InputError, match=r"^[^\n]*: (not a file|cannot be written: )[^\n]*$"):
+        io.check_target(Path(path))
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_a_place_that_can_be_written_is_left_as_it_is(tmp_path):
+    (tmp_path / "file").write_text("old")
+    for name in ("file", "deep/new"):
+        io.check_target(tmp_path / name)
+    assert (tmp_path / "file").read_text() == "old"
+    assert not list((tmp_path / "deep").iterdir())
 
 
 def test_json_comes_back_and_bad_json_is_refused(tmp_path):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from citer.config import Task
 from citer.data.answers import boxed, grade
 from citer.data.problems import Choice, Problem, problem_key
 from citer.errors import InputError
@@ -38,8 +39,10 @@ def fail(error: RowError) -> NoReturn:
     raise error
 
 
-def load_problems(path: Path, task: str, need: Need, on_bad_row: OnBadRow = fail) -> list[Problem]:
-    """The problems of a user's file, in its order; their split is still empty.
+def load_problems(
+    path: Path, task: str, need: Need, on_bad_row: OnBadRow = fail
+) -> list[tuple[int, Problem]]:
+    """The problems of a user's file by their lines, in its order; their split is still empty.
 
     Raises InputError where the file as a whole cannot be read. Rows that cannot be used go to
     `on_bad_row`, lines that are not JSON before the others.
@@ -51,7 +54,7 @@ def load_problems(path: Path, task: str, need: Need, on_bad_row: OnBadRow = fail
     with progress(f"reading {path.name}", len(rows), "rows") as advance:
         for line, row in rows:
             try:
-                problems.append(parse_row(row, task, need, source=path.name))
+                problems.append((line, parse_row(row, task, need, source=path.name)))
             except RowError as error:
                 on_bad_row(error.at(f"{path}:{line}"))
             advance(1)
@@ -102,6 +105,15 @@ def _line_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Iterator[tuple[in
             on_bad_row(RowError("row", found, "one JSON object a line", f"{path}:{number}"))
         else:
             yield number, row
+
+
+def task_of(row: Any) -> Task:
+    """The format says the task; raises RowError where it is neither's."""
+    fields: dict[str, Task] = {"problem": "math", "question": "mc"}
+    for field, task in fields.items():
+        if isinstance(row, dict) and row.get(field) not in (None, ""):
+            return task
+    raise RowError("row", _shown(row), "`problem` (math) or `question` (multiple choice) in it")
 
 
 def parse_row(row: Any, task: str, need: Need, source: str = "") -> Problem:

@@ -1,7 +1,7 @@
 """One template a task, one encoder: finetuning, scoring, rollouts and serving all read these."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from citer.data.problems import Problem
@@ -50,12 +50,17 @@ def encode_all(
     return {problem.problem_id: encode(problem, tokenizer, eos_id) for problem in problems}
 
 
-def check_context(examples: Mapping[str, Encoded], room: int, context: int) -> None:
-    """Raise InputError for an example that, with `room` more tokens, is beyond the context."""
-    for key, (prompt_ids, reference_ids) in examples.items():
-        length = len(prompt_ids) + len(reference_ids) + room
-        if length > context:
+def check_context(
+    examples: Iterable[tuple[str, Encoded]], context: int, room: int = 0, setting: str = ""
+) -> None:
+    """Raise InputError for the first example, told by where it stands, that is beyond the context.
+
+    It must leave as much room as the key `setting` of the parameters asks for.
+    """
+    more = f" and up to {room} more ({setting})" if room else ""
+    for where, (prompt_ids, reference_ids) in examples:
+        length = len(prompt_ids) + len(reference_ids)
+        if length + room > context:
             raise InputError(
-                f"problem {key}: prompt, reference and {room} tokens more take {length} positions, "
-                f"expected at most the models' {context}"
+                f"{where}: {length} tokens{more}, expected at most {context}, the models' context"
             )

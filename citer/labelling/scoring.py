@@ -46,7 +46,8 @@ def score_half(
     check_pair(**pair)
     path = pair[name]
     examples = encode_all(problems, load_tokenizer(path), eos_token_ids(path)[0])
-    check_context(examples, 0, context_length(path))
+    named = ((f"problem {key}", example) for key, example in examples.items())
+    check_context(named, context_length(path))
     metadata = half_metadata(name, pair, placement.dtype)
     missing = keep_fitting(folder, examples, metadata)
     if missing:

@@ -1,23 +1,76 @@
 """A router on disk: `router.safetensors` and `router.json`, which says whose router it is."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from citer.data.prompts import TEMPLATE_HASH
 from citer.errors import InputError
-from citer.io import read_json, replacing, write_json
+from citer.io import read_as, read_json, replacing, write_json
 from citer.models.features import FEATURE
 from citer.models.router import Head, Router, RouterMLP
+from citer.rule import Rule
 
 if TYPE_CHECKING:  # transformers' models take seconds to import
     from citer.models.pair import Pair
 
 VERSION = 2
-REQUIRED = ("heads", "feature", "slm", "llm", "dtype", "tokenizer", "template")
+
+
+class Closed(BaseModel):
+    """Of these keys and no others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Shape(Closed):
+    hidden_size: int
+    dropout: float
+
+
+class Calibration(Closed):
+    slope: float
+    intercept: float
+
+
+class HeadCard(Closed):
+    mlp: Shape | None
+    calibration: Calibration
+
+
+class Heads(Closed):
+    stand: HeadCard
+    agree: HeadCard
+
+
+class Origin(BaseModel):
+    id: str
+    digest: str
+
+
+class Deployed(BaseModel):
+    """As registration adds it."""
+
+    rule: Rule
+
+
+class Card(BaseModel):
+    """`router.json`: what must stand in it, and the types of what may."""
+
+    schema_version: Literal[2]
+    heads: Heads
+    feature: str
+    slm: Origin
+    llm: Origin
+    dtype: str
+    tokenizer: str
+    template: str
+    holdout_scores: dict[float, float] | None = None
+    threshold: Deployed | None = None
 
 
 def identity(pair: "Pair") -> dict[str, Any]:
@@ -61,15 +114,8 @@ def _described(head: Head) -> dict[str, Any]:
 def read_card(folder: Path) -> dict[str, Any]:
     """`router.json`, checked for its version and fields; raises InputError."""
     path = folder / "router.json"
-    card = read_json(path)
-    if card.get("schema_version") != VERSION:
-        raise InputError(f"{path}: schema_version {card.get('schema_version')}, expected {VERSION}")
-    for field in REQUIRED:
-        if field not in card:
-            raise InputError(f"{path}: no field {field!r}, expected a router's card")
-    if card["heads"].keys() != set(Router._fields):
-        raise InputError(f"{path}: heads {[*card['heads']]}, expected {[*Router._fields]}")
-    return card
+    read_as(path, Card)
+    return read_json(path)
 
 
 def read_bundle(folder: Path) -> tuple[Router, dict[str, Any]]:

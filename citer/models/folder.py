@@ -2,26 +2,54 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from huggingface_hub.errors import StrictDataclassError
+from pydantic import BaseModel
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerFast
 
 from citer.errors import InputError
-from citer.io import digest, read_json
+from citer.io import digest, read_as
 
 # Decoders whose whole cache is plain keys and values a position, so that it can be cut anywhere.
-MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
+ModelType = Literal["llama", "mistral", "qwen2", "qwen3"]
 ROUND_TRIP = "Problem: (A) 3 + 14 = 17.\nSo the answer is \\boxed{17}."
+
+
+class Config(BaseModel):
+    """What config.json must say itself: transformers has a default for what it leaves out."""
+
+    model_type: ModelType
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    max_position_embeddings: int
+
+
+class Ends(BaseModel):
+    """Of generation_config.json or config.json."""
+
+    eos_token_id: int | list[int] | None = None
+
+
+class Index(BaseModel):
+    """Which shard holds a weight."""
+
+    weight_map: dict[str, str]
 
 
 def check_pair(slm: Path, llm: Path) -> None:
     """Cheap: configurations and tokenizers only. Vocabularies may be padded apart.
 
-    Raises InputError naming both folders and what differs.
+    Raises InputError naming both folders and what differs, or that nothing does.
     """
     check_model(slm)
     check_model(llm)
+    if any(map(Path.samefile, weight_files(slm), weight_files(llm))):
+        raise InputError(f"{slm} and {llm}: the same weights, expected two models")
     ours, theirs = tokenizer_parts(slm), tokenizer_parts(llm)
     for part in ours:
         if ours[part] != theirs[part]:
@@ -35,11 +63,11 @@ def check_model(path: Path) -> None:
     """Raise InputError where `path` holds no model that the engine can run."""
     if not (path / "config.json").is_file():
         raise InputError(f"{path}: no config.json, expected a Hugging Face model folder")
-    model_type = read_json(path / "config.json").get("model_type")
-    if model_type not in MODEL_TYPES:
-        known = ", ".join(MODEL_TYPES)
-        raise InputError(f"{path}: model type {model_type!r}, expected one of {known}")
-    config = AutoConfig.from_pretrained(path, local_files_only=True)
+    read_as(path / "config.json", Config)
+    try:
+        config = AutoConfig.from_pretrained(path, local_files_only=True)
+    except StrictDataclassError as error:
+        raise InputError(f"{path}/config.json: {' '.join(str(error).split())}") from None
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"} or _slides(config):
         raise InputError(f"{path}: a sliding-window cache cannot be cut, expected full attention")
@@ -70,13 +98,13 @@ def weight_files(path: Path) -> list[Path]:
     """The safetensors files of a model folder, whole or in shards, whether there or not."""
     index = path / "model.safetensors.index.json"
     if index.is_file():
-        return sorted({path / name for name in read_json(index)["weight_map"].values()})
+        return sorted({path / name for name in read_as(index, Index).weight_map.values()})
     return [path / "model.safetensors"]
 
 
 def context_length(path: Path) -> int:
     """The positions that a model was made for."""
-    return read_json(path / "config.json")["max_position_embeddings"]
+    return read_as(path / "config.json", Config).max_position_embeddings
 
 
 def model_digest(path: Path) -> str:
@@ -92,8 +120,10 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     """
     if not (path / "tokenizer.json").is_file():
         raise InputError(f"{path}: no tokenizer.json, expected a fast tokenizer")
-    read_json(path / "tokenizer.json")
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+    try:
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+    except Exception as error:  # tokenizers raises nothing narrower
+        raise InputError(f"{path}: no usable tokenizer: {error!r}") from error
     back = tokenizer.decode(tokenizer.encode(ROUND_TRIP, add_special_tokens=False))
     if back != ROUND_TRIP:
         raise InputError(f"{path}: the tokenizer turns {ROUND_TRIP!r} into {back!r}")
@@ -115,7 +145,9 @@ def tokenizer_digest(path: Path) -> str:
 def eos_token_ids(path: Path) -> tuple[int, ...]:
     """The ids that end an answer: generation_config.json's, else config.json's."""
     for name in ("generation_config.json", "config.json"):
-        found = read_json(path / name).get("eos_token_id") if (path / name).is_file() else None
+        if not (path / name).is_file():
+            continue
+        found = read_as(path / name, Ends).eos_token_id
         if found is not None:
             return tuple(found) if isinstance(found, list) else (found,)
     raise InputError(f"{path}: no eos_token_id in generation_config.json or config.json")

@@ -19,6 +19,7 @@ from citer.evaluation.threshold import cheapest
 from citer.io import replacing, write_json
 from citer.models.bundle import check_card, read_bundle
 from citer.models.pair import load_pair
+from citer.models.room import check_room
 from citer.stages import paths
 
 
@@ -28,6 +29,8 @@ def run(params: Params, iteration: int) -> None:
     router, card = read_bundle(folder)
     taus = _thresholds(folder, card, params.evaluate.llm_fractions)
     validation, test = (read_problems(paths.problems(split)) for split in ("validation", "test"))
+    named = ((f"{paths.problems(p.split)}: problem {p.problem_id}", p) for p in validation + test)
+    check_room(named, paths.SLM, Path(params.pair.llm), params.evaluate.max_new_tokens)
     pair = load_pair(paths.SLM, Path(params.pair.llm), params.pair)
     check_card(card, pair, folder)
     study = Study(pair, validation, test, params.evaluate)

@@ -67,7 +67,8 @@ def _read(params: Params, iteration: int) -> Inputs:
     eos_id = eos_token_ids(paths.SLM)[0]
     examples = encode_all(problems.values(), load_tokenizer(paths.SLM), eos_id)
     context = min(context_length(paths.SLM), context_length(Path(params.pair.llm)))
-    check_context(examples, params.label.max_new_tokens, context)
+    named = ((f"problem {key}", example) for key, example in examples.items())
+    check_context(named, context, params.label.max_new_tokens, "label.max_new_tokens")
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
     return Inputs(identity, router, problems, examples, tokens)
 

@@ -1,5 +1,6 @@
 """Questions from the embedded families and the user's files, checked and dealt to the splits."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -8,13 +9,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from citer.config import Params, PrepareParams, ToyParams
+from citer.config import EvaluateParams, Params, PrepareParams, ToyParams
 from citer.data import toy
 from citer.data.importing import OnBadRow, RowError, fail, load_problems, parse_row
 from citer.data.problems import Problem, write_problems
 from citer.data.prompts import TEMPLATE_HASH
 from citer.data.splits import Separated, separate, split_by_share
 from citer.errors import InputError
+from citer.evaluation.threshold import upper_bound
 from citer.io import replacing
 from citer.progress import progress
 from citer.schema import SPLITS
@@ -32,10 +34,11 @@ def run(params: Params) -> None:
     skipped: list[RowError] = []
     on_bad_row = skipped.append if params.prepare.on_bad_row == "skip" else fail
     separated = separate(_assigned(params.prepare, on_bad_row))
+    _report(separated, skipped)
     if empty := [split for split, problems in separated.splits.items() if not problems]:
         raise InputError(f"prepare: no problem in {', '.join(empty)}; expected one in each split")
     _write(separated, params.prepare.seed)
-    _report(separated, skipped)
+    _warn(len(separated.splits["validation"]), params.evaluate)
 
 
 def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
@@ -43,13 +46,13 @@ def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
     own = {"test": prepare.test, "validation": prepare.validation}
     for split, files in own.items():
         for file in files:
-            for problem in load_problems(Path(file.path), file.task, "answer", on_bad_row):
+            for _, problem in load_problems(Path(file.path), file.task, "answer", on_bad_row):
                 yield split, problem
     if prepare.toy:
         yield from _toy(prepare.toy, prepare.seed)
     shares = prepare.dealt_shares()
     for file in prepare.train:
-        for problem in load_problems(Path(file.path), file.task, "reference", on_bad_row):
+        for _, problem in load_problems(Path(file.path), file.task, "reference", on_bad_row):
             yield split_by_share(problem.question, prepare.seed, shares), problem
 
 
@@ -86,6 +89,23 @@ def _report(separated: Separated, skipped: list[RowError]) -> None:
         console.print(f"{source}: {count} duplicates left out", highlight=False)
     for error, count in _kinds(skipped):
         console.print(f"{count} rows skipped like {error}", highlight=False, soft_wrap=True)
+
+
+def _warn(questions: int, params: EvaluateParams) -> None:
+    """Say so where even answers without an error would leave `evaluate` no rule to choose."""
+    epsilon, delta = params.epsilon, params.delta_a_line
+    bound = upper_bound(0, questions, delta)
+    if bound > epsilon:
+        enough = bisect_left(
+            range(2**40), True, key=lambda count: upper_bound(0, count, delta) <= epsilon
+        )
+        Console().print(
+            f"validation: {questions} questions can certify no rule, even without one error: "
+            f"the bound is {bound:.3g}; evaluate.epsilon {epsilon:g} takes {enough:,}",
+            style="yellow",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _kinds(errors: list[RowError]) -> Iterator[tuple[RowError, int]]:

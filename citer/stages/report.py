@@ -7,11 +7,12 @@ from pyarrow import csv
 from rich.console import Console
 
 from citer.config import Params
+from citer.errors import InputError
 from citer.evaluation.frontier import draw
 from citer.evaluation.points import Row, read_findings
 from citer.evaluation.report import metrics, standings, summary
 from citer.evaluation.threshold import Chosen, Threshold
-from citer.io import read_json, replacing, table_metadata, write_json, write_text
+from citer.io import read_as, replacing, table_metadata, write_json, write_text
 from citer.stages import paths
 
 
@@ -33,11 +34,13 @@ def _gather(params: Params, iterations: Sequence[int]) -> tuple[list[Row], Chose
     """The points of all methods, and their rules; a router's are named by its iteration."""
     stamp = table_metadata(paths.RIVALS / "points.parquet")
     points = read_findings(paths.RIVALS, params.evaluate, stamp).points
-    chosen = {}
+    chosen: dict[str, Threshold] = {}
     for iteration in iterations:
         folder = paths.report(iteration)
         own = read_findings(folder, params.evaluate, stamp).points
         points += [row | {"method": f"{row['method']}_{iteration}"} for row in own]
-        for name, found in read_json(folder / "chosen.json").items():
-            chosen[f"{name}_{iteration}"] = Threshold.read(found)
+        rules = read_as(folder / "chosen.json", dict[str, Threshold])
+        if "router" not in rules:
+            raise InputError(f"{folder}/chosen.json: no rule of `router`, expected one")
+        chosen |= {f"{name}_{iteration}": found for name, found in rules.items()}
     return points, chosen

@@ -223,8 +223,8 @@ def test_the_first_bad_row_fails_with_file_and_line(written):
 def test_skipped_rows_are_all_told(written):
     bad = []
     path = written("\n".join([json.dumps(MATH), *BROKEN, json.dumps(MATH | {"problem": "5?"})]))
-    problems = load_problems(path, "math", "reference", bad.append)
-    assert [problem.question for problem in problems] == [MATH["problem"], "5?"]
+    rows = load_problems(path, "math", "reference", bad.append)
+    assert [(line, row.question) for line, row in rows] == [(1, MATH["problem"]), (7, "5?")]
     assert sorted(str(error).removeprefix(f"{path}:")[:16] for error in bad) == [
         "2: row: not JSON",
         "3: solution: mis",

@@ -190,6 +190,9 @@ def test_what_is_not_registered_is_refused(project: Path) -> None:
         promote(7)
     with pytest.raises(InputError, match="no such registered router"):
         fetch_bundle(f"models:/{NAME}/7")
+    for incomplete in ("models:/", f"models:/{NAME}", f"models:/{NAME}@", f"models:/{NAME}/2/x"):
+        with pytest.raises(InputError, match=f"{incomplete}: expected models:/NAME@ALIAS or"):
+            fetch_bundle(incomplete)
 
 
 def test_a_champion_without_a_rule_is_told_of_and_can_be_replaced(project: Path) -> None:

@@ -45,6 +45,16 @@ def test_another_tokenizer_is_refused_naming_both(folders: TinyPair) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["slm", "link", "links"])
+def test_one_model_is_no_pair(folders: TinyPair, tmp_path: Path, name: str) -> None:
+    (tmp_path / "link").symlink_to(folders.slm)
+    (tmp_path / "links").mkdir()
+    for file in folders.slm.iterdir():
+        (tmp_path / "links" / file.name).symlink_to(file)
+    twin = TinyPair(folders.slm, tmp_path / name)
+    assert refusal(twin) == f"{twin.slm} and {twin.llm}: the same weights, expected two models"
+
+
 def test_another_eos_is_refused_naming_both(folders: TinyPair) -> None:
     edit(folders.llm / "generation_config.json", eos_token_id=[5, 7])
     assert refusal(folders).startswith(f"{folders.slm} and {folders.llm}: not one EOS: [")
@@ -61,10 +71,26 @@ def test_torn_weights_are_refused_before_they_are_read(folders: TinyPair) -> Non
     assert "llm/model.safetensors: not whole safetensors weights" in refusal(folders)
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
-def test_a_torn_setting_is_refused(folders: TinyPair, name: str) -> None:
-    (folders.llm / name).write_text('{"model')
-    assert f"llm/{name}: not JSON" in refusal(folders)
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("config.json", '{"model', "llm/config.json: not JSON"),
+        ("config.json", "[]", "llm/config.json: top level: []: expected a section"),
+        ("config.json", '{"model_type": "qwen2"}', "llm/config.json: vocab_size: missing"),
+        ("generation_config.json", "[]", "llm/generation_config.json: top level: []: expected"),
+        ("generation_config.json", '{"eos_token_id": {}}', "eos_token_id.int: {}: expected"),
+        ("model.safetensors.index.json", "{}", "index.json: weight_map: missing"),
+        ("tokenizer.json", '{"model', "llm: no usable tokenizer: "),
+        ("tokenizer.json", "{}", "llm: no usable tokenizer: "),
+        ("tokenizer.json", "[]", "llm: no usable tokenizer: "),
+        ("tokenizer_config.json", "[]", "llm: no usable tokenizer: "),
+    ],
+)
+def test_a_broken_setting_is_refused(
+    folders: TinyPair, name: str, text: str, complaint: str
+) -> None:
+    (folders.llm / name).write_text(text)
+    assert complaint in refusal(folders)
 
 
 def test_a_missing_shard_is_refused(folders: TinyPair) -> None:
@@ -76,7 +102,8 @@ def test_a_missing_shard_is_refused(folders: TinyPair) -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"model_type": "gpt2"}, "model type 'gpt2', expected one of llama"),
+        ({"model_type": "gpt2"}, "config.json: model_type: 'gpt2': expected 'llama', 'mistral'"),
+        ({"rope_parameters": 3}, "config.json: Validation error for field 'rope_parameters'"),
         ({"layer_types": ["sliding_attention"], "sliding_window": 8}, "sliding-window"),
         (MISTRAL, "sliding-window"),
     ],

@@ -1,13 +1,16 @@
 """The forward over tokens end to end against transformers' own."""
 
+from typing import get_args
+
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from citer.models.cache import SlotCache
-from citer.models.folder import MODEL_TYPES
+from citer.models.folder import ModelType
 from citer.models.forward import wanted_hidden
 
+MODEL_TYPES = get_args(ModelType)
 SIZES = {
     "vocab_size": 64,
     "hidden_size": 48,

@@ -1,6 +1,7 @@
 """rivals, evaluate and report, from files to files."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from citer.data.problems import write_problems
 from citer.errors import InputError
 from citer.evaluation.points import read_findings
 from citer.evaluation.threshold import Threshold
-from citer.io import read_json, table_metadata
+from citer.io import read_json, table_metadata, write_json
 from citer.models.bundle import identity, write_bundle
 from citer.models.pair import load_pair
 from citer.stages import evaluate, paths, report, rivals
@@ -135,6 +136,7 @@ def test_a_report_holds_each_question_by_each_rule_and_what_is_chosen(params):
     assert list(chosen) == ["router", "audited"]
     deployed = Threshold.read(read_json(folder / "threshold.json"))
     assert deployed == min(chosen.values(), key=lambda each: each.cost)
+    assert {each.delta for each in chosen.values()} == {params.evaluate.delta_a_line}
     metrics = read_json(folder / "metrics.json")
     for name, each in chosen.items():
         assert (metrics[name]["at"], metrics[name]["audit"]) == (each.rule.at, each.rule.audit)
@@ -145,6 +147,18 @@ def test_rivals_of_other_questions_are_refused(params):
     write_problems(paths.problems("test"), [replace(MC, split="test")], {})
     with pytest.raises(InputError, match=r"rivals/outcomes\.parquet: its problems is"):
         evaluate.run(params, 1)
+
+
+@pytest.mark.parametrize("stage", ["rivals", "evaluate"])
+def test_a_question_without_room_for_its_answer_is_told_before_a_model_is_loaded(
+    params, monkeypatch, stage
+):
+    rows = [replace(MATH, problem_id="huge", question="Why? " * 400, split="test")]
+    write_problems(paths.problems("test"), rows, {})
+    monkeypatch.setattr(f"citer.stages.{stage}.load_pair", None)
+    told = r"^data/problems/test\.parquet: problem huge: \d+ tokens and up to 12 more "
+    with pytest.raises(InputError, match=told + r"\(evaluate\.max_new_tokens\), expected at most"):
+        rivals.run(params) if stage == "rivals" else evaluate.run(params, 1)
 
 
 def test_a_router_without_thresholds_is_refused(params):
@@ -163,4 +177,20 @@ def test_a_summary_is_of_the_iterations_asked_for(params):
 def test_what_was_not_evaluated_is_not_reported(params):
     rivals.run(params)
     with pytest.raises(InputError, match=r"data/reports/1/outcomes\.parquet: no such file"):
+        report.run(params, [1])
+
+
+@pytest.mark.parametrize(
+    ("chosen", "complaint"),
+    [
+        ({}, "no rule of `router`, expected one"),
+        ({"router": {}}, "router.rule: missing"),
+        ([], "top level: []: expected a valid dictionary"),
+    ],
+)
+def test_a_report_of_what_is_no_choice_is_refused(params, chosen, complaint):
+    rivals.run(params)
+    evaluate.run(params, 1)
+    write_json(paths.report(1) / "chosen.json", chosen)
+    with pytest.raises(InputError, match=rf"^data/reports/1/chosen\.json: {re.escape(complaint)}"):
         report.run(params, [1])

@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ TOY = ToyParams(tasks=("math", "mc"), sft=30, preference=10, validation=5, test=
 @pytest.fixture(autouse=True)
 def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    Path("data/own").mkdir(parents=True)
 
 
 def params(**changes) -> Params:
@@ -28,8 +30,9 @@ def params(**changes) -> Params:
 
 def math_file(name, questions, **fields):
     rows = [{"problem": q, "solution": "It is \\boxed{4}."} | fields for q in questions]
-    Path(name).write_text("\n".join(json.dumps(row) for row in rows))
-    return SourceFile(path=name, task="math")
+    path = Path("data/own") / name
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return SourceFile(path=path.as_posix(), task="math")
 
 
 def numbered(count, start=0):
@@ -131,10 +134,10 @@ def test_bad_rows_fail_naming_file_and_line_and_leave_the_old_tables():
     prepare.run(params(toy=TOY))
     before = prepared()
     bad = math_file("bad.json", ["Q?"], solution="no box")
-    with pytest.raises(InputError, match=r"^bad\.json:1: solution: no complete"):
+    with pytest.raises(InputError, match=r"^data/own/bad\.json:1: solution: no complete"):
         prepare.run(params(toy=TOY, train=(bad,)))
     assert prepared() == before
-    assert [path.name for path in Path("data").iterdir()] == ["problems"]
+    assert {path.name for path in Path("data").iterdir()} == {"own", "problems"}
 
 
 def test_skipped_rows_are_counted_by_kind_with_the_first_of_each(capsys):
@@ -144,8 +147,32 @@ def test_skipped_rows_are_counted_by_kind_with_the_first_of_each(capsys):
     prepare.run(params(train=(train, boxless, missing), on_bad_row="skip"))
     assert sum(len(problems) for problems in prepared().values()) == 100
     told = capsys.readouterr().out
-    assert "3 rows skipped like boxless.json:1: solution: no complete \\boxed{}" in told
-    assert "2 rows skipped like missing.json:1: solution: missing; expected a solution" in told
+    assert "3 rows skipped like data/own/boxless.json:1: solution: no complete \\boxed{}" in told
+    assert "2 rows skipped like data/own/missing.json:1: solution: missing; expected a" in told
+
+
+def test_why_rows_were_skipped_is_told_before_an_empty_split_is(capsys):
+    bad = math_file("bad.json", numbered(3), solution="no box")
+    with pytest.raises(InputError, match="no problem in sft"):
+        prepare.run(params(train=(bad,), on_bad_row="skip"))
+    assert "3 rows skipped like data/own/bad.json:1: solution: no" in capsys.readouterr().out
+    assert not paths.PROBLEMS.exists()
+
+
+def told_of_promise(capsys, questions):
+    """What is said of so many validation questions at ε = δ = .05, for three lines of rules."""
+    prepare.run(params(toy=TOY.model_copy(update={"tasks": ("math",), "validation": questions})))
+    return [line for line in capsys.readouterr().out.splitlines() if "certif" in line]
+
+
+def test_too_few_validation_questions_for_any_promise_are_told(capsys):
+    """Without an error n questions bound a share by 1 - (δ / 3)^(1/n): 80 are the first below ε."""
+    assert (0.05 / 3) ** (1 / 79) < 0.95 < (0.05 / 3) ** (1 / 80)
+    assert told_of_promise(capsys, 79) == [
+        "validation: 79 questions can certify no rule, even without one error: the bound is "
+        "0.0505; evaluate.epsilon 0.05 takes 80"
+    ]
+    assert told_of_promise(capsys, 80) == []
 
 
 def test_an_empty_split_is_refused_in_one_line():
@@ -157,9 +184,11 @@ def test_an_empty_split_is_refused_in_one_line():
 
 
 def test_real_rows_all_arrive(real_rows, capsys):
-    gsm8k = SourceFile(path=str(real_rows / "gsm8k.jsonl"), task="math")
-    csqa = SourceFile(path=str(real_rows / "commonsenseqa.jsonl"), task="mc")
-    prepare.run(params(train=(gsm8k, csqa), on_bad_row="skip"))
+    train = []
+    for name, task in (("gsm8k.jsonl", "math"), ("commonsenseqa.jsonl", "mc")):
+        shutil.copy(real_rows / name, "data/own")
+        train.append(SourceFile(path=f"data/own/{name}", task=task))
+    prepare.run(params(train=tuple(train), on_bad_row="skip"))
     splits = prepared()
     assert sum(len(problems) for problems in splits.values()) == 1869 + 2049
     assert "skipped" not in (told := capsys.readouterr().out)
