@@ -46,9 +46,7 @@ def generate(
     llm, limits = Path(params.pair.llm), params.evaluate
     named = ((f"{source}:{line}", problem) for line, problem in rows)
     check_room(named, served_slm(bundle, paths.SLM), llm, limits.max_new_tokens)
-    for target in (output, disagreements):
-        if target:
-            check_target(target)
+    _check_targets(source, output, *([disagreements] if disagreements else []))
     deployment = deploy(
         bundle,
         paths.SLM,
@@ -67,6 +65,13 @@ def generate(
     if disagreements:
         _write_disagreements(disagreements, replies, deployment)
     Console().print(_summary(graded, rule, output), highlight=False)
+
+
+def _check_targets(source: Path, *targets: Path) -> None:
+    for target in targets:
+        check_target(target)
+    if len({path.resolve() for path in (source, *targets)}) <= len(targets):
+        raise InputError(f"{targets[0]}: expected a file of its own, which nothing else is")
 
 
 def _task(source: Path) -> str:

@@ -203,6 +203,19 @@ def test_a_bad_row_leaves_no_output(params: Params, bundle: Path, tmp_path: Path
     assert not output.exists()
 
 
+def test_answers_take_the_place_of_no_other_file(
+    params: Params, bundle: Path, tmp_path: Path
+) -> None:
+    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
+    source.write_text(json.dumps(MATH[1]))
+    rule = Rule("risk", 0.5, 0.1)
+    for taken, table in ((source, None), (output, output), (output, source)):
+        with pytest.raises(InputError, match="expected a file of its own"):
+            generate(params, bundle, source, taken, rule, table)
+    assert source.read_text() == json.dumps(MATH[1])
+    assert not output.exists()
+
+
 def test_an_slm_that_was_trained_since_is_refused(
     params: Params, bundle: Path, tmp_path: Path
 ) -> None:

@@ -88,7 +88,7 @@ class Study:
         chosen: dict[str, Threshold] = {}
         for line, runs in zip(lines, tried, strict=True):
             candidates = [candidate(run, alone) for run in runs]
-            found = choose(candidates, self.params.epsilon, self.params.delta / len(lines))
+            found = choose(candidates, self.params.epsilon, self.params.delta_a_line)
             chosen[line.method.name] = cheapest(chosen.get(line.method.name, found), found)
         return outcome_table(_runs(tried)), chosen
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 from scipy.special import betaincinv
 
@@ -37,11 +36,6 @@ class Threshold:
     certified: bool
     llm_fraction: float
     cost: float
-
-    @classmethod
-    def read(cls, content: Mapping[str, Any]) -> Self:
-        """From what `asdict` made of it."""
-        return cls(**{**content, "rule": Rule(**content["rule"])})
 
 
 Chosen = Mapping[str, Threshold]  # by the method's name

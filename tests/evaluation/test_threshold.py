@@ -4,7 +4,7 @@ import pytest
 from scipy.stats import binom
 
 from citer.evaluation.threshold import Candidate, Threshold, cheapest, choose, upper_bound
-from citer.io import read_json, write_json
+from citer.io import read_as, write_json
 from citer.rule import LLM, Rule
 
 
@@ -73,4 +73,4 @@ def test_a_threshold_comes_back_from_disk(tmp_path):
     chosen = choose([Candidate(rule, 100, 0, 0.2, 0.5)], 0.05, 0.05)
     assert chosen.rule == rule
     write_json(tmp_path / "threshold.json", asdict(chosen))
-    assert Threshold.read(read_json(tmp_path / "threshold.json")) == chosen
+    assert read_as(tmp_path / "threshold.json", Threshold) == chosen

@@ -13,7 +13,7 @@ from citer.data.problems import write_problems
 from citer.errors import InputError
 from citer.evaluation.points import read_findings
 from citer.evaluation.threshold import Threshold
-from citer.io import read_json, table_metadata, write_json
+from citer.io import read_as, read_json, table_metadata, write_json
 from citer.models.bundle import identity, write_bundle
 from citer.models.pair import load_pair
 from citer.stages import evaluate, paths, report, rivals
@@ -130,11 +130,9 @@ def test_a_report_holds_each_question_by_each_rule_and_what_is_chosen(params):
     names = ("split", "visit", "threshold", "audit", "problem_id")
     asked = {tuple(row[name] for name in names) for row in found.outcomes.to_pylist()}
     assert len(asked) == len(found.outcomes) == 2 * (2 + 4) * 6
-    chosen = {
-        name: Threshold.read(content) for name, content in read_json(folder / "chosen.json").items()
-    }
+    chosen = read_as(folder / "chosen.json", dict[str, Threshold])
     assert list(chosen) == ["router", "audited"]
-    deployed = Threshold.read(read_json(folder / "threshold.json"))
+    deployed = read_as(folder / "threshold.json", Threshold)
     assert deployed == min(chosen.values(), key=lambda each: each.cost)
     assert {each.delta for each in chosen.values()} == {params.evaluate.delta_a_line}
     metrics = read_json(folder / "metrics.json")

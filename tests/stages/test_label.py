@@ -133,7 +133,7 @@ def test_tokens_of_other_references_are_refused(scored: Params) -> None:
 
 
 def test_rollouts_beyond_the_context_are_refused_at_once(scored: Params) -> None:
-    with pytest.raises(InputError, match=r"problem math-0: .* expected at most the models' 1024"):
+    with pytest.raises(InputError, match=r"problem math-0: .* expected at most 1024, "):
         label.run(_with(scored, max_new_tokens=1000), 1)
 
 

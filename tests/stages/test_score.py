@@ -151,7 +151,7 @@ def test_another_eos_is_refused_before_anything_is_removed(scored: Params) -> No
 def test_a_reference_beyond_the_context_is_named(project: Params) -> None:
     first, *rest = read_problems(PREFERENCE)
     _write([*rest, replace(first, reference="So it goes. " * 500)])
-    with pytest.raises(InputError, match=r"problem math-0: .* expected at most the models' 1024"):
+    with pytest.raises(InputError, match=r"problem math-0: .* expected at most 1024, "):
         score_slm.run(project)
 
 
