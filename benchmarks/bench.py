@@ -12,6 +12,7 @@ from benchmarks import decode, moved, scoring
 from benchmarks.pairs import Subject, make_subject, pair_names
 from benchmarks.report import Finding, Target, print_report, write_report
 from citer.errors import InputError
+from citer.io import check_target
 
 CPU = ("cpu-fp32", "cpu-bf16")
 ALL = ("embedded", *CPU, "gpu")
@@ -74,6 +75,7 @@ def run(wanted: Sequence[str], pairs: Sequence[str], threads: int | None, out: P
     plan = {name: [row for row in rows if name in row.pairs] for name in choose_pairs(pairs)}
     if not any(plan.values()):
         raise InputError(f"bench: {', '.join(wanted)}: not measured on {', '.join(plan)}")
+    check_target(out)
     logging.set_verbosity_error()
     if threads:
         torch.set_num_threads(threads)
