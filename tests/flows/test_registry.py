@@ -304,7 +304,7 @@ def test_the_registered_model_s_server_takes_questions_and_rows(
         assert server.post("/invocations", json=body).json() == {"predictions": expected}, body
     refused = server.post("/invocations", json={"inputs": [{"question": "Which one?"}]})
     assert refused.status_code == 400
-    assert "RowError: choices: None" in refused.json()["stack_trace"].splitlines()[-1]
+    assert "RowError: row 1: choices: None" in refused.json()["stack_trace"].splitlines()[-1]
 
 
 def test_the_registered_model_refuses_another_llm(project: Path) -> None:
