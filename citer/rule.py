@@ -12,7 +12,7 @@ would have written in the place of each. Known policies are points of this famil
 from dataclasses import dataclass
 from typing import Literal, Self, cast, get_args
 
-Visit = Literal["score", "risk", "every"]
+When = Literal["score", "risk", "every"]
 EXPECTED = (
     "expected `score τ`, `risk ρ` or `every γ`, and perhaps `audit β`; "
     "τ, ρ, β in [0, 1], γ a whole number from 1 on"
@@ -33,7 +33,7 @@ class Rule:
     is the LLM's own, token for token, whatever the visits.
     """
 
-    visit: Visit
+    visit: When
     at: float
     audit: float = 0.0
 
@@ -44,7 +44,7 @@ class Rule:
             visit, at, *rest = str(text).split()
             word, beta = rest or ("audit", 0)
             number = int(at) if visit == "every" else float(at)
-            rule = cls(cast(Visit, visit), number, float(beta))
+            rule = cls(cast(When, visit), number, float(beta))
         except ValueError:
             raise ValueError(f"{text!r}: {EXPECTED}") from None
         if word != "audit" or not rule._valid():
@@ -53,7 +53,7 @@ class Rule:
 
     def _valid(self) -> bool:
         at_fits = self.at >= 1 if self.visit == "every" else 0 <= self.at <= 1
-        return self.visit in get_args(Visit) and at_fits and 0 <= self.audit <= 1
+        return self.visit in get_args(When) and at_fits and 0 <= self.audit <= 1
 
     def __format__(self, spec: str) -> str:
         """Its text, the numbers by `spec`."""

@@ -67,7 +67,10 @@ class Engine:
 
     @torch.inference_mode()
     def sweep(self, requests: Iterable[Request], policies: Sequence[Policy]) -> Iterator[Answer]:
-        """`decode` by each of `policies`, no two of them equal: an answer for every request."""
+        """`decode` by each of `policies`, no two of them equal: an answer for every request.
+
+        An iterator that is left early does the next one no harm; two at a time would.
+        """
         scorers = list(dict.fromkeys(policy.scorer for policy in policies))
         routes = {policy: scorers.index(policy.scorer) for policy in policies}
         read = Drafts(self.pair, tuple(scorers))

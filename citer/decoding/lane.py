@@ -37,7 +37,10 @@ class Lane:
         self.cache.cut(slot, min(length, self.cache.lengths[slot]))
 
     def consume(self, turns: Sequence[Turn], read: Read) -> list[Rows]:
-        """Feed each slot what it lacks; what is read of each turn, a row for each row given."""
+        """Feed each slot, none of them twice, what it lacks.
+
+        Returns what is read of each turn, in their order: a row for each row given.
+        """
         begun = [turn for turn in turns if self.cache.lengths[turn.slot]]
         if not (self._graphs and begun and self._graphs.fit(begun)):
             return self._consume_eagerly(turns, read)

@@ -56,8 +56,9 @@ def upper_bound(errors: int, questions: int, delta: float) -> float:
 def choose(candidates: Iterable[Candidate], epsilon: float, delta: float) -> Threshold:
     """The cheapest rule that keeps the promise, by a fixed-sequence test.
 
-    `candidates` come safest (highest τ or ρ) first; the first whose bound exceeds epsilon ends the
-    search, so that the promise holds at 1 - delta for all tested together.
+    `candidates` come safest (highest τ or ρ) first, an order that nothing seen on validation may
+    change; the first whose bound exceeds epsilon ends the search, so that the promise holds at
+    1 - delta for all tested together.
     """
     chosen = Threshold(LLM, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
     for seen in candidates:

@@ -125,6 +125,16 @@ def test_a_token_whose_score_overflowed_does_not_stand(pair: Pair) -> None:
         assert all(answer.by_llm)
 
 
+def test_a_decode_that_was_left_early_does_the_next_no_harm(pair: Pair) -> None:
+    policy, asked = Policy(random_scorer, Rule("risk", 0.6, 0.5)), requests(9)
+    engine = Engine(pair, slots=4, max_new_tokens=MAX_NEW_TOKENS)
+    left = engine.decode(requests(9, seed=1), policy)
+    next(left)
+    left.close()
+    answers = {answer.key: answer for answer in engine.decode(asked, policy)}
+    assert answers == decode(pair, asked, policy)[0]
+
+
 def test_nothing_follows_eos_and_only_the_budget_truncates(pair: Pair) -> None:
     for answer in decode(pair, requests(30), Policy(random_scorer, Rule("score", 0.4)))[0].values():
         assert not set(answer.token_ids[:-1]) & set(pair.eos_ids)
