@@ -126,11 +126,11 @@ class PrepareParams(Section):
 
 
 class FinetuneParams(Section):
-    """Completion-only finetuning of the SLM; `processes` DeepSpeed ranks (1 a GPU)."""
+    """Completion-only finetuning of the SLM, none for 0 steps; `processes` DeepSpeed ranks."""
 
     seed: Seed
     learning_rate: Annotated[float, Field(gt=0)]
-    steps: Count
+    steps: Annotated[int, Field(ge=0)]
     batch_size: Count
     max_length: Count
     checkpoint_steps: Count

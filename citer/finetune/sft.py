@@ -28,10 +28,14 @@ def finetune(
 ) -> list[float]:
     """Finetune the model at `base` on the problems' references and write it to `output`.
 
-    Unfinished work is resumed from its last checkpoint, to the same weights. Returns the loss of
-    every step, in nats a completion token. Raises InputError where processes, batch or rows do
-    not fit, before training, and where training diverged.
+    For 0 steps it is written as it is: one that knows its task already. Unfinished work is resumed
+    from its last checkpoint, to the same weights. Returns the loss of every step, in nats a
+    completion token. Raises InputError where processes, batch or rows do not fit, before training,
+    and where training diverged.
     """
+    if not params.steps:
+        _publish(base, base, output)
+        return []
     job = plan(base, pair, params)
     rows = list(encode_rows(base, problems, params.max_length))
     folder = partial_dir("finetune", digest(base, job.model_dump_json(), *map(str, rows)))

@@ -17,6 +17,7 @@ def run(params: Params) -> None:
     check_pair(base, Path(params.pair.llm))
     problems = read_problems(paths.problems("sft"))
     losses = finetune(base, problems, paths.SLM, params.pair, params.finetune)
-    Console().print(
-        f"finetune: loss {losses[0]:.3f} at the first step, {losses[-1]:.3f} at step {len(losses)}"
-    )
+    said = "the SLM as it is"
+    if losses:
+        said = f"loss {losses[0]:.3f} at the first step, {losses[-1]:.3f} at step {len(losses)}"
+    Console().print(f"finetune: {said}")

@@ -67,6 +67,15 @@ def test_another_seed_gives_another_model(base: Path) -> None:
     assert any(not torch.equal(one[name], two[name]) for name in one)
 
 
+def test_no_steps_leave_the_model_as_it_is(base: Path) -> None:
+    assert finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=0)) == []
+    files, written = (load_file(folder / "model.safetensors") for folder in (base, Path("slm")))
+    assert files.keys() == written.keys()
+    assert all(torch.equal(written[name], weight) for name, weight in files.items())
+    names = {file.name for file in base.iterdir()}
+    assert {file.name for file in Path("slm").iterdir()} == names
+
+
 def test_only_the_weights_differ_from_the_base(base: Path) -> None:
     """No pickle of the trainer's, no tokenizer or EOS setting written anew; scratch is gone."""
     finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=2, batch_size=2))
