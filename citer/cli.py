@@ -237,9 +237,10 @@ def _keep_freed_memory() -> None:
 def main() -> None:
     """The `citer` command."""
     sys.path.insert(0, "")  # `flows` and `benchmarks` are the project's own, found in its folder
-    # On cores that others use too, OpenMP's spinning threads would run several times slower.
+    # On cores that others use too, OpenMP's spinning threads would run several times slower; some
+    # microseconds of it spare short waits their wake-up.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("GOMP_SPINCOUNT", "0")
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     _keep_freed_memory()
     try:
         app()
