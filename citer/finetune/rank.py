@@ -12,9 +12,13 @@ from citer.finetune.job import Job
 def main() -> None:
     threading.Thread(target=_end_with_the_launcher, daemon=True).start()
     _prepare_deepspeed()
-    from citer.finetune.trainer import train  # seconds: not before the watch has begun
+    from torch import distributed  # seconds: not before the watch has begun
+
+    from citer.finetune.trainer import train
 
     train(Job.model_validate_json(sys.argv[1]), Path(sys.argv[2]))
+    distributed.destroy_process_group()  # waits for ranks that still read from this one
+    os._exit(0)  # gloo's threads can abort a process that Python takes apart (pytorch #179291)
 
 
 def _end_with_the_launcher() -> None:
