@@ -11,7 +11,7 @@ from benchmarks.pairs import Subject, embedded
 from benchmarks.race import race
 from benchmarks.report import Finding, Target
 from citer.decoding.engine import Engine
-from citer.decoding.policy import Policy
+from citer.decoding.policy import LLM_ALONE, Policy
 from citer.evaluation.cost import Prices
 from citer.evaluation.rivals import certainty
 from citer.models.graphs import no_graphs
@@ -20,7 +20,7 @@ from citer.rule import Rule
 QUESTIONS = 4
 LLM = "LLM alone"
 RULES = {
-    LLM: Rule("score", 1),
+    LLM: LLM_ALONE.rule,
     "CITER": Rule("score", 0.96),
     "audited": Rule("risk", 0.9, 0.1),
     "exact": Rule("risk", 0.4, 1),
