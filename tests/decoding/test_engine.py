@@ -21,7 +21,7 @@ from citer.models.graphs import cuda_graphs, no_graphs
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.rule import Rule
 from tests.decoding.reference import next_hidden, random_scorer, rounded, uncached
-from tests.graphs import Traced
+from tests.graphs import Traced, uncaptured
 from tests.heads import random_head, random_router
 
 MAX_NEW_TOKENS = 24
@@ -123,6 +123,25 @@ def test_a_token_whose_score_overflowed_does_not_stand(pair: Pair) -> None:
     for key, answer in answers.items():
         assert answer.token_ids == alone[key].token_ids
         assert all(answer.by_llm)
+
+
+def overflowing(model: LanguageModel, token: int) -> LanguageModel:
+    network = copy.deepcopy(model.network)
+    network.get_input_embeddings().weight[token] = torch.inf
+    return replace(model, network=network)
+
+
+@pytest.mark.parametrize("policy", [SLM_ALONE, LLM_ALONE], ids=["slm", "llm"])
+def test_an_answer_that_overflowed_does_the_next_in_its_slot_no_harm(
+    pair: Pair, policy: Policy
+) -> None:
+    """At fixed shapes, as on a GPU: attention then looks at more than a slot holds."""
+    there = replace(pair, slm=overflowing(pair.slm, 5), llm=overflowing(pair.llm, 5))
+    asked = [request for request in requests(9) if 5 not in request.prompt_ids]
+    engine = Engine(there, 1, MAX_NEW_TOKENS, make_graphs=uncaptured)
+    list(engine.decode([Request("overflows", (5,) * 60)], policy))
+    answers = {answer.key: answer for answer in engine.decode(asked, policy)}
+    assert answers == decode(there, asked, policy)[0]
 
 
 def test_a_decode_that_was_left_early_does_the_next_no_harm(pair: Pair) -> None:
