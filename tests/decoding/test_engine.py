@@ -125,6 +125,24 @@ def test_a_token_whose_score_overflowed_does_not_stand(pair: Pair) -> None:
         assert all(answer.by_llm)
 
 
+def padded(model: LanguageModel) -> LanguageModel:
+    """With ids that no tokenizer has, and that it would write wherever it is let."""
+    network, vocab_size = copy.deepcopy(model.network), model.vocab_size
+    network.resize_token_embeddings(vocab_size + 24, mean_resizing=False)
+    with torch.no_grad():
+        network.get_output_embeddings().weight[vocab_size:].normal_(std=20)
+    return replace(model, network=network.requires_grad_(False))
+
+
+@pytest.mark.parametrize("name", ["slm", "llm"])
+def test_no_token_is_written_from_the_padding_of_a_vocabulary(kin: Pair, name: str) -> None:
+    there = replace(kin, **{name: padded(getattr(kin, name))})
+    head = random_head(kin.slm.hidden_size, dtype=torch.float64)
+    for rule in FAMILY:
+        policy = Policy(ScoredBy(head), rule)
+        assert decode(there, requests(7), policy)[0] == decode(kin, requests(7), policy)[0]
+
+
 def overflowing(model: LanguageModel, token: int) -> LanguageModel:
     network = copy.deepcopy(model.network)
     network.get_input_embeddings().weight[token] = torch.inf
@@ -271,6 +289,11 @@ def test_a_sweep_forks_only_where_tokens_differ(pair: Pair) -> None:
 def test_a_request_beyond_the_context_is_refused_by_name(pair: Pair) -> None:
     with pytest.raises(InputError, match=r"long: prompt and answer may take 1044 tokens"):
         decode(pair, [Request("long", (5,) * 1020)], SLM_ALONE)
+
+
+def test_a_request_may_take_the_whole_context(pair: Pair) -> None:
+    answers, _ = decode(pair, [Request("fits", (5,) * 1000)], SLM_ALONE)
+    assert answers.keys() == {"fits"}
 
 
 def loaded_again(pair: Pair, device: str, dtype: str) -> Pair:
