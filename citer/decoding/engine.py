@@ -1,10 +1,10 @@
 """Routed decoding: greedy, batched over slots, each model with a cache of its own.
 
 The one decoder: rollouts, evaluation and serving all run it, and CITER, speculative decoding and
-all that lies between are settings of it (`citer.decoding.policy.Rule`). A step asks the SLM for
-every answer's next token and its score. Where a rule calls for a visit, the LLM consumes in one
-forward what it has missed, the prompt included, judges it and writes a token of its own. It may be
-made to wait until several answers need it, so that they share that forward.
+all that lies between are settings of it (`citer.rule`). A step asks the SLM for every answer's next
+token and its score. Where a rule calls for a visit, the LLM consumes in one forward what it has
+missed, the prompt included, judges it and writes a token of its own. It may be made to wait until
+several answers need it, so that they share that forward.
 
 Many policies are decoded as one, as far as their answers agree (`citer.decoding.walk`).
 """
