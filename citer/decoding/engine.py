@@ -136,13 +136,13 @@ class Engine:
 
     def _consume(self, lane: Lane, walks: list[Walk], turns: list[Turn], read: Read) -> list[Rows]:
         """What is read of the lane's model at each walk's turn."""
-        begun = [
+        fresh = [
             (walk.request.trunk_ids, walk.slot, walk.ids[: walk.begin])
             for walk in walks
             if walk.request.trunk_ids and not lane.cache.lengths[walk.slot]
         ]
-        if begun:
-            lane.start_from(*zip(*begun, strict=True))
+        if fresh:
+            lane.start_from(*zip(*fresh, strict=True))
         return lane.consume(turns, read)
 
 

@@ -19,6 +19,7 @@ from citer.errors import InputError
 from citer.evaluation.cost import Trace, replay
 from citer.models.graphs import cuda_graphs, no_graphs
 from citer.models.pair import LanguageModel, Pair, load_pair
+from citer.models.router import HIGHEST
 from citer.rule import Rule
 from tests.decoding.reference import next_hidden, random_scorer, rounded, uncached
 from tests.graphs import Traced, uncaptured
@@ -66,7 +67,9 @@ def test_an_end_of_the_threshold_is_that_model_alone(
     asked = requests(9)
     answers, engine = decode(pair, asked, policy, slots)
     for request in asked:
-        assert list(answers[request.key].token_ids) == generate_alone(pair, model, request)
+        answer = answers[request.key]
+        assert list(answer.token_ids) == generate_alone(pair, model, request)
+        assert set(answer.scores) == {HIGHEST if policy is SLM_ALONE else 0.0}
     idle = engine.llm_work if policy is SLM_ALONE else engine.slm_work
     assert idle == Work()
 
