@@ -49,6 +49,10 @@ def test_where_nothing_cheaper_is_certified_the_llm_answers_alone(candidates):
     assert (chosen.rule, chosen.certified, chosen.cost, chosen.bound) == (LLM, False, 1.0, 0.0)
 
 
+def test_a_bound_of_just_epsilon_keeps_the_promise():
+    assert choose([seen(0.9, 1, 0.5)], upper_bound(1, 100, 0.05), 0.05).certified
+
+
 def test_too_few_questions_certify_nothing():
     assert not choose([seen(0.9, 0, 0.5, n=50)], 0.05, 0.05).certified
 
