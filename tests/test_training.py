@@ -56,6 +56,17 @@ def test_the_head_learns_more_than_a_constant() -> None:
     assert metrics["holdout_rows"] == 200
 
 
+def test_the_constant_beside_it_is_the_share_of_the_trained_rows() -> None:
+    data, params = _data(), _params(epochs=1)
+    held_N = holdout_rows(data[2], params.seed, params.holdout)
+    trained_N, label_M = data[1][~held_N], data[1][held_N]
+    share = (trained_N.sum() + 1) / (len(trained_N) + 2)
+    expected = -np.log(np.where(label_M == 1, share, 1 - share)).mean()
+    found = train_head(*data, params, CPU).metrics["holdout_loss_constant"]
+    assert found == pytest.approx(expected)
+    assert trained_N.mean() != pytest.approx(label_M.mean()), "else this could not tell"
+
+
 def test_the_best_state_is_restored_and_not_the_last() -> None:
     feature_NF, label_N, problem_N = _data(rows=200)
     held_N = holdout_rows(problem_N, seed=0, share=0.3)

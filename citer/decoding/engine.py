@@ -1,10 +1,10 @@
 """Routed decoding: greedy, batched over slots, each model with a cache of its own.
 
 The one decoder: rollouts, evaluation and serving all run it, and CITER, speculative decoding and
-all that lies between are settings of it (`citer.decoding.policy.Rule`). A step asks the SLM for
-every answer's next token and its score. Where a rule calls for a visit, the LLM consumes in one
-forward what it has missed, the prompt included, judges it and writes a token of its own. It may be
-made to wait until several answers need it, so that they share that forward.
+all that lies between are settings of it (`citer.rule`). A step asks the SLM for every answer's next
+token and its score. Where a rule calls for a visit, the LLM consumes in one forward what it has
+missed, the prompt included, judges it and writes a token of its own. It may be made to wait until
+several answers need it, so that they share that forward.
 
 Many policies are decoded as one, as far as their answers agree (`citer.decoding.walk`).
 """
@@ -136,13 +136,13 @@ class Engine:
 
     def _consume(self, lane: Lane, walks: list[Walk], turns: list[Turn], read: Read) -> list[Rows]:
         """What is read of the lane's model at each walk's turn."""
-        begun = [
+        fresh = [
             (walk.request.trunk_ids, walk.slot, walk.ids[: walk.begin])
             for walk in walks
             if walk.request.trunk_ids and not lane.cache.lengths[walk.slot]
         ]
-        if begun:
-            lane.start_from(*zip(*begun, strict=True))
+        if fresh:
+            lane.start_from(*zip(*fresh, strict=True))
         return lane.consume(turns, read)
 
 

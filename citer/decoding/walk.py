@@ -235,7 +235,7 @@ class Walk:
         for path in due:
             drafted = self.length - path.pending_from
             kept = self._audit(path, drafted, self.llm_reads_to - self.begin)
-            path.owed = kept == self.length and not ended
+            path.owed = kept == self.length
             if kept < self.length:
                 self._paths.remove(path)
                 self._wait_at(kept, path)

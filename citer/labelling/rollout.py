@@ -12,7 +12,8 @@ import pyarrow as pa
 from citer.data.answers import grade
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
-from citer.decoding.engine import Engine, Request
+from citer.decoding.answer import Request
+from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.labelling.preference import Ends, Tie, cases, preferences
 from citer.spread import spread

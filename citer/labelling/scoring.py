@@ -10,7 +10,7 @@ from citer.data.prompts import TEMPLATE_HASH, Encoded, check_context, encode_all
 from citer.data.tokens import half_schema, keep_fitting, shard_name
 from citer.io import read_json, write_table
 from citer.labelling.teacher import score
-from citer.models.bundle import FEATURE
+from citer.models.features import FEATURE
 from citer.models.folder import (
     check_pair,
     context_length,

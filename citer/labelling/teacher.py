@@ -1,7 +1,6 @@
 """Teacher-forced scoring: one parallel forward over prompt + reference, a row a reference token."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import torch
@@ -82,20 +81,25 @@ def _read_in_chunks(
                 "slm_margin": margin_C.float(),
                 "slm_entropy": entropy_C.float(),
                 "slm_top_logprobs": top_CK.float(),
-                "slm_hidden": _half(hidden_CH, model.path),
+                "slm_hidden": _finite(
+                    hidden_CH.half(),
+                    f"{model.path}: hidden states beyond float16, expected at most 65504",
+                ),
             }
         else:
             first_C, second_C = logprob_CV.topk(2).values.unbind(1)
-            columns["llm_margin"] = (first_C - second_C).float()
+            columns["llm_margin"] = _finite(
+                (first_C - second_C).float(),
+                f"{model.path}: logits that are no numbers, expected another pair.dtype",
+            )
         parts.append({name: column.cpu() for name, column in columns.items()})
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def _half(hidden_CH: Tensor, path: Path) -> Tensor:
-    half_CH = hidden_CH.half()
-    if not half_CH.isfinite().all():
-        raise InputError(f"{path}: hidden states beyond float16, expected at most 65504")
-    return half_CH
+def _finite(values: Tensor, complaint: str) -> Tensor:
+    if not values.isfinite().all():
+        raise InputError(complaint)
+    return values
 
 
 def _arrow(column: Tensor) -> pa.Array:

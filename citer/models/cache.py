@@ -67,15 +67,22 @@ class SlotCache:
     def paste(self, slot: int, copied: Copied, length: int) -> None:
         """Let a slot hold the first `length` positions of a copy."""
         assert length <= copied.keys_LKPD.shape[2], "cannot paste more than was copied"
+        self.cut(slot, 0)
         self.reserve(length)
         for kv, held in zip(self._both, copied, strict=True):
             kv[:, slot, :, :length] = held[:, :, :length]
         self.lengths[slot] = length
 
     def cut(self, slot: int, length: int) -> None:
-        """Forget all that a slot holds beyond `length` positions."""
+        """Forget all that a slot holds beyond `length` positions.
+
+        A number that overflowed would come back: attention gives it no weight, but 0 · ∞ is none.
+        """
         assert length <= self.lengths[slot], "cannot cut to more than the slot holds"
-        self.lengths[slot] = length
+        if length < self.lengths[slot]:
+            for kv in self._both:
+                kv[:, slot, :, length:] = 0
+            self.lengths[slot] = length
 
     def reserve(self, needed: int) -> None:
         """Let there be room for so many positions in every slot."""

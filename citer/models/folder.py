@@ -71,6 +71,11 @@ def check_model(path: Path) -> None:
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"} or _slides(config):
         raise InputError(f"{path}: a sliding-window cache cannot be cut, expected full attention")
+    rope = config.rope_parameters["rope_type"]
+    if rope in ("dynamic", "longrope"):
+        raise InputError(
+            f"{path}: rope_type {rope!r} depends on a batch's longest row, expected another"
+        )
     for file in weight_files(path):
         _check_weights(file)
 

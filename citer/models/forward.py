@@ -68,13 +68,12 @@ def _rotation(cos_MD: Tensor, sin_MD: Tensor) -> tuple[Tensor, Tensor]:
     return cos_MD[:, None], torch.cat([-first, second], -1)[:, None]
 
 
-def _mask(feed: Feed, heads: int, dtype: torch.dtype) -> Tensor | None:
+def _mask(feed: Feed, group: int, dtype: torch.dtype) -> Tensor | None:
     """What attention adds: it would make it of booleans itself, in every layer again."""
     if feed.mask_NTP is None:
         return None
-    return (
-        torch.where(feed.mask_NTP, 0.0, -torch.inf).to(dtype).repeat_interleave(heads, 1)[:, None]
-    )
+    mask_NTP = torch.where(feed.mask_NTP, 0.0, -torch.inf).to(dtype)
+    return mask_NTP.repeat_interleave(group, 1)[:, None]
 
 
 def _rotate(states_MKD: Tensor, shared: _Shared) -> Tensor:

@@ -12,7 +12,7 @@ Tested on a CPU alone, where operations are replayed in place of kernels: no GPU
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -152,19 +152,12 @@ class _Graph:
 
 
 def cuda_graphs(model: LanguageModel, cache: SlotCache) -> Graphs | None:
-    """Graphs for a model on a GPU, if its forwards can be captured."""
-    on_gpu = model.device.type == "cuda"
-    return Graphs(model, cache, cuda_capture) if on_gpu and capturable(model) else None
+    """Graphs for a model on a GPU."""
+    return Graphs(model, cache, cuda_capture) if model.device.type == "cuda" else None
 
 
 def no_graphs(model: LanguageModel, cache: SlotCache) -> None:
     """All forwards are launched kernel by kernel."""
-
-
-def capturable(model: LanguageModel) -> bool:
-    """Not where rotary embeddings change with the longest position, at which the host looks."""
-    rotary: Any = model.network.base_model.rotary_emb
-    return "dynamic" not in rotary.rope_type and rotary.rope_type != "longrope"
 
 
 def _wanted(turns: Sequence[Turn], tokens: int) -> int:

@@ -8,6 +8,7 @@ import pytest
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, always_slm
+from citer.decoding.walk import Draft, Limits, Need, Verdict, Walk
 from citer.evaluation.cost import Trace
 from citer.models.pair import LanguageModel, Pair
 from citer.rule import Rule
@@ -113,6 +114,25 @@ def test_a_token_is_rolled_back_only_below_the_odds_asked_for(kin: Pair) -> None
     ]
     assert {rejected for _, rejected in found} == {True, False}
     assert all((odds < 0.5) == rejected for odds, rejected in found)
+
+
+@pytest.mark.parametrize(
+    ("beta", "odds", "written"),
+    [
+        pytest.param(1, 1.0, [3], id="of a tie the LLM's own token is the first"),
+        pytest.param(0.5, 0.5, [4, 7], id="the odds asked for are enough"),
+        pytest.param(0.5, 0.4, [3], id="less are not"),
+    ],
+)
+def test_what_stands_at_these_odds(beta: float, odds: float, written: list[int]) -> None:
+    policy = Policy(always_slm, Rule("every", 1, beta))
+    walk = Walk(Request("q", (5,)), 0, {policy: 0}, Limits(eos_ids=(0,), max_new_tokens=9))
+    assert walk.go_on() == (Need.SLM, [])
+    walk.take_draft(Draft(token=4, scores=[0.9]))
+    assert walk.go_on() == (Need.LLM, [])
+    walk.take_verdicts([Verdict(token=3, odds=odds), Verdict(token=7, odds=None)])
+    assert walk.go_on() == (Need.SLM, [])
+    assert walk.ids == [5, *written]
 
 
 def test_disagreements_are_where_the_llm_would_have_written_another_token(kin: Pair) -> None:

@@ -19,9 +19,10 @@ from citer.errors import InputError
 from citer.evaluation.cost import Trace, replay
 from citer.models.graphs import cuda_graphs, no_graphs
 from citer.models.pair import LanguageModel, Pair, load_pair
+from citer.models.router import HIGHEST
 from citer.rule import Rule
 from tests.decoding.reference import next_hidden, random_scorer, rounded, uncached
-from tests.graphs import Traced
+from tests.graphs import Traced, uncaptured
 from tests.heads import random_head, random_router
 
 MAX_NEW_TOKENS = 24
@@ -66,7 +67,9 @@ def test_an_end_of_the_threshold_is_that_model_alone(
     asked = requests(9)
     answers, engine = decode(pair, asked, policy, slots)
     for request in asked:
-        assert list(answers[request.key].token_ids) == generate_alone(pair, model, request)
+        answer = answers[request.key]
+        assert list(answer.token_ids) == generate_alone(pair, model, request)
+        assert set(answer.scores) == {HIGHEST if policy is SLM_ALONE else 0.0}
     idle = engine.llm_work if policy is SLM_ALONE else engine.slm_work
     assert idle == Work()
 
@@ -123,6 +126,43 @@ def test_a_token_whose_score_overflowed_does_not_stand(pair: Pair) -> None:
     for key, answer in answers.items():
         assert answer.token_ids == alone[key].token_ids
         assert all(answer.by_llm)
+
+
+def padded(model: LanguageModel) -> LanguageModel:
+    """With ids that no tokenizer has, and that it would write wherever it is let."""
+    network, vocab_size = copy.deepcopy(model.network), model.vocab_size
+    network.resize_token_embeddings(vocab_size + 24, mean_resizing=False)
+    with torch.no_grad():
+        network.get_output_embeddings().weight[vocab_size:].normal_(std=20)
+    return replace(model, network=network.requires_grad_(False))
+
+
+@pytest.mark.parametrize("name", ["slm", "llm"])
+def test_no_token_is_written_from_the_padding_of_a_vocabulary(kin: Pair, name: str) -> None:
+    there = replace(kin, **{name: padded(getattr(kin, name))})
+    head = random_head(kin.slm.hidden_size, dtype=torch.float64)
+    for rule in FAMILY:
+        policy = Policy(ScoredBy(head), rule)
+        assert decode(there, requests(7), policy)[0] == decode(kin, requests(7), policy)[0]
+
+
+def overflowing(model: LanguageModel, token: int) -> LanguageModel:
+    network = copy.deepcopy(model.network)
+    network.get_input_embeddings().weight[token] = torch.inf
+    return replace(model, network=network)
+
+
+@pytest.mark.parametrize("policy", [SLM_ALONE, LLM_ALONE], ids=["slm", "llm"])
+def test_an_answer_that_overflowed_does_the_next_in_its_slot_no_harm(
+    pair: Pair, policy: Policy
+) -> None:
+    """At fixed shapes, as on a GPU: attention then looks at more than a slot holds."""
+    there = replace(pair, slm=overflowing(pair.slm, 5), llm=overflowing(pair.llm, 5))
+    asked = [request for request in requests(9) if 5 not in request.prompt_ids]
+    engine = Engine(there, 1, MAX_NEW_TOKENS, make_graphs=uncaptured)
+    list(engine.decode([Request("overflows", (5,) * 60)], policy))
+    answers = {answer.key: answer for answer in engine.decode(asked, policy)}
+    assert answers == decode(there, asked, policy)[0]
 
 
 def test_a_decode_that_was_left_early_does_the_next_no_harm(pair: Pair) -> None:
@@ -252,6 +292,11 @@ def test_a_sweep_forks_only_where_tokens_differ(pair: Pair) -> None:
 def test_a_request_beyond_the_context_is_refused_by_name(pair: Pair) -> None:
     with pytest.raises(InputError, match=r"long: prompt and answer may take 1044 tokens"):
         decode(pair, [Request("long", (5,) * 1020)], SLM_ALONE)
+
+
+def test_a_request_may_take_the_whole_context(pair: Pair) -> None:
+    answers, _ = decode(pair, [Request("fits", (5,) * 1000)], SLM_ALONE)
+    assert answers.keys() == {"fits"}
 
 
 def loaded_again(pair: Pair, device: str, dtype: str) -> Pair:

@@ -67,6 +67,13 @@ def test_a_challenger_that_only_may_be_worse_is_not():
     assert against(outcomes(9900, 100), outcomes(10000, 0)).promote
 
 
+def test_a_challenger_that_may_lose_just_the_margin_is_promoted():
+    challenger, champion = outcomes(198, 2), outcomes(200, 0)
+    low = difference(challenger, champion, 0.05).low
+    gate = Gate(margin=-low, delta=0.05)
+    assert gate.decide(challenger, champion, {}, certified=False).promote
+
+
 def test_a_dearer_challenger_is_not_promoted_however_accurate():
     promote, reason = against(outcomes(95, 5, 51), outcomes(80, 20, 50))
     assert not promote

@@ -43,10 +43,14 @@ def test_the_cheapest_is_by_bytes_not_by_place():
     assert chosen.rule == Rule("score", 0.9)
 
 
-@pytest.mark.parametrize("candidates", [[], [seen(0.9, 30, 0.5)], [seen(0.9, 0, 1.2)]])
+@pytest.mark.parametrize("candidates", [[], [seen(0.9, 30, 0.5)], [seen(0.9, 0, 1.0)]])
 def test_where_nothing_cheaper_is_certified_the_llm_answers_alone(candidates):
     chosen = choose(candidates, 0.05, 0.05)
     assert (chosen.rule, chosen.certified, chosen.cost, chosen.bound) == (LLM, False, 1.0, 0.0)
+
+
+def test_a_bound_of_just_epsilon_keeps_the_promise():
+    assert choose([seen(0.9, 1, 0.5)], upper_bound(1, 100, 0.05), 0.05).certified
 
 
 def test_too_few_questions_certify_nothing():

@@ -1,6 +1,7 @@
 """Labels against the algorithm of the paper (arXiv 2502.01976), one token at a time, no cache."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 
 import pyarrow as pa
@@ -171,13 +172,15 @@ def _branch(taught: Taught, key: str, position: int, token: int) -> Branch:
     return Branch(taught.problems[key], taught.examples[key], position, token)
 
 
-def test_a_branch_that_ends_the_answer_is_graded_without_decoding(taught: Taught) -> None:
-    last, eos = len(taught.examples["math-0"].reference_ids) - 1, taught.pair.eos_id
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_branch_that_ends_the_answer_is_graded_without_decoding(taught: Taught, end: int) -> None:
+    pair = replace(taught.pair, eos_ids=(taught.pair.eos_id, 7))
+    last, eos = len(taught.examples["math-0"].reference_ids) - 1, pair.eos_ids[end]
     contests = [
         Contest(_branch(taught, "math-0", position, eos), _branch(taught, "math-0", position, eos))
         for position in (last, 3)  # the whole reference; its beginning, which answers nothing
     ]
-    engine = Engine(taught.pair, 2, NEW_TOKENS)
+    engine = Engine(pair, 2, NEW_TOKENS)
     counted: list[float] = []
     ends = roll_out(contests, engine, SLM_ALONE, counted.append)
     assert ends == [(True, None), (False, False)]

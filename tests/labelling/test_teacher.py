@@ -1,5 +1,6 @@
 """Teacher-forced scores against one plain, unbatched forward a problem."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 from citer.config import PairParams
 from citer.data.prompts import Encoded, encode_all
+from citer.errors import InputError
 from citer.labelling import teacher
 from citer.labelling.teacher import length_buckets, score
 from citer.models.folder import eos_token_ids, load_tokenizer
@@ -116,6 +118,15 @@ def test_the_size_of_a_chunk_of_logits_changes_nothing(
     assert _score(model, examples, batch_tokens=10_000).equals(whole)
 
 
+def test_a_model_whose_numbers_overflow_is_refused_by_name(
+    model: LanguageModel, examples: dict[str, Encoded]
+) -> None:
+    network = copy.deepcopy(model.network)
+    network.get_input_embeddings().weight[:] = torch.inf
+    with pytest.raises(InputError, match=rf"^{model.path}: .* expected"):
+        _score(replace(model, network=network), examples, batch_tokens=300)
+
+
 def test_no_token_is_chosen_from_the_padding_of_a_vocabulary(
     model: LanguageModel, examples: dict[str, Encoded]
 ) -> None:
@@ -128,7 +139,7 @@ def test_no_token_is_chosen_from_the_padding_of_a_vocabulary(
 
 def test_batches_hold_each_example_once_within_the_budget() -> None:
     lengths = [5, 90, 40, 41, 12, 300, 7]
-    batches = list(length_buckets(lengths, batch_tokens=120))
+    batches = list(length_buckets(lengths, batch_tokens=82))
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     assert [[lengths[index] for index in batch] for batch in batches] == [
         [300],  # alone, though beyond the budget

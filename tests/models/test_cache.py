@@ -68,6 +68,19 @@ def test_cut_and_paste_go_back_to_a_prefix(pair: Pair) -> None:
     torch.testing.assert_close(hidden[1], next_hidden(pair.slm, ids)[0])
 
 
+@pytest.mark.parametrize("way", ["cut", "paste"])
+def test_what_overflowed_is_gone_with_what_a_slot_forgets(pair: Pair, way: str) -> None:
+    ids, longer = rows(10, 20)
+    lane = Lane(pair.slm, slots=2)
+    feed(lane, [0, 1], [ids, longer[:19]])
+    copied = lane.cache.copy(0)
+    for held in (lane.cache.keys_LSKPD, lane.cache.values_LSKPD):
+        held[:, 0, :, 4:] = torch.inf
+    lane.cache.cut(0, 4) if way == "cut" else lane.cache.paste(0, copied, 4)
+    hidden = feed(lane, [0, 1], [ids[:7], longer])
+    torch.testing.assert_close(hidden[0], next_hidden(pair.slm, ids[:7])[0])
+
+
 def test_growing_keeps_what_is_there(pair: Pair) -> None:
     ids = rows(200)[0]
     lane = Lane(pair.slm, slots=2)

@@ -16,6 +16,13 @@ MISTRAL = {
     "layer_types": None,
     "use_sliding_window": None,
 }
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+LONGROPE = DYNAMIC | {
+    "rope_type": "longrope",
+    "original_max_position_embeddings": 512,
+    "short_factor": [1.0] * 4,
+    "long_factor": [3.0] * 4,
+}
 
 
 @pytest.fixture
@@ -106,9 +113,11 @@ def test_a_missing_shard_is_refused(folders: TinyPair) -> None:
         ({"rope_parameters": 3}, "config.json: Validation error for field 'rope_parameters'"),
         ({"layer_types": ["sliding_attention"], "sliding_window": 8}, "sliding-window"),
         (MISTRAL, "sliding-window"),
+        ({"rope_parameters": LONGROPE}, "slm: rope_type 'longrope' depends on a batch's longest"),
+        ({"rope_parameters": DYNAMIC}, "slm: rope_type 'dynamic' depends on a batch's longest"),
     ],
 )
-def test_a_cache_that_cannot_be_cut_is_refused(
+def test_a_model_that_the_engine_cannot_run_is_refused(
     folders: TinyPair, changes: dict[str, object], complaint: str
 ) -> None:
     edit(folders.slm / "config.json", **changes)

@@ -92,3 +92,14 @@ def test_each_row_gives_the_states_after_as_many_tokens_as_it_is_asked_for(begun
     hidden_WH = feed_in(model, cache, slots, news, wanted)
     expected = [own_hidden(model, row, count) for row, count in zip(ids, wanted, strict=True)]
     torch.testing.assert_close(hidden_WH, torch.cat(expected))
+
+
+@torch.inference_mode()
+def test_a_row_may_begin_beside_one_that_goes_on() -> None:
+    model = network("qwen2")
+    cache = SlotCache(model, slots=2)
+    ids = rows(9, 7)
+    feed_in(model, cache, [1], [ids[1][:4]])
+    hidden_NH = feed_in(model, cache, [0, 1], [ids[0], ids[1][4:]])
+    for row, hidden_H in zip(ids, hidden_NH, strict=True):
+        torch.testing.assert_close(hidden_H, own_hidden(model, row)[0])

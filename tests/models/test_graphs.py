@@ -1,8 +1,5 @@
 """Forwards at fixed shapes, replayed, against transformers' own."""
 
-import copy
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
@@ -11,7 +8,7 @@ from citer.decoding.lane import Lane
 from citer.decoding.work import Work
 from citer.models.cache import SlotCache
 from citer.models.feed import Turn
-from citer.models.graphs import MOST, SHORTEST, WIDEST, capturable, cuda_graphs, no_graphs
+from citer.models.graphs import MOST, SHORTEST, WIDEST, cuda_graphs, no_graphs
 from citer.models.pair import LanguageModel, Pair
 from tests.decoding.reference import next_hidden
 from tests.graphs import Traced
@@ -140,12 +137,3 @@ def test_long_forwards_are_not_captured(pair: Pair, rows: int, tokens: int, capt
 def test_without_a_gpu_nothing_is_captured(pair: Pair) -> None:
     for way in (cuda_graphs, no_graphs):
         assert way(pair.slm, SlotCache(pair.slm.network, 1)) is None
-
-
-@pytest.mark.parametrize("rope_type", ["dynamic", "longrope", "yarn", "default"])
-def test_no_graph_where_rotary_embeddings_change_with_the_longest_row(
-    pair: Pair, rope_type: str
-) -> None:
-    network = copy.deepcopy(pair.slm.network)
-    network.base_model.rotary_emb.rope_type = rope_type
-    assert capturable(replace(pair.slm, network=network)) == (rope_type in ("yarn", "default"))

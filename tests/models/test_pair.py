@@ -46,3 +46,14 @@ def test_bytes_of_weights_and_cache_are_those_of_the_shapes(folders: TinyPair) -
     assert model.weight_bytes == 4 * (layer + 32 + head)
     assert model.kv_bytes == 4 * 2 * 2 * 8
     assert load_model("slm", folders.slm, params(folders, "bfloat16")).kv_bytes == 2 * 2 * 2 * 8
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [("bfloat16", torch.float32), ("float32", torch.float32), ("float64", torch.float64)],
+)
+def test_logits_are_in_float32_at_least(
+    folders: TinyPair, dtype: str, expected: torch.dtype
+) -> None:
+    model = load_model("slm", folders.slm, params(folders, dtype))
+    assert model.logits(torch.zeros(1, model.hidden_size, dtype=model.dtype)).dtype == expected

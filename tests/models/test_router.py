@@ -129,6 +129,7 @@ def test_constant_heads_have_no_weights_on_disk(pair: Pair, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("field", "value", "complaint"),
     [
+        ("slm", {"id": "other", "digest": "0"}, r"made for the SLM other \(0\), here it is"),
         ("llm", {"id": "other", "digest": "0"}, r"made for the LLM other \(0\), here it is"),
         ("dtype", "int8", "its dtype is int8, here it is float64"),
         ("template", "old", "its template is old, here it is"),
