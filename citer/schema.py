@@ -15,7 +15,6 @@ TOP_LOGPROBS = 8
 
 SPLITS = ("sft", "preference", "validation", "test")
 CASES = ("slm_right", "llm_right", "same_wrong", "contested")
-ORIGINS = ("shortcut", "same_token", "rollout")
 
 
 def _required(name: str, kind: pa.DataType) -> pa.Field:

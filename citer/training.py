@@ -69,7 +69,7 @@ def train_head(
     examples = Examples(
         torch.from_numpy(feature_NF), torch.tensor(label_N, dtype=torch.float32), device
     )
-    with torch.random.fork_rng(), _one_thread():
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), _one_thread():
         torch.manual_seed(params.seed)
         mlp = RouterMLP(feature_NF.shape[1] - EXTRAS, params.dropout).to(device)
         losses = fit(mlp, examples, train_M, holdout_M, params)

@@ -79,9 +79,10 @@ class SlotCache:
         A number that overflowed would come back: attention gives it no weight, but 0 · ∞ is none.
         """
         assert length <= self.lengths[slot], "cannot cut to more than the slot holds"
-        if length < self.lengths[slot]:
+        held = self.lengths[slot]
+        if length < held:
             for kv in self._both:
-                kv[:, slot, :, length:] = 0
+                kv[:, slot, :, length:held] = 0
             self.lengths[slot] = length
 
     def reserve(self, needed: int) -> None:
