@@ -29,6 +29,8 @@ app = typer.Typer(
 STAGES = "Stages (dvc.yaml runs them)"
 ROUTERS = "Routers"
 
+EMBEDDED = Path("data/pair")
+
 Iteration = Annotated[int, typer.Argument(min=1, help="Which round of labels and router.")]
 BadRow = StrEnum("BadRow", ["fail", "skip"])
 
@@ -200,10 +202,11 @@ def restore(version: int) -> None:
 
 @app.command(rich_help_panel=ROUTERS)
 def pretrain() -> None:
-    """Make the embedded pair again, from nothing but seeds."""
+    """Make the embedded pair (data/pair) again, from nothing but seeds."""
+    load_params()
     from citer.pretrain import make_pair
 
-    make_pair(Path(load_params().pair.slm).parent, seed=17)
+    make_pair(EMBEDDED, seed=17)  # replaces that folder: never the one that holds another pair
 
 
 @app.command(rich_help_panel=ROUTERS)
