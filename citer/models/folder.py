@@ -2,12 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from huggingface_hub.errors import StrictDataclassError
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, PositiveInt
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from citer.errors import InputError
 from citer.io import digest, read_as
@@ -21,12 +21,14 @@ class Config(BaseModel):
     """What config.json must say itself: transformers has a default for what it leaves out."""
 
     model_type: ModelType
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    max_position_embeddings: int
+    vocab_size: PositiveInt
+    hidden_size: PositiveInt
+    intermediate_size: PositiveInt
+    num_hidden_layers: PositiveInt
+    num_attention_heads: PositiveInt
+    num_key_value_heads: PositiveInt | None = None
+    max_position_embeddings: PositiveInt
+    quantization_config: None = None  # weights are packed, and their bytes counted, as they are
 
 
 class Ends(BaseModel):
@@ -38,7 +40,7 @@ class Ends(BaseModel):
 class Index(BaseModel):
     """Which shard holds a weight."""
 
-    weight_map: dict[str, str]
+    weight_map: Annotated[dict[str, str], Field(min_length=1)]
 
 
 def check_pair(slm: Path, llm: Path) -> None:
@@ -63,16 +65,16 @@ def check_model(path: Path) -> None:
     """Raise InputError where `path` holds no model that the engine can run."""
     if not (path / "config.json").is_file():
         raise InputError(f"{path}: no config.json, expected a Hugging Face model folder")
-    read_as(path / "config.json", Config)
-    try:
-        config = AutoConfig.from_pretrained(path, local_files_only=True)
-    except StrictDataclassError as error:
-        raise InputError(f"{path}/config.json: {' '.join(str(error).split())}") from None
+    size = read_as(path / "config.json", Config).vocab_size
+    if beyond := [end for end in eos_token_ids(path) if not 0 <= end < size]:
+        raise InputError(f"{path}: eos_token_id: {beyond[0]}: expected one below vocab_size {size}")
+    for file in weight_files(path):
+        _check_weights(file)
+    config, report = _outline(path)
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"} or _slides(config):
         raise InputError(f"{path}: a sliding-window cache cannot be cut, expected full attention")
-    for file in weight_files(path):
-        _check_weights(file)
+    _check_tensors(path, report)
 
 
 def _check_weights(file: Path) -> None:
@@ -88,6 +90,43 @@ def _check_weights(file: Path) -> None:
         raise InputError(f"{file}: not whole safetensors weights: {error}") from None
 
 
+def _outline(path: Path) -> tuple[PreTrainedConfig, dict[str, Any]]:
+    """The configuration, and how the tensors fit it by transformers' own rules: none is read."""
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # it would print the whole report
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            path,
+            device_map="meta",
+            ignore_mismatched_sizes=True,  # the report has them
+            output_loading_info=True,
+            local_files_only=True,
+        )
+    except Exception as error:  # a wrong configuration ends anywhere
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise InputError(f"{path}: no usable model: {said}") from error
+    network, report = loaded
+    return network.config, report
+
+
+def _check_tensors(path: Path, report: dict[str, Any]) -> None:
+    """Refuse what transformers would make up or leave out; the first difference is told."""
+    wrong = [
+        f"{name}: its shape is {list(found)}, config.json expects {list(expected)}"
+        for name, found, expected in sorted(report["mismatched_keys"])
+    ]
+    wrong += [
+        f"{name}: no such tensor, config.json expects it" for name in sorted(report["missing_keys"])
+    ]
+    wrong += [
+        f"{name}: a tensor too many, config.json expects none such"
+        for name in sorted(report["unexpected_keys"])
+    ]
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise InputError(f"{path}: {wrong[0]}{more}")
+
+
 def _slides(config: PreTrainedConfig) -> bool:
     """Mistral has a window and no switch for it; Qwen2's applies only where it is switched on."""
     window = getattr(config, "sliding_window", None)
@@ -96,10 +135,10 @@ def _slides(config: PreTrainedConfig) -> bool:
 
 def weight_files(path: Path) -> list[Path]:
     """The safetensors files of a model folder, whole or in shards, whether there or not."""
-    index = path / "model.safetensors.index.json"
-    if index.is_file():
+    whole, index = path / "model.safetensors", path / "model.safetensors.index.json"
+    if index.is_file() and not whole.is_file():  # with both there, transformers reads the whole one
         return sorted({path / name for name in read_as(index, Index).weight_map.values()})
-    return [path / "model.safetensors"]
+    return [whole]
 
 
 def context_length(path: Path) -> int:
@@ -148,6 +187,6 @@ def eos_token_ids(path: Path) -> tuple[int, ...]:
         if not (path / name).is_file():
             continue
         found = read_as(path / name, Ends).eos_token_id
-        if found is not None:
+        if found is not None and found != []:
             return tuple(found) if isinstance(found, list) else (found,)
     raise InputError(f"{path}: no eos_token_id in generation_config.json or config.json")

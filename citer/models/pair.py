@@ -9,14 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
-from transformers.utils.logging import disable_progress_bar
 
 from citer.config import PairParams
 from citer.models.cache import SlotCache, kv_shape
 from citer.models.device import resolve_device
 from citer.models.feed import Feed
 from citer.models.folder import (
-    check_model,
     check_pair,
     eos_token_ids,
     load_tokenizer,
@@ -133,9 +131,7 @@ def load_pair(slm: Path, llm: Path, params: PairParams) -> Pair:
 
 
 def load_model(name: str, path: Path, params: PairParams) -> LanguageModel:
-    """Load one model for inference; raises InputError where the folder is no usable model."""
-    check_model(path)
-    disable_progress_bar()  # of transformers, for each tensor
+    """Load one model of a pair that was checked, for inference."""
     network = AutoModelForCausalLM.from_pretrained(
         path, dtype=getattr(torch, params.dtype), attn_implementation="sdpa", local_files_only=True
     )
