@@ -64,7 +64,7 @@ def generate(
             file.write(json.dumps(_line(reply, correct, deployment), ensure_ascii=False) + "\n")
     if disagreements:
         _write_disagreements(disagreements, replies, deployment)
-    Console().print(_summary(graded, rule, output), highlight=False)
+    Console().print(_summary(graded, rule, output), highlight=False, soft_wrap=True)
 
 
 def _check_targets(source: Path, *targets: Path) -> None:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from citer import cli
 from citer.rule import EXPECTED
@@ -93,6 +94,13 @@ def test_pretrain_never_replaces_the_folder_of_another_pair(
     monkeypatch.setattr("citer.pretrain.make_pair", lambda folder, seed: made.append(folder))
     cli.pretrain()
     assert made == [Path("data/pair")]
+
+
+def test_help_explains_every_argument() -> None:
+    commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    for name, command in commands.items():
+        unexplained = [param.name for param in command.params if not param.help]
+        assert (name, unexplained) == (name, [])
 
 
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
