@@ -178,3 +178,13 @@ def test_the_digest_is_of_the_weights(folders: TinyPair) -> None:
     weights[-1] ^= 1
     (folders.slm / "model.safetensors").write_bytes(weights)
     assert model_digest(folders.slm) != before
+
+
+def test_the_digest_is_of_the_weights_that_are_loaded_where_an_index_lies_beside(
+    folders: TinyPair,
+) -> None:
+    before = model_digest(folders.slm)
+    (folders.slm / "other.safetensors").write_bytes(b"")
+    index = {"weight_map": {"a": "other.safetensors"}}
+    (folders.slm / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert model_digest(folders.slm) == before
