@@ -29,7 +29,11 @@ app = typer.Typer(
 STAGES = "Stages (dvc.yaml runs them)"
 ROUTERS = "Routers"
 
+EMBEDDED = Path("data/pair")
+
 Iteration = Annotated[int, typer.Argument(min=1, help="Which round of labels and router.")]
+Iterations = Annotated[list[int], typer.Argument(min=1, help="Which rounds, such as: 1 2.")]
+Version = Annotated[int, typer.Argument(min=1, help="Its number in the registry.")]
 BadRow = StrEnum("BadRow", ["fail", "skip"])
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
@@ -60,19 +64,19 @@ def prepare(
 
 @app.command(rich_help_panel=STAGES)
 def finetune() -> None:
-    """Finetune the SLM on the sft split's chains of thought."""
+    """Finetune the SLM on the references of the sft split."""
     _run_stage("finetune")
 
 
 @app.command("score_llm", rich_help_panel=STAGES)
 def score_llm() -> None:
-    """The LLM's half of the token table."""
+    """Ask the LLM for the next token all along each reference."""
     _run_stage("score_llm")
 
 
 @app.command("score_slm", rich_help_panel=STAGES)
 def score_slm() -> None:
-    """The SLM's half of the token table, with its hidden states."""
+    """Ask the SLM the same, and keep its hidden states."""
     _run_stage("score_slm")
 
 
@@ -107,7 +111,7 @@ def evaluate(iteration: Iteration) -> None:
 
 
 @app.command(rich_help_panel=STAGES)
-def report(iterations: list[Iteration]) -> None:
+def report(iterations: Iterations) -> None:
     """Gather these iterations into one table and one frontier."""
     _run_stage("report", iterations)
 
@@ -183,7 +187,7 @@ def compare() -> None:
 
 
 @app.command(rich_help_panel=ROUTERS)
-def promote(version: int) -> None:
+def promote(version: Version) -> None:
     """Make a registered version the champion by hand."""
     from flows.registry import promote
 
@@ -191,7 +195,7 @@ def promote(version: int) -> None:
 
 
 @app.command(rich_help_panel=ROUTERS)
-def restore(version: int) -> None:
+def restore(version: Version) -> None:
     """Bring back the preference data that a registered version was trained on."""
     from flows.restore import restore
 
@@ -200,10 +204,11 @@ def restore(version: int) -> None:
 
 @app.command(rich_help_panel=ROUTERS)
 def pretrain() -> None:
-    """Make the embedded pair again, from nothing but seeds."""
+    """Make the embedded pair (data/pair) again, from nothing but seeds."""
+    load_params()
     from citer.pretrain import make_pair
 
-    make_pair(Path(load_params().pair.slm).parent, seed=17)
+    make_pair(EMBEDDED, seed=17)  # replaces that folder: never the one that holds another pair
 
 
 @app.command(rich_help_panel=ROUTERS)

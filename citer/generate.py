@@ -59,12 +59,12 @@ def generate(
     with progress("generate", len(rows), "answers") as advance:
         replies = deployment.replies([problem for _, problem in rows], advance)
     graded = [(reply, _correct(reply)) for reply in replies]
-    with replacing(output) as aside, aside.open("w") as file:
+    with replacing(output) as aside, aside.open("w", encoding="utf-8") as file:
         for reply, correct in graded:
             file.write(json.dumps(_line(reply, correct, deployment), ensure_ascii=False) + "\n")
     if disagreements:
         _write_disagreements(disagreements, replies, deployment)
-    Console().print(_summary(graded, rule, output), highlight=False)
+    Console().print(_summary(graded, rule, output), highlight=False, soft_wrap=True)
 
 
 def _check_targets(source: Path, *targets: Path) -> None:

@@ -19,20 +19,30 @@ from rich.text import Text
 
 from citer.errors import InputError
 
+LOG_WIDTH = 120  # a log has no edge: at a terminal's 80 long titles would cut the numbers short
+
 
 class _Throughput(ProgressColumn):
-    """Since the start: of the last moments it would jump where work is done in bursts."""
+    """Of this run since its start: of the last moments it would jump where work is in bursts."""
 
     def render(self, task: Task) -> Text:
         seconds = task.finished_time or task.elapsed
-        speed = task.completed / seconds if seconds else 0.0
+        speed = (task.completed - task.fields["before"]) / seconds if seconds else 0.0
         shown = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
         return Text(f"{shown} {task.fields['unit']}/s")
 
 
 @contextmanager
-def progress(title: str, total: float | None, unit: str) -> Iterator[Callable[[float], None]]:
-    """Yield `advance(n)`; `total` in `unit`s (None: unknown). Bad input leaves no bar behind."""
+def progress(
+    title: str, total: float | None, unit: str, before: int = 0
+) -> Iterator[Callable[[float], None]]:
+    """Yield `advance(n)`; `total` in `unit`s (None: unknown), some of them done in runs `before`.
+
+    Bad input leaves no bar behind.
+    """
+    console = Console(file=sys.stderr)
+    if not console.is_terminal:
+        console.width = LOG_WIDTH
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -40,10 +50,10 @@ def progress(title: str, total: float | None, unit: str) -> Iterator[Callable[[f
         _Throughput(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=Console(file=sys.stderr),
+        console=console,
     )
     with bar:
-        task = bar.add_task(title, total=total, unit=unit)
+        task = bar.add_task(title, total=total, completed=before, before=before, unit=unit)
         try:
             yield lambda count: bar.advance(task, count)
         except InputError:

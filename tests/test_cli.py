@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
+from citer import cli
 from citer.rule import EXPECTED
 
 PARAMS = Path(__file__).parents[1] / "params.yaml"
@@ -80,6 +82,25 @@ def test_a_router_that_is_nowhere_is_one_line_with_what_was_expected(
     done = generate("--router", router, cwd=tmp_path)
     expected = "no router.json there, expected models:/NAME@ALIAS or a router's folder"
     assert (done.returncode, done.stderr) == (2, f"citer: --router: {router!r}: {expected}\n")
+
+
+def test_pretrain_never_replaces_the_folder_of_another_pair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = PARAMS.read_text().replace("slm: data/pair/slm", "slm: models/mine")
+    (tmp_path / "params.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    made: list[Path] = []
+    monkeypatch.setattr("citer.pretrain.make_pair", lambda folder, seed: made.append(folder))
+    cli.pretrain()
+    assert made == [Path("data/pair")]
+
+
+def test_help_explains_every_argument() -> None:
+    commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    for name, command in commands.items():
+        unexplained = [param.name for param in command.params if not param.help]
+        assert (name, unexplained) == (name, [])
 
 
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:

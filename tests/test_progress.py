@@ -9,23 +9,44 @@ from citer.progress import _Throughput, progress
 
 
 @pytest.mark.parametrize(
-    ("completed", "elapsed", "finished", "shown"),
+    ("completed", "before", "elapsed", "finished", "shown"),
     [
-        (0, None, None, "0 rows/s"),
-        (0, 3.0, None, "0 rows/s"),
-        (1, 4.0, None, "0.25 rows/s"),
-        (2, 0.5, 0.5, "4 rows/s"),
-        (90, 60.0, 6.0, "15 rows/s"),
-        (90_000, 30.0, None, "3,000 rows/s"),
+        (0, 0, None, None, "0 rows/s"),
+        (0, 0, 3.0, None, "0 rows/s"),
+        (1, 0, 4.0, None, "0.25 rows/s"),
+        (2, 0, 0.5, 0.5, "4 rows/s"),
+        (90, 0, 60.0, 6.0, "15 rows/s"),
+        (90_000, 0, 30.0, None, "3,000 rows/s"),
+        (150, 150, 3.0, None, "0 rows/s"),
+        (153, 150, 3.0, None, "1 rows/s"),
     ],
 )
-def test_throughput_is_of_all_that_was_done_in_all_the_time(
-    completed: int, elapsed: float | None, finished: float | None, shown: str
+def test_throughput_is_of_all_that_this_run_did_in_all_its_time(
+    completed: int, before: int, elapsed: float | None, finished: float | None, shown: str
 ) -> None:
     task = SimpleNamespace(
-        completed=completed, elapsed=elapsed, finished_time=finished, fields={"unit": "rows"}
+        completed=completed,
+        elapsed=elapsed,
+        finished_time=finished,
+        fields={"unit": "rows", "before": before},
     )
     assert str(_Throughput().render(task)) == shown
+
+
+def test_what_was_done_before_is_shown_as_done(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("finetune", 230, "steps", before=150) as advance:
+        advance(1)
+    assert "151/230" in capsys.readouterr().err
+
+
+def test_a_log_has_room_for_a_long_title(capsys: pytest.CaptureFixture[str]) -> None:
+    title = "slm, llm, entropy, random, speculative on test"
+    with progress(title, 12_000, "answers") as advance:
+        advance(12_000)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert title in line
+    assert "12000/12000" in line
+    assert "answers/s" in line
 
 
 def test_a_bar_stays_when_the_work_is_done(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from citer.progress import progress
 Need = Literal["reference", "answer", "question"]
 
 LABEL_SETS = ("ABCDE", "1234")
+HALF = re.compile(r"[\ud800-\udfff]")  # of a surrogate pair: \ud83d alone in JSON
 UNESCAPED = {"\b": ("backspace", "b"), "\f": ("form feed", "f")}
 
 
@@ -137,7 +138,7 @@ def parse_row(row: Any, task: str, need: Need, source: str = "") -> Problem:
 def _math_problem(row: dict, need: Need, source: str) -> Problem:
     question = _text(row, "problem", "the problem")
     reference = _wanted(row, "solution", "a solution in training files", need == "reference")
-    answer = _wanted(row, "answer", "", False)
+    answer = _wanted(row, "answer", "the final answer", False)
     if reference is not None:
         answer = answer or _final_answer(reference)
     if answer is None and need != "question":
@@ -176,7 +177,10 @@ def _choices(value: Any) -> tuple[Choice, ...]:
         )
     if len({*labels}) != len(labels) or not any({*labels} <= {*known} for known in LABEL_SETS):
         raise RowError("choices.label", _shown(labels), "different labels of A-E or of 1-4")
-    return tuple(Choice(label, text.strip()) for label, text in zip(labels, texts, strict=True))
+    return tuple(
+        Choice(label, _clean("choices.text", text))
+        for label, text in zip(labels, texts, strict=True)
+    )
 
 
 def _texts(value: Any) -> bool:
@@ -196,10 +200,17 @@ def _text(row: dict, field: str, expected: str) -> str:
         raise RowError(field, "missing", expected)
     if not isinstance(value, str) or not value.strip():
         raise RowError(field, _shown(value), f"a text: {expected}")
+    return _clean(field, value)
+
+
+def _clean(field: str, value: str) -> str:
+    """Without the space around it; raises RowError for what is left of a torn text."""
     for character, (name, letter) in UNESCAPED.items():
         if match := re.search(character + r"\w*", value):
             found = f"a {name} before {match.group()[1:]!r}: its backslash was not escaped in JSON"
             raise RowError(field, found, f"'\\\\{letter}{match.group()[1:]}'")
+    if match := HALF.search(value):
+        raise RowError(field, f"{match.group()!r}, half a character", "whole Unicode text")
     return value.strip()
 
 

@@ -33,7 +33,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 
     The trainer writes `trainer_state.json` last.
     """
-    for checkpoint in sorted(folder.glob("checkpoint-*"), key=_step, reverse=True):
+    for checkpoint in sorted(folder.glob("checkpoint-*"), key=steps_done, reverse=True):
         try:
             read_json(checkpoint / "trainer_state.json")
         except InputError:
@@ -44,14 +44,14 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def is_finished(checkpoint: Path | None, steps: int) -> bool:
-    return checkpoint is not None and _step(checkpoint) == steps
+    return steps_done(checkpoint) == steps
+
+
+def steps_done(checkpoint: Path | None) -> int:
+    return int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
 
 
 def losses(checkpoint: Path) -> list[float]:
     """The loss of every step up to a checkpoint, in nats a completion token."""
     history = read_json(checkpoint / "trainer_state.json")["log_history"]
     return [entry["loss"] for entry in history if "loss" in entry]
-
-
-def _step(checkpoint: Path) -> int:
-    return int(checkpoint.name.rpartition("-")[2])

@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,7 +37,7 @@ def finetune(
         _publish(base, base, output)
         return []
     job = plan(base, pair, params)
-    rows = list(encode_rows(base, problems, params.max_length))
+    rows = encode_rows(base, problems, params.max_length)
     folder = partial_dir("finetune", digest(base, job.model_dump_json(), *map(str, rows)))
     if not is_finished(last_checkpoint(folder), params.steps):
         write_table(folder / ROWS, pa.Table.from_pylist(rows, schema=ROW), ROW, {})
@@ -75,24 +75,28 @@ def plan(base: Path, pair: PairParams, params: FinetuneParams) -> Job:
     )
 
 
-def encode_rows(base: Path, problems: Sequence[Problem], max_length: int) -> Iterator[Row]:
+def encode_rows(base: Path, problems: Sequence[Problem], max_length: int) -> list[Row]:
     """`input_ids` and `completion_mask` of every problem: the reference and its EOS count.
 
-    Raises InputError at the first problem longer than `max_length` tokens.
+    Raises InputError naming the longest problem where it has more than `max_length` tokens.
     """
     tokenizer, eos_id = load_tokenizer(base), eos_token_ids(base)[0]
-    for problem in problems:
-        prompt_ids, reference_ids = encode(problem, tokenizer, eos_id)
-        length = len(prompt_ids) + len(reference_ids)
-        if length > max_length:
-            raise InputError(
-                f"sft problem {problem.problem_id}: {length} tokens with its prompt, "
-                f"expected at most {max_length} (finetune.max_length)"
-            )
-        yield {
+    examples = [encode(problem, tokenizer, eos_id) for problem in problems]
+    lengths = [len(prompt_ids) + len(reference_ids) for prompt_ids, reference_ids in examples]
+    longest = max(range(len(problems)), key=lengths.__getitem__)
+    if lengths[longest] > max_length:
+        problem = problems[longest]
+        raise InputError(
+            f"sft problem {problem.problem_id} of {problem.source}: {lengths[longest]} tokens with "
+            f"its prompt, the most of all; expected at most {max_length} (finetune.max_length)"
+        )
+    return [
+        {
             "input_ids": [*prompt_ids, *reference_ids],
             "completion_mask": [0] * len(prompt_ids) + [1] * len(reference_ids),
         }
+        for prompt_ids, reference_ids in examples
+    ]
 
 
 def _train(job: Job, folder: Path) -> None:

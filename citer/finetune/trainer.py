@@ -21,7 +21,7 @@ from transformers import (
 )
 from trl import SFTConfig, SFTTrainer
 
-from citer.finetune.job import ROW, ROWS, Job, last_checkpoint
+from citer.finetune.job import ROW, ROWS, Job, last_checkpoint, steps_done
 from citer.io import read_table
 from citer.models.folder import load_tokenizer
 from citer.progress import progress
@@ -43,7 +43,8 @@ def train(job: Job, folder: Path) -> None:
     trainer.remove_callback(PrinterCallback)
     with ExitStack() as stack:
         if trainer.is_world_process_zero():
-            advance = stack.enter_context(progress("finetune", job.params.steps, "steps"))
+            before = steps_done(checkpoint)
+            advance = stack.enter_context(progress("finetune", job.params.steps, "steps", before))
             trainer.add_callback(_Advance(advance))
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
@@ -100,11 +101,6 @@ class _Trainer(SFTTrainer):
 class _Advance(TrainerCallback):
     def __init__(self, advance: Callable[[float], None]):
         self.advance = advance
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        self.advance(state.global_step)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any

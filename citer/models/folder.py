@@ -1,19 +1,27 @@
 """A model's folder, before any weight is read: is it usable, whose is it, what are its tokens."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from huggingface_hub.errors import StrictDataclassError
-from pydantic import BaseModel
+import torch
+from pydantic import BaseModel, Field, PositiveInt
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from citer.errors import InputError
 from citer.io import digest, read_as
 
 # Decoders whose whole cache is plain keys and values a position, so that it can be cut anywhere.
 ModelType = Literal["llama", "mistral", "qwen2", "qwen3"]
+DERIVED = "rotary_emb.inv_freq"  # which old checkpoints hold, and configurations tell
 ROUND_TRIP = "Problem: (A) 3 + 14 = 17.\nSo the answer is \\boxed{17}."
 
 
@@ -21,12 +29,14 @@ class Config(BaseModel):
     """What config.json must say itself: transformers has a default for what it leaves out."""
 
     model_type: ModelType
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    max_position_embeddings: int
+    vocab_size: PositiveInt
+    hidden_size: PositiveInt
+    intermediate_size: PositiveInt
+    num_hidden_layers: PositiveInt
+    num_attention_heads: PositiveInt
+    num_key_value_heads: PositiveInt | None = None
+    max_position_embeddings: PositiveInt
+    quantization_config: None = None  # weights are packed, and their bytes counted, as they are
 
 
 class Ends(BaseModel):
@@ -38,7 +48,7 @@ class Ends(BaseModel):
 class Index(BaseModel):
     """Which shard holds a weight."""
 
-    weight_map: dict[str, str]
+    weight_map: Annotated[dict[str, str], Field(min_length=1)]
 
 
 def check_pair(slm: Path, llm: Path) -> None:
@@ -63,11 +73,12 @@ def check_model(path: Path) -> None:
     """Raise InputError where `path` holds no model that the engine can run."""
     if not (path / "config.json").is_file():
         raise InputError(f"{path}: no config.json, expected a Hugging Face model folder")
-    read_as(path / "config.json", Config)
-    try:
-        config = AutoConfig.from_pretrained(path, local_files_only=True)
-    except StrictDataclassError as error:
-        raise InputError(f"{path}/config.json: {' '.join(str(error).split())}") from None
+    size = read_as(path / "config.json", Config).vocab_size
+    if beyond := [end for end in eos_token_ids(path) if not 0 <= end < size]:
+        raise InputError(f"{path}: eos_token_id: {beyond[0]}: expected one below vocab_size {size}")
+    found = {name: shape for file in weight_files(path) for name, shape in _shapes(file).items()}
+    network = _outline(path)
+    config = network.config
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"} or _slides(config):
         raise InputError(f"{path}: a sliding-window cache cannot be cut, expected full attention")
@@ -76,21 +87,56 @@ def check_model(path: Path) -> None:
         raise InputError(
             f"{path}: rope_type {rope!r} depends on a batch's longest row, expected another"
         )
-    for file in weight_files(path):
-        _check_weights(file)
+    _check_tensors(path, network, found)
 
 
-def _check_weights(file: Path) -> None:
-    """Opening reads the header alone, and holds it against the file's length."""
+def _shapes(file: Path) -> dict[str, list[int]]:
+    """Of all tensors, from the header alone, which opening holds against the file's length."""
     try:
-        with safe_open(file, "pt"):
-            pass
+        with safe_open(file, "pt") as tensors:
+            return {name: tensors.get_slice(name).get_shape() for name in sorted(tensors.keys())}
     except FileNotFoundError:
         raise InputError(
             f"{file}: no such file, expected the model's safetensors weights"
         ) from None
     except SafetensorError as error:
         raise InputError(f"{file}: not whole safetensors weights: {error}") from None
+
+
+def _outline(path: Path) -> PreTrainedModel:
+    """The model that config.json describes, without weights."""
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(
+                AutoConfig.from_pretrained(path, local_files_only=True)
+            )
+    except Exception as error:  # a wrong configuration ends anywhere
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise InputError(f"{path}: no usable model: {said}") from error
+
+
+def _check_tensors(path: Path, network: PreTrainedModel, found: Mapping[str, list[int]]) -> None:
+    """Refuse what transformers would make up or leave out; the first difference is told."""
+    expected = {name: list(tensor.shape) for name, tensor in network.state_dict().items()}
+    tied = network.all_tied_weights_keys.keys()
+    wrong = [
+        f"{name}: its shape is {found[name]}, config.json expects {shape}"
+        for name, shape in expected.items()
+        if found.get(name, shape) != shape
+    ]
+    wrong += [
+        f"{name}: no such tensor, config.json expects it"
+        for name in expected
+        if name not in found and name not in tied
+    ]
+    wrong += [
+        f"{name}: a tensor too many, config.json expects none such"
+        for name in found
+        if name not in expected and not name.endswith(DERIVED)
+    ]
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise InputError(f"{path}: {wrong[0]}{more}")
 
 
 def _slides(config: PreTrainedConfig) -> bool:
@@ -101,10 +147,10 @@ def _slides(config: PreTrainedConfig) -> bool:
 
 def weight_files(path: Path) -> list[Path]:
     """The safetensors files of a model folder, whole or in shards, whether there or not."""
-    index = path / "model.safetensors.index.json"
-    if index.is_file():
+    whole, index = path / "model.safetensors", path / "model.safetensors.index.json"
+    if index.is_file() and not whole.is_file():  # with both there, transformers reads the whole one
         return sorted({path / name for name in read_as(index, Index).weight_map.values()})
-    return [path / "model.safetensors"]
+    return [whole]
 
 
 def context_length(path: Path) -> int:
@@ -153,6 +199,6 @@ def eos_token_ids(path: Path) -> tuple[int, ...]:
         if not (path / name).is_file():
             continue
         found = read_as(path / name, Ends).eos_token_id
-        if found is not None:
+        if found is not None and found != []:
             return tuple(found) if isinstance(found, list) else (found,)
     raise InputError(f"{path}: no eos_token_id in generation_config.json or config.json")

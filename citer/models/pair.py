@@ -16,7 +16,6 @@ from citer.models.cache import SlotCache, kv_shape
 from citer.models.device import resolve_device
 from citer.models.feed import Feed
 from citer.models.folder import (
-    check_model,
     check_pair,
     eos_token_ids,
     load_tokenizer,
@@ -133,8 +132,7 @@ def load_pair(slm: Path, llm: Path, params: PairParams) -> Pair:
 
 
 def load_model(name: str, path: Path, params: PairParams) -> LanguageModel:
-    """Load one model for inference; raises InputError where the folder is no usable model."""
-    check_model(path)
+    """Load one model of a pair that was checked, for inference."""
     disable_progress_bar()  # of transformers, for each tensor
     network = AutoModelForCausalLM.from_pretrained(
         path, dtype=getattr(torch, params.dtype), attn_implementation="sdpa", local_files_only=True

@@ -45,7 +45,7 @@ def run(params: Params, iteration: int) -> None:
         write_json(aside / "metrics.json", metrics(standings(points, chosen), chosen))
         draw(points, chosen, aside / "frontier.png")
     for name, threshold in chosen.items():
-        Console().print(promise(f"{name}_{iteration}", threshold), highlight=False)
+        Console().print(promise(f"{name}_{iteration}", threshold), highlight=False, soft_wrap=True)
 
 
 def _thresholds(folder: Path, card: dict[str, Any], fractions: Sequence[float]) -> list[float]:

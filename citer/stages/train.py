@@ -36,7 +36,7 @@ def run(params: Params, iteration: int) -> None:
     with replacing(paths.router(iteration)) as aside:
         write_bundle(aside, Router(trained.head, agreement.agree), card)
         write_json(aside / "metrics.json", trained.metrics)
-    Console().print(_summary(iteration, trained.metrics), highlight=False)
+    Console().print(_summary(iteration, trained.metrics), highlight=False, soft_wrap=True)
 
 
 def _summary(iteration: int, metrics: dict[str, float]) -> str:

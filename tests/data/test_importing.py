@@ -131,6 +131,11 @@ def test_a_row_without_answer_can_only_be_asked(row, task, field):
         ({"problem": None}, "problem: missing; expected the problem"),
         ({"problem": " "}, "problem: ' '; expected a text: the problem"),
         ({"problem": 7}, "problem: 7; expected a text: the problem"),
+        ({"answer": 4}, "answer: 4; expected a text: the final answer"),
+        (
+            {"problem": "2 + 2? \ud83d"},
+            "problem: '\\ud83d', half a character; expected whole Unicode text",
+        ),
         ({"solution": None}, "solution: missing; expected a solution in training files"),
         ({"solution": ["4"]}, "solution: ['4']; expected a text: a solution in training files"),
         (
@@ -178,6 +183,11 @@ def test_bad_math_rows_name_field_value_and_expectation(change, expected):
         (
             {"choices": {"text": ["Mars", "Sun"], "label": ["A", "2"]}},
             "choices.label: ['A', '2']; expected different labels of A-E or of 1-4",
+        ),
+        (
+            {"choices": {"text": ["Mars", "\frac"], "label": ["A", "B"]}},
+            "choices.text: a form feed before 'rac': its backslash was not escaped in JSON; "
+            "expected '\\\\frac'",
         ),
         ({"answerKey": "a"}, "answerKey: 'a'; expected one of A, B"),
         ({"answerKey": "C"}, "answerKey: 'C'; expected one of A, B"),

@@ -51,7 +51,7 @@ def killed_midway(base: Path, params: FinetuneParams) -> Iterator[psutil.Process
 
 
 def test_a_killed_training_resumes_to_the_same_bytes(
-    base: Path, monkeypatch: pytest.MonkeyPatch
+    base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finetune(base, ASKED, Path("whole"), PLACEMENT, LONG)
     with killed_midway(base, LONG):
@@ -64,7 +64,9 @@ def test_a_killed_training_resumes_to_the_same_bytes(
         train(self, resume_from_checkpoint=resume_from_checkpoint)
 
     monkeypatch.setattr(trainer.SFTTrainer, "train", spy)
+    capsys.readouterr()
     losses = finetune(base, ASKED, Path("resumed"), PLACEMENT, LONG)
+    assert f" {LONG.steps}/{LONG.steps} " in capsys.readouterr().err
     assert resumed != [None]
     assert len(losses) == LONG.steps
     whole, again = (Path(name, "model.safetensors").read_bytes() for name in ("whole", "resumed"))

@@ -97,10 +97,10 @@ def test_weights_are_written_in_the_bases_precision(base: Path) -> None:
     assert {weight.dtype for weight in written.values()} == {torch.bfloat16}
 
 
-def test_an_over_long_row_is_refused_by_name(base: Path) -> None:
-    long = replace(MATH, problem_id="long", reference="and so on, " * 100)
-    with pytest.raises(InputError, match=r"^sft problem long: \d+ tokens .* at most 300"):
-        finetune(base, [MATH, long], Path("slm"), PLACEMENT, changed(max_length=300))
+def test_the_longest_of_over_long_rows_is_refused_by_name(base: Path) -> None:
+    long = [replace(MATH, problem_id=f"{n}", reference="and so on, " * n) for n in (100, 101)]
+    with pytest.raises(InputError, match=r"^sft problem 101 of tiny: \d+ tokens .* at most 300"):
+        finetune(base, [*long, MATH], Path("slm"), PLACEMENT, changed(max_length=300))
 
 
 def test_a_diverged_training_is_refused_and_writes_nothing(base: Path) -> None:

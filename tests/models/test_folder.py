@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from citer.errors import InputError
 from citer.models.folder import check_pair, load_tokenizer, model_digest
@@ -67,6 +69,11 @@ def test_another_eos_is_refused_naming_both(folders: TinyPair) -> None:
     assert refusal(folders).startswith(f"{folders.slm} and {folders.llm}: not one EOS: [")
 
 
+def test_an_eos_beyond_the_vocabulary_is_refused(folders: TinyPair) -> None:
+    edit(folders.llm / "generation_config.json", eos_token_id=[0, 5000])
+    assert "llm: eos_token_id: 5000: expected one below vocab_size" in refusal(folders)
+
+
 def test_missing_weights_are_refused(folders: TinyPair) -> None:
     (folders.llm / "model.safetensors").unlink()
     assert "llm/model.safetensors: no such file" in refusal(folders)
@@ -86,7 +93,6 @@ def test_torn_weights_are_refused_before_they_are_read(folders: TinyPair) -> Non
         ("config.json", '{"model_type": "qwen2"}', "llm/config.json: vocab_size: missing"),
         ("generation_config.json", "[]", "llm/generation_config.json: top level: []: expected"),
         ("generation_config.json", '{"eos_token_id": {}}', "eos_token_id.int: {}: expected"),
-        ("model.safetensors.index.json", "{}", "index.json: weight_map: missing"),
         ("tokenizer.json", '{"model', "llm: no usable tokenizer: "),
         ("tokenizer.json", "{}", "llm: no usable tokenizer: "),
         ("tokenizer.json", "[]", "llm: no usable tokenizer: "),
@@ -101,16 +107,67 @@ def test_a_broken_setting_is_refused(
 
 
 def test_a_missing_shard_is_refused(folders: TinyPair) -> None:
-    index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
+    (folders.slm / "model.safetensors").rename(folders.slm / "model-1.safetensors")
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (folders.slm / "model.safetensors.index.json").write_text(json.dumps(index))
     assert "slm/model-2.safetensors: no such file" in refusal(folders)
+
+
+@pytest.mark.parametrize(
+    ("index", "complaint"),
+    [("{}", "weight_map: missing"), ('{"weight_map": {}}', "weight_map: {}: expected at least 1")],
+)
+def test_an_index_that_names_no_shard_is_refused(
+    folders: TinyPair, index: str, complaint: str
+) -> None:
+    (folders.slm / "model.safetensors").rename(folders.slm / "model-1.safetensors")
+    (folders.slm / "model.safetensors.index.json").write_text(index)
+    assert f"slm/model.safetensors.index.json: {complaint}" in refusal(folders)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        (
+            {"hidden_size": 64},
+            "tokens.weight: its shape is [384, 48], config.json expects [384, 64] (and 26 more)",
+        ),
+        ({"model_type": "llama"}, "model.layers.0.self_attn.k_proj.bias: a tensor too many"),
+        ({"num_key_value_heads": 0}, "config.json: num_key_value_heads: 0: expected greater"),
+        ({"hidden_act": "none"}, "llm: no usable model: KeyError: 'none'"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config: {'bits': 4}: expected None"),
+    ],
+)
+def test_a_configuration_of_other_weights_is_refused(
+    folders: TinyPair, changes: dict[str, object], complaint: str
+) -> None:
+    edit(folders.llm / "config.json", **changes)
+    assert complaint in refusal(folders)
+
+
+def test_a_missing_tensor_is_refused_and_not_made_up(folders: TinyPair) -> None:
+    weights = load_file(folders.llm / "model.safetensors")
+    del weights["model.norm.weight"]
+    save_file(weights, folders.llm / "model.safetensors", {"format": "pt"})
+    expected = "model.norm.weight: no such tensor, config.json expects it"
+    assert refusal(folders) == f"{folders.llm}: {expected}"
+
+
+def test_tensors_that_follow_from_others_may_be_there_or_not(folders: TinyPair) -> None:
+    weights = load_file(folders.llm / "model.safetensors")
+    edit(folders.llm / "config.json", tie_word_embeddings=True)
+    check_pair(*folders)
+    del weights["lm_head.weight"]
+    weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+    save_file(weights, folders.llm / "model.safetensors", {"format": "pt"})
+    check_pair(*folders)
 
 
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
         ({"model_type": "gpt2"}, "config.json: model_type: 'gpt2': expected 'llama', 'mistral'"),
-        ({"rope_parameters": 3}, "config.json: Validation error for field 'rope_parameters'"),
+        ({"rope_parameters": 3}, "Validation error for field 'rope_parameters'"),
         ({"layer_types": ["sliding_attention"], "sliding_window": 8}, "sliding-window"),
         (MISTRAL, "sliding-window"),
         ({"rope_parameters": LONGROPE}, "slm: rope_type 'longrope' depends on a batch's longest"),
@@ -141,3 +198,13 @@ def test_the_digest_is_of_the_weights(folders: TinyPair) -> None:
     weights[-1] ^= 1
     (folders.slm / "model.safetensors").write_bytes(weights)
     assert model_digest(folders.slm) != before
+
+
+def test_the_digest_is_of_the_weights_that_are_loaded_where_an_index_lies_beside(
+    folders: TinyPair,
+) -> None:
+    before = model_digest(folders.slm)
+    (folders.slm / "other.safetensors").write_bytes(b"")
+    index = {"weight_map": {"a": "other.safetensors"}}
+    (folders.slm / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert model_digest(folders.slm) == before

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
@@ -69,6 +70,18 @@ def run_all(params: Params) -> dict[str, bytes]:
     report.run(params, [1, 2])
     home = paths.SUMMARY.parent
     return {path.as_posix(): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+
+
+def test_rivals_say_at_once_what_the_models_are_worth(params, capsys):
+    rivals.run(params)
+    rows = pq.read_table(paths.RIVALS / "outcomes.parquet").to_pylist()
+    cut = {
+        method: [r["truncated"] for r in rows if (r["split"], r["method"]) == ("test", method)]
+        for method in ("slm", "llm")
+    }
+    assert (sum(cut["slm"]), sum(cut["llm"]), len(cut["llm"])) == (6, 5, 6)
+    expected = "SLM 0.0% right, 100.0% cut off; LLM 0.0% right, 83.3% cut off"
+    assert f"rivals, on test: {expected}\n" in capsys.readouterr().out
 
 
 def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier(params, capsys):
