@@ -1,7 +1,7 @@
 """The registered model: its versions, and which of them serves."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import mlflow
@@ -16,7 +16,7 @@ from citer.errors import InputError
 from citer.evaluation.gate import Decision, Gate
 from flows import outcomes
 from flows.dvc import dvc, has_remote
-from flows.store import Store, exclusively, open_store
+from flows.store import exclusively, open_store
 from flows.tracking import children, headlines, track
 
 CHAMPION, CHALLENGER = "champion", "challenger"
@@ -41,11 +41,11 @@ def register_run(stages: Mapping[str, float | None]) -> str:
     store = open_store(params.register_.experiment)
     with exclusively():
         run = track(store, params, stages)
-        known = run.data.tags.get("version")
-        number = known or _register(store, run.info.run_id, params)
+        routers = children(store, run.info.run_id)
+        known = _settled(store.client, params.register_.model_name, run, routers[-1])
+        last = known or _register(store.client, run, routers, params)
     if has_remote():
         dvc("push")
-    last = find_version(store.client, params.register_.model_name, number)
     return _sentence(last, aliased(store.client, last.name, CHAMPION), known=bool(known))
 
 
@@ -113,30 +113,47 @@ def _sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool)
     return f"{last.name} version {last.version} {decided}; {now}"
 
 
-def _register(store: Store, run_id: str, params: Params) -> str:
+def _settled(client: MlflowClient, name: str, run: Run, last: Run) -> ModelVersion | None:
+    """The version of a retraining's last router, where it was decided on and the aliases set.
+
+    So it was, too, where the version is of an earlier run, which somebody has deleted since.
+    """
+    found = _same(client, name, last)
+    if found is None or "decision" not in found.tags:
+        return None
+    return found if "version" in run.data.tags or run_of(found) != last.info.run_id else None
+
+
+def _register(
+    client: MlflowClient, run: Run, routers: Sequence[Run], params: Params
+) -> ModelVersion:
     """Register the routers of a retraining; returns the last one's version.
 
     Every step takes up what an interrupted call has left; the tag on the run comes last.
     """
-    name, client = params.register_.model_name, store.client
+    name = params.register_.model_name
     if not client.search_registered_models(f"name = '{name}'"):
         client.create_registered_model(name, description=DESCRIPTION.format(name=name))
-    last = [_version_of(client, name, run) for run in children(store, run_id)][-1]
+    for router in routers:
+        last = _same(client, name, router) or _new_version(client, name, router)
     client.set_registered_model_alias(name, CHALLENGER, last.version)
     if "decision" not in last.tags:
         _note(client, last, _decide(client, last, params))
-    if client.get_model_version(name, last.version).tags["decision"] == PROMOTED:
+    last = client.get_model_version(name, last.version)
+    if last.tags["decision"] == PROMOTED:
         client.set_registered_model_alias(name, CHAMPION, last.version)
-    client.set_tag(run_id, "version", last.version)
-    return last.version
+    client.set_tag(run.info.run_id, "version", last.version)
+    return last
 
 
-def _version_of(client: MlflowClient, name: str, run: Run) -> ModelVersion:
-    """The version of a run's router: one that holds the same router, or a new one."""
+def _same(client: MlflowClient, name: str, run: Run) -> ModelVersion | None:
+    """The version, if there is one, that holds the same router as a run."""
+    same = f"name = '{name}' AND tags.digest = '{run.data.tags['digest']}'"
+    return next(iter(client.search_model_versions(same)), None)
+
+
+def _new_version(client: MlflowClient, name: str, run: Run) -> ModelVersion:
     tags, metrics = run.data.tags, headlines(run.data.metrics)
-    same = f"name = '{name}' AND tags.digest = '{tags['digest']}'"
-    if found := client.search_model_versions(same):
-        return found[0]
     certified = outcomes.threshold(run.info.run_id)["certified"]
     assert run.outputs
     model_id = run.outputs.model_outputs[0].model_id

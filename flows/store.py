@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mlflow
 from mlflow import MlflowClient, db
-from mlflow.entities import Run
+from mlflow.entities import Run, ViewType
 
 from citer.io import replacing
 
@@ -24,8 +24,8 @@ class Store:
     client: MlflowClient
     experiment_id: str
 
-    def runs(self, query: str) -> list[Run]:
-        return list(self.client.search_runs([self.experiment_id], query))
+    def runs(self, query: str, view: int = ViewType.ACTIVE_ONLY) -> list[Run]:
+        return list(self.client.search_runs([self.experiment_id], query, view))
 
 
 def open_store(experiment: str) -> Store:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, ViewType
 
 from citer.config import Params
 from citer.io import digest, read_json
@@ -78,10 +78,9 @@ def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> R
     routers = _iterations(stages)
     identity = digest(*(router.digest for router in routers))
     earlier = store.runs(f"tags.retraining = '{identity}'")
-    for run in earlier:
-        if run.data.tags["kind"] == "retraining" and run.info.status == "FINISHED":
-            return run
-    for run in earlier:  # cut short
+    if len(earlier) == 1 + len(routers) and all(run.info.status == "FINISHED" for run in earlier):
+        return next(run for run in earlier if run.data.tags["kind"] == "retraining")
+    for run in earlier:  # cut short, or some of them deleted by hand
         store.client.delete_run(run.info.run_id)
     tags = {"retraining": identity, **_lineage()}
     with _run(store, f"retraining {identity[:7]}", tags | {"kind": "retraining"}) as parent:
@@ -92,8 +91,8 @@ def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> R
 
 
 def children(store: Store, parent: str) -> list[Run]:
-    """The iterations of a retraining, in order."""
-    found = store.runs(f"tags.`mlflow.parentRunId` = '{parent}'")
+    """The iterations of a retraining, in order; deleted ones too, which their versions outlive."""
+    found = store.runs(f"tags.`mlflow.parentRunId` = '{parent}'", ViewType.ALL)
     return sorted(found, key=lambda run: int(run.data.tags["iteration"]))
 
 

@@ -27,6 +27,7 @@ from flows import packaging, registry
 from flows.compare import compare
 from flows.dvc import dvc
 from flows.registry import aliased, fetch_bundle, promote
+from flows.store import open_store
 from tests.flows.project import LLM, RULE, TINY, register, retrain
 
 NAME = "citer-router"
@@ -152,6 +153,45 @@ def test_what_was_registered_before_another_is_told_again_not_decided(project: P
     assert again.startswith("nothing new: citer-router version 2, registered earlier, is the same")
     assert again.endswith("; now the champion is version 4")
     assert versions() == [1, 2, 3, 4]
+
+
+def test_a_roll_back_outlives_the_runs_that_somebody_deletes(project: Path) -> None:
+    for seed in (1, 2):
+        retrain(seed)
+        register()
+    promote(2)
+    store = open_store("citer")
+    for run in store.runs(""):
+        store.client.delete_run(run.info.run_id)
+    again = register()
+    assert again.startswith("nothing new: citer-router version 4, registered earlier, is the same")
+    assert (versions(), holder("champion"), holder("challenger")) == ([1, 2, 3, 4], 2, 4)
+    retrain(1)
+    assert register().startswith("nothing new: citer-router version 2, registered earlier")
+    assert holder("challenger") == 4
+
+
+@pytest.mark.parametrize("deleted", ["retraining", "iteration"])
+def test_a_retraining_some_of_whose_runs_are_deleted_is_logged_again(
+    project: Path, deleted: str
+) -> None:
+    retrain(1)
+    register()
+    store = open_store("citer")
+    for run in store.runs(f"tags.kind = '{deleted}'"):
+        store.client.delete_run(run.info.run_id)
+    assert register().startswith("nothing new")
+    assert (len(store.runs("")), versions()) == (3, [1, 2])
+
+
+def test_a_version_that_somebody_deleted_is_registered_again(project: Path) -> None:
+    retrain(1)
+    register()
+    MlflowClient().delete_model_version(NAME, "2")
+    assert register().startswith("citer-router version 3 promoted: no champion yet")
+    assert (versions(), holder("champion")) == ([1, 3], 3)
+    MlflowClient().delete_registered_model(NAME)
+    assert register().startswith("citer-router version 2 promoted: no champion yet")
 
 
 def test_a_registration_cut_short_is_completed(
