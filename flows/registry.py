@@ -14,10 +14,10 @@ from rich.console import Console
 from citer.config import Params, load_params
 from citer.errors import InputError
 from citer.evaluation.gate import Decision, Gate
-from flows import outcomes
+from flows import facts, outcomes
 from flows.dvc import dvc, has_remote
 from flows.store import exclusively, open_store
-from flows.tracking import children, headlines, track
+from flows.tracking import children, track
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 PROMOTED, KEPT_BACK, BY_HAND = "promoted", "kept back", "by hand"
@@ -26,8 +26,6 @@ DESCRIPTION = (
     'To ask the one that serves: `mlflow.pyfunc.load_model("models:/{name}@champion")'
     '.predict(["a question"])`, in the project\'s folder.'
 )
-RULE = ("rule", "visit", "at", "audit")
-CARRIED = ("digest", "iteration", *RULE, "git_sha", "git_dirty")  # from the run, with its headlines
 
 
 def register_run(stages: Mapping[str, float | None]) -> str:
@@ -50,10 +48,13 @@ def register_run(stages: Mapping[str, float | None]) -> str:
 
 
 def promote(version: int) -> None:
-    """Make a version the champion by hand. Raises InputError where there is no such version."""
+    """Make a version the champion by hand.
+
+    Raises InputError where there is no such version, and of one without a rule.
+    """
     params = load_params()
     client = open_store(params.register_.experiment).client
-    chosen = find_version(client, params.register_.model_name, version)
+    chosen = _ruled(find_version(client, params.register_.model_name, version))
     said = chosen.tags.get("reason", "nothing, it was not the last of its retraining")
     if not said.startswith(BY_HAND):
         _note(client, chosen, Decision(True, f"{BY_HAND}; the gate had said: {said}"))
@@ -89,9 +90,12 @@ def aliased(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
         aliases = client.get_registered_model(name).aliases
     except MlflowException:
         raise InputError(f"{name}: nothing is registered; run `citer run` first") from None
-    version = client.get_model_version(name, aliases[alias]) if alias in aliases else None
-    if version and "rule" not in version.tags:
-        found = f"{name}@{alias}: version {version.version} has no tag `rule`"
+    return _ruled(client.get_model_version(name, aliases[alias])) if alias in aliases else None
+
+
+def _ruled(version: ModelVersion) -> ModelVersion:
+    if "rule" not in version.tags:
+        found = f"{version.name}: version {version.version} has no tag `rule`"
         raise InputError(f"{found}, it is of an older citer; `citer promote` another one")
     return version
 
@@ -103,7 +107,7 @@ def run_of(version: ModelVersion) -> str:
 
 
 def _sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool) -> str:
-    decided = f"{last.tags['decision']}: {last.tags['reason']}"
+    decided = facts.verdict(last.tags)
     now = f"the champion is version {champion.version}" if champion else "there is no champion"
     if known:
         return (
@@ -152,19 +156,17 @@ def _same(client: MlflowClient, name: str, run: Run) -> ModelVersion | None:
     return next(iter(client.search_model_versions(same)), None)
 
 
-def _new_version(client: MlflowClient, name: str, run: Run) -> ModelVersion:
-    tags, metrics = run.data.tags, headlines(run.data.metrics)
-    certified = outcomes.threshold(run.info.run_id)["certified"]
-    assert run.outputs
-    model_id = run.outputs.model_outputs[0].model_id
+def _new_version(client: MlflowClient, name: str, router: Run) -> ModelVersion:
+    tags = facts.tags_of(router)
+    assert router.outputs
+    model_id = router.outputs.model_outputs[0].model_id
     return client.create_model_version(
         name,
         source=f"models:/{model_id}",
-        run_id=run.info.run_id,
+        run_id=router.info.run_id,
         model_id=model_id,
-        tags={key: f"{value:.6g}" for key, value in metrics.items()}
-        | {"certified": str(certified).lower()}
-        | {key: tags[key] for key in CARRIED},
+        tags=tags,
+        description=facts.description(tags),
     )
 
 
@@ -181,6 +183,8 @@ def _decide(client: MlflowClient, challenger: ModelVersion, params: Params) -> D
 
 def _note(client: MlflowClient, version: ModelVersion, decision: Decision) -> None:
     verdict = PROMOTED if decision.promote else KEPT_BACK
-    client.set_model_version_tag(version.name, version.version, "reason", decision.reason)
-    client.set_model_version_tag(version.name, version.version, "decision", verdict)
-    client.update_model_version(version.name, version.version, f"{verdict}: {decision.reason}")
+    noted = {"reason": decision.reason, "decision": verdict}
+    for key, value in noted.items():
+        client.set_model_version_tag(version.name, version.version, key, value)
+    said = facts.description(version.tags | noted)
+    client.update_model_version(version.name, version.version, said)

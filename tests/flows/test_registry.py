@@ -28,6 +28,7 @@ from flows.compare import compare
 from flows.dvc import dvc
 from flows.registry import aliased, fetch_bundle, promote
 from flows.store import open_store
+from flows.tracking import file_md5
 from tests.flows.project import LLM, RULE, TINY, register, retrain
 
 NAME = "citer-router"
@@ -68,12 +69,39 @@ def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path)
         "at": "0.75",
         "audit": "0.1",
         "accuracy": "1",
+        "accuracy_low": "0.981155",
+        "accuracy_high": "1",
+        "questions": "200",
+        "preferences": file_md5(paths.preferences(1)),
         "llm_fraction": "0.25",
         "tokens_per_answer": "50",
         "cost_b1": "0.5",
         "cost_b8": "0.5",
         "cost_b32": "0.5",
     }
+
+
+def test_a_version_s_page_opens_with_what_was_decided_and_what_it_is_worth(project: Path) -> None:
+    retrain(1, correct=150)
+    register()
+    listed = f"""\
+- rule: risk 0.75 audit 0.1
+- its bound holds: yes
+- accuracy: 75.0% [68.6, 80.5]
+- test questions: 200
+- LLM fraction: 0.25
+- cost at batch 1: 0.5
+- cost at batch 8: 0.5
+- cost at batch 32: 0.5
+- tokens per answer: 50
+- iteration: 1
+- preferences, md5: {file_md5(paths.preferences(1))[:7]}
+- git: {version(1).tags["git_sha"][:7]}"""
+    assert version(1).description == listed
+    assert (version(2).description or "").startswith("promoted: no champion yet: ")
+    promote(1)
+    said = "promoted: by hand; the gate had said: nothing, it was not the last of its retraining"
+    assert version(1).description == f"{said}\n\n{listed}"
 
 
 def test_a_first_router_that_keeps_its_promise_cheaply_is_promoted(project: Path) -> None:
@@ -240,8 +268,8 @@ def test_a_champion_without_a_rule_is_told_of_and_can_be_replaced(project: Path)
     register()
     MlflowClient().delete_model_version_tag(NAME, "2", "rule")
     retrain(2)
-    for ask in (register, compare):
-        with pytest.raises(InputError, match="champion: version 2 has no tag `rule`"):
+    for ask in (register, compare, lambda: promote(2)):
+        with pytest.raises(InputError, match="version 2 has no tag `rule`"):
             ask()
     promote(4)
     register()
@@ -261,12 +289,36 @@ def test_champion_and_challenger_are_shown_side_by_side(
     shown = " ".join(capsys.readouterr().out.split())
     assert "│ version │ 2 │ 4 │" in shown
     assert "│ rule │ risk 0.75 audit 0.1 │ score 0.5 │" in shown
-    assert "│ accuracy │ 0.75 │ 0.95 │" in shown
+    assert "│ accuracy │ 75.0% [68.6, 80.5] │ 95.0% [91.0, 97.3] │" in shown
     low, high = least_difference(40, 0, 200, 0.05), -least_difference(0, 40, 200, 0.05)
     said = f"+0.2000 (at least {low:+.4f}, at most {high:+.4f}, each at confidence 0.95)"
     assert f"on 200 common questions: {said}" in shown
     assert "Decided on version 2 at its time: promoted: by hand; the gate had said" in shown
     assert f"(at least {low:+.4f} at confidence 0.95" in version(4).tags["reason"]
+
+
+def test_versions_that_know_different_things_are_compared(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The batches may have changed; a version of an older citer has no interval."""
+    retrain(1)
+    register()
+    for tag in ("cost_b32", "accuracy_low", "accuracy_high", "questions", "preferences"):
+        MlflowClient().delete_model_version_tag(NAME, "2", tag)
+    retrain(2, cost=0.6)
+    register()
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "│ accuracy │ 100.0% │ 100.0% [98.1, 100.0] │" in shown
+    assert "│ cost at batch 32 │ │ 0.6 │" in shown
+
+
+def test_where_no_version_has_a_role_there_is_nothing_to_compare(project: Path) -> None:
+    retrain(1)
+    register()
+    MlflowClient().delete_model_version(NAME, "2")
+    with pytest.raises(InputError, match="no champion and no challenger; `citer promote`"):
+        compare()
 
 
 def test_a_bundle_carries_the_rule_and_the_finetuned_slm(project: Path) -> None:
