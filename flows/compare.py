@@ -55,7 +55,7 @@ def _facts(version: ModelVersion) -> Iterator[tuple[str, str]]:
 
 def _difference(champion: ModelVersion, challenger: ModelVersion, delta: float) -> str:
     """Accuracy of the challenger less the champion's, with the bound that the gate decides by."""
-    old, new = routed(run_of(champion)), routed(run_of(challenger))
+    old, new = (routed(run_of(version).info.run_id) for version in (champion, challenger))
     if not old.keys() & new.keys():
         return "They have no test question in common."
     found = difference(new, old, delta)

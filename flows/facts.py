@@ -11,7 +11,7 @@ from flows.tracking import headlines
 
 RULE = ("rule", "visit", "at", "audit")
 ENDS = ("accuracy_low", "accuracy_high")  # Wilson's, at 95 %
-CARRIED = ("digest", "iteration", *RULE, "git_sha", "git_dirty")  # from the run, with its headlines
+LINEAGE = ("iteration", "digest", "git_sha", "git_dirty")
 
 
 def tags_of(router: Run) -> dict[str, str]:
@@ -20,12 +20,13 @@ def tags_of(router: Run) -> dict[str, str]:
     right = [answer.correct for answer in outcomes.routed(run_id).values()]
     interval = share_interval(sum(right), len(right))
     numbers = headlines(router.data.metrics) | dict(zip(ENDS, interval, strict=True))
-    return {
+    return {  # MLflow lists them in this order
+        **{key: tags[key] for key in RULE},
         **{key: f"{value:.6g}" for key, value in numbers.items()},
         "questions": str(len(right)),
         "certified": str(outcomes.threshold(run_id)["certified"]).lower(),
         "preferences": _trained_on(router),
-        **{key: tags[key] for key in CARRIED},
+        **{key: tags[key] for key in LINEAGE},
     }
 
 

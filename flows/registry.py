@@ -33,7 +33,8 @@ def register_run(stages: Mapping[str, float | None]) -> str:
 
     What is registered already stays as it is. `stages` are those of dvc.yaml, each with the
     seconds that it took, where it had to run. Returns a sentence on the last router, and on who
-    is the champion. Raises InputError where the champion is without a rule.
+    is the champion. Raises InputError where the champion is without a rule or its run, and where
+    the experiment is deleted.
     """
     params = load_params()
     store = open_store(params.register_.experiment)
@@ -100,10 +101,14 @@ def _ruled(version: ModelVersion) -> ModelVersion:
     return version
 
 
-def run_of(version: ModelVersion) -> str:
-    """The id of the run that a version's router comes from."""
+def run_of(version: ModelVersion) -> Run:
+    """The run that a version's router comes from. Raises InputError where it is gone for good."""
     assert version.run_id
-    return version.run_id
+    try:
+        return mlflow.get_run(version.run_id)
+    except MlflowException:
+        gone = f"{version.name}: version {version.version}: its run, with its answers, is gone"
+        raise InputError(f"{gone} from MLflow; where it serves, `citer promote` another") from None
 
 
 def _sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool) -> str:
@@ -125,7 +130,7 @@ def _settled(client: MlflowClient, name: str, run: Run, last: Run) -> ModelVersi
     found = _same(client, name, last)
     if found is None or "decision" not in found.tags:
         return None
-    return found if "version" in run.data.tags or run_of(found) != last.info.run_id else None
+    return found if "version" in run.data.tags or found.run_id != last.info.run_id else None
 
 
 def _register(
@@ -171,11 +176,11 @@ def _new_version(client: MlflowClient, name: str, router: Run) -> ModelVersion:
 
 
 def _decide(client: MlflowClient, challenger: ModelVersion, params: Params) -> Decision:
-    run_id = run_of(challenger)
+    run_id = run_of(challenger).info.run_id
     champion = aliased(client, challenger.name, CHAMPION)
     return Gate(params.register_.margin, params.evaluate.delta).decide(
         outcomes.routed(run_id),
-        outcomes.routed(run_of(champion)) if champion else None,
+        outcomes.routed(run_of(champion).info.run_id) if champion else None,
         outcomes.llm_alone(run_id),
         certified=outcomes.threshold(run_id)["certified"],
     )

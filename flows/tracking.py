@@ -13,9 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, ViewType
+from mlflow.entities import (
+    Dataset,
+    DatasetInput,
+    InputTag,
+    LifecycleStage,
+    Metric,
+    Param,
+    Run,
+    ViewType,
+)
 
 from citer.config import Params
+from citer.errors import InputError
 from citer.io import digest, read_json
 from citer.rule import Rule
 from citer.schema import SPLITS
@@ -74,7 +84,14 @@ class Iteration:
 
 
 def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> Run:
-    """The finished run of the retraining whose files lie here, logged if it is not there yet."""
+    """The finished run of the retraining whose files lie here, logged if it is not there yet.
+
+    Raises InputError where the experiment is deleted: MLflow keeps its name, and takes no runs.
+    """
+    experiment = store.client.get_experiment(store.experiment_id)
+    if experiment.lifecycle_stage == LifecycleStage.DELETED:
+        mend = f"`mlflow experiments restore --experiment-id {experiment.experiment_id}`"
+        raise InputError(f"register.experiment: {experiment.name!r} is deleted in MLflow; {mend}")
     routers = _iterations(stages)
     identity = digest(*(router.digest for router in routers))
     earlier = store.runs(f"tags.retraining = '{identity}'")

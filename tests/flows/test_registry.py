@@ -27,6 +27,7 @@ from flows import packaging, registry
 from flows.compare import compare
 from flows.dvc import dvc
 from flows.registry import aliased, fetch_bundle, promote
+from flows.restore import restore
 from flows.store import open_store
 from flows.tracking import file_md5
 from tests.flows.project import LLM, RULE, TINY, register, retrain
@@ -220,6 +221,36 @@ def test_a_version_that_somebody_deleted_is_registered_again(project: Path) -> N
     assert (versions(), holder("champion")) == ([1, 3], 3)
     MlflowClient().delete_registered_model(NAME)
     assert register().startswith("citer-router version 2 promoted: no champion yet")
+
+
+def test_a_deleted_experiment_takes_no_run_but_keeps_its_champion(project: Path) -> None:
+    retrain(1)
+    register()
+    store = open_store("citer")
+    store.client.delete_experiment(store.experiment_id)
+    with pytest.raises(InputError, match="'citer' is deleted in MLflow; `mlflow experiments rest"):
+        register()
+    promote(1)
+    assert holder("champion") == 1
+
+
+def test_a_champion_whose_run_is_gone_for_good_is_told_of_and_can_be_replaced(
+    project: Path,
+) -> None:
+    retrain(1)
+    register()
+    lost = version(2).run_id
+    MlflowClient().delete_run(lost)
+    runner = [sys.executable, "-m", "mlflow", "gc", "--run-ids", str(lost)]
+    uri = mlflow.get_tracking_uri()
+    subprocess.run([*runner, "--backend-store-uri", uri, "--tracking-uri", uri], check=True)
+    retrain(2)
+    for ask in (register, compare, lambda: restore(2)):
+        with pytest.raises(InputError, match="version 2: its run, with its answers, is gone from"):
+            ask()
+    promote(4)
+    register()
+    assert holder("champion") == 4
 
 
 def test_a_registration_cut_short_is_completed(
