@@ -20,6 +20,7 @@ import psutil
 TIMED_OUT = 124  # as timeout(1) has it
 GRACE_SECONDS = 10
 PR_SET_CHILD_SUBREAPER = 36
+ADOPTS = sys.platform == "linux"
 
 
 class Leashed(subprocess.Popen[bytes]):
@@ -80,8 +81,8 @@ def shell_status(status: int) -> int:
 
 
 def _adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent dies, so that none is lost (Linux)."""
-    if sys.platform == "linux":
+    """Become the parent of descendants whose own parent dies, so that none is lost."""
+    if ADOPTS:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -91,7 +92,8 @@ def _follow_caller() -> None:
 
 
 def _end_descendants() -> None:
-    while descendants := psutil.Process().children(recursive=True):
+    """From the top down, where orphans come to us: what a command still needs outlives it."""
+    while descendants := psutil.Process().children(recursive=not ADOPTS):
         _send(signal.SIGTERM, descendants)
         _, alive = psutil.wait_procs(descendants, GRACE_SECONDS)
         _send(signal.SIGKILL, alive)

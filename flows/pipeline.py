@@ -10,9 +10,11 @@ from prefect.states import Completed, Failed
 
 from citer.errors import InputError
 from citer.stages import paths
+from flows.dvc import PARAMS
 from flows.registry import register_run
 from flows.repro import stage_names
 from flows.stages import STEP, stage_task
+from flows.tracking import file_md5
 
 
 @flow(name="retrain")
@@ -29,9 +31,12 @@ def retrain(stage_timeout_hours: float = 24) -> Any:
 
 
 def _retrain(timeout: timedelta) -> str:
+    begun = file_md5(PARAMS)
     stages = {
         name: stage_task(name)(name, timeout, return_state=True).result() for name in stage_names()
     }
+    if file_md5(PARAMS) != begun:  # the stages before that have used other parameters
+        raise InputError(f"{PARAMS}: changed while the run was under way; `citer run` once more")
     create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
     return register(stages)
 

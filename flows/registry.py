@@ -1,7 +1,7 @@
 """The registered model: its versions, and which of them serves."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import mlflow
@@ -14,10 +14,10 @@ from rich.console import Console
 from citer.config import Params, load_params
 from citer.errors import InputError
 from citer.evaluation.gate import Decision, Gate
-from flows import outcomes
+from flows import facts, outcomes
 from flows.dvc import dvc, has_remote
-from flows.store import Store, exclusively, open_store
-from flows.tracking import children, headlines, track
+from flows.store import exclusively, open_store
+from flows.tracking import children, track
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 PROMOTED, KEPT_BACK, BY_HAND = "promoted", "kept back", "by hand"
@@ -26,8 +26,6 @@ DESCRIPTION = (
     'To ask the one that serves: `mlflow.pyfunc.load_model("models:/{name}@champion")'
     '.predict(["a question"])`, in the project\'s folder.'
 )
-RULE = ("rule", "visit", "at", "audit")
-CARRIED = ("digest", "iteration", *RULE, "git_sha", "git_dirty")  # from the run, with its headlines
 
 
 def register_run(stages: Mapping[str, float | None]) -> str:
@@ -35,25 +33,29 @@ def register_run(stages: Mapping[str, float | None]) -> str:
 
     What is registered already stays as it is. `stages` are those of dvc.yaml, each with the
     seconds that it took, where it had to run. Returns a sentence on the last router, and on who
-    is the champion. Raises InputError where the champion is without a rule.
+    is the champion. Raises InputError where the champion is without a rule or its run, and where
+    the experiment is deleted.
     """
     params = load_params()
     store = open_store(params.register_.experiment)
     with exclusively():
         run = track(store, params, stages)
-        known = run.data.tags.get("version")
-        number = known or _register(store, run.info.run_id, params)
+        routers = children(store, run.info.run_id)
+        known = _settled(store.client, params.register_.model_name, run, routers[-1])
+        last = known or _register(store.client, run, routers, params)
     if has_remote():
         dvc("push")
-    last = find_version(store.client, params.register_.model_name, number)
     return _sentence(last, aliased(store.client, last.name, CHAMPION), known=bool(known))
 
 
 def promote(version: int) -> None:
-    """Make a version the champion by hand. Raises InputError where there is no such version."""
+    """Make a version the champion by hand.
+
+    Raises InputError where there is no such version, and of one without a rule.
+    """
     params = load_params()
     client = open_store(params.register_.experiment).client
-    chosen = find_version(client, params.register_.model_name, version)
+    chosen = _ruled(find_version(client, params.register_.model_name, version))
     said = chosen.tags.get("reason", "nothing, it was not the last of its retraining")
     if not said.startswith(BY_HAND):
         _note(client, chosen, Decision(True, f"{BY_HAND}; the gate had said: {said}"))
@@ -89,21 +91,28 @@ def aliased(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
         aliases = client.get_registered_model(name).aliases
     except MlflowException:
         raise InputError(f"{name}: nothing is registered; run `citer run` first") from None
-    version = client.get_model_version(name, aliases[alias]) if alias in aliases else None
-    if version and "rule" not in version.tags:
-        found = f"{name}@{alias}: version {version.version} has no tag `rule`"
+    return _ruled(client.get_model_version(name, aliases[alias])) if alias in aliases else None
+
+
+def _ruled(version: ModelVersion) -> ModelVersion:
+    if "rule" not in version.tags:
+        found = f"{version.name}: version {version.version} has no tag `rule`"
         raise InputError(f"{found}, it is of an older citer; `citer promote` another one")
     return version
 
 
-def run_of(version: ModelVersion) -> str:
-    """The id of the run that a version's router comes from."""
+def run_of(version: ModelVersion) -> Run:
+    """The run that a version's router comes from. Raises InputError where it is gone for good."""
     assert version.run_id
-    return version.run_id
+    try:
+        return mlflow.get_run(version.run_id)
+    except MlflowException:
+        gone = f"{version.name}: version {version.version}: its run, with its answers, is gone"
+        raise InputError(f"{gone} from MLflow; where it serves, `citer promote` another") from None
 
 
 def _sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool) -> str:
-    decided = f"{last.tags['decision']}: {last.tags['reason']}"
+    decided = facts.verdict(last.tags)
     now = f"the champion is version {champion.version}" if champion else "there is no champion"
     if known:
         return (
@@ -113,50 +122,65 @@ def _sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool)
     return f"{last.name} version {last.version} {decided}; {now}"
 
 
-def _register(store: Store, run_id: str, params: Params) -> str:
+def _settled(client: MlflowClient, name: str, run: Run, last: Run) -> ModelVersion | None:
+    """The version of a retraining's last router, where it was decided on and the aliases set.
+
+    So it was, too, where the version is of an earlier run, which somebody has deleted since.
+    """
+    found = _same(client, name, last)
+    if found is None or "decision" not in found.tags:
+        return None
+    return found if "version" in run.data.tags or found.run_id != last.info.run_id else None
+
+
+def _register(
+    client: MlflowClient, run: Run, routers: Sequence[Run], params: Params
+) -> ModelVersion:
     """Register the routers of a retraining; returns the last one's version.
 
     Every step takes up what an interrupted call has left; the tag on the run comes last.
     """
-    name, client = params.register_.model_name, store.client
+    name = params.register_.model_name
     if not client.search_registered_models(f"name = '{name}'"):
         client.create_registered_model(name, description=DESCRIPTION.format(name=name))
-    last = [_version_of(client, name, run) for run in children(store, run_id)][-1]
+    for router in routers:
+        last = _same(client, name, router) or _new_version(client, name, router)
     client.set_registered_model_alias(name, CHALLENGER, last.version)
     if "decision" not in last.tags:
         _note(client, last, _decide(client, last, params))
-    if client.get_model_version(name, last.version).tags["decision"] == PROMOTED:
+    last = client.get_model_version(name, last.version)
+    if last.tags["decision"] == PROMOTED:
         client.set_registered_model_alias(name, CHAMPION, last.version)
-    client.set_tag(run_id, "version", last.version)
-    return last.version
+    client.set_tag(run.info.run_id, "version", last.version)
+    return last
 
 
-def _version_of(client: MlflowClient, name: str, run: Run) -> ModelVersion:
-    """The version of a run's router: one that holds the same router, or a new one."""
-    tags, metrics = run.data.tags, headlines(run.data.metrics)
-    same = f"name = '{name}' AND tags.digest = '{tags['digest']}'"
-    if found := client.search_model_versions(same):
-        return found[0]
-    certified = outcomes.threshold(run.info.run_id)["certified"]
-    assert run.outputs
-    model_id = run.outputs.model_outputs[0].model_id
+def _same(client: MlflowClient, name: str, run: Run) -> ModelVersion | None:
+    """The version, if there is one, that holds the same router as a run."""
+    same = f"name = '{name}' AND tags.digest = '{run.data.tags['digest']}'"
+    return next(iter(client.search_model_versions(same)), None)
+
+
+def _new_version(client: MlflowClient, name: str, router: Run) -> ModelVersion:
+    tags = facts.tags_of(router)
+    assert router.outputs
+    model_id = router.outputs.model_outputs[0].model_id
     return client.create_model_version(
         name,
         source=f"models:/{model_id}",
-        run_id=run.info.run_id,
+        run_id=router.info.run_id,
         model_id=model_id,
-        tags={key: f"{value:.6g}" for key, value in metrics.items()}
-        | {"certified": str(certified).lower()}
-        | {key: tags[key] for key in CARRIED},
+        tags=tags,
+        description=facts.description(tags),
     )
 
 
 def _decide(client: MlflowClient, challenger: ModelVersion, params: Params) -> Decision:
-    run_id = run_of(challenger)
+    run_id = run_of(challenger).info.run_id
     champion = aliased(client, challenger.name, CHAMPION)
     return Gate(params.register_.margin, params.evaluate.delta).decide(
         outcomes.routed(run_id),
-        outcomes.routed(run_of(champion)) if champion else None,
+        outcomes.routed(run_of(champion).info.run_id) if champion else None,
         outcomes.llm_alone(run_id),
         certified=outcomes.threshold(run_id)["certified"],
     )
@@ -164,6 +188,8 @@ def _decide(client: MlflowClient, challenger: ModelVersion, params: Params) -> D
 
 def _note(client: MlflowClient, version: ModelVersion, decision: Decision) -> None:
     verdict = PROMOTED if decision.promote else KEPT_BACK
-    client.set_model_version_tag(version.name, version.version, "reason", decision.reason)
-    client.set_model_version_tag(version.name, version.version, "decision", verdict)
-    client.update_model_version(version.name, version.version, f"{verdict}: {decision.reason}")
+    noted = {"reason": decision.reason, "decision": verdict}
+    for key, value in noted.items():
+        client.set_model_version_tag(version.name, version.version, key, value)
+    said = facts.description(version.tags | noted)
+    client.update_model_version(version.name, version.version, said)

@@ -52,7 +52,7 @@ def reproduce(name: str, timeout: timedelta, log: Callable[[str], None]) -> bool
     """
     ran, exited, last = False, None, ""
     seconds = timeout.total_seconds()
-    with _one_at_a_time(), leashed([*REPRO, name], seconds, _environment()) as process:
+    with _one_at_a_time(log), leashed([*REPRO, name], seconds, _environment()) as process:
         for line in _follow(process, log):
             if line == f"Running stage '{name}':":
                 ran = True
@@ -71,11 +71,15 @@ def reproduce(name: str, timeout: timedelta, log: Callable[[str], None]) -> bool
 
 
 @contextmanager
-def _one_at_a_time() -> Iterator[None]:
+def _one_at_a_time(log: Callable[[str], None]) -> Iterator[None]:
     """Wait for other flow runs: while a stage's command runs, DVC's own lock is not held."""
     LOCK.parent.mkdir(parents=True, exist_ok=True)
     with LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log("waiting for a stage of another run in this folder")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

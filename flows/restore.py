@@ -29,7 +29,7 @@ def restore(version: int) -> None:
     """
     section = load_params().register_
     store = open_store(section.experiment)
-    made = store.client.get_run(run_of(find_version(store.client, section.model_name, version)))
+    made = run_of(find_version(store.client, section.model_name, version))
     parent = made.data.tags["mlflow.parentRunId"]
     before = _keep()
     with TemporaryDirectory() as folder:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import mlflow
 from mlflow import MlflowClient, db
-from mlflow.entities import Run
+from mlflow.entities import Run, ViewType
+from mlflow.utils.file_utils import local_file_uri_to_path
 
+from citer.errors import InputError
 from citer.io import replacing
 
 HOME = Path("mlruns")
@@ -24,12 +26,15 @@ class Store:
     client: MlflowClient
     experiment_id: str
 
-    def runs(self, query: str) -> list[Run]:
-        return list(self.client.search_runs([self.experiment_id], query))
+    def runs(self, query: str, view: int = ViewType.ACTIVE_ONLY) -> list[Run]:
+        return list(self.client.search_runs([self.experiment_id], query, view))
 
 
 def open_store(experiment: str) -> Store:
-    """The store with its experiment; both are made where they are missing."""
+    """The store with its experiment; both are made where they are missing.
+
+    Raises InputError where the project's folder has moved away from its artifacts.
+    """
     embedded = f"sqlite:///{HOME.absolute()}/mlflow.db"
     uri = os.environ.get("MLFLOW_TRACKING_URI") or embedded
     mlflow.set_tracking_uri(uri)
@@ -40,8 +45,20 @@ def open_store(experiment: str) -> Store:
             make_tables(HOME / "mlflow.db")
         client = MlflowClient()
         found = client.get_experiment_by_name(experiment)
+        if found and uri == embedded:
+            _require_artifacts(Path(local_file_uri_to_path(found.artifact_location)))
         made = found.experiment_id if found else client.create_experiment(experiment, location)
     return Store(client, made)
+
+
+def _require_artifacts(location: Path) -> None:
+    """MLflow keeps absolute paths: would log to where the folder was, and find nothing there."""
+    if not location.parent.exists():
+        was, now = location.parents[1], Path.cwd()
+        raise InputError(
+            f"{HOME}: this folder was {was}, where MLflow still looks for what it keeps; move it"
+            f" back, or: ln -s {now} {was}"
+        )
 
 
 @contextmanager

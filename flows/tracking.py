@@ -13,9 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run
+from mlflow.entities import (
+    Dataset,
+    DatasetInput,
+    InputTag,
+    LifecycleStage,
+    Metric,
+    Param,
+    Run,
+    ViewType,
+)
 
 from citer.config import Params
+from citer.errors import InputError
 from citer.io import digest, read_json
 from citer.rule import Rule
 from citer.schema import SPLITS
@@ -74,14 +84,20 @@ class Iteration:
 
 
 def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> Run:
-    """The finished run of the retraining whose files lie here, logged if it is not there yet."""
+    """The finished run of the retraining whose files lie here, logged if it is not there yet.
+
+    Raises InputError where the experiment is deleted: MLflow keeps its name, and takes no runs.
+    """
+    experiment = store.client.get_experiment(store.experiment_id)
+    if experiment.lifecycle_stage == LifecycleStage.DELETED:
+        mend = f"`mlflow experiments restore --experiment-id {experiment.experiment_id}`"
+        raise InputError(f"register.experiment: {experiment.name!r} is deleted in MLflow; {mend}")
     routers = _iterations(stages)
     identity = digest(*(router.digest for router in routers))
     earlier = store.runs(f"tags.retraining = '{identity}'")
-    for run in earlier:
-        if run.data.tags["kind"] == "retraining" and run.info.status == "FINISHED":
-            return run
-    for run in earlier:  # cut short
+    if len(earlier) == 1 + len(routers) and all(run.info.status == "FINISHED" for run in earlier):
+        return next(run for run in earlier if run.data.tags["kind"] == "retraining")
+    for run in earlier:  # cut short, or some of them deleted by hand
         store.client.delete_run(run.info.run_id)
     tags = {"retraining": identity, **_lineage()}
     with _run(store, f"retraining {identity[:7]}", tags | {"kind": "retraining"}) as parent:
@@ -92,8 +108,8 @@ def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> R
 
 
 def children(store: Store, parent: str) -> list[Run]:
-    """The iterations of a retraining, in order."""
-    found = store.runs(f"tags.`mlflow.parentRunId` = '{parent}'")
+    """The iterations of a retraining, in order; deleted ones too, which their versions outlive."""
+    found = store.runs(f"tags.`mlflow.parentRunId` = '{parent}'", ViewType.ALL)
     return sorted(found, key=lambda run: int(run.data.tags["iteration"]))
 
 

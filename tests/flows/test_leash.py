@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from flows.leash import TIMED_OUT, leashed
+from flows.leash import ADOPTS, TIMED_OUT, leashed
 
 # A launcher whose rank, like those of torchrun, has a session of its own; prints the rank's pid.
 LAUNCHER = """
@@ -21,6 +21,17 @@ time.sleep(float(sys.argv[1]))
 STUBBORN = LAUNCHER.replace(
     "import time;", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
 )
+# Says, when it is to end, whether what it started is still there.
+NEEDY = """
+import signal, subprocess, sys, time
+needed = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+def end(*_):
+    time.sleep(1)
+    print(needed.poll() is None, flush=True)
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+time.sleep(600)
+"""
 CALLER = """
 import sys
 from flows.leash import leashed
@@ -75,6 +86,12 @@ def test_a_timeout_ends_the_grandchild_too() -> None:
     status, rank = launch(LAUNCHER, launcher_seconds=600, seconds=2)
     assert status == TIMED_OUT
     assert dead(rank)
+
+
+@pytest.mark.skipif(not ADOPTS, reason="all at once, elsewhere")
+def test_a_command_ends_before_what_it_may_need_for_that() -> None:
+    with leashed([sys.executable, "-c", NEEDY], 2, os.environ) as process:
+        assert process.stdout.readline() == b"True\n"
 
 
 @pytest.mark.slow

@@ -28,6 +28,15 @@ def test_bad_input_ends_a_run_with_its_line_alone(
     assert (last.state.name, last.state.message) == ("Failed", LINE)
 
 
+def test_what_ran_by_two_versions_of_the_parameters_is_not_registered(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline({"prepare": {"cmd": "sh -c 'echo >> params.yaml'"}})
+    with pytest.raises(SystemExit):
+        main()
+    assert "params.yaml: changed while the run was under way" in capsys.readouterr().err
+
+
 def test_any_other_error_keeps_its_traceback(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:

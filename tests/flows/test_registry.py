@@ -27,6 +27,9 @@ from flows import packaging, registry
 from flows.compare import compare
 from flows.dvc import dvc
 from flows.registry import aliased, fetch_bundle, promote
+from flows.restore import restore
+from flows.store import open_store
+from flows.tracking import file_md5
 from tests.flows.project import LLM, RULE, TINY, register, retrain
 
 NAME = "citer-router"
@@ -67,12 +70,39 @@ def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path)
         "at": "0.75",
         "audit": "0.1",
         "accuracy": "1",
+        "accuracy_low": "0.981155",
+        "accuracy_high": "1",
+        "questions": "200",
+        "preferences": file_md5(paths.preferences(1)),
         "llm_fraction": "0.25",
         "tokens_per_answer": "50",
         "cost_b1": "0.5",
         "cost_b8": "0.5",
         "cost_b32": "0.5",
     }
+
+
+def test_a_version_s_page_opens_with_what_was_decided_and_what_it_is_worth(project: Path) -> None:
+    retrain(1, correct=150)
+    register()
+    listed = f"""\
+- rule: risk 0.75 audit 0.1
+- its bound holds: yes
+- accuracy: 75.0% [68.6, 80.5]
+- test questions: 200
+- LLM fraction: 0.25
+- cost at batch 1: 0.5
+- cost at batch 8: 0.5
+- cost at batch 32: 0.5
+- tokens per answer: 50
+- iteration: 1
+- preferences, md5: {file_md5(paths.preferences(1))[:7]}
+- git: {version(1).tags["git_sha"][:7]}"""
+    assert version(1).description == listed
+    assert (version(2).description or "").startswith("promoted: no champion yet: ")
+    promote(1)
+    said = "promoted: by hand; the gate had said: nothing, it was not the last of its retraining"
+    assert version(1).description == f"{said}\n\n{listed}"
 
 
 def test_a_first_router_that_keeps_its_promise_cheaply_is_promoted(project: Path) -> None:
@@ -154,6 +184,75 @@ def test_what_was_registered_before_another_is_told_again_not_decided(project: P
     assert versions() == [1, 2, 3, 4]
 
 
+def test_a_roll_back_outlives_the_runs_that_somebody_deletes(project: Path) -> None:
+    for seed in (1, 2):
+        retrain(seed)
+        register()
+    promote(2)
+    store = open_store("citer")
+    for run in store.runs(""):
+        store.client.delete_run(run.info.run_id)
+    again = register()
+    assert again.startswith("nothing new: citer-router version 4, registered earlier, is the same")
+    assert (versions(), holder("champion"), holder("challenger")) == ([1, 2, 3, 4], 2, 4)
+    retrain(1)
+    assert register().startswith("nothing new: citer-router version 2, registered earlier")
+    assert holder("challenger") == 4
+
+
+@pytest.mark.parametrize("deleted", ["retraining", "iteration"])
+def test_a_retraining_some_of_whose_runs_are_deleted_is_logged_again(
+    project: Path, deleted: str
+) -> None:
+    retrain(1)
+    register()
+    store = open_store("citer")
+    for run in store.runs(f"tags.kind = '{deleted}'"):
+        store.client.delete_run(run.info.run_id)
+    assert register().startswith("nothing new")
+    assert (len(store.runs("")), versions()) == (3, [1, 2])
+
+
+def test_a_version_that_somebody_deleted_is_registered_again(project: Path) -> None:
+    retrain(1)
+    register()
+    MlflowClient().delete_model_version(NAME, "2")
+    assert register().startswith("citer-router version 3 promoted: no champion yet")
+    assert (versions(), holder("champion")) == ([1, 3], 3)
+    MlflowClient().delete_registered_model(NAME)
+    assert register().startswith("citer-router version 2 promoted: no champion yet")
+
+
+def test_a_deleted_experiment_takes_no_run_but_keeps_its_champion(project: Path) -> None:
+    retrain(1)
+    register()
+    store = open_store("citer")
+    store.client.delete_experiment(store.experiment_id)
+    with pytest.raises(InputError, match="'citer' is deleted in MLflow; `mlflow experiments rest"):
+        register()
+    promote(1)
+    assert holder("champion") == 1
+
+
+def test_a_champion_whose_run_is_gone_for_good_is_told_of_and_can_be_replaced(
+    project: Path,
+) -> None:
+    retrain(1)
+    register()
+    lost = version(2).run_id
+    MlflowClient().delete_run(lost)
+    runner = [sys.executable, "-m", "mlflow", "gc", "--run-ids", str(lost)]
+    uri = mlflow.get_tracking_uri()
+    subprocess.run([*runner, "--backend-store-uri", uri, "--tracking-uri", uri], check=True)
+    retrain(2)
+    for ask in (register, compare, lambda: restore(2)):
+        with pytest.raises(InputError, match="version 2: its run, with its answers, is gone from"):
+            ask()
+    promote(4)
+    register()
+    assert holder("champion") == 4
+
+
 def test_a_registration_cut_short_is_completed(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,8 +299,8 @@ def test_a_champion_without_a_rule_is_told_of_and_can_be_replaced(project: Path)
     register()
     MlflowClient().delete_model_version_tag(NAME, "2", "rule")
     retrain(2)
-    for ask in (register, compare):
-        with pytest.raises(InputError, match="champion: version 2 has no tag `rule`"):
+    for ask in (register, compare, lambda: promote(2)):
+        with pytest.raises(InputError, match="version 2 has no tag `rule`"):
             ask()
     promote(4)
     register()
@@ -221,12 +320,36 @@ def test_champion_and_challenger_are_shown_side_by_side(
     shown = " ".join(capsys.readouterr().out.split())
     assert "│ version │ 2 │ 4 │" in shown
     assert "│ rule │ risk 0.75 audit 0.1 │ score 0.5 │" in shown
-    assert "│ accuracy │ 0.75 │ 0.95 │" in shown
+    assert "│ accuracy │ 75.0% [68.6, 80.5] │ 95.0% [91.0, 97.3] │" in shown
     low, high = least_difference(40, 0, 200, 0.05), -least_difference(0, 40, 200, 0.05)
     said = f"+0.2000 (at least {low:+.4f}, at most {high:+.4f}, each at confidence 0.95)"
     assert f"on 200 common questions: {said}" in shown
     assert "Decided on version 2 at its time: promoted: by hand; the gate had said" in shown
     assert f"(at least {low:+.4f} at confidence 0.95" in version(4).tags["reason"]
+
+
+def test_versions_that_know_different_things_are_compared(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The batches may have changed; a version of an older citer has no interval."""
+    retrain(1)
+    register()
+    for tag in ("cost_b32", "accuracy_low", "accuracy_high", "questions", "preferences"):
+        MlflowClient().delete_model_version_tag(NAME, "2", tag)
+    retrain(2, cost=0.6)
+    register()
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "│ accuracy │ 100.0% │ 100.0% [98.1, 100.0] │" in shown
+    assert "│ cost at batch 32 │ │ 0.6 │" in shown
+
+
+def test_where_no_version_has_a_role_there_is_nothing_to_compare(project: Path) -> None:
+    retrain(1)
+    register()
+    MlflowClient().delete_model_version(NAME, "2")
+    with pytest.raises(InputError, match="no champion and no challenger; `citer promote`"):
+        compare()
 
 
 def test_a_bundle_carries_the_rule_and_the_finetuned_slm(project: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from mlflow.entities import Run
 
 from citer.config import load_params
+from citer.errors import InputError
 from citer.io import read_json, write_text
 from citer.rule import Rule
 from citer.stages import paths
@@ -190,6 +191,19 @@ def test_a_tracking_server_that_is_named_takes_the_place_of_the_embedded_store(
     open_store("citer")
     assert mlflow.get_tracking_uri().endswith("elsewhere.db")
     assert not Path("mlruns/mlflow.db").exists()
+
+
+def test_a_folder_that_moved_says_how_its_artifacts_are_found_again(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = open_store("citer").experiment_id
+    moved = project.rename(project.with_name("moved"))
+    monkeypatch.chdir(moved)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # MLflow itself has set it
+    with pytest.raises(InputError, match=f"ln -s {moved} {project}$"):
+        open_store("citer")
+    project.symlink_to(moved)
+    assert open_store("citer").experiment_id == made
 
 
 @pytest.mark.slow
