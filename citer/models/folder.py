@@ -1,7 +1,7 @@
 """A model's folder, before any weight is read: is it usable, whose is it, what are its tokens."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -117,26 +117,24 @@ def _outline(path: Path) -> PreTrainedModel:
 
 def _check_tensors(path: Path, network: PreTrainedModel, found: Mapping[str, list[int]]) -> None:
     """Refuse what transformers would make up or leave out; the first difference is told."""
-    expected = {name: list(tensor.shape) for name, tensor in network.state_dict().items()}
-    tied = network.all_tied_weights_keys.keys()
-    wrong = [
-        f"{name}: its shape is {found[name]}, config.json expects {shape}"
-        for name, shape in expected.items()
-        if found.get(name, shape) != shape
-    ]
-    wrong += [
-        f"{name}: no such tensor, config.json expects it"
-        for name in expected
-        if name not in found and name not in tied
-    ]
-    wrong += [
-        f"{name}: a tensor too many, config.json expects none such"
-        for name in found
-        if name not in expected and not name.endswith(DERIVED)
-    ]
+    wrong = list(_misfits(network, found))
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise InputError(f"{path}: {wrong[0]}{more}")
+
+
+def _misfits(network: PreTrainedModel, found: Mapping[str, list[int]]) -> Iterator[str]:
+    expected = {name: list(tensor.shape) for name, tensor in network.state_dict().items()}
+    for name in sorted(expected.keys() | found):
+        if name not in found:
+            if name not in network.all_tied_weights_keys:
+                yield f"{name}: no such tensor, config.json expects it"
+        elif name not in expected:
+            if not name.endswith(DERIVED):
+                yield f"{name}: a tensor too many, config.json expects none such"
+        elif found[name] != expected[name]:
+            shape = f"its shape is {found[name]}"
+            yield f"{name}: {shape}, config.json expects {expected[name]}"
 
 
 def _slides(config: PreTrainedConfig) -> bool:

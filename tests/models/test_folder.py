@@ -130,7 +130,7 @@ def test_an_index_that_names_no_shard_is_refused(
     [
         (
             {"hidden_size": 64},
-            "tokens.weight: its shape is [384, 48], config.json expects [384, 64] (and 26 more)",
+            "lm_head.weight: its shape is [384, 48], config.json expects [384, 64] (and 26 more)",
         ),
         ({"model_type": "llama"}, "model.layers.0.self_attn.k_proj.bias: a tensor too many"),
         ({"num_key_value_heads": 0}, "config.json: num_key_value_heads: 0: expected greater"),
