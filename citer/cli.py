@@ -205,7 +205,7 @@ def restore(version: Version) -> None:
 @app.command(rich_help_panel=ROUTERS)
 def pretrain() -> None:
     """Make the embedded pair (data/pair) again, from nothing but seeds."""
-    load_params()
+    load_params()  # refuses any folder but a project
     from citer.pretrain import make_pair
 
     make_pair(EMBEDDED, seed=17)  # replaces that folder: never the one that holds another pair
