@@ -123,9 +123,9 @@ def _sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool)
 
 
 def _settled(client: MlflowClient, name: str, run: Run, last: Run) -> ModelVersion | None:
-    """The version of a retraining's last router, where it was decided on and the aliases set.
+    """The version of a retraining's last router, if nothing is left to decide or to alias.
 
-    So it was, too, where the version is of an earlier run, which somebody has deleted since.
+    The run's tag says so; of a run that somebody has deleted, that its version is there still.
     """
     found = _same(client, name, last)
     if found is None or "decision" not in found.tags:
