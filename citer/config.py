@@ -199,9 +199,16 @@ class RegisterParams(Section):
     margin: Annotated[float, Field(ge=0, lt=1)]
 
 
+class Iteration(Section):
+    """One round of labels and router; `previous`: the router that makes the labels."""
+
+    previous: str
+
+
 class Params(Section):
     """All of `params.yaml`."""
 
+    iterations: Annotated[dict[str, Iteration], Field(min_length=1)]
     pair: PairParams
     prepare: PrepareParams
     finetune: FinetuneParams
@@ -211,6 +218,15 @@ class Params(Section):
     train: TrainParams
     evaluate: EvaluateParams
     register_: Annotated[RegisterParams, Field(alias="register")]
+
+    @field_validator("iterations")
+    @classmethod
+    def follow_each_other(cls, iterations: dict[str, Iteration]) -> dict[str, Iteration]:
+        for number, (name, iteration) in enumerate(iterations.items(), start=1):
+            if (name, iteration.previous) != (str(number), str(number - 1)):
+                found = f"{name!r} after {iteration.previous!r}"
+                raise ValueError(f'{found}: expected "{number}": {{previous: "{number - 1}"}}')
+        return iterations
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:

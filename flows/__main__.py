@@ -7,7 +7,7 @@ from citer.stages.paths import SUMMARY
 from flows.pipeline import retrain
 
 NEXT = """\
-The frontier   data/reports/summary/frontier.png
+The frontier   data/summary/frontier.png
 The versions   citer compare, or: mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db
 The runs       prefect server start, then citer run with PREFECT_API_URL as it says
 Once more      dvc repro (nothing to do until data, code or params.yaml change)"""

@@ -4,15 +4,17 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from prefect import flow, task
+from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.states import Completed, Failed
 
+from citer.closure import stage_digests
 from citer.errors import InputError
+from citer.io import write_json
 from citer.stages import paths
 from flows.dvc import PARAMS
 from flows.registry import register_run
-from flows.repro import stage_names
+from flows.repro import fresh_stages, stage_names
 from flows.stages import STEP, stage_task
 from flows.tracking import file_md5
 
@@ -32,8 +34,13 @@ def retrain(stage_timeout_hours: float = 24) -> Any:
 
 def _retrain(timeout: timedelta) -> str:
     begun = file_md5(PARAMS)
+    # DVC sees edited code by itself, other versions of libraries by these digests alone.
+    write_json(paths.CODE, stage_digests())
+    names = stage_names()
+    fresh = fresh_stages(names, get_run_logger().info)
     stages = {
-        name: stage_task(name)(name, timeout, return_state=True).result() for name in stage_names()
+        name: stage_task(name)(name, timeout, name in fresh, return_state=True).result()
+        for name in names
     }
     if file_md5(PARAMS) != begun:  # the stages before that have used other parameters
         raise InputError(f"{PARAMS}: changed while the run was under way; `citer run` once more")

@@ -1,14 +1,16 @@
 """DVC as a child process: which stages there are, and one of them brought up to date."""
 
 import fcntl
+import json
 import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from graphlib import TopologicalSorter
+from itertools import takewhile
 from pathlib import Path
 from shutil import get_terminal_size
 
@@ -41,6 +43,16 @@ def stage_names() -> list[str]:
             case [earlier, later]:
                 order.add(later, earlier)
     return list(order.static_order())
+
+
+def fresh_stages(names: Sequence[str], log: Callable[[str], None]) -> set[str]:
+    """The stages before the first one that DVC calls stale. `names` are in order.
+
+    The later ones depend on what the stale ones will write, so DVC must be asked about each.
+    """
+    with _one_at_a_time(log):
+        stale = json.loads(dvc("status", "--json"))
+    return set(takewhile(lambda name: name not in stale, names))
 
 
 def reproduce(name: str, timeout: timedelta, log: Callable[[str], None]) -> bool:

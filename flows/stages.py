@@ -14,7 +14,7 @@ from citer.errors import InputError
 from flows.repro import reproduce
 
 
-def stage_task(name: str) -> Task[[str, timedelta], float | None]:
+def stage_task(name: str) -> Task[[str, timedelta, bool], float | None]:
     """The task of the stage `name`, under that name."""
     return run_stage.with_options(name=name, task_run_name=name)
 
@@ -33,12 +33,12 @@ STEP: dict[str, Any] = {
 
 
 @task(**STEP)
-def run_stage(name: str, timeout: timedelta) -> Any:
-    """Bring one stage up to date.
+def run_stage(name: str, timeout: timedelta, fresh: bool = False) -> Any:
+    """Bring one stage up to date, unless DVC has called it `fresh` already.
 
     Returns the seconds that it ran; in state `Cached` None: DVC found it unchanged or restored it.
     """
     start = time.monotonic()
-    if reproduce(name, timeout, get_run_logger().info):
+    if not fresh and reproduce(name, timeout, get_run_logger().info):
         return Completed(data=time.monotonic() - start)
     return Completed(name="Cached", message="unchanged, or restored by DVC")

@@ -8,7 +8,9 @@ from citer.rule import EXPECTED, Rule
 
 SHIPPED = Path(__file__).parents[1] / "params.yaml"
 RULE = "risk 0.9 audit 0.1"
-SECTIONS = "pair, prepare, finetune, score_llm, score_slm, label, train, evaluate, register"
+SECTIONS = (
+    "iterations, pair, prepare, finetune, score_llm, score_slm, label, train, evaluate, register"
+)
 
 
 @pytest.fixture
@@ -45,6 +47,9 @@ def test_shipped_params_load_frozen():
     [
         ("device: auto", "devise: auto", "pair: unknown key 'devise'; expected slm, llm, device, "),
         ("label:", "labels:", f"top level: unknown key 'labels'; expected {SECTIONS}"),
+        ('"2": {previous', '"3": {previous', "iterations: '3' after '1': expected \"2\": {prev"),
+        ('previous: "1"', 'previous: "0"', "iterations: '2' after '0': expected \"2\": {previo"),
+        ('"2": {previous: "1"}', '2: {previous: "1"}', "iterations.2.[key]: 2: expected a valid s"),
         ("  device: auto\n", "", "pair.device: missing; expected every key of this section"),
         ("device: auto", "device: gpu", "pair.device: 'gpu': expected 'auto', 'cpu' or 'cuda'"),
         ("sft: 1500", "sft: lots", "prepare.toy.sft: 'lots': expected a valid integer"),
@@ -99,9 +104,9 @@ def test_one_line_names_key_value_and_expectation(edited, old, new, expected):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("device: auto", "device: [auto", ":6: not YAML: expected ',' or ']'"),
-        ("  device: auto", "\tdevice: auto", ":5: not YAML: found character '\\t'"),
-        ("device: auto", "device: auto\n  slm: a", ':6: not YAML: found duplicate key "slm"'),
+        ("device: auto", "device: [auto", ":10: not YAML: expected ',' or ']'"),
+        ("  device: auto", "\tdevice: auto", ":9: not YAML: found character '\\t'"),
+        ("device: auto", "device: auto\n  slm: a", ':10: not YAML: found duplicate key "slm"'),
         ("device: auto", "device: \a", ": not YAML: unacceptable character"),
     ],
 )

@@ -73,7 +73,7 @@ def read_identity(slm: Path, llm: Path) -> dict[str, Any]:
     return {
         field: value
         for field, value in (ours | theirs).items()
-        if field not in ("schema_version", "hidden_size", "vocab_size")
+        if field not in ("schema_version", "code", "hidden_size", "vocab_size")
     }
 
 

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
+from citer.closure import code_digest
 from citer.config import FinetuneParams, PairParams
 from citer.data.problems import Problem
 from citer.data.prompts import encode
@@ -38,7 +39,8 @@ def finetune(
         return []
     job = plan(base, pair, params)
     rows = encode_rows(base, problems, params.max_length)
-    folder = partial_dir("finetune", digest(base, job.model_dump_json(), *map(str, rows)))
+    asked = job.model_dump_json(), code_digest("finetune")
+    folder = partial_dir("finetune", digest(base, *asked, *map(str, rows)))
     if not is_finished(last_checkpoint(folder), params.steps):
         write_table(folder / ROWS, pa.Table.from_pylist(rows, schema=ROW), ROW, {})
         _train(job, folder)

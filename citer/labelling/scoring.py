@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from citer.closure import code_digest
 from citer.config import PairParams, ScoreParams
 from citer.data.problems import Problem
 from citer.data.prompts import TEMPLATE_HASH, Encoded, check_context, encode_all
@@ -62,6 +63,7 @@ def half_metadata(name: str, pair: Mapping[str, Path], dtype: str) -> dict[str, 
     configs = {model: read_json(folder / "config.json") for model, folder in pair.items()}
     metadata = {
         name: {"id": path.as_posix(), "digest": model_digest(path)},
+        "code": code_digest(f"score_{name}"),
         "dtype": dtype,
         "tokenizer": tokenizer_digest(path),
         "template": TEMPLATE_HASH,

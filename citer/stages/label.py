@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from rich.console import Console
 from rich.table import Table
 
+from citer.closure import code_digest
 from citer.config import Params
 from citer.data.problems import Problem, read_problems
 from citer.data.prompts import Encoded, check_context, encode_all
@@ -89,7 +90,8 @@ def _digest(params: Params, iteration: int) -> str:
     """Of everything that the labels depend on."""
     files = paths.SLM_TOKENS, paths.LLM_TOKENS, paths.problems("preference")
     router = paths.router(iteration - 1)
-    return digest(*files, router, str(iteration), params.label.model_dump_json())
+    settings = str(iteration), params.label.model_dump_json(), code_digest("label")
+    return digest(*files, router, *settings)
 
 
 def _summary(tokens: pa.Table, labels: pa.Table, iteration: int) -> Table:

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+CODE = Path("data/code.json")  # digests of the code of every stage
 PROBLEMS = Path("data/problems")  # {sft,preference,validation,test}.parquet
 SLM = Path("data/models/slm")  # the finetuned SLM, a Hugging Face folder
 LLM_TOKENS = Path("data/tokens/llm")  # shards *.parquet
 SLM_TOKENS = Path("data/tokens/slm")
 AGREE = Path("data/routers/agree")  # a bundle: its `agree` head is every router's
 RIVALS = Path("data/reports/rivals")
-SUMMARY = Path("data/reports/summary")
+SUMMARY = Path("data/summary")
 
 
 def problems(split: str) -> Path:

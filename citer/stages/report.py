@@ -1,6 +1,4 @@
-"""Iterations side by side: data/reports/summary."""
-
-from collections.abc import Sequence
+"""Iterations side by side: data/summary."""
 
 import pyarrow as pa
 from pyarrow import csv
@@ -12,31 +10,37 @@ from citer.evaluation.frontier import draw
 from citer.evaluation.points import Row, read_findings
 from citer.evaluation.report import metrics, standings, summary
 from citer.evaluation.threshold import Chosen, Threshold
-from citer.io import read_as, replacing, table_metadata, write_json, write_text
+from citer.io import read_as, read_json, replacing, table_metadata, write_json, write_text
 from citer.stages import paths
 
 
-def run(params: Params, iterations: Sequence[int]) -> None:
+def run(params: Params) -> None:
     """Raises InputError where a report is missing or of another study than the rivals'."""
-    points, chosen = _gather(params, iterations)
+    points, chosen = _gather(params)
     rows = standings(points, chosen)
     text = summary(rows, chosen, params.evaluate.batches)
     with replacing(paths.SUMMARY) as aside:
         aside.mkdir()
-        write_json(aside / "metrics.json", metrics(rows, chosen))
+        write_json(aside / "metrics.json", metrics(rows, chosen) | {"train": _training(params)})
         write_text(aside / "table.md", text)
         csv.write_csv(pa.Table.from_pylist(points), aside / "points.csv")
         draw(points, chosen, aside / "frontier.png")
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _gather(params: Params, iterations: Sequence[int]) -> tuple[list[Row], Chosen]:
+def _training(params: Params) -> Row:
+    """How the training of every head went, by its router."""
+    routers = {"agree": paths.AGREE} | {k: paths.router(int(k)) for k in params.iterations}
+    return {name: read_json(folder / "metrics.json") for name, folder in routers.items()}
+
+
+def _gather(params: Params) -> tuple[list[Row], Chosen]:
     """The points of all methods, and their rules; a router's are named by its iteration."""
     stamp = table_metadata(paths.RIVALS / "points.parquet")
     points = read_findings(paths.RIVALS, params.evaluate, stamp).points
     chosen: dict[str, Threshold] = {}
-    for iteration in iterations:
-        folder = paths.report(iteration)
+    for iteration in params.iterations:
+        folder = paths.report(int(iteration))
         own = read_findings(folder, params.evaluate, stamp).points
         points += [row | {"method": f"{row['method']}_{iteration}"} for row in own]
         rules = read_as(folder / "chosen.json", dict[str, Threshold])

@@ -54,7 +54,7 @@ stages:
 def make_clone(folder: Path) -> None:
     """Put a clone of this repository there, with a tiny pair and a few short questions."""
     for name in _git(ROOT, "ls-files").splitlines():
-        if not name.startswith(("data/pair/", "data/reports/", "dvc.lock")):
+        if not name.startswith(("data/pair/", "data/summary/", "dvc.lock")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     make_tiny_pair(folder / LLM.parent)

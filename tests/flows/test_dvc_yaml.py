@@ -1,6 +1,7 @@
-"""dvc.yaml against the code: one name for one step, and every dependency told."""
+"""dvc.yaml against the code: one name for one step, and every dependency named."""
 
 import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,15 @@ from ruamel.yaml import YAML
 
 from citer.cli import STAGES, app
 from citer.config import Params, load_params
+from citer.stages import paths
 from flows.repro import stage_names
 from flows.stages import stage_task
-from tests.flows.imports import imported
 
 PIPELINE: dict[str, Any] = YAML(typ="safe").load(Path("dvc.yaml"))
 STAGE_FOLDER = Path("citer/stages")
-WITHOUT_SECTION = {"router0", "rivals", "report"}
-OUTSIDE_DVC = {"pair", "register"}  # what all stages share; a side effect, which no cache may hide
+WITHOUT_SECTION = {"code", "router0", "rivals", "report"}
+# What stages share, and a side effect, which no cache may hide.
+OUTSIDE_DVC = {"iterations", "pair", "register"}
 
 every_stage = pytest.mark.parametrize("name", PIPELINE["stages"])
 
@@ -27,16 +29,10 @@ def stage(name: str) -> dict[str, Any]:
     return entry.get("do", entry)
 
 
-def code_deps(name: str) -> list[Path]:
-    return [Path(path) for path in stage(name)["deps"] if path.startswith("citer")]
-
-
-def data_deps(name: str) -> set[str]:
-    return {path for path in stage(name)["deps"] if not path.startswith("citer")}
-
-
-def covered(path: Path) -> set[Path]:
-    return {path, *path.rglob("*")}
+def sections(name: str) -> set[str]:
+    """The sections of params.yaml that a stage depends on, wholly or in part."""
+    texts = [entry for entry in stage(name).get("params", []) if isinstance(entry, str)]
+    return {text.partition(".")[0] for text in texts}
 
 
 @every_stage
@@ -59,32 +55,38 @@ def test_there_is_no_section_module_or_command_without_a_stage() -> None:
 
 
 def test_dvc_knows_every_stage_of_every_iteration_and_each_is_a_task_of_its_name() -> None:
-    iterations = PIPELINE["vars"][0]["iterations"]
-    assert all(isinstance(key, str) for key in iterations)  # DVC drops integer keys in silence
     expected = {
         full
         for name, entry in PIPELINE["stages"].items()
-        for full in ([f"{name}@{key}" for key in iterations] if "foreach" in entry else [name])
+        for full in (
+            [f"{name}@{key}" for key in load_params().iterations] if "foreach" in entry else [name]
+        )
     }
     names = stage_names()
     assert set(names) == expected
     assert [stage_task(name).name for name in names] == names
 
 
-def test_the_report_waits_for_every_iteration_and_is_of_these() -> None:
-    iterations = PIPELINE["vars"][0]["iterations"]
-    assert PIPELINE["stages"]["report"]["cmd"] == f"citer report {' '.join(iterations)}"
-    assert data_deps("report") == {"data/reports/rivals"} | {
-        f"data/reports/{key}" for key in iterations
-    }
+def test_the_pair_is_checked_before_anything_is_trained() -> None:
+    names = stage_names()
+    assert names.index("score_llm") < names.index("finetune")
+
+
+def test_finetuning_depends_on_nothing_of_the_llm() -> None:
+    assert "llm" not in str(stage("finetune"))
+
+
+def test_iterations_stand_in_params_yaml_alone() -> None:
+    for name, entry in PIPELINE["stages"].items():
+        looped = "foreach" in entry
+        assert entry.get("foreach") == ("${iterations}" if looped else None)
+        assert not re.search(r"data/\w+/[1-9]", str(entry)), name
 
 
 @every_stage
-def test_a_stage_depends_on_all_the_code_that_it_imports_and_on_none_besides(name: str) -> None:
-    needed = imported(STAGE_FOLDER / f"{name}.py")
-    deps = code_deps(name)
-    assert needed - set().union(*map(covered, deps)) == set()
-    assert [dep for dep in deps if not covered(dep) & needed] == []
+def test_a_stage_depends_on_the_digest_of_its_own_code(name: str) -> None:
+    files = [entry for entry in stage(name).get("params", []) if not isinstance(entry, str)]
+    assert files == ([] if name == "code" else [{paths.CODE.as_posix(): [name]}])
 
 
 @every_stage
@@ -95,4 +97,4 @@ def test_a_stage_depends_on_the_sections_of_params_that_it_reads(name: str) -> N
         for node in ast.walk(code)
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "params"
     } & set(Params.model_fields)
-    assert set(stage(name).get("params", [])) == read
+    assert sections(name) == read

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
-from citer.config import Params, load_params
+from citer.config import Iteration, Params, load_params
 from citer.data.problems import write_problems
 from citer.errors import InputError
 from citer.evaluation.points import read_findings
@@ -61,15 +61,17 @@ def write_router(params: Params, iteration: int, card: dict) -> None:
     pair = load_pair(paths.SLM, Path(params.pair.llm), params.pair)
     router = random_router(pair.slm.hidden_size, seed=iteration)
     write_bundle(paths.router(iteration), router, identity(pair) | card)
+    for folder in (paths.router(iteration), paths.AGREE):
+        write_json(folder / "metrics.json", {"rows": 7})
 
 
 def run_all(params: Params) -> dict[str, bytes]:
     rivals.run(params)
     for iteration in (1, 2):
         evaluate.run(params, iteration)
-    report.run(params, [1, 2])
-    home = paths.SUMMARY.parent
-    return {path.as_posix(): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    report.run(params)
+    written = [*paths.RIVALS.parent.rglob("*"), *paths.SUMMARY.rglob("*")]
+    return {path.as_posix(): path.read_bytes() for path in written if path.is_file()}
 
 
 def test_rivals_say_at_once_what_the_models_are_worth(params, capsys):
@@ -88,12 +90,12 @@ def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier
     files = run_all(params)
     assert run_all(params) == files
     assert set(files) == {
-        f"data/reports/{name}"
+        f"data/{name}"
         for name in (
-            "rivals/outcomes.parquet",
-            "rivals/points.parquet",
+            "reports/rivals/outcomes.parquet",
+            "reports/rivals/points.parquet",
             *(
-                f"{iteration}/{file}"
+                f"reports/{iteration}/{file}"
                 for iteration in (1, 2)
                 for file in (
                     "chosen.json",
@@ -110,14 +112,15 @@ def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier
             "summary/table.md",
         )
     }
-    assert files["data/reports/summary/table.md"].decode() in capsys.readouterr().out
+    assert files["data/summary/table.md"].decode() in capsys.readouterr().out
 
 
 def test_the_summary_holds_every_method_of_every_iteration(params):
     run_all(params)
     metrics = json.loads((paths.SUMMARY / "metrics.json").read_text())
     routers = {f"{name}_{k}" for name in ("router", "audited") for k in (1, 2)}
-    assert set(metrics) == {"slm", "llm", *routers, *RIVALS}
+    assert set(metrics) == {"slm", "llm", *routers, *RIVALS, "train"}
+    assert metrics["train"] == {name: {"rows": 7} for name in ("agree", "1", "2")}
     assert metrics["slm"]["llm_fraction"] == 0 < metrics["llm"]["llm_fraction"] == 1
     points = csv.read_csv(paths.SUMMARY / "points.csv").to_pylist()
     tried = {(p["method"], p["threshold"]) for p in points if p["method"].startswith("router")}
@@ -178,17 +181,17 @@ def test_a_router_without_thresholds_is_refused(params):
         evaluate.run(params, 1)
 
 
-def test_a_summary_is_of_the_iterations_asked_for(params):
+def test_a_summary_is_of_the_iterations_that_params_yaml_names(params):
     run_all(params)
-    report.run(params, [2])
+    report.run(params.model_copy(update={"iterations": {"1": Iteration(previous="0")}}))
     metrics = read_json(paths.SUMMARY / "metrics.json")
-    assert set(metrics) == {"slm", "llm", "router_2", "audited_2", *RIVALS}
+    assert set(metrics) == {"slm", "llm", "router_1", "audited_1", *RIVALS, "train"}
 
 
 def test_what_was_not_evaluated_is_not_reported(params):
     rivals.run(params)
     with pytest.raises(InputError, match=r"data/reports/1/outcomes\.parquet: no such file"):
-        report.run(params, [1])
+        report.run(params)
 
 
 @pytest.mark.parametrize(
@@ -204,4 +207,4 @@ def test_a_report_of_what_is_no_choice_is_refused(params, chosen, complaint):
     evaluate.run(params, 1)
     write_json(paths.report(1) / "chosen.json", chosen)
     with pytest.raises(InputError, match=rf"^data/reports/1/chosen\.json: {re.escape(complaint)}"):
-        report.run(params, [1])
+        report.run(params)

@@ -125,6 +125,17 @@ def test_another_precision_is_scored_anew(scored: Params) -> None:
     assert stamps == {"float64"}
 
 
+def test_a_correction_of_the_code_is_scored_anew(
+    scored: Params, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr("citer.labelling.scoring.code_digest", lambda stage: f"corrected {stage}")
+    score_slm.run(scored)
+    score_llm.run(scored)
+    assert capsys.readouterr().out.count(f"{COUNT} problems scored, 0 kept") == 2
+    stamps = {table_metadata(path)["code"] for path in paths.LLM_TOKENS.iterdir()}
+    assert stamps == {"corrected score_llm"}
+
+
 def test_what_is_no_shard_is_removed(scored: Params) -> None:
     before = _shards(paths.SLM_TOKENS)
     torn = sorted(paths.SLM_TOKENS.iterdir())[0]

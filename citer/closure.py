@@ -1,0 +1,121 @@
+"""Which code a stage runs, and a digest of it. Results of other code are stale.
+
+The digest covers every file of `citer` that the stage's module imports, directly or not, or starts
+with `python -m`, and the versions of those imported libraries that decide numbers. Comments,
+docstrings and blank lines do not count.
+"""
+
+import ast
+import io
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from tokenize import COMMENT, DEDENT, INDENT, NEWLINE, NL, STRING, TokenInfo, generate_tokens
+
+from citer.io import digest
+
+HOME = Path(__file__).parents[1]  # the folder that holds the package
+STAGES = Path("citer/stages")
+# One text, since a string that equals a module's name counts as its import.
+LIBRARIES = ["math-verify", "scipy", "torch", "transformers", "trl"]
+BLANK = (COMMENT, NL, INDENT, DEDENT)
+
+
+def stage_digests() -> dict[str, str]:
+    """The digest of every stage, by name."""
+    files = sorted(path.relative_to(HOME) for path in (HOME / STAGES).glob("*.py"))
+    names = [file.stem for file in files if "\ndef run(" in _read(file)]
+    return {name: code_digest(name) for name in names if name != "code"}
+
+
+def code_digest(stage: str) -> str:
+    """The digest of the code that a stage runs, and of the versions of its libraries."""
+    files = imported(STAGES / f"{stage}.py")
+    code = [part for file in files for part in (file.as_posix(), _essence(file))]
+    used = {name.partition(".")[0] for file in files for name in _names(file)}
+    libraries = [name for name in LIBRARIES if name.replace("-", "_") in used]
+    # A version's local part (`+cpu`, `+cu130`) says for which device the library was built.
+    versions = [version(name).partition("+")[0] for name in libraries]
+    return digest(*code, *versions)
+
+
+def imported(start: Path) -> list[Path]:
+    """`start` and every file of `citer` that it leads to, relative to the folder that has both."""
+    found: set[Path] = set()
+    pending = [start]
+    while pending:
+        file = pending.pop()
+        if file not in found:
+            found.add(file)
+            pending += (path for name in _names(file) for path in _files(file, name))
+    return sorted(found)
+
+
+@cache
+def _names(file: Path) -> frozenset[str]:
+    """All that a file imports, and its string constants, which may name a module or a file."""
+    return frozenset(_named(ast.parse(_read(file)))) if file.suffix == ".py" else frozenset()
+
+
+def _named(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return
+        case ast.ImportFrom(module=str(module), names=names):
+            yield from (module, *(f"{module}.{alias.name}" for alias in names))
+        case ast.Import(names=names):
+            yield from (alias.name for alias in names)
+        case ast.Constant(value=str(text)):
+            yield text
+    for child in ast.iter_child_nodes(node):
+        yield from _named(child)
+
+
+def _files(file: Path, name: str) -> Iterator[Path]:
+    """The files that a name in `file` leads to: a module's with its packages', or a neighbour."""
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1) if parts[0] == "citer" else ():
+        path = Path(*parts[:depth])
+        yield from filter(_exists, (path.with_suffix(".py"), path / "__init__.py"))
+    if name.endswith(".json") and _exists(neighbour := file.with_name(Path(name).name)):
+        yield neighbour
+
+
+def _exists(file: Path) -> bool:
+    return (HOME / file).is_file()
+
+
+@cache
+def _read(file: Path) -> str:
+    return (HOME / file).read_text(encoding="utf-8")
+
+
+@cache
+def _essence(file: Path) -> str:
+    return essence(_read(file)) if file.suffix == ".py" else _read(file)
+
+
+def essence(source: str) -> str:
+    """Python code without comments, docstrings and blank lines."""
+    lines = source.splitlines()
+    tokens = list(generate_tokens(io.StringIO(source).readline))
+    comments = [token for token in tokens if token.type == COMMENT]
+    for token in sorted(comments + _lone_strings(tokens), key=lambda t: t.start, reverse=True):
+        (first, begin), (last, end) = token.start, token.end
+        lines[first - 1 : last] = [lines[first - 1][:begin] + lines[last - 1][end:]]
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+def _lone_strings(tokens: Iterable[TokenInfo]) -> list[TokenInfo]:
+    """Strings that are a statement each: docstrings."""
+    told = [token for token in tokens if token.type not in BLANK]
+    before = [None, *told]
+    return [
+        token
+        for previous, (token, following) in zip(before, pairwise(told), strict=False)
+        if token.type == STRING
+        and following.type == NEWLINE
+        and (previous is None or previous.type == NEWLINE)
+    ]
