@@ -10,7 +10,7 @@ from transformers.utils import logging
 
 from benchmarks import decode, moved, scoring
 from benchmarks.pairs import Subject, make_subject, pair_names
-from benchmarks.report import Finding, Target, print_report, write_report
+from benchmarks.report import Finding, Target, add_to_report, print_report
 from citer.errors import InputError
 from citer.io import check_target
 
@@ -67,7 +67,9 @@ ROWS = (
 
 
 def run(wanted: Sequence[str], pairs: Sequence[str], threads: int | None, out: Path) -> None:
-    """Measure rows (all for none wanted) on pairs (each row's own), print and write the report.
+    """Measure rows (all for none wanted) on pairs (each row's own); print them, write them to `out`.
+
+    What `out` holds of other rows stays.
 
     Raises InputError for a row or a pair that is not there, and where they do not meet.
     """
@@ -79,9 +81,12 @@ def run(wanted: Sequence[str], pairs: Sequence[str], threads: int | None, out: P
     logging.set_verbosity_error()
     if threads:
         torch.set_num_threads(threads)
-    findings = [found for name, mine in plan.items() if mine for found in _measure(name, mine)]
+    findings = []
+    for name, mine in plan.items():
+        for found in _measure(name, mine) if mine else ():
+            add_to_report(out, found)  # at once: rows may take an hour each
+            findings.append(found)
     print_report(findings, Console())
-    write_report(out, findings)
 
 
 def choose_rows(wanted: Sequence[str]) -> list[Row]:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.race import Race
-from citer.io import write_json
+from citer.io import read_json, write_json
 
 SIGNS = {"≥": operator.ge, "≤": operator.le, ">": operator.gt}
 
@@ -59,8 +59,16 @@ def of_two(
     return Finding(row, what, pair, timed.ratio(ours, theirs), target, timed.details(unit))
 
 
-def write_report(path: Path, findings: Sequence[Finding]) -> None:
-    write_json(path, {"machine": machine(), "findings": [_as_json(found) for found in findings]})
+def add_to_report(path: Path, found: Finding) -> None:
+    """Write a finding into a JSON report; it takes the place of an earlier one of the same name."""
+    report = read_json(path) if path.exists() else []
+    ours = _as_json(found)
+    others = [theirs for theirs in report if _name(theirs) != _name(ours)]
+    write_json(path, sorted([*others, ours], key=_name))
+
+
+def _name(finding: dict[str, Any]) -> tuple[int, str, str]:
+    return finding["row"], finding["pair"], finding["what"]
 
 
 def _as_json(found: Finding) -> dict[str, Any]:
@@ -72,6 +80,7 @@ def _as_json(found: Finding) -> dict[str, Any]:
         "target": str(found.target) if found.target else None,
         "verdict": found.verdict or None,
         "details": {name: _rounded(value) for name, value in found.details.items()},
+        "machine": machine(),
     }
 
 

@@ -1,6 +1,7 @@
 """Known numbers, as they are read, judged and written."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from rich.console import Console
 
 from benchmarks.decode import crossover
 from benchmarks.race import Race
-from benchmarks.report import Finding, Target, print_report, write_report
+from benchmarks.report import Finding, Target, add_to_report, print_report
 
 FOUND = [
     Finding(1, "floor / measured", "tiny", 0.9, Target("≥", 0.9), {"tokens/s": 12345.678}),
@@ -38,9 +39,11 @@ def test_routing_pays_up_to_where_a_token_takes_as_long(
 
 
 def test_a_report_holds_values_targets_and_the_machine(tmp_path: Path) -> None:
-    write_report(tmp_path / "bench.json", FOUND)
+    for found in FOUND:
+        add_to_report(tmp_path / "bench.json", found)
     report = json.loads((tmp_path / "bench.json").read_text())
-    assert report["findings"][0] == {
+    machine = report[0].pop("machine")
+    assert report[0] == {
         "row": 1,
         "what": "floor / measured",
         "pair": "tiny",
@@ -49,8 +52,15 @@ def test_a_report_holds_values_targets_and_the_machine(tmp_path: Path) -> None:
         "verdict": "met",
         "details": {"tokens/s": 12350.0},
     }
-    assert [found["verdict"] for found in report["findings"]] == ["met", "missed", None]
-    assert {"cpu", "cores", "threads", "torch", "date"} <= report["machine"].keys()
+    assert [found["verdict"] for found in report] == ["met", None, "missed"]
+    assert {"cpu", "cores", "threads", "torch", "date"} <= machine.keys()
+
+
+def test_a_row_measured_again_takes_the_place_of_its_earlier_value_alone(tmp_path: Path) -> None:
+    for found in (*FOUND, replace(FOUND[1], value=3.4)):
+        add_to_report(tmp_path / "bench.json", found)
+    report = json.loads((tmp_path / "bench.json").read_text())
+    assert [found["value"] for found in report] == [0.9, 2.0, 3.4]
 
 
 def test_the_table_says_which_targets_are_missed() -> None:
