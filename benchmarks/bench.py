@@ -67,7 +67,7 @@ ROWS = (
 
 
 def run(wanted: Sequence[str], pairs: Sequence[str], threads: int | None, out: Path) -> None:
-    """Measure rows (all for none wanted) on pairs (each row's own); print them, write them to `out`.
+    """Measure rows (all for none wanted) on pairs (each row's own); print and write them.
 
     What `out` holds of other rows stays.
 
