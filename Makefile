@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: install demo test slow check
+.PHONY: install demo test slow check drill
 
 install: $(INSTALLED)
 
@@ -22,6 +22,10 @@ test: install
 
 slow: install
 	$(BIN)/pytest -m "slow and not gpu"
+
+# Kills and damaged inputs by the score; `make slow` has a tenth of them.
+drill: install
+	DRILL_KILLS=60 DRILL_CASES=2000 $(BIN)/pytest -s tests/drills
 
 check: install
 	$(BIN)/ruff check
