@@ -24,6 +24,7 @@ from citer.models.folder import (
 )
 from citer.models.forward import wanted_hidden
 from citer.models.packing import pack
+from citer.models.vocabulary import Vocabulary
 
 SMALL = 2**26  # bytes of the LLM's weights
 
@@ -99,9 +100,9 @@ class Pair:
         return self.eos_ids[0]
 
     @cached_property
-    def vocab_size(self) -> int:
-        """The ids that both models can write: one tokenizer's vocabulary, padded apart."""
-        return min(self.slm.vocab_size, self.llm.vocab_size)
+    def vocabulary(self) -> Vocabulary:
+        """What both models can write: one tokenizer's vocabulary, which they pad apart."""
+        return Vocabulary(min(self.slm.vocab_size, self.llm.vocab_size), self.eos_ids)
 
     @property
     def is_small(self) -> bool:

@@ -26,7 +26,7 @@ def test_padded_vocabularies_of_one_tokenizer_are_fine(folders: TinyPair, tmp_pa
     pair.llm.network.save_pretrained(folders.llm)
     padded = load_pair(folders.slm, folders.llm, params(folders))
     assert padded.llm.vocab_size == padded.slm.vocab_size + 24
-    assert padded.vocab_size == padded.slm.vocab_size
+    assert padded.vocabulary.size == padded.slm.vocab_size
 
 
 def test_cuda_where_there_is_none_is_refused(
