@@ -22,7 +22,7 @@ from citer.models.folder import (
     model_digest,
     tokenizer_digest,
 )
-from citer.models.forward import wanted_hidden
+from citer.models.forward import check_forward, wanted_hidden
 from citer.models.packing import pack
 from citer.models.vocabulary import Vocabulary
 
@@ -141,6 +141,7 @@ def load_model(name: str, path: Path, params: PairParams) -> LanguageModel:
     network.requires_grad_(False)
     network.eval().to(resolve_device(params.device))
     pack(network)
+    check_forward(network, path)
     return LanguageModel(name, path, model_digest(path), network)
 
 
