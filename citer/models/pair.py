@@ -31,12 +31,16 @@ SMALL = 2**26  # bytes of the LLM's weights
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """One of the pair, in evaluation mode. `weight_bytes` are read by every forward."""
+    """One of the pair, in evaluation mode. `weight_bytes` are read by every forward.
+
+    `cuda_graphs`: whether short forwards on a GPU are to be captured.
+    """
 
     name: str
     path: Path
     digest: str
     network: PreTrainedModel
+    cuda_graphs: bool = True
 
     @cached_property
     def device(self) -> torch.device:
@@ -142,7 +146,7 @@ def load_model(name: str, path: Path, params: PairParams) -> LanguageModel:
     network.eval().to(resolve_device(params.device))
     pack(network)
     check_forward(network, path)
-    return LanguageModel(name, path, model_digest(path), network)
+    return LanguageModel(name, path, model_digest(path), network, params.cuda_graphs)
 
 
 def padded_batch(rows: list[list[int]], device: torch.device) -> dict[str, Tensor]:
