@@ -1,7 +1,7 @@
 """The pair of models, loaded."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class LanguageModel:
     path: Path
     digest: str
     network: PreTrainedModel
-    cuda_graphs: bool = True
+    cuda_graphs: bool = field(default=True, kw_only=True)
 
     @cached_property
     def device(self) -> torch.device:
@@ -146,7 +146,7 @@ def load_model(name: str, path: Path, params: PairParams) -> LanguageModel:
     network.eval().to(resolve_device(params.device))
     pack(network)
     check_forward(network, path)
-    return LanguageModel(name, path, model_digest(path), network, params.cuda_graphs)
+    return LanguageModel(name, path, model_digest(path), network, cuda_graphs=params.cuda_graphs)
 
 
 def padded_batch(rows: list[list[int]], device: torch.device) -> dict[str, Tensor]:
