@@ -100,7 +100,7 @@ class Floor:
     def __init__(self, pair: Pair, head: Head, forwards: Sequence[Forward]) -> None:
         self.forwards = forwards
         self._head = head
-        self._vocab_size = pair.vocab_size
+        self._vocabulary = pair.vocabulary
         self._bare = {
             model.name: BareModel(model, [f for f in forwards if f.model == model.name])
             for model in (pair.slm, pair.llm)
@@ -111,7 +111,7 @@ class Floor:
         for forward in self.forwards:
             hidden_WH, logits_WV = self._bare[forward.model].forward(forward)
             if forward.model == "slm":
-                self._head.score(features(hidden_WH, logits_WV[:, : self._vocab_size]))
+                self._head.score(features(hidden_WH, self._vocabulary.choices(logits_WV)))
 
 
 class BareModel:

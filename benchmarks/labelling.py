@@ -79,7 +79,7 @@ def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Tab
 
 def _both_halves(pair: Pair, examples: Mapping[str, Encoded], batch_tokens: int) -> pa.Table:
     halves = [
-        score(model, examples, batch_tokens, pair.vocab_size, lambda _: None)
+        score(model, examples, batch_tokens, pair.vocabulary, lambda _: None)
         for model in (pair.slm, pair.llm)
     ]
     return pa.table({name: half[name] for half in halves for name in half.column_names})
@@ -92,7 +92,7 @@ def label_naively(pair: Pair, problem: Problem, example: Encoded, new_tokens: in
     for position, truth in enumerate(reference_ids):
         before = reference_ids[:position]
         ours, theirs = (
-            predict(model, [*prompt_ids, *before], pair.vocab_size)
+            predict(model, [*prompt_ids, *before], pair.vocabulary)
             for model in (pair.slm, pair.llm)
         )
         if truth in (ours, theirs) or ours == theirs:
@@ -114,5 +114,5 @@ def _ends_right(
     for _ in range(new_tokens):
         if written[-1] in pair.eos_ids:
             return grade(problem, pair.text(written))
-        written = [*written, predict(pair.slm, [*prompt_ids, *written], pair.vocab_size)]
+        written = [*written, predict(pair.slm, [*prompt_ids, *written], pair.vocabulary)]
     return written[-1] in pair.eos_ids and grade(problem, pair.text(written))

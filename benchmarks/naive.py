@@ -14,6 +14,7 @@ from benchmarks.alone import write
 from citer.decoding.answer import Request, stable_hash
 from citer.decoding.policy import Policy, StepView
 from citer.models.pair import LanguageModel, Pair
+from citer.models.vocabulary import Vocabulary
 
 
 @torch.inference_mode()
@@ -26,7 +27,7 @@ def decode(pair: Pair, request: Request, policy: Policy, new_tokens: int) -> lis
     unseen = ids
     for position in range(new_tokens):
         hidden_1H = _last_hidden(pair.slm, unseen, cached)
-        logits_1V = pair.slm.logits(hidden_1H)[:, : pair.vocab_size]
+        logits_1V = pair.vocabulary.choices(pair.slm.logits(hidden_1H))
         if _falls(policy, request, position, hidden_1H, logits_1V):
             token = _generate_one(pair, ids)
         else:
@@ -62,7 +63,7 @@ def _generate_one(pair: Pair, ids: Sequence[int]) -> int:
 
 
 @torch.inference_mode()
-def predict(model: LanguageModel, ids: Sequence[int], vocab_size: int) -> int:
+def predict(model: LanguageModel, ids: Sequence[int], vocabulary: Vocabulary) -> int:
     """The model's next token, by a whole forward."""
     hidden_1H = _last_hidden(model, ids, None)
-    return int(model.logits(hidden_1H)[:, :vocab_size].argmax())
+    return int(vocabulary.choices(model.logits(hidden_1H)).argmax())

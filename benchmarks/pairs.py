@@ -133,7 +133,7 @@ def random_subject(name: str, sizes: Sizes, dtype: torch.dtype, device: torch.de
         found = {}
         for n in range(count):
             length = PROMPT + int(torch.randint(64, NEW_TOKENS, (), generator=generator))
-            ids = torch.randint(pair.vocab_size, (length,), generator=generator).tolist()
+            ids = torch.randint(pair.vocabulary.size, (length,), generator=generator).tolist()
             found[f"random-{n}"] = Encoded(ids[:PROMPT], ids[PROMPT:])
         return found
 

@@ -43,7 +43,7 @@ def _scoring(
     raw = raw_forwards(model, examples, batch_tokens)
 
     def scored() -> int:
-        score(model, examples, batch_tokens, subject.pair.vocab_size, lambda _: None)
+        score(model, examples, batch_tokens, subject.pair.vocabulary, lambda _: None)
         return tokens
 
     def forwarded() -> int:

@@ -47,12 +47,16 @@ class Section(BaseModel):
 
 
 class PairParams(Section):
-    """The two models: local Hugging Face folders with one tokenizer."""
+    """The two models: local Hugging Face folders with one tokenizer.
+
+    Without `cuda_graphs` a GPU launches every forward kernel by kernel.
+    """
 
     slm: str
     llm: str
     device: Literal["auto", "cpu", "cuda"]
     dtype: Literal["float32", "bfloat16", "float16", "float64"]
+    cuda_graphs: bool = True
 
 
 class ToyParams(Section):

@@ -1,4 +1,4 @@
-"""Progress of long work on standard error: share done, throughput, time left."""
+"""Progress of long work, and warnings, on standard error."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -61,3 +61,8 @@ def progress(
             bar.live.stop()
             bar.disable = True  # it would add an empty line where there is no terminal
             raise
+
+
+def warn(text: str) -> None:
+    """A line on standard error, of what the run goes on in spite of."""
+    Console(stderr=True).print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)

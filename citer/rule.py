@@ -47,11 +47,12 @@ class Rule:
             rule = cls(cast(When, visit), number, float(beta))
         except ValueError:
             raise ValueError(f"{text!r}: {EXPECTED}") from None
-        if word != "audit" or not rule._valid():
+        if word != "audit" or not rule.in_range:
             raise ValueError(f"{text!r}: {EXPECTED}")
         return rule
 
-    def _valid(self) -> bool:
+    @property
+    def in_range(self) -> bool:
         at_fits = self.at >= 1 if self.visit == "every" else 0 <= self.at <= 1
         return self.visit in get_args(When) and at_fits and 0 <= self.audit <= 1
 

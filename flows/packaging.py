@@ -61,6 +61,7 @@ def log_router(router: Path, threshold: Path, params: Params) -> None:
                 "slm": SLM.as_posix(),  # read where the bundle carries none
                 "llm": params.pair.llm,
                 "device": params.pair.device,
+                "cuda_graphs": params.pair.cuda_graphs,
                 "slots": params.evaluate.slots,
                 "max_new_tokens": params.evaluate.max_new_tokens,
             },

@@ -3,7 +3,8 @@
 `mlflow.pyfunc.load_model("models:/citer-router@champion").predict(questions)` takes plain
 questions or rows in the data files' formats (a list, or a frame with their fields as columns), and
 returns a frame with a row for each, in order. `load_model`'s `model_config` says otherwise where
-the LLM lies (`llm`) and how to run (`device`, `slots`, `max_new_tokens`).
+the LLM lies (`llm`) and how to run (`device`, `cuda_graphs`, `slots`,
+`max_new_tokens`).
 
 MLflow runs it to log a model, too: `citer`, which brings torch, is imported when one is loaded.
 """
@@ -32,7 +33,11 @@ class RoutedModel(PythonModel):
         bundle, config = Path(context.artifacts["bundle"]), context.model_config
         dtype = read_json(bundle / "router.json")["dtype"]
         pair = PairParams(
-            slm=config["slm"], llm=config["llm"], device=config["device"], dtype=dtype
+            slm=config["slm"],
+            llm=config["llm"],
+            device=config["device"],
+            dtype=dtype,
+            cuda_graphs=config["cuda_graphs"],
         )
         self.deployment = deploy(
             bundle,

@@ -32,7 +32,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> "Pair":
     slm, llm = make_tiny_pair(tmp_path_factory.mktemp("pair"))
     params = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
     loaded = load_pair(slm, llm, params)
-    return replace(loaded, eos_ids=(loaded.eos_id, *range(10, loaded.vocab_size, 12)))
+    return replace(loaded, eos_ids=(loaded.eos_id, *range(10, loaded.vocabulary.size, 12)))
 
 
 @pytest.fixture(scope="session")

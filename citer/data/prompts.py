@@ -1,4 +1,4 @@
-"""One template a task, one encoder: finetuning, scoring, rollouts and serving all read these."""
+"""One template a task, one encoder: all that is ever encoded goes through here."""
 
 import hashlib
 from collections.abc import Iterable
@@ -34,12 +34,21 @@ def prompt(problem: Problem) -> str:
     return MC.format(question=problem.question, options=options)
 
 
+def token_ids(text: str, tokenizer: "PreTrainedTokenizerBase", *, begins: bool) -> list[int]:
+    """The ids of a text. The name of a special token in it is read as any other text.
+
+    Where the text `begins` a sequence, the tokenizer adds its own special tokens, such as BOS. An
+    added token that the tokenizer does not call special keeps its id.
+    """
+    return tokenizer(text, add_special_tokens=begins, split_special_tokens=True).input_ids
+
+
 def encode(problem: Problem, tokenizer: "PreTrainedTokenizerBase", eos_id: int) -> Encoded:
     """Encode prompt and reference apart, so that no token ever spans their border."""
-    prompt_ids = tokenizer(prompt(problem)).input_ids
+    prompt_ids = token_ids(prompt(problem), tokenizer, begins=True)
     if problem.reference is None:
         return Encoded(prompt_ids, [])
-    reference = tokenizer(problem.reference, add_special_tokens=False).input_ids
+    reference = token_ids(problem.reference, tokenizer, begins=False)
     return Encoded(prompt_ids, [*reference, eos_id])
 
 

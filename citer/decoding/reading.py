@@ -21,7 +21,7 @@ class Drafts:
 
     def __call__(self, hidden_NH: Tensor, given_N2: Tensor) -> Tensor:
         """draft_NC, a score a column; given are each request's seed and the token's position."""
-        logits_NV = self.pair.slm.logits(hidden_NH)[:, : self.pair.vocab_size]
+        logits_NV = self.pair.vocabulary.choices(self.pair.slm.logits(hidden_NH))
         view = StepView(hidden_NH, logits_NV, *given_N2.unbind(1))
         # What overflowed has no score, and is not to stand.
         scores = (scorer(view).nan_to_num(0.0) for scorer in self.scorers)
@@ -37,7 +37,7 @@ class Verdicts:
 
     def __call__(self, hidden_MH: Tensor, given_M1: Tensor) -> Tensor:
         """verdict_M2"""
-        logits_MV = self.pair.llm.logits(hidden_MH)[:, : self.pair.vocab_size]
+        logits_MV = self.pair.vocabulary.choices(self.pair.llm.logits(hidden_MH))
         best_M, choice_M = logits_MV.max(-1)
         odds_M = (logits_MV.gather(1, given_M1).squeeze(1) - best_M).exp()
         return torch.stack([choice_M.double(), odds_M.double()], 1)

@@ -21,6 +21,7 @@ from citer.models.folder import (
     tokenizer_digest,
 )
 from citer.models.pair import LanguageModel, load_model
+from citer.models.vocabulary import Vocabulary
 from citer.progress import progress
 
 
@@ -45,15 +46,16 @@ def score_half(
     where the two are no pair.
     """
     check_pair(**pair)
-    path = pair[name]
-    examples = encode_all(problems, load_tokenizer(path), eos_token_ids(path)[0])
+    path, eos_ids = pair[name], eos_token_ids(pair["slm"])  # both halves end with the SLM's EOS
+    examples = encode_all(problems, load_tokenizer(path), eos_ids[0])
     named = ((f"problem {key}", example) for key, example in examples.items())
     check_context(named, context_length(path))
     metadata = half_metadata(name, pair, placement.dtype)
     missing = keep_fitting(folder, examples, metadata)
     if missing:
         model = load_model(name, path, placement)
-        _write_shards(model, missing, folder, params, metadata)
+        vocabulary = Vocabulary(metadata["vocab_size"], eos_ids)
+        _write_shards(model, vocabulary, missing, folder, params, metadata)
     return Scored(len(examples) - len(missing), len(missing))
 
 
@@ -76,16 +78,17 @@ def half_metadata(name: str, pair: Mapping[str, Path], dtype: str) -> dict[str, 
 
 def _write_shards(
     model: LanguageModel,
+    vocabulary: Vocabulary,
     examples: Mapping[str, Encoded],
     folder: Path,
     params: ScoreParams,
     metadata: Mapping[str, Any],
 ) -> None:
-    schema, vocab_size = half_schema(metadata), metadata["vocab_size"]
+    schema = half_schema(metadata)
     total = sum(len(example.reference_ids) for example in examples.values())
     with progress(f"score {model.name}", total, "tokens") as advance:
         for shard in _in_shards(examples, params.shard_problems):
-            table = score(model, shard, params.batch_tokens, vocab_size, advance)
+            table = score(model, shard, params.batch_tokens, vocabulary, advance)
             write_table(folder / shard_name(shard), table, schema, dict(metadata))
 
 

@@ -11,6 +11,7 @@ from citer.data.tokens import reference_rows
 from citer.errors import InputError
 from citer.models.features import certainty
 from citer.models.pair import LanguageModel, padded_batch
+from citer.models.vocabulary import Vocabulary
 
 ROWS = 256  # of logits held at a time: those of a small vocabulary stay in a core's cache
 
@@ -20,7 +21,7 @@ def score(
     model: LanguageModel,
     examples: Mapping[str, Encoded],
     batch_tokens: int,
-    vocab_size: int,
+    vocabulary: Vocabulary,
     advance: Callable[[float], None],
 ) -> pa.Table:
     """A row for every reference token, in the order of `examples`; the SLM's with its extras.
@@ -31,7 +32,7 @@ def score(
     parts, order = [], []
     for batch in length_buckets([len(p) + len(r) - 1 for p, r in encoded], batch_tokens):
         hidden_NH, gt_N = _reference_states(model, [encoded[index] for index in batch])
-        parts.append(_read_in_chunks(model, hidden_NH, gt_N, vocab_size))
+        parts.append(_read_in_chunks(model, hidden_NH, gt_N, vocabulary))
         order += [index for index in batch for _ in encoded[index].reference_ids]
         advance(len(gt_N))
     sort_N = torch.tensor(order).argsort(stable=True)
@@ -64,12 +65,12 @@ def _reference_states(model: LanguageModel, batch: Sequence[Encoded]) -> tuple[T
 
 
 def _read_in_chunks(
-    model: LanguageModel, hidden_NH: Tensor, gt_N: Tensor, vocab_size: int
+    model: LanguageModel, hidden_NH: Tensor, gt_N: Tensor, vocabulary: Vocabulary
 ) -> dict[str, Tensor]:
     """Columns on the CPU; never more than `ROWS` rows of logits at a time."""
     parts = []
     for hidden_CH, gt_C in zip(hidden_NH.split(ROWS), gt_N.split(ROWS), strict=True):
-        logits_CV = model.logits(hidden_CH)[:, :vocab_size]
+        logits_CV = vocabulary.choices(model.logits(hidden_CH))
         logprob_CV = logits_CV.log_softmax(-1)
         columns = {
             f"{model.name}_token": logits_CV.argmax(-1).int(),

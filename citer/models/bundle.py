@@ -1,40 +1,61 @@
 """A router on disk: `router.safetensors` and `router.json`, which says whose router it is."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+import torch
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from citer.config import Share, complaint
 from citer.data.prompts import TEMPLATE_HASH
 from citer.errors import InputError
-from citer.io import read_as, read_json, replacing, write_json
+from citer.io import digest, read_as, read_json, replacing, write_json
 from citer.models.features import FEATURE
 from citer.models.router import Head, Router, RouterMLP
-from citer.rule import Rule
+from citer.progress import warn
+from citer.rule import EXPECTED, Rule
 
 if TYPE_CHECKING:  # transformers' models take seconds to import
     from citer.models.pair import Pair
 
-VERSION = 2
+VERSION = 3
+WITHOUT_DIGEST = 2  # the version before, whose cards have no digest of the weights
+LARGEST = 2**16  # hidden size; those of the largest models are a quarter of it
+STEEPEST = 1e6  # slope or intercept of a calibration, far beyond any fitted one
+
+Weight = Annotated[float, Field(ge=-STEEPEST, le=STEEPEST)]
+
+
+def _ascending(taus: dict[float, float]) -> dict[float, float]:
+    for ordered in (list(taus), list(taus.values())):
+        if ordered != sorted(ordered):
+            raise ValueError("not in order, expected ascending LLM fractions and thresholds")
+    return taus
+
+
+def _in_range(rule: Rule) -> Rule:
+    if not rule.in_range:
+        raise ValueError(f"'{rule}': {EXPECTED}")
+    return rule
 
 
 class Closed(BaseModel):
     """Of these keys and no others."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Shape(Closed):
-    hidden_size: int
-    dropout: float
+    hidden_size: Annotated[int, Field(gt=0, le=LARGEST)]
+    dropout: Annotated[float, Field(ge=0, lt=1)]
 
 
 class Calibration(Closed):
-    slope: float
-    intercept: float
+    slope: Weight
+    intercept: Weight
 
 
 class HeadCard(Closed):
@@ -55,21 +76,24 @@ class Origin(BaseModel):
 class Deployed(BaseModel):
     """As registration adds it."""
 
-    rule: Rule
+    rule: Annotated[Rule, AfterValidator(_in_range)]
+    epsilon: Share | None = None
+    delta: Share | None = None
 
 
 class Card(BaseModel):
     """`router.json`: what must stand in it, and the types of what may."""
 
-    schema_version: Literal[2]
+    schema_version: Literal[2, 3]
     heads: Heads
+    weights: str | None = None  # digest of router.safetensors; None where no head has weights
     feature: str
     slm: Origin
     llm: Origin
     dtype: str
     tokenizer: str
     template: str
-    holdout_scores: dict[float, float] | None = None
+    holdout_scores: Annotated[dict[Share, Share], AfterValidator(_ascending)] | None = None
     threshold: Deployed | None = None
 
 
@@ -86,14 +110,35 @@ def identity(pair: "Pair") -> dict[str, Any]:
 
 
 def write_bundle(folder: Path, router: Router, card: dict[str, Any]) -> None:
-    """Write a router with its card: identity, data digests, thresholds (see `identity`)."""
+    """Write a router with its card: identity, data digests, thresholds (see `identity`).
+
+    Raises InputError where it holds what `read_bundle` would refuse.
+    """
+    weights = _weights(router)
+    _check_finite(weights, folder)
+    heads = {name: _described(head) for name, head in router._asdict().items()}
     with replacing(folder) as aside:
         aside.mkdir()
-        weights = _weights(router)
+        path = aside / "router.safetensors"
         if weights:
-            save_file(weights, aside / "router.safetensors")
-        heads = {name: _described(head) for name, head in router._asdict().items()}
-        write_json(aside / "router.json", {"schema_version": VERSION, "heads": heads} | card)
+            save_file(weights, path)
+        made = {"weights": digest(path) if weights else None}
+        content = {"schema_version": VERSION, "heads": heads} | made | card
+        _check_card(content, folder)
+        write_json(aside / "router.json", content)
+
+
+def _check_card(content: dict[str, Any], folder: Path) -> None:
+    try:
+        Card.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{folder}: not a router that can be used: {complaint(error)}") from None
+
+
+def _check_finite(weights: dict[str, Tensor], origin: Path) -> None:
+    for name, tensor in weights.items():
+        if not tensor.isfinite().all():
+            raise InputError(f"{origin}: {name}: a weight is no number, expected finite ones")
 
 
 def _weights(router: Router) -> dict[str, Tensor]:
@@ -121,24 +166,38 @@ def read_card(folder: Path) -> dict[str, Any]:
 def read_bundle(folder: Path) -> tuple[Router, dict[str, Any]]:
     """A router in evaluation mode, and its card. Raises InputError naming what is wrong."""
     card = read_card(folder)
-    path, heads = folder / "router.safetensors", card["heads"]
-    trained = any(described["mlp"] for described in heads.values())
+    described, path = Card.model_validate(card), folder / "router.safetensors"
     try:
-        weights = load_file(path) if trained else {}
-        return Router(**{name: _read_head(name, heads[name], weights) for name in heads}), card
+        weights = _read_weights(path, described)
+        heads = {name: _read_head(name, head, weights) for name, head in described.heads}
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path}: not the weights that router.json describes: {reason}") from None
+    return Router(**heads), card
 
 
-def _read_head(name: str, described: dict[str, Any], weights: dict[str, Tensor]) -> Head:
-    if not described["mlp"]:
-        return Head(None, **described["calibration"])
-    mlp = RouterMLP(**described["mlp"]).eval().requires_grad_(False)
+def _read_weights(path: Path, described: Card) -> dict[str, Tensor]:
+    if not any(head.mlp for _, head in described.heads):
+        return {}
+    if described.schema_version == WITHOUT_DIGEST:
+        warn(f"{path}: of an earlier version, without a digest: a damaged one may go unnoticed")
+    elif (found := digest(path)) != described.weights:
+        raise RuntimeError(f"their digest is {found}, expected {described.weights}")
+    weights = {name: tensor.clone() for name, tensor in load_file(path).items()}  # not the file's
+    _check_finite(weights, path)
+    return weights
+
+
+def _read_head(name: str, described: HeadCard, weights: dict[str, Tensor]) -> Head:
+    calibration = described.calibration.model_dump()
+    if not described.mlp:
+        return Head(None, **calibration)
     prefix = f"{name}."
     own = {key.removeprefix(prefix): weights[key] for key in weights if key.startswith(prefix)}
-    mlp.load_state_dict(own)
-    return Head(mlp, **described["calibration"])
+    with torch.device("meta"):  # nothing is allocated for a size that the weights do not have
+        mlp = RouterMLP(**described.mlp.model_dump())
+    mlp.load_state_dict(own, assign=True)
+    return Head(mlp.float().eval().requires_grad_(False), **calibration)
 
 
 def check_card(card: dict[str, Any], pair: "Pair", origin: Path) -> None:

@@ -16,6 +16,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from citer.data.prompts import token_ids
 from citer.errors import InputError
 from citer.io import digest, read_as
 
@@ -60,13 +61,13 @@ def check_pair(slm: Path, llm: Path) -> None:
     check_model(llm)
     if any(map(Path.samefile, weight_files(slm), weight_files(llm))):
         raise InputError(f"{slm} and {llm}: the same weights, expected two models")
-    ours, theirs = tokenizer_parts(slm), tokenizer_parts(llm)
-    for part in ours:
-        if ours[part] != theirs[part]:
-            raise InputError(f"{slm} and {llm}: not one tokenizer: their `{part}` differ")
     if set(eos_token_ids(slm)) != set(eos_token_ids(llm)):
         ends = f"{list(eos_token_ids(slm))} and {list(eos_token_ids(llm))}"
         raise InputError(f"{slm} and {llm}: not one EOS: {ends}")
+    ours, theirs = tokenizer_parts(slm), tokenizer_parts(llm)
+    for part in ours | theirs:
+        if ours.get(part) != theirs.get(part):
+            raise InputError(f"{slm} and {llm}: not one tokenizer: their `{part}` differ")
 
 
 def check_model(path: Path) -> None:
@@ -173,18 +174,29 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
         tokenizer = PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
     except Exception as error:  # tokenizers raises nothing narrower
         raise InputError(f"{path}: no usable tokenizer: {error!r}") from error
-    back = tokenizer.decode(tokenizer.encode(ROUND_TRIP, add_special_tokens=False))
+    back = tokenizer.decode(token_ids(ROUND_TRIP, tokenizer, begins=False))
     if back != ROUND_TRIP:
         raise InputError(f"{path}: the tokenizer turns {ROUND_TRIP!r} into {back!r}")
     return tokenizer
 
 
 def tokenizer_parts(path: Path) -> dict[str, Any]:
-    """What decides which ids a text gets."""
-    content = json.loads(load_tokenizer(path).backend_tokenizer.to_str())
-    return {
+    """What decides which ids a text gets, and which end an answer.
+
+    Truncation and padding are not among it: encoding asks for neither. `prompt` and `eos` are there
+    only where they say more than the rest, so that other tokenizers keep their digest.
+    """
+    tokenizer, eos_ids = load_tokenizer(path), eos_token_ids(path)
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    parts = {
         part: content[part] for part in ("normalizer", "pre_tokenizer", "model", "added_tokens")
     }
+    plain, prompt = (token_ids(ROUND_TRIP, tokenizer, begins=begins) for begins in (False, True))
+    if prompt != plain:  # by the post-processor, which tokenizer_config.json may change
+        parts["prompt"] = prompt
+    if len(eos_ids) > 1:
+        parts["eos"] = sorted(eos_ids)
+    return parts
 
 
 def tokenizer_digest(path: Path) -> str:
@@ -198,5 +210,5 @@ def eos_token_ids(path: Path) -> tuple[int, ...]:
             continue
         found = read_as(path / name, Ends).eos_token_id
         if found is not None and found != []:
-            return tuple(found) if isinstance(found, list) else (found,)
+            return tuple(dict.fromkeys(found)) if isinstance(found, list) else (found,)
     raise InputError(f"{path}: no eos_token_id in generation_config.json or config.json")

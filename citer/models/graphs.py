@@ -152,8 +152,9 @@ class _Graph:
 
 
 def cuda_graphs(model: LanguageModel, cache: SlotCache) -> Graphs | None:
-    """Graphs for a model on a GPU."""
-    return Graphs(model, cache, cuda_capture) if model.device.type == "cuda" else None
+    """Graphs for a model on a GPU, unless it was loaded to do without (`pair.cuda_graphs`)."""
+    captured = model.device.type == "cuda" and model.cuda_graphs
+    return Graphs(model, cache, cuda_capture) if captured else None
 
 
 def no_graphs(model: LanguageModel, cache: SlotCache) -> None:

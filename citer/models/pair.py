@@ -1,7 +1,7 @@
 """The pair of models, loaded."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,20 +22,25 @@ from citer.models.folder import (
     model_digest,
     tokenizer_digest,
 )
-from citer.models.forward import wanted_hidden
+from citer.models.forward import check_forward, wanted_hidden
 from citer.models.packing import pack
+from citer.models.vocabulary import Vocabulary
 
 SMALL = 2**26  # bytes of the LLM's weights
 
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """One of the pair, in evaluation mode. `weight_bytes` are read by every forward."""
+    """One of the pair, in evaluation mode. `weight_bytes` are read by every forward.
+
+    `cuda_graphs`: whether short forwards on a GPU are to be captured.
+    """
 
     name: str
     path: Path
     digest: str
     network: PreTrainedModel
+    cuda_graphs: bool = field(default=True, kw_only=True)
 
     @cached_property
     def device(self) -> torch.device:
@@ -99,9 +104,9 @@ class Pair:
         return self.eos_ids[0]
 
     @cached_property
-    def vocab_size(self) -> int:
-        """The ids that both models can write: one tokenizer's vocabulary, padded apart."""
-        return min(self.slm.vocab_size, self.llm.vocab_size)
+    def vocabulary(self) -> Vocabulary:
+        """What both models can write: one tokenizer's vocabulary, which they pad apart."""
+        return Vocabulary(min(self.slm.vocab_size, self.llm.vocab_size), self.eos_ids)
 
     @property
     def is_small(self) -> bool:
@@ -140,7 +145,8 @@ def load_model(name: str, path: Path, params: PairParams) -> LanguageModel:
     network.requires_grad_(False)
     network.eval().to(resolve_device(params.device))
     pack(network)
-    return LanguageModel(name, path, model_digest(path), network)
+    check_forward(network, path)
+    return LanguageModel(name, path, model_digest(path), network, cuda_graphs=params.cuda_graphs)
 
 
 def padded_batch(rows: list[list[int]], device: torch.device) -> dict[str, Tensor]:

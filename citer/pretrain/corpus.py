@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from citer.config import Task
 from citer.data.importing import parse_row
 from citer.data.problems import question_key
-from citer.data.prompts import prompt
+from citer.data.prompts import prompt, token_ids
 from citer.data.toy import part_of, rows
 from citer.data.toy.knowledge import PRICES, knowledge
 from citer.data.toy.words import KINDS
@@ -52,8 +52,8 @@ def texts(mix: Mix, seed: int) -> Iterator[Text]:
 
 def encode_text(text: Text, tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], int]:
     """Ids of prompt, completion and EOS, and the prompt's length."""
-    prompt_ids = tokenizer(text.prompt).input_ids if text.prompt else []
-    completion_ids = tokenizer(text.completion).input_ids
+    prompt_ids = token_ids(text.prompt, tokenizer, begins=True) if text.prompt else []
+    completion_ids = token_ids(text.completion, tokenizer, begins=not text.prompt)
     return [*prompt_ids, *completion_ids, tokenizer.eos_token_id], len(prompt_ids)
 
 

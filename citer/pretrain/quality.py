@@ -7,7 +7,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from citer.config import Task
 from citer.data.answers import grade
 from citer.data.importing import parse_row
-from citer.data.prompts import prompt
+from citer.data.prompts import prompt, token_ids
 from citer.data.toy import rows
 
 MAX_NEW_TOKENS = 72
@@ -31,7 +31,8 @@ def accuracy(
 def _generate(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, prompts: list[str]
 ) -> list[str]:
-    encoded = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt")
+    ids = [token_ids(text, tokenizer, begins=True) for text in prompts]
+    encoded = tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
     ids_BT: Tensor = model.generate(  # type: ignore[operator]  # its mixin is untyped
         input_ids=encoded["input_ids"],
         attention_mask=encoded["attention_mask"],

@@ -19,7 +19,20 @@ def next_hidden(model: LanguageModel, ids: list[int]) -> torch.Tensor:
 
 
 def next_logits(pair: Pair, model: LanguageModel, ids: list[int]) -> torch.Tensor:
-    return model.logits(next_hidden(model, ids))[0, : pair.vocab_size]
+    return choices(pair, model.logits(next_hidden(model, ids)))[0]
+
+
+def choices(pair: Pair, logits_NV: torch.Tensor) -> torch.Tensor:
+    """Of the ids that both models have; the first EOS stands for all of them."""
+    logits_NV = logits_NV[:, : min(pair.slm.vocab_size, pair.llm.vocab_size)].clone()
+    end_N = logits_NV[:, list(pair.eos_ids)].amax(1)
+    logits_NV[:, list(pair.eos_ids)] = torch.finfo(logits_NV.dtype).min
+    logits_NV[:, pair.eos_ids[0]] = end_N
+    return logits_NV
+
+
+def by_first_eos(pair: Pair, ids: list[int]) -> list[int]:
+    return [pair.eos_ids[0] if token in pair.eos_ids else token for token in ids]
 
 
 class Reader:
@@ -90,11 +103,11 @@ class Uncached:
         self.slm.read(self.ids)
         self.drafted += 1
         hidden = next_hidden(self.pair.slm, self.ids)
-        logits = self.pair.slm.logits(hidden)
+        logits = choices(self.pair, self.pair.slm.logits(hidden))
         seed = torch.tensor([stable_hash(self.request.key)])
         position = torch.tensor([len(self.ids) - len(self.request.prompt_ids)])
         score = self.policy.scorer(StepView(hidden, logits, seed, position))
-        return int(logits[0, : self.pair.vocab_size].argmax()), float(score)
+        return int(logits[0].argmax()), float(score)
 
     def visit(self) -> None:
         """The LLM reads all that it needs to judge what is pending and, unless ended, go on."""

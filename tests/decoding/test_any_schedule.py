@@ -96,7 +96,7 @@ def answers(
 def asked_pair(pair: Pair, kin: Pair, case: Case) -> Pair:
     """One that agrees or one that does not, with many tokens that end an answer."""
     pair = kin if case.kin else pair
-    return replace(pair, eos_ids=tuple(range(1, pair.vocab_size, case.eos_every)))
+    return replace(pair, eos_ids=tuple(range(1, pair.vocabulary.size, case.eos_every)))
 
 
 @settings(max_examples=60)

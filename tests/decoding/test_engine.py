@@ -21,7 +21,13 @@ from citer.models.graphs import cuda_graphs, no_graphs
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.router import HIGHEST
 from citer.rule import Rule
-from tests.decoding.reference import next_hidden, random_scorer, rounded, uncached
+from tests.decoding.reference import (
+    by_first_eos,
+    next_hidden,
+    random_scorer,
+    rounded,
+    uncached,
+)
 from tests.graphs import Traced, uncaptured
 from tests.heads import random_head, random_router
 
@@ -55,7 +61,7 @@ def generate_alone(pair: Pair, model: LanguageModel, request: Request) -> list[i
         eos_token_id=list(pair.eos_ids),
         pad_token_id=pair.eos_id,
     )
-    return out[0, prompt.shape[1] :].tolist()
+    return by_first_eos(pair, out[0, prompt.shape[1] :].tolist())
 
 
 @pytest.mark.parametrize("slots", [1, 3, 16])
@@ -144,6 +150,28 @@ def test_no_token_is_written_from_the_padding_of_a_vocabulary(kin: Pair, name: s
     for rule in FAMILY:
         policy = Policy(ScoredBy(head), rule)
         assert decode(there, requests(7), policy)[0] == decode(kin, requests(7), policy)[0]
+
+
+def with_ends_swapped(model: LanguageModel, one: int, other: int) -> LanguageModel:
+    """It writes the one EOS where it would have written the other."""
+    network = copy.deepcopy(model.network)
+    network.get_output_embeddings().weight[[one, other]] = (
+        model.network.get_output_embeddings().weight[[other, one]]
+    )
+    return replace(model, network=network)
+
+
+@pytest.mark.parametrize("name", ["slm", "llm"])
+def test_which_eos_a_model_prefers_changes_nothing(kin: Pair, name: str) -> None:
+    swapped = with_ends_swapped(getattr(kin, name), kin.eos_ids[0], kin.eos_ids[3])
+    there = replace(kin, **{name: swapped})
+    head, ended = random_head(kin.slm.hidden_size, dtype=torch.float64), 0
+    for rule in FAMILY:
+        policy = Policy(ScoredBy(head), rule)
+        answers, _ = decode(kin, requests(12), policy)
+        assert decode(there, requests(12), policy)[0] == answers
+        ended += sum(not answer.truncated for answer in answers.values())
+    assert ended > 0
 
 
 def overflowing(model: LanguageModel, token: int) -> LanguageModel:

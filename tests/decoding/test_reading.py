@@ -96,7 +96,7 @@ def test_a_verdict_looks_at_nothing_from_the_host(unseen: Pair, shape: Shape) ->
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_no_kind_of_model_does(unseen: Pair, model_type: str) -> None:
     model = replace(unseen.llm, network=network(model_type).to(META))
-    run(model, Verdicts(replace(unseen, llm=model)), 1, SHAPES[1])
+    run(model, Verdicts(replace(unseen, llm=model, eos_ids=(0, 10, 22))), 1, SHAPES[1])
 
 
 def test_rotary_embeddings_that_change_with_the_longest_row_are_found_out(unseen: Pair) -> None:

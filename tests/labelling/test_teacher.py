@@ -10,11 +10,15 @@ import torch
 
 from citer.config import PairParams
 from citer.data.prompts import Encoded, encode_all
+from citer.decoding.policy import StepView
+from citer.decoding.reading import Drafts, Verdicts
 from citer.errors import InputError
 from citer.labelling import teacher
 from citer.labelling.teacher import length_buckets, score
+from citer.models.features import EXTRAS
 from citer.models.folder import eos_token_ids, load_tokenizer
-from citer.models.pair import LanguageModel, load_model
+from citer.models.pair import LanguageModel, Pair, load_model
+from citer.models.vocabulary import Vocabulary
 from citer.schema import LLM_TOKEN, slm_token
 from tests.tiny import MATH, MC, TinyPair, make_tiny_pair
 
@@ -44,7 +48,7 @@ def model(pair: TinyPair, request: pytest.FixtureRequest) -> LanguageModel:
 
 
 def _score(model: LanguageModel, examples: dict[str, Encoded], batch_tokens: int) -> pa.Table:
-    return score(model, examples, batch_tokens, model.vocab_size, lambda _: None)
+    return score(model, examples, batch_tokens, Vocabulary(model.vocab_size, (0,)), lambda _: None)
 
 
 def _states(model: LanguageModel, example: Encoded) -> tuple[torch.Tensor, torch.Tensor]:
@@ -133,8 +137,38 @@ def test_no_token_is_chosen_from_the_padding_of_a_vocabulary(
     small = {key: Encoded(p, [token % 64 for token in r]) for key, (p, r) in examples.items()}
     logits_NV = torch.cat([_states(model, example)[1] for example in small.values()])
     assert logits_NV.argmax(-1).max() >= 64, "else this test could not fail"
-    table = score(model, small, 10_000, 64, lambda _: None)
+    table = score(model, small, 10_000, Vocabulary(64, (0,)), lambda _: None)
     assert _column(table, f"{model.name}_token").equal(logits_NV[:, :64].argmax(-1))
+
+
+def test_scoring_and_the_engine_read_the_same_of_a_state(
+    model: LanguageModel, examples: dict[str, Encoded], pair: TinyPair
+) -> None:
+    """Where several tokens end an answer, too."""
+    eos_ids = (0, *range(10, model.vocab_size, 12))
+    there = Pair(model, model, load_tokenizer(pair.slm), eos_ids)
+    table = score(model, examples, 10_000, there.vocabulary, lambda _: None)
+    hidden_NH = torch.cat([_states(model, example)[0] for example in examples.values()])
+    gt_N, place_N2 = _column(table, "gt_token"), torch.zeros(len(table), 2, dtype=torch.int64)
+    if model.name == "slm":
+        token_N, entropy_N, margin_N = Drafts(there, (_entropy, _margin))(
+            hidden_NH, place_N2
+        ).unbind(1)
+        torch.testing.assert_close(_column(table, "slm_entropy"), entropy_N.float())
+        torch.testing.assert_close(_column(table, "slm_margin"), margin_N.float())
+    else:
+        token_N, odds_N = Verdicts(there)(hidden_NH, gt_N[:, None]).unbind(1)
+        assert (odds_N == 1).equal(_column(table, "llm_token") == gt_N)
+    assert _column(table, f"{model.name}_token").equal(token_N.long())
+    assert set(token_N.tolist()) & set(eos_ids) == {0}
+
+
+def _entropy(view: StepView) -> torch.Tensor:
+    return view.feature_NF[:, -EXTRAS]
+
+
+def _margin(view: StepView) -> torch.Tensor:
+    return view.feature_NF[:, 1 - EXTRAS]
 
 
 def test_batches_hold_each_example_once_within_the_budget() -> None:

@@ -7,8 +7,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from citer.data.prompts import token_ids
 from citer.errors import InputError
-from citer.models.folder import check_pair, load_tokenizer, model_digest
+from citer.models.folder import (
+    check_pair,
+    eos_token_ids,
+    load_tokenizer,
+    model_digest,
+    tokenizer_digest,
+)
+from tests import tiny
 from tests.tiny import TinyPair, make_tiny_pair
 
 # Mistral's window applies without a switch, which Qwen2's configuration has.
@@ -24,6 +32,24 @@ LONGROPE = DYNAMIC | {
     "original_max_position_embeddings": 512,
     "short_factor": [1.0] * 4,
     "long_factor": [3.0] * 4,
+}
+
+UNASKED = {
+    "post_processor": {
+        "type": "ByteLevel",
+        "add_prefix_space": True,
+        "trim_offsets": True,
+        "use_regex": True,
+    },
+    "truncation": {"max_length": 3, "strategy": "LongestFirst", "stride": 0, "direction": "Left"},
+    "padding": {
+        "strategy": {"Fixed": 64},
+        "direction": "Left",
+        "pad_to_multiple_of": None,
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": tiny.EOS,
+    },
 }
 
 
@@ -54,6 +80,39 @@ def test_another_tokenizer_is_refused_naming_both(folders: TinyPair) -> None:
     )
 
 
+def add_bos(folder: Path) -> None:
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    begin = {"SpecialToken": {"id": tiny.EOS, "type_id": 0}}
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    tokenizer["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [begin, text],
+        "pair": [begin, text, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {tiny.EOS: {"id": tiny.EOS, "ids": [0], "tokens": [tiny.EOS]}},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+def test_a_tokenizer_that_begins_prompts_with_bos_beside_one_that_does_not_is_refused(
+    folders: TinyPair,
+) -> None:
+    before = tokenizer_digest(folders.llm)
+    add_bos(folders.llm)
+    assert "not one tokenizer: their `prompt` differ" in refusal(folders)
+    assert tokenizer_digest(folders.llm) != before
+    add_bos(folders.slm)
+    check_pair(*folders)
+    assert tokenizer_digest(folders.slm) == tokenizer_digest(folders.llm)
+
+
+def test_settings_that_encoding_does_not_ask_for_change_nothing(folders: TinyPair) -> None:
+    ids = token_ids("What is 2 + 2?", load_tokenizer(folders.slm), begins=True)
+    edit(folders.llm / "tokenizer.json", **UNASKED)
+    edit(folders.llm / "tokenizer_config.json", split_special_tokens=True, model_max_length=4)
+    check_pair(*folders)
+    assert token_ids("What is 2 + 2?", load_tokenizer(folders.llm), begins=True) == ids
+
+
 @pytest.mark.parametrize("name", ["slm", "link", "links"])
 def test_one_model_is_no_pair(folders: TinyPair, tmp_path: Path, name: str) -> None:
     (tmp_path / "link").symlink_to(folders.slm)
@@ -67,6 +126,15 @@ def test_one_model_is_no_pair(folders: TinyPair, tmp_path: Path, name: str) -> N
 def test_another_eos_is_refused_naming_both(folders: TinyPair) -> None:
     edit(folders.llm / "generation_config.json", eos_token_id=[5, 7])
     assert refusal(folders).startswith(f"{folders.slm} and {folders.llm}: not one EOS: [")
+
+
+def test_eos_ids_are_a_set_whose_order_and_repetitions_do_not_matter(folders: TinyPair) -> None:
+    before = tokenizer_digest(folders.slm)
+    edit(folders.slm / "generation_config.json", eos_token_id=[0, 5, 0])
+    edit(folders.llm / "generation_config.json", eos_token_id=[5, 0])
+    check_pair(*folders)
+    assert eos_token_ids(folders.slm) == (0, 5)
+    assert before != tokenizer_digest(folders.slm) == tokenizer_digest(folders.llm)
 
 
 def test_an_eos_beyond_the_vocabulary_is_refused(folders: TinyPair) -> None:

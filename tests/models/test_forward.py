@@ -1,14 +1,17 @@
 """The forward over tokens end to end against transformers' own."""
 
+from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from citer.errors import InputError
 from citer.models.cache import SlotCache
 from citer.models.folder import ModelType
-from citer.models.forward import wanted_hidden
+from citer.models.forward import TOLERANCE, check_forward, wanted_hidden
 
 MODEL_TYPES = get_args(ModelType)
 SIZES = {
@@ -66,6 +69,36 @@ def test_prefill_catch_up_and_step_are_transformers_own(model_type: str) -> None
         ends = [end + count for end, count in zip(ends, counts, strict=True)]
         for row, end, hidden_H in zip(ids, ends, hidden_NH, strict=True):
             torch.testing.assert_close(hidden_H, own_hidden(model, row[:end])[0])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_the_installed_transformers_is_the_one_that_it_follows(
+    model_type: str, dtype: torch.dtype
+) -> None:
+    check_forward(network(model_type).to(dtype), Path("m"))
+
+
+def mixed(module: nn.Module, inputs: object, hidden_BTH: torch.Tensor) -> torch.Tensor:
+    return hidden_BTH + 0.3 * hidden_BTH.roll(1, -1)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_a_transformers_that_computes_something_else_is_refused_by_name(
+    model_type: str, dtype: torch.dtype
+) -> None:
+    model = network(model_type).to(dtype)
+    model.base_model.layers[1].register_forward_hook(mixed)  # which only its own forward calls
+    with pytest.raises(InputError, match=r"^m: transformers 5\.\S+ computes other states"):
+        check_forward(model, Path("m"))
+
+
+def test_a_model_of_no_numbers_is_told_as_such() -> None:
+    model = network("qwen2")
+    model.base_model.norm.weight[3] = torch.nan
+    with pytest.raises(InputError, match=r"^m: states that are no numbers in float64"):
+        check_forward(model, Path("m"))
 
 
 @torch.inference_mode()

@@ -4,12 +4,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from citer.config import PairParams
+from citer.decoding.engine import Engine
 from citer.decoding.lane import Lane
 from citer.decoding.work import Work
+from citer.models.bundle import identity
 from citer.models.cache import SlotCache
 from citer.models.feed import Turn
 from citer.models.graphs import MOST, SHORTEST, WIDEST, cuda_graphs, no_graphs
-from citer.models.pair import LanguageModel, Pair
+from citer.models.pair import LanguageModel, Pair, load_pair
 from tests.decoding.reference import next_hidden
 from tests.graphs import Traced
 
@@ -132,6 +135,21 @@ def test_long_forwards_are_not_captured(pair: Pair, rows: int, tokens: int, capt
     lane.consume([turn(slot, 9) for slot in range(rows)], states)
     check(lane, *(turn(slot, 9 + tokens) for slot in range(rows)))
     assert traced.captures == captures
+
+
+@pytest.mark.parametrize("switch", [True, False])
+def test_a_model_on_a_gpu_is_captured_unless_it_was_loaded_to_do_without(
+    pair: Pair, switch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("citer.models.graphs.cuda_capture", Traced)
+    folders = {"slm": str(pair.slm.path), "llm": str(pair.llm.path)}
+    params = PairParams(**folders, device="cpu", dtype="float32", cuda_graphs=switch)
+    there = load_pair(pair.slm.path, pair.llm.path, params)
+    for model in (there.slm, there.llm):
+        vars(model)["device"] = torch.device("cuda")
+    engine = Engine(there, 1, 8)
+    assert [bool(lane._graphs) for lane in (engine._slm, engine._llm)] == [switch, switch]
+    assert "cuda_graphs" not in str(identity(there))
 
 
 def test_without_a_gpu_nothing_is_captured(pair: Pair) -> None:

@@ -1,5 +1,6 @@
 """Packed layers against the layers that they stand in for."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,34 @@ def test_it_computes_what_the_layer_computes(
     torch.testing.assert_close(network(states), linear(states), rtol=1e-2, atol=1e-3)
     if dtype == torch.float32:
         torch.testing.assert_close(network(states), linear(states), rtol=1e-5, atol=1e-5)
+
+
+def without_operator(packed: PackedLinear, states: torch.Tensor) -> torch.Tensor:
+    return torch.ops.mkldnn._no_such_operator(states)
+
+
+def of_other_arguments(packed: PackedLinear, states: torch.Tensor) -> torch.Tensor:
+    return torch.ops.mkldnn._linear_pointwise(states, packed.weight)
+
+
+def without_bias(packed: PackedLinear, states: torch.Tensor) -> torch.Tensor:
+    return states @ packed.weight.to_dense().T
+
+
+@pytest.mark.parametrize("changed", [without_operator, of_other_arguments, without_bias])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layers_stay_where_the_operators_are_not_what_they_were(
+    changed: Callable,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.setattr(PackedLinear, "forward", changed)
+    network = nn.Sequential(layer(dtype), layer(dtype))
+    layers = list(network)
+    pack(network)
+    assert list(network) == layers
+    assert "oneDNN's operators have changed: decoding will be slower" in capsys.readouterr().err
 
 
 def test_its_weights_count_as_before() -> None:

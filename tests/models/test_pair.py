@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from citer.config import PairParams
 from citer.errors import InputError
@@ -26,7 +27,7 @@ def test_padded_vocabularies_of_one_tokenizer_are_fine(folders: TinyPair, tmp_pa
     pair.llm.network.save_pretrained(folders.llm)
     padded = load_pair(folders.slm, folders.llm, params(folders))
     assert padded.llm.vocab_size == padded.slm.vocab_size + 24
-    assert padded.vocab_size == padded.slm.vocab_size
+    assert padded.vocabulary.size == padded.slm.vocab_size
 
 
 def test_cuda_where_there_is_none_is_refused(
@@ -35,6 +36,14 @@ def test_cuda_where_there_is_none_is_refused(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=r"pair.device: 'cuda': no CUDA device here"):
         load_model("slm", folders.slm, params(folders, device="cuda"))
+
+
+def test_a_transformers_that_computes_something_else_is_refused_at_load(
+    folders: TinyPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Qwen2DecoderLayer, "forward", lambda self, hidden_BTH, **_: hidden_BTH)
+    with pytest.raises(InputError, match=rf"^{folders.slm}: transformers \S+ computes other"):
+        load_model("slm", folders.slm, params(folders))
 
 
 def test_bytes_of_weights_and_cache_are_those_of_the_shapes(folders: TinyPair) -> None:

@@ -5,8 +5,11 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from safetensors.torch import load_file, save_file
 
 from citer.config import Params
 from citer.data.problems import read_problems, write_problems
@@ -16,9 +19,11 @@ from citer.io import PARTIAL, read_json, read_table, table_metadata, write_json,
 from citer.models.folder import eos_token_ids, load_tokenizer
 from citer.rule import Rule
 from citer.schema import LLM_TOKEN, PREFERENCE
-from citer.stages import label, paths, train
+from citer.stages import label, paths, router0, score_llm, score_slm, train
 from tests.stages.conftest import run_killed
 from tests.taught import make_taught_pair
+
+UNUSED = 2  # a token that neither model writes
 
 
 def _labels(params: Params, iteration: int = 1) -> bytes:
@@ -130,6 +135,41 @@ def test_tokens_of_other_references_are_refused(scored: Params) -> None:
     write_problems(paths.problems("preference"), changed, {})
     with pytest.raises(InputError, match=r"data/tokens/slm: not the references"):
         label.run(scored, 1)
+
+
+def _ends(params: Params, slm: list[int], llm: list[int]) -> None:
+    folders = {paths.SLM: slm, Path(params.pair.slm): slm, Path(params.pair.llm): llm}
+    for folder, eos_ids in folders.items():
+        write_json(folder / "generation_config.json", {"eos_token_id": eos_ids})
+
+
+def _labels_from_scratch(params: Params) -> pa.Table:
+    for stage in (score_llm, score_slm, router0):
+        stage.run(params)
+    label.run(params, 1)
+    return read_table(paths.preferences(1), PREFERENCE)
+
+
+def test_the_order_of_the_eos_ids_is_the_slms_whatever_the_llms(project: Params) -> None:
+    _ends(project, [0, UNUSED], [UNUSED, 0])
+    labels = _labels_from_scratch(project)
+    _ends(project, [0], [0])
+    assert _labels_from_scratch(project).equals(labels)
+
+
+def test_an_llm_that_ends_by_another_eos_than_the_references_is_right(project: Params) -> None:
+    problems = read_problems(paths.problems("preference"))
+    as_llm = [replace(problem, reference=f"{problem.reference[:-1]}!") for problem in problems]
+    write_problems(paths.problems("preference"), as_llm, {})
+    labels = _labels_from_scratch(project)
+    position_N, case_N = (labels[name].to_numpy() for name in ("position", "case"))
+    assert "llm_right" in case_N[np.append(position_N[1:], 0) == 0], "its EOS is the reference's"
+    weights = Path(project.pair.llm) / "model.safetensors"
+    tensors = load_file(weights)
+    tensors["lm_head.weight"][[0, UNUSED]] = tensors["lm_head.weight"][[UNUSED, 0]]
+    save_file(tensors, weights, {"format": "pt"})
+    _ends(project, [0, UNUSED], [0, UNUSED])
+    assert _labels_from_scratch(project).equals(labels)
 
 
 def test_rollouts_beyond_the_context_are_refused_at_once(scored: Params) -> None:
