@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from citer.config import EvaluateParams
 from citer.data.problems import Problem
-from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, always_slm, head_for
 from citer.evaluation.points import Findings, Row, outcome_rows, outcome_table, point_rows
@@ -117,8 +116,8 @@ class Study:
 
     @cached_property
     def _engine(self) -> Engine:
-        slots = self.params.slots
-        return Engine(self.pair, slots, self.params.max_new_tokens, usual_llm_batch(slots))
+        params = self.params
+        return Engine(self.pair, params.slots, params.max_new_tokens, delayed=True)
 
 
 def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:
