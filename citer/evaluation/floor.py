@@ -61,7 +61,11 @@ def shown(problem: Problem, text: str, truncated: bool) -> str:
 
 
 def _line(text: str) -> str:
-    """No control characters: a terminal would obey those that a model writes."""
+    """Both ends of a long text, since answers come last; no control characters.
+
+    A terminal would obey those that a model writes.
+    """
     joined = " ".join(text.split())
     plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in joined)
-    return plain if len(plain) <= WIDTH else f"{plain[:WIDTH]} …"
+    half = WIDTH // 2
+    return plain if len(plain) <= WIDTH else f"{plain[:half]} … {plain[-half:]}"
