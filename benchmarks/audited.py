@@ -39,7 +39,7 @@ AUDIT = 0.1
 # As in evaluation: one family of both β for an accuracy; for the LLM's own answers, β = 1.
 SHARES = {"90 %": 0.9, "95 %": 0.95, "99 %": 0.99}  # of the LLM's accuracy
 OURS = {**dict.fromkeys(SHARES, "audited"), "exact": "exact"}
-BATCHES = [batch for batch in batches((8, 32)) if batch.slots == 1 or batch.llm_batch > 1]
+BATCHES = [batch for batch in batches((8, 32)) if batch.slots == 1 or batch.delayed]
 RESULTS = Path("benchmarks/results")
 Row = Mapping[str, Any]  # of a method
 Results = Mapping[str, Mapping[str, Row]]  # by target and method

@@ -10,7 +10,6 @@ from benchmarks.pairs import Subject
 from benchmarks.race import Method, Race, race
 from benchmarks.report import Finding, Target, of_two
 from citer.decoding.answer import Request
-from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
 from citer.evaluation.cost import Prices, Trace
@@ -187,7 +186,7 @@ def against_batches(subject: Subject, batch: int) -> list[Finding]:
 def _batch_methods(subject: Subject, batch: int) -> dict[str, Method]:
     pair, new_tokens, requests = subject.pair, subject.new_tokens, subject.requests(batch)
     engine = Engine(pair, batch, new_tokens)
-    delayed = Engine(pair, batch, new_tokens, usual_llm_batch(batch))
+    delayed = Engine(pair, batch, new_tokens, delayed=True)
     methods: dict[str, Method] = {
         "LLM generate": partial(generate, pair, pair.llm, requests, batch, new_tokens),
         "LLM": partial(decode, engine, requests, LLM_ALONE),

@@ -96,7 +96,7 @@ class Outcomes:
     def moved(self, rule: int, mine_Q: np.ndarray, batch: Batch) -> int:
         """Bytes of a rule, by number, whose answers are written so many at a time."""
         traces = [trace for trace, mine in zip(self.traces[rule], mine_Q, strict=True) if mine]
-        return self.prices[rule].moved(*replay(traces, batch.slots, batch.llm_batch))
+        return self.prices[rule].moved(*replay(traces, batch.slots, batch.delayed))
 
 
 def _joined(ours: Any, theirs: Any) -> Any:

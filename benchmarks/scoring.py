@@ -12,7 +12,6 @@ from benchmarks.report import Finding, Target, of_two
 from citer.config import load_params
 from citer.data.prompts import Encoded
 from citer.decoding.answer import Request
-from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.rivals import certainty
@@ -92,8 +91,7 @@ def sweep_against_one(subject: Subject) -> Finding:
     fractions of the SLM's own scores.
     """
     params = load_params().evaluate
-    slots = params.slots
-    engine = Engine(subject.pair, slots, params.max_new_tokens, usual_llm_batch(slots))
+    engine = Engine(subject.pair, params.slots, params.max_new_tokens, delayed=True)
     requests = subject.requests(QUESTIONS)
     rules = _rules(engine, requests, params.llm_fractions)
     timed = race(f"sweep {subject.name}", _sweep_methods(engine, requests, rules))

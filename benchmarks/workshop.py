@@ -13,7 +13,6 @@ from citer.config import Params, load_params
 from citer.data.problems import Problem, read_problems
 from citer.data.prompts import Encoded, encode_all
 from citer.data.tokens import read_features, read_tokens
-from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy, ScoredBy
 from citer.evaluation.study import ALONE, quantiles
@@ -57,9 +56,8 @@ class Workshop:
 
     @cached_property
     def engine(self) -> Engine:
-        slots = self.params.evaluate.slots
-        new_tokens = self.params.evaluate.max_new_tokens
-        return Engine(self.pair, slots, new_tokens, usual_llm_batch(slots))
+        params = self.params.evaluate
+        return Engine(self.pair, params.slots, params.max_new_tokens, delayed=True)
 
     @cached_property
     def examples(self) -> dict[str, Encoded]:

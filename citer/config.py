@@ -171,8 +171,10 @@ class TrainParams(Section):
 
 
 class EvaluateParams(Section):
-    """The sweep and the promise: P(LLM right, routed wrong) <= epsilon at confidence 1 - delta.
+    """The sweep and the promise: P(routed wrong | LLM right) <= epsilon at confidence 1 - delta.
 
+    `llm_floor`: the share of a task's validation questions that the LLM must have right; with
+    options, 0.1 above chance at least. 0 lets every LLM pass.
     CITER is tried at τ of the target `llm_fractions`, audited routing at each of `risks` with each
     of `audits`, speculative decoding at each of `gammas`.
     """
@@ -186,6 +188,7 @@ class EvaluateParams(Section):
     gammas: Annotated[tuple[Count, ...], Listed]
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]
+    llm_floor: Share
     batches: Annotated[tuple[Count, ...], Field(strict=False, min_length=1)]
 
     @property

@@ -11,7 +11,6 @@ from citer.config import PairParams
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded, check_context, encode
 from citer.decoding.answer import Answer, Request
-from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, routed
 from citer.errors import InputError
@@ -77,7 +76,7 @@ class Deployment:
     @cached_property
     def _engine(self) -> Engine:
         """Kept from one call to the next with its caches and, on a GPU, its graphs."""
-        return Engine(self.pair, self.slots, self.max_new_tokens, usual_llm_batch(self.slots))
+        return Engine(self.pair, self.slots, self.max_new_tokens, delayed=True)
 
 
 def deploy(

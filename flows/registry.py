@@ -178,7 +178,9 @@ def _new_version(client: MlflowClient, name: str, router: Run) -> ModelVersion:
 def _decide(client: MlflowClient, challenger: ModelVersion, params: Params) -> Decision:
     run_id = run_of(challenger).info.run_id
     champion = aliased(client, challenger.name, CHAMPION)
-    return Gate(params.register_.margin, params.evaluate.delta).decide(
+    settings = params.evaluate
+    gate = Gate(params.register_.margin, settings.delta, settings.epsilon, settings.llm_floor)
+    return gate.decide(
         outcomes.routed(run_id),
         outcomes.routed(run_of(champion).info.run_id) if champion else None,
         outcomes.llm_alone(run_id),

@@ -1,9 +1,10 @@
-"""How many answers should wait before the LLM is run."""
+"""When the LLM runs: the schedule that the engine follows and that cost prices."""
 
 
-def usual_llm_batch(slots: int) -> int:
-    """Half of the slots: near the best where forwards take the time to read their weights.
+def llm_runs(waiting: int, drafting: int, delayed: bool) -> bool:
+    """Whether the LLM runs now, where `waiting` answers need it and `drafting` go on without it.
 
-    It needs no step times, so that a run repeats on every machine.
+    A delayed LLM waits for half of the answers in flight. That is near the best where forwards
+    take the time to read their weights, and needs no step times: a run repeats on every machine.
     """
-    return -(-slots // 2)
+    return waiting > 0 and (not delayed or waiting >= drafting)

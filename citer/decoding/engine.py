@@ -3,8 +3,8 @@
 The one decoder: rollouts, evaluation and serving all run it, and CITER, speculative decoding and
 all that lies between are settings of it (`citer.rule`). A step asks the SLM for every answer's next
 token and its score. Where a rule calls for a visit, the LLM consumes in one forward what it has
-missed, the prompt included, judges it and writes a token of its own. It may be made to wait until
-several answers need it, so that they share that forward.
+missed, the prompt included, judges it and writes a token of its own. It may be delayed until
+half of the answers need it, so that they share that forward (`citer.decoding.delay`).
 
 Many policies are decoded as one, as far as their answers agree (`citer.decoding.walk`).
 """
@@ -15,6 +15,7 @@ from itertools import islice
 import torch
 
 from citer.decoding.answer import Answer, Request
+from citer.decoding.delay import llm_runs
 from citer.decoding.lane import Lane, MakeGraphs, Rows
 from citer.decoding.policy import Policy
 from citer.decoding.reading import Drafts, Verdicts
@@ -29,8 +30,8 @@ from citer.models.pair import Pair
 class Engine:
     """Decodes with a pair, `slots` requests at a time, at most `max_new_tokens` an answer.
 
-    The LLM runs when `llm_batch` answers wait for it, or when none can go on without it. On a GPU
-    short forwards are CUDA graphs, unless `make_graphs` is `citer.models.graphs.no_graphs`.
+    A `delayed` LLM runs when half of the answers in flight wait for it, else when one does. On a
+    GPU short forwards are CUDA graphs, unless `make_graphs` is `citer.models.graphs.no_graphs`.
     """
 
     def __init__(
@@ -38,13 +39,13 @@ class Engine:
         pair: Pair,
         slots: int,
         max_new_tokens: int,
-        llm_batch: int = 1,
+        delayed: bool = False,
         make_graphs: MakeGraphs = cuda_graphs,
     ) -> None:
         self.pair = pair
         self.slots = slots
         self.limits = Limits(pair.eos_ids, max_new_tokens)
-        self.llm_batch = llm_batch
+        self.delayed = delayed
         self._slm = Lane(pair.slm, slots, make_graphs)
         self._llm = Lane(pair.llm, slots, make_graphs)
 
@@ -81,12 +82,13 @@ class Engine:
             for request in islice(queue, len(free)):
                 walk = self._admit(request, free.pop(), routes)
                 waiting[walk.go_on()[0]].append(walk)
-            if waiting[Need.SLM] and len(waiting[Need.LLM]) < self.llm_batch:
-                walks, waiting[Need.SLM] = waiting[Need.SLM], []
-                self._draft(walks, read)
-            elif waiting[Need.LLM]:
-                walks, waiting[Need.LLM] = waiting[Need.LLM], []
+            drafting, visiting = waiting[Need.SLM], waiting[Need.LLM]
+            if llm_runs(len(visiting), len(drafting), self.delayed):
+                walks, waiting[Need.LLM] = visiting, []
                 self._visit(walks)
+            elif drafting:
+                walks, waiting[Need.SLM] = drafting, []
+                self._draft(walks, read)
             else:
                 return
             for walk in walks:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from citer.decoding.answer import Visit
-from citer.decoding.delay import usual_llm_batch
+from citer.decoding.delay import llm_runs
 from citer.decoding.work import Work
 
 if TYPE_CHECKING:  # takes seconds to import
@@ -94,11 +94,10 @@ class Prices:
         )
 
 
-def replay(traces: Sequence[Trace], slots: int, llm_batch: int = 1) -> tuple[Work, Work]:
+def replay(traces: Sequence[Trace], slots: int, delayed: bool = False) -> tuple[Work, Work]:
     """The work of both models when `slots` answers at a time share every forward.
 
-    As in the engine, `llm_batch` delays the LLM until so many answers wait for it, or none can go
-    on without it.
+    The schedule is the engine's, with its LLM `delayed` or not.
     """
     slm, llm = Work(), Work()
     for trace in traces:
@@ -107,7 +106,7 @@ def replay(traces: Sequence[Trace], slots: int, llm_batch: int = 1) -> tuple[Wor
             total.positions += own.positions
             total.kv_read += own.kv_read
     if slots > 1:
-        slm.forwards, llm.forwards = _forwards(traces, slots, llm_batch)
+        slm.forwards, llm.forwards = _forwards(traces, slots, delayed)
     return slm, llm
 
 
@@ -116,29 +115,30 @@ class Batch(NamedTuple):
 
     name: str
     slots: int
-    llm_batch: int = 1
+    delayed: bool = False
 
 
 def batches(sizes: Iterable[int]) -> list[Batch]:
-    """Batch 1 and `sizes`, as they come, then with the LLM delayed until half the answers wait."""
+    """Batch 1 and `sizes`, as they come, then with the LLM delayed."""
     slots = sorted({1, *sizes})
     plain = [Batch(f"b{n}", n) for n in slots]
-    return plain + [Batch(f"b{n}_delayed", n, usual_llm_batch(n)) for n in slots if n > 1]
+    return plain + [Batch(f"b{n}_delayed", n, delayed=True) for n in slots if n > 1]
 
 
 _RUN = re.compile("[Ss]s*|[Ll]")  # the SLM's forwards up to the next visit; one of the LLM's
 
 
-def _forwards(traces: Sequence[Trace], slots: int, llm_batch: int) -> tuple[int, int]:
+def _forwards(traces: Sequence[Trace], slots: int, delayed: bool) -> tuple[int, int]:
     """Forwards of the SLM and of the LLM; each prefills in forwards of their own."""
     queue = (iter(_RUN.findall(trace.forwards.decode())) for trace in traces)
     replayed = _Replay()
     while True:
         replayed.go_on(islice(queue, slots - replayed.rows))
-        if replayed.drafting and len(replayed.visiting) < llm_batch:
-            replayed.draft()
-        elif replayed.visiting:
+        visiting = len(replayed.visiting)
+        if llm_runs(visiting, replayed.rows - visiting, delayed):
             replayed.visit()
+        elif replayed.drafting:
+            replayed.draft()
         else:
             return replayed.slm, replayed.llm
 

@@ -17,6 +17,10 @@ class Graded(NamedTuple):
 
 
 GradedAnswers = Mapping[str, Graded]  # by problem_id
+UNCOMPARED = (
+    "no test question in common with the champion's, so nothing can be compared; "
+    "`citer promote VERSION` decides"
+)
 
 
 class Difference(NamedTuple):
@@ -35,10 +39,17 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class Gate:
-    """The rule's numbers: how much accuracy may be lost, and how sure one must be (1 - delta)."""
+    """What a promotion takes.
+
+    `epsilon`: the promised share of the LLM's right answers that may be lost. `llm_floor`: the
+    share of the test questions that the LLM must have right. `margin`: how much of the champion's
+    accuracy may be lost, at confidence 1 - `delta`.
+    """
 
     margin: float
     delta: float
+    epsilon: float
+    llm_floor: float
 
     def decide(
         self,
@@ -48,16 +59,40 @@ class Gate:
         *,
         certified: bool,
     ) -> Decision:
-        """Beside the champion; beside the LLM alone, where nothing can be compared with one.
+        """Whether the challenger is promoted.
 
-        `certified`: the promised bound holds of the challenger's rule.
+        Every challenger must keep its promise: its rule is `certified` on validation, and of the
+        test questions that the LLM has right, `llm_floor` of all at least, no more than epsilon
+        are answered wrong. A first router must also move fewer bytes than the LLM alone. Beside a
+        champion it must be as accurate and move no more bytes on the test questions of both;
+        where there are none, nothing is promoted.
         """
+        broken = self._broken_promise(challenger, llm_alone, certified)
+        if broken:
+            return Decision(False, broken)
         if champion is None:
-            return _beside_llm("no champion yet", challenger, llm_alone, certified)
+            return _first(challenger, llm_alone)
         if not _common(challenger, champion):
-            why = "no test question in common with the champion's, so judged as a first router"
-            return _beside_llm(why, challenger, llm_alone, certified)
+            return Decision(False, UNCOMPARED)
         return self._beside_champion(challenger, champion)
+
+    def _broken_promise(
+        self, challenger: GradedAnswers, llm_alone: GradedAnswers, certified: bool
+    ) -> str:
+        """What is wrong with the promise; empty where it is kept."""
+        if not certified:
+            return "no rule that is cheaper than the LLM keeps the promised bound"
+        common = _common(challenger, llm_alone)
+        kept = [challenger[key].correct for key in common if llm_alone[key].correct]
+        if not kept or len(kept) / len(common) < self.llm_floor:
+            least = f"{self.llm_floor:.0%}" if self.llm_floor else "one"
+            found = f"the LLM is right on {len(kept)} of {len(common)} test questions"
+            return f"{found}, expected at least {least}"
+        lost = kept.count(False)
+        if lost / len(kept) > self.epsilon:
+            found = f"wrong on {lost} of the {len(kept)} test questions that the LLM has right"
+            return f"{found}, expected at most {self.epsilon:.1%}"
+        return ""
 
     def _beside_champion(self, challenger: GradedAnswers, champion: GradedAnswers) -> Decision:
         """Paired on the questions that both answered: not inferior, and no dearer on them."""
@@ -75,20 +110,13 @@ class Gate:
         return Decision(True, f"not less accurate and no dearer: {said}")
 
 
-def _beside_llm(
-    why: str, challenger: GradedAnswers, llm_alone: GradedAnswers, certified: bool
-) -> Decision:
-    """The bound of its rule must hold, for fewer bytes than the LLM's."""
-    if not certified:
-        return Decision(False, f"{why}: no cheaper rule keeps the promised bound")
-    common = _common(challenger, llm_alone)
-    if not common:
-        return Decision(False, f"{why}: no test question to price")
-    share = _relative_bytes(challenger, llm_alone)
-    found = f"its bytes are {share:.3f} of the LLM's on {len(common)} questions"
+def _first(challenger: GradedAnswers, llm_alone: GradedAnswers) -> Decision:
+    """Beside no champion: it must move fewer bytes than the LLM."""
+    share, asked = _relative_bytes(challenger, llm_alone), len(_common(challenger, llm_alone))
+    found = f"its bytes are {share:.3f} of the LLM's on {asked} questions"
     if share >= 1:
-        return Decision(False, f"{why}: {found}")
-    return Decision(True, f"{why}: the bound of its rule holds and {found}")
+        return Decision(False, f"no champion yet: {found}")
+    return Decision(True, f"no champion yet: the bound of its rule holds and {found}")
 
 
 def difference(one: GradedAnswers, other: GradedAnswers, delta: float) -> Difference:

@@ -134,7 +134,7 @@ def _bytes(run: "Run", results: Sequence["Result"], params: EvaluateParams) -> R
     traces = [result.trace for result in results]
     return {
         f"bytes_per_answer_{batch.name}": run.prices.moved(
-            *replay(traces, batch.slots, batch.llm_batch)
+            *replay(traces, batch.slots, batch.delayed)
         )
         / len(traces)
         for batch in batches(params.batches)

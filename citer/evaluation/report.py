@@ -188,16 +188,17 @@ def _cost(row: Row, size: int) -> str:
 
 def promise(method: str, threshold: Threshold) -> str:
     """What validation promises of a method at its rule, in a sentence."""
-    risk, sure = "P(LLM right, routed wrong)", f"confidence {1 - threshold.delta:.3g}"
+    risk, sure = "P(routed wrong | LLM right)", f"confidence {1 - threshold.delta:.3g}"
     if not threshold.certified:
         return (
             f"{label(method)}: no rule that is cheaper than the LLM keeps {risk} <= "
             f"{threshold.epsilon:g} at {sure}; the LLM answers alone."
         )
-    return (
-        f"{label(method)}: `{threshold.rule:.4g}` keeps {risk} <= {threshold.bound:.3f} at {sure}"
-        f" ({threshold.discordant} of {threshold.n} validation questions)."
+    seen = (
+        f"{threshold.discordant} of the {threshold.n} validation questions that the LLM has right"
     )
+    kept = f"keeps {risk} <= {threshold.bound:.3f} at {sure} ({seen})"
+    return f"{label(method)}: `{threshold.rule:.4g}` {kept}."
 
 
 def label(method: str) -> str:

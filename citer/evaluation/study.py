@@ -10,12 +10,11 @@ import pyarrow as pa
 
 from citer.config import EvaluateParams
 from citer.data.problems import Problem
-from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, always_slm, head_for
 from citer.evaluation.points import Findings, Row, outcome_rows, outcome_table, point_rows
 from citer.evaluation.rivals import certainty, random
-from citer.evaluation.sweep import Line, Method, Run, by_head, sweep
+from citer.evaluation.sweep import Line, Method, Run, by_head, request, sweep
 from citer.evaluation.threshold import Candidate, Chosen, Threshold, cheapest, choose
 from citer.io import digest
 from citer.models.bundle import identity
@@ -46,6 +45,16 @@ class Study:
         settings = self.params.model_dump(mode="json", include={"seed", "max_new_tokens"})
         return identity(self.pair) | settings | {"problems": digest(*asked)}
 
+    @cached_property
+    def alone(self) -> list[list[Run]]:
+        """The SLM, then the LLM, each alone on validation."""
+        return self._sweep(self.validation, ALONE)
+
+    def llm_writes(self, problem: Problem) -> tuple[str, bool]:
+        """The LLM's own answer, decoded anew, and whether it was cut off."""
+        (answer,) = self._engine.decode([request(problem, self.pair)], LLM_ALONE)
+        return self.pair.text(answer.token_ids), answer.truncated
+
     def rivals(self) -> Findings:
         """The methods without a router: each model alone and, on test, what needs no training.
 
@@ -54,7 +63,7 @@ class Study:
         frontier is all but a line. Speculative decoding is greedy: the LLM's own answer.
         """
         fractions = [fraction for fraction in self.params.llm_fractions if 0 < fraction < 1]
-        (slm,), _ = alone = self._sweep(self.validation, ALONE)
+        (slm,), _ = self.alone
         scores = [score for result in slm.results for score in result.scores]
         lines = (
             *ALONE,
@@ -66,7 +75,7 @@ class Study:
             ),
         )
         tested = _runs(self._sweep(self.test, lines))
-        outcomes = outcome_table([*_runs(alone), *tested])
+        outcomes = outcome_table([*_runs(self.alone), *tested])
         return Findings(outcomes, point_rows(tested, self.params))
 
     def router(
@@ -107,8 +116,8 @@ class Study:
 
     @cached_property
     def _engine(self) -> Engine:
-        slots = self.params.slots
-        return Engine(self.pair, slots, self.params.max_new_tokens, usual_llm_batch(slots))
+        params = self.params
+        return Engine(self.pair, params.slots, params.max_new_tokens, delayed=True)
 
 
 def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:
@@ -127,11 +136,12 @@ def quantiles(scores: Sequence[float], fractions: Sequence[float]) -> list[float
 def candidate(run: Run, alone: Mapping[str, Row]) -> Candidate:
     """A run beside the LLM's own answers to the same questions, by problem_id."""
     rows = list(outcome_rows(run))
-    pairs = [(row, alone[row["problem_id"]]) for row in rows]
+    llm_bytes = sum(alone[row["problem_id"]]["bytes"] for row in rows)
+    kept = [row["correct"] for row in rows if alone[row["problem_id"]]["correct"]]
     return Candidate(
         rule=run.rule,
-        n=len(pairs),
-        discordant=sum(llm["correct"] and not routed["correct"] for routed, llm in pairs),
+        n=len(kept),
+        discordant=kept.count(False),
         llm_fraction=sum(row["llm_tokens"] for row in rows) / sum(row["tokens"] for row in rows),
-        cost=sum(row["bytes"] for row in rows) / sum(llm["bytes"] for _, llm in pairs),
+        cost=sum(row["bytes"] for row in rows) / llm_bytes,
     )

@@ -94,7 +94,7 @@ def _answered(
 ) -> Iterator[tuple[int, Result]]:
     """Every problem by every policy, by its number: decoded and graded, as they finish."""
     asked = {problem.problem_id: problem for problem in problems}
-    requests = {key: _request(engine, problem) for key, problem in asked.items()}
+    requests = {key: request(problem, engine.pair) for key, problem in asked.items()}
     numbers = {policy: number for number, policy in enumerate(policies)}
 
     @lru_cache(1024)  # the policies' answers to a question come together, and many are the same
@@ -117,6 +117,6 @@ def _answered(
         )
 
 
-def _request(engine: Engine, problem: Problem) -> Request:
-    prompt_ids = encode(problem, engine.pair.tokenizer, engine.pair.eos_id).prompt_ids
+def request(problem: Problem, pair: Pair) -> Request:
+    prompt_ids = encode(problem, pair.tokenizer, pair.eos_id).prompt_ids
     return Request(problem.problem_id, tuple(prompt_ids))

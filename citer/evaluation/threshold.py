@@ -1,5 +1,10 @@
-"""The promise: a rule whose routed answers are rarely wrong where the LLM's are right."""
+"""The promise: P(routed wrong | LLM right) <= epsilon.
 
+It counts only the questions that the LLM answers right. A share of all questions would be small
+for every rule where the LLM is rarely right, and would promise nothing.
+"""
+
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -10,10 +15,13 @@ from citer.rule import LLM, Rule
 
 @dataclass(frozen=True)
 class Candidate:
-    """A rule as validation saw it; `discordant`: the LLM right, the routed answer wrong."""
+    """A rule on validation: `n` questions that the LLM answers right, `discordant` of them lost.
+
+    A question is lost where the routed answer is wrong.
+    """
 
     rule: Rule
-    n: int  # questions
+    n: int
     discordant: int
     llm_fraction: float
     cost: float  # bytes at batch 1, relative to the LLM alone
@@ -21,10 +29,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Threshold:
-    """The chosen rule; P(LLM right, routed wrong) <= `bound` at confidence 1 - `delta`.
+    """The chosen rule; P(routed wrong | LLM right) <= `bound` at confidence 1 - `delta`.
 
-    Not `certified`: nothing cheaper than the LLM keeps the promise, and the LLM alone keeps it
-    trivially.
+    `n` and `discordant` are those of `Candidate`. Not `certified`: nothing cheaper than the LLM
+    keeps the promise, and the LLM alone keeps it trivially.
     """
 
     rule: Rule
@@ -47,10 +55,18 @@ def cheapest(*thresholds: Threshold) -> Threshold:
 
 
 def upper_bound(errors: int, questions: int, delta: float) -> float:
-    """Clopper-Pearson: the exact one-sided upper bound of a share at confidence 1 - delta."""
+    """The one-sided upper bound of a share at confidence 1 - delta; 1 without questions.
+
+    Clopper and Pearson's, which is exact (Biometrika 26, 1934, 404-413).
+    """
     if errors == questions:
         return 1.0
     return float(betaincinv(errors + 1, questions - errors, 1 - delta))
+
+
+def least_questions(epsilon: float, delta: float) -> int:
+    """How many questions the LLM must answer right for any rule to be certified."""
+    return bisect_left(range(2**40), True, key=lambda n: upper_bound(0, n, delta) <= epsilon)
 
 
 def choose(candidates: Iterable[Candidate], epsilon: float, delta: float) -> Threshold:

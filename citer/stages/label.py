@@ -14,7 +14,6 @@ from citer.config import Params
 from citer.data.problems import Problem, read_problems
 from citer.data.prompts import Encoded, check_context, encode_all
 from citer.data.tokens import read_identity, read_tokens
-from citer.decoding.delay import usual_llm_batch
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
 from citer.io import digest, partial_dir, remove, write_table
@@ -75,11 +74,11 @@ def _read(params: Params, iteration: int) -> Inputs:
 
 
 def _labeller(inputs: Inputs, pair: Pair, params: Params, iteration: int) -> Labeller:
-    slots = params.label.slots
+    limits = params.label
     return Labeller(
         problems=inputs.problems,
         examples=inputs.examples,
-        engine=Engine(pair, slots, params.label.max_new_tokens, usual_llm_batch(slots)),
+        engine=Engine(pair, limits.slots, limits.max_new_tokens, delayed=True),
         policy=routed(inputs.router.to(pair.slm.device), params.label.rule),
         tie=params.label.tie,
         iteration=iteration,

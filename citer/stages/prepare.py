@@ -1,6 +1,5 @@
 """Questions from the embedded families and the user's files, checked and dealt to the splits."""
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -16,7 +15,7 @@ from citer.data.problems import Problem, write_problems
 from citer.data.prompts import TEMPLATE_HASH
 from citer.data.splits import Separated, separate, split_by_share
 from citer.errors import InputError
-from citer.evaluation.threshold import upper_bound
+from citer.evaluation.threshold import least_questions
 from citer.io import replacing
 from citer.progress import progress
 from citer.schema import SPLITS
@@ -92,16 +91,12 @@ def _report(separated: Separated, skipped: list[RowError]) -> None:
 
 
 def _warn(questions: int, params: EvaluateParams) -> None:
-    """Say so where even answers without an error would leave `evaluate` no rule to choose."""
-    epsilon, delta = params.epsilon, params.delta_a_line
-    bound = upper_bound(0, questions, delta)
-    if bound > epsilon:
-        enough = bisect_left(
-            range(2**40), True, key=lambda count: upper_bound(0, count, delta) <= epsilon
-        )
+    """Say so where no rule can be certified, even if the LLM answers every question right."""
+    enough = least_questions(params.epsilon, params.delta_a_line)
+    if questions < enough:
         Console().print(
-            f"validation: {questions} questions can certify no rule, even without one error: "
-            f"the bound is {bound:.3g}; evaluate.epsilon {epsilon:g} takes {enough:,}",
+            f"validation: {questions} questions can certify no rule: evaluate.epsilon "
+            f"{params.epsilon:g} takes {enough:,} that the LLM answers right",
             style="yellow",
             highlight=False,
             soft_wrap=True,

@@ -1,36 +1,76 @@
 """What a router must beat, once for all iterations: each model alone, entropy, chance."""
 
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
 
 from citer.config import Params
 from citer.data.problems import read_problems
+from citer.errors import InputError
+from citer.evaluation.floor import shortfalls, shown
 from citer.evaluation.points import Row, write_findings
 from citer.evaluation.report import ENDS, label
 from citer.evaluation.study import Study
+from citer.evaluation.threshold import least_questions
 from citer.io import replacing
 from citer.models.pair import load_pair
 from citer.models.room import check_room
 from citer.stages import paths
 
+EXAMPLES = 3  # answers of an LLM that is right too rarely
+
 
 def run(params: Params) -> None:
     """Answer validation and test without a router.
 
-    Raises InputError for a question that leaves its answer no room in the models' context.
+    Raises InputError for a question that leaves its answer no room in the models' context, and
+    where the LLM is right on too few validation questions.
     """
     validation, test = (read_problems(paths.problems(split)) for split in ("validation", "test"))
     named = ((f"{paths.problems(p.split)}: problem {p.problem_id}", p) for p in validation + test)
     check_room(named, paths.SLM, Path(params.pair.llm), params.evaluate.max_new_tokens)
     pair = load_pair(paths.SLM, Path(params.pair.llm), params.pair)
     study = Study(pair, validation, test, params.evaluate)
+    _check_llm(study)
+    _warn(study)
     found = study.rivals()
     with replacing(paths.RIVALS) as aside:
         aside.mkdir()
         write_findings(aside, found, params.evaluate, study.stamp)
-    Console().print(_summary(found.points), highlight=False, soft_wrap=True)
+    _print(_summary(found.points))
+
+
+def _check_llm(study: Study) -> None:
+    """Raises InputError, after three of its answers, where the LLM is right too rarely."""
+    _, (llm,) = study.alone
+    missed = list(shortfalls(llm.results, study.params.llm_floor))
+    if not missed:
+        return
+    tasks = {shortfall.task for shortfall in missed}
+    wrong = (r.problem for r in llm.results if r.problem.task in tasks and not r.correct)
+    for problem in islice(wrong, EXAMPLES):
+        _print(shown(problem, *study.llm_writes(problem)))
+    raise InputError(f"rivals: {'; '.join(map(str, missed))} (evaluate.llm_floor)")
+
+
+def _warn(study: Study) -> None:
+    """Say so where no rule can be certified, even if no routed answer is wrong."""
+    _, (llm,) = study.alone
+    right = sum(result.correct for result in llm.results)
+    params = study.params
+    enough = least_questions(params.epsilon, params.delta_a_line)
+    if right < enough:
+        _print(
+            f"validation: the LLM is right on {right} questions, which can certify no rule: "
+            f"evaluate.epsilon {params.epsilon:g} takes {enough:,}",
+            style="yellow",
+        )
+
+
+def _print(text: str, style: str = "") -> None:
+    Console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _summary(points: Iterable[Row]) -> str:

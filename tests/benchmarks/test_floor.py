@@ -8,18 +8,18 @@ from benchmarks.pairs import Subject
 from citer.decoding.engine import Engine
 
 
-def ran(subject: Subject, slots: int, llm_batch: int = 1) -> tuple[list[Forward], Engine]:
+def ran(subject: Subject, slots: int, delayed: bool = False) -> tuple[list[Forward], Engine]:
     pair, log = recorded(subject.pair)
-    engine = Engine(pair, slots, 24, llm_batch)
+    engine = Engine(pair, slots, 24, delayed)
     decode(engine, subject.requests(6), subject.policy(0.3))
     return log, engine
 
 
-@pytest.mark.parametrize(("slots", "llm_batch"), [(1, 1), (4, 1), (4, 2)])
+@pytest.mark.parametrize(("slots", "delayed"), [(1, False), (4, False), (4, True)])
 def test_the_recorded_forwards_are_the_counted_work(
-    subject: Subject, slots: int, llm_batch: int
+    subject: Subject, slots: int, delayed: bool
 ) -> None:
-    log, engine = ran(subject, slots, llm_batch)
+    log, engine = ran(subject, slots, delayed)
     assert work(log, "slm") == engine.slm_work
     assert work(log, "llm") == engine.llm_work
     assert {(forward.model, forward.kind) for forward in log} >= {

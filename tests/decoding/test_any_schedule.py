@@ -37,7 +37,7 @@ class Case:
     eos_every: int
     max_new_tokens: int
     slots: int
-    llm_batch: int
+    delayed: bool
     kin: bool
     filled_up: bool  # forwards at fixed shapes, as on a GPU
 
@@ -73,7 +73,7 @@ def cases(draw: st.DrawFn) -> Case:
         eos_every=draw(st.integers(2, 20)),
         max_new_tokens=draw(st.integers(1, 8)),
         slots=draw(st.integers(1, 6)),
-        llm_batch=draw(st.integers(1, 7)),
+        delayed=draw(st.booleans()),
         kin=draw(st.booleans()),
         filled_up=draw(st.booleans()),
     )
@@ -84,7 +84,7 @@ def answers(
 ) -> Iterator[tuple[Request, Answer]]:
     """What an engine answers to the case's waves, one after the other."""
     make_graphs = uncaptured if case.filled_up else no_graphs
-    engine = Engine(pair, case.slots, case.max_new_tokens, case.llm_batch, make_graphs)
+    engine = Engine(pair, case.slots, case.max_new_tokens, case.delayed, make_graphs)
     for wave in case.waves:
         asked = {request.key: request for request in wave}
         found = list(engine.sweep(wave, list(policies)))

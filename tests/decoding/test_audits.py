@@ -179,11 +179,11 @@ def apart(kin: Pair) -> dict[Rule, Apart]:
     return found
 
 
-@pytest.mark.parametrize(("slots", "llm_batch"), [(1, 1), (4, 1), (4, 3)])
+@pytest.mark.parametrize(("slots", "delayed"), [(1, False), (4, False), (4, True)])
 def test_a_sweep_of_rules_of_all_kinds_is_each_alone_for_less(
-    kin: Pair, apart: dict[Rule, Apart], slots: int, llm_batch: int
+    kin: Pair, apart: dict[Rule, Apart], slots: int, delayed: bool
 ) -> None:
-    engine = Engine(kin, slots, MAX_NEW_TOKENS, llm_batch)
+    engine = Engine(kin, slots, MAX_NEW_TOKENS, delayed)
     policies = [Policy(random_scorer, rule) for rule in ALL_KINDS]
     swept = {(a.key, a.policy.rule): a for a in engine.sweep(ASKED, policies)}
     assert len(swept) == len(ASKED) * len(ALL_KINDS)

@@ -1,4 +1,4 @@
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 
@@ -79,37 +79,38 @@ def test_a_freed_slot_is_refilled_at_the_next_step():
 
 def test_batching_never_changes_positions():
     traces = [routed(5, "SLS"), routed(3, "S"), routed(4, "LLSL")]
-    one, many = replay(traces, slots=1), replay(traces, slots=3, llm_batch=2)
+    one, many = replay(traces, slots=1), replay(traces, slots=3, delayed=True)
     for single, shared in zip(one, many, strict=True):
         assert (single.positions, single.kv_read) == (shared.positions, shared.kv_read)
         assert shared.forwards <= single.forwards
 
 
-@pytest.mark.parametrize(("llm_batch", "llm_forwards"), [(1, 2), (2, 1)])
-def test_a_delayed_llm_waits_until_enough_answers_need_it(llm_batch, llm_forwards):
-    # a waits from step 1; b needs the LLM at step 2: together they are one prefill.
-    a, b = routed(5, "L"), routed(5, "SL")
-    assert replay([a, b], slots=2, llm_batch=llm_batch)[1].forwards == llm_forwards
+@pytest.mark.parametrize(("delayed", "llm_forwards"), [(False, 2), (True, 1)])
+@pytest.mark.parametrize("slots", [3, 128])
+def test_a_delayed_llm_waits_until_half_of_the_answers_need_it(delayed, llm_forwards, slots):
+    # a waits from step 1; b needs the LLM at step 2: together they are one prefill. c never does.
+    a, b, c = routed(5, "L"), routed(5, "SL"), routed(5, "SSSS")
+    assert replay([a, b, c], slots, delayed)[1].forwards == llm_forwards
 
 
 def test_a_delayed_llm_does_not_wait_for_answers_that_never_come():
-    assert replay([routed(5, "LSL")], slots=2, llm_batch=2)[1].forwards == 2
+    assert replay([routed(5, "LSL")], slots=2, delayed=True)[1].forwards == 2
 
 
 def test_batches_have_batch_1_and_a_delayed_twin_of_every_other():
     assert [tuple(batch) for batch in batches([8, 3])] == [
-        ("b1", 1, 1),
-        ("b3", 3, 1),
-        ("b8", 8, 1),
-        ("b3_delayed", 3, 2),
-        ("b8_delayed", 8, 4),
+        ("b1", 1, False),
+        ("b3", 3, False),
+        ("b8", 8, False),
+        ("b3_delayed", 3, True),
+        ("b8_delayed", 8, True),
     ]
 
 
 def test_a_freed_slot_is_refilled_before_the_llm_is_asked():
-    # a waits; b ends, and c, in its slot, comes to need the LLM too: one prefill for both.
-    a, b, c = routed(5, "L"), routed(5, "S"), routed(5, "L")
-    assert replay([a, b, c], slots=2, llm_batch=2)[1].forwards == 1
+    # a waits; b ends, and d, in its slot, needs the LLM when c does not yet: one prefill for both.
+    a, b, c, d = routed(5, "L"), routed(5, "S"), routed(5, "SSS"), routed(5, "L")
+    assert replay([a, b, c, d], slots=3, delayed=True)[1].forwards == 1
 
 
 def test_a_token_rolled_back_costs_the_steps_that_led_to_it_and_after_it():
@@ -136,18 +137,34 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize(("slots", "llm_batch"), [(1, 1), (3, 1), (3, 2), (8, 1), (8, 4), (8, 9)])
+@pytest.mark.parametrize("delayed", [False, True])
+@pytest.mark.parametrize(
+    ("slots", "questions"), [(1, 11), (3, 11), (8, 11), (8, 8), (8, 5), (128, 8), (128, 3)]
+)
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_replay_counts_what_the_engine_really_ran(
-    pair: Pair, kin: Pair, slots: int, llm_batch: int, rule: Rule
+    pair: Pair, kin: Pair, slots: int, questions: int, delayed: bool, rule: Rule
 ) -> None:
-    engine = Engine(kin if rule.audit else pair, slots, max_new_tokens=24, llm_batch=llm_batch)
-    asked = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(11)]
+    engine = Engine(kin if rule.audit else pair, slots, max_new_tokens=24, delayed=delayed)
+    asked = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(questions)]
     answers = {answer.key: answer for answer in engine.decode(asked, Policy(random(0), rule))}
     traces = [
         Trace.of(len(request.prompt_ids), len(answer.token_ids), answer.visits)
         for request in asked
         for answer in [answers[request.key]]
     ]
-    assert len({trace.forwards for trace in traces}) > 3
-    assert replay(traces, slots, llm_batch) == (engine.slm_work, engine.llm_work)
+    assert len({trace.forwards for trace in traces}) >= min(questions // 2, 4)
+    assert replay(traces, slots, delayed) == (engine.slm_work, engine.llm_work)
+    fewer_slots = min(slots, questions)
+    assert replay(traces, fewer_slots, delayed) == (engine.slm_work, engine.llm_work)
+
+
+def test_fewer_questions_than_slots_wait_for_each_other(pair: Pair) -> None:
+    """Eight in 128 slots are routed as eight in eight, with fewer forwards of the LLM."""
+    asked = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(8)]
+    forwards = {}
+    for slots, delayed in product((8, 128), (False, True)):
+        engine = Engine(pair, slots, max_new_tokens=24, delayed=delayed)
+        list(engine.decode(asked, Policy(random(0), Rule("score", 0.2))))
+        forwards[slots, delayed] = engine.llm_work.forwards
+    assert forwards[128, True] == forwards[8, True] < forwards[8, False] == forwards[128, False]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
@@ -13,7 +15,7 @@ from citer.evaluation.gate import (
     least_difference,
 )
 
-GATE = Gate(margin=0.02, delta=0.05)
+GATE = Gate(margin=0.02, delta=0.05, epsilon=0.05, llm_floor=0.2)
 
 
 def outcomes(correct: int, wrong: int, bytes: float = 50.0) -> dict[str, Graded]:
@@ -26,12 +28,12 @@ def first(challenger: GradedAnswers, llm_alone: GradedAnswers, certified: bool =
 
 
 def against(challenger: GradedAnswers, champion: GradedAnswers) -> Decision:
-    """The promise and the LLM count for nothing beside a champion."""
-    return GATE.decide(challenger, champion, outcomes(0, 0), certified=False)
+    """The LLM is right where the challenger is: the promise is kept."""
+    return GATE.decide(challenger, champion, challenger, certified=True)
 
 
 def test_without_a_champion_a_certified_cheaper_router_is_promoted():
-    promote, reason = first(outcomes(90, 10, 40), outcomes(95, 5, 100))
+    promote, reason = first(outcomes(91, 9, 40), outcomes(95, 5, 100))
     assert promote
     assert reason.startswith("no champion yet: ")
     assert "0.400 of the LLM's" in reason
@@ -70,8 +72,8 @@ def test_a_challenger_that_only_may_be_worse_is_not():
 def test_a_challenger_that_may_lose_just_the_margin_is_promoted():
     challenger, champion = outcomes(198, 2), outcomes(200, 0)
     low = difference(challenger, champion, 0.05).low
-    gate = Gate(margin=-low, delta=0.05)
-    assert gate.decide(challenger, champion, {}, certified=False).promote
+    gate = replace(GATE, margin=-low)
+    assert gate.decide(challenger, champion, challenger, certified=True).promote
 
 
 def test_a_dearer_challenger_is_not_promoted_however_accurate():
@@ -94,15 +96,59 @@ def test_a_few_common_questions_promote_nothing():
         assert not against(outcomes(common, 0), outcomes(common, 0)).promote
 
 
-@pytest.mark.parametrize("certified", [True, False])
-def test_without_a_common_question_it_is_as_if_there_were_no_champion(certified):
-    champion = {"other": Graded(True, 1.0)}
-    challenger, llm_alone = outcomes(90, 10, 40), outcomes(95, 5, 100)
-    promote, reason = GATE.decide(challenger, champion, llm_alone, certified=certified)
-    assert promote == certified
-    why, _, said = reason.partition(": ")
-    assert why == "no test question in common with the champion's, so judged as a first router"
-    assert said == first(challenger, llm_alone, certified).reason.partition(": ")[2]
+def test_a_champion_is_never_displaced_on_other_questions():
+    challenger, llm_alone = outcomes(100, 0, 40), outcomes(100, 0, 100)
+    champion = {"other": Graded(False, 1e9)}
+    promote, reason = GATE.decide(challenger, champion, llm_alone, certified=True)
+    assert not promote
+    assert reason.startswith("no test question in common with the champion's")
+    assert reason.endswith("`citer promote VERSION` decides")
+    assert first(challenger, llm_alone).promote
+
+
+@pytest.mark.parametrize("champion", [None, outcomes(0, 1000, 60), {"other": Graded(False, 60)}])
+@pytest.mark.parametrize(
+    ("challenger", "llm_alone", "reason"),
+    [
+        ((0, 1000), (0, 1000), "the LLM is right on 0 of 1000 test questions, expected at "),
+        ((199, 801), (199, 801), "the LLM is right on 199 of 1000 test questions, expected at "),
+        ((0, 1000), (1000, 0), "wrong on 1000 of the 1000 test questions that the LLM has right"),
+        ((899, 101), (950, 50), "wrong on 51 of the 950 test questions that the LLM has right, "),
+    ],
+    ids=["both right on nothing", "an LLM hardly right", "right on nothing", "promise broken"],
+)
+def test_a_router_that_keeps_a_promise_only_in_name_is_promoted_over_nothing(
+    champion, challenger, llm_alone, reason
+):
+    llm = outcomes(*llm_alone, bytes=100)
+    decision = GATE.decide(outcomes(*challenger, bytes=40), champion, llm, certified=True)
+    assert not decision.promote
+    assert decision.reason.startswith(reason)
+
+
+def test_without_a_floor_the_llm_must_still_be_right_on_something():
+    gate = replace(GATE, llm_floor=0.0)
+    decision = gate.decide(outcomes(0, 9, 40), None, outcomes(0, 9, 100), certified=True)
+    assert decision == (
+        False, "the LLM is right on 0 of 9 test questions, expected at least one"
+    )  # fmt: skip
+    assert gate.decide(outcomes(1, 8, 40), None, outcomes(1, 8, 100), certified=True).promote
+
+
+def test_without_a_test_question_nothing_is_promoted():
+    assert not first({}, {}).promote
+
+
+def test_a_promise_kept_to_the_last_question_and_a_floor_just_reached_are_enough():
+    assert first(outcomes(190, 810, 40), outcomes(200, 800, 100)).promote
+
+
+def test_an_uncertified_challenger_displaces_no_champion():
+    equal = outcomes(1000, 0, 40)
+    assert GATE.decide(equal, equal, outcomes(1000, 0, 100), certified=True).promote
+    promote, reason = GATE.decide(equal, equal, outcomes(1000, 0, 100), certified=False)
+    assert not promote
+    assert reason == "no rule that is cheaper than the LLM keeps the promised bound"
 
 
 def test_a_difference_is_paired_and_bounded_on_either_side():

@@ -32,6 +32,7 @@ PARAMS = EvaluateParams(
     audits=(),
     gammas=(),
     epsilon=0.1,
+    llm_floor=0.2,
     delta=0.1,
     batches=(1, 2),
 )

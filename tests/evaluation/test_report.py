@@ -215,8 +215,8 @@ def test_the_summary_is_a_markdown_table_with_a_row_a_method():
 
 def test_a_promise_names_its_numbers():
     said = promise("router_2", threshold("score 0.7"))
-    assert said.startswith("router 2: `score 0.7` keeps P(LLM right, routed wrong) <= 0.033")
-    assert "confidence 0.9 (3 of 200 validation questions)" in said
+    assert said.startswith("router 2: `score 0.7` keeps P(routed wrong | LLM right) <= 0.033")
+    assert "confidence 0.9 (3 of the 200 validation questions that the LLM has right)" in said
     assert "`risk 0.1235 audit 0.1`" in promise("audited_2", threshold("risk 0.12345 audit 0.1"))
 
 

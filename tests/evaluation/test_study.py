@@ -36,6 +36,7 @@ PARAMS = EvaluateParams(
     gammas=(2, 3),
     epsilon=0.9,
     delta=0.2,
+    llm_floor=0.2,
     batches=(1, 4),
 )
 
@@ -177,11 +178,12 @@ def test_each_line_is_tested_at_its_share_of_delta_and_a_method_gets_its_cheapes
                 (row, alone[row["problem_id"]])
                 for row in rows_of(found, "validation", line.method.name, rule)
             ]
+            kept = [row["correct"] for row, llm in pairs if llm["correct"]]
             candidates.append(
                 Candidate(
                     rule,
-                    len(pairs),
-                    sum(llm["correct"] and not row["correct"] for row, llm in pairs),
+                    len(kept),
+                    len(kept) - sum(kept),
                     sum(row["llm_tokens"] for row, _ in pairs)
                     / sum(row["tokens"] for row, _ in pairs),
                     sum(row["bytes"] for row, _ in pairs) / sum(llm["bytes"] for _, llm in pairs),
@@ -278,7 +280,7 @@ def test_a_study_is_known_by_pair_questions_and_settings(study):
     assert replace(study, params=longer).stamp != study.stamp
 
 
-def test_a_candidate_counts_where_the_llm_alone_was_right_and_the_routed_answer_is_not():
+def test_a_candidate_counts_the_questions_that_the_llm_has_right_and_those_that_are_lost():
     prices = Prices(slm_weights=100, llm_weights=1000, slm_kv=0, llm_kv=0)
     routed_right = [True, False, False, True]
     rule, visits = Rule("score", 0.5), (Visit(1, 0, 0),)
@@ -292,5 +294,5 @@ def test_a_candidate_counts_where_the_llm_alone_was_right_and_the_routed_answer_
         for problem, right in zip(problems(4), [True, True, False, False], strict=True)
     }
     assert candidate(Run("router", rule, results, prices), alone) == Candidate(
-        rule=rule, n=4, discordant=1, llm_fraction=0.5, cost=(2 * 100 + 1000) / 3000
+        rule=rule, n=2, discordant=1, llm_fraction=0.5, cost=(2 * 100 + 1000) / 3000
     )

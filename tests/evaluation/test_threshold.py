@@ -1,9 +1,17 @@
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 from scipy.stats import binom
 
-from citer.evaluation.threshold import Candidate, Threshold, cheapest, choose, upper_bound
+from citer.evaluation.threshold import (
+    Candidate,
+    Threshold,
+    cheapest,
+    choose,
+    least_questions,
+    upper_bound,
+)
 from citer.io import read_as, write_json
 from citer.rule import LLM, Rule
 
@@ -22,8 +30,24 @@ def test_the_bound_inverts_the_binomial_test():
     assert binom.cdf(7, 300, bound) == pytest.approx(0.05)
 
 
-def test_all_wrong_is_bounded_by_one():
-    assert upper_bound(10, 10, 0.05) == 1.0
+@pytest.mark.parametrize("questions", [0, 10])
+def test_all_wrong_is_bounded_by_one_and_so_is_nothing(questions):
+    assert upper_bound(questions, questions, 0.05) == 1.0
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.999])
+def test_without_a_right_answer_of_the_llm_nothing_is_certified(epsilon):
+    chosen = choose([seen(0.9, 0, 0.6, n=0), seen(0.1, 0, 0.1, n=0)], epsilon, 0.05)
+    assert (chosen.rule, chosen.certified) == (LLM, False)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 0.05), (0.05, 0.05 / 3), (0.01, 0.1)])
+def test_the_least_number_of_questions_is_as_by_hand(epsilon, delta):
+    """Without an error n questions bound a share by 1 - δ^(1/n)."""
+    least = least_questions(epsilon, delta)
+    assert (1 - epsilon) ** least <= delta < (1 - epsilon) ** (least - 1)
+    assert choose([seen(0.9, 0, 0.5, n=least)], epsilon, delta).certified
+    assert not choose([seen(0.9, 0, 0.5, n=least - 1)], epsilon, delta).certified
 
 
 def test_the_cheapest_that_keeps_the_promise_is_chosen():
@@ -78,3 +102,30 @@ def test_a_threshold_comes_back_from_disk(tmp_path):
     assert chosen.rule == rule
     write_json(tmp_path / "threshold.json", asdict(chosen))
     assert read_as(tmp_path / "threshold.json", Threshold) == chosen
+
+
+@pytest.mark.parametrize("p_right", [0.02, 0.3, 0.95])
+@pytest.mark.parametrize("p_lost", [0.051, 0.1, 1.0])
+def test_a_rule_that_breaks_the_promise_is_certified_no_more_often_than_delta(p_right, p_lost):
+    """All outcomes of 300 questions, none drawn: the LLM right on n, of which some are lost."""
+    certified = 0.0
+    for n in range(301):
+        passing = [lost for lost in range(n + 1) if upper_bound(lost, n, 0.05) <= 0.05]
+        certified += binom.pmf(n, 300, p_right) * binom.pmf(passing, n, p_lost).sum()
+    assert certified <= 0.05
+
+
+@pytest.mark.parametrize("p_right", [0.3, 0.95])
+def test_the_promise_of_a_chosen_rule_holds_at_its_confidence(p_right):
+    """A line of ever cheaper rules that lose more of the same questions, chosen 2,000 times."""
+    rates = np.linspace(0.02, 0.09, 8)
+    rng = np.random.default_rng(0)
+    broken = 0
+    for _ in range(2000):
+        fragile = rng.random(rng.binomial(600, p_right))  # a rule loses those below its rate
+        line = [
+            seen(1 - rate, int((fragile < rate).sum()), 1 - rate, n=len(fragile)) for rate in rates
+        ]
+        chosen = choose(line, 0.05, 0.05)
+        broken += chosen.certified and 1 - chosen.rule.at > 0.05
+    assert 0 < broken / 2000 <= 0.05

@@ -35,7 +35,7 @@ TINY: dict[str, dict[str, Any]] = {
     "finetune": {"steps": 8, "batch_size": 4, "checkpoint_steps": 2},
     "label": {"max_new_tokens": 8},
     "train": {"epochs": 2, "batch_size": 64},
-    "evaluate": {"max_new_tokens": 8, "llm_fractions": [0.0, 0.5, 1.0]},
+    "evaluate": {"max_new_tokens": 8, "llm_fractions": [0.0, 0.5, 1.0], "llm_floor": 0.0},
 }
 DVC_YAML = """
 stages:
@@ -92,15 +92,17 @@ def retrain(
     certified: bool = True,
     rule: Rule = RULE,
     asked: str = "test",
+    llm_correct: int | None = None,
 ) -> None:
     """Leave in the current folder what a retraining leaves; a `seed` makes one like no other.
 
     The routers by `rule` answer `correct` of the questions right, for `cost` of the LLM's bytes;
-    `asked` names the questions.
+    `asked` names the questions. The LLM has the same ones right, or the first `llm_correct`.
     """
+    llm_correct = correct if llm_correct is None else llm_correct
     for split in SPLITS:
         write_table(paths.problems(split), PROBLEM.empty_table(), PROBLEM, {"split": split})
-    _write_outcomes(paths.RIVALS, _outcomes("test", "llm", LLM_ALONE, QUESTIONS, 1.0, asked))
+    _write_outcomes(paths.RIVALS, _outcomes("test", "llm", LLM_ALONE, llm_correct, 1.0, asked))
     write_text(paths.SUMMARY / "table.md", "| method | accuracy |\n")
     for k in (1, 2):
         _write_preferences(seed, k)

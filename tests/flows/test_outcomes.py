@@ -15,7 +15,7 @@ from tests.flows.project import LLM_ALONE, LLM_BYTES, QUESTIONS, STAGES, retrain
 
 def last_run(rule: Rule) -> str:
     """A retraining's last router, which answers half of the questions right by `rule`."""
-    retrain(1, correct=QUESTIONS // 2, cost=0.5, rule=rule)
+    retrain(1, correct=QUESTIONS // 2, cost=0.5, rule=rule, llm_correct=QUESTIONS)
     store = open_store("citer")
     retraining = track(store, load_params(), STAGES).info.run_id
     return children(store, retraining)[-1].info.run_id

@@ -114,8 +114,20 @@ def test_a_first_router_that_keeps_its_promise_cheaply_is_promoted(project: Path
     assert version(2).tags["reason"] in said
 
 
-@pytest.mark.parametrize("flaw", [{"certified": False}, {"cost": 1.5}])
-def test_a_first_router_without_bound_or_gain_is_not(project: Path, flaw: dict) -> None:
+@pytest.mark.parametrize(
+    "flaw",
+    [
+        {"certified": False},
+        {"cost": 1.5},
+        {"correct": 0},
+        {"correct": 0, "llm_correct": 200},
+        {"correct": 180, "llm_correct": 200},
+    ],
+    ids=str,
+)
+def test_a_first_router_without_bound_or_gain_or_right_answers_is_not(
+    project: Path, flaw: dict
+) -> None:
     retrain(1, **flaw)
     assert "kept back" in register()
     assert holder("champion") is None
@@ -143,16 +155,27 @@ def test_a_challenger_replaces_the_champion_only_if_as_good_and_no_dearer(
     assert version(4).tags["reason"].startswith(reason)
 
 
-def test_on_questions_of_its_own_a_challenger_is_judged_as_a_first_router(project: Path) -> None:
-    retrain(1)
+def test_on_questions_of_its_own_a_challenger_is_promoted_by_hand_alone(project: Path) -> None:
+    retrain(1, correct=150)
     register()
-    retrain(2, asked="own", certified=False)
-    assert "kept back: no test question in common with the champion's" in register()
-    assert holder("champion") == 2
-    retrain(3, asked="own")
+    retrain(2, asked="own", cost=0.1)
     said = register()
-    assert "in common with the champion's, so judged as a first router: the bound" in said
-    assert holder("champion") == 6
+    assert "version 4 kept back: no test question in common with the champion's" in said
+    assert "`citer promote VERSION` decides; the champion is version 2" in said
+    promote(4)
+    assert holder("champion") == 4
+
+
+@pytest.mark.parametrize("questions", ["test", "own"])
+@pytest.mark.parametrize("llm_correct", [0, 200])
+def test_a_router_that_is_right_on_nothing_displaces_no_champion(
+    project: Path, questions: str, llm_correct: int
+) -> None:
+    retrain(1, correct=150)
+    register()
+    retrain(2, correct=0, llm_correct=llm_correct, asked=questions, cost=0.1)
+    assert "version 4 kept back: " in register()
+    assert holder("champion") == 2
 
 
 def test_registering_twice_adds_nothing_and_moves_no_alias(project: Path) -> None:
@@ -277,7 +300,7 @@ def test_a_promotion_by_hand_says_so_beside_what_the_gate_said(project: Path) ->
     for _ in range(2):
         promote(2)
     assert holder("champion") == 2
-    assert re.fullmatch("by hand; the gate had said: no champion yet.*", version(2).tags["reason"])
+    assert re.fullmatch("by hand; the gate had said: no rule that .*", version(2).tags["reason"])
 
 
 def test_what_is_not_registered_is_refused(project: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pyarrow import csv
 from citer.config import Iteration, Params, load_params
 from citer.data.problems import write_problems
 from citer.errors import InputError
+from citer.evaluation import study
 from citer.evaluation.points import read_findings
 from citer.evaluation.threshold import Threshold
 from citer.io import read_as, read_json, table_metadata, write_json
@@ -19,6 +21,7 @@ from citer.models.bundle import identity, write_bundle
 from citer.models.pair import load_pair
 from citer.stages import evaluate, paths, report, rivals
 from tests.heads import random_router
+from tests.taught import make_taught_pair, problems
 from tests.tiny import MATH, MC, make_tiny_pair
 
 SHIPPED = load_params(Path(__file__).parents[2] / "params.yaml")
@@ -41,6 +44,7 @@ def params(tmp_path, monkeypatch) -> Params:
         "risks": (0.2, 0.6),
         "audits": (0.1, 1.0),
         "gammas": (2, 4),
+        "llm_floor": 0.0,  # the tiny LLM is right on nothing
     }
     section = SHIPPED.evaluate.model_copy(update=limits)
     for split in ("validation", "test"):
@@ -84,6 +88,64 @@ def test_rivals_say_at_once_what_the_models_are_worth(params, capsys):
     assert (sum(cut["slm"]), sum(cut["llm"]), len(cut["llm"])) == (6, 5, 6)
     expected = "SLM 0.0% right, 100.0% cut off; LLM 0.0% right, 83.3% cut off"
     assert f"rivals, on test: {expected}\n" in capsys.readouterr().out
+
+
+def test_an_llm_that_is_right_on_nothing_stops_rivals_before_test_is_asked(
+    params, capsys, monkeypatch
+):
+    """In one line, after three of its answers; nothing is written."""
+    asked = []
+    sweep = study.sweep
+    monkeypatch.setattr(study, "sweep", lambda *args: asked.append(args[1]) or sweep(*args))
+    floored = params.evaluate.model_copy(update={"llm_floor": 0.2})
+    said = (
+        "rivals: LLM right on 0.0% of 3 math questions of validation, expected at least 20.0%; "
+        "LLM right on 0.0% of 3 mc questions of validation, expected at least 43.3% "
+        "(evaluate.llm_floor)"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
+        rivals.run(params.model_copy(update={"evaluate": floored}))
+    assert [{problem.split for problem in each} for each in asked] == [{"validation"}]
+    assert not paths.RIVALS.parent.exists()
+    shown = capsys.readouterr().out
+    assert shown.count("question: ") == shown.count("expected: ") == 3
+    assert f"question: {MATH.question} 0\n     LLM: " in shown
+    assert "(cut off)\nexpected: 31\n" in shown
+
+
+def test_an_llm_above_the_floor_passes_and_is_told_what_its_right_answers_can_certify(
+    params, capsys
+):
+    asked = problems(6)
+    pair = make_taught_pair(Path("taught"), asked)
+    shutil.rmtree(paths.SLM)
+    pair.slm.rename(paths.SLM)
+    for split in ("validation", "test"):
+        rows = [replace(p, problem_id=f"{split}-{p.problem_id}", split=split) for p in asked]
+        write_problems(paths.problems(split), rows, {})
+    limits = {"llm_floor": 0.6, "max_new_tokens": 40}
+    taught = params.model_copy(
+        update={
+            "pair": params.pair.model_copy(update={"llm": pair.llm.as_posix()}),
+            "evaluate": params.evaluate.model_copy(update=limits),
+        }
+    )
+    rivals.run(taught)
+    said = capsys.readouterr().out
+    assert "validation: the LLM is right on 4 questions, which can certify no rule" in said
+    assert "LLM 66.7% right" in said
+    higher = taught.evaluate.model_copy(update={"llm_floor": 0.7})
+    with pytest.raises(InputError, match=r"LLM right on 66\.7% of 3 math questions"):
+        rivals.run(taught.model_copy(update={"evaluate": higher}))
+    assert (paths.RIVALS / "points.parquet").exists()
+
+
+def test_of_an_llm_that_is_right_on_nothing_no_rule_is_certified(params):
+    rivals.run(params)
+    trusting = params.evaluate.model_copy(update={"epsilon": 0.99})
+    evaluate.run(params.model_copy(update={"evaluate": trusting}), 1)
+    chosen = read_as(paths.report(1) / "chosen.json", dict[str, Threshold])
+    assert not any(each.certified for each in chosen.values())
 
 
 def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier(params, capsys):

@@ -169,8 +169,8 @@ def test_too_few_validation_questions_for_any_promise_are_told(capsys):
     """Without an error n questions bound a share by 1 - (δ / 3)^(1/n): 80 are the first below ε."""
     assert (0.05 / 3) ** (1 / 79) < 0.95 < (0.05 / 3) ** (1 / 80)
     assert told_of_promise(capsys, 79) == [
-        "validation: 79 questions can certify no rule, even without one error: the bound is "
-        "0.0505; evaluate.epsilon 0.05 takes 80"
+        "validation: 79 questions can certify no rule: evaluate.epsilon 0.05 takes 80 that the "
+        "LLM answers right"
     ]
     assert told_of_promise(capsys, 80) == []
 

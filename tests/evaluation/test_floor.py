@@ -1,0 +1,59 @@
+from dataclasses import replace
+
+import pytest
+
+from citer.data.problems import Choice, Problem
+from citer.decoding.answer import Counts
+from citer.evaluation.cost import Trace
+from citer.evaluation.floor import Shortfall, floor, shortfalls, shown
+from citer.evaluation.sweep import Result
+from tests.tiny import MATH, MC
+
+
+def with_options(count: int) -> Problem:
+    return replace(MC, choices=tuple(Choice(label, label) for label in "ABCDE"[:count]))
+
+
+def answered(problem: Problem, right: int, of: int) -> list[Result]:
+    counts = Counts(1, 1, 1, 0, 0, 0)
+    return [
+        Result(problem, Trace.of(1, 1, []), (), number < right, False, counts)
+        for number in range(of)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("problems", "llm_floor", "expected"),
+    [
+        ([MATH], 0.2, 0.2),
+        ([with_options(4)], 0.2, 0.35),
+        ([with_options(2)], 0.2, 0.6),
+        ([with_options(4)], 0.5, 0.5),
+        ([with_options(2), with_options(4)], 0.2, (1 / 2 + 1 / 4) / 2 + 0.1),
+        ([with_options(4)], 0.0, 0.0),
+    ],
+)
+def test_a_floor_lies_above_what_guessing_gives(problems, llm_floor, expected):
+    assert floor(problems, llm_floor) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("right", "short"), [(0, True), (3, True), (4, False), (20, False)])
+def test_a_share_of_just_the_floor_is_enough(right, short):
+    assert bool(list(shortfalls(answered(MATH, right, 20), 0.2))) == short
+
+
+def test_each_task_is_held_to_its_own_floor():
+    results = [*answered(MATH, 19, 20), *answered(with_options(4), 6, 20)]
+    (only,) = shortfalls(results, 0.2)
+    assert only == Shortfall("mc", 20, 0.3, 0.35)
+    said = "LLM right on 30.0% of 20 mc questions of validation, expected at least 35.0%"
+    assert str(only) == said
+    assert not list(shortfalls(results, 0.0))
+
+
+def test_an_answer_is_shown_in_short_lines_without_control_characters():
+    long = replace(MATH, question="Why?\n" + "so " * 100 + "there?")
+    question, llm, expected = shown(long, "one\n\ntwo \x1b[2J [bold]", True).splitlines()
+    assert question == f"question: {('Why? ' + 'so ' * 25)} … {'o ' + 'so ' * 24 + 'there?'}"
+    assert llm == "     LLM: one two \N{REPLACEMENT CHARACTER}[2J [bold] (cut off)"
+    assert expected == "expected: 31"
