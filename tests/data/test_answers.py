@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -245,3 +247,40 @@ def test_every_gold_is_right_and_every_other_answer_wrong(real_rows, name):
         for other in others:
             right = grade(replace(problem, answer=other), problem.reference)
             assert right == (other == problem.answer), json.dumps(problem.reference)
+
+
+# Each repeated to 300 kB: minutes and hours, with a pattern that reads the same text twice.
+NASTY = {
+    "mc": ["option ", "answer is ", "a, ", "not (a) ", "(a) and ", " \n"],
+    "math": ["\\boxed{", "\\boxed "],
+    "box": ["(", "{", "1,", " "],
+}
+GRADE_NASTY = f"""
+from concurrent.futures import ThreadPoolExecutor
+from citer.data.answers import grade
+from citer.data.problems import Choice, Problem
+
+choices = (Choice("A", "a a a b"), Choice("B", "9"), Choice("C", "china ("))
+math = Problem("m", "math", "?", None, None, "1234", "", "")
+problems = dict(mc=Problem("c", "mc", "?", choices, None, "C", "", ""), math=math, box=math)
+with ThreadPoolExecutor(1) as pool:
+    for kind, units in {NASTY!r}.items():
+        for unit in units:
+            text = unit * (300_000 // len(unit)) + "x"
+            text = "\\\\boxed{{" + text + "}}" if kind == "box" else text
+            assert not pool.submit(grade, problems[kind], text).result(), unit
+"""
+
+
+def test_the_time_of_grading_is_linear_in_the_text_also_off_the_main_thread():
+    subprocess.run([sys.executable, "-c", GRADE_NASTY], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("length", [values.LONGEST, values.LONGEST + 1])
+def test_math_verify_gets_no_long_text(monkeypatch, length):
+    seen = []
+    monkeypatch.setattr(values, "_verified", lambda *texts: seen.append(texts) or True)
+    assert grade(MATH, f"\\boxed{{{'x+' * length}"[: 7 + length] + "}") is (
+        length == values.LONGEST
+    )
+    assert bool(seen) is (length == values.LONGEST)
