@@ -59,10 +59,15 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="session")
-def real_rows() -> Path:
-    """Published GSM8K and CommonsenseQA rows; they are no part of this repository."""
-    folder = Path(__file__).parents[2] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip(f"needs gsm8k.jsonl and commonsenseqa.jsonl in {folder}")
-    return folder
+ROWS = Path(__file__).parent / "data" / "rows"
+PUBLISHED = Path(__file__).parents[2] / "shared" / "data"  # no part of this repository
+
+
+@pytest.fixture(
+    scope="session",
+    params=[ROWS, *([PUBLISHED] if PUBLISHED.is_dir() else [])],
+    ids=["shipped", "published"][: 1 + PUBLISHED.is_dir()],
+)
+def real_rows(request: pytest.FixtureRequest) -> Path:
+    """A folder of rows in the formats of GSM8K and CommonsenseQA: ours, and theirs if here."""
+    return request.param

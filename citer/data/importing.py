@@ -9,12 +9,15 @@ from typing import Any, Literal, NoReturn
 from citer.config import Task
 from citer.data.answers import boxed, grade
 from citer.data.problems import Choice, Problem, problem_key
+from citer.data.values import LONGEST
 from citer.errors import InputError
 from citer.progress import progress
 
 # How much a row must have: to train, to be graded, only to be asked.
 Need = Literal["reference", "answer", "question"]
 
+# Sentences, GSM8K's marks, or a box with text before it: no answer, which is one value.
+RATIONALE = re.compile(r"####|<<|(?:\d|[a-z]{3})[.!?]\s+[A-Z][a-z]|\w\W*\\boxed")
 LABEL_SETS = ("ABCDE", "1234")
 HALF = re.compile(r"[\ud800-\udfff]")  # of a surrogate pair: \ud83d alone in JSON
 UNESCAPED = {"\b": ("backspace", "b"), "\f": ("form feed", "f")}
@@ -138,13 +141,21 @@ def parse_row(row: Any, task: str, need: Need, source: str = "") -> Problem:
 def _math_problem(row: dict, need: Need, source: str) -> Problem:
     question = _text(row, "problem", "the problem")
     reference = _wanted(row, "solution", "a solution in training files", need == "reference")
-    answer = _wanted(row, "answer", "the final answer", False)
+    answer = _short_answer(row)
     if reference is not None:
         answer = answer or _final_answer(reference)
     if answer is None and need != "question":
         raise RowError("solution", "missing, and no `answer`", "either, to grade against")
     key = problem_key("math", question, None)
     return Problem(key, "math", question, None, reference, answer, source, split="")
+
+
+def _short_answer(row: dict) -> str | None:
+    answer = _wanted(row, "answer", "the final answer", False)
+    if answer and (len(answer) > LONGEST or RATIONALE.search(answer)):
+        found = f"a whole solution, ends {answer[-60:]!r}"
+        raise RowError("answer", found, "the final answer alone, and the rest in `solution`")
+    return answer
 
 
 def _final_answer(solution: str) -> str:

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -6,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citer.data import answers
-from citer.data.answers import boxed, grade, number
+from citer.data import values
+from citer.data.answers import boxed, grade
 from citer.data.importing import load_problems
 from citer.data.problems import Choice, Problem
+from citer.data.quantities import quantity, tidy
 
 MATH = Problem("m", "math", "How many?", None, None, "1234", "", "")
 
@@ -181,7 +184,7 @@ def test_equal_in_mathematics_is_right(answer, given):
 
 
 def test_what_never_ends_is_wrong_within_the_time_limit(monkeypatch):
-    monkeypatch.setattr(answers, "TIMEOUT_SECONDS", 1)
+    monkeypatch.setattr(values, "TIMEOUT_SECONDS", 1)
     assert not grade(MATH, "\\boxed{9^{9^{9^9}}}")
 
 
@@ -205,8 +208,12 @@ def test_boxed_gives_all_that_its_braces_hold(inside):
 @given(st.integers(-(10**9), 10**9), st.integers(0, 99))
 def test_number_reads_what_python_writes(whole, hundredths):
     value = f"{whole:,}.{hundredths:02d}"
-    assert number(f"\\${value}") == number(value.replace(",", "")) == number(f" {value} ")
-    assert number(str(whole)) == whole
+    assert exact(f"\\${value}") == exact(value.replace(",", "")) == exact(f" {value} ")
+    assert exact(str(whole)) == whole
+
+
+def exact(text):
+    return quantity(tidy(text)).value
 
 
 texts = st.lists(
@@ -229,10 +236,51 @@ def test_label_and_text_name_their_option_whatever_its_text(texts, index, form):
 @pytest.mark.parametrize("name", ["gsm8k", "commonsenseqa"])
 def test_every_gold_is_right_and_every_other_answer_wrong(real_rows, name):
     task = {"gsm8k": "math", "commonsenseqa": "mc"}[name]
-    rows = load_problems(real_rows / f"{name}.jsonl", task, "reference")
-    assert len(rows) == sum(1 for _ in (real_rows / f"{name}.jsonl").open())
+    bad = []
+    rows = load_problems(real_rows / f"{name}.jsonl", task, "reference", bad.append)
+    assert len(rows) + len(bad) == sum(1 for _ in (real_rows / f"{name}.jsonl").open())
+    # One published rationale ends by denying the option that its row calls right.
+    assert all("the answer is not " in error.found for error in bad)
+    assert len(bad) <= 1
     for _, problem in rows:
         others = [c.label for c in problem.choices or ()] or [problem.answer + "1"]
         for other in others:
             right = grade(replace(problem, answer=other), problem.reference)
             assert right == (other == problem.answer), json.dumps(problem.reference)
+
+
+# Each repeated to 300 kB: minutes and hours, with a pattern that reads the same text twice.
+NASTY = {
+    "mc": ["option ", "answer is ", "a, ", "not (a) ", "(a) and ", " \n"],
+    "math": ["\\boxed{", "\\boxed "],
+    "box": ["(", "{", "1,", " "],
+}
+GRADE_NASTY = f"""
+from concurrent.futures import ThreadPoolExecutor
+from citer.data.answers import grade
+from citer.data.problems import Choice, Problem
+
+choices = (Choice("A", "a a a b"), Choice("B", "9"), Choice("C", "china ("))
+math = Problem("m", "math", "?", None, None, "1234", "", "")
+problems = dict(mc=Problem("c", "mc", "?", choices, None, "C", "", ""), math=math, box=math)
+with ThreadPoolExecutor(1) as pool:
+    for kind, units in {NASTY!r}.items():
+        for unit in units:
+            text = unit * (300_000 // len(unit)) + "x"
+            text = "\\\\boxed{{" + text + "}}" if kind == "box" else text
+            assert not pool.submit(grade, problems[kind], text).result(), unit
+"""
+
+
+def test_the_time_of_grading_is_linear_in_the_text_also_off_the_main_thread():
+    subprocess.run([sys.executable, "-c", GRADE_NASTY], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("length", [values.LONGEST, values.LONGEST + 1])
+def test_math_verify_gets_no_long_text(monkeypatch, length):
+    seen = []
+    monkeypatch.setattr(values, "_verified", lambda *texts: seen.append(texts) or True)
+    assert grade(MATH, f"\\boxed{{{'x+' * length}"[: 7 + length] + "}") is (
+        length == values.LONGEST
+    )
+    assert bool(seen) is (length == values.LONGEST)

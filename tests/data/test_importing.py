@@ -144,6 +144,21 @@ def test_a_row_without_answer_can_only_be_asked(row, task, field):
             "expected the final answer in its last \\boxed{}",
         ),
         (
+            {"answer": "2 + 2 = <<2+2=4>>4\n#### 4"},
+            "answer: a whole solution, ends '2 + 2 = <<2+2=4>>4\\n#### 4'; "
+            "expected the final answer alone, and the rest in `solution`",
+        ),
+        (
+            {"answer": "2 and 2 are 4. The answer is 4"},
+            "answer: a whole solution, ends '2 and 2 are 4. The answer is 4'; "
+            "expected the final answer alone, and the rest in `solution`",
+        ),
+        (
+            {"answer": "So \\boxed{4}"},
+            "answer: a whole solution, ends 'So \\\\boxed{4}'; "
+            "expected the final answer alone, and the rest in `solution`",
+        ),
+        (
             {"solution": "It is \\boxed{4."},
             "solution: no complete \\boxed{}, ends 'It is \\\\boxed{4.'; "
             "expected the final answer in its last \\boxed{}",
@@ -156,6 +171,19 @@ def test_a_row_without_answer_can_only_be_asked(row, task, field):
 )
 def test_bad_math_rows_name_field_value_and_expectation(change, expected):
     assert complaint(MATH | change, "math") == expected
+
+
+@pytest.mark.parametrize(
+    "answer", ["4", "4.0", "\\boxed{4}", "$4$", "4 apples", "(3, 4)", "St. Louis", "3 p.m. Monday"]
+)
+def test_an_answer_alone_is_taken_as_it_is(answer):
+    assert parse_row({"problem": "2 + 2?", "answer": answer}, "math", "answer").answer == answer
+
+
+def test_a_whole_solution_is_no_answer_even_where_no_solution_is_asked_for():
+    row = {"problem": "2 + 2?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4"}
+    for need in ("answer", "question"):
+        assert complaint(row, "math", need).startswith("answer: a whole solution, ends")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,187 @@
+"""Answers to multiple-choice problems: which options the last statement names.
+
+Every step takes time linear in the text: no pattern may look for the same thing twice.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+
+from citer.data.problems import Choice
+
+LONGEST = 400  # characters; an option with a longer text is known by its label alone
+QUOTES = str.maketrans(dict.fromkeys("\u2018\u2019", "'") | dict.fromkeys("\u201c\u201d", '"'))
+MARKS = str.maketrans(dict.fromkeys("⟨⟩⟦⟧"))  # what marks mentions below stands in no text
+
+CUE = re.compile(
+    r"\b(?P<cue>answers?|options?|choices?)\b(?P<colon>[ \"'*`]*:)?"
+    r"|\b(?P<verb>is|are|be)\b|\bi(?:'d| would| will|'ll)? (?P<choose>choose|pick|select|go with)\b"
+    r"|^(?P<again>no|wait|actually|correction)\b"
+    r"|(?P<deny>\b(?:not|never|cannot)\b|n't\b)|(?P<end>[.:])"
+)
+SENTENCE = re.compile(r"(?<=[.!?]) |\n")
+ITEM = re.compile(r"⟦\w⟧ ⟨\w+⟩")
+
+# Where a label may stand bare: what goes before it, what joins several, what ends them.
+DECOR = r"[ \"'*`]{0,3}"
+START = r"(?:(?<![^\n])|(?<=[.!?;] ))"
+SAID = (
+    r"(?:\b(?:answer|option|choice)s?(?: is| are| [a-z']{3,6}(?: not)? be)?[\"'*` ]{0,3}(?::|\b)"
+    r"|\b(?:it|this|that)(?:'s| is| must be| should be|'d be| would be) "
+    r"|\bi(?:'d| would| will|'ll)? (?:choose|pick|select|go with) "
+    r"|\b(?:so|therefore|thus|hence),? |\b(?:but|not) |\{)"
+)
+AND = r"(?:, ?(?:and |or )?|/| & | and | or )(?:maybe |perhaps |possibly |also )?[\"'*`]{0,2}"
+END = (
+    r"(?=\Z|\n|[.,;:!?\"'*`)\]}](?!\w)|(?<=\)) ⟨"
+    r"| (?:and|are|as|because|but|instead|is|isn't|not|or|rather|since)\b)"
+)
+STEP = r"(?=[.,;:!?\"'*`)]{0,3}(?:\Z|\n)| (?:and|because|or|since|is)\b|,(?!\w))"
+NAMED_TWICE = re.compile(r"(⟦\w⟧)[.:] (?=⟨\w+⟩[.,;!?]?(?:\n|\Z))")
+# "not (A)" and "A is wrong" deny an option; "one does not drink from the toilet (d)" does not.
+BEFORE_MENTION = (
+    r"(?= (?:(?:a|an|answer|at|be|choose|either|in|option|pick|select|the) ){0,3}"
+    r"[\"'*`]{0,2}[⟨⟦])"
+)
+TOKEN = re.compile(
+    r"(?:⟨(?P<before>\w+)⟩[ \"'*`]{0,4})?⟦(?P<label>\w)⟧(?:[:\"'*`]{0,4} ⟨(?P<after>\w+)⟩)?"
+    r"|⟨(?P<text>\w+)⟩"
+    r"|(?P<denial>(?:n't|\b(?:not|never|neither|nor|cannot|unlike|except|anything but|rather than"
+    rf"|instead of)){BEFORE_MENTION})"
+    r"|(?P<wrong>\b(?:is|are|was|were)(?: wrong| incorrect| false|(?: not|n't)"
+    r"(?: right| correct| it| the answer|(?=[.,;!]|\Z))))"
+    r"|(?P<reason>\b(?:because|since)\b)"
+    r"|(?P<stop>[;:.!?]|,(?! ?(?:and |or |nor )?[\"'*`]{0,2}[⟨⟦])|\bbut\b|\bit is\b|\bit's\b)"
+)
+
+
+def named_labels(choices: Iterable[Choice], completion: str) -> set[str]:
+    """Labels of the options that the last statement of a multiple-choice answer names."""
+    sentences = _sentences(_marked(tuple(choices), completion))
+    stated = [said for said in map(_stated, sentences) if said]
+    readers: tuple[Callable[[str], set[str]], ...] = (_by_label, _by_text)
+    for read in readers:
+        for statement in (*reversed(stated), *reversed(sentences)):
+            if labels := read(statement):
+                return labels - _denied(sentences)
+    return set()
+
+
+def _denied(sentences: list[str]) -> set[str]:
+    """Labels that the last sentence with labels denies: "The answer is A. No, it is not A."."""
+    last = next((sentence for sentence in reversed(sentences) if "⟦" in sentence), "")
+    return set(re.findall(r"⟦(\w)⟧", last)) - _by_label(last)
+
+
+def _sentences(marked: str) -> list[str]:
+    """Options that are listed one below the other, each with its label, are one sentence."""
+    sentences: list[list[str]] = []
+    for sentence in SENTENCE.split(marked):
+        if sentences and ITEM.match(sentence) and ITEM.match(sentences[-1][-1]):
+            sentences[-1].append(sentence)
+        else:
+            sentences.append([sentence])
+    return [" ".join(parts) for parts in sentences]
+
+
+def _stated(sentence: str) -> str:
+    """What follows the last "the answer is", "option:" or "I choose"; "" if nothing does."""
+    start, open_cue = len(sentence), False
+    for match in CUE.finditer(sentence):
+        if match["colon"] or match["choose"] or match["again"] or (match["verb"] and open_cue):
+            start, open_cue = match.end(), False
+        elif match["deny"] and open_cue:
+            start, open_cue = match.start(), False
+        else:
+            open_cue = bool(match["cue"]) or (open_cue and not match["end"])
+    return sentence[start:]
+
+
+def _by_label(statement: str) -> set[str]:
+    """By a label; the text beside it must be its own, unless its own stands elsewhere."""
+    mentions, texts = _mentions(statement), _by_text(statement)
+    named = set()
+    for mention in mentions:
+        if label := mention["label"]:
+            beside = (mention["before"] or "") + (mention["after"] or "")
+            named |= {label} if label in texts else {label, *beside}
+    return named
+
+
+def _by_text(statement: str) -> set[str]:
+    groups = ("before", "after", "text")
+    texts = (text for match in _mentions(statement) for text in match.group(*groups))
+    return set("".join(filter(None, texts)))
+
+
+def _mentions(statement: str) -> list[re.Match[str]]:
+    """The mentions of options that are not denied, up to the reason that is given for them."""
+    kept: list[re.Match[str]] = []
+    clause: list[re.Match[str]] = []
+    denying = False
+    for token in TOKEN.finditer(statement):
+        match token.lastgroup:
+            case "denial":
+                denying = True
+            case "wrong":
+                clause = []
+            case "stop":
+                kept.extend(clause)
+                clause, denying = [], False
+            case "reason":
+                if kept or clause:
+                    break
+            case _ if not denying:
+                clause.append(token)
+    return kept + clause
+
+
+def _marked(choices: tuple[Choice, ...], completion: str) -> str:
+    """Lower-case text where every mention is `⟦C⟧`, by label, or `⟨C⟩`, by an option's text."""
+    labels = "".join(choice.label for choice in choices).lower()
+    owners: dict[str, str] = {}
+    for choice in choices:
+        text = _plain(choice.text).replace("\n", " ")
+        owners[text] = owners.get(text, "") + choice.label
+    # A text that reads as a label is known by its label alone; the longest text goes first.
+    known = {text for text in owners if text and len(text) <= LONGEST} - set(labels)
+    texts = "|".join(map(re.escape, sorted(known, key=len, reverse=True))) or "(?!)"
+    marked = re.sub(
+        rf"(?<!\w)({texts})(?!\w)", lambda match: f"⟨{owners[match[1]]}⟩", _plain(completion)
+    )
+    return _with_labels(marked, labels)
+
+
+def _with_labels(text: str, labels: str) -> str:
+    bracketed, item, bare = _label_forms(labels)
+    text = bracketed.sub(lambda match: f"⟦{match['label'].upper()}⟧", text)
+    text = item.sub(_item, text)
+    text = bare.sub(lambda match: match["before"] + _each(labels, match["labels"]), text)
+    return NAMED_TWICE.sub(r"\1 ", text)
+
+
+def _item(match: re.Match[str]) -> str:
+    """ "2. five" where "five" is option 2; a number before another text is a step's."""
+    label = match["label"].upper()
+    return f"⟦{label}⟧ ⟨{match['owners']}⟩" if label in match["owners"] else match.group()
+
+
+def _each(labels: str, text: str) -> str:
+    return re.sub(rf"(?<!\w)[{labels}](?!\w)\)?", lambda match: f"⟦{match[0][0].upper()}⟧", text)
+
+
+@lru_cache
+def _label_forms(labels: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    label = f"[{labels}]"
+    bracketed = rf"[(\[{{] ?(?P<label>{label}) ?[)\]}}]"
+    item = rf"(?<!\w)(?P<label>{label})[.):] ⟨(?P<owners>\w+)⟩"
+    run = rf"(?P<labels>{label}(?:{AND}{label}(?!\w))*\)?)"
+    first = STEP if labels.isdigit() else END
+    bare = rf"(?P<before>(?:(?P<start>{START})|{SAID}){DECOR}){run}(?(start){first}|{END})"
+    return re.compile(bracketed), re.compile(item), re.compile(bare)
+
+
+def _plain(text: str) -> str:
+    text = unicodedata.normalize("NFKC", text).lower().translate(QUOTES | MARKS)
+    return re.sub(r" ?\n[ \n]*", "\n", re.sub(r"[^\S\n]+", " ", text)).strip()

@@ -1,0 +1,137 @@
+r"""Quantities in plain text and in LaTeX: "51 dollars", "2 1/2", "1.5e3", "5\text{ cm}"."""
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+from citer.data.units import unit_of
+
+SYMBOLS = str.maketrans(
+    {
+        "\u2212": "-",  # minus sign
+        "\u2013": "-",  # en dash
+        "\u00d7": "\\times ",
+        "\u22c5": "\\cdot ",
+        "\u03c0": "\\pi ",
+        "\u221e": "\\infty ",
+        "\u221a": "\\sqrt ",
+        "\u00b0": "^\\circ ",
+        "\u00b2": "^2",
+        "\u00b3": "^3",
+        "\u00bd": " 1/2",
+        "\u00bc": " 1/4",
+        "\u00be": " 3/4",
+    }
+)
+REWRITES = [
+    (re.compile(pattern), by)
+    for pattern, by in (
+        (r"(?<!\\)\\!", ""),
+        (r"(?<!\\)\\[,;: ]|~", " "),
+        (r"\{,\}", ","),
+        (r"\\([$%])", r"\1"),
+        (r"\\(?:left|right)(?![a-z])", ""),
+        (r"\\[dtc]frac", r"\\frac"),
+        (r"\\text ?\{ ?,? ?(and|or) ?\}", r" \1 "),
+    )
+]
+LEAD = re.compile(r"(?:so|thus|therefore|hence)?,? ?(?:the )?(?:final )?answer(?: is|:)[ :]*", re.I)
+WORDS = re.compile(r"\\(?:text|math)?(?:bf|rm|it|mbox|text)\s?\{([^{}]*)\}")
+DEGREE = re.compile(
+    r"(?:\^ ?\{? ?\\circ ?\}?|\\degree|\bdegrees?) ?(celsius|fahrenheit|[cf])?\b", re.I
+)
+DEGREES = {"c": " celsius ", "f": " fahrenheit ", "": " degree "}
+QUOTIENT = re.compile(r"\\frac ?(?:\{(-?\d+)\}|(\d)) ?(?:\{(\d+)\}|(\d))")
+COMMAS = r"(?:\d{1,3}(?:,\d{3})+|\d{1,40})"
+NUMBER = re.compile(
+    rf"""(?P<sign>[+-]?)\ ?(?P<currency>(?:us)?\$|[€£¥₹]|(?:usd|eur|gbp|rs\.?)\b)?
+    \ ?(?P<inner>[+-]?)\ ?
+    (?:(?:(?P<whole>\d{{1,40}})\ )?(?P<above>{COMMAS})\ ?/\ ?(?P<below>{COMMAS})
+      |(?P<decimal>(?:\d{{1,3}}(?:\ \d{{3}})+|{COMMAS})?(?:\.\d{{1,40}})?(?<=\d))
+       (?:(?:e|\ ?(?:\\times|\\cdot|[*x])\ ?10\ ?\^)\ ?\{{?(?P<power>[+-]?\d{{1,3}})\}}?)?
+    )(?![\d_,.])(?P<unit>.*)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "dozen": 12}
+SYMBOLIC = re.compile(
+    r"(?P<body>.*\S)(?P<unit>\\(?:text|mathrm|mbox) ?\{[^{}]*\}(?: ?\^ ?\{?[23]\}?)?)"
+)
+PERCENT = ("%",)
+
+
+class Quantity(NamedTuple):
+    """The exact `value` and its unit; `value` is None where `body`, the rest, is no number."""
+
+    value: Fraction | None
+    unit: tuple[str, ...]
+    body: str
+
+
+def tidy(text: str) -> str:
+    """Without what changes only the looks: spacing, `$...$`, bold, a leading "the answer is"."""
+    text = " ".join(text.translate(SYMBOLS).split()).strip('*"` ')
+    for opening, closing in (("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
+        if len(text) > 2 and text.startswith(opening) and text.endswith(closing):
+            text = text[len(opening) : -len(closing)]
+    for pattern, by in REWRITES:
+        text = pattern.sub(by, text)
+    return LEAD.sub("", " ".join(text.split()), count=1).rstrip(". ")
+
+
+def quantity(text: str) -> Quantity:
+    """Value and unit of a tidy text."""
+    plain = QUOTIENT.sub(r" \1\2/\3\4", WORDS.sub(r" \1 ", text))
+    plain = DEGREE.sub(lambda match: DEGREES[(match[1] or "")[:1].lower()], plain)
+    match = NUMBER.fullmatch(" ".join(plain.split()))
+    return (match and _number(match)) or _symbolic(text)
+
+
+def _number(match: re.Match[str]) -> Quantity | None:
+    unit, value = unit_of(match["unit"]), _value(match)
+    if unit is None or value is None:
+        return None
+    while unit and (scale := SCALES.get(unit[0])):
+        value, unit = value * scale, unit[1:]
+    if match["currency"]:
+        currency = unit_of(match["currency"].lower().removeprefix("us")) or ()
+        unit = unit if unit[:1] == currency else currency + unit
+    return Quantity(value, unit, _written(value))
+
+
+def _value(match: re.Match[str]) -> Fraction | None:
+    sign = -1 if (match["sign"] == "-") != (match["inner"] == "-") else 1
+    plain = {name: re.sub("[, ]", "", text or "0") for name, text in match.groupdict().items()}
+    if not match["below"]:
+        return sign * Fraction(plain["decimal"]) * Fraction(10) ** int(plain["power"])
+    if not int(plain["below"]):
+        return None
+    return sign * (int(plain["whole"]) + Fraction(int(plain["above"]), int(plain["below"])))
+
+
+def _written(value: Fraction) -> str:
+    """As a decimal where it is no whole number, since math-verify rounds decimals alone."""
+    if value.denominator == 1 or abs(value) > 10**9:
+        return str(value)
+    decimal = str(float(value))
+    return str(value) if "e" in decimal or Fraction(decimal) != value else decimal
+
+
+def _symbolic(text: str) -> Quantity:
+    match = SYMBOLIC.fullmatch(text)
+    unit = match and unit_of(WORDS.sub(r" \1 ", match["unit"]))
+    return Quantity(None, unit, match["body"]) if match and unit else Quantity(None, (), text)
+
+
+def same_unit(one: Quantity, other: Quantity) -> bool:
+    """A unit that is not named is the other's; a percentage may be named by its number alone."""
+    return not one.unit or not other.unit or one.unit == other.unit
+
+
+def same_quantity(one: Quantity, other: Quantity) -> bool:
+    """Whether two numbers are the same; 50% is 50 as well as 0.5."""
+    if one.value == other.value:
+        return same_unit(one, other)
+    return any(
+        share.unit == PERCENT and not plain.unit and share.value == (plain.value or 0) * 100
+        for share, plain in ((one, other), (other, one))
+    )

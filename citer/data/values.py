@@ -1,0 +1,116 @@
+"""Answers to math problems: what the last box holds, and whether two answers are one value."""
+
+import re
+import threading
+from functools import lru_cache
+from typing import NamedTuple
+
+import math_verify
+
+from citer.data.quantities import WORDS, quantity, same_quantity, same_unit, tidy
+
+BOX = re.compile(r"\\boxed\s*\{")
+BRACE = re.compile(r"\\.|[{}]")
+LONGEST = 400  # characters; a longer answer is compared as a string alone
+MOST = 20  # values in a list that may be given in any order
+TIMEOUT_SECONDS = 5
+
+# A comma within a number is one only where the list has commas with a space as well.
+TOKEN = re.compile(r"\\?[{}]|[()\[\]]|;|,(?!\d{3}(?!\d))|(?P<dense>,)|,? (?:and|or) ")
+BASED = re.compile(r"\d[\da-z]* ?_ ?\w+")
+WORD = re.compile(r"(?=.*[a-z]{3})[a-z' -]+")
+BRACKETS = re.compile(r"(?P<opening>\\\{|[(\[])(?P<inner>.+)(?P<closing>\\\}|[)\]])")
+
+
+class Listed(NamedTuple):
+    """Values between commas; `brackets` is "" where there are none around them."""
+
+    brackets: str
+    values: tuple[str, ...]
+
+
+def boxed(text: str) -> str | None:
+    """What the last `\\boxed{}` holds; None if there is none or its braces do not balance."""
+    start = max((box.end() for box in BOX.finditer(text)), default=len(text))
+    depth = 1
+    for brace in BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(brace.group(), 0)
+        if depth == 0:
+            return text[start : brace.start()].strip()
+    return None
+
+
+def same_value(answer: str, given: str) -> bool:
+    """Whether two answers, in LaTeX or plain text, are one value; `grade` says what counts.
+
+    Off the main thread nothing limits math-verify's time but LONGEST: its timeouts are signals.
+    """
+    if answer == given:
+        return True
+    return max(len(answer), len(given)) <= LONGEST and _same(tidy(answer), tidy(given))
+
+
+@lru_cache(maxsize=1 << 16)
+def _same(answer: str, given: str) -> bool:
+    quantities = quantity(answer), quantity(given)
+    if all(one.value is not None for one in quantities):
+        return same_quantity(*quantities)
+    lists = _listed(answer), _listed(given)
+    if all(len(one.values) > 1 for one in lists):
+        return _same_list(*lists)
+    if any(len(one.values) > 1 for one in lists) and "\\pm" not in answer + given:
+        # Brackets may hold the interval or set that the other describes, but not a number.
+        numbers = [one for one in quantities if one.value is not None]
+        if numbers or not any(one.brackets for one in lists):
+            return False
+    texts = [
+        re.sub(r"[{}]", "", WORDS.sub(r"\1", text)).strip().lower() for text in (answer, given)
+    ]
+    if any(map(BASED.fullmatch, texts)) or all(map(WORD.fullmatch, texts)):
+        return texts[0] == texts[1]
+    return same_unit(*quantities) and _verified(*(one.body for one in quantities))
+
+
+def _listed(text: str) -> Listed:
+    """The values of "1, 2" or "(1, 2)"; one, where the text is no list."""
+    match = BRACKETS.fullmatch(text)
+    if match and (inner := _split(match["inner"])):
+        return Listed(match["opening"] + match["closing"], inner)
+    return Listed("", _split(text) or (text,))
+
+
+def _split(text: str) -> tuple[str, ...]:
+    """What stands between the outermost commas; nothing, if a bracket closes that never opened."""
+    values, start, depth = [], 0, 0
+    for token in TOKEN.finditer(text):
+        depth += 1 if token.group()[-1] in "([{" else -1 if token.group()[-1] in ")]}" else 0
+        if depth < 0:
+            return ()
+        if depth == 0 and token.group()[-1] in ",; " and not (token["dense"] and ", " in text):
+            values.append(text[start : token.start()].strip())
+            start = token.end()
+    return (*values, text[start:].strip())
+
+
+def _same_list(answer: Listed, given: Listed) -> bool:
+    brackets = {answer.brackets, given.brackets} - {""}
+    if len(brackets) > 1 or len(answer.values) != len(given.values):
+        return False
+    if brackets - {"\\{\\}"} or len(answer.values) > MOST:
+        return all(map(_same, answer.values, given.values))
+    left = list(given.values)
+    for value in answer.values:
+        found = next((i for i, other in enumerate(left) if _same(value, other)), None)
+        if found is None:
+            return False
+        del left[found]
+    return True
+
+
+def _verified(answer: str, given: str) -> bool:
+    on_main = threading.current_thread() is threading.main_thread()
+    seconds = TIMEOUT_SECONDS if on_main else None
+    gold, target = (
+        math_verify.parse(f"\\boxed{{{text}}}", parsing_timeout=seconds) for text in (answer, given)
+    )
+    return math_verify.verify(gold, target, timeout_seconds=seconds)

@@ -1,0 +1,202 @@
+"""What the grader says of multiple-choice answers: options, the right one, text, verdict."""
+
+from collections import Counter
+
+import pytest
+
+from citer.data.answers import grade
+from citer.data.problems import Choice, Problem
+
+RIGHT, WRONG = True, False
+SILK = ("nightgown", "mulberry tree", "garments", "china", "bushes")
+PLANET = ("Mars", "the Sun", "the Moon")
+CITY = ("Paris", "Rome", "London", "none of the above")
+COUNT = ("four", "five", "six")
+WATER = ("ice", "steam", "snow", "rain")
+TEA = ("lemon", "lemon tea", "iced lemon tea")
+VITAMIN = ("D", "C", "B", "both B and C")
+CAFE = ("café", "thé", "don't know")
+SUM = ("2", "1", "4", "3")
+CODE = ("c++", "(x)", "a|b")
+
+VERDICTS = {
+    "label": [
+        (SILK, "A", "A", RIGHT),
+        (SILK, "A", "(A)", RIGHT),
+        (SILK, "A", "[A]", RIGHT),
+        (SILK, "A", "\uff08A\uff09", RIGHT),
+        (SILK, "A", "a", RIGHT),
+        (SILK, "A", "A: nightgown", RIGHT),
+        (SILK, "A", "answer:A", RIGHT),
+        (SILK, "A", "Answer A", RIGHT),
+        (SILK, "A", "My answer: A) nightgown", RIGHT),
+        (SILK, "A", "It is A", RIGHT),
+        (SILK, "A", "It's A.", RIGHT),
+        (SILK, "A", "It must be A!", RIGHT),
+        (SILK, "A", "I choose A", RIGHT),
+        (SILK, "A", "I'd go with A", RIGHT),
+        (SILK, "A", "Therefore, A.", RIGHT),
+        (SILK, "A", "The answer must be A", RIGHT),
+        (SILK, "A", "The answer is option A.", RIGHT),
+        (SILK, "A", "The correct choice is A", RIGHT),
+        (SILK, "A", "A is correct.", RIGHT),
+        (SILK, "A", "\\boxed{\\text{A}}", RIGHT),
+        (SILK, "A", "\\boxed{A. nightgown}", RIGHT),
+        (SILK, "A", "B", WRONG),
+        (SILK, "A", "1", WRONG),
+        (SILK, "A", "A good one", WRONG),
+        (SILK, "A", "It is a good one.", WRONG),
+        (SILK, "A", "I choose a good one.", WRONG),
+        (SILK, "A", "A B C D E", WRONG),
+        (SILK, "A", "ABC", WRONG),
+        (SILK, "A", "At 5 a.m.", WRONG),
+        (SILK, "E", "E.g., silk", WRONG),
+    ],
+    "label and text": [
+        (SILK, "A", "(A) nightgown.", RIGHT),
+        (SILK, "A", "The answer should be (A) nightgown", RIGHT),
+        (SILK, "A", "nightgown (A)", RIGHT),
+        (SILK, "A", "A. bushes", WRONG),
+        (SILK, "A", "A) bushes", WRONG),
+        (SILK, "A", "bushes (A)", WRONG),
+        (SILK, "A", "**(A)** bushes", WRONG),
+    ],
+    "text": [
+        (SILK, "A", "A nightgown", RIGHT),
+        (SILK, "A", "nightgown\n", RIGHT),
+        (SILK, "B", "The Mulberry  Tree", RIGHT),
+        (SILK, "A", "nightgowns", WRONG),
+        (SILK, "B", "The tree", WRONG),
+        (SILK, "A", "Anything.", WRONG),
+    ],
+    "decoration": [
+        (SILK, "A", "The answer is `A`", RIGHT),
+        (SILK, "A", "The answer is \u201cA\u201d.", RIGHT),
+        (SILK, "A", "**Answer:** A", RIGHT),
+        (SILK, "A", "**Answer**: A", RIGHT),
+        (SILK, "A", "The answer is **A**.", RIGHT),
+        (SILK, "A", "The answer is *nightgown*.", RIGHT),
+        (SILK, "A", "The answer is 'nightgown'.", RIGHT),
+    ],
+    "negation": [
+        (SILK, "A", "not (B), it is (A)", RIGHT),
+        (SILK, "A", "The answer is not B but A", RIGHT),
+        (SILK, "A", "The answer is A, not B", RIGHT),
+        (SILK, "A", "The answer is A rather than B", RIGHT),
+        (SILK, "A", "(A), not (B)", RIGHT),
+        (SILK, "A", "Neither (B) nor (C): it is (A)", RIGHT),
+        (SILK, "A", "B is wrong, so it is A.", RIGHT),
+        (SILK, "A", "Option A is right; option B is wrong.", RIGHT),
+        (SILK, "A", "not bushes but nightgown", RIGHT),
+        (SILK, "A", "the answer is (a) nightgown, and not (c) garments", RIGHT),
+        (PLANET, "A", "It is Mars, not the Sun.", RIGHT),
+        (PLANET, "A", "The answer isn't the Sun. It is Mars.", RIGHT),
+        (PLANET, "A", "One should not travel without water to Mars (a).", RIGHT),
+        (SILK, "A", "not (A)", WRONG),
+        (SILK, "A", "Not A.", WRONG),
+        (SILK, "A", "The answer is not A", WRONG),
+        (SILK, "A", "The answer isn't (A)", WRONG),
+        (SILK, "A", "The answer cannot be (A)", WRONG),
+        (SILK, "A", "A is wrong", WRONG),
+        (SILK, "A", "(A) is not right", WRONG),
+        (SILK, "A", "(A) is incorrect, (B) is right", WRONG),
+        (SILK, "A", "Neither (A) nor (B)", WRONG),
+        (SILK, "A", "Anything but (A)", WRONG),
+        (SILK, "A", "I do not choose (A)", WRONG),
+        (PLANET, "A", "Not Mars.", WRONG),
+        (PLANET, "A", "It isn't Mars", WRONG),
+    ],
+    "reasons": [
+        (SILK, "A", "The answer is A since (B) is wrong", RIGHT),
+        (SILK, "A", "The answer is A, because (C) is too broad.", RIGHT),
+        (SILK, "A", "I would choose A, since silk is soft.", RIGHT),
+        (SILK, "A", "nightgown, because bushes are green", RIGHT),
+        (SILK, "B", "The answer is A since (B) is wrong", WRONG),
+    ],
+    "two answers": [
+        (SILK, "A", "A, B", WRONG),
+        (SILK, "A", "A and B", WRONG),
+        (SILK, "A", "A/B", WRONG),
+        (SILK, "A", "A & B", WRONG),
+        (SILK, "A", "A. B.", WRONG),
+        (SILK, "A", "(A) (B)", WRONG),
+        (SILK, "A", "The answer is A or B", WRONG),
+        (SILK, "A", "The answer is A, or maybe C", WRONG),
+        (SILK, "A", "option A or option B", WRONG),
+        (SILK, "A", "It's either A or C", WRONG),
+        (SILK, "A", "The answer is both A and B", WRONG),
+        (SILK, "A", "nightgown, bushes", WRONG),
+    ],
+    "second thoughts": [
+        (SILK, "A", "Is it (B)? No, (A).", RIGHT),
+        (SILK, "A", "(B) or (A)? I choose (A).", RIGHT),
+        (SILK, "A", "Not (A)? Yes it is: the answer is (A).", RIGHT),
+        (SILK, "B", "The answer is (A). No, it is (B).", RIGHT),
+        (SILK, "A", "The answer is (A). No, it is (B).", WRONG),
+        (SILK, "A", "The answer is (A). No, it is not (A).", WRONG),
+    ],
+    "options listed": [
+        (SILK, "A", "A. nightgown\nB. mulberry tree\nThe answer is A", RIGHT),
+        (COUNT, "1", "1. four 2. five", WRONG),
+        (COUNT, "2", "1. four 2. five", WRONG),
+        (COUNT, "1", "1. four\n2. five", WRONG),
+        (COUNT, "2", "1. four\n2. five", WRONG),
+    ],
+    "options 1-4": [
+        (COUNT, "1", "1", RIGHT),
+        (COUNT, "1", "(1)", RIGHT),
+        (COUNT, "1", "1. four", RIGHT),
+        (COUNT, "1", "The answer is 1.", RIGHT),
+        (COUNT, "1", "four", RIGHT),
+        (COUNT, "1", "1. Count them.\n2. There are four.", RIGHT),
+        (WATER, "2", "There are 3 forms. So it is steam.", RIGHT),
+        (WATER, "2", "Option 2", RIGHT),
+        (WATER, "2", "1. Snow is cold.\n3. So it is steam.", RIGHT),
+        (WATER, "2", "2.5", WRONG),
+        (WATER, "2", "2,000", WRONG),
+        (WATER, "2", "Two", WRONG),
+    ],
+    "texts that are labels or hold others": [
+        (TEA, "B", "It is lemon tea", RIGHT),
+        (TEA, "C", "iced lemon tea", RIGHT),
+        (TEA, "A", "lemon tea", WRONG),
+        (TEA, "B", "iced lemon tea", WRONG),
+        (VITAMIN, "A", "The answer is A.", RIGHT),
+        (VITAMIN, "D", "The answer is both B and C.", RIGHT),
+        (VITAMIN, "D", "both B and C (d)", RIGHT),
+        (VITAMIN, "A", "The answer is D.", WRONG),
+        (SUM, "1", "(1)", RIGHT),
+        (SUM, "2", "The answer is 1.", WRONG),
+        (CODE, "A", "C++", RIGHT),
+        (CODE, "C", "The answer is a|b.", RIGHT),
+        (CODE, "B", "The answer is (x).", RIGHT),
+        (CODE, "C", "C++", WRONG),
+    ],
+    "none of the above": [
+        (CITY, "D", "None of the above.", RIGHT),
+        (CITY, "D", "The answer is D, none of the above", RIGHT),
+        (CITY, "D", "None", WRONG),
+        (SILK, "A", "None of the above", WRONG),
+    ],
+    "unicode": [
+        (CAFE, "A", "CAFÉ", RIGHT),
+        (CAFE, "B", "the\u0301", RIGHT),
+        (CAFE, "C", "don\u2019t know", RIGHT),
+        (CAFE, "B", "the", WRONG),
+    ],
+}
+ROWS = [
+    pytest.param(*row, id=f"{group}: {row[2]}") for group, rows in VERDICTS.items() for row in rows
+]
+
+
+@pytest.mark.parametrize(("texts", "answer", "completion", "right"), ROWS)
+def test_verdict(texts, answer, completion, right):
+    labels = "1234" if answer.isdigit() else "ABCDE"
+    choices = tuple(Choice(label, text) for label, text in zip(labels, texts, strict=False))
+    assert grade(Problem("c", "mc", "Which?", choices, None, answer, "", ""), completion) is right
+
+
+def test_no_verdict_stands_twice():
+    rows = [row[:3] for rows in VERDICTS.values() for row in rows]
+    assert max(Counter(rows).values()) == 1
