@@ -55,7 +55,7 @@ def test_a_missing_input_is_one_line_naming_the_file(tmp_path: Path) -> None:
     done = generate("--rule", "score 0.5", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (
         2,
-        "citer: q: cannot be read: No such file or directory\n",
+        "citer: q: no such file\n",
     )
 
 

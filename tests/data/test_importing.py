@@ -66,9 +66,9 @@ def test_a_broken_array_is_refused_whole(written, text, expected):
 
 
 def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path):
-    with pytest.raises(InputError, match="cannot be read: No such file or directory"):
+    with pytest.raises(InputError, match="no such file"):
         list(read_rows(tmp_path / "none.json"))
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+    with pytest.raises(InputError, match="not a file, expected one"):
         list(read_rows(tmp_path))
     (tmp_path / "latin.json").write_bytes(b'[{"a": "\xe9"}]')
     with pytest.raises(InputError, match="not UTF-8 text: invalid continuation byte at 8"):
@@ -165,7 +165,7 @@ def test_bad_math_rows_name_field_value_and_expectation(change, expected):
         ({"choices": None}, 'choices: None; expected {"text": [texts], "label": [labels]}'),
         (
             {"choices": {"text": ["Mars", 4], "label": ["A", "B"]}},
-            "choices: {'text': ['Mars', 4], 'label': ['A', 'B']}; "
+            "choices: {'label': ['A', 'B'], 'text': ['Mars', 4]}; "
             'expected {"text": [texts], "label": [labels]}',
         ),
         (
