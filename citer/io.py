@@ -233,7 +233,10 @@ def schema_mismatch(table: pa.Table, schema: pa.Schema) -> str | None:
 
 
 def digest(*parts: Path | str) -> str:
-    """SHA-256 in hex (16 bytes of it) over texts, files and whole folders, in order."""
+    """SHA-256 in hex (16 bytes of it) over texts, files and whole folders, in order.
+
+    Raises InputError where a file is not there, or is none.
+    """
     total = hashlib.sha256()
     for part in parts:
         if isinstance(part, str):
@@ -245,8 +248,8 @@ def digest(*parts: Path | str) -> str:
 
 def _feed(total: "hashlib._Hash", path: Path) -> None:
     for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
-        _feed_text(total, f"{file.relative_to(path)} {file.stat().st_size}")
-        with file.open("rb") as stream:
+        with reading(file), file.open("rb") as stream:
+            _feed_text(total, f"{file.relative_to(path)} {file.stat().st_size}")
             while block := stream.read(BLOCK):
                 total.update(block)
 
