@@ -177,9 +177,9 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     _check_files(path)
     try:
         tokenizer = PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+        back = tokenizer.decode(tokenizer.encode(ROUND_TRIP, add_special_tokens=False))
     except Exception as error:  # tokenizers raises nothing narrower
         raise InputError(f"{path}: no usable tokenizer: {error!r}") from error
-    back = tokenizer.decode(tokenizer.encode(ROUND_TRIP, add_special_tokens=False))
     if back != ROUND_TRIP:
         raise InputError(f"{path}: the tokenizer turns {ROUND_TRIP!r} into {back!r}")
     return tokenizer

@@ -90,12 +90,9 @@ def _row(problem: Problem) -> dict[str, Any]:
     return {"question": problem.question, "choices": choices, **answer}
 
 
-def readers(path: Path) -> Sequence[tuple[str, ...]]:
-    """The commands that read a file of the project; none for what is only written."""
-    for pattern, commands in READERS.items():
-        if path.match(pattern):
-            return commands
-    return ()
+def pattern_of(path: Path) -> str | None:
+    """The first of `READERS` that fits; none for what is only written."""
+    return next((pattern for pattern in READERS if path.match(pattern)), None)
 
 
 SCORE, LABEL, TRAIN = (("score_llm",), ("score_slm",)), ("label", "1"), ("train", "1")
