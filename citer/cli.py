@@ -256,8 +256,10 @@ def call(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno in (None, errno.ENOENT):  # a library's own, or a file of ours
             raise
-        line = ": ".join(str(part) for part in (error.filename, error.strerror) if part)
-        return _refused(line, BAD_INPUT if error.errno in USERS else REFUSED)
+        place = f"{error.filename}: " if error.filename else ""
+        return _refused(
+            f"{place}{os.strerror(error.errno)}", BAD_INPUT if error.errno in USERS else REFUSED
+        )
     except SystemExit as ended:
         return int(ended.code or 0)
     return 0

@@ -52,19 +52,15 @@ def replacing(path: Path) -> Iterator[Path]:
             path.replace(old)
         aside.replace(path)
         remove(old)
-    except Exception as error:
-        _tell_where(error, path)
+    except OSError as error:  # of a full disk it names nothing, else what will be gone
+        error.filename = str(error.filename or path).replace(str(aside), str(path))
+        raise
+    except SafetensorError as error:
+        if code := OS_ERROR.search(str(error)):
+            raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
         raise
     finally:
         remove(aside)
-
-
-def _tell_where(error: Exception, path: Path) -> None:
-    """Raise an OSError that names `path` in place of one that names nothing, of a full disk say."""
-    if isinstance(error, OSError) and error.filename is None and error.errno:
-        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
-    if isinstance(error, SafetensorError) and (found := OS_ERROR.search(str(error))):
-        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
 
 
 def check_target(path: Path) -> None:
@@ -233,10 +229,7 @@ def schema_mismatch(table: pa.Table, schema: pa.Schema) -> str | None:
 
 
 def digest(*parts: Path | str) -> str:
-    """SHA-256 in hex (16 bytes of it) over texts, files and whole folders, in order.
-
-    Raises InputError where a file is not there, or is none.
-    """
+    """SHA-256 in hex (16 bytes of it) over texts, files and folders; InputError for no file."""
     total = hashlib.sha256()
     for part in parts:
         if isinstance(part, str):

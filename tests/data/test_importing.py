@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -63,6 +64,19 @@ def test_a_broken_array_is_refused_whole(written, text, expected):
     with pytest.raises(InputError) as caught:
         list(read_rows(path))
     assert str(caught.value).startswith(f"{path}: {expected}")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000])
+def test_brackets_nested_too_deeply_are_refused(written, text):
+    path = written(text)
+    with pytest.raises(InputError, match=r"not (a JSON array|JSON): maximum recursion depth"):
+        list(read_rows(path))
+
+
+def test_a_fifo_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "rows.json")
+    with pytest.raises(InputError, match="not a file, expected one"):
+        list(read_rows(tmp_path / "rows.json"))
 
 
 def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path):

@@ -60,25 +60,32 @@ def test_no_damage_ends_in_a_traceback_a_hang_or_half_a_file(
     inputs = [path for path in sorted(files_of(template)) if pattern_of(path)]
     failures, tally = [], Counter[tuple[str, int | str]]()
     for case in [int(ONLY)] if ONLY else range(CASES):
-        rng = Random(f"{SEED} {case}")
         home = tmp_path / str(case)
         shutil.copytree(template, home)
         monkeypatch.chdir(home)
-        pattern = rng.choice(PATTERNS)
-        path = rng.choice([path for path in inputs if pattern_of(path) == pattern])
-        command = rng.choice(READERS[pattern])
-        said = f"case {case}: {damage(rng, path)} of {path}, then {' '.join(command)}"
-        print(said, file=sys.__stderr__, flush=True)
-        status, failure = drilled(command)
+        pattern, said, status, failure = drilled(case, inputs)
         tally[pattern, status] += 1
         if failure:
             failures.append(f"{said}\n{failure}")
         monkeypatch.chdir(template)
         shutil.rmtree(home)
-    print(
-        *(f"{count:5} {pattern} {status}" for (pattern, status), count in tally.items()), sep="\n"
-    )
+    for (pattern, status), count in sorted(tally.items(), key=str):
+        print(f"{count:5} {pattern} {status}")
     assert not failures, f"{len(failures)} of {CASES}, seed {SEED}\n" + "\n\n".join(failures)
+
+
+def drilled(case: int, inputs: list[Path]) -> tuple[str, str, int | str, str]:
+    """Damage one of the inputs, and run a command that reads it.
+
+    Returns which pattern, what was done, the exit status, and what is wrong with how it ended.
+    """
+    rng = Random(f"{SEED} {case}")
+    pattern = rng.choice(PATTERNS)
+    path = rng.choice([path for path in inputs if pattern_of(path) == pattern])
+    command = rng.choice(READERS[pattern])
+    said = f"case {case}: {damage(rng, path)} of {path}, then {' '.join(command)}"
+    print(said, file=sys.__stderr__, flush=True)  # should it end the process
+    return pattern, said, *ended(command)
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -94,7 +101,7 @@ def contents() -> Files:
     }
 
 
-def drilled(command: tuple[str, ...]) -> tuple[int | str, str]:
+def ended(command: tuple[str, ...]) -> tuple[int | str, str]:
     """The exit status of a command, and what is wrong with how it ended, if anything is."""
     before, told = contents(), io.StringIO()
     try:
