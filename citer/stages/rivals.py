@@ -7,7 +7,7 @@ from rich.console import Console
 
 from citer.config import Params
 from citer.data.problems import read_problems
-from citer.evaluation.points import Row, write_findings
+from citer.evaluation.points import RIVALS, Row, write_findings
 from citer.evaluation.report import ENDS, label
 from citer.evaluation.study import Study
 from citer.io import replacing
@@ -29,7 +29,7 @@ def run(params: Params) -> None:
     found = study.rivals()
     with replacing(paths.RIVALS) as aside:
         aside.mkdir()
-        write_findings(aside, found, params.evaluate, study.stamp)
+        write_findings(aside, found, params.evaluate, study.stamp | RIVALS)
     Console().print(_summary(found.points), highlight=False, soft_wrap=True)
 
 
