@@ -5,9 +5,11 @@ and exit status 2.
 """
 
 import ctypes
+import errno
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +19,7 @@ import typer
 from rich.console import Console
 
 from citer.config import Params, load_params
-from citer.errors import InputError
+from citer.errors import InputError, one_line
 from citer.rule import Rule
 
 app = typer.Typer(
@@ -35,6 +37,8 @@ Iteration = Annotated[int, typer.Argument(min=1, help="Which round of labels and
 Version = Annotated[int, typer.Argument(min=1, help="Its number in the registry.")]
 BadRow = StrEnum("BadRow", ["fail", "skip"])
 
+BAD_INPUT, REFUSED = 2, 1  # exit statuses
+USERS = {errno.EACCES, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM}
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
 
@@ -244,6 +248,35 @@ def _keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**30)
 
 
+def call(arguments: Sequence[str] | None = None) -> int:
+    """Run one command, by default the process's; returns its exit status.
+
+    2 is for the user to mend. 1 is for what the machine refuses, such as a full disk: the flow
+    tries that again.
+    """
+    try:
+        app(arguments)
+    except InputError as error:
+        return _refused(str(error), BAD_INPUT)
+    except OSError as error:
+        if error.errno in (None, errno.ENOENT):  # a library's own, or a file of ours
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        return _refused(
+            f"{place}{os.strerror(error.errno)}", BAD_INPUT if error.errno in USERS else REFUSED
+        )
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def _refused(line: str, status: int) -> int:
+    Console(stderr=True).print(
+        f"citer: {one_line(line)}", style="red", markup=False, highlight=False, soft_wrap=True
+    )
+    return status
+
+
 def main() -> None:
     """The `citer` command."""
     sys.path.insert(0, "")  # `flows` and `benchmarks` are the project's own, found in its folder
@@ -252,16 +285,8 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     _keep_freed_memory()
-    try:
-        app()
-    except InputError as error:
-        Console(stderr=True).print(
-            f"citer: {error}", style="red", markup=False, highlight=False, soft_wrap=True
-        )
-        raise SystemExit(2) from None
-    except SystemExit as ended:
-        if ended.code:
-            raise
+    if status := call():
+        raise SystemExit(status)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # all is written; to take torch's modules apart would be a second's work

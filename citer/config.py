@@ -5,6 +5,7 @@ from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -15,19 +16,32 @@ from pydantic import (
     model_validator,
 )
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError
 
-from citer.errors import InputError
+from citer.errors import InputError, read_text, shown
 from citer.rule import Rule
 
 Task = Literal["math", "mc"]
 Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(gt=0, le=10**9)]
+Questions = Annotated[int, Field(gt=0, le=10**6)]
+Slots = Annotated[int, Field(gt=0, le=2**14)]  # rows of one forward; each has a KV cache
+Tokens = Annotated[int, Field(gt=0, le=2**24)]
+Rate = Annotated[float, Field(gt=0, le=10)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Listed = Field(strict=False)
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
 
 OWN = PurePath("data/own")  # the user's own files
+
+
+def _can_be_a_path(text: str) -> str:
+    if not text.isprintable() or len(text) > 2000 or max(map(len, text.split("/"))) > 200:
+        raise ValueError(f"{shown(text)}: expected a path, its names of 200 letters at most")
+    return text
+
+
+LocalPath = Annotated[str, AfterValidator(_can_be_a_path)]
 
 
 class Section(BaseModel):
@@ -52,8 +66,8 @@ class PairParams(Section):
     Without `cuda_graphs` a GPU launches every forward kernel by kernel.
     """
 
-    slm: str
-    llm: str
+    slm: LocalPath
+    llm: LocalPath
     device: Literal["auto", "cpu", "cuda"]
     dtype: Literal["float32", "bfloat16", "float16", "float64"]
     cuda_graphs: bool = True
@@ -63,10 +77,10 @@ class ToyParams(Section):
     """The embedded task families, in questions a family and split."""
 
     tasks: Annotated[tuple[Task, ...], Field(strict=False, min_length=1)]
-    sft: Count
-    preference: Count
-    validation: Count
-    test: Count
+    sft: Questions
+    preference: Questions
+    validation: Questions
+    test: Questions
 
 
 class ShareParams(Section):
@@ -88,7 +102,7 @@ class ShareParams(Section):
 class SourceFile(Section):
     """A user's own JSON or JSON Lines file of one task."""
 
-    path: str
+    path: LocalPath
     task: Task
 
     @field_validator("path")
@@ -133,19 +147,19 @@ class FinetuneParams(Section):
     """Completion-only finetuning of the SLM, none for 0 steps; `processes` DeepSpeed ranks."""
 
     seed: Seed
-    learning_rate: Annotated[float, Field(gt=0)]
-    steps: Annotated[int, Field(ge=0)]
-    batch_size: Count
-    max_length: Count
+    learning_rate: Rate
+    steps: Annotated[int, Field(ge=0, le=10**9)]
+    batch_size: Slots
+    max_length: Tokens
     checkpoint_steps: Count
     deepspeed: Literal["auto", "on", "off"]
-    processes: Count
+    processes: Annotated[int, Field(gt=0, le=1024)]
 
 
 class ScoreParams(Section):
     """Teacher-forced scoring: padded tokens a forward, problems a shard."""
 
-    batch_tokens: Count
+    batch_tokens: Tokens
     shard_problems: Count
 
 
@@ -154,16 +168,16 @@ class LabelParams(Section):
 
     rule: RuleText
     tie: Literal["slm", "llm", "drop"]
-    slots: Count
-    max_new_tokens: Count
+    slots: Slots
+    max_new_tokens: Tokens
 
 
 class TrainParams(Section):
     """The router's training; `holdout` is the share of problems that decides when to stop."""
 
     seed: Seed
-    learning_rate: Annotated[float, Field(gt=0)]
-    batch_size: Annotated[int, Field(gt=1)]
+    learning_rate: Rate
+    batch_size: Annotated[int, Field(gt=1, le=2**24)]
     epochs: Count
     patience: Count
     dropout: Annotated[float, Field(ge=0, lt=1)]
@@ -180,16 +194,16 @@ class EvaluateParams(Section):
     """
 
     seed: Seed
-    slots: Count
-    max_new_tokens: Count
+    slots: Slots
+    max_new_tokens: Tokens
     llm_fractions: Annotated[tuple[Share, ...], Field(strict=False, min_length=2)]
     risks: Annotated[tuple[Share, ...], Listed]
     audits: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Listed]
-    gammas: Annotated[tuple[Count, ...], Listed]
+    gammas: Annotated[tuple[Tokens, ...], Listed]
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     llm_floor: Share
-    batches: Annotated[tuple[Count, ...], Field(strict=False, min_length=1)]
+    batches: Annotated[tuple[Slots, ...], Field(strict=False, min_length=1)]
 
     @property
     def delta_a_line(self) -> float:
@@ -241,15 +255,15 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
 
     Raises InputError with one line that names the key, the value and what was expected.
     """
+    if not path.exists():
+        raise InputError(f"{path}: no such file; run in the project's folder")
+    text = read_text(path)
     try:
-        content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; run in the project's folder") from None
+        content = YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:
-        raise InputError(
-            f"{path}:{error.problem_mark.line + 1}: not YAML: {error.problem}"
-        ) from None
-    except (YAMLError, UnicodeDecodeError) as error:
+        line = error.problem_mark.line + 1
+        raise InputError(f"{path}:{line}: not YAML: {error.problem}") from None
+    except Exception as error:  # a scalar's constructor raises whatever Python's own does
         raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     try:
         return Params.model_validate(content)
@@ -276,4 +290,4 @@ def complaint(invalid: ValidationError) -> str:
             expected = "expected a list"
         case _:
             expected = error["msg"].replace("Input should be", "expected")
-    return f"{key}: {error['input']!r:.80}: {expected}"
+    return f"{key}: {shown(error['input'])}: {expected}"

@@ -2,25 +2,33 @@
 
 import hashlib
 import json
+import math
+import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
+from safetensors import SafetensorError
 
 from citer import schema as schemas
 from citer.config import complaint
-from citer.errors import InputError
+from citer.errors import InputError, read_text, reading
 
 T = TypeVar("T")
 
 ROW_GROUP = 8192
 METADATA_KEY = b"citer"
 PARTIAL = Path("data/.partial")
+BLOCK = 2**20
+SEAL = b"sealed by citer, sha256 "
+SEAL_BYTES = 64  # after it, in hex
+OS_ERROR = re.compile(r"os error (\d+)")  # as Rust says it
 
 
 @contextmanager
@@ -44,15 +52,22 @@ def replacing(path: Path) -> Iterator[Path]:
             path.replace(old)
         aside.replace(path)
         remove(old)
+    except OSError as error:  # of a full disk it names nothing, else what will be gone
+        error.filename = str(error.filename or path).replace(str(aside), str(path))
+        raise
+    except SafetensorError as error:
+        if code := OS_ERROR.search(str(error)):
+            raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
+        raise
     finally:
         remove(aside)
 
 
 def check_target(path: Path) -> None:
     """Raise InputError where no file can be written to `path`: before it is known what to write."""
-    _check_no_folder(path)
-    aside = _beside(path, "aside")
     try:
+        _check_no_folder(path)
+        aside = _beside(path, "aside")
         path.parent.mkdir(parents=True, exist_ok=True)
         aside.touch()
         aside.unlink()
@@ -88,18 +103,27 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """Raise InputError where the file is missing or is not JSON."""
+    return _parsed(path, read_text(path))
+
+
+def _parsed(path: Path, text: str, **hooks: Any) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except ValueError as error:
+        return json.loads(text, **hooks)
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from None
+
+
+def _finite(number: str) -> float:
+    if not math.isfinite(float(number)):
+        raise ValueError(f"{number}, expected a finite number")
+    return float(number)
 
 
 def read_as(path: Path, kind: type[T]) -> T:
     """JSON as what pydantic makes of it; InputError names the file and the key at fault."""
+    content = _parsed(path, read_text(path), parse_float=_finite, parse_constant=_finite)
     try:
-        return TypeAdapter(kind).validate_python(read_json(path))
+        return TypeAdapter(kind).validate_python(content)
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error)}") from None
 
@@ -107,19 +131,64 @@ def read_as(path: Path, kind: type[T]) -> T:
 def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[str, Any]) -> None:
     """Write `table` as Parquet; columns and types must be `schema`'s, required ones without nulls.
 
-    `metadata` (JSON) joins the schema version under the file's `citer` key. The same content
-    gives the same bytes.
+    `metadata` (JSON) joins the schema version under the file's `citer` key, with a digest of the
+    whole file, by which reading knows it again. The same content gives the same bytes.
     """
     mismatch = schema_mismatch(table, schema)
     assert not mismatch, f"{path}: {mismatch}"
     stamp = json.dumps({"schema_version": schemas.VERSION, **metadata}, sort_keys=True)
-    table = table.cast(schema).replace_schema_metadata({METADATA_KEY: stamp.encode()})
+    table = table.cast(schema).replace_schema_metadata(
+        {METADATA_KEY: stamp.encode(), b"seal": SEAL + b"0" * SEAL_BYTES}
+    )
     heavy = {field.name for field in schema if pa.types.is_fixed_size_binary(field.type)}
     light = [name for name in schema.names if name not in heavy]
     with replacing(path) as aside:
         pq.write_table(
             table, aside, compression="zstd", use_dictionary=light, row_group_size=ROW_GROUP
         )
+        _seal(aside)
+
+
+def _seal(path: Path) -> None:
+    """Put the digest of a Parquet file's other bytes into its metadata."""
+    with path.open("r+b") as file:
+        place = _seal_place(file)
+        seal = _digest_around(file, place)
+        file.seek(place)
+        file.write(seal)
+
+
+def _check_seal(path: Path) -> None:
+    """Raise InputError where a table is not, to the last bit, as `write_table` left it."""
+    with reading(path), path.open("rb") as file:
+        place = _seal_place(file)
+        file.seek(place)
+        if file.read(SEAL_BYTES) != _digest_around(file, place):
+            raise InputError(f"{path}: damaged, or changed since citer wrote it: make it again")
+
+
+def _seal_place(file: BinaryIO) -> int:
+    """Where the seal stands: after `SEAL` in the metadata, which end the file with their length."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 8))
+    start = max(0, size - 8 - int.from_bytes(file.read(4), "little"))
+    file.seek(start)
+    found = file.read().find(SEAL)
+    if found < 0:
+        raise InputError(f"{file.name}: not a table that citer wrote")
+    return start + found + len(SEAL)
+
+
+def _digest_around(file: BinaryIO, place: int) -> bytes:
+    """SHA-256 in hex of a file but for the `SEAL_BYTES` at `place`."""
+    total = hashlib.sha256()
+    file.seek(0)
+    while block := file.read(min(BLOCK, place - file.tell())):
+        total.update(block)
+    file.seek(place + SEAL_BYTES)
+    while block := file.read(BLOCK):
+        total.update(block)
+    return total.hexdigest().encode()
 
 
 def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> pa.Table:
@@ -127,31 +196,23 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
 
     Raises InputError naming the file and the first column that is not as declared.
     """
-    with _reading(path):
-        table = pq.read_table(path, columns=columns)
+    _check_seal(path)
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    there = pq.read_schema(path).names
+    table = pq.read_table(path, columns=columns and [name for name in columns if name in there])
     if mismatch := schema_mismatch(table, wanted):
         raise InputError(f"{path}: {mismatch}")
     return table
 
 
 def table_metadata(path: Path) -> dict[str, Any]:
-    """The JSON that `write_table` stored with the file; InputError where there is none."""
-    with _reading(path):
-        stored = pq.read_schema(path).metadata or {}
-    if METADATA_KEY not in stored:
-        raise InputError(f"{path}: not written by citer: no `citer` metadata")
-    return json.loads(stored[METADATA_KEY])
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path}: not a table: {str(error).splitlines()[0]}") from None
+    """The JSON that `write_table` stored with the file. Raises InputError."""
+    _check_seal(path)
+    metadata: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[METADATA_KEY])
+    if metadata["schema_version"] != schemas.VERSION:
+        version = f"schema version {metadata['schema_version']}"
+        raise InputError(f"{path}: of {version}, expected {schemas.VERSION}: make it again")
+    return metadata
 
 
 def schema_mismatch(table: pa.Table, schema: pa.Schema) -> str | None:
@@ -168,7 +229,7 @@ def schema_mismatch(table: pa.Table, schema: pa.Schema) -> str | None:
 
 
 def digest(*parts: Path | str) -> str:
-    """SHA-256 in hex (16 bytes of it) over texts, files and whole folders, in order."""
+    """SHA-256 in hex (16 bytes of it) over texts, files and folders; InputError for no file."""
     total = hashlib.sha256()
     for part in parts:
         if isinstance(part, str):
@@ -180,9 +241,9 @@ def digest(*parts: Path | str) -> str:
 
 def _feed(total: "hashlib._Hash", path: Path) -> None:
     for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
-        _feed_text(total, f"{file.relative_to(path)} {file.stat().st_size}")
-        with file.open("rb") as stream:
-            while block := stream.read(1 << 20):
+        with reading(file), file.open("rb") as stream:
+            _feed_text(total, f"{file.relative_to(path)} {file.stat().st_size}")
+            while block := stream.read(BLOCK):
                 total.update(block)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-VERSION = 1
+VERSION = 2
 TOP_LOGPROBS = 8
 
 SPLITS = ("sft", "preference", "validation", "test")

@@ -43,6 +43,34 @@ def test_a_wrong_parameter_is_one_line_naming_key_and_value(
     assert done.stderr.count("\n") == 1
 
 
+def test_a_full_disk_is_one_line_that_names_the_file_and_is_worth_another_try(
+    tmp_path: Path,
+) -> None:
+    text = PARAMS.read_text().replace("sft: 1500", "sft: 20").replace("test: 500", "test: 20")
+    (tmp_path / "params.yaml").write_text(text)
+    program = (
+        "import resource; from citer.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); main()"
+    )
+    command = [sys.executable, "-c", program, "prepare"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        1,
+        "citer: data/problems/sft.parquet: File too large",
+    )
+    assert "Traceback" not in done.stderr
+    assert not list((tmp_path / "data").iterdir())
+
+
+@pytest.mark.parametrize("option", ["--router", "--input"])
+def test_a_path_too_long_for_the_disk_is_one_line(tmp_path: Path, option: str) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    done = generate("--rule", "score 0.5", option, "x" * 5000, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.endswith(": File name too long\n")
+    assert len(done.stderr) < 650
+
+
 def generate(*options: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Of questions that are not there, by a router that is an empty file."""
     (cwd / "r").mkdir()
@@ -55,7 +83,7 @@ def test_a_missing_input_is_one_line_naming_the_file(tmp_path: Path) -> None:
     done = generate("--rule", "score 0.5", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (
         2,
-        "citer: q: cannot be read: No such file or directory\n",
+        "citer: q: no such file\n",
     )
 
 

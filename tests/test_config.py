@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,16 @@ def test_shipped_params_load_frozen():
         ),
         (f" {RULE}", "", f"label.rule: None: {EXPECTED}"),
         ("batches: [1, 8", "batches: [1, 0", "evaluate.batches.1: 0: expected greater than 0"),
+        ("sft: 1500", f"sft: {10**30}", f"prepare.toy.sft: {10**30}: expected less than or equal"),
+        ("slots: 128", f"slots: {10**30}", f"label.slots: {10**30}: expected less than or equal"),
+        ("batch_size: 32", f"batch_size: {10**30}", f"finetune.batch_size: {10**30}: expected le"),
+        ("steps: 230", "steps: 0x" + "f" * 5000, "finetune.steps: int too long to print: expected"),
+        (
+            "slm: data/pair/slm",
+            f"slm: {'x' * 5000}",
+            f"pair.slm: '{'x' * 76}...: expected a path, ",
+        ),
+        ("slm: data/pair/slm", 'slm: "a\\0b"', "pair.slm: 'a\\x00b': expected a path, "),
     ],
 )
 def test_one_line_names_key_value_and_expectation(edited, old, new, expected):
@@ -108,6 +119,11 @@ def test_one_line_names_key_value_and_expectation(edited, old, new, expected):
         ("  device: auto", "\tdevice: auto", ":9: not YAML: found character '\\t'"),
         ("device: auto", "device: auto\n  slm: a", ':10: not YAML: found duplicate key "slm"'),
         ("device: auto", "device: \a", ": not YAML: unacceptable character"),
+        ("device: auto", "device: " + "[" * 5000, ": not YAML: maximum recursion depth exceeded"),
+        ("device: auto", "device: " + "9" * 5000, ": not YAML: Exceeds the limit (4300 digits)"),
+        ("device: auto", "device: 2001-99-99", ": not YAML: month must be in 1..12"),
+        ("device: auto", "device: !!int x", ": not YAML: invalid literal for int()"),
+        ("device: auto", "device: !!bool x", ": not YAML: 'x'"),
     ],
 )
 def test_yaml_errors_name_the_line(edited, old, new, expected):
@@ -119,6 +135,32 @@ def test_a_file_without_sections_is_refused(tmp_path, text):
     path = tmp_path / "params.yaml"
     path.write_text(text)
     assert complaint(path).endswith("expected a section of keys")
+
+
+def folder(path):
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (folder, "not a file, expected one"),
+        (os.mkfifo, "not a file, expected one"),
+        (lambda path: path.symlink_to("/dev/zero"), "not a file, expected one"),
+        (lambda path: path.write_bytes(b"pair: \xff"), "not UTF-8 text: invalid start byte at 6"),
+    ],
+    ids=["folder", "fifo", "device", "latin-1"],
+)
+def test_what_is_no_text_file_is_refused(tmp_path, make, expected):
+    make(tmp_path / "params.yaml")
+    assert complaint(tmp_path / "params.yaml") == f": {expected}"
+
+
+def test_a_value_that_would_fill_a_disk_in_print_is_shown_in_short(tmp_path):
+    """Ten lists, each of ten times the one before."""
+    lists = [f"- &a{n} [{f'*a{n - 1}, ' * 10}]" for n in range(1, 11)]
+    (tmp_path / "params.yaml").write_text("\n".join(["pair:", "- &a0 [x, x]", *lists]))
+    assert complaint(tmp_path / "params.yaml").startswith(": pair: [['x', 'x'], [['x', 'x'], ")
 
 
 def test_a_missing_file_is_refused(tmp_path):

@@ -10,7 +10,7 @@ from citer.config import Task
 from citer.data.answers import boxed, grade
 from citer.data.problems import Choice, Problem, problem_key
 from citer.data.values import LONGEST
-from citer.errors import InputError
+from citer.errors import InputError, read_text, shown
 from citer.progress import progress
 
 # How much a row must have: to train, to be graded, only to be asked.
@@ -67,12 +67,7 @@ def load_problems(
 
 def read_rows(path: Path, on_bad_row: OnBadRow = fail) -> Iterator[tuple[int, Any]]:
     """Yield (line, row) of a JSON array or of JSON Lines, whatever the file's ending."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text: {error.reason} at {error.start}") from None
+    text = read_text(path)
     if text.lstrip().startswith("["):
         yield from _array_rows(path, text)
     else:
@@ -82,7 +77,7 @@ def read_rows(path: Path, on_bad_row: OnBadRow = fail) -> Iterator[tuple[int, An
 def _array_rows(path: Path, text: str) -> Iterator[tuple[int, Any]]:
     try:
         json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a JSON array: {error}") from None
     decoder = json.JSONDecoder()
     line, end = 1, 0
@@ -104,7 +99,7 @@ def _line_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Iterator[tuple[in
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             found = f"not JSON: {error}"
             on_bad_row(RowError("row", found, "one JSON object a line", f"{path}:{number}"))
         else:
@@ -117,7 +112,7 @@ def task_of(row: Any) -> Task:
     for field, task in fields.items():
         if isinstance(row, dict) and row.get(field) not in (None, ""):
             return task
-    raise RowError("row", _shown(row), "`problem` (math) or `question` (multiple choice) in it")
+    raise RowError("row", shown(row), "`problem` (math) or `question` (multiple choice) in it")
 
 
 def parse_row(row: Any, task: str, need: Need, source: str = "") -> Problem:
@@ -127,7 +122,7 @@ def parse_row(row: Any, task: str, need: Need, source: str = "") -> Problem:
     completion, is not correct.
     """
     if not isinstance(row, dict):
-        raise RowError("row", _shown(row), "a JSON object")
+        raise RowError("row", shown(row), "a JSON object")
     if task == "math":
         field, problem = "solution", _math_problem(row, need, source)
     else:
@@ -180,14 +175,14 @@ def _mc_problem(row: dict, need: Need, source: str) -> Problem:
 
 def _choices(value: Any) -> tuple[Choice, ...]:
     if not isinstance(value, dict) or not all(_texts(value.get(key)) for key in ("text", "label")):
-        raise RowError("choices", _shown(value), '{"text": [texts], "label": [labels]}')
+        raise RowError("choices", shown(value), '{"text": [texts], "label": [labels]}')
     labels, texts = value["label"], value["text"]
     if len(labels) != len(texts) or len(labels) < 2:
         raise RowError(
             "choices", f"{len(labels)} labels, {len(texts)} texts", "a label a text, 2 at least"
         )
     if len({*labels}) != len(labels) or not any({*labels} <= {*known} for known in LABEL_SETS):
-        raise RowError("choices.label", _shown(labels), "different labels of A-E or of 1-4")
+        raise RowError("choices.label", shown(labels), "different labels of A-E or of 1-4")
     return tuple(
         Choice(label, _clean("choices.text", text))
         for label, text in zip(labels, texts, strict=True)
@@ -210,7 +205,7 @@ def _text(row: dict, field: str, expected: str) -> str:
     if value is None:
         raise RowError(field, "missing", expected)
     if not isinstance(value, str) or not value.strip():
-        raise RowError(field, _shown(value), f"a text: {expected}")
+        raise RowError(field, shown(value), f"a text: {expected}")
     return _clean(field, value)
 
 
@@ -223,8 +218,3 @@ def _clean(field: str, value: str) -> str:
     if match := HALF.search(value):
         raise RowError(field, f"{match.group()!r}, half a character", "whole Unicode text")
     return value.strip()
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

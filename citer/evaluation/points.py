@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the engine with its models takes seconds to import
     from citer.evaluation.sweep import Result, Run
 
 Row = dict[str, Any]
+RIVALS, ROUTER = {"methods": "rivals"}, {"methods": "router"}  # in the stamp: whose rows
 
 
 @dataclass(frozen=True)

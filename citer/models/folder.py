@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from citer.data.prompts import token_ids
-from citer.errors import InputError
+from citer.errors import InputError, reading
 from citer.io import digest, read_as
 
 # Decoders whose whole cache is plain keys and values a position, so that it can be cut anywhere.
@@ -74,6 +74,7 @@ def check_model(path: Path) -> None:
     """Raise InputError where `path` holds no model that the engine can run."""
     if not (path / "config.json").is_file():
         raise InputError(f"{path}: no config.json, expected a Hugging Face model folder")
+    _check_files(path)
     size = read_as(path / "config.json", Config).vocab_size
     if beyond := [end for end in eos_token_ids(path) if not 0 <= end < size]:
         raise InputError(f"{path}: eos_token_id: {beyond[0]}: expected one below vocab_size {size}")
@@ -91,15 +92,19 @@ def check_model(path: Path) -> None:
     _check_tensors(path, network, found)
 
 
+def _check_files(path: Path) -> None:
+    """Raise InputError for a FIFO or a device, which to read might never end."""
+    for file in path.iterdir():
+        if not file.is_dir():
+            with reading(file):
+                pass
+
+
 def _shapes(file: Path) -> dict[str, list[int]]:
     """Of all tensors, from the header alone, which opening holds against the file's length."""
     try:
-        with safe_open(file, "pt") as tensors:
+        with reading(file), safe_open(file, "pt") as tensors:
             return {name: tensors.get_slice(name).get_shape() for name in sorted(tensors.keys())}
-    except FileNotFoundError:
-        raise InputError(
-            f"{file}: no such file, expected the model's safetensors weights"
-        ) from None
     except SafetensorError as error:
         raise InputError(f"{file}: not whole safetensors weights: {error}") from None
 
@@ -170,11 +175,12 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     """
     if not (path / "tokenizer.json").is_file():
         raise InputError(f"{path}: no tokenizer.json, expected a fast tokenizer")
+    _check_files(path)
     try:
         tokenizer = PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+        back = tokenizer.decode(token_ids(ROUND_TRIP, tokenizer, begins=False))
     except Exception as error:  # tokenizers raises nothing narrower
         raise InputError(f"{path}: no usable tokenizer: {error!r}") from error
-    back = tokenizer.decode(token_ids(ROUND_TRIP, tokenizer, begins=False))
     if back != ROUND_TRIP:
         raise InputError(f"{path}: the tokenizer turns {ROUND_TRIP!r} into {back!r}")
     return tokenizer

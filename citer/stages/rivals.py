@@ -10,7 +10,7 @@ from citer.config import Params
 from citer.data.problems import read_problems
 from citer.errors import InputError
 from citer.evaluation.floor import shortfalls, shown
-from citer.evaluation.points import Row, write_findings
+from citer.evaluation.points import RIVALS, Row, write_findings
 from citer.evaluation.report import ENDS, label
 from citer.evaluation.study import Study
 from citer.evaluation.threshold import least_questions
@@ -38,7 +38,7 @@ def run(params: Params) -> None:
     found = study.rivals()
     with replacing(paths.RIVALS) as aside:
         aside.mkdir()
-        write_findings(aside, found, params.evaluate, study.stamp)
+        write_findings(aside, found, params.evaluate, study.stamp | RIVALS)
     _print(_summary(found.points))
 
 

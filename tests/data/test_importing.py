@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -65,10 +66,23 @@ def test_a_broken_array_is_refused_whole(written, text, expected):
     assert str(caught.value).startswith(f"{path}: {expected}")
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000])
+def test_brackets_nested_too_deeply_are_refused(written, text):
+    path = written(text)
+    with pytest.raises(InputError, match=r"not (a JSON array|JSON): maximum recursion depth"):
+        list(read_rows(path))
+
+
+def test_a_fifo_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "rows.json")
+    with pytest.raises(InputError, match="not a file, expected one"):
+        list(read_rows(tmp_path / "rows.json"))
+
+
 def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path):
-    with pytest.raises(InputError, match="cannot be read: No such file or directory"):
+    with pytest.raises(InputError, match="no such file"):
         list(read_rows(tmp_path / "none.json"))
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+    with pytest.raises(InputError, match="not a file, expected one"):
         list(read_rows(tmp_path))
     (tmp_path / "latin.json").write_bytes(b'[{"a": "\xe9"}]')
     with pytest.raises(InputError, match="not UTF-8 text: invalid continuation byte at 8"):
@@ -193,7 +207,7 @@ def test_a_whole_solution_is_no_answer_even_where_no_solution_is_asked_for():
         ({"choices": None}, 'choices: None; expected {"text": [texts], "label": [labels]}'),
         (
             {"choices": {"text": ["Mars", 4], "label": ["A", "B"]}},
-            "choices: {'text': ['Mars', 4], 'label': ['A', 'B']}; "
+            "choices: {'label': ['A', 'B'], 'text': ['Mars', 4]}; "
             'expected {"text": [texts], "label": [labels]}',
         ),
         (

@@ -243,6 +243,19 @@ def test_a_router_without_thresholds_is_refused(params):
         evaluate.run(params, 1)
 
 
+def test_reports_that_have_changed_places_are_refused(params):
+    rivals.run(params)
+    evaluate.run(params, 1)
+    for name in ("points", "outcomes"):
+        ours, theirs = (home / f"{name}.parquet" for home in (paths.report(1), paths.RIVALS))
+        ours.rename("aside")
+        theirs.rename(ours)
+        Path("aside").rename(theirs)
+        for read in (lambda: evaluate.run(params, 1), lambda: report.run(params)):
+            with pytest.raises(InputError, match="its methods is router, here it is rivals"):
+                read()
+
+
 def test_a_summary_is_of_the_iterations_that_params_yaml_names(params):
     run_all(params)
     report.run(params.model_copy(update={"iterations": {"1": Iteration(previous="0")}}))
@@ -253,6 +266,16 @@ def test_a_summary_is_of_the_iterations_that_params_yaml_names(params):
 def test_what_was_not_evaluated_is_not_reported(params):
     rivals.run(params)
     with pytest.raises(InputError, match=r"data/reports/1/outcomes\.parquet: no such file"):
+        report.run(params)
+
+
+def test_a_rule_that_was_not_tried_is_refused(params):
+    rivals.run(params)
+    evaluate.run(params, 1)
+    chosen = read_json(paths.report(1) / "chosen.json")
+    chosen["audited"]["rule"]["at"] = 0.123
+    write_json(paths.report(1) / "chosen.json", chosen)
+    with pytest.raises(InputError, match=r"chosen\.json: audited: no point by `.* 0\.123"):
         report.run(params)
 
 

@@ -1,0 +1,119 @@
+"""A tiny project in which every stage has run, on a pair that knows its few questions."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from citer.cli import call
+from citer.data.problems import Problem
+from tests.taught import make_taught_pair, problems
+
+ROOT = Path(__file__).parents[2]
+QUESTIONS = Path("questions.jsonl")
+ANSWERS = Path("answers.jsonl")
+DISAGREEMENTS = Path("disagreements.parquet")
+ROUTER = ("--router", "data/routers/1", "--rule", "risk 0.8 audit 0.1")
+FILES = ("--input", str(QUESTIONS), "--output", str(ANSWERS))
+GENERATE = ("generate", *ROUTER, *FILES, "--disagreements", str(DISAGREEMENTS))
+STAGES: tuple[tuple[str, ...], ...] = (
+    *(("prepare",), ("finetune",), ("score_llm",), ("score_slm",), ("router0",), ("rivals",)),
+    *(("label", "1"), ("train", "1"), ("evaluate", "1"), ("report", "1")),
+)
+TINY: dict[str, dict[str, Any]] = {
+    "pair": {"device": "cpu"},
+    "finetune": {"steps": 0},
+    "score_llm": {"batch_tokens": 600, "shard_problems": 4},
+    "score_slm": {"batch_tokens": 600, "shard_problems": 4},
+    "label": {"slots": 8, "max_new_tokens": 20},
+    "train": {"batch_size": 16, "epochs": 2},
+    "evaluate": {
+        "slots": 8,
+        "max_new_tokens": 40,
+        "llm_fractions": [0.0, 0.3, 1.0],
+        "risks": [0.5],
+        "audits": [0.1],
+        "gammas": [4],
+        "batches": [1, 8],
+    },
+}
+
+
+def make_project() -> None:
+    """In the current folder. Every command of it has succeeded once."""
+    taught = problems(24)
+    make_taught_pair(Path("data/pair"), taught, steps=60)
+    sources = {
+        "train": _write_rows("train", taught[:16]),
+        "validation": _write_rows("validation", taught[16:20]),
+        "test": _write_rows("test", taught[20:]),
+    }
+    yaml = YAML()
+    params = yaml.load(ROOT / "params.yaml")
+    shares = {"sft": 0.5, "preference": 0.5, "validation": 0.0, "test": 0.0}
+    params["prepare"].update({"toy": None, "shares": shares, **sources})
+    for section, values in TINY.items():
+        params[section].update(values)
+    yaml.dump(params, Path("params.yaml"))
+    shutil.copy(paths_of(sources["test"])[0], QUESTIONS)
+    for command in (*STAGES, GENERATE):
+        assert call(command) == 0, command
+
+
+def _write_rows(name: str, asked: Sequence[Problem]) -> list[dict[str, str]]:
+    """Mathematics as JSON Lines, multiple choice as a JSON array; what params.yaml says of them."""
+    home = Path("data/own")
+    home.mkdir(parents=True, exist_ok=True)
+    math = [json.dumps(_row(p)) for p in asked if not p.choices]
+    (home / f"{name}.jsonl").write_text("\n".join(math))
+    choices = [_row(p) for p in asked if p.choices]
+    (home / f"{name}.json").write_text(json.dumps(choices, indent=1))
+    return [
+        {"path": f"data/own/{name}.jsonl", "task": "math"},
+        {"path": f"data/own/{name}.json", "task": "mc"},
+    ]
+
+
+def paths_of(sources: Sequence[dict[str, str]]) -> list[Path]:
+    return [Path(source["path"]) for source in sources]
+
+
+def _row(problem: Problem) -> dict[str, Any]:
+    if not problem.choices:
+        return {"problem": problem.question, "solution": problem.reference}
+    texts, labels = [c.text for c in problem.choices], [c.label for c in problem.choices]
+    choices = {"text": texts, "label": labels}
+    answer = {"answerKey": problem.answer, "cot": problem.reference}
+    return {"question": problem.question, "choices": choices, **answer}
+
+
+def pattern_of(path: Path) -> str | None:
+    """The first of `READERS` that fits; none for what is only written."""
+    return next((pattern for pattern in READERS if path.match(pattern)), None)
+
+
+SCORE, LABEL, TRAIN = (("score_llm",), ("score_slm",)), ("label", "1"), ("train", "1")
+EVALUATE, REPORT = ("evaluate", "1"), ("report", "1")
+READERS: dict[str, Sequence[tuple[str, ...]]] = {
+    "params.yaml": (*STAGES, GENERATE),
+    QUESTIONS.name: (GENERATE,),
+    "data/own/*": (("prepare",),),
+    "data/problems/sft.*": (("finetune",),),
+    "data/problems/preference.*": (*SCORE, ("router0",), LABEL),
+    "data/problems/*": (("rivals",), EVALUATE),
+    "data/tokens/llm/*": (("score_llm",), ("router0",), LABEL, TRAIN),
+    "data/tokens/slm/*": (("score_slm",), ("router0",), LABEL, TRAIN),
+    "data/preferences/1/*": (TRAIN,),
+    "data/routers/0/router.*": (LABEL,),
+    "data/routers/agree/router.*": (TRAIN,),
+    "data/routers/1/router.*": (EVALUATE, GENERATE),
+    "data/reports/rivals/*.parquet": (EVALUATE, REPORT),
+    "data/reports/1/*.parquet": (REPORT,),
+    "data/reports/1/chosen.json": (REPORT,),
+    "data/pair/slm/*": (("finetune",), ("score_llm",)),
+    "data/pair/llm/*": (*SCORE, ("finetune",), ("rivals",), LABEL, EVALUATE, GENERATE),
+    "data/models/slm/*": (("score_slm",), ("router0",), ("rivals",), LABEL, EVALUATE, GENERATE),
+}

@@ -1,0 +1,156 @@
+"""Whatever is done to an input, a command succeeds, or says in one line what to mend.
+
+DRILL_CASES=2000 pytest -m slow tests/drills     a full drill
+DRILL_CASE=17 pytest -m slow tests/drills        one case of it again
+"""
+
+import faulthandler
+import gc
+import hashlib
+import io
+import os
+import shutil
+import signal
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+
+from citer.cli import call
+from citer.errors import LONGEST
+from citer.io import PARTIAL
+from tests.drills.fuzz import damage
+from tests.drills.project import READERS, make_project, pattern_of
+
+CASES = int(os.environ.get("DRILL_CASES", "200"))
+SEED = os.environ.get("DRILL_SEED", "0")
+ONLY = os.environ.get("DRILL_CASE")
+PATTERNS = (*READERS, *["params.yaml"] * 3)  # what people write themselves, more often
+SECONDS = 30  # a case takes about a tenth of one
+
+pytestmark = pytest.mark.slow
+Files = dict[str, str]
+
+
+class Hangs(BaseException):
+    """Which no `except Exception` takes for something else."""
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder, before, threads = tmp_path_factory.mktemp("drill"), Path.cwd(), torch.get_num_threads()
+    torch.set_num_threads(1)
+    os.chdir(folder)
+    make_project()
+    yield folder
+    os.chdir(before)
+    torch.set_num_threads(threads)
+
+
+def test_no_damage_ends_in_a_traceback_a_hang_or_half_a_file(
+    template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = [path for path in sorted(files_of(template)) if pattern_of(path)]
+    failures, tally = [], Counter[tuple[str, int | str]]()
+    for case in [int(ONLY)] if ONLY else range(CASES):
+        home = tmp_path / str(case)
+        shutil.copytree(template, home)
+        monkeypatch.chdir(home)
+        pattern, said, status, failure = drilled(case, inputs)
+        tally[pattern, status] += 1
+        if failure:
+            failures.append(f"{said}\n{failure}")
+        monkeypatch.chdir(template)
+        shutil.rmtree(home)
+    for (pattern, status), count in sorted(tally.items(), key=str):
+        print(f"{count:5} {pattern} {status}")
+    assert not failures, f"{len(failures)} of {CASES}, seed {SEED}\n" + "\n\n".join(failures)
+
+
+def drilled(case: int, inputs: list[Path]) -> tuple[str, str, int | str, str]:
+    """Damage one of the inputs, and run a command that reads it.
+
+    Returns which pattern, what was done, the exit status, and what is wrong with how it ended.
+    """
+    rng = Random(f"{SEED} {case}")
+    pattern = rng.choice(PATTERNS)
+    path = rng.choice([path for path in inputs if pattern_of(path) == pattern])
+    command = rng.choice(READERS[pattern])
+    said = f"case {case}: {damage(rng, path)} of {path}, then {' '.join(command)}"
+    print(said, file=sys.__stderr__, flush=True)  # should it end the process
+    return pattern, said, *ended(command)
+
+
+def files_of(folder: Path) -> list[Path]:
+    found = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    return [path for path in found if not path.is_relative_to(PARTIAL)]
+
+
+def contents() -> Files:
+    return {
+        path.as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files_of(Path())
+        if not path.is_symlink()
+    }
+
+
+def ended(command: tuple[str, ...]) -> tuple[int | str, str]:
+    """The exit status of a command, and what is wrong with how it ended, if anything is."""
+    before, told = contents(), io.StringIO()
+    try:
+        with redirect_stdout(io.StringIO()), redirect_stderr(told), at_most(SECONDS):
+            status = call(command)
+    except Hangs:
+        return "hangs", f"more than {SECONDS} s\n{traceback.format_exc()}"
+    except Exception as error:
+        return type(error).__name__, traceback.format_exc()
+    finally:
+        gc.unfreeze()
+    return status, "; ".join(complaints(status, told.getvalue(), before, contents()))
+
+
+def complaints(status: int, told: str, before: Files, after: Files) -> Iterator[str]:
+    lines = [line for line in told.splitlines() if line.startswith("citer: ")]
+    if status not in (0, 2):
+        yield f"exit status {status}: {lines}"
+    if status == 2 and (len(lines) != 1 or not told.endswith(f"{lines[0]}\n")):
+        yield f"not one line: {told}"
+    if any(len(line) > LONGEST + len("citer: ") for line in lines):
+        yield f"a long line: {lines}"
+    if left := [name for name in after if name.endswith((".aside", ".old"))]:
+        yield f"left behind: {left}"
+    if status and (changed := written(before, after)):
+        yield f"refused, and yet changed: {changed}; {lines}"
+
+
+def written(before: Files, after: Files) -> list[str]:
+    """What differs but for token shards, which a stage may drop or add one by one."""
+    names = (name for name, _ in before.items() ^ after.items())
+    return sorted({name for name in names if not name.startswith("data/tokens/")})
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raise Hangs after so long; SIGALRM is the grader's. A hang within C ends the process."""
+
+    def hang(*_: object) -> None:
+        raise Hangs
+
+    main = threading.get_ident()
+    before = signal.signal(signal.SIGUSR1, hang)
+    timer = threading.Timer(seconds, signal.pthread_kill, (main, signal.SIGUSR1))
+    timer.start()
+    faulthandler.dump_traceback_later(2 * seconds, exit=True, file=sys.__stderr__)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        faulthandler.cancel_dump_traceback_later()
+        signal.signal(signal.SIGUSR1, before)

@@ -1,0 +1,52 @@
+"""Bad input leaves what a stage wrote before as it is, to the last byte."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from citer import cli
+from citer.io import digest
+from citer.stages import paths
+from tests.drills.project import make_project
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        make_project()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("command", "damaged", "kept"),
+    [
+        (["prepare"], "data/own/test.jsonl", paths.PROBLEMS),
+        (["finetune"], "data/problems/sft.parquet", paths.SLM),
+        (["rivals"], "data/problems/test.parquet", paths.RIVALS),
+        (["label", "1"], "data/routers/0/router.json", paths.preferences(1)),
+        (["train", "1"], "data/preferences/1/preferences.parquet", paths.router(1)),
+        (["evaluate", "1"], "data/reports/rivals/outcomes.parquet", paths.report(1)),
+        (["report", "1"], "data/reports/1/chosen.json", paths.SUMMARY),
+    ],
+)
+def test_bad_input_leaves_what_was_there(
+    made: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+    damaged: str,
+    kept: Path,
+) -> None:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    before = digest(kept)
+    Path(damaged).write_bytes(Path(damaged).read_bytes()[:-9])
+    there = sorted(kept.parent.iterdir())
+    assert cli.call(command) == 2
+    assert f"citer: {damaged}" in capsys.readouterr().err.splitlines()[-1]
+    assert digest(kept) == before
+    assert sorted(kept.parent.iterdir()) == there

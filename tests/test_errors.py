@@ -1,0 +1,30 @@
+import pytest
+
+from citer import errors
+from citer.errors import LONGEST, InputError, read_text
+
+
+@pytest.mark.parametrize("letter", ["x", "\n", "\0", "\ud83d", "é", "🦊"])
+def test_bad_input_is_one_printable_line_whatever_it_quotes(letter):
+    said = str(InputError(f"file: {letter * 5000}; expected less"))
+    assert len(said) <= LONGEST
+    assert said.isprintable()
+    assert said.startswith("file: ")
+    assert said.endswith("; expected less")
+
+
+def test_a_line_that_is_short_is_left_as_it_is():
+    said = "τ: 'a  b'; expected less"
+    assert str(InputError(said)) == said
+
+
+def test_a_text_too_large_to_read_whole_is_refused_unread(tmp_path, monkeypatch):
+    monkeypatch.setattr(errors, "LARGEST", 2)
+    (tmp_path / "text").write_text("123")
+    with pytest.raises(InputError, match="3 bytes: expected at most 2, so split it"):
+        read_text(tmp_path / "text")
+
+
+def test_a_path_too_long_for_the_disk_is_refused(tmp_path):
+    with pytest.raises(InputError, match="cannot be read: File name too long"):
+        read_text(tmp_path / ("x" * 5000))
