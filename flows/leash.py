@@ -83,7 +83,7 @@ def end_with_the_leash() -> None:
 def main(seconds: float, command: Sequence[str]) -> int:
     """Return the command's exit status, 128 + N where signal N killed it."""
     _adopt_orphans()
-    lower, upper = os.pipe()  # the upper end stays with us alone, and closes with us
+    lower, _ = os.pipe()  # the other end stays with us alone, and closes with us
     env = os.environ | {LEASH: str(lower)}
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[lower], env=env)
     os.close(lower)

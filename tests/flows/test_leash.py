@@ -128,8 +128,8 @@ def test_a_killed_leash_ends_its_command_and_the_caller_learns_of_it() -> None:
     with leashed(command, 600, os.environ) as process:
         child = psutil.Process(int(process.stdout.readline()))
         process.kill()
-        assert process.stdout.read() == b""
         assert dead(child.pid)
+        assert process.stdout.read() == b""
 
 
 def test_a_killed_leash_of_a_run_leaves_nothing_of_it() -> None:
@@ -138,7 +138,8 @@ def test_a_killed_leash_of_a_run_leaves_nothing_of_it() -> None:
     rank = psutil.Process(int(caller.stdout.readline()))
     [leash] = psutil.Process(caller.pid).children()
     held = rank.parent()
-    assert held and held.ppid() == leash.pid
+    assert held
+    assert held.ppid() == leash.pid
     leash.kill()
     assert caller.wait() == 0  # HOLDER drops what `held` returns
     assert dead(held.pid)
