@@ -10,6 +10,7 @@ from prefect.states import Completed, Failed
 
 from citer.errors import InputError
 from citer.stages import paths
+from flows import seconds
 from flows.dvc import PARAMS
 from flows.registry import register_run
 from flows.repro import stage_names
@@ -43,4 +44,6 @@ def _retrain(timeout: timedelta) -> str:
 
 @task(task_run_name="register", **STEP)
 def register(stages: Mapping[str, float | None]) -> str:
-    return register_run(stages)
+    said = register_run(seconds.complete(stages))
+    seconds.clear()
+    return said
