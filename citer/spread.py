@@ -4,14 +4,16 @@ import gc
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from traceback import format_exc
 from typing import Any, TypeVar
 
 import torch
+
+from citer.lifeline import when_closed
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -71,7 +73,9 @@ def _gather(workers: dict[Connection, ForkProcess]) -> Iterator[Any]:
 
 def _serve(work: Work[T, R], items: Sequence[T], sender: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is the parent's to answer
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    parent = multiprocessing.parent_process()
+    assert parent
+    when_closed(parent.sentinel, partial(os.kill, os.getpid(), signal.SIGKILL))
     torch.set_num_threads(1)  # OpenMP's own threads did not survive the fork
     gc.freeze()  # the collector need not look again and again at all that was there before
     try:
@@ -81,11 +85,3 @@ def _serve(work: Work[T, R], items: Sequence[T], sender: Connection) -> None:
         error.add_note(format_exc())
         sender.send(error)
     os._exit(0)  # flushing no stream, whose lock another thread may have held at the fork
-
-
-def _follow_parent() -> None:
-    """Die with the parent, even of its SIGKILL."""
-    parent = multiprocessing.parent_process()
-    assert parent
-    parent.join()
-    os.kill(os.getpid(), signal.SIGKILL)

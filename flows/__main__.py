@@ -4,6 +4,7 @@ from rich.console import Console
 
 from citer.errors import InputError
 from citer.stages.paths import SUMMARY
+from flows.leash import end_with_the_leash
 from flows.pipeline import retrain
 
 NEXT = """\
@@ -25,4 +26,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    end_with_the_leash()
     main()

@@ -1,10 +1,16 @@
-"""DVC's commands other than `repro`, and the two files that say what its data are."""
+"""DVC's commands other than `repro`, the two files that say what its data are, and its locks."""
 
+import fcntl
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 LOCK, PARAMS = Path("dvc.lock"), Path("params.yaml")
+TMP = Path(".dvc/tmp")
+
+Log = Callable[[str], None]
 
 
 class DvcError(RuntimeError):
@@ -23,3 +29,16 @@ def dvc(*arguments: str) -> str:
 def has_remote() -> bool:
     """Whether there is a default remote to push to and pull from."""
     return bool(dvc("config", "core.remote"))
+
+
+@contextmanager
+def locked(file: Path, holder: str, log: Log) -> Iterator[None]:
+    """Hold a lock file, as DVC itself holds its own; say for whom we wait where we have to."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log(f"waiting for {holder}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

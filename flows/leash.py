@@ -3,6 +3,8 @@
 `python -m flows.leash SECONDS COMMAND …` holds the other end of a pipe to its caller. When that
 closes, on a cancel or even a SIGKILL of the caller, or when the time is up, the command and all
 that it started end: SIGTERM first, so that launchers can end their ranks, then SIGKILL.
+A SIGKILL of the leash itself ends the command, too: `leashed` watches for it from above, and
+`end_with_the_leash` from below.
 """
 
 import ctypes
@@ -17,10 +19,13 @@ from io import BufferedReader, BufferedWriter
 
 import psutil
 
+from citer.lifeline import when_closed
+
 TIMED_OUT = 124  # as timeout(1) has it
 GRACE_SECONDS = 10
 PR_SET_CHILD_SUBREAPER = 36
 ADOPTS = sys.platform == "linux"
+LEASH = "CITER_LEASH"  # a pipe's end: closed with the leash that set it
 
 
 class Leashed(subprocess.Popen[bytes]):
@@ -42,31 +47,47 @@ def leashed(command: Sequence[str], seconds: float, env: Mapping[str, str]) -> I
         env=env,
         start_new_session=True,
     )
+    watch = threading.Thread(target=_end_group_after, args=(process,), daemon=True)
+    watch.start()
     try:
         yield process
     finally:
         process.stdin.close()
-        process.wait()
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        watch.join()
         process.stdout.close()
+
+
+def _end_group_after(leash: Leashed) -> None:
+    """A leash that ended by itself has left nothing in its group; one that was killed has."""
+    leash.wait()
+    with suppress(ProcessLookupError):
+        os.killpg(leash.pid, signal.SIGKILL)
 
 
 def held(command: Sequence[str]) -> int:
     """Run `command` on our own terminal to its end; whatever ends us, nothing of it is left.
 
-    Returns its exit status.
+    Returns its exit status. The command is to call `end_with_the_leash`.
     """
     leash = [sys.executable, "-m", "flows.leash", "inf", *command]
     with subprocess.Popen(leash, stdin=subprocess.PIPE, start_new_session=True) as process:
-        return process.wait()
+        return shell_status(process.wait())
+
+
+def end_with_the_leash() -> None:
+    """Where we run on a leash: when it is killed, end all that we started, then ourselves."""
+    if pipe := os.environ.pop(LEASH, None):
+        when_closed(int(pipe), _end_all)
 
 
 def main(seconds: float, command: Sequence[str]) -> int:
     """Return the command's exit status, 128 + N where signal N killed it."""
     _adopt_orphans()
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-    threading.Thread(target=_follow_caller, daemon=True).start()
+    lower, _ = os.pipe()  # the other end stays with us alone, and closes with us
+    env = os.environ | {LEASH: str(lower)}
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[lower], env=env)
+    os.close(lower)
+    when_closed(sys.stdin.fileno(), _end_descendants)
     try:
         status = child.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -86,9 +107,10 @@ def _adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _follow_caller() -> None:
-    os.read(sys.stdin.fileno(), 1)  # returns once the caller has closed the pipe, or has died
+def _end_all() -> None:
+    _adopt_orphans()
     _end_descendants()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _end_descendants() -> None:

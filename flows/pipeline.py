@@ -12,9 +12,10 @@ from citer.closure import stage_digests
 from citer.errors import InputError
 from citer.io import write_json
 from citer.stages import paths
+from flows import seconds
 from flows.dvc import PARAMS
 from flows.registry import register_run
-from flows.repro import fresh_stages, stage_names
+from flows.repro import plan
 from flows.stages import STEP, stage_task
 from flows.tracking import file_md5
 
@@ -36,11 +37,9 @@ def _retrain(timeout: timedelta) -> str:
     begun = file_md5(PARAMS)
     # DVC sees edited code by itself, other versions of libraries by these digests alone.
     write_json(paths.CODE, stage_digests())
-    names = stage_names()
-    fresh = fresh_stages(names, get_run_logger().info)
     stages = {
-        name: stage_task(name)(name, timeout, name in fresh, return_state=True).result()
-        for name in names
+        name: stage_task(name)(name, timeout, fresh, return_state=True).result()
+        for name, fresh in plan(get_run_logger().info).items()
     }
     if file_md5(PARAMS) != begun:  # the stages before that have used other parameters
         raise InputError(f"{PARAMS}: changed while the run was under way; `citer run` once more")
@@ -50,4 +49,6 @@ def _retrain(timeout: timedelta) -> str:
 
 @task(task_run_name="register", **STEP)
 def register(stages: Mapping[str, float | None]) -> str:
-    return register_run(stages)
+    said = register_run(seconds.complete(stages))
+    seconds.clear()
+    return said

@@ -1,32 +1,36 @@
 """DVC as a child process: which stages there are, and one of them brought up to date."""
 
-import fcntl
 import json
 import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from graphlib import TopologicalSorter
 from itertools import takewhile
-from pathlib import Path
 from shutil import get_terminal_size
 
 from rich.text import Text
 
 from citer.errors import InputError
-from flows.dvc import dvc
+from flows.dvc import TMP, Log, dvc, locked
 from flows.leash import TIMED_OUT, Leashed, leashed, shell_status
+from flows.mend import mend, mend_lock
 
 REPRO = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item"]
-LOCK = Path(".dvc/tmp/flow.lock")
-DVC_ERROR = 255
+LOCK = TMP / "flow.lock"
+DVC_ERRORS = range(251, 256)
 BAD_INPUT = 2  # the exit status of `citer` for what its user must mend
 EXITED = re.compile(r"ERROR: failed to reproduce .*, exited with (-?\d+)$")
-# On git and remotes, to the end of what DVC prints.
-ADVICE = re.compile(rb"(?:Generating|Updating) lock file |Use `dvc push`")
+# What may go well the next time, of all that DVC itself fails on.
+PASSING = re.compile(r"unexpected error - | is busy, |Unable to acquire lock|\[Errno (?!2\])\d+\]")
+# On git, remotes and support, to the end of what DVC prints.
+ADVICE = re.compile(
+    rb"(?:Generating|Updating) lock file |Use `dvc push`|\n(?:\x1b\[\d+m)?Having any troubles\?"
+)
 
 
 class StageError(RuntimeError):
@@ -35,6 +39,7 @@ class StageError(RuntimeError):
 
 def stage_names() -> list[str]:
     """The stages of dvc.yaml, each after those that it depends on."""
+    mend_lock(print)
     order: TopologicalSorter[str] = TopologicalSorter()
     for line in dvc("dag", "--dot").splitlines():
         match re.findall(r'"([^"]+)"', line):
@@ -45,57 +50,77 @@ def stage_names() -> list[str]:
     return list(order.static_order())
 
 
-def fresh_stages(names: Sequence[str], log: Callable[[str], None]) -> set[str]:
-    """The stages before the first one that DVC calls stale. `names` are in order.
+def plan(log: Log) -> dict[str, bool]:
+    """The stages in order; true for those that DVC need not be asked about again.
 
-    The later ones depend on what the stale ones will write, so DVC must be asked about each.
+    These are the stages before the first stale one. The later ones may depend on what it writes.
     """
     with _one_at_a_time(log):
-        stale = json.loads(dvc("status", "--json"))
-    return set(takewhile(lambda name: name not in stale, names))
+        mend(log)
+        names, stale = stage_names(), json.loads(dvc("status", "--json"))
+    fresh = set(takewhile(lambda name: name not in stale, names))
+    return {name: name in fresh for name in names}
 
 
-def reproduce(name: str, timeout: timedelta, log: Callable[[str], None]) -> bool:
+def reproduce(name: str, timeout: timedelta, log: Log) -> bool:
     """Bring one stage up to date; False where its command did not have to run.
 
     What the stage prints goes to the terminal, or to `log` where there is none. Raises
-    InputError where it would say the same the next time, StageError where it died or took longer
-    than `timeout`.
+    InputError where it would say the same the next time, StageError where it died, took longer
+    than `timeout`, or DVC failed for a reason that may pass.
     """
-    ran, exited, last = False, None, ""
-    seconds = timeout.total_seconds()
-    with _one_at_a_time(log), leashed([*REPRO, name], seconds, _environment()) as process:
-        for line in _follow(process, log):
-            if line == f"Running stage '{name}':":
-                ran = True
-            elif failure := EXITED.match(line):
-                exited = shell_status(int(failure[1]))
-            elif line.strip():
-                last = line
-        status = process.wait()
+    said, seconds = _Said(name), timeout.total_seconds()
+    with _one_at_a_time(log):
+        mend(log)
+        with leashed([*REPRO, name], seconds, _environment()) as process:
+            for line in _follow(process, log):
+                said.hear(line)
+            status = process.wait()
+        mend_lock(log)
     if status == 0:
-        return ran
+        return said.ran
     if status == TIMED_OUT:
         raise StageError(f"{name}: took longer than {timeout}")
-    if exited == BAD_INPUT or (exited is None and status == DVC_ERROR):
-        raise InputError(last.removeprefix("citer: ").removeprefix("ERROR: "))
-    raise StageError(f"{name}: exit status {exited or status}: {last}")
+    if said.exited == BAD_INPUT:
+        raise InputError(said.last.removeprefix("citer: "))
+    if said.exited is None and status in DVC_ERRORS:
+        raise (StageError if PASSING.search(said.error) else InputError)(said.error)
+    raise StageError(f"{name}: exit status {said.exited or status}: {said.last}")
+
+
+@dataclass
+class _Said:
+    """What DVC has printed of a stage, as far as its end is to be told from it."""
+
+    name: str
+    ran: bool = False
+    exited: int | None = None  # the status of the stage's command, where that was the failure
+    last: str = ""  # of the command
+    errors: list[str] = field(default_factory=list)  # DVC's own, from its first one on
+
+    def hear(self, line: str) -> None:
+        if line == f"Running stage '{self.name}':":
+            self.ran = True
+        elif failure := EXITED.match(line):
+            self.exited = shell_status(int(failure[1]))
+        elif self.errors or line.startswith("ERROR: "):
+            self.errors.append(line.removeprefix("ERROR: "))
+        if line.strip() and self.exited is None:
+            self.last = line
+
+    @property
+    def error(self) -> str:
+        return "\n".join(self.errors).strip() or self.last
 
 
 @contextmanager
-def _one_at_a_time(log: Callable[[str], None]) -> Iterator[None]:
+def _one_at_a_time(log: Log) -> Iterator[None]:
     """Wait for other flow runs: while a stage's command runs, DVC's own lock is not held."""
-    LOCK.parent.mkdir(parents=True, exist_ok=True)
-    with LOCK.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log("waiting for a stage of another run in this folder")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(LOCK, "a stage of another run in this folder", log):
         yield
 
 
-def _follow(process: Leashed, log: Callable[[str], None]) -> Iterator[str]:
+def _follow(process: Leashed, log: Log) -> Iterator[str]:
     """Yield what `process` prints, line by line, as plain text, until DVC turns to advice."""
     terminal, partial = sys.stderr.isatty(), b""
     while chunk := process.stdout.read1():

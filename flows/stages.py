@@ -11,6 +11,7 @@ from prefect.states import Completed
 from prefect.tasks import exponential_backoff
 
 from citer.errors import InputError
+from flows import seconds
 from flows.repro import reproduce
 
 
@@ -40,5 +41,7 @@ def run_stage(name: str, timeout: timedelta, fresh: bool = False) -> Any:
     """
     start = time.monotonic()
     if not fresh and reproduce(name, timeout, get_run_logger().info):
-        return Completed(data=time.monotonic() - start)
+        taken = time.monotonic() - start
+        seconds.note(name, taken)
+        return Completed(data=taken)
     return Completed(name="Cached", message="unchanged, or restored by DVC")

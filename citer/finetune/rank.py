@@ -3,14 +3,15 @@
 import os
 import signal
 import sys
-import threading
+from functools import partial
 from pathlib import Path
 
 from citer.finetune.job import Job
+from citer.lifeline import when_closed
 
 
 def main() -> None:
-    threading.Thread(target=_end_with_the_launcher, daemon=True).start()
+    when_closed(sys.stdin.fileno(), partial(os.killpg, 0, signal.SIGKILL))  # held by `launch`
     _prepare_deepspeed()
     from torch import distributed  # seconds: not before the watch has begun
 
@@ -19,12 +20,6 @@ def main() -> None:
     train(Job.model_validate_json(sys.argv[1]), Path(sys.argv[2]))
     distributed.destroy_process_group()  # waits for ranks that still read from this one
     os._exit(0)  # gloo's threads can abort a process that Python takes apart (pytorch #179291)
-
-
-def _end_with_the_launcher() -> None:
-    """Nobody writes to the pipe: reading ends when the launching process has ended."""
-    os.read(sys.stdin.fileno(), 1)
-    os.killpg(0, signal.SIGKILL)
 
 
 def _prepare_deepspeed() -> None:

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
-from flows.repro import fresh_stages, reproduce, stage_names
+from flows.repro import plan, reproduce, stage_names
 from tests.flows.conftest import Pipeline
 
 STAGES = {
@@ -14,7 +14,7 @@ STAGES = {
 
 
 def fresh() -> set[str]:
-    return fresh_stages(stage_names(), print)
+    return {name for name, is_fresh in plan(print).items() if is_fresh}
 
 
 def bring_up_to_date() -> None:

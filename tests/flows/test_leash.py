@@ -45,6 +45,8 @@ import sys
 from flows.leash import held
 held([sys.executable, "-c", sys.argv[1], "600"])
 """
+# The same, but what it starts has to end it in turn.
+HELD = "from flows.leash import end_with_the_leash; end_with_the_leash()" + LAUNCHER
 
 
 def dead(pid: int, seconds: float = 20) -> bool:
@@ -118,4 +120,28 @@ def test_when_the_caller_is_killed_nothing_survives(script: str, number: signal.
     caller.send_signal(number)
     caller.wait()
     assert dead(rank)
+    caller.stdout.close()
+
+
+def test_a_killed_leash_ends_its_command_and_the_caller_learns_of_it() -> None:
+    command = [sys.executable, "-c", LAUNCHER.replace("start_new_session=True", ""), "600"]
+    with leashed(command, 600, os.environ) as process:
+        child = psutil.Process(int(process.stdout.readline()))
+        process.kill()
+        assert dead(child.pid)
+        assert process.stdout.read() == b""
+
+
+def test_a_killed_leash_of_a_run_leaves_nothing_of_it() -> None:
+    caller = subprocess.Popen([sys.executable, "-c", HOLDER, HELD], stdout=subprocess.PIPE)
+    assert caller.stdout
+    rank = psutil.Process(int(caller.stdout.readline()))
+    [leash] = psutil.Process(caller.pid).children()
+    held = rank.parent()
+    assert held
+    assert held.ppid() == leash.pid
+    leash.kill()
+    assert caller.wait() == 0  # HOLDER drops what `held` returns
+    assert dead(held.pid)
+    assert dead(rank.pid)
     caller.stdout.close()

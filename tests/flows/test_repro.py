@@ -1,14 +1,16 @@
+import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from citer.errors import InputError
-from flows.dvc import DvcError
+from flows.dvc import DvcError, Log
 from flows.repro import StageError, reproduce, stage_names
 from tests.flows.conftest import Pipeline
 
@@ -96,6 +98,40 @@ def test_bad_input_is_refused_with_its_one_line(pipeline: Pipeline) -> None:
 def test_a_missing_dependency_is_refused(pipeline: Pipeline) -> None:
     pipeline({"copy": {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}})
     with pytest.raises(InputError, match=r"No such file or directory: .*/a"):
+        run("copy")
+
+
+def put_a_folder(log: Log) -> None:
+    Path(".dvc/tmp/lock").mkdir(parents=True)
+
+
+def note_somebody(log: Log) -> None:
+    somebody = {"write": {str(Path("b").absolute()): {"pid": 1, "cmd": "dvc repro"}}, "read": {}}
+    Path(".dvc/tmp/rwlock").write_text(json.dumps(somebody))
+
+
+FAILURES: list[tuple[Callable[[Log], None], str]] = [
+    (put_a_folder, r"^unexpected error - \[Errno 21\].*/\.dvc/tmp/lock'$"),
+    (note_somebody, r"(?s)is busy, .*\n  \(PID 1\): dvc repro\n.*and try again\.$"),
+]
+
+
+@pytest.mark.parametrize(("happens", "said"), FAILURES)
+def test_what_dvc_fails_on_may_pass_and_its_whole_reason_is_told(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Log], None], said: str
+) -> None:
+    pipeline({"copy": {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}})
+    Path("a").write_text("one")
+    monkeypatch.setattr("flows.repro.mend", happens)  # after we have looked
+    monkeypatch.setattr("flows.repro.mend_lock", print)
+    with pytest.raises(StageError, match=said):
+        run("copy")
+
+
+def test_what_dvc_cannot_read_is_refused_with_its_reason(pipeline: Pipeline) -> None:
+    pipeline({"copy": {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}})
+    Path(".dvc/config").write_text("[core]\nnonsense = 1\n")
+    with pytest.raises(InputError, match=r"^configuration error - .*nonsense"):
         run("copy")
 
 

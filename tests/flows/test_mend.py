@@ -1,0 +1,175 @@
+"""Files as a kill leaves them, put there by hand; real DVC must work on after mending."""
+
+import json
+import shutil
+import subprocess
+import sys
+from contextlib import chdir
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from dvc.lock import LockError, make_lock
+from ruamel.yaml import YAML
+
+from flows.dvc import dvc, locked
+from flows.mend import DVC_LOCK, GUARD, KEPT, LOCK, RUNS, RWLOCK, TORN, mend
+from flows.repro import reproduce, stage_names
+
+FIRST = {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}
+SECOND = {"cmd": "cp b c", "deps": ["b"], "outs": ["c"]}
+# Starts as DVC does, notes itself as DVC does, and stays until its input ends.
+SCRIPT = """
+import json, os, sys
+info = {"pid": os.getpid(), "cmd": " ".join(sys.argv)}
+json.dump({"write": {os.path.abspath("b"): info}, "read": {}}, open(".dvc/tmp/rwlock", "w"))
+print("noted", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose two stages have run."""
+    folder = tmp_path_factory.mktemp("whole") / "project"
+    shutil.copytree(clone, folder)
+    YAML().dump({"stages": {"first": FIRST, "second": SECOND}}, folder / "dvc.yaml")
+    with chdir(folder):
+        Path("a").write_text("one")
+        assert run("first")
+        assert run("second")
+    return folder
+
+
+@pytest.fixture
+def ran(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Enter a copy of it; returns its `dvc.lock`."""
+    shutil.copytree(whole, tmp_path / "project")
+    monkeypatch.chdir(tmp_path / "project")
+    return LOCK.read_text()
+
+
+def run(name: str) -> bool:
+    return reproduce(name, timedelta(minutes=1), print)
+
+
+def note(pid: int, command: str) -> None:
+    """An entry of DVC's table, as `pid` would have made it when it began to write `b`."""
+    table = {"write": {str(Path("b").absolute()): {"pid": pid, "cmd": command}}, "read": {}}
+    RWLOCK.write_text(json.dumps(table))
+
+
+def table() -> Any:
+    return json.loads(RWLOCK.read_text())
+
+
+@pytest.mark.parametrize("torn", ["", '{"write": {"/a', '{"write": {"a": {"pid": 1}}}'])
+def test_a_table_that_cannot_be_read_is_dropped(ran: str, torn: str) -> None:
+    RWLOCK.write_text(torn)
+    Path("a").write_text("two")
+    assert run("first")
+    assert not table().get("write")
+
+
+def test_the_entry_of_a_process_that_is_gone_or_is_no_dvc_is_dropped(ran: str) -> None:
+    Path("a").write_text("two")
+    note(psutil.Process().ppid() or 1, f"{sys.prefix}/bin/dvc repro --single-item first")
+    assert run("first")
+    note(2**22 + 1, "dvc repro")
+    assert not run("first")
+    assert not table().get("write")
+
+
+def test_somebody_elses_dvc_is_waited_for_and_its_entry_stays(ran: str) -> None:
+    script = Path("dvc")  # it looks like DVC by its name
+    script.write_text(SCRIPT)
+    other = subprocess.Popen([sys.executable, script], stdin=-1, stdout=-1, text=True)
+    assert other.stdout
+    assert other.stdin
+    assert other.stdout.readline() == "noted\n"
+    said: list[str] = []
+
+    def log(line: str) -> None:
+        said.append(line)
+        assert table()["write"]
+        other.communicate("")
+
+    mend(log)
+    assert said == [f"waiting for DVC, process {other.pid}: dvc"]
+    assert not table()["write"]
+
+
+def test_a_run_cache_folder_without_a_whole_entry_is_removed(ran: str) -> None:
+    entries = list(RUNS.glob("*/*/*"))
+    for entry in entries:
+        entry.rename(entry.with_name(".xX-_x.tmp"))
+    entries[0].with_name(".xX-_x.tmp").unlink()
+    LOCK.unlink()  # else DVC would not ask its run cache
+    assert run("first")
+    assert run("second")
+    assert LOCK.read_text() == ran
+    assert sorted(RUNS.glob("*/*/*")) == sorted(entries)
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.999])
+def test_a_torn_lock_is_replaced_by_the_last_whole_one(ran: str, share: float) -> None:
+    torn = ran[: int(share * len(ran))]
+    LOCK.write_text(torn)
+    assert stage_names() == ["first", "second"]
+    assert LOCK.read_text() == ran
+    assert TORN.read_text() == torn
+    assert not run("first")
+    assert not run("second")
+
+
+def test_a_lock_torn_as_the_next_stage_ended_costs_that_stage_alone(ran: str) -> None:
+    Path("a").write_text("two")
+    assert run("first")
+    kept = LOCK.read_text()
+    assert KEPT.read_text() == kept
+    LOCK.write_text(ran[:40])
+    assert not run("first")
+    assert LOCK.read_text() == kept
+    assert run("second")
+
+
+def test_the_first_lock_of_all_may_be_torn_too(ran: str) -> None:
+    KEPT.unlink()
+    LOCK.write_text(ran[:40])
+    run("first")
+    run("second")
+    assert LOCK.read_text() == ran
+
+
+def test_a_lock_with_a_conflict_is_its_users_to_solve(ran: str) -> None:
+    conflict = f"<<<<<<< ours\n{ran}=======\n{ran}>>>>>>> theirs\n"
+    LOCK.write_text(conflict)
+    mend([].append)
+    assert LOCK.read_text() == conflict
+
+
+def test_a_lock_that_was_removed_stays_so(ran: str) -> None:
+    LOCK.unlink()
+    mend([].append)
+    assert not LOCK.exists()
+    assert not KEPT.exists()
+
+
+def test_where_nothing_is_broken_nothing_is_said(ran: str) -> None:
+    said: list[str] = []
+    mend(said.append)
+    assert said == []
+    assert LOCK.read_text() == ran
+    assert {entry.parent.parent.parent for entry in RUNS.glob("*/*/*")} == {RUNS}
+    shutil.rmtree(".dvc/tmp")
+    mend(said.append)
+    assert said == []
+    assert dvc("status") == "Data and pipelines are up to date."
+
+
+@pytest.mark.parametrize("lock", [DVC_LOCK, GUARD])
+def test_dvc_locks_with_the_locks_that_mending_holds(ran: str, lock: Path) -> None:
+    with locked(lock, "nobody", print), pytest.raises(LockError):
+        make_lock(str(lock), tmp_dir=str(lock.parent)).lock()

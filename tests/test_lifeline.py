@@ -1,0 +1,15 @@
+import os
+import threading
+
+from citer.lifeline import when_closed
+
+
+def test_the_end_is_called_once_the_last_writer_has_closed_the_pipe() -> None:
+    ours, theirs = os.pipe()
+    also_theirs, ended = os.dup(theirs), threading.Event()
+    when_closed(ours, ended.set)
+    os.close(theirs)
+    assert not ended.is_set()
+    os.close(also_theirs)
+    assert ended.wait(20)
+    os.close(ours)
