@@ -1,5 +1,6 @@
 """Files on disk: written aside and renamed, checked against their schema both ways."""
 
+import errno
 import hashlib
 import json
 import math
@@ -22,13 +23,11 @@ from citer.errors import InputError, read_text, reading
 
 T = TypeVar("T")
 
-ROW_GROUP = 8192
+ROW_GROUP, BLOCK = 8192, 2**20  # rows, bytes
 METADATA_KEY = b"citer"
 PARTIAL = Path("data/.partial")
-BLOCK = 2**20
-SEAL = b"sealed by citer, sha256 "
-SEAL_BYTES = 64  # after it, in hex
-OS_ERROR = re.compile(r"os error (\d+)")  # as Rust says it
+SEAL, SEAL_BYTES = b"sealed by citer, sha256 ", 64  # which follow it, in hex
+DISK_ERROR = re.compile(r"os error (\d+)|PytorchStreamWriter failed|unexpected pos")
 
 
 @contextmanager
@@ -45,7 +44,8 @@ def replacing(path: Path) -> Iterator[Path]:
     remove(old)
     remove(aside)  # what a killed writer left
     try:
-        yield aside
+        with writing(path):
+            yield aside
         if not aside.is_dir():
             _check_no_folder(path)
         elif path.exists():  # a folder cannot be renamed onto another
@@ -55,12 +55,20 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:  # of a full disk it names nothing, else what will be gone
         error.filename = str(error.filename or path).replace(str(aside), str(path))
         raise
-    except SafetensorError as error:
-        if code := OS_ERROR.search(str(error)):
-            raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
-        raise
     finally:
         remove(aside)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise OSError, with `path`, for a full disk of which a library keeps a text alone."""
+    try:
+        yield
+    except (RuntimeError, SafetensorError) as error:
+        if not (code := DISK_ERROR.search(str(error))):
+            raise
+        number = int(code[1] or errno.ENOSPC)
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def check_target(path: Path) -> None:
@@ -137,11 +145,9 @@ def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[s
     mismatch = schema_mismatch(table, schema)
     assert not mismatch, f"{path}: {mismatch}"
     stamp = json.dumps({"schema_version": schemas.VERSION, **metadata}, sort_keys=True)
-    table = table.cast(schema).replace_schema_metadata(
-        {METADATA_KEY: stamp.encode(), b"seal": SEAL + b"0" * SEAL_BYTES}
-    )
-    heavy = {field.name for field in schema if pa.types.is_fixed_size_binary(field.type)}
-    light = [name for name in schema.names if name not in heavy]
+    marks = {METADATA_KEY: stamp.encode(), b"seal": SEAL + b"0" * SEAL_BYTES}
+    table = table.cast(schema).replace_schema_metadata(marks)
+    light = [field.name for field in schema if not pa.types.is_fixed_size_binary(field.type)]
     with replacing(path) as aside:
         pq.write_table(
             table, aside, compression="zstd", use_dictionary=light, row_group_size=ROW_GROUP
@@ -152,8 +158,7 @@ def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[s
 def _seal(path: Path) -> None:
     """Put the digest of a Parquet file's other bytes into its metadata."""
     with path.open("r+b") as file:
-        place = _seal_place(file)
-        seal = _digest_around(file, place)
+        seal = _digest_around(file, place := _seal_place(file))
         file.seek(place)
         file.write(seal)
 
@@ -161,9 +166,9 @@ def _seal(path: Path) -> None:
 def _check_seal(path: Path) -> None:
     """Raise InputError where a table is not, to the last bit, as `write_table` left it."""
     with reading(path), path.open("rb") as file:
-        place = _seal_place(file)
+        seal = _digest_around(file, place := _seal_place(file))
         file.seek(place)
-        if file.read(SEAL_BYTES) != _digest_around(file, place):
+        if file.read(SEAL_BYTES) != seal:
             raise InputError(f"{path}: damaged, or changed since citer wrote it: make it again")
 
 
@@ -209,9 +214,8 @@ def table_metadata(path: Path) -> dict[str, Any]:
     """The JSON that `write_table` stored with the file. Raises InputError."""
     _check_seal(path)
     metadata: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[METADATA_KEY])
-    if metadata["schema_version"] != schemas.VERSION:
-        version = f"schema version {metadata['schema_version']}"
-        raise InputError(f"{path}: of {version}, expected {schemas.VERSION}: make it again")
+    if (version := metadata["schema_version"]) != schemas.VERSION:
+        raise InputError(f"{path}: schema version {version}, expected {schemas.VERSION}")
     return metadata
 
 

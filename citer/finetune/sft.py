@@ -17,7 +17,7 @@ from citer.data.prompts import encode
 from citer.errors import InputError
 from citer.finetune.job import ROW, ROWS, Job, is_finished, last_checkpoint, losses
 from citer.finetune.launch import launch
-from citer.io import digest, partial_dir, remove, replacing, write_table
+from citer.io import digest, partial_dir, remove, replacing, write_table, writing
 from citer.models.device import resolve_device
 from citer.models.folder import eos_token_ids, load_tokenizer, weight_files
 
@@ -43,7 +43,8 @@ def finetune(
     folder = partial_dir("finetune", digest(base, *asked, *map(str, rows)))
     if not is_finished(last_checkpoint(folder), params.steps):
         write_table(folder / ROWS, pa.Table.from_pylist(rows, schema=ROW), ROW, {})
-        _train(job, folder)
+        with writing(folder):
+            _train(job, folder)
     checkpoint = last_checkpoint(folder)
     assert checkpoint is not None
     history = losses(checkpoint)

@@ -183,7 +183,18 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
         raise InputError(f"{path}: no usable tokenizer: {error!r}") from error
     if back != ROUND_TRIP:
         raise InputError(f"{path}: the tokenizer turns {ROUND_TRIP!r} into {back!r}")
+    _check_ids(path, tokenizer)
     return tokenizer
+
+
+def _check_ids(path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Raise InputError where a text could get an id that the model has no embedding for."""
+    special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    ids = {token: n for token, n in tokenizer.get_vocab().items() if token not in special}
+    last = max(ids, key=ids.__getitem__)
+    if ids[last] >= (size := read_as(path / "config.json", Config).vocab_size):
+        told = f"{last!r} has the id {ids[last]}, expected one below vocab_size {size}"
+        raise InputError(f"{path}/tokenizer.json: {told}")
 
 
 def tokenizer_parts(path: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What makes two folders a pair, and what refuses them before any weight is read."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -276,3 +277,24 @@ def test_the_digest_is_of_the_weights_that_are_loaded_where_an_index_lies_beside
     index = {"weight_map": {"a": "other.safetensors"}}
     (folders.slm / "model.safetensors.index.json").write_text(json.dumps(index))
     assert model_digest(folders.slm) == before
+
+
+@pytest.mark.parametrize("number", [1000, 2**31])
+def test_an_id_beyond_the_models_vocabulary_is_refused(folders: TinyPair, number: int) -> None:
+    """At once: to compare such a tokenizer's parts would take minutes."""
+    tokenizer = json.loads((folders.llm / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["a"] = number
+    (folders.llm / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert f"llm/tokenizer.json: 'a' has the id {number}, expected one below" in refusal(folders)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer_config.json"])
+def test_a_fifo_is_refused_and_not_waited_for(folders: TinyPair, name: str) -> None:
+    (folders.llm / name).unlink()
+    os.mkfifo(folders.llm / name)
+    assert refusal(folders) == f"{folders.llm}/{name}: not a file, expected one"
+
+
+def test_a_tokenizer_that_cannot_encode_is_refused(folders: TinyPair) -> None:
+    edit(folders.llm / "tokenizer_config.json", model_max_length="many")
+    assert refusal(folders).startswith(f"{folders.llm}: no usable tokenizer: TypeError(")
