@@ -159,8 +159,10 @@ def test_what_is_no_text_file_is_refused(tmp_path, make, expected):
 def test_a_value_that_would_fill_a_disk_in_print_is_shown_in_short(tmp_path):
     """Ten lists, each of ten times the one before."""
     lists = [f"- &a{n} [{f'*a{n - 1}, ' * 10}]" for n in range(1, 11)]
-    (tmp_path / "params.yaml").write_text("\n".join(["pair:", "- &a0 [x, x]", *lists]))
-    assert complaint(tmp_path / "params.yaml").startswith(": pair: [['x', 'x'], [['x', 'x'], ")
+    (tmp_path / "params.yaml").write_text("\n".join(["iterations:", "- &a0 [x, x]", *lists]))
+    assert complaint(tmp_path / "params.yaml").startswith(
+        ": iterations: [['x', 'x'], [['x', 'x'], "
+    )
 
 
 def test_a_missing_file_is_refused(tmp_path):

@@ -21,7 +21,7 @@ FILES = ("--input", str(QUESTIONS), "--output", str(ANSWERS))
 GENERATE = ("generate", *ROUTER, *FILES, "--disagreements", str(DISAGREEMENTS))
 STAGES: tuple[tuple[str, ...], ...] = (
     *(("prepare",), ("finetune",), ("score_llm",), ("score_slm",), ("router0",), ("rivals",)),
-    *(("label", "1"), ("train", "1"), ("evaluate", "1"), ("report", "1")),
+    *(("label", "1"), ("train", "1"), ("evaluate", "1"), ("report",)),
 )
 TINY: dict[str, dict[str, Any]] = {
     "pair": {"device": "cpu"},
@@ -54,6 +54,7 @@ def make_project() -> None:
     yaml = YAML()
     params = yaml.load(ROOT / "params.yaml")
     shares = {"sft": 0.5, "preference": 0.5, "validation": 0.0, "test": 0.0}
+    params["iterations"] = {"1": {"previous": "0"}}
     params["prepare"].update({"toy": None, "shares": shares, **sources})
     for section, values in TINY.items():
         params[section].update(values)
@@ -96,7 +97,7 @@ def pattern_of(path: Path) -> str | None:
 
 
 SCORE, LABEL, TRAIN = (("score_llm",), ("score_slm",)), ("label", "1"), ("train", "1")
-EVALUATE, REPORT = ("evaluate", "1"), ("report", "1")
+EVALUATE, REPORT = ("evaluate", "1"), ("report",)
 READERS: dict[str, Sequence[tuple[str, ...]]] = {
     "params.yaml": (*STAGES, GENERATE),
     QUESTIONS.name: (GENERATE,),
@@ -114,6 +115,6 @@ READERS: dict[str, Sequence[tuple[str, ...]]] = {
     "data/reports/1/*.parquet": (REPORT,),
     "data/reports/1/chosen.json": (REPORT,),
     "data/pair/slm/*": (("finetune",), ("score_llm",)),
-    "data/pair/llm/*": (*SCORE, ("finetune",), ("rivals",), LABEL, EVALUATE, GENERATE),
+    "data/pair/llm/*": (*SCORE, ("rivals",), LABEL, EVALUATE, GENERATE),
     "data/models/slm/*": (("score_slm",), ("router0",), ("rivals",), LABEL, EVALUATE, GENERATE),
 }

@@ -294,7 +294,7 @@ def rule(visit: str, at: float, **more: object) -> Callable[[dict[str, Any]], ob
         (mlp("dropout", -1), "heads.stand.mlp.dropout: -1: expected greater than or equal to 0"),
         (mlp("dropout", 1), "heads.stand.mlp.dropout: 1: expected less than 1"),
         (calibration("slope", 10**30), "heads.agree.calibration.slope: 1000000"),
-        (calibration("slope", math.nan), "heads.agree.calibration.slope: nan: expected a finite"),
+        (calibration("slope", math.nan), "not JSON: NaN, expected a finite number"),
         (calibration("intercept", -(10**30)), "heads.agree.calibration.intercept: -1000000"),
         (lambda card: card.update(holdout_scores={"0.5": 10**30}), "holdout_scores.0.5: 1000000"),
         (lambda card: card.update(holdout_scores={"-1": 0.5}), "holdout_scores.-1.[key]: '-1': "),

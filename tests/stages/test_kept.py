@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["label", "1"], "data/routers/0/router.json", paths.preferences(1)),
         (["train", "1"], "data/preferences/1/preferences.parquet", paths.router(1)),
         (["evaluate", "1"], "data/reports/rivals/outcomes.parquet", paths.report(1)),
-        (["report", "1"], "data/reports/1/chosen.json", paths.SUMMARY),
+        (["report"], "data/reports/1/chosen.json", paths.SUMMARY),
     ],
 )
 def test_bad_input_leaves_what_was_there(
