@@ -20,6 +20,7 @@ from io import BufferedReader, BufferedWriter
 import psutil
 
 from citer.lifeline import when_closed
+from flows.scratch import scratch
 
 TIMED_OUT = 124  # as timeout(1) has it
 GRACE_SECONDS = 10
@@ -70,14 +71,24 @@ def held(command: Sequence[str]) -> int:
     Returns its exit status. The command is to call `end_with_the_leash`.
     """
     leash = [sys.executable, "-m", "flows.leash", "inf", *command]
-    with subprocess.Popen(leash, stdin=subprocess.PIPE, start_new_session=True) as process:
-        return shell_status(process.wait())
+    pipe = subprocess.PIPE
+    with scratch() as temporary:
+        env = os.environ | {"TMPDIR": str(temporary)}
+        with subprocess.Popen(leash, stdin=pipe, env=env, start_new_session=True) as process:
+            return shell_status(process.wait())
 
 
 def end_with_the_leash() -> None:
     """Where we run on a leash: when it is killed, end all that we started, then ourselves."""
     if pipe := os.environ.pop(LEASH, None):
-        when_closed(int(pipe), _end_all)
+        when_closed(int(pipe), end_all)
+
+
+def end_all() -> None:
+    """End this process, and before it all that it started."""
+    _adopt_orphans()
+    _end_descendants()
+    os._exit(1)
 
 
 def main(seconds: float, command: Sequence[str]) -> int:
@@ -105,12 +116,6 @@ def _adopt_orphans() -> None:
     """Become the parent of descendants whose own parent dies, so that none is lost."""
     if ADOPTS:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def _end_all() -> None:
-    _adopt_orphans()
-    _end_descendants()
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _end_descendants() -> None:

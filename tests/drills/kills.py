@@ -1,0 +1,175 @@
+"""`citer run` in a tiny clone, killed at random moments, then run once more."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import psutil
+from mlflow import MlflowClient
+from ruamel.yaml import YAML
+
+BIN = Path(sys.executable).parent
+MARK = "CITER_DRILL"  # every process of a run inherits it, wherever it is adopted
+# After a kill all that is left ends within its grace, or goes on to its end.
+PATIENCE_SECONDS = 900
+OWN = {".git", ".dvc", "mlruns"}  # their files have names and content of their own
+
+
+@dataclass(frozen=True)
+class Kill:
+    """When and whom: `share` of an undisturbed run's seconds, `choice` among who is there."""
+
+    share: float
+    choice: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left: DVC's digests of all stages, its versions, its files."""
+
+    stages: dict[str, Any]
+    versions: list[str]  # the digest of each router
+    champion: str
+    files: frozenset[str]
+
+
+def draw(count: int, seed: int) -> list[Kill]:
+    random = Random(seed)
+    return [Kill(random.random(), random.random()) for _ in range(count)]
+
+
+class Run:
+    """A `citer run` in `folder`, with a home and a place for temporary files of its own."""
+
+    def __init__(self, folder: Path, home: Path) -> None:
+        self.token, self.folder, self.log = uuid4().hex, folder, home / "log"
+        self.temporary = home / "tmp"
+        self.temporary.mkdir(parents=True, exist_ok=True)
+        ours = {MARK: self.token, "PREFECT_HOME": str(home / "prefect")}
+        ours |= {"TMPDIR": str(self.temporary), "MLFLOW_TRACKING_URI": ""}
+        self.begun = time.monotonic()
+        with self.log.open("a") as log:
+            command = [BIN / "citer", "run"]
+            env = os.environ | ours
+            self.cli = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=env)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.begun
+
+    def processes(self) -> dict[str, psutil.Process]:
+        """Those that are there, from the top down, each by its part in the run."""
+        parts: dict[str, psutil.Process] = {}
+        for process in self._marked():
+            with suppress(psutil.Error):
+                parts[_part(process.cmdline())] = process
+        return dict(sorted(parts.items(), key=lambda item: PARTS.index(item[0])))
+
+    def kill(self, choice: float) -> str:
+        """Kill one of the parts that are there, or all processes at once; says whom."""
+        parts = self.processes()
+        parts.pop(OTHER, None)
+        names = [*parts, ALL]
+        name = names[int(choice * len(names))]
+        chosen = self._marked() if name == ALL else [parts[name]]
+        for process in chosen:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        return name
+
+    def settle(self) -> list[str]:
+        """Wait until nobody is left; the commands of who still is after all patience."""
+        self.cli.wait(PATIENCE_SECONDS)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self._marked() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return [" ".join(process.cmdline()) for process in self._marked()]
+
+    def _marked(self) -> list[psutil.Process]:
+        return [process for process in psutil.process_iter() if _carries(process, self.token)]
+
+
+CLI, OUTER, FLOW, SERVER, INNER, DVC, COMMAND, OTHER, ALL = PARTS = (
+    *("citer run", "outer leash", "flow", "server", "inner leash", "DVC", "command", "other"),
+    "all",
+)
+
+
+def _part(command: list[str]) -> str:
+    match command[1:]:
+        case [script, "run"] if Path(script).name == "citer":
+            return CLI
+        case [script, *_] if Path(script).name == "citer":
+            return COMMAND
+        case ["-m", "flows.leash", seconds, *_]:
+            return OUTER if seconds == "inf" else INNER
+        case ["-m", "flows"]:
+            return FLOW
+        case ["-m", "uvicorn", *_]:
+            return SERVER
+        case ["-m", "dvc", *_]:
+            return DVC
+    return OTHER
+
+
+def _carries(process: psutil.Process, token: str) -> bool:
+    try:
+        alive = process.status() != psutil.STATUS_ZOMBIE
+        return alive and process.environ().get(MARK) == token
+    except psutil.Error:
+        return False
+
+
+def outcome(folder: Path) -> Outcome:
+    """What lies in `folder` now."""
+    stages = YAML(typ="safe").load(folder / "dvc.lock")["stages"]
+    client = MlflowClient(f"sqlite:///{folder}/mlruns/mlflow.db")
+    versions = client.search_model_versions("name = 'citer-router'")
+    digests = {version.version: version.tags["digest"] for version in versions}
+    champion = client.get_model_version_by_alias("citer-router", "champion")
+    return Outcome(
+        stages, sorted(digests.values()), digests[champion.version], frozenset(_files(folder))
+    )
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for file in folder.rglob("*"):
+        place = file.relative_to(folder)
+        if place.parts[0] not in OWN and "__pycache__" not in place.parts:
+            yield place.as_posix()
+
+
+def left_aside(folder: Path) -> list[str]:
+    """What was written aside and not renamed, or replaced and not removed."""
+    ends = (".aside", ".old", ".tmp")
+    return [str(file) for file in folder.rglob("*") if file.name.endswith(ends)]
+
+
+@contextmanager
+def fresh(project: Path, home: Path, folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Copies of a project and of a home; removed, but for a failure's sake kept."""
+    shutil.copytree(project, folder / "project")
+    shutil.copytree(home, folder / "home")
+    yield folder / "project", folder / "home"
+    shutil.rmtree(folder)
+
+
+def torn(folder: Path) -> Mapping[str, bool]:
+    """Which of DVC's files a kill has left as DVC could not use them."""
+    from flows.mend import LOCK, RUNS, RWLOCK, _whole
+
+    found = {
+        "rwlock": (folder / RWLOCK).exists() and (folder / RWLOCK).read_text() not in ("{}",),
+        "dvc.lock": (folder / LOCK).exists() and not _whole(folder / LOCK),
+        "runs": any(not any(entry.iterdir()) for entry in (folder / RUNS).glob("*/*")),
+    }
+    return {name: is_torn for name, is_torn in found.items() if is_torn}

@@ -1,0 +1,68 @@
+"""Whatever is killed, whenever: one more `citer run` ends as if nothing had happened.
+
+DRILL_KILLS is the number of kills (a full drill has 60 or more), DRILL_SEED draws them.
+"""
+
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.drills.kills import Kill, Outcome, Run, draw, fresh, left_aside, outcome, torn
+from tests.flows.project import make_clone
+
+pytestmark = pytest.mark.slow
+
+KILLS = draw(int(os.environ.get("DRILL_KILLS", "6")), int(os.environ.get("DRILL_SEED", "0")))
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A project before its first run, its home; what a run makes of it, and how long that takes."""
+
+    project: Path
+    home: Path
+    outcome: Outcome
+    seconds: float
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    project, home = folder / "project", folder / "home"
+    make_clone(project)
+    shutil.copytree(project, folder / "run")
+    run = Run(folder / "run", home)
+    assert run.cli.wait() == 0, run.log.read_text()
+    took = run.seconds
+    assert run.settle() == []
+    shutil.rmtree(run.temporary)
+    return Undisturbed(project, home, outcome(folder / "run"), took)
+
+
+@pytest.mark.parametrize("number", range(len(KILLS)))
+def test_after_a_kill_one_run_ends_as_the_undisturbed_one(
+    undisturbed: Undisturbed, number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kill: Kill = KILLS[number]
+    with fresh(undisturbed.project, undisturbed.home, tmp_path / "drill") as (project, home):
+        run = Run(project, home)
+        moment = kill.share * undisturbed.seconds
+        time.sleep(moment)
+        victim = run.kill(kill.choice)
+        left = run.settle()
+        seen = f"exit {run.cli.returncode} after {run.seconds:.0f} s, torn {[*torn(project)]}"
+        with capsys.disabled():
+            print(f"\nkill {number}: {victim} at {moment:.1f} s ({kill.share:.0%}): {seen}", end="")
+        assert left == []
+        again = Run(project, home)
+        assert again.cli.wait() == 0, again.log.read_text()
+        assert again.settle() == []
+        with capsys.disabled():
+            print(f"; once more: {again.seconds:.0f} s ", end="", flush=True)
+        assert outcome(project) == undisturbed.outcome
+        assert left_aside(project) == []
+        assert [*again.temporary.iterdir()] == []
