@@ -1,8 +1,10 @@
 """The registered model: its versions, and which of them serves."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import mlflow
 from mlflow import MlflowClient
@@ -14,8 +16,10 @@ from rich.console import Console
 from citer.config import Params, load_params
 from citer.errors import InputError
 from citer.evaluation.gate import Decision, Gate
+from citer.io import read_json
 from flows import facts, outcomes
 from flows.dvc import dvc, has_remote
+from flows.slm import fetch_slm
 from flows.store import exclusively, open_store
 from flows.tracking import children, track
 
@@ -63,18 +67,31 @@ def promote(version: int) -> None:
     Console().print(f"{chosen.name} version {chosen.version} is the champion now", highlight=False)
 
 
-def fetch_bundle(uri: str) -> Path:
+@contextmanager
+def fetched_bundle(uri: str) -> Iterator[Path]:
     """The folder of a registered router, `models:/NAME@ALIAS` or `models:/NAME/VERSION`.
 
-    Raises InputError where there is no such version.
+    Its finetuned SLM lies in it. Raises InputError where there is no such version.
     """
     if not re.fullmatch(r"models:/[^/@]+[/@][^/@]+", uri):
         raise InputError(f"{uri}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
     open_store(load_params().register_.experiment)
+    with TemporaryDirectory() as folder:
+        yield _download_bundle(uri, folder)
+
+
+def _download_bundle(uri: str, folder: str) -> Path:
     try:
-        return Path(mlflow.artifacts.download_artifacts(f"{uri}/artifacts/bundle"))
+        bundle = Path(
+            mlflow.artifacts.download_artifacts(f"{uri}/artifacts/bundle", dst_path=folder)
+        )
+        if kept := read_json(bundle / "router.json")["slm"].get(
+            "kept"
+        ):  # older ones carry their own
+            (bundle / "slm").symlink_to(fetch_slm(kept))
     except MlflowException as error:
         raise InputError(f"{uri}: no such registered router: {error.message}") from None
+    return bundle
 
 
 def find_version(client: MlflowClient, name: str, version: int | str) -> ModelVersion:

@@ -30,10 +30,9 @@ class RoutedModel(PythonModel):
         from citer.serving import deploy, stored_rule
 
         bundle, config = Path(context.artifacts["bundle"]), context.model_config
-        dtype = read_json(bundle / "router.json")["dtype"]
-        pair = PairParams(
-            slm=config["slm"], llm=config["llm"], device=config["device"], dtype=dtype
-        )
+        card = read_json(bundle / "router.json")
+        slm = mlflow.artifacts.download_artifacts(card["slm"]["kept"])  # where it lies, if here
+        pair = PairParams(slm=slm, llm=config["llm"], device=config["device"], dtype=card["dtype"])
         self.deployment = deploy(
             bundle,
             Path(pair.slm),

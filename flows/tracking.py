@@ -32,6 +32,7 @@ from citer.schema import SPLITS
 from citer.stages import paths
 from flows.dvc import LOCK, PARAMS
 from flows.packaging import log_router
+from flows.slm import keep_slm
 from flows.store import Store
 
 HEADLINES = {"accuracy", "llm_fraction", "tokens_per_answer"}  # and the costs
@@ -102,8 +103,9 @@ def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> R
     tags = {"retraining": identity, **_lineage()}
     with _run(store, f"retraining {identity[:7]}", tags | {"kind": "retraining"}) as parent:
         _log_retraining(store, parent, params, _overview(routers[-1], stages))
+        slm = keep_slm(store)
         for router in routers:
-            _log_iteration(store, parent, router, params, tags)
+            _log_iteration(store, parent, router, slm, params, tags)
     return store.client.get_run(parent)
 
 
@@ -175,7 +177,12 @@ def _log_retraining(
 
 
 def _log_iteration(
-    store: Store, parent: str, router: Iteration, params: Params, tags: dict[str, str]
+    store: Store,
+    parent: str,
+    router: Iteration,
+    slm: str,
+    params: Params,
+    tags: dict[str, str],
 ) -> None:
     own = {
         "kind": "iteration",
@@ -192,7 +199,7 @@ def _log_iteration(
         _log_inputs(store, run_id, used | {paths.problems(s): s for s in ("validation", "test")})
         store.client.log_artifacts(run_id, str(router.report), "report")
         store.client.log_artifacts(run_id, str(paths.RIVALS), "rivals")
-        log_router(router.router, threshold, params)
+        log_router(router.router, threshold, slm, params)
 
 
 def _rule_tags(rule: Rule) -> dict[str, str]:

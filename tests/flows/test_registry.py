@@ -19,14 +19,14 @@ from citer.config import PairParams
 from citer.data.importing import parse_row
 from citer.errors import InputError
 from citer.evaluation.gate import least_difference
-from citer.io import digest, read_json, write_text
+from citer.io import digest
 from citer.rule import Rule
 from citer.serving import deploy, stored_rule
 from citer.stages import paths
-from flows import packaging, registry
+from flows import registry
 from flows.compare import compare
 from flows.dvc import dvc
-from flows.registry import aliased, fetch_bundle, promote
+from flows.registry import aliased, fetched_bundle, promote
 from flows.restore import restore
 from flows.store import open_store
 from flows.tracking import file_md5
@@ -280,6 +280,11 @@ def test_a_promotion_by_hand_says_so_beside_what_the_gate_said(project: Path) ->
     assert re.fullmatch("by hand; the gate had said: no champion yet.*", version(2).tags["reason"])
 
 
+def fetch(uri: str) -> None:
+    with fetched_bundle(uri):
+        pass
+
+
 def test_what_is_not_registered_is_refused(project: Path) -> None:
     with pytest.raises(InputError, match="nothing is registered"):
         compare()
@@ -288,10 +293,10 @@ def test_what_is_not_registered_is_refused(project: Path) -> None:
     with pytest.raises(InputError, match="no version 7"):
         promote(7)
     with pytest.raises(InputError, match="no such registered router"):
-        fetch_bundle(f"models:/{NAME}/7")
+        fetch(f"models:/{NAME}/7")
     for incomplete in ("models:/", f"models:/{NAME}", f"models:/{NAME}@", f"models:/{NAME}/2/x"):
         with pytest.raises(InputError, match=f"{incomplete}: expected models:/NAME@ALIAS or"):
-            fetch_bundle(incomplete)
+            fetch(incomplete)
 
 
 def test_a_champion_without_a_rule_is_told_of_and_can_be_replaced(project: Path) -> None:
@@ -355,23 +360,11 @@ def test_where_no_version_has_a_role_there_is_nothing_to_compare(project: Path) 
 def test_a_bundle_carries_the_rule_and_the_finetuned_slm(project: Path) -> None:
     retrain(1)
     register()
-    bundle = fetch_bundle(CHAMPION)
-    assert stored_rule(bundle) == RULE
-    assert digest(bundle / "slm") == digest(paths.SLM)
-    weights = "router.safetensors"
-    assert (bundle / weights).read_bytes() == (paths.router(2) / weights).read_bytes()
-
-
-def test_a_large_slm_stays_with_dvc_and_the_card_says_where(project: Path) -> None:
-    retrain(1)
-    lock = "schema: '2.0'\nstages: {finetune: {outs: [{path: data/models/slm, md5: abc.dir}]}}\n"
-    write_text(Path("dvc.lock"), lock)
-    bundle = project / "bundle"
-    packaging.assemble(bundle, paths.router(1), paths.report(1) / "threshold.json", slm_limit_mb=0)
-    assert not (bundle / "slm").exists()
-    card = read_json(bundle / "router.json")
-    assert card["slm"]["dvc_md5"] == "abc.dir"
-    assert card["slm"]["path"] == "data/models/slm"
+    with fetched_bundle(CHAMPION) as bundle:
+        assert stored_rule(bundle) == RULE
+        assert digest(bundle / "slm") == digest(paths.SLM)
+        weights = "router.safetensors"
+        assert (bundle / weights).read_bytes() == (paths.router(2) / weights).read_bytes()
 
 
 def test_nothing_registered_is_a_pickle(project: Path) -> None:
