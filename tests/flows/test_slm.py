@@ -1,7 +1,9 @@
 """The finetuned SLM of a version: kept once, and served whatever was finetuned since."""
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import mlflow
@@ -17,6 +19,7 @@ from flows import slm
 from flows.registry import fetched_bundle
 from flows.store import open_store
 from tests.flows.project import LLM, RULE, TINY, register, retrain
+from tests.flows.servers import free_port, serving
 from tests.tiny import make_tiny_pair
 
 QUESTION = {"problem": "Ann has 3 bags of 12 apples and eats 5. How many apples are left?"}
@@ -93,3 +96,32 @@ def test_an_slm_whose_logging_was_cut_short_is_completed(
     store = open_store("citer")
     [model] = store.client.search_logged_models([store.experiment_id], f"name = '{slm.NAME}'")
     assert model.status == slm.READY
+
+
+@pytest.mark.slow
+def test_a_machine_that_has_only_the_registry_serves_a_version(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The artifacts lie with the server; here are params.yaml and the LLM, as anywhere."""
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    database = Path("mlruns/mlflow.db").rename(tmp_path / "mlflow.db")
+    options = [f"--backend-store-uri=sqlite:///{database}", f"--port={port}"]
+    options += [f"--artifacts-destination={tmp_path / 'artifacts'}"]
+    off = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    server = [sys.executable, "-m", "mlflow", "server", *options]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
+    with serving(server, os.environ | off, url):
+        retrain(1)
+        register()
+        expected = answer()
+        for folder in ("data/models", "data/routers", "data/reports"):
+            shutil.rmtree(folder)
+        uri = "models:/citer-router@champion"
+        assert mlflow.pyfunc.load_model(uri).predict([QUESTION]).completion.tolist() == [expected]
+        Path("q.jsonl").write_text(json.dumps(QUESTION))
+        for _ in range(2):
+            with fetched_bundle(uri) as bundle:
+                generate(load_params(), bundle, Path("q.jsonl"), Path("out.jsonl"))
+            assert json.loads(Path("out.jsonl").read_text())["completion"] == expected
+            assert len(kept()) == 1
+    assert len(list(tmp_path.joinpath("artifacts").rglob(WEIGHTS))) == 1
