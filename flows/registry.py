@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,7 +25,7 @@ from flows.store import exclusively, open_store
 from flows.tracking import children, track
 
 CHAMPION, CHALLENGER = "champion", "challenger"
-PROMOTED, KEPT_BACK, BY_HAND = "promoted", "kept back", "by hand"
+PROMOTED, KEPT_BACK = "promoted", "kept back"
 DESCRIPTION = (
     "Routers between a small and a large language model, each with its finetuned small one. "
     'To ask the one that serves: `mlflow.pyfunc.load_model("models:/{name}@champion")'
@@ -55,15 +56,13 @@ def register_run(stages: Mapping[str, float | None]) -> str:
 def promote(version: int) -> None:
     """Make a version the champion by hand.
 
-    Raises InputError where there is no such version, and of one without a rule.
+    Raises InputError where there is no such version, and where it has no rule.
     """
     params = load_params()
     client = open_store(params.register_.experiment).client
     chosen = _ruled(find_version(client, params.register_.model_name, version))
-    said = chosen.tags.get("reason", "nothing, it was not the last of its retraining")
-    if not said.startswith(BY_HAND):
-        _note(client, chosen, Decision(True, f"{BY_HAND}; the gate had said: {said}"))
-    client.set_registered_model_alias(chosen.name, CHAMPION, chosen.version)
+    with exclusively():
+        _crown(client, chosen, "by hand")
     Console().print(f"{chosen.name} version {chosen.version} is the champion now", highlight=False)
 
 
@@ -164,10 +163,12 @@ def _register(
         last = _same(client, name, router) or _new_version(client, name, router)
     client.set_registered_model_alias(name, CHALLENGER, last.version)
     if "decision" not in last.tags:
-        _note(client, last, _decide(client, last, params))
+        decided = _decide(client, last, params)
+        verdict = PROMOTED if decided.promote else KEPT_BACK
+        _tag(client, last, {"reason": decided.reason, "decision": verdict})
     last = client.get_model_version(name, last.version)
     if last.tags["decision"] == PROMOTED:
-        client.set_registered_model_alias(name, CHAMPION, last.version)
+        _crown(client, last, "by the gate")
     client.set_tag(run.info.run_id, "version", last.version)
     return last
 
@@ -203,10 +204,28 @@ def _decide(client: MlflowClient, challenger: ModelVersion, params: Params) -> D
     )
 
 
-def _note(client: MlflowClient, version: ModelVersion, decision: Decision) -> None:
-    verdict = PROMOTED if decision.promote else KEPT_BACK
-    noted = {"reason": decision.reason, "decision": verdict}
-    for key, value in noted.items():
+def _crown(client: MlflowClient, version: ModelVersion, how: str) -> None:
+    """Make a version the champion. It and the one before note it first, the alias comes last."""
+    before = client.get_registered_model(version.name).aliases.get(CHAMPION)
+    if before is not None and str(before) == str(version.version):
+        return
+    if before is not None:
+        replaced = find_version(client, version.name, before)
+        _add_event(client, replaced, f"replaced by version {version.version}")
+    _add_event(client, version, f"made the champion {how}")
+    client.set_registered_model_alias(version.name, CHAMPION, version.version)
+
+
+def _add_event(client: MlflowClient, version: ModelVersion, event: str) -> None:
+    earlier = version.tags.get("history", "")
+    if not earlier.endswith(event):  # a call that was cut short has noted it
+        dated = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC {event}"
+        _tag(client, version, {"history": f"{earlier}; {dated}" if earlier else dated})
+
+
+def _tag(client: MlflowClient, version: ModelVersion, tags: dict[str, str]) -> None:
+    """Set tags, and the description that repeats them."""
+    for key, value in tags.items():
         client.set_model_version_tag(version.name, version.version, key, value)
-    said = facts.description(version.tags | noted)
+    said = facts.description(version.tags | tags)
     client.update_model_version(version.name, version.version, said)

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import mlflow
@@ -33,6 +34,7 @@ from flows.tracking import file_md5
 from tests.flows.project import LLM, RULE, TINY, register, retrain
 
 NAME = "citer-router"
+DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
 CHAMPION = f"models:/{NAME}@champion"
 MATH = "Ann has 3 bags of 12 apples and eats 5. How many apples are left?"
 MC = {
@@ -99,10 +101,13 @@ def test_a_version_s_page_opens_with_what_was_decided_and_what_it_is_worth(proje
 - preferences, md5: {file_md5(paths.preferences(1))[:7]}
 - git: {version(1).tags["git_sha"][:7]}"""
     assert version(1).description == listed
-    assert (version(2).description or "").startswith("promoted: no champion yet: ")
+    judged, since, _ = (version(2).description or "").split("\n\n")
+    assert judged.startswith("The gate at its registration: promoted: no champion yet: ")
+    assert re.fullmatch(rf"Since then: {DATE} made the champion by the gate\.", since)
     promote(1)
-    said = "promoted: by hand; the gate had said: nothing, it was not the last of its retraining"
-    assert version(1).description == f"{said}\n\n{listed}"
+    since, rest = (version(1).description or "").split("\n\n")
+    assert re.fullmatch(rf"Since then: {DATE} made the champion by hand\.", since)
+    assert rest == listed
 
 
 def test_a_first_router_that_keeps_its_promise_cheaply_is_promoted(project: Path) -> None:
@@ -262,7 +267,7 @@ def test_a_registration_cut_short_is_completed(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(registry, "_note", fail)
+        patch.setattr(registry, "_tag", fail)
         with pytest.raises(KeyboardInterrupt):
             register()
     assert holder("champion") is None
@@ -271,13 +276,59 @@ def test_a_registration_cut_short_is_completed(
     assert holder("champion") == 2
 
 
-def test_a_promotion_by_hand_says_so_beside_what_the_gate_said(project: Path) -> None:
+def test_a_promotion_by_hand_leaves_what_the_gate_said(project: Path) -> None:
     retrain(1, certified=False)
     register()
     for _ in range(2):
         promote(2)
     assert holder("champion") == 2
-    assert re.fullmatch("by hand; the gate had said: no champion yet.*", version(2).tags["reason"])
+    assert version(2).tags["decision"] == "kept back"
+    assert version(2).tags["reason"].startswith("no champion yet")
+    assert re.fullmatch(f"{DATE} made the champion by hand", version(2).tags["history"])
+
+
+def test_a_champion_that_was_rolled_back_says_by_what_it_was_replaced(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in (1, 2):
+        retrain(seed)
+        register()
+    promote(2)
+    events = f"{DATE} made the champion by the gate; {DATE} replaced by version "
+    assert re.fullmatch(events + "2", version(4).tags["history"])
+    assert re.fullmatch(events + f"4; {DATE} made the champion by hand", version(2).tags["history"])
+    assert f"Since then: {version(4).tags['history']}." in (version(4).description or "")
+    capsys.readouterr()
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    for number in (2, 4):
+        assert f"Since then: {version(number).tags['history']}." in shown
+
+
+def test_a_promotion_that_was_cut_short_is_noted_once(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrain(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "set_registered_model_alias", cut_short("champion"))
+        with pytest.raises(KeyboardInterrupt):
+            register()
+    assert holder("champion") is None
+    register()
+    assert holder("champion") == 2
+    assert re.fullmatch(f"{DATE} made the champion by the gate", version(2).tags["history"])
+
+
+def cut_short(alias: str) -> Callable[..., None]:
+    """`set_registered_model_alias`, killed when it comes to `alias`."""
+    real = MlflowClient.set_registered_model_alias
+
+    def wrapper(client: MlflowClient, name: str, given: str, number: str) -> None:
+        if given == alias:
+            raise KeyboardInterrupt
+        real(client, name, given, number)
+
+    return wrapper
 
 
 def fetch(uri: str) -> None:
@@ -329,7 +380,7 @@ def test_champion_and_challenger_are_shown_side_by_side(
     low, high = least_difference(40, 0, 200, 0.05), -least_difference(0, 40, 200, 0.05)
     said = f"+0.2000 (at least {low:+.4f}, at most {high:+.4f}, each at confidence 0.95)"
     assert f"on 200 common questions: {said}" in shown
-    assert "Decided on version 2 at its time: promoted: by hand; the gate had said" in shown
+    assert "Version 2. The gate at its registration: promoted: no champion yet: " in shown
     assert f"(at least {low:+.4f} at confidence 0.95" in version(4).tags["reason"]
 
 
@@ -347,6 +398,21 @@ def test_versions_that_know_different_things_are_compared(
     shown = " ".join(capsys.readouterr().out.split())
     assert "│ accuracy │ 100.0% │ 100.0% [98.1, 100.0] │" in shown
     assert "│ cost at batch 32 │ │ 0.6 │" in shown
+
+
+def test_a_version_whose_tags_are_lost_or_no_numbers_is_shown_with_what_is_left(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    retrain(1)
+    register()
+    tags = version(2).tags
+    for tag in tags.keys() - {"rule", "decision", "accuracy", "tokens_per_answer"}:
+        MlflowClient().delete_model_version_tag(NAME, "2", tag)
+    MlflowClient().set_model_version_tag(NAME, "2", "accuracy", "high")
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "│ accuracy │ high │ high │" in shown
+    assert "│ tokens per answer │ 50 │ 50 │" in shown
 
 
 def test_where_no_version_has_a_role_there_is_nothing_to_compare(project: Path) -> None:
