@@ -32,9 +32,10 @@ NEEDED = (
 SIGNATURE = ModelSignature(
     outputs=Schema(
         [
-            ColSpec("string", "completion"),
-            ColSpec("boolean", "truncated"),
-            *(ColSpec("long", name) for name in Counts._fields),
+            ColSpec("string", "completion", required=False),
+            ColSpec("boolean", "truncated", required=False),
+            *(ColSpec("long", name, required=False) for name in Counts._fields),
+            ColSpec("string", "error", required=False),
         ]
     )
 )

@@ -216,9 +216,10 @@ def test_answers_take_the_place_of_no_other_file(
     assert not output.exists()
 
 
-def test_an_slm_that_was_trained_since_is_refused(
-    params: Params, bundle: Path, tmp_path: Path
+def test_an_slm_that_was_trained_since_is_refused_before_a_model_is_loaded(
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("citer.serving.load_pair", None)
     weights = Path("data/models/slm/model.safetensors")
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
@@ -308,11 +309,9 @@ def test_replies_come_in_the_order_asked_and_are_counted_as_they_come(
     assert counted == [1, 1, 1]
 
 
-def test_a_question_that_is_too_long_is_told_by_its_number_before_any_is_answered(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(Engine, "decode", None)
-        with pytest.raises(InputError, match=r"^row 4: \d+ tokens and up to 12 more"):
-            deployment.replies(asked([*MATH, LONG]))
-    assert len(deployment.replies(asked(MATH))) == 3
+def test_a_question_that_is_too_long_is_refused(deployment: Deployment) -> None:
+    *short, long = asked([*MATH, LONG])
+    for problem in short:
+        deployment.check(problem)
+    with pytest.raises(InputError, match=r"^question: \d+ tokens and up to 12 more"):
+        deployment.check(long)

@@ -1,10 +1,14 @@
 """Real servers on free ports, for the tests that need one."""
 
+import os
+import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -26,18 +30,21 @@ def until(found: Callable[[], Any], seconds: float) -> Any:
 
 @contextmanager
 def serving(command: Sequence[str], env: Mapping[str, str], url: str) -> Iterator[None]:
-    """Run a server until its page `/health` has answered, and end it afterwards."""
+    """Run one of the environment's commands until `/health` has answered; it ends with the block."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path} | env
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
 
     def healthy() -> bool:
+        assert process.poll() is None, f"ended with {process.returncode}"
         try:
             return httpx.get(f"{url}/health").is_success
         except httpx.TransportError:
             return False
 
-    process = subprocess.Popen(command, env=env)
     try:
         until(healthy, 180)
         yield
     finally:
-        process.terminate()
+        os.killpg(process.pid, signal.SIGTERM)  # its workers with it
         process.wait(30)

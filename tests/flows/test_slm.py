@@ -1,9 +1,7 @@
 """The finetuned SLM of a version: kept once, and served whatever was finetuned since."""
 
 import json
-import os
 import shutil
-import sys
 from pathlib import Path
 
 import mlflow
@@ -108,9 +106,9 @@ def test_a_machine_that_has_only_the_registry_serves_a_version(
     options = [f"--backend-store-uri=sqlite:///{database}", f"--port={port}"]
     options += [f"--artifacts-destination={tmp_path / 'artifacts'}"]
     off = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    server = [sys.executable, "-m", "mlflow", "server", *options]
+    server = ["mlflow", "server", *options]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
-    with serving(server, os.environ | off, url):
+    with serving(server, off, url):
         retrain(1)
         register()
         expected = answer()
