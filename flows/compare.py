@@ -13,10 +13,12 @@ from citer.errors import InputError
 from citer.evaluation.gate import difference
 from flows.facts import facts, story
 from flows.outcomes import routed
+from flows.reach import reported
 from flows.registry import CHALLENGER, CHAMPION, aliased, run_of
 from flows.store import open_store
 
 
+@reported()
 def compare() -> None:
     """Print what is known of both. Raises InputError where there is neither."""
     params = load_params()

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from rich.console import Console
 
 from citer.config import Params, load_params
@@ -20,6 +21,7 @@ from citer.evaluation.gate import Decision, Gate
 from citer.io import read_json
 from flows import facts, outcomes
 from flows.dvc import dvc, has_remote
+from flows.reach import reported
 from flows.slm import fetch_slm
 from flows.store import exclusively, open_store
 from flows.tracking import children, track
@@ -33,6 +35,7 @@ DESCRIPTION = (
 )
 
 
+@reported()
 def register_run(stages: Mapping[str, float | None]) -> str:
     """Log the retraining whose files lie here, register its routers, decide on the last one.
 
@@ -53,6 +56,7 @@ def register_run(stages: Mapping[str, float | None]) -> str:
     return _sentence(last, aliased(store.client, last.name, CHAMPION), known=bool(known))
 
 
+@reported()
 def promote(version: int) -> None:
     """Make a version the champion by hand.
 
@@ -95,19 +99,19 @@ def _download_bundle(uri: str, folder: str) -> Path:
 
 def find_version(client: MlflowClient, name: str, version: int | str) -> ModelVersion:
     """Raises InputError where there is no such version."""
-    try:
+    with _expected(f"{name}: no version {version} is registered"):
         return client.get_model_version(name, str(version))
-    except MlflowException:
-        raise InputError(f"{name}: no version {version} is registered") from None
 
 
 def aliased(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
-    """Raises InputError where nothing is registered at all, and of one without a rule."""
-    try:
-        aliases = client.get_registered_model(name).aliases
-    except MlflowException:
-        raise InputError(f"{name}: nothing is registered; run `citer run` first") from None
-    return _ruled(client.get_model_version(name, aliases[alias])) if alias in aliases else None
+    """Raises InputError where nothing is registered, or the version is gone or has no rule."""
+    with _expected(f"{name}: nothing is registered; run `citer run` first"):
+        number = client.get_registered_model(name).aliases.get(alias)
+    if number is None:
+        return None
+    mend = "`citer promote` another" if alias == CHAMPION else "delete the alias on MLflow's page"
+    with _expected(f"{name}: version {number} is gone, which is the {alias}; {mend}"):
+        return _ruled(client.get_model_version(name, number))
 
 
 def _ruled(version: ModelVersion) -> ModelVersion:
@@ -120,11 +124,20 @@ def _ruled(version: ModelVersion) -> ModelVersion:
 def run_of(version: ModelVersion) -> Run:
     """The run that a version's router comes from. Raises InputError where it is gone for good."""
     assert version.run_id
-    try:
+    gone = f"{version.name}: version {version.version}: its run, with its answers, is gone"
+    with _expected(f"{gone} from MLflow; where it serves, `citer promote` another"):
         return mlflow.get_run(version.run_id)
-    except MlflowException:
-        gone = f"{version.name}: version {version.version}: its run, with its answers, is gone"
-        raise InputError(f"{gone} from MLflow; where it serves, `citer promote` another") from None
+
+
+@contextmanager
+def _expected(otherwise: str) -> Iterator[None]:
+    """Raises InputError, which says `otherwise`, where what MLflow is asked for does not exist."""
+    try:
+        yield
+    except MlflowException as error:
+        if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
+            raise
+        raise InputError(otherwise) from None
 
 
 def _sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool) -> str:
@@ -210,8 +223,9 @@ def _crown(client: MlflowClient, version: ModelVersion, how: str) -> None:
     if before is not None and str(before) == str(version.version):
         return
     if before is not None:
-        replaced = find_version(client, version.name, before)
-        _add_event(client, replaced, f"replaced by version {version.version}")
+        with suppress(InputError):  # it may be gone
+            replaced = find_version(client, version.name, before)
+            _add_event(client, replaced, f"replaced by version {version.version}")
     _add_event(client, version, f"made the champion {how}")
     client.set_registered_model_alias(version.name, CHAMPION, version.version)
 

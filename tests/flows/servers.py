@@ -30,7 +30,7 @@ def until(found: Callable[[], Any], seconds: float) -> Any:
 
 @contextmanager
 def serving(command: Sequence[str], env: Mapping[str, str], url: str) -> Iterator[None]:
-    """Run one of the environment's commands until `/health` has answered; it ends with the block."""
+    """Run a command of the environment; `/health` has answered. It ends with the block."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path} | env
     process = subprocess.Popen(command, env=environment, start_new_session=True)

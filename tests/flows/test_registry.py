@@ -3,8 +3,10 @@
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from citer.config import PairParams
 from citer.data.importing import parse_row
 from citer.errors import InputError
 from citer.evaluation.gate import least_difference
-from citer.io import digest
+from citer.io import digest, read_json, write_json
 from citer.rule import Rule
 from citer.serving import deploy, stored_rule
 from citer.stages import paths
@@ -171,6 +173,32 @@ def test_registering_twice_adds_nothing_and_moves_no_alias(project: Path) -> Non
     assert again.startswith("nothing new: citer-router version 2, registered earlier, is the same")
     assert again.endswith("; now the champion is version 1")
     assert version(2).tags["reason"] in again
+
+
+def test_the_same_router_of_other_files_is_the_same_version(project: Path) -> None:
+    retrain(1)
+    register()
+    for k in (1, 2):
+        card = read_json(paths.router(k) / "router.json")
+        write_json(paths.router(k) / "router.json", card | {"data": {"preferences": "other"}})
+    assert register().startswith("nothing new: citer-router version 2, registered earlier, is the")
+    card["heads"]["stand"]["calibration"]["slope"] += 1
+    write_json(paths.router(2) / "router.json", card)
+    assert register().startswith("citer-router version 3 ")
+
+
+def test_a_registration_leaves_no_folder_behind(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "tmp"
+    home.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(home))
+    for seed in (1, 2):
+        retrain(seed)
+        register()
+    compare()
+    fetch(CHAMPION)
+    assert list(home.iterdir()) == []
 
 
 def test_where_nothing_is_promoted_it_says_that_there_is_no_champion(project: Path) -> None:
@@ -348,6 +376,20 @@ def test_what_is_not_registered_is_refused(project: Path) -> None:
     for incomplete in ("models:/", f"models:/{NAME}", f"models:/{NAME}@", f"models:/{NAME}/2/x"):
         with pytest.raises(InputError, match=f"{incomplete}: expected models:/NAME@ALIAS or"):
             fetch(incomplete)
+
+
+def test_a_champion_that_is_gone_is_told_of_and_can_be_replaced(project: Path) -> None:
+    retrain(1)
+    register()
+    with sqlite3.connect("mlruns/mlflow.db") as database:
+        database.execute("update registered_model_aliases set version = 9 where alias = 'champion'")
+    for ask in (register, compare):
+        with pytest.raises(InputError, match="version 9 is gone, which is the champion; `citer pr"):
+            ask()
+    with pytest.raises(InputError, match="no such registered router"):
+        fetch(CHAMPION)
+    promote(1)
+    assert holder("champion") == 1
 
 
 def test_a_champion_without_a_rule_is_told_of_and_can_be_replaced(project: Path) -> None:
