@@ -1,6 +1,6 @@
 """Answering questions with a router: what `citer generate` and the registered model both do."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -51,22 +51,26 @@ class Deployment:
 
     def replies(
         self, problems: Sequence[Problem], advance: Advance = lambda _: None
-    ) -> list[Reply]:
-        """Answer every problem, in order; `advance` counts them as they finish.
+    ) -> Iterator[Reply]:
+        """Yield the answers in the problems' order; `advance` counts them as they finish.
 
-        Another thread that asks waits until all are answered. Each must pass `check`.
+        Another thread that asks waits until all are answered. Each problem must pass `check`.
         """
-        replies = {}
+        finished: dict[int, Reply] = {}  # before one that was asked earlier
+        due = 0
         with self._lock:
-            requests = [
-                Request(str(n), tuple(self._prompt_ids(problem)))
-                for n, problem in enumerate(problems)
-            ]
-            for answer in self._engine.decode(requests, self.policy):
-                problem, text = problems[int(answer.key)], self.pair.text(answer.token_ids)
-                replies[answer.key] = Reply(problem, answer, text)
+            for answer in self._engine.decode(self._requests(problems), self.policy):
+                number = int(answer.key)
+                text = self.pair.text(answer.token_ids)
+                finished[number] = Reply(problems[number], answer, text)
                 advance(1)
-        return [replies[request.key] for request in requests]
+                while due in finished:
+                    yield finished.pop(due)
+                    due += 1
+
+    def _requests(self, problems: Sequence[Problem]) -> Iterator[Request]:
+        for number, problem in enumerate(problems):
+            yield Request(str(number), tuple(self._prompt_ids(problem)))
 
     def check(self, problem: Problem) -> None:
         """Raise InputError where a problem leaves its answer too little of the context."""

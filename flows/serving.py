@@ -63,7 +63,7 @@ class RoutedModel(PythonModel):
     def _replies(self, problems: "list[Problem]") -> "list[Reply]":
         """Raises MlflowException alone: of another one MLflow's server would send the traceback."""
         try:
-            return self.deployment.replies(problems)
+            return list(self.deployment.replies(problems))
         except Exception as error:
             logging.getLogger(__name__).exception("no question of a call was answered")
             said = f"{type(error).__name__}, of which the server's log tells more"
