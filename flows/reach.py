@@ -35,9 +35,9 @@ def check_store(uri: str) -> None:
             raise ValueError(EXPECTED)
     except requests.RequestException as error:
         said = f"no answer ({type(error).__name__}), expected a running MLflow server"
-        raise StoreError(f"{shown(uri)}: {said}") from None
+        raise StoreError(f"MLflow at {without_password(uri)}: {said}") from None
     except (SQLAlchemyError, ImportError, ValueError) as error:
-        raise StoreError(f"{shown(uri)}: {_first_line(error)}") from None
+        raise StoreError(f"MLflow at {without_password(uri)}: {_first_line(error)}") from None
 
 
 @contextmanager
@@ -48,12 +48,14 @@ def reported() -> Iterator[None]:
     try:
         yield
     except MlflowException as error:
-        raise StoreError(f"{shown(mlflow.get_tracking_uri())}: {_first_line(error)}") from error
+        raise StoreError(
+            f"MLflow at {without_password(mlflow.get_tracking_uri())}: {_first_line(error)}"
+        ) from error
 
 
-def shown(uri: str) -> str:
-    """A store's URI as it may be printed: without a password."""
-    return f"MLflow at {re.sub(r'(?<=//)[^/@]*@', '…@', uri)}"
+def without_password(uri: str) -> str:
+    """A store's URI as it may be printed."""
+    return re.sub(r"(?<=//)[^/]*@", "…@", uri)
 
 
 def _first_line(error: Exception) -> str:
