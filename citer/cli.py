@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -163,10 +164,11 @@ def generate(
     ] = None,
 ) -> None:
     """Answer questions with a router; grade them where the answer is known."""
-    params, parsed, bundle = load_params(), _rule(rule), _bundle(router)
-    from citer.generate import generate
+    params, parsed = load_params(), _rule(rule)
+    with _bundle(router) as bundle:
+        from citer.generate import generate
 
-    generate(params, bundle, input, output, parsed, disagreements)
+        generate(params, bundle, input, output, parsed, disagreements)
 
 
 def _rule(text: str | None) -> Rule | None:
@@ -176,15 +178,15 @@ def _rule(text: str | None) -> Rule | None:
         raise InputError(f"--rule: {error}") from None
 
 
-def _bundle(router: str) -> Path:
+def _bundle(router: str) -> AbstractContextManager[Path]:
     if router.startswith("models:/"):
-        from flows.registry import fetch_bundle
+        from flows.registry import fetched_bundle
 
-        return fetch_bundle(router)
+        return fetched_bundle(router)
     if not Path(router, "router.json").is_file():
         expected = "expected models:/NAME@ALIAS or a router's folder"
         raise InputError(f"--router: {router!r}: no router.json there, {expected}")
-    return Path(router)
+    return nullcontext(Path(router))
 
 
 @app.command(rich_help_panel=ROUTERS)

@@ -216,7 +216,6 @@ class RegisterParams(Section):
 
     model_name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
     experiment: str
-    slm_limit_mb: Count
     margin: Annotated[float, Field(ge=0, lt=1)]
 
 

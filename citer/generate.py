@@ -5,9 +5,10 @@ can be written to a table, and become labels.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from rich.console import Console
@@ -15,9 +16,10 @@ from rich.console import Console
 from citer.config import Params
 from citer.data.answers import grade
 from citer.data.importing import RowError, load_problems, read_rows, task_of
+from citer.data.problems import Problem
 from citer.decoding.answer import Counts
 from citer.errors import InputError
-from citer.io import check_target, replacing, write_table
+from citer.io import check_target, digest, replacing, whole_lines, write_table
 from citer.models.bundle import identity
 from citer.models.room import check_room
 from citer.progress import progress
@@ -25,6 +27,11 @@ from citer.rule import Rule
 from citer.schema import DISAGREEMENT
 from citer.serving import Deployment, Reply, deploy, served_slm, stored_rule
 from citer.stages import paths
+
+
+class Graded(NamedTuple):
+    counts: Counts
+    correct: bool | None  # None where no answer is known
 
 
 def generate(
@@ -37,7 +44,8 @@ def generate(
 ) -> None:
     """Answer every question of `source` (the seeds' formats) into `output`, a JSON line each.
 
-    `rule` stands in for the bundle's own. A table `disagreements` needs one that audits.
+    `rule` stands in for the bundle's own. A table `disagreements` needs one that audits. A call
+    that was killed is taken up where it was, if all of these and the answers' length are the same.
     """
     rule = rule or stored_rule(bundle)
     if disagreements and not rule.audit:
@@ -56,15 +64,12 @@ def generate(
         slots=limits.slots,
         max_new_tokens=limits.max_new_tokens,
     )
-    with progress("generate", len(rows), "answers") as advance:
-        replies = deployment.replies([problem for _, problem in rows], advance)
-    graded = [(reply, _correct(reply)) for reply in replies]
-    with replacing(output) as aside, aside.open("w", encoding="utf-8") as file:
-        for reply, correct in graded:
-            file.write(json.dumps(_line(reply, correct, deployment), ensure_ascii=False) + "\n")
-    if disagreements:
-        _write_disagreements(disagreements, replies, deployment)
-    Console().print(_summary(graded, rule, output), highlight=False, soft_wrap=True)
+    asked = digest(source, *sorted(bundle.glob("router.*")), f"{rule} {limits.max_new_tokens}")
+    answered = _partial(output, asked)
+    _answer([problem for _, problem in rows], deployment, answered)
+    said = _summary(_deliver(answered, output, disagreements, deployment), rule, output)
+    answered.unlink()
+    Console().print(said, highlight=False, soft_wrap=True)
 
 
 def _check_targets(source: Path, *targets: Path) -> None:
@@ -91,24 +96,41 @@ def _correct(reply: Reply) -> bool | None:
     return not reply.answer.truncated and grade(reply.problem, reply.completion)
 
 
-def _line(reply: Reply, correct: bool | None, deployment: Deployment) -> dict[str, Any]:
+def _partial(output: Path, asked: str) -> Path:
+    """The file of the answers so far; those to anything else are removed."""
+    chosen = output.with_name(f".{output.name}.{asked[:12]}.partial")
+    for other in output.parent.glob(f".{escape(output.name)}.*.partial"):
+        if other != chosen:
+            other.unlink()
+    return chosen
+
+
+def _answer(problems: Sequence[Problem], deployment: Deployment, answered: Path) -> None:
+    """Append a line an answer, in order, to those that a killed call has left."""
+    done = whole_lines(answered)
+    with (
+        progress("generate", len(problems), "answers", done) as advance,
+        answered.open("a", encoding="utf-8") as file,
+    ):
+        for reply in deployment.replies(problems[done:], advance):
+            file.write(json.dumps(_line(reply, deployment), ensure_ascii=False) + "\n")
+            file.flush()
+
+
+def _line(reply: Reply, deployment: Deployment) -> dict[str, Any]:
+    """An answer, and under `disagreements` what goes to a table of their own."""
     answer, problem = reply.answer, reply.problem
     return {
         "problem_id": problem.problem_id,
         "question": problem.question,
-        "correct": correct,
+        "correct": _correct(reply),
         **reply.told,
         "written": [
             {"text": deployment.pair.tokenizer.decode([token]), "by": "llm" if by_llm else "slm"}
             for token, by_llm in zip(answer.token_ids, answer.by_llm, strict=True)
         ],
+        "disagreements": list(_disagreements(reply, deployment)),
     }
-
-
-def _write_disagreements(path: Path, replies: Iterable[Reply], deployment: Deployment) -> None:
-    rows = [row for reply in replies for row in _disagreements(reply, deployment)]
-    stamp = identity(deployment.pair) | {"rule": str(deployment.policy.rule)}
-    write_table(path, pa.Table.from_pylist(rows, DISAGREEMENT), DISAGREEMENT, stamp)
 
 
 def _disagreements(reply: Reply, deployment: Deployment) -> Iterator[dict[str, Any]]:
@@ -124,8 +146,32 @@ def _disagreements(reply: Reply, deployment: Deployment) -> Iterator[dict[str, A
             }
 
 
-def _summary(graded: Sequence[tuple[Reply, bool | None]], rule: Rule, output: Path) -> str:
-    total = Counts.total(reply.answer.counts for reply, _ in graded)
+def _deliver(
+    answered: Path, output: Path, disagreements: Path | None, deployment: Deployment
+) -> list[Graded]:
+    """Write the answers, and the table where one is asked for; returns what sums them up."""
+    graded: list[Graded] = []
+    found: list[dict[str, Any]] = []
+    with (
+        answered.open(encoding="utf-8") as lines,
+        replacing(output) as aside,
+        aside.open("w", encoding="utf-8") as file,
+    ):
+        for line in map(json.loads, lines):
+            differing = line.pop("disagreements")
+            found += differing if disagreements else []
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            counts = Counts(*(line[name] for name in Counts._fields))
+            graded.append(Graded(counts, line["correct"]))
+    if disagreements:
+        stamp = identity(deployment.pair) | {"rule": str(deployment.policy.rule)}
+        table = pa.Table.from_pylist(found, DISAGREEMENT)
+        write_table(disagreements, table, DISAGREEMENT, stamp)
+    return graded
+
+
+def _summary(graded: Sequence[Graded], rule: Rule, output: Path) -> str:
+    total = Counts.total(counts for counts, _ in graded)
     known = [correct for _, correct in graded if correct is not None]
     verdict = f"{sum(known)} of {len(known)} right" if known else "no answers to grade against"
     said = (

@@ -232,6 +232,16 @@ def schema_mismatch(table: pa.Table, schema: pa.Schema) -> str | None:
     return None
 
 
+def whole_lines(path: Path) -> int:
+    """How many lines a file has, if it is there; a last one that was cut short is cut off."""
+    if not path.exists():
+        return 0
+    with path.open("r+b") as file:
+        lengths = [len(line) for line in file if line.endswith(b"\n")]
+        file.truncate(sum(lengths))
+    return len(lengths)
+
+
 def digest(*parts: Path | str) -> str:
     """SHA-256 in hex (16 bytes of it) over texts, files and folders; InputError for no file."""
     total = hashlib.sha256()

@@ -1,6 +1,6 @@
 """Answering questions with a router: what `citer generate` and the registered model both do."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,15 +10,18 @@ from typing import Any, NamedTuple
 from citer.config import PairParams
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded, check_context, encode
-from citer.decoding.answer import Answer, Request
+from citer.decoding.answer import Answer, Counts, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, routed
 from citer.errors import InputError
-from citer.models.bundle import check_card, read_bundle, read_card
+from citer.models.bundle import check_identity, folder_identity, read_bundle, read_card
+from citer.models.folder import check_pair
 from citer.models.pair import Pair, load_pair
 from citer.rule import Rule
 
 Advance = Callable[[float], None]
+
+TOLD = ("completion", "truncated", *Counts._fields)
 
 
 class Reply(NamedTuple):
@@ -30,9 +33,9 @@ class Reply(NamedTuple):
 
     @property
     def told(self) -> dict[str, Any]:
-        """What whoever asked is told, in a file or by a server: text and counts."""
-        counted = self.answer.counts._asdict()
-        return {"completion": self.completion, "truncated": self.answer.truncated, **counted}
+        """What a file or a server says of it, under the names in TOLD: text and counts."""
+        said = (self.completion, self.answer.truncated, *self.answer.counts)
+        return dict(zip(TOLD, said, strict=True))
 
 
 @dataclass(frozen=True)
@@ -47,28 +50,33 @@ class Deployment:
 
     def replies(
         self, problems: Sequence[Problem], advance: Advance = lambda _: None
-    ) -> list[Reply]:
-        """Answer every problem, in order; `advance` counts them as they finish.
+    ) -> Iterator[Reply]:
+        """Yield the answers in the problems' order; `advance` counts them as they finish.
 
-        Another thread that asks waits until all are answered. Raises InputError, before any is,
-        for a problem that is too long, told by its number (from 1).
+        Another thread that asks waits until all are answered. Each problem must pass `check`.
         """
-        replies = {}
+        finished: dict[int, Reply] = {}  # before one that was asked earlier
+        due = 0
         with self._lock:
-            requests = self._requests(problems)
-            for answer in self._engine.decode(requests, self.policy):
-                problem, text = problems[int(answer.key)], self.pair.text(answer.token_ids)
-                replies[answer.key] = Reply(problem, answer, text)
+            for answer in self._engine.decode(self._requests(problems), self.policy):
+                number = int(answer.key)
+                text = self.pair.text(answer.token_ids)
+                finished[number] = Reply(problems[number], answer, text)
                 advance(1)
-        return [replies[request.key] for request in requests]
+                while due in finished:
+                    yield finished.pop(due)
+                    due += 1
 
-    def _requests(self, problems: Sequence[Problem]) -> list[Request]:
-        prompts = [self._prompt_ids(problem) for problem in problems]
+    def _requests(self, problems: Sequence[Problem]) -> Iterator[Request]:
+        for number, problem in enumerate(problems):
+            yield Request(str(number), tuple(self._prompt_ids(problem)))
+
+    def check(self, problem: Problem) -> None:
+        """Raise InputError where a problem leaves its answer too little of the context."""
         models = (self.pair.slm, self.pair.llm)
         context = min(model.network.config.max_position_embeddings for model in models)
-        named = ((f"row {n}", Encoded(ids, [])) for n, ids in enumerate(prompts, start=1))
-        check_context(named, context, self.max_new_tokens, "max_new_tokens")
-        return [Request(str(n), tuple(ids)) for n, ids in enumerate(prompts)]
+        encoded = Encoded(self._prompt_ids(problem), [])
+        check_context([("question", encoded)], context, self.max_new_tokens, "max_new_tokens")
 
     def _prompt_ids(self, problem: Problem) -> list[int]:
         return encode(problem, self.pair.tokenizer, self.pair.eos_id).prompt_ids
@@ -91,12 +99,14 @@ def deploy(
 ) -> Deployment:
     """Load a router with its pair, to route by `rule`.
 
-    `slm` is read where the bundle carries none. Raises InputError where the bundle was made for
-    another pair.
+    `slm` is read where the bundle carries none. Raises InputError, before any weight is loaded,
+    where the bundle was made for another pair.
     """
     router, card = read_bundle(bundle)
-    pair = load_pair(served_slm(bundle, slm), llm, params)
-    check_card(card, pair, bundle)
+    slm = served_slm(bundle, slm)
+    check_pair(slm, llm)
+    check_identity(card, folder_identity(slm, llm, params.dtype), bundle)
+    pair = load_pair(slm, llm, params, (card["slm"]["digest"], card["llm"]["digest"]))
     return Deployment(pair, routed(router.to(pair.slm.device), rule), slots, max_new_tokens)
 
 

@@ -1,5 +1,6 @@
 """One retraining on this terminal; `citer run` starts it, and sees that nothing outlives it."""
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,18 +10,22 @@ from rich.console import Console
 
 from citer.errors import InputError
 from citer.stages.paths import SUMMARY
+from flows.deploy import START_SERVER
 from flows.leash import end_all, end_with_the_leash
 from flows.pipeline import retrain
+from flows.reach import without_password
 
 NEXT = """\
 The frontier   data/summary/frontier.png
-The versions   citer compare, or: mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db
-The runs       prefect server start, then citer run with PREFECT_API_URL as it says
+The versions   citer compare, or: {versions}
+The runs       {prefect}
+               then citer run with PREFECT_API_URL as it says
 Once more      dvc repro (nothing to do until data, code or params.yaml change)"""
 
 
 def main() -> None:
     """Retrain; end with the table and where to look next, or with what the user must mend."""
+    versions = page(os.environ.get("MLFLOW_TRACKING_URI"))  # which MLflow sets, too
     try:
         with _ending_with_the_server():
             outcome = retrain()
@@ -28,7 +33,16 @@ def main() -> None:
         Console(stderr=True, soft_wrap=True).print(f"citer: {error}", style="red", markup=False)
         raise SystemExit(2) from None
     table = (SUMMARY / "table.md").read_text()
-    Console(soft_wrap=True, highlight=False).print(f"\n{table}\n{outcome}\n\n{NEXT}", markup=False)
+    look = NEXT.format(versions=versions, prefect=START_SERVER)
+    Console(soft_wrap=True, highlight=False).print(f"\n{table}\n{outcome}\n\n{look}", markup=False)
+
+
+def page(uri: str | None) -> str:
+    """Where MLflow's page is: of a server its address, of a database the command that shows it."""
+    if uri and uri.startswith("http"):
+        return without_password(uri)
+    store = '"$MLFLOW_TRACKING_URI"' if uri else "sqlite:///mlruns/mlflow.db"
+    return f"MLFLOW_DISABLE_TELEMETRY=true mlflow ui --backend-store-uri {store}"
 
 
 @contextmanager

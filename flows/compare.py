@@ -11,12 +11,14 @@ from rich.table import Table
 from citer.config import load_params
 from citer.errors import InputError
 from citer.evaluation.gate import difference
-from flows.facts import facts, verdict
+from flows.facts import facts, story
 from flows.outcomes import routed
+from flows.reach import reported
 from flows.registry import CHALLENGER, CHAMPION, aliased, run_of
 from flows.store import open_store
 
 
+@reported()
 def compare() -> None:
     """Print what is known of both. Raises InputError where there is neither."""
     params = load_params()
@@ -31,8 +33,8 @@ def compare() -> None:
     console.print(_side_by_side(roles))
     known = {version.version: version for version in roles.values()}
     for number, version in known.items():
-        decided = verdict(version.tags) or "nothing, it was made the champion outside of citer"
-        console.print(f"Decided on version {number} at its time: {decided}.", soft_wrap=True)
+        said = " ".join(story(version.tags)) or "It was made the champion outside of citer."
+        console.print(f"Version {number}. {said}", soft_wrap=True)
     if len(known) == 2:
         said = _difference(roles[CHAMPION], roles[CHALLENGER], params.evaluate.delta)
         console.print(said, soft_wrap=True)
@@ -50,7 +52,7 @@ def _facts(version: ModelVersion) -> Iterator[tuple[str, str]]:
     registered = datetime.fromtimestamp(version.creation_timestamp / 1000)
     yield "version", str(version.version)
     yield "registered", f"{registered:%Y-%m-%d %H:%M}"
-    yield from facts(version.tags)
+    yield from facts(version.tags).items()
 
 
 def _difference(champion: ModelVersion, challenger: ModelVersion, delta: float) -> str:

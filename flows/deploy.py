@@ -7,6 +7,9 @@ from pydantic import ValidationError
 from citer.errors import InputError
 from flows.pipeline import retrain
 
+# Without these it reports its use home.
+START_SERVER = "PREFECT_SERVER_ANALYTICS_ENABLED=false DO_NOT_TRACK=1 prefect server start"
+
 
 def serve(cron: str) -> None:
     """Run `retrain` at the times of `cron`, one at a time, until interrupted.
@@ -19,7 +22,7 @@ def serve(cron: str) -> None:
         raise InputError(f"--cron: {cron!r}: expected five fields such as '0 3 * * 1'") from None
     if not get_current_settings().api.url:
         raise InputError(
-            "PREFECT_API_URL: not set, expected a server's address; `prefect server start` starts"
-            " one at http://127.0.0.1:4200/api"
+            f"PREFECT_API_URL: not set, expected a server's address; `{START_SERVER}` starts one"
+            " at http://127.0.0.1:4200/api"
         )
     retrain.serve(name="laptop", cron=cron, limit=1)

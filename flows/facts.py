@@ -37,36 +37,50 @@ def _trained_on(router: Run) -> str:
     return next(each.dataset.digest for each in used if each.tags[0].value == "training")
 
 
-def facts(tags: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """By name, what a person asks of a version; some of it is not known of older ones."""
-    yield "rule", tags["rule"]
-    yield "its bound holds", "yes" if tags["certified"] == "true" else "no"
-    yield "accuracy", _accuracy(tags)
-    if "questions" in tags:
-        yield "test questions", tags["questions"]
-    yield "LLM fraction", tags["llm_fraction"]
-    for batch in sorted(int(size) for size in re.findall(r"cost_b(\d+)\b", " ".join(tags))):
-        yield f"cost at batch {batch}", tags[f"cost_b{batch}"]
-    yield "tokens per answer", tags["tokens_per_answer"]
-    yield "iteration", tags["iteration"]
-    if "preferences" in tags:
-        yield "preferences, md5", tags["preferences"][:7]
-    yield "git", tags["git_sha"][:7] + (" (dirty)" if tags["git_dirty"] == "true" else "")
+def facts(tags: Mapping[str, str]) -> dict[str, str]:
+    """By name, what a person asks of a version; what its tags do not say is left out."""
+    batches = sorted(int(size) for size in re.findall(r"cost_b(\d+)\b", " ".join(tags)))
+    dirty = " (dirty)" if tags.get("git_dirty") == "true" else ""
+    said = {
+        "rule": tags.get("rule"),
+        "its bound holds": {"true": "yes", "false": "no"}.get(tags.get("certified", "")),
+        "accuracy": _accuracy(tags),
+        "test questions": tags.get("questions"),
+        "LLM fraction": tags.get("llm_fraction"),
+        **{f"cost at batch {size}": tags.get(f"cost_b{size}") for size in batches},
+        "tokens per answer": tags.get("tokens_per_answer"),
+        "iteration": tags.get("iteration"),
+        "preferences, md5": tags.get("preferences", "")[:7],
+        "git": tags["git_sha"][:7] + dirty if "git_sha" in tags else None,
+    }
+    return {name: value for name, value in said.items() if value}
 
 
 def _accuracy(tags: Mapping[str, str]) -> str:
-    """With its interval, where the version has one."""
-    ends = [f"{100 * float(tags[end]):.1f}" for end in ENDS if end in tags]
-    interval = f" [{', '.join(ends)}]" if ends else ""
-    return f"{float(tags['accuracy']):.1%}{interval}"
+    """With its interval, where the version has one; a tag that is no number as it stands."""
+    accuracy = tags.get("accuracy", "")
+    try:
+        ends = [f"{100 * float(tags[end]):.1f}" for end in ENDS if end in tags]
+        interval = f" [{', '.join(ends)}]" if ends else ""
+        return f"{float(accuracy):.1%}{interval}"
+    except ValueError:
+        return accuracy
 
 
 def verdict(tags: Mapping[str, str]) -> str:
     """What was decided, and why; empty of a version that was not decided on."""
-    return f"{tags['decision']}: {tags['reason']}" if "decision" in tags else ""
+    return f"{tags['decision']}: {tags.get('reason', '')}" if "decision" in tags else ""
+
+
+def story(tags: Mapping[str, str]) -> Iterator[str]:
+    """What the gate said and what happened since; the alias alone says who serves now."""
+    if said := verdict(tags):
+        yield f"The gate at its registration: {said}."
+    if "history" in tags:
+        yield f"Since then: {tags['history']}."
 
 
 def description(tags: Mapping[str, str]) -> str:
     """Markdown for the head of MLflow's page, which shows but the first few of the tags."""
-    listed = "\n".join(f"- {name}: {value}" for name, value in facts(tags))
-    return f"{verdict(tags)}\n\n{listed}".lstrip()
+    listed = "\n".join(f"- {name}: {value}" for name, value in facts(tags).items())
+    return "\n\n".join([*story(tags), listed])

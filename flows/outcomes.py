@@ -1,6 +1,7 @@
 """The test questions as a router answered them, read from what its run keeps."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import mlflow
 
@@ -27,10 +28,13 @@ def threshold(run_id: str) -> dict:
 
 
 def _read(run_id: str, kept: str, method: str, rule: Rule) -> GradedAnswers:
-    file = mlflow.artifacts.download_artifacts(f"runs:/{run_id}/{kept}/outcomes.parquet")
+    with TemporaryDirectory() as folder:
+        uri = f"runs:/{run_id}/{kept}/outcomes.parquet"
+        file = mlflow.artifacts.download_artifacts(uri, dst_path=folder)
+        rows = read_table(Path(file), OUTCOME).to_pylist()
     return {
         row["problem_id"]: Graded(row["correct"], row["bytes"])
-        for row in read_table(Path(file), OUTCOME).to_pylist()
+        for row in rows
         if (row["split"], row["method"]) == ("test", method)
         and Rule(row["visit"], row["threshold"], row["audit"]) == rule
     }

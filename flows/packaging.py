@@ -1,4 +1,4 @@
-"""A router made deployable: one folder with all that it needs but the LLM, logged with MLflow."""
+"""A router made deployable: a folder with all that it needs but the models, logged with MLflow."""
 
 import shutil
 from importlib.metadata import version
@@ -9,14 +9,11 @@ from warnings import catch_warnings, simplefilter
 import mlflow
 from mlflow.models import ModelSignature
 from mlflow.types import ColSpec, Schema
-from ruamel.yaml import YAML
 
 import citer
 from citer.config import Params
 from citer.decoding.answer import Counts
 from citer.io import read_json, write_json
-from citer.stages.paths import SLM
-from flows.dvc import LOCK
 
 SERVING = Path(__file__).with_name("serving.py")
 CODE = Path(citer.__file__).parent
@@ -35,21 +32,25 @@ NEEDED = (
 SIGNATURE = ModelSignature(
     outputs=Schema(
         [
-            ColSpec("string", "completion"),
-            ColSpec("boolean", "truncated"),
-            *(ColSpec("long", name) for name in Counts._fields),
+            ColSpec("string", "completion", required=False),
+            ColSpec("boolean", "truncated", required=False),
+            *(ColSpec("long", name, required=False) for name in Counts._fields),
+            ColSpec("string", "error", required=False),
         ]
     )
 )
 
 
-def log_router(router: Path, threshold: Path, params: Params) -> None:
-    """Log a router with its rule as a model of the active run: code, safetensors and JSON."""
+def log_router(router: Path, threshold: Path, slm: str, params: Params) -> None:
+    """Log a router with its rule as a model of the active run: code, safetensors and JSON.
+
+    `slm` is the URI of its finetuned SLM, which is logged by itself.
+    """
     with TemporaryDirectory() as folder, catch_warnings():
         # MLflow asks for an example; it would load the whole pair here to answer it.
         simplefilter("ignore", UserWarning)
         bundle = Path(folder) / "bundle"
-        assemble(bundle, router, threshold, params.register_.slm_limit_mb)
+        assemble(bundle, router, threshold, slm)
         mlflow.pyfunc.log_model(
             name="router",
             python_model=str(SERVING),
@@ -58,7 +59,6 @@ def log_router(router: Path, threshold: Path, params: Params) -> None:
             pip_requirements=[f"{name}=={version(name).split('+')[0]}" for name in NEEDED],
             signature=SIGNATURE,
             model_config={
-                "slm": SLM.as_posix(),  # read where the bundle carries none
                 "llm": params.pair.llm,
                 "device": params.pair.device,
                 "cuda_graphs": params.pair.cuda_graphs,
@@ -68,22 +68,9 @@ def log_router(router: Path, threshold: Path, params: Params) -> None:
         )
 
 
-def assemble(bundle: Path, router: Path, threshold: Path, slm_limit_mb: int) -> None:
-    """Write `bundle`: the router, its card with the threshold, and the finetuned SLM.
-
-    An SLM above the limit stays in DVC's remote; the card keeps its digest there.
-    """
+def assemble(bundle: Path, router: Path, threshold: Path, slm: str) -> None:
+    """Write `bundle`: the router, and its card with the threshold and where the SLM is kept."""
     shutil.copytree(router, bundle)
     card = read_json(bundle / "router.json") | {"threshold": read_json(threshold)}
-    if sum(file.stat().st_size for file in SLM.rglob("*")) <= slm_limit_mb * 1_000_000:
-        shutil.copytree(SLM, bundle / "slm")
-    else:
-        card["slm"] |= {"path": SLM.as_posix(), "dvc_md5": _dvc_md5(SLM)}
+    card["slm"]["kept"] = slm
     write_json(bundle / "router.json", card)
-
-
-def _dvc_md5(path: Path) -> str:
-    """The digest under which DVC keeps an out of the pipeline."""
-    stages = YAML(typ="safe", pure=True).load(LOCK.read_text())["stages"]
-    outs = (out for stage in stages.values() for out in stage.get("outs", ()))
-    return next(out["md5"] for out in outs if out["path"] == path.as_posix())

@@ -1,26 +1,33 @@
 """The registered model: its versions, and which of them serves."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import mlflow
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from rich.console import Console
 
 from citer.config import Params, load_params
 from citer.errors import InputError
 from citer.evaluation.gate import Decision, Gate
+from citer.io import read_json
 from flows import facts, outcomes
 from flows.dvc import dvc, has_remote
+from flows.reach import reported
+from flows.slm import fetch_slm
 from flows.store import exclusively, open_store
 from flows.tracking import children, track
 
 CHAMPION, CHALLENGER = "champion", "challenger"
-PROMOTED, KEPT_BACK, BY_HAND = "promoted", "kept back", "by hand"
+PROMOTED, KEPT_BACK = "promoted", "kept back"
 DESCRIPTION = (
     "Routers between a small and a large language model, each with its finetuned small one. "
     'To ask the one that serves: `mlflow.pyfunc.load_model("models:/{name}@champion")'
@@ -28,6 +35,7 @@ DESCRIPTION = (
 )
 
 
+@reported()
 def register_run(stages: Mapping[str, float | None]) -> str:
     """Log the retraining whose files lie here, register its routers, decide on the last one.
 
@@ -48,50 +56,62 @@ def register_run(stages: Mapping[str, float | None]) -> str:
     return _sentence(last, aliased(store.client, last.name, CHAMPION), known=bool(known))
 
 
+@reported()
 def promote(version: int) -> None:
     """Make a version the champion by hand.
 
-    Raises InputError where there is no such version, and of one without a rule.
+    Raises InputError where there is no such version, and where it has no rule.
     """
     params = load_params()
     client = open_store(params.register_.experiment).client
     chosen = _ruled(find_version(client, params.register_.model_name, version))
-    said = chosen.tags.get("reason", "nothing, it was not the last of its retraining")
-    if not said.startswith(BY_HAND):
-        _note(client, chosen, Decision(True, f"{BY_HAND}; the gate had said: {said}"))
-    client.set_registered_model_alias(chosen.name, CHAMPION, chosen.version)
+    with exclusively():
+        _crown(client, chosen, "by hand")
     Console().print(f"{chosen.name} version {chosen.version} is the champion now", highlight=False)
 
 
-def fetch_bundle(uri: str) -> Path:
+@contextmanager
+def fetched_bundle(uri: str) -> Iterator[Path]:
     """The folder of a registered router, `models:/NAME@ALIAS` or `models:/NAME/VERSION`.
 
-    Raises InputError where there is no such version.
+    Its finetuned SLM lies in it. Raises InputError where there is no such version.
     """
     if not re.fullmatch(r"models:/[^/@]+[/@][^/@]+", uri):
         raise InputError(f"{uri}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
     open_store(load_params().register_.experiment)
+    with TemporaryDirectory() as folder:
+        yield _download_bundle(uri, folder)
+
+
+def _download_bundle(uri: str, folder: str) -> Path:
     try:
-        return Path(mlflow.artifacts.download_artifacts(f"{uri}/artifacts/bundle"))
+        bundle = Path(
+            mlflow.artifacts.download_artifacts(f"{uri}/artifacts/bundle", dst_path=folder)
+        )
+        if kept := read_json(bundle / "router.json")["slm"].get(
+            "kept"
+        ):  # older ones carry their own
+            (bundle / "slm").symlink_to(fetch_slm(kept))
     except MlflowException as error:
         raise InputError(f"{uri}: no such registered router: {error.message}") from None
+    return bundle
 
 
 def find_version(client: MlflowClient, name: str, version: int | str) -> ModelVersion:
     """Raises InputError where there is no such version."""
-    try:
+    with _expected(f"{name}: no version {version} is registered"):
         return client.get_model_version(name, str(version))
-    except MlflowException:
-        raise InputError(f"{name}: no version {version} is registered") from None
 
 
 def aliased(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
-    """Raises InputError where nothing is registered at all, and of one without a rule."""
-    try:
-        aliases = client.get_registered_model(name).aliases
-    except MlflowException:
-        raise InputError(f"{name}: nothing is registered; run `citer run` first") from None
-    return _ruled(client.get_model_version(name, aliases[alias])) if alias in aliases else None
+    """Raises InputError where nothing is registered, or the version is gone or has no rule."""
+    with _expected(f"{name}: nothing is registered; run `citer run` first"):
+        number = client.get_registered_model(name).aliases.get(alias)
+    if number is None:
+        return None
+    mend = "`citer promote` another" if alias == CHAMPION else "delete the alias on MLflow's page"
+    with _expected(f"{name}: version {number} is gone, which is the {alias}; {mend}"):
+        return _ruled(client.get_model_version(name, number))
 
 
 def _ruled(version: ModelVersion) -> ModelVersion:
@@ -104,11 +124,20 @@ def _ruled(version: ModelVersion) -> ModelVersion:
 def run_of(version: ModelVersion) -> Run:
     """The run that a version's router comes from. Raises InputError where it is gone for good."""
     assert version.run_id
-    try:
+    gone = f"{version.name}: version {version.version}: its run, with its answers, is gone"
+    with _expected(f"{gone} from MLflow; where it serves, `citer promote` another"):
         return mlflow.get_run(version.run_id)
-    except MlflowException:
-        gone = f"{version.name}: version {version.version}: its run, with its answers, is gone"
-        raise InputError(f"{gone} from MLflow; where it serves, `citer promote` another") from None
+
+
+@contextmanager
+def _expected(otherwise: str) -> Iterator[None]:
+    """Raises InputError, which says `otherwise`, where what MLflow is asked for does not exist."""
+    try:
+        yield
+    except MlflowException as error:
+        if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
+            raise
+        raise InputError(otherwise) from None
 
 
 def _sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool) -> str:
@@ -147,10 +176,12 @@ def _register(
         last = _same(client, name, router) or _new_version(client, name, router)
     client.set_registered_model_alias(name, CHALLENGER, last.version)
     if "decision" not in last.tags:
-        _note(client, last, _decide(client, last, params))
+        decided = _decide(client, last, params)
+        verdict = PROMOTED if decided.promote else KEPT_BACK
+        _tag(client, last, {"reason": decided.reason, "decision": verdict})
     last = client.get_model_version(name, last.version)
     if last.tags["decision"] == PROMOTED:
-        client.set_registered_model_alias(name, CHAMPION, last.version)
+        _crown(client, last, "by the gate")
     client.set_tag(run.info.run_id, "version", last.version)
     return last
 
@@ -188,10 +219,29 @@ def _decide(client: MlflowClient, challenger: ModelVersion, params: Params) -> D
     )
 
 
-def _note(client: MlflowClient, version: ModelVersion, decision: Decision) -> None:
-    verdict = PROMOTED if decision.promote else KEPT_BACK
-    noted = {"reason": decision.reason, "decision": verdict}
-    for key, value in noted.items():
+def _crown(client: MlflowClient, version: ModelVersion, how: str) -> None:
+    """Make a version the champion. It and the one before note it first, the alias comes last."""
+    before = client.get_registered_model(version.name).aliases.get(CHAMPION)
+    if before is not None and str(before) == str(version.version):
+        return
+    if before is not None:
+        with suppress(InputError):  # it may be gone
+            replaced = find_version(client, version.name, before)
+            _add_event(client, replaced, f"replaced by version {version.version}")
+    _add_event(client, version, f"made the champion {how}")
+    client.set_registered_model_alias(version.name, CHAMPION, version.version)
+
+
+def _add_event(client: MlflowClient, version: ModelVersion, event: str) -> None:
+    earlier = version.tags.get("history", "")
+    if not earlier.endswith(event):  # a call that was cut short has noted it
+        dated = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC {event}"
+        _tag(client, version, {"history": f"{earlier}; {dated}" if earlier else dated})
+
+
+def _tag(client: MlflowClient, version: ModelVersion, tags: dict[str, str]) -> None:
+    """Set tags, and the description that repeats them."""
+    for key, value in tags.items():
         client.set_model_version_tag(version.name, version.version, key, value)
-    said = facts.description(version.tags | noted)
+    said = facts.description(version.tags | tags)
     client.update_model_version(version.name, version.version, said)

@@ -14,6 +14,7 @@ from citer.errors import InputError
 from citer.io import digest, replacing
 from citer.stages import paths
 from flows.dvc import LOCK, PARAMS, DvcError, dvc, has_remote
+from flows.reach import reported
 from flows.registry import find_version, run_of
 from flows.store import HOME, open_store
 from flows.tracking import PIPELINE, children, file_md5
@@ -21,6 +22,7 @@ from flows.tracking import PIPELINE, children, file_md5
 STATE = (PARAMS, LOCK)
 
 
+@reported()
 def restore(version: int) -> None:
     """Put params.yaml, dvc.lock and the data that they name back to what `version` was made from.
 

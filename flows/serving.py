@@ -2,23 +2,26 @@
 
 `mlflow.pyfunc.load_model("models:/citer-router@champion").predict(questions)` takes plain
 questions or rows in the data files' formats (a list, or a frame with their fields as columns), and
-returns a frame with a row for each, in order. `load_model`'s `model_config` says otherwise where
-the LLM lies (`llm`) and how to run (`device`, `cuda_graphs`, `slots`,
-`max_new_tokens`).
+returns a frame with a row for each, in order. A row that cannot be asked has the reason under
+`error`. `load_model`'s `model_config` says otherwise where the LLM lies (`llm`) and how to run
+(`device`, `cuda_graphs`, `slots`, `max_new_tokens`).
 
 MLflow runs it to log a model, too: `citer`, which brings torch, is imported when one is loaded.
 """
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mlflow
 import numpy as np
 import pandas as pd
+from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PythonModel, PythonModelContext
 
 if TYPE_CHECKING:
     from citer.data.problems import Problem
+    from citer.serving import Reply
 
 
 class RoutedModel(PythonModel):
@@ -31,12 +34,13 @@ class RoutedModel(PythonModel):
         from citer.serving import deploy, stored_rule
 
         bundle, config = Path(context.artifacts["bundle"]), context.model_config
-        dtype = read_json(bundle / "router.json")["dtype"]
+        card = read_json(bundle / "router.json")
+        slm = mlflow.artifacts.download_artifacts(card["slm"]["kept"])  # where it lies, if here
         pair = PairParams(
-            slm=config["slm"],
+            slm=slm,
             llm=config["llm"],
             device=config["device"],
-            dtype=dtype,
+            dtype=card["dtype"],
             cuda_graphs=config["cuda_graphs"],
         )
         self.deployment = deploy(
@@ -53,9 +57,34 @@ class RoutedModel(PythonModel):
     def predict(
         self, context: PythonModelContext, model_input: pd.DataFrame, params: dict | None = None
     ) -> pd.DataFrame:
-        """Raises InputError where a row cannot be asked."""
-        problems = [_problem(n, row) for n, row in enumerate(_rows(model_input), start=1)]
-        return pd.DataFrame([reply.told for reply in self.deployment.replies(problems)])
+        """A row that cannot be asked is answered by what is wrong with it, under `error`."""
+        from citer.serving import TOLD
+
+        rows = [self._problem(row) for row in _rows(model_input)]
+        replies = iter(self._replies([row for row in rows if not isinstance(row, str)]))
+        answers = [{"error": row} if isinstance(row, str) else next(replies).told for row in rows]
+        frame = pd.DataFrame(answers, columns=[*TOLD, "error"], dtype=object)
+        return frame.where(frame.notna(), None)
+
+    def _replies(self, problems: "list[Problem]") -> "list[Reply]":
+        """Raises MlflowException alone: of another one MLflow's server would send the traceback."""
+        try:
+            return list(self.deployment.replies(problems))
+        except Exception as error:
+            logging.getLogger(__name__).exception("no question of a call was answered")
+            said = f"{type(error).__name__}, of which the server's log tells more"
+            raise MlflowException(f"no question of the call was answered: {said}") from error
+
+    def _problem(self, row: Any) -> "Problem | str":
+        """The problem of a row, or what is wrong with it."""
+        from citer.errors import InputError
+
+        try:
+            problem = _parse(row)
+            self.deployment.check(problem)
+        except InputError as error:
+            return str(error)
+        return problem
 
 
 def _rows(model_input: Any) -> list[Any]:
@@ -64,9 +93,9 @@ def _rows(model_input: Any) -> list[Any]:
     return np.atleast_1d(np.asarray(model_input, object)).tolist()
 
 
-def _problem(number: int, row: Any) -> "Problem":
+def _parse(row: Any) -> "Problem":
     """A plain text is a question without options. What is known of its answer is not looked at."""
-    from citer.data.importing import RowError, parse_row, task_of
+    from citer.data.importing import parse_row, task_of
 
     if isinstance(row, str):
         row = {"problem": row}
@@ -74,10 +103,7 @@ def _problem(number: int, row: Any) -> "Problem":
         # MLflow's server makes an array of each field of a row.
         fields = ("problem", "question", "choices")
         row = {f: np.asarray(row[f], object).tolist() for f in fields if f in row}
-    try:
-        return parse_row(row, task_of(row), need="question")
-    except RowError as error:
-        raise error.at(f"row {number}") from None
+    return parse_row(row, task_of(row), need="question")
 
 
 mlflow.models.set_model(RoutedModel())

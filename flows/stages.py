@@ -12,6 +12,7 @@ from prefect.tasks import exponential_backoff
 
 from citer.errors import InputError
 from flows import seconds
+from flows.reach import StoreError
 from flows.repro import reproduce
 
 
@@ -21,7 +22,7 @@ def stage_task(name: str) -> Task[[str, timedelta, bool], float | None]:
 
 
 def _worth_retrying(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    return not isinstance(state.data, InputError)
+    return isinstance(state.data, StoreError) or not isinstance(state.data, InputError)
 
 
 STEP: dict[str, Any] = {

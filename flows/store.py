@@ -15,6 +15,7 @@ from mlflow.utils.file_utils import local_file_uri_to_path
 
 from citer.errors import InputError
 from citer.io import replacing
+from flows.reach import check_store, reported
 
 HOME = Path("mlruns")
 
@@ -33,16 +34,18 @@ class Store:
 def open_store(experiment: str) -> Store:
     """The store with its experiment; both are made where they are missing.
 
-    Raises InputError where the project's folder has moved away from its artifacts.
+    Raises InputError where the project's folder has moved away from its artifacts, and where the
+    store does not answer.
     """
     embedded = f"sqlite:///{HOME.absolute()}/mlflow.db"
     uri = os.environ.get("MLFLOW_TRACKING_URI") or embedded
-    mlflow.set_tracking_uri(uri)
     # A server decides itself where artifacts go.
     location = (HOME / "artifacts").absolute().as_uri() if uri == embedded else None
-    with exclusively():
+    with exclusively(), reported():
         if uri == embedded:
             make_tables(HOME / "mlflow.db")
+        check_store(uri)
+        mlflow.set_tracking_uri(uri)
         client = MlflowClient()
         found = client.get_experiment_by_name(experiment)
         if found and uri == embedded:

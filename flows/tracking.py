@@ -32,6 +32,7 @@ from citer.schema import SPLITS
 from citer.stages import paths
 from flows.dvc import LOCK, PARAMS
 from flows.packaging import log_router
+from flows.slm import keep_slm
 from flows.store import Store
 
 HEADLINES = {"accuracy", "llm_fraction", "tokens_per_answer"}  # and the costs
@@ -55,8 +56,17 @@ class Iteration:
 
     @cached_property
     def digest(self) -> str:
-        """Identity: the weights, the card (the pair's digests with it), rule, quality and bytes."""
-        return digest(self.router, self.report / "threshold.json", self.report / "metrics.json")
+        """Identity: the weights, what the card binds them to, rule, quality and bytes.
+
+        Not where the pair lies, nor which files it learnt from: those know the code that wrote
+        them, and other code may come to the same router.
+        """
+        card = read_json(self.router / "router.json")
+        bound = {key: value for key, value in card.items() if key not in ("data", "schema_version")}
+        bound |= {model: card[model]["digest"] for model in ("slm", "llm")}
+        weights = self.router.glob("router.safetensors")
+        report = (self.report / name for name in ("threshold.json", "metrics.json"))
+        return digest(json.dumps(bound, sort_keys=True), *weights, *report)
 
     @cached_property
     def threshold(self) -> dict[str, Any]:
@@ -98,13 +108,23 @@ def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> R
     if len(earlier) == 1 + len(routers) and all(run.info.status == "FINISHED" for run in earlier):
         return next(run for run in earlier if run.data.tags["kind"] == "retraining")
     for run in earlier:  # cut short, or some of them deleted by hand
-        store.client.delete_run(run.info.run_id)
+        _delete(store, run.info.run_id)
     tags = {"retraining": identity, **_lineage()}
     with _run(store, f"retraining {identity[:7]}", tags | {"kind": "retraining"}) as parent:
         _log_retraining(store, parent, params, _overview(routers[-1], stages))
+        slm = keep_slm(store)
         for router in routers:
-            _log_iteration(store, parent, router, params, tags)
+            _log_iteration(store, parent, router, slm, params, tags)
     return store.client.get_run(parent)
+
+
+def _delete(store: Store, run_id: str) -> None:
+    """Delete a run, and its router where no version has it."""
+    if not store.client.search_model_versions(f"run_id = '{run_id}'"):
+        logged = f"source_run_id = '{run_id}'"
+        for model in store.client.search_logged_models([store.experiment_id], logged):
+            store.client.delete_logged_model(model.model_id)
+    store.client.delete_run(run_id)
 
 
 def children(store: Store, parent: str) -> list[Run]:
@@ -175,7 +195,12 @@ def _log_retraining(
 
 
 def _log_iteration(
-    store: Store, parent: str, router: Iteration, params: Params, tags: dict[str, str]
+    store: Store,
+    parent: str,
+    router: Iteration,
+    slm: str,
+    params: Params,
+    tags: dict[str, str],
 ) -> None:
     own = {
         "kind": "iteration",
@@ -192,7 +217,7 @@ def _log_iteration(
         _log_inputs(store, run_id, used | {paths.problems(s): s for s in ("validation", "test")})
         store.client.log_artifacts(run_id, str(router.report), "report")
         store.client.log_artifacts(run_id, str(paths.RIVALS), "rivals")
-        log_router(router.router, threshold, params)
+        log_router(router.router, threshold, slm, params)
 
 
 def _rule_tags(rule: Rule) -> dict[str, str]:

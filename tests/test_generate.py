@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,14 +18,14 @@ from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
 from citer.errors import InputError
-from citer.generate import generate
+from citer.generate import _line, generate
 from citer.io import read_table, table_metadata
 from citer.models.bundle import identity, read_bundle, write_bundle
 from citer.models.pair import Pair, load_pair
 from citer.models.router import Head, Router
 from citer.rule import Rule
 from citer.schema import DISAGREEMENT
-from citer.serving import Deployment, deploy
+from citer.serving import Deployment, Reply, deploy
 from tests.decoding.reference import next_logits
 from tests.heads import random_router
 from tests.tiny import make_tiny_pair
@@ -216,9 +217,10 @@ def test_answers_take_the_place_of_no_other_file(
     assert not output.exists()
 
 
-def test_an_slm_that_was_trained_since_is_refused(
-    params: Params, bundle: Path, tmp_path: Path
+def test_an_slm_that_was_trained_since_is_refused_before_a_model_is_loaded(
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("citer.serving.load_pair", None)
     weights = Path("data/models/slm/model.safetensors")
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
@@ -303,16 +305,87 @@ def test_replies_come_in_the_order_asked_and_are_counted_as_they_come(
     deployment: Deployment,
 ) -> None:
     counted: list[float] = []
-    replies = deployment.replies(asked(MATH), counted.append)
+    replies = list(deployment.replies(asked(MATH), counted.append))
     assert [reply.problem.question for reply in replies] == [row["problem"] for row in MATH]
     assert counted == [1, 1, 1]
 
 
-def test_a_question_that_is_too_long_is_told_by_its_number_before_any_is_answered(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+def test_a_reply_is_there_before_all_questions_are_answered(deployment: Deployment) -> None:
+    """What waits for an earlier one is at most what its slots' neighbours answer meanwhile."""
+    counted: list[float] = []
+    first = next(
+        deployment.replies(asked([{"problem": f"{n} + 1?"} for n in range(40)]), counted.append)
+    )
+    assert first.problem.question == "0 + 1?"
+    assert len(counted) <= MAX_NEW_TOKENS + 1
+
+
+def test_a_call_that_was_killed_goes_on_after_its_last_whole_answer(
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    rule = Rule("risk", 0.5, audit=0.5)
+    rows, undisturbed = audited(params, bundle, tmp_path, rule)
+    output = tmp_path / "out.jsonl"
+    output.unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "decode", None)
-        with pytest.raises(InputError, match=r"^row 4: \d+ tokens and up to 12 more"):
-            deployment.replies(asked([*MATH, LONG]))
-    assert len(deployment.replies(asked(MATH))) == 3
+        patch.setattr("citer.generate._line", killed_at(3))
+        with pytest.raises(KeyboardInterrupt):
+            audited(params, bundle, tmp_path, rule)
+    assert not output.exists()
+    [partial] = tmp_path.glob(".out.jsonl.*.partial")
+    with partial.open("a") as file:
+        file.write('{"problem_id": "to')
+    replied: list[Problem] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Deployment, "replies", noting(replied))
+        assert audited(params, bundle, tmp_path, rule) == (rows, undisturbed)
+    assert [problem.question for problem in replied] == [MATH[2]["problem"]]
+    assert not partial.exists()
+
+
+def test_a_call_that_was_killed_is_not_taken_up_by_another_rule(
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(json.dumps(row) for row in MATH))
+    with monkeypatch.context() as patch:
+        patch.setattr("citer.generate._line", killed_at(2))
+        with pytest.raises(KeyboardInterrupt):
+            generate(params, bundle, source, output, Rule("score", 0.0))
+    generate(params, bundle, source, output, Rule("score", 1.0))
+    assert all(line["llm_tokens"] == line["tokens"] for line in answers(output))
+    assert list(tmp_path.glob(".*.partial")) == []
+
+
+def killed_at(number: int) -> Callable[..., dict]:
+    """`_line`, but the process is killed as it comes to the answer of that number."""
+    seen = 0
+
+    def wrapper(*arguments: Any) -> dict:
+        nonlocal seen
+        seen += 1
+        if seen == number:
+            raise KeyboardInterrupt
+        return line(*arguments)
+
+    line = _line
+    return wrapper
+
+
+def noting(asked: list[Problem]) -> Callable[..., Iterator[Reply]]:
+    """`Deployment.replies`, which adds what it is asked."""
+    replies = Deployment.replies
+
+    def wrapper(self: Deployment, problems: list[Problem], *rest: Any) -> Iterator[Reply]:
+        asked.extend(problems)
+        return replies(self, problems, *rest)
+
+    return wrapper
+
+
+def test_a_question_that_is_too_long_is_refused(deployment: Deployment) -> None:
+    *short, long = asked([*MATH, LONG])
+    for problem in short:
+        deployment.check(problem)
+    with pytest.raises(InputError, match=r"^question: \d+ tokens and up to 12 more"):
+        deployment.check(long)

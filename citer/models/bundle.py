@@ -99,12 +99,26 @@ class Card(BaseModel):
 
 def identity(pair: "Pair") -> dict[str, Any]:
     """The fields of a card that bind a router to a pair, its precision and its prompts."""
+    models = [(model.path, model.digest) for model in (pair.slm, pair.llm)]
+    return _identity(models, str(pair.slm.dtype).removeprefix("torch."), pair.tokenizer_digest)
+
+
+def folder_identity(slm: Path, llm: Path, dtype: str) -> dict[str, Any]:
+    """The `identity` that two folders have once they are loaded in `dtype`."""
+    from citer.models.folder import model_digest, tokenizer_digest
+
+    models = [(folder, model_digest(folder)) for folder in (slm, llm)]
+    return _identity(models, dtype, tokenizer_digest(slm))
+
+
+def _identity(models: list[tuple[Path, str]], dtype: str, tokenizer: str) -> dict[str, Any]:
+    slm, llm = ({"id": folder.as_posix(), "digest": digest} for folder, digest in models)
     return {
         "feature": FEATURE,
-        "slm": {"id": pair.slm.path.as_posix(), "digest": pair.slm.digest},
-        "llm": {"id": pair.llm.path.as_posix(), "digest": pair.llm.digest},
-        "dtype": str(pair.slm.dtype).removeprefix("torch."),
-        "tokenizer": pair.tokenizer_digest,
+        "slm": slm,
+        "llm": llm,
+        "dtype": dtype,
+        "tokenizer": tokenizer,
         "template": TEMPLATE_HASH,
     }
 

@@ -122,21 +122,26 @@ class Pair:
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
 
-def load_pair(slm: Path, llm: Path, params: PairParams) -> Pair:
+def load_pair(
+    slm: Path, llm: Path, params: PairParams, digests: tuple[str | None, str | None] = (None, None)
+) -> Pair:
     """Check that the two folders make a pair, then load both.
 
-    Raises InputError, before any weight is read, where they do not.
+    Who has just read their digests need not have them read again. Raises InputError, before any
+    weight is read, where they make none.
     """
     check_pair(slm, llm)
     return Pair(
-        slm=load_model("slm", slm, params),
-        llm=load_model("llm", llm, params),
+        slm=load_model("slm", slm, params, digests[0]),
+        llm=load_model("llm", llm, params, digests[1]),
         tokenizer=load_tokenizer(slm),
         eos_ids=eos_token_ids(slm),
     )
 
 
-def load_model(name: str, path: Path, params: PairParams) -> LanguageModel:
+def load_model(
+    name: str, path: Path, params: PairParams, digest: str | None = None
+) -> LanguageModel:
     """Load one model of a pair that was checked, for inference."""
     disable_progress_bar()  # of transformers, for each tensor
     network = AutoModelForCausalLM.from_pretrained(
@@ -146,7 +151,8 @@ def load_model(name: str, path: Path, params: PairParams) -> LanguageModel:
     network.eval().to(resolve_device(params.device))
     pack(network)
     check_forward(network, path)
-    return LanguageModel(name, path, model_digest(path), network, cuda_graphs=params.cuda_graphs)
+    known = digest or model_digest(path)
+    return LanguageModel(name, path, known, network, cuda_graphs=params.cuda_graphs)
 
 
 def padded_batch(rows: list[list[int]], device: torch.device) -> dict[str, Tensor]:

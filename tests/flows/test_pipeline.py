@@ -4,7 +4,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import FlowRunSort
 
-from flows.__main__ import main
+from flows.__main__ import main, page
 from flows.dvc import DvcError
 from tests.flows.conftest import Pipeline
 
@@ -35,6 +35,19 @@ def test_what_ran_by_two_versions_of_the_parameters_is_not_registered(
     with pytest.raises(SystemExit):
         main()
     assert "params.yaml: changed while the run was under way" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        (None, "mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db"),
+        ("", "mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db"),
+        ("http://me:s@cret@there:5000", "http://…@there:5000"),
+        ("postgresql://me:secret@there/db", 'mlflow ui --backend-store-uri "$MLFLOW_TRACKING_URI"'),
+    ],
+)
+def test_the_versions_are_shown_of_the_store_in_use(uri: str | None, shown: str) -> None:
+    assert page(uri).removeprefix("MLFLOW_DISABLE_TELEMETRY=true ") == shown
 
 
 def test_any_other_error_keeps_its_traceback(

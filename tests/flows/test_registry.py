@@ -3,8 +3,11 @@
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import mlflow
@@ -19,20 +22,21 @@ from citer.config import PairParams
 from citer.data.importing import parse_row
 from citer.errors import InputError
 from citer.evaluation.gate import least_difference
-from citer.io import digest, read_json, write_text
+from citer.io import digest, read_json, write_json
 from citer.rule import Rule
 from citer.serving import deploy, stored_rule
 from citer.stages import paths
-from flows import packaging, registry
+from flows import registry
 from flows.compare import compare
 from flows.dvc import dvc
-from flows.registry import aliased, fetch_bundle, promote
+from flows.registry import aliased, fetched_bundle, promote
 from flows.restore import restore
 from flows.store import open_store
 from flows.tracking import file_md5
 from tests.flows.project import LLM, RULE, TINY, register, retrain
 
 NAME = "citer-router"
+DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
 CHAMPION = f"models:/{NAME}@champion"
 MATH = "Ann has 3 bags of 12 apples and eats 5. How many apples are left?"
 MC = {
@@ -99,10 +103,13 @@ def test_a_version_s_page_opens_with_what_was_decided_and_what_it_is_worth(proje
 - preferences, md5: {file_md5(paths.preferences(1))[:7]}
 - git: {version(1).tags["git_sha"][:7]}"""
     assert version(1).description == listed
-    assert (version(2).description or "").startswith("promoted: no champion yet: ")
+    judged, since, _ = (version(2).description or "").split("\n\n")
+    assert judged.startswith("The gate at its registration: promoted: no champion yet: ")
+    assert re.fullmatch(rf"Since then: {DATE} made the champion by the gate\.", since)
     promote(1)
-    said = "promoted: by hand; the gate had said: nothing, it was not the last of its retraining"
-    assert version(1).description == f"{said}\n\n{listed}"
+    since, rest = (version(1).description or "").split("\n\n")
+    assert re.fullmatch(rf"Since then: {DATE} made the champion by hand\.", since)
+    assert rest == listed
 
 
 def test_a_first_router_that_keeps_its_promise_cheaply_is_promoted(project: Path) -> None:
@@ -189,6 +196,32 @@ def test_registering_twice_adds_nothing_and_moves_no_alias(project: Path) -> Non
     assert again.startswith("nothing new: citer-router version 2, registered earlier, is the same")
     assert again.endswith("; now the champion is version 1")
     assert version(2).tags["reason"] in again
+
+
+def test_the_same_router_of_other_files_is_the_same_version(project: Path) -> None:
+    retrain(1)
+    register()
+    for k in (1, 2):
+        card = read_json(paths.router(k) / "router.json")
+        write_json(paths.router(k) / "router.json", card | {"data": {"preferences": "other"}})
+    assert register().startswith("nothing new: citer-router version 2, registered earlier, is the")
+    card["heads"]["stand"]["calibration"]["slope"] += 1
+    write_json(paths.router(2) / "router.json", card)
+    assert register().startswith("citer-router version 3 ")
+
+
+def test_a_registration_leaves_no_folder_behind(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "tmp"
+    home.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(home))
+    for seed in (1, 2):
+        retrain(seed)
+        register()
+    compare()
+    fetch(CHAMPION)
+    assert list(home.iterdir()) == []
 
 
 def test_where_nothing_is_promoted_it_says_that_there_is_no_champion(project: Path) -> None:
@@ -285,7 +318,7 @@ def test_a_registration_cut_short_is_completed(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(registry, "_note", fail)
+        patch.setattr(registry, "_tag", fail)
         with pytest.raises(KeyboardInterrupt):
             register()
     assert holder("champion") is None
@@ -294,13 +327,64 @@ def test_a_registration_cut_short_is_completed(
     assert holder("champion") == 2
 
 
-def test_a_promotion_by_hand_says_so_beside_what_the_gate_said(project: Path) -> None:
+def test_a_promotion_by_hand_leaves_what_the_gate_said(project: Path) -> None:
     retrain(1, certified=False)
     register()
     for _ in range(2):
         promote(2)
     assert holder("champion") == 2
-    assert re.fullmatch("by hand; the gate had said: no rule that .*", version(2).tags["reason"])
+    assert version(2).tags["decision"] == "kept back"
+    assert version(2).tags["reason"].startswith("no rule that ")
+    assert re.fullmatch(f"{DATE} made the champion by hand", version(2).tags["history"])
+
+
+def test_a_champion_that_was_rolled_back_says_by_what_it_was_replaced(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in (1, 2):
+        retrain(seed)
+        register()
+    promote(2)
+    events = f"{DATE} made the champion by the gate; {DATE} replaced by version "
+    assert re.fullmatch(events + "2", version(4).tags["history"])
+    assert re.fullmatch(events + f"4; {DATE} made the champion by hand", version(2).tags["history"])
+    assert f"Since then: {version(4).tags['history']}." in (version(4).description or "")
+    capsys.readouterr()
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    for number in (2, 4):
+        assert f"Since then: {version(number).tags['history']}." in shown
+
+
+def test_a_promotion_that_was_cut_short_is_noted_once(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrain(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "set_registered_model_alias", cut_short("champion"))
+        with pytest.raises(KeyboardInterrupt):
+            register()
+    assert holder("champion") is None
+    register()
+    assert holder("champion") == 2
+    assert re.fullmatch(f"{DATE} made the champion by the gate", version(2).tags["history"])
+
+
+def cut_short(alias: str) -> Callable[..., None]:
+    """`set_registered_model_alias`, killed when it comes to `alias`."""
+    real = MlflowClient.set_registered_model_alias
+
+    def wrapper(client: MlflowClient, name: str, given: str, number: str) -> None:
+        if given == alias:
+            raise KeyboardInterrupt
+        real(client, name, given, number)
+
+    return wrapper
+
+
+def fetch(uri: str) -> None:
+    with fetched_bundle(uri):
+        pass
 
 
 def test_what_is_not_registered_is_refused(project: Path) -> None:
@@ -311,10 +395,24 @@ def test_what_is_not_registered_is_refused(project: Path) -> None:
     with pytest.raises(InputError, match="no version 7"):
         promote(7)
     with pytest.raises(InputError, match="no such registered router"):
-        fetch_bundle(f"models:/{NAME}/7")
+        fetch(f"models:/{NAME}/7")
     for incomplete in ("models:/", f"models:/{NAME}", f"models:/{NAME}@", f"models:/{NAME}/2/x"):
         with pytest.raises(InputError, match=f"{incomplete}: expected models:/NAME@ALIAS or"):
-            fetch_bundle(incomplete)
+            fetch(incomplete)
+
+
+def test_a_champion_that_is_gone_is_told_of_and_can_be_replaced(project: Path) -> None:
+    retrain(1)
+    register()
+    with sqlite3.connect("mlruns/mlflow.db") as database:
+        database.execute("update registered_model_aliases set version = 9 where alias = 'champion'")
+    for ask in (register, compare):
+        with pytest.raises(InputError, match="version 9 is gone, which is the champion; `citer pr"):
+            ask()
+    with pytest.raises(InputError, match="no such registered router"):
+        fetch(CHAMPION)
+    promote(1)
+    assert holder("champion") == 1
 
 
 def test_a_champion_without_a_rule_is_told_of_and_can_be_replaced(project: Path) -> None:
@@ -347,7 +445,7 @@ def test_champion_and_challenger_are_shown_side_by_side(
     low, high = least_difference(40, 0, 200, 0.05), -least_difference(0, 40, 200, 0.05)
     said = f"+0.2000 (at least {low:+.4f}, at most {high:+.4f}, each at confidence 0.95)"
     assert f"on 200 common questions: {said}" in shown
-    assert "Decided on version 2 at its time: promoted: by hand; the gate had said" in shown
+    assert "Version 2. The gate at its registration: promoted: no champion yet: " in shown
     assert f"(at least {low:+.4f} at confidence 0.95" in version(4).tags["reason"]
 
 
@@ -367,6 +465,21 @@ def test_versions_that_know_different_things_are_compared(
     assert "│ cost at batch 32 │ │ 0.6 │" in shown
 
 
+def test_a_version_whose_tags_are_lost_or_no_numbers_is_shown_with_what_is_left(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    retrain(1)
+    register()
+    tags = version(2).tags
+    for tag in tags.keys() - {"rule", "decision", "accuracy", "tokens_per_answer"}:
+        MlflowClient().delete_model_version_tag(NAME, "2", tag)
+    MlflowClient().set_model_version_tag(NAME, "2", "accuracy", "high")
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "│ accuracy │ high │ high │" in shown
+    assert "│ tokens per answer │ 50 │ 50 │" in shown
+
+
 def test_where_no_version_has_a_role_there_is_nothing_to_compare(project: Path) -> None:
     retrain(1)
     register()
@@ -378,23 +491,11 @@ def test_where_no_version_has_a_role_there_is_nothing_to_compare(project: Path) 
 def test_a_bundle_carries_the_rule_and_the_finetuned_slm(project: Path) -> None:
     retrain(1)
     register()
-    bundle = fetch_bundle(CHAMPION)
-    assert stored_rule(bundle) == RULE
-    assert digest(bundle / "slm") == digest(paths.SLM)
-    weights = "router.safetensors"
-    assert (bundle / weights).read_bytes() == (paths.router(2) / weights).read_bytes()
-
-
-def test_a_large_slm_stays_with_dvc_and_the_card_says_where(project: Path) -> None:
-    retrain(1)
-    lock = "schema: '2.0'\nstages: {finetune: {outs: [{path: data/models/slm, md5: abc.dir}]}}\n"
-    write_text(Path("dvc.lock"), lock)
-    bundle = project / "bundle"
-    packaging.assemble(bundle, paths.router(1), paths.report(1) / "threshold.json", slm_limit_mb=0)
-    assert not (bundle / "slm").exists()
-    card = read_json(bundle / "router.json")
-    assert card["slm"]["dvc_md5"] == "abc.dir"
-    assert card["slm"]["path"] == "data/models/slm"
+    with fetched_bundle(CHAMPION) as bundle:
+        assert stored_rule(bundle) == RULE
+        assert digest(bundle / "slm") == digest(paths.SLM)
+        weights = "router.safetensors"
+        assert (bundle / weights).read_bytes() == (paths.router(2) / weights).read_bytes()
 
 
 def test_nothing_registered_is_a_pickle(project: Path) -> None:
@@ -417,7 +518,7 @@ def test_the_registered_model_answers_as_its_router_routes(
     longest = TINY["evaluate"]["max_new_tokens"]
     routed = deploy(paths.router(2), paths.SLM, LLM, pair, RULE, slots=2, max_new_tokens=longest)
     problems = [parse_row({"problem": MATH}, "math", "question"), parse_row(MC, "mc", "question")]
-    expected = {r.problem.task: r.told for r in routed.replies(problems)}
+    expected = {r.problem.task: r.told | {"error": None} for r in routed.replies(problems)}
 
     model = mlflow.pyfunc.load_model(CHAMPION)
     assert model.metadata.get_output_schema().input_names() == list(expected["math"])
@@ -425,8 +526,6 @@ def test_the_registered_model_answers_as_its_router_routes(
     assert answers == [expected["math"], expected["mc"], expected["math"]]
     framed = model.predict(pd.DataFrame([{"problem": MATH}, MC])).to_dict("records")
     assert framed == [expected["math"], expected["mc"]]
-    with pytest.raises(InputError, match="choices"):
-        model.predict([{"question": "Which one?"}])
 
 
 def test_the_registered_model_s_server_takes_questions_and_rows(
@@ -448,9 +547,11 @@ def test_the_registered_model_s_server_takes_questions_and_rows(
         ({"dataframe_split": {"columns": list(MC), "data": [list(MC.values())]}}, [mc]),
     ]:
         assert server.post("/invocations", json=body).json() == {"predictions": expected}, body
-    refused = server.post("/invocations", json={"inputs": [{"question": "Which one?"}]})
-    assert refused.status_code == 400
-    assert "RowError: row 1: choices: None" in refused.json()["stack_trace"].splitlines()[-1]
+    answers = server.post("/invocations", json={"inputs": [{"question": "Which one?"}, MATH]})
+    refused, answered = answers.json()["predictions"]
+    assert refused.pop("error").startswith("choices: None; expected")
+    assert set(refused.values()) == {None}
+    assert answered == math
 
 
 def test_the_registered_model_refuses_another_llm(project: Path) -> None:

@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+from mlflow.exceptions import MlflowException
 
 from citer.data.problems import Problem
 from citer.decoding.answer import Answer
@@ -13,7 +14,15 @@ from flows.serving import RoutedModel
 MC = {"question": "A planet?", "choices": {"text": ["Mars", "the Sun"], "label": ["A", "B"]}}
 
 
+COUNTED = {"tokens": 2, "llm_tokens": 0, "visits": 0}
+COUNTED |= dict.fromkeys(("audited", "disagreed", "rejected"), 0)
+
+
 class Noting:
+    def check(self, problem: Problem) -> None:
+        if problem.question == "long":
+            raise InputError("question: 9 tokens, expected at most 8")
+
     def replies(self, problems: list[Problem]) -> list[Reply]:
         self.asked = problems
         answer = Answer("", SLM_ALONE, (1, 2), (0.5, 0.5), (), truncated=False)
@@ -46,17 +55,35 @@ def test_an_answer_that_is_sent_along_is_not_looked_at(model: RoutedModel) -> No
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        (3, "row 2: row: 3; expected `problem` (math) or `question` (multiple choice) in it"),
-        (None, "row 2: row: None; expected `problem` (math)"),
-        ({}, "row 2: row: {}; expected `problem` (math)"),
-        ({"problem": 3}, "row 2: problem: 3; expected a text: the problem"),
-        ({"question": "Which one?"}, "row 2: choices: None; expected"),
+        (3, "row: 3; expected `problem` (math) or `question` (multiple choice) in it"),
+        (None, "row: None; expected `problem` (math)"),
+        ({}, "row: {}; expected `problem` (math)"),
+        ({"problem": 3}, "problem: 3; expected a text: the problem"),
+        ({"question": "Which one?"}, "choices: None; expected"),
+        ("\ud800", "problem: '\\ud800', half a character; expected"),
+        ("long", "question: 9 tokens"),
     ],
 )
-def test_a_row_that_cannot_be_asked_is_told_by_its_number(
+def test_a_row_that_cannot_be_asked_says_so_in_its_place_and_others_are_answered(
     model: RoutedModel, row: object, complaint: str
 ) -> None:
-    with pytest.raises(InputError) as caught:
-        model.predict(None, ["1 + 1?", row])
-    assert str(caught.value).startswith(complaint)
-    assert not hasattr(model.deployment, "asked")
+    bad, good = model.predict(None, [row, "1 + 1?"]).to_dict("records")
+    assert bad.pop("error").startswith(complaint)
+    assert set(bad.values()) == {None}
+    assert good == {"completion": "1 + 1?", "truncated": False, **COUNTED, "error": None}
+    assert [problem.question for problem in model.deployment.asked] == ["1 + 1?"]
+
+
+def test_a_call_without_rows_has_no_answers(model: RoutedModel) -> None:
+    assert len(model.predict(None, [])) == 0
+
+
+def test_what_goes_wrong_inside_is_one_sentence_without_a_path(model: RoutedModel) -> None:
+    def fail(_: list[Problem]) -> list[Reply]:
+        raise RuntimeError(f"at {__file__}")
+
+    model.deployment.replies = fail
+    with pytest.raises(MlflowException) as caught:
+        model.predict(None, ["1 + 1?"])
+    expected = "no question of the call was answered: RuntimeError, of which the server's log"
+    assert caught.value.message == f"{expected} tells more"

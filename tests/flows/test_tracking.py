@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pytest
@@ -16,9 +17,10 @@ from citer.io import read_json, write_text
 from citer.rule import Rule
 from citer.stages import paths
 from flows import tracking
+from flows.packaging import log_router
 from flows.store import Store, open_store
 from flows.tracking import children, file_md5, track
-from tests.flows.project import QUESTIONS, RULE, STAGES, commit, retrain
+from tests.flows.project import QUESTIONS, RULE, STAGES, commit, register, retrain
 
 OPEN = "from flows.store import open_store; print(open_store('citer').experiment_id)"
 
@@ -155,18 +157,33 @@ def test_another_router_is_another_retraining(project: Path) -> None:
 
 
 def test_what_was_cut_short_is_replaced(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed as the second router is logged: neither run nor model is left of that."""
     retrain(1)
 
-    def fail(*_: object) -> None:
-        raise KeyboardInterrupt
+    def log_one(router: Path, *rest: Any) -> None:
+        log_router(router, *rest)
+        if router == paths.router(2):
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(tracking, "log_router", fail)
+        patch.setattr(tracking, "log_router", log_one)
         with pytest.raises(KeyboardInterrupt):
             tracked()
     store, run, _ = tracked()
     assert len(store.runs("")) == 3
     assert run.info.status == "FINISHED"
+    models = store.client.search_logged_models([store.experiment_id])
+    assert sorted(model.name for model in models) == ["router", "router", "slm"]
+
+
+def test_a_model_that_a_version_has_outlives_its_run(project: Path) -> None:
+    retrain(1)
+    register()
+    store = open_store("citer")
+    (lost, *_) = store.runs("tags.kind = 'retraining'")
+    store.client.delete_run(lost.info.run_id)
+    register()
+    assert mlflow.pyfunc.load_model("models:/citer-router/2").predict(["1 + 1?"]).error[0] is None
 
 
 def test_only_code_that_is_not_committed_makes_a_run_dirty(project: Path) -> None:

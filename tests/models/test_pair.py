@@ -8,6 +8,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from citer.config import PairParams
 from citer.errors import InputError
+from citer.models.bundle import folder_identity, identity
 from citer.models.pair import load_model, load_pair
 from tests.tiny import TinyPair, make_tiny_pair
 
@@ -66,3 +67,8 @@ def test_logits_are_in_float32_at_least(
 ) -> None:
     model = load_model("slm", folders.slm, params(folders, dtype))
     assert model.logits(torch.zeros(1, model.hidden_size, dtype=model.dtype)).dtype == expected
+
+
+def test_folders_have_the_identity_of_the_pair_that_is_loaded_from_them(folders: TinyPair) -> None:
+    loaded = load_pair(*folders, params(folders))
+    assert folder_identity(*folders, "float32") == identity(loaded)

@@ -1,0 +1,50 @@
+"""Real servers on free ports, for the tests that need one."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def until(found: Callable[[], Any], seconds: float) -> Any:
+    """The first true answer."""
+    deadline = time.monotonic() + seconds
+    while not (answer := found()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.5)
+    return answer
+
+
+@contextmanager
+def serving(command: Sequence[str], env: Mapping[str, str], url: str) -> Iterator[None]:
+    """Run a command of the environment; `/health` has answered. It ends with the block."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path} | env
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+
+    def healthy() -> bool:
+        assert process.poll() is None, f"ended with {process.returncode}"
+        try:
+            return httpx.get(f"{url}/health").is_success
+        except httpx.TransportError:
+            return False
+
+    try:
+        until(healthy, 180)
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)  # its workers with it
+        process.wait(30)

@@ -1,0 +1,89 @@
+"""A store that cannot be used is one line, at once."""
+
+import socket
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from flows import reach
+from flows.compare import compare
+from flows.reach import StoreError
+from flows.registry import promote
+from flows.restore import restore
+from flows.store import open_store
+from tests.flows.project import register, retrain
+
+DATABASE = Path("mlruns/mlflow.db")
+
+
+def refused() -> str:
+    """What opening the store says, in a line."""
+    with pytest.raises(StoreError) as caught:
+        open_store("citer")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.usefixtures("project")
+def test_what_is_no_database_is_one_line() -> None:
+    DATABASE.write_bytes(b"torn" * 1000)
+    assert refused().endswith("mlruns/mlflow.db: (sqlite3.DatabaseError) file is not a database")
+    DATABASE.unlink()
+    DATABASE.mkdir()
+    assert refused().endswith("(sqlite3.OperationalError) unable to open database file")
+
+
+@pytest.mark.usefixtures("project")
+def test_a_database_that_is_torn_inside_is_one_line_for_every_command() -> None:
+    retrain(1)
+    register()
+    content = DATABASE.read_bytes()
+    page = int.from_bytes(content[16:18], "big")
+    DATABASE.write_bytes(content[: 4 * page] + b"\xa5" * (len(content) - 4 * page))
+    retrain(2)
+    for command in (register, compare, lambda: promote(1), lambda: restore(1)):
+        with pytest.raises(StoreError, match=r"^MLflow at sqlite:///") as caught:
+            command()
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("project")
+def test_a_database_of_another_schema_says_which_command_mends_it() -> None:
+    with sqlite3.connect(DATABASE) as connection:
+        connection.execute("update alembic_version set version_num = 'abc'")
+    assert "found version abc" in (said := refused())
+    assert "mlflow db upgrade" in said
+
+
+@pytest.mark.slow  # SQLite itself waits five seconds
+@pytest.mark.usefixtures("project")
+def test_a_locked_database_is_one_line() -> None:
+    with sqlite3.connect(DATABASE) as connection:
+        connection.execute("begin exclusive")
+        assert refused().endswith("database is locked")
+
+
+@pytest.mark.usefixtures("project")
+def test_a_server_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "ANSWER_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@127.0.0.1:{port}")
+        said = refused()
+    expected = "no answer (ReadTimeout), expected a running MLflow server"
+    assert said == f"MLflow at http://…@127.0.0.1:{port}: {expected}"
+    assert "no answer (ConnectionError), expected" in refused()
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("uri", ["nonsense", "foo://bar", "http://", "http://[x", "sqlite:", "m:/"])
+def test_what_is_no_store_s_uri_is_one_line(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert refused().startswith(f"MLflow at {uri}: ")
+
+
+@pytest.mark.usefixtures("project")
+def test_a_folder_is_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "mlruns")
+    assert refused() == f"MLflow at mlruns: {reach.EXPECTED}"
