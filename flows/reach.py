@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import mlflow
 import requests
 from mlflow.exceptions import MlflowException
+from mlflow.utils.credentials import get_default_host_creds
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -28,7 +29,7 @@ def check_store(uri: str) -> None:
     """Raise StoreError where `uri` is that of a server or a database which does not answer."""
     try:
         if uri.startswith("http"):
-            requests.get(f"{uri.rstrip('/')}/health", timeout=ANSWER_SECONDS)
+            _ask(uri)
         elif uri.startswith(DATABASES):
             inspect(create_engine(uri)).has_table("alembic_version")
         elif "://" not in uri and not uri.startswith("databricks"):
@@ -38,6 +39,14 @@ def check_store(uri: str) -> None:
         raise StoreError(f"MLflow at {without_password(uri)}: {said}") from None
     except (SQLAlchemyError, ImportError, ValueError) as error:
         raise StoreError(f"MLflow at {without_password(uri)}: {_first_line(error)}") from None
+
+
+def _ask(uri: str) -> None:
+    """Any answer is one; certificates are those that MLflow's own client would use."""
+    creds = get_default_host_creds(uri)
+    page = f"{uri.rstrip('/')}/health"
+    cert = creds.client_cert_path
+    requests.get(page, timeout=ANSWER_SECONDS, verify=creds.verify, cert=cert)
 
 
 @contextmanager

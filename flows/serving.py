@@ -21,7 +21,6 @@ from mlflow.pyfunc import PythonModel, PythonModelContext
 
 if TYPE_CHECKING:
     from citer.data.problems import Problem
-    from citer.serving import Reply
 
 
 class RoutedModel(PythonModel):
@@ -57,23 +56,28 @@ class RoutedModel(PythonModel):
     def predict(
         self, context: PythonModelContext, model_input: pd.DataFrame, params: dict | None = None
     ) -> pd.DataFrame:
-        """A row that cannot be asked is answered by what is wrong with it, under `error`."""
-        from citer.serving import TOLD
+        """A row that cannot be asked is answered by what is wrong with it, under `error`.
 
-        rows = [self._problem(row) for row in _rows(model_input)]
-        replies = iter(self._replies([row for row in rows if not isinstance(row, str)]))
-        answers = [{"error": row} if isinstance(row, str) else next(replies).told for row in rows]
-        frame = pd.DataFrame(answers, columns=[*TOLD, "error"], dtype=object)
-        return frame.where(frame.notna(), None)
-
-    def _replies(self, problems: "list[Problem]") -> "list[Reply]":
-        """Raises MlflowException alone: of another one MLflow's server would send the traceback."""
+        Raises MlflowException alone: of another one MLflow's server would send the traceback.
+        """
         try:
-            return list(self.deployment.replies(problems))
+            return self._answers(_rows(model_input))
         except Exception as error:
             logging.getLogger(__name__).exception("no question of a call was answered")
             said = f"{type(error).__name__}, of which the server's log tells more"
             raise MlflowException(f"no question of the call was answered: {said}") from error
+
+    def _answers(self, rows: list[Any]) -> pd.DataFrame:
+        from citer.serving import TOLD
+
+        asked = [self._problem(row) for row in rows]
+        problems = [each for each in asked if not isinstance(each, str)]
+        answered = iter(list(self.deployment.replies(problems)))
+        answers = [
+            {"error": each} if isinstance(each, str) else next(answered).told for each in asked
+        ]
+        frame = pd.DataFrame(answers, columns=[*TOLD, "error"], dtype=object)
+        return frame.where(frame.notna(), None)
 
     def _problem(self, row: Any) -> "Problem | str":
         """The problem of a row, or what is wrong with it."""
