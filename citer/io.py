@@ -127,9 +127,18 @@ def _finite(number: str) -> float:
     return float(number)
 
 
+def _keyed(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    for key, _ in pairs:
+        key.encode()  # half a character could never be written again
+    return dict(pairs)
+
+
+STRICT = {"parse_float": _finite, "parse_constant": _finite, "object_pairs_hook": _keyed}
+
+
 def read_as(path: Path, kind: type[T]) -> T:
     """JSON as what pydantic makes of it; InputError names the file and the key at fault."""
-    content = _parsed(path, read_text(path), parse_float=_finite, parse_constant=_finite)
+    content = _parsed(path, read_text(path), **STRICT)
     try:
         return TypeAdapter(kind).validate_python(content)
     except ValidationError as error:

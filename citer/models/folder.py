@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
@@ -110,8 +111,10 @@ def _shapes(file: Path) -> dict[str, list[int]]:
 
 
 def _outline(path: Path) -> PreTrainedModel:
-    """The model that config.json describes, without weights."""
+    """The model that the configurations describe, without weights."""
     try:
+        if (path / "generation_config.json").is_file():
+            GenerationConfig.from_pretrained(path, local_files_only=True)
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(
                 AutoConfig.from_pretrained(path, local_files_only=True)

@@ -13,7 +13,7 @@ from citer.evaluation.frontier import draw
 from citer.evaluation.points import RIVALS, ROUTER, Row, read_findings
 from citer.evaluation.report import chosen_point, metrics, standings, summary
 from citer.evaluation.threshold import Chosen, Threshold
-from citer.io import read_as, read_json, replacing, table_metadata, write_json, write_text
+from citer.io import read_as, replacing, table_metadata, write_json, write_text
 from citer.stages import paths
 
 
@@ -34,7 +34,8 @@ def run(params: Params) -> None:
 def _training(params: Params) -> Row:
     """How the training of every head went, by its router."""
     routers = {"agree": paths.AGREE} | {k: paths.router(int(k)) for k in params.iterations}
-    return {name: read_json(folder / "metrics.json") for name, folder in routers.items()}
+    files = {name: folder / "metrics.json" for name, folder in routers.items()}
+    return {name: read_as(file, dict[str, float]) for name, file in files.items()}
 
 
 def _gather(params: Params) -> tuple[list[Row], Chosen]:

@@ -114,6 +114,7 @@ READERS: dict[str, Sequence[tuple[str, ...]]] = {
     "data/reports/rivals/*.parquet": (EVALUATE, REPORT),
     "data/reports/1/*.parquet": (REPORT,),
     "data/reports/1/chosen.json": (REPORT,),
+    "data/routers/*/metrics.json": (REPORT,),
     "data/pair/slm/*": (("finetune",), ("score_llm",)),
     "data/pair/llm/*": (*SCORE, ("rivals",), LABEL, EVALUATE, GENERATE),
     "data/models/slm/*": (("score_slm",), ("router0",), ("rivals",), LABEL, EVALUATE, GENERATE),

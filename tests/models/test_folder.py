@@ -298,3 +298,8 @@ def test_a_fifo_is_refused_and_not_waited_for(folders: TinyPair, name: str) -> N
 def test_a_tokenizer_that_cannot_encode_is_refused(folders: TinyPair) -> None:
     edit(folders.llm / "tokenizer_config.json", model_max_length="many")
     assert refusal(folders).startswith(f"{folders.llm}: no usable tokenizer: TypeError(")
+
+
+def test_a_generation_config_that_cannot_be_loaded_is_refused(folders: TinyPair) -> None:
+    edit(folders.llm / "generation_config.json", max_new_tokens=[1])
+    assert refusal(folders).startswith(f"{folders.llm}: no usable model: TypeError: ")

@@ -16,7 +16,7 @@ from citer.errors import InputError
 from citer.evaluation import study
 from citer.evaluation.points import read_findings
 from citer.evaluation.threshold import Threshold
-from citer.io import read_as, read_json, table_metadata, write_json
+from citer.io import digest, read_as, read_json, table_metadata, write_json
 from citer.models.bundle import identity, write_bundle
 from citer.models.pair import load_pair
 from citer.stages import evaluate, paths, report, rivals
@@ -267,6 +267,16 @@ def test_what_was_not_evaluated_is_not_reported(params):
     rivals.run(params)
     with pytest.raises(InputError, match=r"data/reports/1/outcomes\.parquet: no such file"):
         report.run(params)
+
+
+@pytest.mark.parametrize("text", ['{"epochs": NaN}', '{"\\ud83d": 1}', '{"epochs": []}', "[]"])
+def test_metrics_of_a_training_that_are_no_numbers_are_refused(params, text):
+    run_all(params)
+    before = digest(paths.SUMMARY)
+    (paths.router(1) / "metrics.json").write_text(text)
+    with pytest.raises(InputError, match=r"^data/routers/1/metrics\.json: "):
+        report.run(params)
+    assert digest(paths.SUMMARY) == before
 
 
 def test_a_rule_that_was_not_tried_is_refused(params):
