@@ -78,15 +78,13 @@ class Run:
 
     def kill(self, choice: float) -> str:
         """Kill one of the parts that are there, or all processes at once; says whom."""
-        names = [*self.processes(), ALL]
-        name = names[int(choice * len(names))]
-        self.kill_part(name)
-        return name
-
-    def kill_part(self, name: str) -> None:
-        for process in self._marked() if name == ALL else [self.processes()[name]]:
+        chosen = {name: [process] for name, process in self.processes().items()}
+        chosen[ALL] = self._marked()
+        name = [*chosen][int(choice * len(chosen))]
+        for process in chosen[name]:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+        return name
 
     def settle(self) -> list[str]:
         """Wait until nobody is left; end who is still there, and return the commands of these."""

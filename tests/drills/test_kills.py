@@ -95,10 +95,10 @@ def test_when_one_process_is_killed_nothing_is_left_or_the_run_goes_on(
     YAML().dump({"stages": {"wait": {"cmd": command}}}, project / "dvc.yaml")
     run = Run(project, tmp_path / "home")
     wait_for_tries(project, 1)
-    run.kill_part(part)
+    run.processes()[part].kill()
     if part in RETRIED:
         wait_for_tries(project, 2)
-        run.kill_part(CLI)
+        run.processes()[CLI].kill()
     assert run.settle() == []
 
 
