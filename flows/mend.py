@@ -104,7 +104,7 @@ def _mend_lock(log: Log) -> None:
         KEPT.unlink(missing_ok=True)
     elif KEPT.exists() and LOCK.read_bytes() == KEPT.read_bytes():
         return
-    elif _whole(LOCK):
+    elif whole(LOCK):
         _copy(LOCK, KEPT)
     elif CONFLICT not in LOCK.read_bytes():  # that is for the user to solve, DVC says so
         log(f"{LOCK}: cut short by a kill; the last whole one is put back, it is now {TORN}")
@@ -113,7 +113,7 @@ def _mend_lock(log: Log) -> None:
             _copy(KEPT, LOCK)
 
 
-def _whole(file: Path) -> bool:
+def whole(file: Path) -> bool:
     """Whether it is as DVC writes it, to its last line."""
     try:
         content = file.read_text(encoding="utf-8")

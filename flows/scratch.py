@@ -1,6 +1,7 @@
 """A run's own place for temporary files: what a killed process leaves there goes with the run."""
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,19 +10,22 @@ from shutil import rmtree
 
 import psutil
 
-NAME = "citer-run-"  # and the process that made it
+NAME = re.compile(r"citer-run-(\d+)-.+")  # with the process that made it
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Yield an empty folder, removed at the end; also those of runs that were killed are."""
-    home = Path(tempfile.gettempdir())
-    folder = home / f"{NAME}{os.getpid()}"
-    for old in home.glob(f"{NAME}*"):
-        if old == folder or not psutil.pid_exists(int(old.name.removeprefix(NAME))):
-            rmtree(old, ignore_errors=True)  # another user's stays
-    folder.mkdir(mode=0o700)
+    """Yield an empty folder, removed at the end; remove those of runs that were killed, too."""
+    _sweep(Path(tempfile.gettempdir()))
+    folder = tempfile.mkdtemp(prefix=f"citer-run-{os.getpid()}-")
     try:
-        yield folder
+        yield Path(folder)
     finally:
         rmtree(folder, ignore_errors=True)
+
+
+def _sweep(home: Path) -> None:
+    for old in home.iterdir():
+        named = NAME.fullmatch(old.name)
+        if named and (int(named[1]) == os.getpid() or not psutil.pid_exists(int(named[1]))):
+            rmtree(old, ignore_errors=True)  # another user's stays

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,12 @@ import psutil
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
 
+from flows.mend import LOCK, RUNS, RWLOCK, whole
+
 BIN = Path(sys.executable).parent
 MARK = "CITER_DRILL"  # every process of a run inherits it, wherever it is adopted
-# After a kill all that is left ends within its grace, or goes on to its end.
-PATIENCE_SECONDS = 900
+PATIENCE_SECONDS = 900  # until a run on a busy machine must have ended
+GONE_SECONDS = 60  # after `citer run` itself: more than the leash's grace
 OWN = {".git", ".dvc", "mlruns"}  # their files have names and content of their own
 
 
@@ -68,46 +70,48 @@ class Run:
 
     def processes(self) -> dict[str, psutil.Process]:
         """Those that are there, from the top down, each by its part in the run."""
-        parts: dict[str, psutil.Process] = {}
+        found: dict[str | None, psutil.Process] = {}
         for process in self._marked():
             with suppress(psutil.Error):
-                parts[_part(process.cmdline())] = process
-        return dict(sorted(parts.items(), key=lambda item: PARTS.index(item[0])))
+                found[_part(process.cmdline())] = process
+        return {part: found[part] for part in PARTS if part in found}
 
     def kill(self, choice: float) -> str:
         """Kill one of the parts that are there, or all processes at once; says whom."""
-        parts = self.processes()
-        parts.pop(OTHER, None)
-        names = [*parts, ALL]
-        name = names[int(choice * len(names))]
-        chosen = self._marked() if name == ALL else [parts[name]]
-        for process in chosen:
+        chosen = {name: [process] for name, process in self.processes().items()}
+        chosen[ALL] = self._marked()
+        name = [*chosen][int(choice * len(chosen))]
+        for process in chosen[name]:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         return name
 
     def settle(self) -> list[str]:
-        """Wait until nobody is left; the commands of who still is after all patience."""
+        """Wait until nobody is left; end who is still there, and return the commands of these."""
         self.cli.wait(PATIENCE_SECONDS)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while self._marked() and time.monotonic() < deadline:
+        deadline = time.monotonic() + GONE_SECONDS
+        while (left := self._marked()) and time.monotonic() < deadline:
             time.sleep(0.1)
-        return [" ".join(process.cmdline()) for process in self._marked()]
+        commands = [" ".join(process.cmdline()) for process in left]
+        for process in left:
+            process.kill()
+        return commands
 
     def _marked(self) -> list[psutil.Process]:
         return [process for process in psutil.process_iter() if _carries(process, self.token)]
 
 
-CLI, OUTER, FLOW, SERVER, INNER, DVC, COMMAND, OTHER, ALL = PARTS = (
-    *("citer run", "outer leash", "flow", "server", "inner leash", "DVC", "command", "other"),
-    "all",
-)
+PARTS = ("citer run", "outer leash", "flow", "server", "inner leash", "DVC", "command")
+CLI, OUTER, FLOW, SERVER, INNER, DVC, COMMAND = PARTS
+ALL = "all"
 
 
-def _part(command: list[str]) -> str:
+def _part(command: list[str]) -> str | None:
     match command[1:]:
         case [script, "run"] if Path(script).name == "citer":
             return CLI
+        case ["6000"]:  # sleep's
+            return COMMAND
         case [script, *_] if Path(script).name == "citer":
             return COMMAND
         case ["-m", "flows.leash", seconds, *_]:
@@ -118,7 +122,7 @@ def _part(command: list[str]) -> str:
             return SERVER
         case ["-m", "dvc", *_]:
             return DVC
-    return OTHER
+    return None
 
 
 def _carries(process: psutil.Process, token: str) -> bool:
@@ -163,13 +167,12 @@ def fresh(project: Path, home: Path, folder: Path) -> Iterator[tuple[Path, Path]
     shutil.rmtree(folder)
 
 
-def torn(folder: Path) -> Mapping[str, bool]:
-    """Which of DVC's files a kill has left as DVC could not use them."""
-    from flows.mend import LOCK, RUNS, RWLOCK, _whole
-
+def torn(folder: Path) -> list[str]:
+    """Which of DVC's files a kill has left in a state that is to be mended."""
+    table = folder / RWLOCK
     found = {
-        "rwlock": (folder / RWLOCK).exists() and (folder / RWLOCK).read_text() not in ("{}",),
-        "dvc.lock": (folder / LOCK).exists() and not _whole(folder / LOCK),
+        "rwlock": table.exists() and "pid" in table.read_text(),
+        "dvc.lock": (folder / LOCK).exists() and not whole(folder / LOCK),
         "runs": any(not any(entry.iterdir()) for entry in (folder / RUNS).glob("*/*")),
     }
-    return {name: is_torn for name, is_torn in found.items() if is_torn}
+    return [name for name, is_torn in found.items() if is_torn]

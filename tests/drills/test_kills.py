@@ -10,12 +10,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
-from tests.drills.kills import Kill, Outcome, Run, draw, fresh, left_aside, outcome, torn
+from tests.drills.kills import (
+    CLI,
+    COMMAND,
+    DVC,
+    INNER,
+    PARTS,
+    PATIENCE_SECONDS,
+    Kill,
+    Outcome,
+    Run,
+    draw,
+    fresh,
+    left_aside,
+    outcome,
+    torn,
+)
 from tests.flows.project import make_clone
 
 pytestmark = pytest.mark.slow
 
+RETRIED = {INNER, DVC, COMMAND}
 KILLS = draw(int(os.environ.get("DRILL_KILLS", "6")), int(os.environ.get("DRILL_SEED", "0")))
 
 
@@ -54,7 +71,7 @@ def test_after_a_kill_one_run_ends_as_the_undisturbed_one(
         time.sleep(moment)
         victim = run.kill(kill.choice)
         left = run.settle()
-        seen = f"exit {run.cli.returncode} after {run.seconds:.0f} s, torn {[*torn(project)]}"
+        seen = f"exit {run.cli.returncode} after {run.seconds:.0f} s, to mend: {torn(project)}"
         with capsys.disabled():
             print(f"\nkill {number}: {victim} at {moment:.1f} s ({kill.share:.0%}): {seen}", end="")
         assert left == []
@@ -66,3 +83,29 @@ def test_after_a_kill_one_run_ends_as_the_undisturbed_one(
         assert outcome(project) == undisturbed.outcome
         assert left_aside(project) == []
         assert [*again.temporary.iterdir()] == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_when_one_process_is_killed_nothing_is_left_or_the_run_goes_on(
+    part: str, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    make_clone(project)
+    command = "sh -c 'echo try >> tries; exec sleep 6000'"
+    YAML().dump({"stages": {"wait": {"cmd": command}}}, project / "dvc.yaml")
+    run = Run(project, tmp_path / "home")
+    wait_for_tries(project, 1)
+    run.processes()[part].kill()
+    if part in RETRIED:
+        wait_for_tries(project, 2)
+        run.processes()[CLI].kill()
+    assert run.settle() == []
+
+
+def wait_for_tries(project: Path, count: int) -> None:
+    """Until the stage's command has begun for the `count`th time."""
+    tries = project / "tries"
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not tries.exists() or len(tries.read_text().splitlines()) < count:
+        assert time.monotonic() < deadline, "the stage's command has not begun"
+        time.sleep(0.1)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.scratch import NAME, scratch
+from flows.scratch import scratch
 
 
 @pytest.fixture
@@ -14,17 +14,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_is_empty_and_goes_with_its_run(home: Path) -> None:
-    (home / f"{NAME}{os.getpid()}" / "of another process with our pid").mkdir(parents=True)
     with scratch() as folder:
+        assert folder.parent == home
         assert [*folder.iterdir()] == []
         (folder / "left").mkdir()
     assert [*home.iterdir()] == []
 
 
 def test_those_of_killed_runs_go_and_those_of_living_ones_stay(home: Path) -> None:
-    killed, living, other = (home / name for name in (f"{NAME}{2**22 + 1}", f"{NAME}1", "other"))
-    for folder in (killed / "left", living, other):
+    killed, same_pid = home / f"citer-run-{2**22 + 1}-x", home / f"citer-run-{os.getpid()}-x"
+    living, other = home / f"citer-run-{os.getppid()}-x", home / "citer-run-other"
+    for folder in (killed / "left", same_pid, living, other):
         folder.mkdir(parents=True)
-    with scratch():
-        assert not killed.exists()
-    assert {*home.iterdir()} == {living, other}
+    with scratch() as ours:
+        assert {*home.iterdir()} == {living, other, ours}
