@@ -9,6 +9,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.states import Completed, Failed
 
 from citer.closure import stage_digests
+from citer.config import load_params
 from citer.errors import InputError
 from citer.io import write_json
 from citer.stages import paths
@@ -17,6 +18,7 @@ from flows.dvc import PARAMS
 from flows.registry import register_run
 from flows.repro import plan
 from flows.stages import STEP, stage_task
+from flows.store import open_store
 from flows.tracking import file_md5
 
 
@@ -34,6 +36,7 @@ def retrain(stage_timeout_hours: float = 24) -> Any:
 
 
 def _retrain(timeout: timedelta) -> str:
+    reach_store()
     begun = file_md5(PARAMS)
     # DVC sees edited code by itself, other versions of libraries by these digests alone.
     write_json(paths.CODE, stage_digests())
@@ -45,6 +48,12 @@ def _retrain(timeout: timedelta) -> str:
         raise InputError(f"{PARAMS}: changed while the run was under way; `citer run` once more")
     create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
     return register(stages)
+
+
+@task(task_run_name="reach store", **STEP)
+def reach_store() -> None:
+    """A store that fails is better met now than after hours of work."""
+    open_store(load_params().register_.experiment)
 
 
 @task(task_run_name="register", **STEP)

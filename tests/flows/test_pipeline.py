@@ -1,5 +1,7 @@
 """The whole flow under a real Prefect server, as a terminal and Prefect's pages show its end."""
 
+from pathlib import Path
+
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import FlowRunSort
@@ -35,6 +37,18 @@ def test_what_ran_by_two_versions_of_the_parameters_is_not_registered(
     with pytest.raises(SystemExit):
         main()
     assert "params.yaml: changed while the run was under way" in capsys.readouterr().err
+
+
+def test_a_store_that_does_not_answer_is_met_before_any_stage_runs(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline({"prepare": {"cmd": "touch ran"}})
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setattr("flows.pipeline.reach_store.retries", 0)
+    with pytest.raises(SystemExit):
+        main()
+    assert "citer: MLflow at http://127.0.0.1:9: no answer" in capsys.readouterr().err
+    assert not Path("ran").exists()
 
 
 @pytest.mark.parametrize(
