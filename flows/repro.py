@@ -27,10 +27,9 @@ BAD_INPUT = 2  # the exit status of `citer` for what its user must mend
 EXITED = re.compile(r"ERROR: failed to reproduce .*, exited with (-?\d+)$")
 # What may go well the next time, of all that DVC itself fails on.
 PASSING = re.compile(r"unexpected error - | is busy, |Unable to acquire lock|\[Errno (?!2\])\d+\]")
-# On git, remotes and support, to the end of what DVC prints.
-ADVICE = re.compile(
-    rb"(?:Generating|Updating) lock file |Use `dvc push`|\n(?:\x1b\[\d+m)?Having any troubles\?"
-)
+# On git and remotes, to the end of what DVC prints.
+ADVICE = re.compile(rb"(?:Generating|Updating) lock file |Use `dvc push`")
+SUPPORT = "Having any troubles?"
 
 
 class StageError(RuntimeError):
@@ -103,7 +102,7 @@ class _Said:
             self.ran = True
         elif failure := EXITED.match(line):
             self.exited = shell_status(int(failure[1]))
-        elif self.errors or line.startswith("ERROR: "):
+        elif (self.errors and not line.startswith(SUPPORT)) or line.startswith("ERROR: "):
             self.errors.append(line.removeprefix("ERROR: "))
         if line.strip() and self.exited is None:
             self.last = line
