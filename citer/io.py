@@ -132,10 +132,15 @@ def _finite(number: str) -> float:
 def read_as(path: Path, kind: type[T]) -> T:
     """JSON as what pydantic makes of it; InputError names the file and the key at fault."""
     content = _parsed(path, read_text(path), parse_float=_finite, parse_constant=_finite)
+    adapter = TypeAdapter(kind)
     try:
-        return TypeAdapter(kind).validate_python(content)
+        found = adapter.validate_python(content)
+        json.dumps(adapter.dump_python(found), default=str, allow_nan=False)  # "nan" was a text
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error)}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
+    return found
 
 
 def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[str, Any]) -> None:
