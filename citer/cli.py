@@ -39,7 +39,7 @@ Version = Annotated[int, typer.Argument(min=1, help="Its number in the registry.
 BadRow = StrEnum("BadRow", ["fail", "skip"])
 
 BAD_INPUT, REFUSED = 2, 1  # exit statuses
-USERS = {errno.EACCES, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM}
+USERS = {errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM}
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
 

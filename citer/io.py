@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,13 +20,13 @@ from safetensors import SafetensorError
 from citer import schema as schemas
 from citer.config import complaint
 from citer.errors import InputError, read_text, reading
+from citer.seal import BLANK, BLOCK, check_seal, seal
 
 T = TypeVar("T")
 
-ROW_GROUP, BLOCK = 8192, 2**20  # rows, bytes
+ROW_GROUP = 8192
 METADATA_KEY = b"citer"
 PARTIAL = Path("data/.partial")
-SEAL, SEAL_BYTES = b"sealed by citer, sha256 ", 64  # which follow it, in hex
 DISK_ERROR = re.compile(r"os error (\d+)|PytorchStreamWriter failed|unexpected pos")
 
 
@@ -116,9 +116,11 @@ def read_json(path: Path) -> Any:
 
 def _parsed(path: Path, text: str, **hooks: Any) -> Any:
     try:
-        return json.loads(text, **hooks)
+        content = json.loads(text, **hooks)
+        json.dumps(content, ensure_ascii=False).encode()  # half a character is none
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from None
+    return content
 
 
 def _finite(number: str) -> float:
@@ -127,22 +129,18 @@ def _finite(number: str) -> float:
     return float(number)
 
 
-def _keyed(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    for key, _ in pairs:
-        key.encode()  # half a character could never be written again
-    return dict(pairs)
-
-
-STRICT = {"parse_float": _finite, "parse_constant": _finite, "object_pairs_hook": _keyed}
-
-
 def read_as(path: Path, kind: type[T]) -> T:
     """JSON as what pydantic makes of it; InputError names the file and the key at fault."""
-    content = _parsed(path, read_text(path), **STRICT)
+    content = _parsed(path, read_text(path), parse_float=_finite, parse_constant=_finite)
+    adapter = TypeAdapter(kind)
     try:
-        return TypeAdapter(kind).validate_python(content)
+        found = adapter.validate_python(content)
+        json.dumps(adapter.dump_python(found), default=str, allow_nan=False)  # "nan" was a text
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error)}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
+    return found
 
 
 def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[str, Any]) -> None:
@@ -154,55 +152,14 @@ def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[s
     mismatch = schema_mismatch(table, schema)
     assert not mismatch, f"{path}: {mismatch}"
     stamp = json.dumps({"schema_version": schemas.VERSION, **metadata}, sort_keys=True)
-    marks = {METADATA_KEY: stamp.encode(), b"seal": SEAL + b"0" * SEAL_BYTES}
+    marks = {METADATA_KEY: stamp.encode(), b"seal": BLANK}
     table = table.cast(schema).replace_schema_metadata(marks)
     light = [field.name for field in schema if not pa.types.is_fixed_size_binary(field.type)]
     with replacing(path) as aside:
         pq.write_table(
             table, aside, compression="zstd", use_dictionary=light, row_group_size=ROW_GROUP
         )
-        _seal(aside)
-
-
-def _seal(path: Path) -> None:
-    """Put the digest of a Parquet file's other bytes into its metadata."""
-    with path.open("r+b") as file:
-        seal = _digest_around(file, place := _seal_place(file))
-        file.seek(place)
-        file.write(seal)
-
-
-def _check_seal(path: Path) -> None:
-    """Raise InputError where a table is not, to the last bit, as `write_table` left it."""
-    with reading(path), path.open("rb") as file:
-        seal = _digest_around(file, place := _seal_place(file))
-        file.seek(place)
-        if file.read(SEAL_BYTES) != seal:
-            raise InputError(f"{path}: damaged, or changed since citer wrote it: make it again")
-
-
-def _seal_place(file: BinaryIO) -> int:
-    """Where the seal stands: after `SEAL` in the metadata, which end the file with their length."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - 8))
-    start = max(0, size - 8 - int.from_bytes(file.read(4), "little"))
-    file.seek(start)
-    found = file.read().find(SEAL)
-    if found < 0:
-        raise InputError(f"{file.name}: not a table that citer wrote")
-    return start + found + len(SEAL)
-
-
-def _digest_around(file: BinaryIO, place: int) -> bytes:
-    """SHA-256 in hex of a file but for the `SEAL_BYTES` at `place`."""
-    total = hashlib.sha256()
-    file.seek(0)
-    while block := file.read(min(BLOCK, place - file.tell())):
-        total.update(block)
-    file.seek(place + SEAL_BYTES)
-    while block := file.read(BLOCK):
-        total.update(block)
-    return total.hexdigest().encode()
+        seal(aside)
 
 
 def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> pa.Table:
@@ -210,7 +167,7 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
 
     Raises InputError naming the file and the first column that is not as declared.
     """
-    _check_seal(path)
+    check_seal(path)
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     there = pq.read_schema(path).names
     table = pq.read_table(path, columns=columns and [name for name in columns if name in there])
@@ -221,7 +178,7 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
 
 def table_metadata(path: Path) -> dict[str, Any]:
     """The JSON that `write_table` stored with the file. Raises InputError."""
-    _check_seal(path)
+    check_seal(path)
     metadata: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[METADATA_KEY])
     if (version := metadata["schema_version"]) != schemas.VERSION:
         raise InputError(f"{path}: schema version {version}, expected {schemas.VERSION}")

@@ -243,11 +243,13 @@ def test_json_comes_back_and_bad_json_is_refused(tmp_path):
         io.read_json(tmp_path / "y.json")
 
 
-@pytest.mark.parametrize("text", ["NaN", "-Infinity", "1e999", '"\\ud83d"', '{"\\ud83d": 1}'])
+@pytest.mark.parametrize(
+    "text", ["NaN", "-Infinity", "1e999", '"nan"', '"\\ud83d"', '{"\\ud83d": 1}']
+)
 def test_json_that_could_not_be_written_again_is_not_read_as_anything(tmp_path, text):
     (tmp_path / "x.json").write_text(f'{{"a": {text}}}')
     with pytest.raises(InputError, match=r"x\.json: "):
-        io.read_as(tmp_path / "x.json", dict[str, float | str | dict[str, int]])
+        io.read_as(tmp_path / "x.json", dict[str, float | dict[str, int]])
 
 
 def test_digest_follows_content_and_names_and_nothing_else(tmp_path):

@@ -94,11 +94,11 @@ def check_model(path: Path) -> None:
 
 
 def _check_files(path: Path) -> None:
-    """Raise InputError for a FIFO or a device, which to read might never end."""
+    """Raise InputError for a FIFO or a device, which might never end, and for a broken link."""
     for file in path.iterdir():
         if not file.is_dir():
             with reading(file):
-                pass
+                file.stat()
 
 
 def _shapes(file: Path) -> dict[str, list[int]]:

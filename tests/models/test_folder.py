@@ -295,6 +295,15 @@ def test_a_fifo_is_refused_and_not_waited_for(folders: TinyPair, name: str) -> N
     assert refusal(folders) == f"{folders.llm}/{name}: not a file, expected one"
 
 
+@pytest.mark.parametrize(
+    ("target", "told"), [("nowhere", "no such file"), ("tokenizer_config.json", "cannot be read: ")]
+)
+def test_a_broken_link_is_refused(folders: TinyPair, target: str, told: str) -> None:
+    (folders.llm / "tokenizer_config.json").unlink()
+    (folders.llm / "tokenizer_config.json").symlink_to(target)
+    assert refusal(folders).startswith(f"{folders.llm}/tokenizer_config.json: {told}")
+
+
 def test_a_tokenizer_that_cannot_encode_is_refused(folders: TinyPair) -> None:
     edit(folders.llm / "tokenizer_config.json", model_max_length="many")
     assert refusal(folders).startswith(f"{folders.llm}: no usable tokenizer: TypeError(")
