@@ -162,12 +162,16 @@ def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[s
         seal(aside)
 
 
-def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> pa.Table:
+def read_table(
+    path: Path, schema: pa.Schema, columns: list[str] | None = None, *, sealed: bool = True
+) -> pa.Table:
     """Read a Parquet file and check it against `schema` (or the `columns` asked for).
 
-    Raises InputError naming the file and the first column that is not as declared.
+    An older version of citer wrote tables without a seal; `sealed=False` reads these too. Raises
+    InputError naming the file and the first column that is not as declared.
     """
-    check_seal(path)
+    if sealed:
+        check_seal(path)
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     there = pq.read_schema(path).names
     table = pq.read_table(path, columns=columns and [name for name in columns if name in there])

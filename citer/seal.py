@@ -5,6 +5,7 @@ It covers what checksums of pages do not: the order and number of rows, the meta
 
 import hashlib
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,7 +26,14 @@ def seal(path: Path) -> None:
 
 def check_seal(path: Path) -> None:
     """Raise InputError where a table is not, to the last bit, as it was sealed."""
-    with reading(path), path.open("rb") as file:
+    with reading(path):
+        found = path.stat()
+        _check(path, found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+@lru_cache(4096)  # a stage opens each table several times
+def _check(path: Path, *_: int) -> None:
+    with path.open("rb") as file:
         digest = _digest_around(file, place := _seal_place(file))
         file.seek(place)
         if file.read(SEAL_BYTES) != digest:

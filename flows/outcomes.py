@@ -2,9 +2,12 @@
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import mlflow
+import pyarrow as pa
 
+from citer.errors import InputError
 from citer.evaluation.gate import Graded, GradedAnswers
 from citer.io import read_table
 from citer.rule import LLM, Rule
@@ -31,10 +34,18 @@ def _read(run_id: str, kept: str, method: str, rule: Rule) -> GradedAnswers:
     with TemporaryDirectory() as folder:
         uri = f"runs:/{run_id}/{kept}/outcomes.parquet"
         file = mlflow.artifacts.download_artifacts(uri, dst_path=folder)
-        rows = read_table(Path(file), OUTCOME).to_pylist()
+        rows = _rows(Path(file), uri)
     return {
         row["problem_id"]: Graded(row["correct"], row["bytes"])
         for row in rows
         if (row["split"], row["method"]) == ("test", method)
         and Rule(row["visit"], row["threshold"], row["audit"]) == rule
     }
+
+
+def _rows(file: Path, uri: str) -> list[dict[str, Any]]:
+    try:
+        # A champion stays one when citer is upgraded, and its table has no seal then.
+        return read_table(file, OUTCOME, sealed=False).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{uri}: not a table: {error}") from None

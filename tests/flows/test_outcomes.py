@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from citer.config import load_params
+from citer.errors import InputError
 from citer.evaluation.gate import Graded
 from citer.rule import Rule
 from flows.outcomes import llm_alone, routed
@@ -33,3 +35,20 @@ def test_where_the_llm_answers_alone_its_rows_are_the_routers(project: Path) -> 
     run_id = last_run(LLM_ALONE)
     expected = {f"test-{number}": Graded(True, LLM_BYTES) for number in range(QUESTIONS)}
     assert routed(run_id) == llm_alone(run_id) == expected
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_champion_of_an_older_citer_is_read_though_its_tables_have_no_seal(
+    project: Path, torn: bool
+) -> None:
+    rule = Rule("score", 0.5)
+    run_id = last_run(rule)
+    expected = routed(run_id)
+    [stored] = project.glob(f"mlruns/artifacts/{run_id}/artifacts/report/outcomes.parquet")
+    pq.write_table(pq.read_table(stored).replace_schema_metadata(), stored)
+    if not torn:
+        assert routed(run_id) == expected
+        return
+    stored.write_bytes(stored.read_bytes()[:-100])
+    with pytest.raises(InputError, match=r"outcomes\.parquet: not a table: "):
+        routed(run_id)
