@@ -21,7 +21,7 @@ from ruamel.yaml import YAML, YAMLError
 from voluptuous import Invalid
 
 from citer.io import replacing, write_text
-from flows.dvc import LOCK, TMP, Log, locked
+from flows.dvc_commands import LOCK, TMP, Log, locked
 
 RWLOCK, GUARD = TMP / RWLOCK_FILE, TMP / RWLOCK_LOCK
 DVC_LOCK = TMP / "lock"

@@ -14,7 +14,7 @@ from citer.errors import InputError
 from citer.io import write_json
 from citer.stages import paths
 from flows import seconds
-from flows.dvc import PARAMS
+from flows.dvc_commands import PARAMS
 from flows.registry import register_run
 from flows.repro import plan
 from flows.stages import STEP, stage_task

@@ -20,7 +20,7 @@ from citer.errors import InputError
 from citer.evaluation.gate import Decision, Gate
 from citer.io import read_json
 from flows import facts, outcomes
-from flows.dvc import dvc, has_remote
+from flows.dvc_commands import dvc, has_remote
 from flows.reach import reported
 from flows.slm import fetch_slm
 from flows.store import exclusively, open_store

@@ -16,7 +16,7 @@ from shutil import get_terminal_size
 from rich.text import Text
 
 from citer.errors import InputError
-from flows.dvc import TMP, Log, dvc, locked
+from flows.dvc_commands import TMP, Log, dvc, locked
 from flows.leash import TIMED_OUT, Leashed, leashed, shell_status
 from flows.mend import mend, mend_lock
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from citer.io import digest, read_as, write_json
-from flows.dvc import LOCK
+from flows.dvc_commands import LOCK
 
 KEPT = Path("data/.partial/seconds.json")
 

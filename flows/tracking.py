@@ -30,7 +30,7 @@ from citer.io import digest, read_json
 from citer.rule import Rule
 from citer.schema import SPLITS
 from citer.stages import paths
-from flows.dvc import LOCK, PARAMS
+from flows.dvc_commands import LOCK, PARAMS
 from flows.packaging import log_router
 from flows.slm import keep_slm
 from flows.store import Store

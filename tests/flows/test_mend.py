@@ -15,7 +15,7 @@ from dvc.lock import LockError
 from dvc.repo import Repo
 from ruamel.yaml import YAML
 
-from flows.dvc import dvc, locked
+from flows.dvc_commands import dvc, locked
 from flows.mend import DVC_LOCK, KEPT, LOCK, RUNS, RWLOCK, TORN, mend
 from flows.repro import reproduce, stage_names
 

@@ -7,7 +7,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import FlowRunSort
 
 from flows.__main__ import main, page
-from flows.dvc import DvcError
+from flows.dvc_commands import DvcError
 from tests.flows.conftest import Pipeline
 
 pytestmark = pytest.mark.usefixtures("prefect")

@@ -28,7 +28,7 @@ from citer.serving import deploy, stored_rule
 from citer.stages import paths
 from flows import registry
 from flows.compare import compare
-from flows.dvc import dvc
+from flows.dvc_commands import dvc
 from flows.registry import aliased, fetched_bundle, promote
 from flows.restore import restore
 from flows.store import open_store

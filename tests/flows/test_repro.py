@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from citer.errors import InputError
-from flows.dvc import DvcError, Log
+from flows.dvc_commands import DvcError, Log
 from flows.repro import StageError, reproduce, stage_names
 from tests.flows.conftest import Pipeline
 

@@ -8,7 +8,7 @@ import pytest
 
 from citer.errors import InputError
 from citer.stages import paths
-from flows.dvc import dvc
+from flows.dvc_commands import dvc
 from flows.restore import restore
 from tests.flows.project import register, retrain
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from flows import seconds
-from flows.dvc import LOCK
+from flows.dvc_commands import LOCK
 from flows.pipeline import register
 from flows.store import open_store
 from tests.flows.project import STAGES, retrain
