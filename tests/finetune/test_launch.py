@@ -97,6 +97,6 @@ def test_no_rank_outlives_a_killed_launcher_and_training_resumes(base: Path) -> 
 
 
 def test_a_failed_rank_fails_the_stage(base: Path) -> None:
-    (base / "config.json").write_text("{}")
+    (base / "model.safetensors").write_bytes(b"torn")
     with pytest.raises(RuntimeError, match="torchrun ended with 1"):
         finetune(base, ASKED, Path("slm"), PLACEMENT, ranks(1))

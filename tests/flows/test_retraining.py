@@ -41,7 +41,7 @@ def reproduced(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reproduced")
     shutil.copytree(clone, folder, dirs_exist_ok=True)
     run(folder, "dvc", "repro")
-    assert changes(folder, ".", ":!data/reports/summary") == "?? dvc.lock\n"
+    assert changes(folder, ".", ":!data/summary") == "?? dvc.lock\n"
     run(folder, "dvc", "remote", "add", "--default", "store", str(folder.with_name("store")))
     run(folder, "dvc", "push")
     commit(folder)
