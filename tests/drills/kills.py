@@ -1,12 +1,11 @@
 """`citer run` in a tiny clone, killed at random moments, then run once more."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -53,7 +52,8 @@ class Run:
     """A `citer run` in `folder`, with a home and a place for temporary files of its own."""
 
     def __init__(self, folder: Path, home: Path) -> None:
-        self.token, self.folder, self.log = uuid4().hex, folder, home / "log"
+        self.token, self.folder, self.home = uuid4().hex, folder, home
+        self.log = home / "log"
         self.temporary = home / "tmp"
         self.temporary.mkdir(parents=True, exist_ok=True)
         ours = {MARK: self.token, "PREFECT_HOME": str(home / "prefect")}
@@ -67,6 +67,12 @@ class Run:
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.begun
+
+    def ends_within(self, seconds: float) -> bool:
+        with suppress(subprocess.TimeoutExpired):
+            self.cli.wait(max(seconds - self.seconds, 0))
+            return True
+        return False
 
     def processes(self) -> dict[str, psutil.Process]:
         """Those that are there, from the top down, each by its part in the run."""
@@ -156,15 +162,6 @@ def left_aside(folder: Path) -> list[str]:
     """What was written aside and not renamed, or replaced and not removed."""
     ends = (".aside", ".old", ".tmp")
     return [str(file) for file in folder.rglob("*") if file.name.endswith(ends)]
-
-
-@contextmanager
-def fresh(project: Path, home: Path, folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Copies of a project and of a home; removed, but for a failure's sake kept."""
-    shutil.copytree(project, folder / "project")
-    shutil.copytree(home, folder / "home")
-    yield folder / "project", folder / "home"
-    shutil.rmtree(folder)
 
 
 def torn(folder: Path) -> list[str]:
