@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,17 @@ TINY: dict[str, dict[str, Any]] = {
 
 def make_project() -> None:
     """In the current folder. Every command of it has succeeded once."""
+    params = configure({})
+    shutil.copy(paths_of(params["prepare"]["test"])[0], QUESTIONS)
+    for command in (*STAGES, GENERATE):
+        assert call(command) == 0, command
+
+
+def configure(settings: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Write the pair, its questions and params.yaml into the current folder.
+
+    `settings` of a section go before those of `TINY`. Returns all parameters.
+    """
     taught = problems(24)
     make_taught_pair(Path("data/pair"), taught, steps=60)
     sources = {
@@ -52,16 +63,14 @@ def make_project() -> None:
         "test": _write_rows("test", taught[20:]),
     }
     yaml = YAML()
-    params = yaml.load(ROOT / "params.yaml")
+    params: dict[str, Any] = yaml.load(ROOT / "params.yaml")
     shares = {"sft": 0.5, "preference": 0.5, "validation": 0.0, "test": 0.0}
     params["iterations"] = {"1": {"previous": "0"}}
     params["prepare"].update({"toy": None, "shares": shares, **sources})
     for section, values in TINY.items():
-        params[section].update(values)
+        params[section].update(values | settings.get(section, {}))
     yaml.dump(params, Path("params.yaml"))
-    shutil.copy(paths_of(sources["test"])[0], QUESTIONS)
-    for command in (*STAGES, GENERATE):
-        assert call(command) == 0, command
+    return params
 
 
 def _write_rows(name: str, asked: Sequence[Problem]) -> list[dict[str, str]]:

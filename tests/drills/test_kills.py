@@ -6,8 +6,10 @@ DRILL_KILLS is the number of kills (a full drill has 60 or more), DRILL_SEED dra
 import os
 import shutil
 import time
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
@@ -27,10 +29,16 @@ from tests.drills.kills import (
     outcome,
     torn,
 )
-from tests.flows.project import make_clone
+from tests.drills.project import configure
+from tests.flows.project import commit, make_clone
 
 pytestmark = pytest.mark.slow
 
+# A promise that four questions can keep, so that there is a champion, and something to train.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "finetune": {"steps": 8, "batch_size": 4, "checkpoint_steps": 2},
+    "evaluate": {"epsilon": 0.9},
+}
 RETRIED = {INNER, DVC, COMMAND}
 KILLS = draw(int(os.environ.get("DRILL_KILLS", "6")), int(os.environ.get("DRILL_SEED", "0")))
 
@@ -50,6 +58,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     folder = tmp_path_factory.mktemp("undisturbed")
     project, home = folder / "project", folder / "home"
     make_clone(project)
+    with chdir(project):
+        configure(SETTINGS)
+    commit(project)
     shutil.copytree(project, folder / "run")
     run = Run(folder / "run", home)
     assert run.cli.wait() == 0, run.log.read_text()
