@@ -30,7 +30,7 @@ app = typer.Typer(
     help="Token-level routing between a small and a large language model.",
 )
 STAGES = "Stages (dvc.yaml runs them)"
-ROUTERS = "Routers"
+ROUTERS = "Routers and the pair"
 
 EMBEDDED = Path("data/pair")
 
@@ -54,7 +54,7 @@ def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def code() -> None:
-    """Digest the code of every stage, so that DVC sees which stages it changes."""
+    """Write a checksum of each stage's code, by which DVC knows which stages are stale."""
     _run_stage("code")
 
 
@@ -80,7 +80,7 @@ def finetune() -> None:
 
 @app.command("score_llm", rich_help_panel=STAGES)
 def score_llm() -> None:
-    """Ask the LLM for the next token all along each reference."""
+    """Ask the LLM for the next token at every position of each reference."""
     _run_stage("score_llm")
 
 
@@ -98,13 +98,13 @@ def router0() -> None:
 
 @app.command(rich_help_panel=STAGES)
 def rivals() -> None:
-    """Answer validation and test without a router: what it must beat."""
+    """Answer validation and test without a router: the marks that a router must beat."""
     _run_stage("rivals")
 
 
 @app.command(rich_help_panel=STAGES)
 def label(iteration: Iteration) -> None:
-    """Label every token; roll the contested ones out under the previous router."""
+    """Label every token; finish the answer from each contested one under the previous router."""
     _run_stage("label", iteration)
 
 
@@ -122,7 +122,7 @@ def evaluate(iteration: Iteration) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def report() -> None:
-    """Gather all iterations into one table and one frontier."""
+    """Gather all iterations into one table and one picture."""
     _run_stage("report")
 
 
@@ -140,7 +140,7 @@ def run() -> None:
 def schedule(
     cron: Annotated[str, typer.Option(help='When, as cron says it: "0 3 * * 1".')],
 ) -> None:
-    """Serve the retraining from this machine at the given times."""
+    """Stay up and start a retraining at the given times (UTC); needs PREFECT_API_URL."""
     from flows.deploy import serve
 
     serve(cron)
@@ -150,10 +150,10 @@ def schedule(
 def generate(
     router: Annotated[
         str,
-        typer.Option(help="models:/NAME@ALIAS, or a folder (such as data/routers/2, with --rule)."),
+        typer.Option(help="models:/NAME@ALIAS, models:/NAME/VERSION, or a folder with --rule."),
     ],
     input: Annotated[Path, typer.Option(help="Questions, JSON or JSON Lines.")],
-    output: Annotated[Path, typer.Option(help="Answers, a JSON line each.")],
+    output: Annotated[Path, typer.Option(help="Answers, one JSON line each.")],
     rule: Annotated[
         str | None,
         typer.Option(help='In place of the router\'s own, such as "risk 0.8 audit 0.1".'),
@@ -199,7 +199,7 @@ def compare() -> None:
 
 @app.command(rich_help_panel=ROUTERS)
 def promote(version: Version) -> None:
-    """Make a registered version the champion by hand."""
+    """Make a registered version the champion by hand; an older one to roll back."""
     from flows.registry import promote
 
     promote(version)
@@ -207,7 +207,7 @@ def promote(version: Version) -> None:
 
 @app.command(rich_help_panel=ROUTERS)
 def restore(version: Version) -> None:
-    """Bring back the preference data that a registered version was trained on."""
+    """Put params.yaml, dvc.lock and all outputs back to those of a version."""
     from flows.restore import restore
 
     restore(version)
