@@ -264,6 +264,8 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
         raise InputError(f"{path}:{line}: not YAML: {error.problem}") from None
     except Exception as error:  # a scalar's constructor raises whatever Python's own does
         raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        raise InputError(f"{path}: empty: expected a section of keys")
     try:
         return Params.model_validate(content)
     except ValidationError as error:

@@ -44,7 +44,8 @@ NO_UNIT = re.compile(
     r"and|arc\w+|at|cos|cot|csc|exp|gcd|lcm|ln|log|max|minus|mod|nor|not|or|over"
     r"|plus|sin|sqrt|tan|times"
 )
-UNIT_TEXT = re.compile(r"(?:[a-z'%$€£¥₹ -]|\^[23](?!\d))*")
+# A power follows a unit: 3 m^2 is an area, 3^2 is 9.
+UNIT_TEXT = re.compile(r"(?:[a-z'%$€£¥₹ -]|(?:(?<=[a-z])|(?<=[a-z] ))\^[23](?!\d))*")
 WORD = re.compile(r"[a-z']+|[%$€£¥₹]")
 POWER = re.compile(r"([a-z]+) ?\^([23])")
 POWERS = {"2": "square", "3": "cubic"}

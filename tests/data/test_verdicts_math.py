@@ -49,6 +49,16 @@ VERDICTS = {
         (r"3.5", r"3,5", WRONG),
         (r"3.5", r"3.5.1", WRONG),
     ],
+    "powers": [
+        (r"9", r"3^2", RIGHT),
+        (r"3", r"3^2", WRONG),
+        (r"8", r"2^{3}", RIGHT),
+        (r"2", r"2^{3}", WRONG),
+        (r"1000", r"10^3", RIGHT),
+        (r"10", r"10^3", WRONG),
+        (r"1/4", r"(1/2)^2", RIGHT),
+        (r"1/2", r"1/2^2", WRONG),
+    ],
     "fractions and mixed numbers": [
         (r"\frac{1}{2}", r"1/2", RIGHT),
         (r"\frac{1}{2}", r"\tfrac12", RIGHT),
