@@ -4,8 +4,10 @@ Where the LLM's audits disagree with the SLM is known of every answer, graded or
 can be written to a table, and become labels.
 """
 
+import fcntl
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from rich.console import Console
 
+from citer.closure import code_digest
 from citer.config import Params
 from citer.data.answers import grade
 from citer.data.importing import RowError, load_problems, read_rows, task_of
@@ -45,7 +48,7 @@ def generate(
     """Answer every question of `source` (the seeds' formats) into `output`, a JSON line each.
 
     `rule` stands in for the bundle's own. A table `disagreements` needs one that audits. A call
-    that was killed is taken up where it was, if all of these and the answers' length are the same.
+    that was killed is taken up where it was, if these, the answers' length and the code are alike.
     """
     rule = rule or stored_rule(bundle)
     if disagreements and not rule.audit:
@@ -64,11 +67,12 @@ def generate(
         slots=limits.slots,
         max_new_tokens=limits.max_new_tokens,
     )
-    asked = digest(source, *sorted(bundle.glob("router.*")), f"{rule} {limits.max_new_tokens}")
-    answered = _partial(output, asked)
-    _answer([problem for _, problem in rows], deployment, answered)
-    said = _summary(_deliver(answered, output, disagreements, deployment), rule, output)
-    answered.unlink()
+    settings = f"{rule} {limits.max_new_tokens}", code_digest("evaluate")
+    answered = _partial(output, digest(source, *sorted(bundle.glob("router.*")), *settings))
+    with _alone(answered, output):
+        _answer([problem for _, problem in rows], deployment, answered)
+        said = _summary(_deliver(answered, output, disagreements, deployment), rule, output)
+        answered.unlink()
     Console().print(said, highlight=False, soft_wrap=True)
 
 
@@ -101,8 +105,20 @@ def _partial(output: Path, asked: str) -> Path:
     chosen = output.with_name(f".{output.name}.{asked[:12]}.partial")
     for other in output.parent.glob(f".{escape(output.name)}.*.partial"):
         if other != chosen:
-            other.unlink()
+            with _alone(other, output):
+                other.unlink()
     return chosen
+
+
+@contextmanager
+def _alone(answered: Path, output: Path) -> Iterator[None]:
+    """Raise InputError while another call writes answers to the same output."""
+    with answered.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{output}: another `citer generate` is writing it") from None
+        yield
 
 
 def _answer(problems: Sequence[Problem], deployment: Deployment, answered: Path) -> None:

@@ -13,16 +13,20 @@ TMP = Path(".dvc/tmp")
 Log = Callable[[str], None]
 
 
+SUPPORT = "Having any troubles?"  # DVC ends an unexpected error with it
+
+
 class DvcError(RuntimeError):
     """What DVC said when it could not do it, in one line."""
 
 
 def dvc(*arguments: str) -> str:
     """Run `dvc ARGUMENTS` to its end; returns what it printed. Raises DvcError."""
-    command = [sys.executable, "-m", "dvc", *arguments]
+    command = [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise DvcError(f"dvc {' '.join(arguments)}: {' '.join(done.stderr.split())}")
+        said = " ".join(done.stderr.partition(SUPPORT)[0].split())
+        raise DvcError(f"dvc {' '.join(arguments)}: {said}")
     return done.stdout.strip()
 
 

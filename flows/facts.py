@@ -74,8 +74,8 @@ def verdict(tags: Mapping[str, str]) -> str:
 
 def story(tags: Mapping[str, str]) -> Iterator[str]:
     """What the gate said and what happened since; the alias alone says who serves now."""
-    if said := verdict(tags):
-        yield f"The gate at its registration: {said}."
+    said = verdict(tags) or "not judged, since it was not the last of its retraining"
+    yield f"The gate at its registration: {said}."
     if "history" in tags:
         yield f"Since then: {tags['history']}."
 

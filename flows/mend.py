@@ -91,7 +91,7 @@ def _at_work(info: Info) -> bool:
 
 def _clear_run_cache() -> None:
     """Remove half-written entries and folders without entries: DVC takes any file for an entry."""
-    for folder in RUNS.glob("*/*"):
+    for folder in filter(Path.is_dir, RUNS.glob("*/*")):
         for file in folder.iterdir():
             if not ENTRY.fullmatch(file.name):
                 file.unlink()
@@ -108,9 +108,11 @@ def _mend_lock(log: Log) -> None:
         _copy(LOCK, KEPT)
     elif CONFLICT not in LOCK.read_bytes():  # that is for the user to solve, DVC says so
         log(f"{LOCK}: cut short by a kill; the last whole one is put back, it is now {TORN}")
-        LOCK.replace(TORN)
+        _copy(LOCK, TORN)
         if KEPT.exists():
             _copy(KEPT, LOCK)
+        else:
+            LOCK.unlink()
 
 
 def whole(file: Path) -> bool:

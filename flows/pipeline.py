@@ -8,10 +8,8 @@ from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.states import Completed, Failed
 
-from citer.closure import stage_digests
 from citer.config import load_params
 from citer.errors import InputError
-from citer.io import write_json
 from citer.stages import paths
 from flows import seconds
 from flows.dvc_commands import PARAMS
@@ -38,8 +36,6 @@ def retrain(stage_timeout_hours: float = 24) -> Any:
 def _retrain(timeout: timedelta) -> str:
     reach_store()
     begun = file_md5(PARAMS)
-    # DVC sees edited code by itself, other versions of libraries by these digests alone.
-    write_json(paths.CODE, stage_digests())
     stages = {
         name: stage_task(name)(name, timeout, fresh, return_state=True).result()
         for name, fresh in plan(get_run_logger().info).items()

@@ -10,14 +10,14 @@ import requests
 from mlflow.exceptions import MlflowException
 from mlflow.utils.credentials import get_default_host_creds
 from sqlalchemy import create_engine, inspect
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from citer.errors import InputError
 
 ANSWER_SECONDS = 10
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 EXPECTED = "expected a server's http://HOST:PORT, or a database such as sqlite:////PATH/mlflow.db"
-# Each tells of an error, with its traceback, that is raised too.
+# Each logs, with a traceback, an error that is raised as well.
 LOGGERS = ("mlflow.store.db.utils", "mlflow.store.db_migrations")
 
 
@@ -26,7 +26,10 @@ class StoreError(InputError):
 
 
 def check_store(uri: str) -> None:
-    """Raise StoreError where `uri` is that of a server or a database which does not answer."""
+    """Raise StoreError where the server or database at `uri` does not answer.
+
+    Raises InputError where `uri` is no address of either.
+    """
     try:
         if uri.startswith("http"):
             _ask(uri)
@@ -37,7 +40,9 @@ def check_store(uri: str) -> None:
     except requests.RequestException as error:
         said = f"no answer ({type(error).__name__}), expected a running MLflow server"
         raise StoreError(f"MLflow at {without_password(uri)}: {said}") from None
-    except (SQLAlchemyError, ImportError, ValueError) as error:
+    except (ArgumentError, ImportError, ValueError) as error:
+        raise InputError(f"MLflow at {without_password(uri)}: {_first_line(error)}") from None
+    except SQLAlchemyError as error:
         raise StoreError(f"MLflow at {without_password(uri)}: {_first_line(error)}") from None
 
 

@@ -10,13 +10,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from graphlib import TopologicalSorter
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from shutil import get_terminal_size
 
 from rich.text import Text
 
+from citer.closure import stage_digests
 from citer.errors import InputError
-from flows.dvc_commands import TMP, Log, dvc, locked
+from citer.io import write_json
+from citer.stages.paths import CODE
+from flows.dvc_commands import SUPPORT, TMP, DvcError, Log, dvc, locked
 from flows.leash import TIMED_OUT, Leashed, leashed, shell_status
 from flows.mend import mend, mend_lock
 
@@ -29,7 +32,6 @@ EXITED = re.compile(r"ERROR: failed to reproduce .*, exited with (-?\d+)$")
 PASSING = re.compile(r"unexpected error - | is busy, |Unable to acquire lock|\[Errno (?!2\])\d+\]")
 # On git and remotes, to the end of what DVC prints.
 ADVICE = re.compile(rb"(?:Generating|Updating) lock file |Use `dvc push`")
-SUPPORT = "Having any troubles?"
 
 
 class StageError(RuntimeError):
@@ -38,7 +40,6 @@ class StageError(RuntimeError):
 
 def stage_names() -> list[str]:
     """The stages of dvc.yaml, each after those that it depends on."""
-    mend_lock(print)
     order: TopologicalSorter[str] = TopologicalSorter()
     for line in dvc("dag", "--dot").splitlines():
         match re.findall(r'"([^"]+)"', line):
@@ -53,10 +54,17 @@ def plan(log: Log) -> dict[str, bool]:
     """The stages in order; true for those that DVC need not be asked about again.
 
     These are the stages before the first stale one. The later ones may depend on what it writes.
+    Raises InputError where DVC cannot tell.
     """
     with _one_at_a_time(log):
         mend(log)
-        names, stale = stage_names(), json.loads(dvc("status", "--json"))
+        # DVC sees edited code by itself, other versions of libraries by these digests alone. No
+        # stage runs meanwhile: DVC would note the new digest beside what the old code wrote.
+        write_json(CODE, stage_digests())
+        try:
+            names, stale = stage_names(), json.loads(dvc("status", "--json"))
+        except DvcError as error:
+            raise InputError(str(error)) from None
     fresh = set(takewhile(lambda name: name not in stale, names))
     return {name: name in fresh for name in names}
 
@@ -131,8 +139,10 @@ def _follow(process: Leashed, log: Log) -> Iterator[str]:
             if not terminal:
                 log(line)
             yield line
-        if advice:
-            break
+        if advice:  # not to be shown, but an error may follow
+            hidden = (advice[0] + process.stdout.read()).split(b"\n")
+            yield from dropwhile(lambda line: not line.startswith("ERROR: "), map(_plain, hidden))
+            return
 
 
 def _plain(line: bytes) -> str:

@@ -47,7 +47,8 @@ def restore(version: int) -> None:
             _put(before)
             with suppress(DvcError):  # what it refuses to touch is as it was
                 dvc("checkout", "--allow-missing")
-            raise InputError(f"version {version} is not restored: {error}") from None
+            made_by = f"it was made by git {made.data.tags['git_sha'][:12]}"
+            raise InputError(f"version {version} is not restored, {made_by}: {error}") from None
     _explain(version, made, before)
 
 

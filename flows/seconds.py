@@ -1,10 +1,12 @@
 """How long stages took, kept until their retraining is registered: it may be cut short before."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from ruamel.yaml import YAML
 
+from citer.errors import InputError
 from citer.io import digest, read_as, write_json
 from flows.dvc_commands import LOCK
 
@@ -35,7 +37,9 @@ def clear() -> None:
 
 
 def _kept() -> Taken:
-    return read_as(KEPT, Taken) if KEPT.exists() else {}
+    with suppress(InputError):  # not there, or damaged: no stage should fail for it
+        return read_as(KEPT, Taken)
+    return {}
 
 
 def _entries() -> dict[str, str]:

@@ -10,7 +10,7 @@ from mlflow.utils.uri import is_local_uri
 
 from citer.io import digest, replacing
 from citer.stages.paths import SLM
-from flows.store import HOME, Store
+from flows.store import HOME, Store, exclusively
 
 NAME = "slm"
 READY = LoggedModelStatus.READY
@@ -37,7 +37,8 @@ def fetch_slm(uri: str) -> Path:
     if is_local_uri(location):
         return Path(local_file_uri_to_path(location))
     folder = HOME / NAME / model_id
-    if not folder.exists():
-        with replacing(folder) as aside:
-            mlflow.artifacts.download_artifacts(uri, dst_path=str(aside))
+    with exclusively():
+        if not folder.exists():
+            with replacing(folder) as aside:
+                mlflow.artifacts.download_artifacts(uri, dst_path=str(aside))
     return folder.absolute()

@@ -357,6 +357,27 @@ def test_a_call_that_was_killed_is_not_taken_up_by_another_rule(
     assert list(tmp_path.glob(".*.partial")) == []
 
 
+def test_two_calls_do_not_write_one_output(
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(json.dumps(row) for row in MATH))
+    taken_up = []
+
+    def meanwhile(*arguments: Any) -> dict:
+        for rule in (Rule("score", 0.0), Rule("score", 1.0)):
+            with pytest.raises(InputError, match=r"out\.jsonl: another `citer generate`"):
+                generate(params, bundle, source, output, rule)
+            taken_up.append(rule)
+        return line(*arguments)
+
+    line = _line
+    monkeypatch.setattr("citer.generate._line", meanwhile)
+    generate(params, bundle, source, output, Rule("score", 0.0))
+    assert len(taken_up) == 2 * len(MATH)
+    assert len(answers(output)) == len(MATH)
+
+
 def killed_at(number: int) -> Callable[..., dict]:
     """`_line`, but the process is killed as it comes to the answer of that number."""
     seen = 0

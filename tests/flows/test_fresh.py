@@ -1,9 +1,17 @@
 """What DVC is asked once: which stages need no look of their own."""
 
+import json
 from datetime import timedelta
 from pathlib import Path
+from threading import Thread
 
-from flows.repro import plan, reproduce, stage_names
+import pytest
+
+from citer.closure import stage_digests
+from citer.errors import InputError
+from citer.stages.paths import CODE
+from flows.dvc_commands import locked
+from flows.repro import LOCK, plan, reproduce, stage_names
 from tests.flows.conftest import Pipeline
 
 STAGES = {
@@ -32,3 +40,25 @@ def test_stages_are_fresh_up_to_the_first_stale_one(pipeline: Pipeline) -> None:
     assert fresh() == {"first"}
     Path("a").write_text("2")
     assert fresh() == set()
+
+
+def test_while_another_run_works_the_digests_of_the_code_stay_as_they_are(
+    pipeline: Pipeline,
+) -> None:
+    pipeline(STAGES)
+    CODE.write_text("{}")
+    said: list[str] = []
+    waiting = Thread(target=plan, args=(said.append,))
+    with locked(LOCK, "", print):
+        waiting.start()
+        while not said:
+            waiting.join(0.1)
+        assert CODE.read_text() == "{}"
+    waiting.join()
+    assert json.loads(CODE.read_text()) == stage_digests()
+
+
+def test_a_dvc_yaml_that_dvc_cannot_read_is_one_line(pipeline: Pipeline) -> None:
+    pipeline({"prepare": {"cmds": "true"}})
+    with pytest.raises(InputError, match=r"^dvc dag --dot: '\./dvc\.yaml' validation failed"):
+        plan(print)

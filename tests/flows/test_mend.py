@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 
 from flows.dvc_commands import dvc, locked
 from flows.mend import DVC_LOCK, KEPT, LOCK, RUNS, RWLOCK, TORN, mend
-from flows.repro import reproduce, stage_names
+from flows.repro import plan, reproduce
 
 FIRST = {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}
 SECOND = {"cmd": "cp b c", "deps": ["b"], "outs": ["c"]}
@@ -118,7 +118,7 @@ def test_a_run_cache_folder_without_a_whole_entry_is_removed(ran: str) -> None:
 def test_a_torn_lock_is_replaced_by_the_last_whole_one(ran: str, share: float) -> None:
     torn = ran[: int(share * len(ran))]
     LOCK.write_text(torn)
-    assert stage_names() == ["first", "second"]
+    assert list(plan(print)) == ["first", "second"]
     assert LOCK.read_text() == ran
     assert TORN.read_text() == torn
     assert not run("first")
@@ -173,3 +173,29 @@ def test_where_nothing_is_broken_nothing_is_said(ran: str) -> None:
 def test_while_files_are_mended_no_dvc_can_lock_the_project(ran: str) -> None:
     with locked(DVC_LOCK, "nobody", print), pytest.raises(LockError):
         Repo().lock.lock()
+
+
+def test_a_kill_while_a_torn_lock_is_replaced_loses_neither(
+    ran: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LOCK.write_text(ran[: len(ran) // 2])
+
+    def killed(source: Path, target: Path) -> None:
+        if target == LOCK:
+            raise KeyboardInterrupt
+        shutil.copyfile(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.mend._copy", killed)
+        with pytest.raises(KeyboardInterrupt):
+            mend(print)
+    mend(print)
+    assert LOCK.read_text() == ran
+
+
+def test_a_file_that_is_no_folder_of_the_run_cache_is_left_alone(ran: str) -> None:
+    stray = RUNS / "ab" / ".DS_Store"
+    stray.parent.mkdir(parents=True, exist_ok=True)
+    stray.write_text("")
+    mend(print)
+    assert stray.exists()

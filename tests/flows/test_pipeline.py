@@ -7,7 +7,6 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import FlowRunSort
 
 from flows.__main__ import main, page
-from flows.dvc_commands import DvcError
 from tests.flows.conftest import Pipeline
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -65,9 +64,10 @@ def test_the_versions_are_shown_of_the_store_in_use(uri: str | None, shown: str)
 
 
 def test_any_other_error_keeps_its_traceback(
-    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline({"prepare": {"cmds": "true"}})
-    with pytest.raises(DvcError):
+    pipeline({"prepare": {"cmd": "true"}})
+    monkeypatch.setattr("flows.pipeline.plan", {}.__getitem__)
+    with pytest.raises(KeyError):
         main()
     assert "Traceback" in caplog.text

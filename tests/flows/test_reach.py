@@ -1,11 +1,13 @@
 """A store that cannot be used is one line, at once."""
 
+import re
 import socket
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from citer.errors import InputError
 from flows import reach
 from flows.compare import compare
 from flows.reach import StoreError
@@ -80,10 +82,20 @@ def test_a_server_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("uri", ["nonsense", "foo://bar", "http://", "http://[x", "sqlite:", "m:/"])
 def test_what_is_no_store_s_uri_is_one_line(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    assert refused().startswith(f"MLflow at {uri}: ")
+    with pytest.raises(InputError, match=rf"^MLflow at {re.escape(uri)}: .*$"):
+        open_store("citer")
+
+
+@pytest.mark.usefixtures("project")
+def test_no_flow_tries_again_what_is_no_store_s_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nonsense")
+    with pytest.raises(InputError) as caught:
+        open_store("citer")
+    assert not isinstance(caught.value, StoreError)
 
 
 @pytest.mark.usefixtures("project")
 def test_a_folder_is_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "mlruns")
-    assert refused() == f"MLflow at mlruns: {reach.EXPECTED}"
+    with pytest.raises(InputError, match=re.escape(f"MLflow at mlruns: {reach.EXPECTED}")):
+        open_store("citer")

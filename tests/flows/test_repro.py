@@ -11,7 +11,8 @@ import pytest
 
 from citer.errors import InputError
 from flows.dvc_commands import DvcError, Log
-from flows.repro import StageError, reproduce, stage_names
+from flows.leash import leashed
+from flows.repro import StageError, _follow, reproduce, stage_names
 from tests.flows.conftest import Pipeline
 
 MINUTE = timedelta(minutes=1)
@@ -199,3 +200,13 @@ def test_a_terminal_sees_progress_as_it_is_drawn(pipeline: Pipeline) -> None:
     process.wait()
     assert os.read(ours, 1024).startswith(b"\r100 %")
     os.close(ours)
+
+
+def test_an_error_after_dvcs_advice_is_heard_though_the_advice_is_not_shown() -> None:
+    printed = ["> true", "Updating lock file 'dvc.lock'", "git add dvc.lock", "ERROR: [Errno 28]"]
+    command = [sys.executable, "-c", f"for line in {printed}: print(line)"]
+    shown: list[str] = []
+    with leashed(command, 60, os.environ) as process:
+        heard = list(_follow(process, shown.append))
+    assert (shown[0], heard) == ("> true", [*shown, "ERROR: [Errno 28]", ""])
+    assert "git add dvc.lock" not in shown

@@ -58,3 +58,10 @@ def test_registration_logs_them_and_clears_them(project: Path) -> None:
     [run] = open_store("citer").runs("tags.kind = 'retraining'")
     assert run.data.metrics["seconds/evaluate_1"] == 7.5
     assert not seconds.KEPT.exists()
+
+
+def test_a_damaged_file_costs_the_seconds_and_no_stage() -> None:
+    seconds.note("a", 2.5)
+    seconds.KEPT.write_text("{")
+    seconds.note("b", 3.5)
+    assert seconds.complete({"a": None, "b": None}) == {"a": None, "b": 3.5}
