@@ -102,12 +102,13 @@ def test_a_version_s_page_opens_with_what_was_decided_and_what_it_is_worth(proje
 - iteration: 1
 - preferences, md5: {file_md5(paths.preferences(1))[:7]}
 - git: {version(1).tags["git_sha"][:7]}"""
-    assert version(1).description == listed
+    not_judged = "not judged, since it was not the last of its retraining"
+    assert version(1).description == f"The gate at its registration: {not_judged}.\n\n{listed}"
     judged, since, _ = (version(2).description or "").split("\n\n")
     assert judged.startswith("The gate at its registration: promoted: no champion yet: ")
     assert re.fullmatch(rf"Since then: {DATE} made the champion by the gate\.", since)
     promote(1)
-    since, rest = (version(1).description or "").split("\n\n")
+    _, since, rest = (version(1).description or "").split("\n\n")
     assert re.fullmatch(rf"Since then: {DATE} made the champion by hand\.", since)
     assert rest == listed
 
