@@ -48,7 +48,8 @@ def page(uri: str | None) -> str:
 @contextmanager
 def _ending_with_the_server() -> Iterator[None]:
     """End all if Prefect's temporary server is killed: without it no run comes to an end."""
-    done, server = threading.Event(), SubprocessASGIServer()  # the one that Prefect may start
+    done = threading.Event()
+    server = SubprocessASGIServer()  # a singleton: Prefect starts this very object
 
     def watch() -> None:
         while not done.wait(1):

@@ -1,8 +1,8 @@
 """Mend what a killed DVC leaves in `.dvc` and in `dvc.lock`: every later call of DVC would fail.
 
 DVC writes its table of who works on what (`rwlock`) and `dvc.lock` in place, so a kill can tear
-both. The table also keeps the entries of killed processes. Of the run cache a kill can leave a
-folder without an entry. The project's own cache is looked after, `.dvc/cache`, not one elsewhere.
+both. The table also keeps the entries of killed processes. A kill can leave an empty folder in the
+run cache. Only the project's own cache, `.dvc/cache`, is mended.
 """
 
 import json

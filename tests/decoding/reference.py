@@ -23,7 +23,7 @@ def next_logits(pair: Pair, model: LanguageModel, ids: list[int]) -> torch.Tenso
 
 
 def choices(pair: Pair, logits_NV: torch.Tensor) -> torch.Tensor:
-    """Of the ids that both models have; the first EOS stands for all of them."""
+    """Logits of the ids that both models have. The first EOS stands for every EOS."""
     logits_NV = logits_NV[:, : min(pair.slm.vocab_size, pair.llm.vocab_size)].clone()
     end_N = logits_NV[:, list(pair.eos_ids)].amax(1)
     logits_NV[:, list(pair.eos_ids)] = torch.finfo(logits_NV.dtype).min

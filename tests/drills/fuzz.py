@@ -189,7 +189,7 @@ def change_table(rng: Random, path: Path) -> None:
 
 
 def change_metadata(rng: Random, path: Path) -> None:
-    """Of a table: another value, no JSON, none at all."""
+    """Change a table's metadata: another value, no JSON, none at all."""
     table = pq.read_table(path)
     metadata = dict(pq.read_metadata(path).metadata)
     stamp = json.dumps(_changed(rng, json.loads(metadata[b"citer"]))).encode()
