@@ -15,10 +15,10 @@ from benchmarks.race import race
 from benchmarks.report import Finding, Target, of_two
 from citer.config import Params, load_params
 from citer.data import toy
-from citer.data.answers import grade
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded, encode_all
+from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.labelling.rollout import Labeller
@@ -50,7 +50,7 @@ def against_per_token(subject: Subject) -> Finding:
 
 def _problems(params: Params, count: int) -> list[Problem]:
     toys = params.prepare.toy
-    tasks = toys.tasks if toys else ("math", "mc")
+    tasks = toys.tasks if toys else tuple(toy.FAMILIES)
     return [
         parse_row(row, task, "reference")
         for task in tasks

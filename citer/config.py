@@ -1,69 +1,46 @@
-"""`params.yaml`, read once at the door into frozen types: one section a stage."""
+"""The sections of `params.yaml`, as frozen types. `params.yaml` explains the keys."""
 
 from os.path import normpath
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
-    ValidationError,
     field_validator,
     model_validator,
 )
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError
 
-from citer.errors import InputError, read_text, shown
+from citer.checked import (
+    Count,
+    Listed,
+    LocalPath,
+    Questions,
+    Rate,
+    Section,
+    Seed,
+    Share,
+    Slots,
+    SomeListed,
+    Tokens,
+    read_yaml,
+)
+from citer.data.tasks import known_task
+from citer.errors import InputError
 from citer.rule import Rule
 
-Task = Literal["math", "mc"]
-Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(gt=0, le=10**9)]
-Questions = Annotated[int, Field(gt=0, le=10**6)]
-Slots = Annotated[int, Field(gt=0, le=2**14)]  # rows of one forward; each has a KV cache
-Tokens = Annotated[int, Field(gt=0, le=2**24)]
-Rate = Annotated[float, Field(gt=0, le=10)]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
-Listed = Field(strict=False)
+TaskName = Annotated[str, AfterValidator(known_task)]
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
 
-OWN = PurePath("data/own")  # the user's own files
-
-
-def _can_be_a_path(text: str) -> str:
-    if not text.isprintable() or len(text) > 2000 or max(map(len, text.split("/"))) > 200:
-        raise ValueError(f"{shown(text)}: expected a path, its names of 200 letters at most")
-    return text
-
-
-LocalPath = Annotated[str, AfterValidator(_can_be_a_path)]
-
-
-class Section(BaseModel):
-    """Strict, frozen, closed: an unknown key or another type is an error."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def only_known_keys(cls, content: Any) -> Any:
-        # Before the fields: a misspelled key would be told as the missing one.
-        known = [field.alias or name for name, field in cls.model_fields.items()]
-        for key in content if isinstance(content, dict) else ():
-            if key not in known:
-                raise ValueError(f"unknown key {key!r}; expected {', '.join(known)}")
-        return content
+OWN = PurePath("data/own")  # the folder of the user's files
 
 
 class PairParams(Section):
     """The two models: local Hugging Face folders with one tokenizer.
 
-    Without `cuda_graphs` a GPU launches every forward kernel by kernel.
+    Without `cuda_graphs`, a GPU launches the kernels of each forward one by one.
     """
 
     slm: LocalPath
@@ -74,9 +51,9 @@ class PairParams(Section):
 
 
 class ToyParams(Section):
-    """The embedded task families, in questions a family and split."""
+    """The embedded tasks: numbers of questions per task and split."""
 
-    tasks: Annotated[tuple[Task, ...], Field(strict=False, min_length=1)]
+    tasks: Annotated[tuple[TaskName, ...], SomeListed]
     sft: Questions
     preference: Questions
     validation: Questions
@@ -84,7 +61,7 @@ class ToyParams(Section):
 
 
 class ShareParams(Section):
-    """How training files are dealt to the splits; shares sum to 1."""
+    """The share of the `train` rows that goes to each split. The shares sum to 1."""
 
     sft: Share
     preference: Share
@@ -100,25 +77,25 @@ class ShareParams(Section):
 
 
 class SourceFile(Section):
-    """A user's own JSON or JSON Lines file of one task."""
+    """A user's JSON or JSON Lines file with rows of one task."""
 
     path: LocalPath
-    task: Task
+    task: TaskName
 
     @field_validator("path")
     @classmethod
     def where_dvc_sees_it(cls, path: str) -> str:
-        # Of a file elsewhere no change would ever be noticed: dvc.yaml knows this folder.
+        # DVC watches this folder only: it would not notice a change of a file elsewhere.
         if not PurePath(normpath(path)).is_relative_to(OWN):
             raise ValueError(f"{path!r}: expected a file under {OWN}")
         return path
 
 
 class PrepareParams(Section):
-    """Embedded families, the user's own files, or both.
+    """Sources of problems: embedded tasks, the user's files, or both.
 
-    `train` files are dealt to the splits by `shares`; `validation` and `test` files are kept
-    whole, and then take the place of that split's share.
+    The rows of `train` files are distributed over the splits by `shares`. A split with a file of
+    its own (`validation`, `test`) gets all rows of that file, and none of `train`.
     """
 
     seed: Seed
@@ -138,13 +115,13 @@ class PrepareParams(Section):
         return self
 
     def dealt_shares(self) -> dict[str, float]:
-        """The shares of the splits that have no file of their own; they need not sum to 1."""
+        """Return the shares of the splits without a file of their own; the sum may be below 1."""
         own = {"validation": self.validation, "test": self.test}
         return {split: share for split, share in self.shares if not own.get(split)}
 
 
 class FinetuneParams(Section):
-    """Completion-only finetuning of the SLM, none for 0 steps; `processes` DeepSpeed ranks."""
+    """Finetuning of the SLM on completions only."""
 
     seed: Seed
     learning_rate: Rate
@@ -157,14 +134,14 @@ class FinetuneParams(Section):
 
 
 class ScoreParams(Section):
-    """Teacher-forced scoring: padded tokens a forward, problems a shard."""
+    """Teacher-forced scoring."""
 
     batch_tokens: Tokens
     shard_problems: Count
 
 
 class LabelParams(Section):
-    """Preference labels: rollouts play router k-1 by `rule`; `tie`: both branches wrong."""
+    """Preference labels. Rollouts of iteration k use router k-1 with `rule`."""
 
     rule: RuleText
     tie: Literal["slm", "llm", "drop"]
@@ -173,7 +150,7 @@ class LabelParams(Section):
 
 
 class TrainParams(Section):
-    """The router's training; `holdout` is the share of problems that decides when to stop."""
+    """Training of a router's head."""
 
     seed: Seed
     learning_rate: Rate
@@ -185,12 +162,10 @@ class TrainParams(Section):
 
 
 class EvaluateParams(Section):
-    """The sweep and the promise: P(routed wrong | LLM right) <= epsilon at confidence 1 - delta.
+    """The rules to try, and the promise P(routed wrong | LLM right) <= epsilon.
 
-    `llm_floor`: the share of a task's validation questions that the LLM must have right; with
-    options, 0.1 above chance at least. 0 lets every LLM pass.
-    CITER is tried at τ of the target `llm_fractions`, audited routing at each of `risks` with each
-    of `audits`, speculative decoding at each of `gammas`.
+    The promise holds at confidence 1 - delta. CITER uses `llm_fractions`, audited routing each
+    pair of `risks` and `audits`, speculative decoding `gammas`.
     """
 
     seed: Seed
@@ -203,16 +178,16 @@ class EvaluateParams(Section):
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     llm_floor: Share
-    batches: Annotated[tuple[Slots, ...], Field(strict=False, min_length=1)]
+    batches: Annotated[tuple[Slots, ...], SomeListed]
 
     @property
     def delta_a_line(self) -> float:
-        """Lines of rules share delta: CITER's, and one of audited routing for each audit."""
+        """The share of delta per line of rules: one line for CITER, and one for each audit."""
         return self.delta / (1 + len(self.audits if self.risks else ()))
 
 
 class RegisterParams(Section):
-    """Where a router is registered; `margin` is the gate's non-inferiority margin in accuracy."""
+    """Where a router is registered, and the gate's non-inferiority margin."""
 
     model_name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
     experiment: str
@@ -220,7 +195,7 @@ class RegisterParams(Section):
 
 
 class Iteration(Section):
-    """One round of labels and router; `previous`: the router that makes the labels."""
+    """One round of labels and router. Router `previous` makes the labels."""
 
     previous: str
 
@@ -250,45 +225,7 @@ class Params(Section):
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:
-    """Read and check `params.yaml`.
-
-    Raises InputError with one line that names the key, the value and what was expected.
-    """
+    """Read and check `params.yaml`. Raises InputError with one line about the first error."""
     if not path.exists():
         raise InputError(f"{path}: no such file; run in the project's folder")
-    text = read_text(path)
-    try:
-        content = YAML(typ="safe", pure=True).load(text)
-    except MarkedYAMLError as error:
-        line = error.problem_mark.line + 1
-        raise InputError(f"{path}:{line}: not YAML: {error.problem}") from None
-    except Exception as error:  # a scalar's constructor raises whatever Python's own does
-        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    if content is None:
-        raise InputError(f"{path}: empty: expected a section of keys")
-    try:
-        return Params.model_validate(content)
-    except ValidationError as error:
-        raise InputError(f"{path}: {complaint(error)}") from None
-
-
-def complaint(invalid: ValidationError) -> str:
-    """The first thing that is wrong: which key, its value, what was expected."""
-    error = invalid.errors()[0]
-    key = ".".join(str(part) for part in error["loc"]) or "top level"
-    match error["type"]:
-        case "missing":
-            return f"{key}: missing; expected every key of this section"
-        case "value_error":  # says itself what it found
-            return f"{key}: {error['msg'].removeprefix('Value error, ')}"
-        case "too_short":
-            expected = f"expected at least {error['ctx']['min_length']}"
-        case "model_type":
-            expected = "expected a section of keys"
-        case "string_pattern_mismatch":
-            expected = f"expected text that matches {error['ctx']['pattern']}"
-        case "tuple_type":
-            expected = "expected a list"
-        case _:
-            expected = error["msg"].replace("Input should be", "expected")
-    return f"{key}: {shown(error['input'])}: {expected}"
+    return read_yaml(path, Params)

@@ -17,9 +17,9 @@ from rich.console import Console
 
 from citer.closure import code_digest
 from citer.config import Params
-from citer.data.answers import grade
-from citer.data.importing import RowError, load_problems, read_rows, task_of
+from citer.data.importing import load_problems, task_of_file
 from citer.data.problems import Problem
+from citer.data.tasks.grading import grade
 from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.io import check_target, digest, replacing, whole_lines, write_table
@@ -53,7 +53,7 @@ def generate(
     rule = rule or stored_rule(bundle)
     if disagreements and not rule.audit:
         raise InputError(f"--disagreements: `{rule:.4g}` audits nothing, expected `… audit β`")
-    rows = load_problems(source, _task(source), need="question")
+    rows = load_problems(source, task_of_file(source), need="question")
     llm, limits = Path(params.pair.llm), params.evaluate
     named = ((f"{source}:{line}", problem) for line, problem in rows)
     check_room(named, served_slm(bundle, paths.SLM), llm, limits.max_new_tokens)
@@ -81,16 +81,6 @@ def _check_targets(source: Path, *targets: Path) -> None:
         check_target(target)
     if len({path.resolve() for path in (source, *targets)}) <= len(targets):
         raise InputError(f"{targets[0]}: expected a file of its own, which nothing else is")
-
-
-def _task(source: Path) -> str:
-    """The first row's, for all."""
-    for line, row in read_rows(source):
-        try:
-            return task_of(row)
-        except RowError as error:
-            raise error.at(f"{source}:{line}") from None
-    return "math"  # no rows, which reading tells
 
 
 def _correct(reply: Reply) -> bool | None:

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 
 from citer import schema as schemas
-from citer.config import complaint
+from citer.checked import complaint
 from citer.errors import InputError, read_text, reading
 from citer.seal import BLANK, BLOCK, check_seal, seal
 

@@ -100,12 +100,13 @@ def _rows(model_input: Any) -> list[Any]:
 def _parse(row: Any) -> "Problem":
     """A plain text is a question without options. What is known of its answer is not looked at."""
     from citer.data.importing import parse_row, task_of
+    from citer.data.tasks import TASKS
 
     if isinstance(row, str):
-        row = {"problem": row}
+        row = {next(iter(TASKS.values())).fields[0]: row}
     if isinstance(row, dict):
         # MLflow's server makes an array of each field of a row.
-        fields = ("problem", "question", "choices")
+        fields = [field for task in TASKS.values() for field in task.fields]
         row = {f: np.asarray(row[f], object).tolist() for f in fields if f in row}
     return parse_row(row, task_of(row), need="question")
 

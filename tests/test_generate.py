@@ -269,7 +269,7 @@ def test_a_file_that_is_of_no_task_is_refused(params: Params, bundle: Path, tmp_
     source.write_text('\n{"prompt": "2 + 2?"}')
     with pytest.raises(InputError) as caught:
         generate(params, bundle, source, tmp_path / "out.jsonl")
-    expected = "expected `problem` (math) or `question` (multiple choice) in it"
+    expected = "expected the field `problem` (math) or `question` (mc)"
     assert str(caught.value) == f"{source}:2: row: {{'prompt': '2 + 2?'}}; {expected}"
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from citer.config import PairParams, load_params
 from citer.data import toy
-from citer.data.answers import grade
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
 from citer.data.prompts import encode
+from citer.data.tasks.grading import grade
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE

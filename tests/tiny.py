@@ -8,7 +8,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from citer.data.problems import Choice, Problem
-from citer.data.prompts import prompt
+from citer.data.tasks import prompt_text
 
 EOS = "<|endoftext|>"
 
@@ -74,7 +74,7 @@ def _tokenizer(vocab: int) -> PreTrainedTokenizerFast:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    texts = [text for problem in (MATH, MC) for text in (prompt(problem), problem.reference)]
+    texts = [text for problem in (MATH, MC) for text in (prompt_text(problem), problem.reference)]
     tokenizer.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=EOS, pad_token=EOS)
 

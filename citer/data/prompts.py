@@ -5,16 +5,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from citer.data.problems import Problem
+from citer.data.tasks import TASKS, prompt_text
 from citer.errors import InputError
 
 if TYPE_CHECKING:  # takes a second to import
     from transformers import PreTrainedTokenizerBase
 
-MATH = "Solve the problem. Put the final answer in \\boxed{{}}.\nProblem: {question}\nSolution:\n"
-MC = "Choose the right option and name its letter.\nQuestion: {question}\n{options}\nAnswer:\n"
-OPTION = "({label}) {text}"
-
-TEMPLATE_HASH = hashlib.sha256("\0".join((MATH, MC, OPTION)).encode()).hexdigest()[:16]
+TEMPLATES = [template for task in TASKS.values() for template in task.templates]
+TEMPLATE_HASH = hashlib.sha256("\0".join(TEMPLATES).encode()).hexdigest()[:16]
 
 
 class Encoded(NamedTuple):
@@ -25,13 +23,6 @@ class Encoded(NamedTuple):
 
     prompt_ids: list[int]
     reference_ids: list[int]
-
-
-def prompt(problem: Problem) -> str:
-    if problem.task == "math":
-        return MATH.format(question=problem.question)
-    options = "\n".join(OPTION.format(label=c.label, text=c.text) for c in problem.choices or ())
-    return MC.format(question=problem.question, options=options)
 
 
 def token_ids(text: str, tokenizer: "PreTrainedTokenizerBase", *, begins: bool) -> list[int]:
@@ -45,7 +36,7 @@ def token_ids(text: str, tokenizer: "PreTrainedTokenizerBase", *, begins: bool) 
 
 def encode(problem: Problem, tokenizer: "PreTrainedTokenizerBase", eos_id: int) -> Encoded:
     """Encode prompt and reference apart, so that no token ever spans their border."""
-    prompt_ids = token_ids(prompt(problem), tokenizer, begins=True)
+    prompt_ids = token_ids(prompt_text(problem), tokenizer, begins=True)
     if problem.reference is None:
         return Encoded(prompt_ids, [])
     reference = token_ids(problem.reference, tokenizer, begins=False)

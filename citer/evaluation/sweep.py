@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from citer.data.answers import grade
 from citer.data.problems import Problem
 from citer.data.prompts import encode
+from citer.data.tasks.grading import grade
 from citer.decoding.answer import Counts, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, ScoredBy, Scorer

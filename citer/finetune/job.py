@@ -5,7 +5,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from citer.config import FinetuneParams, Section
+from citer.checked import Section
+from citer.config import FinetuneParams
 from citer.errors import InputError
 from citer.io import read_json, remove
 

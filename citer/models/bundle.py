@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from citer.config import Share, complaint
+from citer.checked import Share, complaint
 from citer.data.prompts import TEMPLATE_HASH
 from citer.errors import InputError
 from citer.io import digest, read_as, read_json, replacing, write_json

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerFast
 
-from citer.config import Task
 from citer.data.importing import parse_row
 from citer.data.problems import question_key
-from citer.data.prompts import prompt, token_ids
+from citer.data.prompts import token_ids
+from citer.data.tasks import prompt_text
 from citer.data.toy import part_of, rows
 from citer.data.toy.knowledge import PRICES, knowledge
 from citer.data.toy.words import KINDS
@@ -57,12 +57,12 @@ def encode_text(text: Text, tokenizer: PreTrainedTokenizerFast) -> tuple[list[in
     return [*prompt_ids, *completion_ids, tokenizer.eos_token_id], len(prompt_ids)
 
 
-def _family(task: Task, seed: int, facts: int) -> Iterator[Text]:
+def _family(task: str, seed: int, facts: int) -> Iterator[Text]:
     for chunk in count(seed * 10_000):
         for row in rows(task, CHUNK, chunk, "pretraining", facts):
             problem = parse_row(row, task, "reference")
             assert part_of(question_key(problem.question)) == "pretraining", "a question leaked"
-            yield Text(prompt(problem), problem.reference or "")
+            yield Text(prompt_text(problem), problem.reference or "")
 
 
 def _repeat(drill: Callable[[Random], Text], rng: Random) -> Iterator[Text]:

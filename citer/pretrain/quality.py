@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from citer.config import Task
-from citer.data.answers import grade
 from citer.data.importing import parse_row
-from citer.data.prompts import prompt, token_ids
+from citer.data.prompts import token_ids
+from citer.data.tasks import prompt_text
+from citer.data.tasks.grading import grade
 from citer.data.toy import rows
 
 MAX_NEW_TOKENS = 72
@@ -16,14 +16,14 @@ BATCH = 100
 
 @torch.inference_mode()
 def accuracy(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, task: Task, count: int, seed: int
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, task: str, count: int, seed: int
 ) -> float:
     """Share of right answers, over `count` questions of the pipeline's part."""
     problems = [parse_row(row, task, "reference") for row in rows(task, count, seed, "pipeline")]
     right = 0
     for start in range(0, count, BATCH):
         batch = problems[start : start + BATCH]
-        written = _generate(model, tokenizer, [prompt(problem) for problem in batch])
+        written = _generate(model, tokenizer, [prompt_text(problem) for problem in batch])
         right += sum(map(grade, batch, written))
     return right / count
 

@@ -10,10 +10,11 @@ from rich.table import Table
 
 from citer.config import EvaluateParams, Params, PrepareParams, ToyParams
 from citer.data import toy
-from citer.data.importing import OnBadRow, RowError, fail, load_problems, parse_row
+from citer.data.importing import OnBadRow, fail, load_problems, parse_row
 from citer.data.problems import Problem, write_problems
 from citer.data.prompts import TEMPLATE_HASH
 from citer.data.splits import Separated, separate, split_by_share
+from citer.data.tasks.rows import RowError
 from citer.errors import InputError
 from citer.evaluation.threshold import least_questions
 from citer.io import replacing
@@ -30,6 +31,7 @@ def run(params: Params) -> None:
     Raises InputError at a row that cannot be used, unless those are to be skipped, and where a
     split would be empty.
     """
+    _check_embedded(params.prepare.toy)
     skipped: list[RowError] = []
     on_bad_row = skipped.append if params.prepare.on_bad_row == "skip" else fail
     separated = separate(_assigned(params.prepare, on_bad_row))
@@ -38,6 +40,13 @@ def run(params: Params) -> None:
         raise InputError(f"prepare: no problem in {', '.join(empty)}; expected one in each split")
     _write(separated, params.prepare.seed)
     _warn(len(separated.splits["validation"]), params.evaluate)
+
+
+def _check_embedded(params: ToyParams | None) -> None:
+    for task in params.tasks if params else ():
+        if task not in toy.FAMILIES:
+            expected = f"expected embedded tasks: {', '.join(toy.FAMILIES)}"
+            raise InputError(f"prepare.toy.tasks: {task!r}: {expected}")
 
 
 def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citer.data import values
-from citer.data.answers import boxed, grade
 from citer.data.importing import load_problems
 from citer.data.problems import Choice, Problem
-from citer.data.quantities import quantity, tidy
+from citer.data.tasks.grading import grade
+from citer.data.tasks.math import values
+from citer.data.tasks.math.quantities import quantity, tidy
+from citer.data.tasks.math.values import boxed
 
 MATH = Problem("m", "math", "How many?", None, None, "1234", "", "")
 
@@ -257,7 +258,7 @@ NASTY = {
 }
 GRADE_NASTY = f"""
 from concurrent.futures import ThreadPoolExecutor
-from citer.data.answers import grade
+from citer.data.tasks.grading import grade
 from citer.data.problems import Choice, Problem
 
 choices = (Choice("A", "a a a b"), Choice("B", "9"), Choice("C", "china ("))

@@ -3,8 +3,9 @@ import os
 
 import pytest
 
-from citer.data.importing import RowError, load_problems, parse_row, read_rows
+from citer.data.importing import load_problems, parse_row, read_rows
 from citer.data.problems import Choice, problem_key
+from citer.data.tasks.rows import RowError
 from citer.errors import InputError
 
 MATH = {"problem": "What is 2 + 2?", "solution": "2 + 2 = 4. The answer is \\boxed{4}."}
@@ -212,11 +213,11 @@ def test_a_whole_solution_is_no_answer_even_where_no_solution_is_asked_for():
         ),
         (
             {"choices": {"text": ["Mars"], "label": ["A", "B"]}},
-            "choices: 2 labels, 1 texts; expected a label a text, 2 at least",
+            "choices: 2 labels, 1 texts; expected one label per text, at least 2",
         ),
         (
             {"choices": {"text": ["Mars"], "label": ["A"]}},
-            "choices: 1 labels, 1 texts; expected a label a text, 2 at least",
+            "choices: 1 labels, 1 texts; expected one label per text, at least 2",
         ),
         (
             {"choices": {"text": ["Mars", "Sun"], "label": ["A", "A"]}},

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from citer.data.prompts import encode, encode_all, prompt
+from citer.data.prompts import encode, encode_all
+from citer.data.tasks import prompt_text
 from tests import tiny
 
 
@@ -16,13 +17,13 @@ def tokenizer(tmp_path_factory):
 
 
 def test_math_prompt_to_the_letter():
-    assert prompt(replace(tiny.MATH, question="What is {2}?")) == (
+    assert prompt_text(replace(tiny.MATH, question="What is {2}?")) == (
         "Solve the problem. Put the final answer in \\boxed{}.\nProblem: What is {2}?\nSolution:\n"
     )
 
 
 def test_mc_prompt_to_the_letter():
-    assert prompt(tiny.MC) == (
+    assert prompt_text(tiny.MC) == (
         "Choose the right option and name its letter.\n"
         "Question: Which one is a planet?\n"
         "(A) Mars\n"
@@ -38,7 +39,7 @@ def test_reference_is_encoded_apart_and_ends_with_eos(tokenizer, problem):
     *reference_ids, last = encoded.reference_ids
     assert last == tokenizer.eos_token_id
     assert tokenizer.eos_token_id not in encoded.prompt_ids + reference_ids
-    assert tokenizer.decode(encoded.prompt_ids) == prompt(problem)
+    assert tokenizer.decode(encoded.prompt_ids) == prompt_text(problem)
     assert tokenizer.decode(reference_ids) == problem.reference
 
 
@@ -79,7 +80,7 @@ def test_special_tokens_in_a_text_are_text(roles):
     assert (first, last) == (bos, roles.eos_token_id), "only what the tokenizer itself puts there"
     assert not {bos, roles.eos_token_id} & {*prompt_ids, *reference_ids}
     assert think in prompt_ids, "an added token that is not special is a word"
-    assert roles.decode(prompt_ids) == prompt(problem)
+    assert roles.decode(prompt_ids) == prompt_text(problem)
     assert roles.decode(reference_ids) == problem.reference
 
 
@@ -89,7 +90,7 @@ def test_ordinary_text_has_the_ids_that_the_tokenizer_gives_it(name):
 
     shipped = load_tokenizer(Path(__file__).parents[2] / "data/pair" / name)
     for problem in (tiny.MATH, tiny.MC):
-        plain = shipped(prompt(problem)).input_ids, shipped(problem.reference).input_ids
+        plain = shipped(prompt_text(problem)).input_ids, shipped(problem.reference).input_ids
         assert encode(problem, shipped, eos_id=0) == (plain[0], [*plain[1], 0])
 
 

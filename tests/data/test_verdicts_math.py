@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from citer.data.answers import grade
 from citer.data.problems import Problem
+from citer.data.tasks.grading import grade
 
 RIGHT, WRONG = True, False
 VERDICTS = {

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from citer.config import EvaluateParams, PairParams
-from citer.data.answers import grade
 from citer.data.problems import Problem
 from citer.data.prompts import encode
+from citer.data.tasks.grading import grade
 from citer.decoding.answer import Answer, Visit
 from citer.decoding.engine import Engine, Request
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, always_slm, routed

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
 from citer.config import FinetuneParams
-from citer.data.prompts import prompt
+from citer.data.tasks import prompt_text
 from citer.errors import InputError
 from citer.finetune.sft import encode_rows, finetune, plan
 from citer.io import PARTIAL
@@ -28,7 +28,7 @@ def test_reference_and_one_eos_count_and_the_prompt_does_not(base: Path) -> None
     tokenizer, eos_id = load_tokenizer(base), eos_token_ids(base)[0]
     counted = [i for i, m in zip(row["input_ids"], row["completion_mask"], strict=True) if m]
     asked = row["input_ids"][: -len(counted)]
-    assert tokenizer.decode(asked) == prompt(MATH)
+    assert tokenizer.decode(asked) == prompt_text(MATH)
     assert counted[-1] == eos_id
     assert tokenizer.decode(counted[:-1]) == MATH.reference
 

@@ -55,9 +55,9 @@ def test_an_answer_that_is_sent_along_is_not_looked_at(model: RoutedModel) -> No
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        (3, "row: 3; expected `problem` (math) or `question` (multiple choice) in it"),
-        (None, "row: None; expected `problem` (math)"),
-        ({}, "row: {}; expected `problem` (math)"),
+        (3, "row: 3; expected the field `problem` (math) or `question` (mc)"),
+        (None, "row: None; expected the field `problem` (math)"),
+        ({}, "row: {}; expected the field `problem` (math)"),
         ({"problem": 3}, "problem: 3; expected a text: the problem"),
         ({"question": "Which one?"}, "choices: None; expected"),
         ("\ud800", "problem: '\\ud800', half a character; expected"),

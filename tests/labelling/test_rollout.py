@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from citer.data.answers import grade
+from citer.data.tasks.grading import grade
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy, routed

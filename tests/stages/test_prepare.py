@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from citer.config import Params, SourceFile, ToyParams, load_params
-from citer.data.answers import grade
 from citer.data.problems import question_key, read_problems
 from citer.data.prompts import TEMPLATE_HASH
+from citer.data.tasks.grading import grade
 from citer.errors import InputError
 from citer.io import table_metadata
 from citer.schema import SPLITS

@@ -1,29 +1,28 @@
-"""Two tiny task families, generated: raw rows in the formats that users' files have."""
+"""Embedded tasks: generated raw rows, in the same formats as the rows of users' files."""
 
 from collections.abc import Iterator
 from random import Random
 from typing import Any, Literal
 
-from citer.config import Task
 from citer.data.problems import question_key
+from citer.data.tasks import TASKS
 from citer.data.toy import math, mc
 from citer.data.toy.knowledge import TRUTH, knowledge
 
 Part = Literal["pipeline", "pretraining"]
 
-_FAMILIES = {"math": (math.draw, "problem"), "mc": (mc.draw, "question")}
-PATIENCE = 2_000  # draws in a row that bring no new question
+FAMILIES = {"math": math.draw, "mc": mc.draw}  # by task
+PATIENCE = 2_000  # consecutive draws without a new question
 
 
 def rows(
-    task: Task, count: int, seed: int, part: Part, facts: int = TRUTH
+    task: str, count: int, seed: int, part: Part, facts: int = TRUTH
 ) -> Iterator[dict[str, Any]]:
-    """`count` raw rows with distinct questions of one part, in the world `facts`.
+    """Yield `count` raw rows of a task with distinct questions of one part, in the world `facts`.
 
-    math rows are {"problem", "solution"}, mc rows {"question", "choices", "answerKey", "cot"}.
-    Raises ValueError where the part holds too few distinct questions.
+    Raises ValueError if the part has too few distinct questions.
     """
-    draw, key = _FAMILIES[task]
+    draw, key = FAMILIES[task], TASKS[task].fields[0]
     rng, world, seen = Random(f"{task} {seed} {part}"), knowledge(facts), set[str]()
     misses = 0
     while len(seen) < count:
@@ -40,5 +39,5 @@ def rows(
 
 
 def part_of(question: str) -> Part:
-    """The part that a question belongs to, by its `question_key`: a quarter is the pipeline's."""
+    """Return the part of a question, by its `question_key`. The pipeline has a quarter of all."""
     return "pipeline" if int(question[0], 16) < 4 else "pretraining"

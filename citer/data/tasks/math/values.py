@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import math_verify
 
-from citer.data.quantities import WORDS, quantity, same_quantity, same_unit, tidy
+from citer.data.tasks.math.quantities import WORDS, quantity, same_quantity, same_unit, tidy
 
 BOX = re.compile(r"\\boxed\s*\{")
 BRACE = re.compile(r"\\.|[{}]")

@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-from citer.data.units import unit_of
+from citer.data.tasks.math.units import unit_of
 
 SYMBOLS = str.maketrans(
     {

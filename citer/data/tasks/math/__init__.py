@@ -1,0 +1,52 @@
+r"""Problems with a short answer that a program can compare, given in `\boxed{}`."""
+
+from functools import cached_property
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from citer.data.tasks.task import Task
+
+if TYPE_CHECKING:
+    from citer.data.problems import Problem
+    from citer.data.tasks.rows import Need
+
+
+class Math(Task):
+    r"""Rows {"problem", "solution", "answer"}; the last `\boxed{}` of a completion is graded.
+
+    A completion is correct if its box holds the answer: the same string, the same exact number,
+    or an expression that math-verify finds equal. In detail:
+
+    - These are numbers: "1,080", "3 200", "+5", "2 1/2", "1.5e3", "3 million",
+      `2.5\times 10^3`. A rounded quotient is another number: 0.333 is not 1/3.
+    - A unit or a currency is ignored if only one side names it. If both do, it must be the same
+      unit under any of its names ("$5", "5 dollars"). Nothing is converted: 1 m is not 100 cm.
+    - 50% equals both 50 and 0.5.
+    - A number with a base, `11_2`, equals only itself.
+    - Lists must have equally many values. If both sides have brackets, the brackets must be of
+      one kind. Order counts in `(1, 2)` and `[1, 2]`, but not in `\{1, 2\}` or without brackets.
+    - Words are compared as a whole, ignoring case.
+    - Answers of more than 400 characters are compared as strings only.
+    """
+
+    name = "math"
+    fields = ("problem",)
+    reference_field = "solution"
+    templates = (
+        "Solve the problem. Put the final answer in \\boxed{{}}.\nProblem: {question}\nSolution:\n",
+    )
+
+    def problem(self, row: dict[str, Any], need: "Need", source: str) -> "Problem":
+        return import_module(".rows", __name__).problem(row, need, source)
+
+    def prompt_text(self, problem: "Problem") -> str:
+        return self.templates[0].format(question=problem.question)
+
+    def grade(self, problem: "Problem", completion: str) -> bool:
+        given = self._values.boxed(completion)
+        return given is not None and self._values.same_value(problem.answer, given)
+
+    @cached_property
+    def _values(self) -> ModuleType:
+        return import_module(".values", __name__)

@@ -1,0 +1,41 @@
+"""Rows {"problem", "solution", "answer"}: at least one of the last two holds the answer."""
+
+import re
+from typing import Any
+
+from citer.data.problems import Problem, problem_key
+from citer.data.tasks.math.values import LONGEST, boxed
+from citer.data.tasks.rows import Need, RowError, text, text_if
+
+# Sentences, GSM8K's marks, or a box with text before it: this is no single value.
+RATIONALE = re.compile(r"####|<<|(?:\d|[a-z]{3})[.!?]\s+[A-Z][a-z]|\w\W*\\boxed")
+
+
+def problem(row: dict[str, Any], need: Need, source: str) -> Problem:
+    """Turn a raw row into a problem. Raises RowError."""
+    question = text(row, "problem", "the problem")
+    training = need == "reference"
+    reference = text_if(training, row, "solution", "a solution in training files")
+    answer = _short_answer(row)
+    if reference is not None:
+        answer = answer or _final_answer(reference)
+    if answer is None and need != "question":
+        raise RowError("solution", "missing, and no `answer`", "either, to grade against")
+    key = problem_key("math", question, None)
+    return Problem(key, "math", question, None, reference, answer, source, split="")
+
+
+def _short_answer(row: dict[str, Any]) -> str | None:
+    answer = text_if(False, row, "answer", "the final answer")
+    if answer and (len(answer) > LONGEST or RATIONALE.search(answer)):
+        found = f"a whole solution, ends {answer[-60:]!r}"
+        raise RowError("answer", found, "the final answer alone, and the rest in `solution`")
+    return answer
+
+
+def _final_answer(solution: str) -> str:
+    answer = boxed(solution)
+    if not answer:
+        found = f"no complete \\boxed{{}}, ends {solution[-60:]!r}"
+        raise RowError("solution", found, "the final answer in its last \\boxed{}")
+    return answer

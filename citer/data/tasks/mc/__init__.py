@@ -1,0 +1,57 @@
+"""Multiple choice: a question with labelled options."""
+
+from functools import cached_property
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from citer.data.tasks.task import Task
+
+if TYPE_CHECKING:
+    from citer.data.problems import Problem
+    from citer.data.tasks.rows import Need
+
+
+class MultipleChoice(Task):
+    r"""Rows {"question", "choices", "answerKey", "cot"}; the option named last is graded.
+
+    A completion is correct if its last statement names the right option and no other. Case is
+    ignored. An option can be named by
+
+    - label: "(C)", "C.", "C) garments", "answer: C", "the answer is C", "it is C", "\boxed{C}";
+    - label and text: "the answer is sharing information (c)." (wrong with another option's text);
+    - text alone: "garments", "the answer is garments".
+
+    A label takes precedence over a text. The words after "the answer is", "I choose" or a leading
+    "No," take precedence over any other sentence. In detail:
+
+    - A denied option is not named: "not (A)", "A is wrong", "neither (A) nor (B)".
+    - Words after "because" or "since" are a reason and name nothing: "A since (B) is wrong".
+    - All options in a list are named: "1. four 2. five", "A or B".
+    - A number at the start of a line is a label only if the line ends there or the text of that
+      option follows. Otherwise it numbers a step.
+    """
+
+    name = "mc"
+    fields = ("question", "choices")
+    reference_field = "cot"
+    templates = (
+        "Choose the right option and name its letter.\nQuestion: {question}\n{options}\nAnswer:\n",
+        "({label}) {text}",
+    )
+
+    def problem(self, row: dict[str, Any], need: "Need", source: str) -> "Problem":
+        return import_module(".rows", __name__).problem(row, need, source)
+
+    def prompt_text(self, problem: "Problem") -> str:
+        prompt, option = self.templates
+        lines = (option.format(label=c.label, text=c.text) for c in problem.choices or ())
+        return prompt.format(question=problem.question, options="\n".join(lines))
+
+    def grade(self, problem: "Problem", completion: str) -> bool:
+        named = self._options.named_labels(problem.choices or (), completion)
+        return named == {problem.answer}
+
+    @cached_property
+    def _options(self) -> ModuleType:
+        return import_module(".options", __name__)

@@ -1,0 +1,53 @@
+"""Checked fields of raw rows, and the error of a row that cannot be used."""
+
+import re
+from typing import Any, Literal
+
+from citer.errors import InputError, shown
+
+# What a row is needed for: training (it has a reference), grading (an answer), or only asking.
+Need = Literal["reference", "answer", "question"]
+
+HALF = re.compile(r"[\ud800-\udfff]")  # half of a surrogate pair: \ud83d alone in JSON
+UNESCAPED = {"\b": ("backspace", "b"), "\f": ("form feed", "f")}
+
+
+class RowError(InputError):
+    """A row that cannot be used: the field, its value, what was expected."""
+
+    def __init__(self, field: str, found: str, expected: str, where: str = "") -> None:
+        place = f"{where}: {field}" if where else field
+        super().__init__(f"{place}: {found}; expected {expected}")
+        self.field, self.found, self.expected = field, found, expected
+
+    def at(self, where: str) -> "RowError":
+        """Return the same error with the file and line of the row."""
+        return RowError(self.field, self.found, self.expected, where)
+
+
+def text(row: dict[str, Any], field: str, expected: str) -> str:
+    """Return a field's text without the white space around it. Raises RowError."""
+    value = row.get(field)
+    if value is None:
+        raise RowError(field, "missing", expected)
+    if not isinstance(value, str) or not value.strip():
+        raise RowError(field, shown(value), f"a text: {expected}")
+    return clean(field, value)
+
+
+def text_if(required: bool, row: dict[str, Any], field: str, expected: str) -> str | None:
+    """Return a field's text; None if it is absent, null or empty and not `required`."""
+    if not required and row.get(field) in (None, ""):
+        return None
+    return text(row, field, expected)
+
+
+def clean(field: str, value: str) -> str:
+    """Strip white space. Raises RowError if an escape or a character of the text is damaged."""
+    for character, (name, letter) in UNESCAPED.items():
+        if match := re.search(character + r"\w*", value):
+            found = f"a {name} before {match.group()[1:]!r}: its backslash was not escaped in JSON"
+            raise RowError(field, found, f"'\\\\{letter}{match.group()[1:]}'")
+    if match := HALF.search(value):
+        raise RowError(field, f"{match.group()!r}, half a character", "whole Unicode text")
+    return value.strip()

@@ -1,0 +1,37 @@
+"""The interface of a task."""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:  # a task's module must import nothing that takes time
+    from citer.data.problems import Problem
+    from citer.data.tasks.rows import Need
+
+
+class Task(ABC):
+    """A row format, a prompt and a grader.
+
+    `fields` are the fields of a raw row that ask the question; a row that has the first of them
+    is a row of this task. `reference_field` holds the worked answer. `templates` are all the
+    texts from which prompts are made: the digest of the prompts covers them.
+    """
+
+    name: ClassVar[str]
+    fields: ClassVar[tuple[str, ...]]
+    reference_field: ClassVar[str]
+    templates: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def problem(self, row: dict[str, Any], need: "Need", source: str) -> "Problem":
+        """Turn a raw row into a problem without a split. Raises RowError."""
+
+    @abstractmethod
+    def prompt_text(self, problem: "Problem") -> str:
+        """Return the text of the prompt, without special tokens."""
+
+    @abstractmethod
+    def grade(self, problem: "Problem", completion: str) -> bool:
+        """Return whether `completion` answers `problem` correctly.
+
+        `completion` is the text that follows the prompt. The problem has an answer.
+        """
