@@ -5,11 +5,13 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from citer.data.problems import Problem
+from citer.data.tasks import TASKS
 from citer.decoding.answer import Answer
 from citer.decoding.policy import SLM_ALONE
 from citer.errors import InputError
 from citer.serving import Reply
 from flows.serving import RoutedModel
+from tests.exact import ROWS, Exact
 
 MC = {"question": "A planet?", "choices": {"text": ["Mars", "the Sun"], "label": ["A", "B"]}}
 
@@ -42,6 +44,16 @@ def test_rows_are_answered_in_order_whatever_their_form(model: RoutedModel) -> N
     assert [problem.task for problem in model.deployment.asked] == ["math", "mc", "math"]
     framed = model.predict(None, pd.DataFrame([{"problem": "2 + 2?"}, MC]))
     assert framed.completion.tolist() == ["2 + 2?", "A planet?"]
+
+
+def test_a_row_of_another_task_in_the_table_is_answered(
+    model: RoutedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TASKS, "exact", Exact())
+    model.predict(None, [ROWS[3], "1 + 1?"])
+    [problem, text] = model.deployment.asked
+    assert (problem.task, problem.question, problem.answer) == ("exact", "Spell 3.", None)
+    assert text.task == "math"
 
 
 def test_an_answer_that_is_sent_along_is_not_looked_at(model: RoutedModel) -> None:

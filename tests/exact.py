@@ -1,0 +1,30 @@
+"""A third task, as a user could add it: the completion must be the expected text."""
+
+from typing import Any
+
+from citer.data.problems import Problem, problem_key
+from citer.data.tasks import Task
+from citer.data.tasks.rows import Need, text, text_if
+
+ROWS = [{"prompt": f"Spell {n}.", "expected": f" {n} {n} "} for n in range(100)]
+
+
+class Exact(Task):
+    """Rows {"prompt", "expected"}."""
+
+    name = "exact"
+    fields = ("prompt",)
+    reference_field = "expected"
+    templates = ("Say exactly: {}\n",)
+
+    def problem(self, row: dict[str, Any], need: Need, source: str) -> Problem:
+        question = text(row, "prompt", "what to say")
+        expected = text_if(need != "question", row, "expected", "the whole answer")
+        key = problem_key(self.name, question, None)
+        return Problem(key, self.name, question, None, expected, expected, source, split="")
+
+    def prompt_text(self, problem: Problem) -> str:
+        return self.templates[0].format(problem.question)
+
+    def grade(self, problem: Problem, completion: str) -> bool:
+        return completion.strip() == problem.answer
