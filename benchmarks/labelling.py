@@ -18,7 +18,7 @@ from citer.data import toy
 from citer.data.answers import grade
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
-from citer.data.prompts import Encoded, encode_all
+from citer.data.prompts import Encoded
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.labelling.rollout import Labeller
@@ -59,7 +59,7 @@ def _problems(params: Params, count: int) -> list[Problem]:
 
 
 def _encoded(pair: Pair, problems: Sequence[Problem]) -> dict[str, Encoded]:
-    return encode_all(problems, pair.tokenizer, pair.eos_id)
+    return pair.prompts.encode_all(problems)
 
 
 def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Table:
