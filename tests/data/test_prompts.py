@@ -1,10 +1,12 @@
 import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from citer.data.prompts import PlainPrompts, prompt
+from citer.config import Task
+from citer.data.prompts import PROBES, TEMPLATE_HASH, PlainPrompts, prompt
 from tests import tiny
 
 
@@ -103,3 +105,12 @@ def test_all_are_encoded_in_order_by_problem(tokenizer):
     encoded = PlainPrompts(tokenizer, 7).encode_all([tiny.MC, tiny.MATH])
     assert list(encoded) == ["mc-0", "math-0"]
     assert encoded["mc-0"] == PlainPrompts(tokenizer, 7).encode(tiny.MC)
+
+
+def test_the_plain_formats_digest_is_that_of_stored_routers(tokenizer):
+    assert PlainPrompts(tokenizer, 0).digest == TEMPLATE_HASH == "1844eccbeb2e4866"
+
+
+def test_every_task_has_a_probe_with_a_reference():
+    assert [probe.task for probe in PROBES] == list(get_args(Task))
+    assert all(probe.reference for probe in PROBES)
