@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from citer.data.tokens import read_features
 from citer.io import read_table, replacing
 from citer.models.bundle import read_bundle
-from citer.models.folder import load_tokenizer
+from citer.models.folder import ModelFolder
 from citer.schema import PREFERENCE
 from citer.stages import paths
 
@@ -67,7 +67,7 @@ def main() -> None:
     labels = most_fatal(read_table(paths.preferences(ITERATION), PREFERENCE))
     tokens = pq.read_table(paths.SLM_TOKENS, columns=["problem_id", "gt_token", "slm_entropy"])
     mine = tokens.filter(pc.equal(tokens["problem_id"], labels["problem_id"][0]))
-    tokenizer = load_tokenizer(paths.SLM)
+    tokenizer = ModelFolder(paths.SLM).tokenizer
     router, _ = read_bundle(paths.router(ITERATION))
     feature_NF = torch.from_numpy(read_features(paths.SLM_TOKENS, labels)).float()
     bars = {

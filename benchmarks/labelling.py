@@ -17,7 +17,7 @@ from citer.config import Params, load_params
 from citer.data import toy
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
-from citer.data.prompts import Encoded, encode_all
+from citer.data.prompts import Encoded
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
@@ -59,7 +59,7 @@ def _problems(params: Params, count: int) -> list[Problem]:
 
 
 def _encoded(pair: Pair, problems: Sequence[Problem]) -> dict[str, Encoded]:
-    return encode_all(problems, pair.tokenizer, pair.eos_id)
+    return pair.prompts.encode_all(problems)
 
 
 def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Table:

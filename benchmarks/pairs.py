@@ -22,10 +22,11 @@ from transformers.initialization import no_init_weights
 from citer.config import load_params
 from citer.data import toy
 from citer.data.problems import Problem
-from citer.data.prompts import Encoded, encode_all
+from citer.data.prompts import Encoded, PlainPrompts
 from citer.decoding.answer import Request
 from citer.decoding.policy import Policy, ScoredBy, StepView
 from citer.evaluation.rivals import random
+from citer.models.folder import PairFolder
 from citer.models.packing import pack
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.router import Head, RouterMLP
@@ -105,12 +106,12 @@ def make_subject(name: str) -> Subject:
 def embedded() -> Subject:
     """The shipped pair as params.yaml places it, asked the questions of the math family."""
     params = load_params()
-    pair = load_pair(Path(params.pair.slm), Path(params.pair.llm), params.pair)
+    pair = load_pair(PairFolder(Path(params.pair.slm), Path(params.pair.llm)), params.pair)
 
     def examples(count: int) -> dict[str, Encoded]:
         rows = toy.rows("math", count, SEED, part="pipeline")
         problems = [_problem(f"math-{n}", row) for n, row in enumerate(rows)]
-        return encode_all(problems, pair.tokenizer, pair.eos_id)
+        return pair.prompts.encode_all(problems)
 
     return Subject("embedded", pair, random_head(pair), examples, params.evaluate.max_new_tokens)
 
@@ -126,7 +127,8 @@ def random_subject(name: str, sizes: Sizes, dtype: torch.dtype, device: torch.de
         LanguageModel(model, Path(f"{name}-{model}"), "", _random_network(size, dtype, device))
         for model, size in sizes._asdict().items()
     )
-    pair = Pair(slm, llm, PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE())), ())
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
+    pair = Pair(slm, llm, tokenizer, "", (), PlainPrompts(tokenizer, 0))
 
     def examples(count: int) -> dict[str, Encoded]:
         generator = torch.Generator().manual_seed(SEED)

@@ -11,13 +11,14 @@ import pyarrow as pa
 from benchmarks.paired import Outcomes
 from citer.config import Params, load_params
 from citer.data.problems import Problem, read_problems
-from citer.data.prompts import Encoded, encode_all
+from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy, ScoredBy
 from citer.evaluation.study import ALONE, quantiles
 from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.labelling.rollout import Labeller
+from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.models.router import Head
 from citer.rule import Rule
@@ -45,7 +46,7 @@ class Workshop:
         """Raises InputError before a `citer run`."""
         params = load_params()
         splits = [read_problems(paths.problems(n)) for n in ("preference", "validation", "test")]
-        pair = load_pair(paths.SLM, Path(params.pair.llm), params.pair)
+        pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
         return cls(params, pair, {p.problem_id: p for p in splits[0]}, *splits[1:])
 
     @property
@@ -61,7 +62,7 @@ class Workshop:
 
     @cached_property
     def examples(self) -> dict[str, Encoded]:
-        return encode_all(self.preference.values(), self.pair.tokenizer, self.pair.eos_id)
+        return self.pair.prompts.encode_all(self.preference.values())
 
     @cached_property
     def tokens(self) -> pa.Table:

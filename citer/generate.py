@@ -28,7 +28,7 @@ from citer.models.room import check_room
 from citer.progress import progress
 from citer.rule import Rule
 from citer.schema import DISAGREEMENT
-from citer.serving import Deployment, Reply, deploy, served_slm, stored_rule
+from citer.serving import Deployment, Reply, deploy, served_pair, stored_rule
 from citer.stages import paths
 
 
@@ -54,14 +54,14 @@ def generate(
     if disagreements and not rule.audit:
         raise InputError(f"--disagreements: `{rule:.4g}` audits nothing, expected `… audit β`")
     rows = load_problems(source, task_of_file(source), need="question")
-    llm, limits = Path(params.pair.llm), params.evaluate
+    limits = params.evaluate
     named = ((f"{source}:{line}", problem) for line, problem in rows)
-    check_room(named, served_slm(bundle, paths.SLM), llm, limits.max_new_tokens)
+    folders = served_pair(bundle, paths.SLM, Path(params.pair.llm))
+    check_room(named, folders, limits.max_new_tokens)
     _check_targets(source, output, *([disagreements] if disagreements else []))
     deployment = deploy(
         bundle,
-        paths.SLM,
-        llm,
+        folders,
         params.pair,
         rule,
         slots=limits.slots,

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 from citer.config import PairParams
 from citer.data.problems import Problem
-from citer.data.prompts import Encoded, check_context, encode
 from citer.decoding.answer import Answer, Counts, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, routed
 from citer.errors import InputError
 from citer.models.bundle import check_identity, folder_identity, read_bundle, read_card
-from citer.models.folder import check_pair
+from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
+from citer.models.room import check_fits
 from citer.rule import Rule
 
 Advance = Callable[[float], None]
@@ -69,17 +69,12 @@ class Deployment:
 
     def _requests(self, problems: Sequence[Problem]) -> Iterator[Request]:
         for number, problem in enumerate(problems):
-            yield Request(str(number), tuple(self._prompt_ids(problem)))
+            yield Request(str(number), tuple(self.pair.prompts.prompt_ids(problem)))
 
     def check(self, problem: Problem) -> None:
-        """Raise InputError where a problem leaves its answer too little of the context."""
-        models = (self.pair.slm, self.pair.llm)
-        context = min(model.network.config.max_position_embeddings for model in models)
-        encoded = Encoded(self._prompt_ids(problem), [])
-        check_context([("question", encoded)], context, self.max_new_tokens, "max_new_tokens")
-
-    def _prompt_ids(self, problem: Problem) -> list[int]:
-        return encode(problem, self.pair.tokenizer, self.pair.eos_id).prompt_ids
+        """Raise InputError if the context has no room for a problem's longest answer."""
+        length = len(self.pair.prompts.prompt_ids(problem))
+        check_fits("question", length, self.pair.context, self.max_new_tokens)
 
     @cached_property
     def _engine(self) -> Engine:
@@ -89,31 +84,27 @@ class Deployment:
 
 def deploy(
     bundle: Path,
-    slm: Path,
-    llm: Path,
+    folders: PairFolder,
     params: PairParams,
     rule: Rule,
     *,
     slots: int,
     max_new_tokens: int,
 ) -> Deployment:
-    """Load a router with its pair, to route by `rule`.
+    """Load a router with its pair, to route by `rule` (see `served_pair`).
 
-    `slm` is read where the bundle carries none. Raises InputError, before any weight is loaded,
-    where the bundle was made for another pair.
+    Raises InputError, before any weight is loaded, if the router was made for another pair.
     """
     router, card = read_bundle(bundle)
-    slm = served_slm(bundle, slm)
-    check_pair(slm, llm)
-    check_identity(card, folder_identity(slm, llm, params.dtype), bundle)
-    pair = load_pair(slm, llm, params, (card["slm"]["digest"], card["llm"]["digest"]))
+    check_identity(card, folder_identity(folders, params.dtype), bundle)
+    pair = load_pair(folders, params)
     return Deployment(pair, routed(router.to(pair.slm.device), rule), slots, max_new_tokens)
 
 
-def served_slm(bundle: Path, slm: Path) -> Path:
-    """The finetuned SLM that a bundle carries; else `slm`."""
+def served_pair(bundle: Path, slm: Path, llm: Path) -> PairFolder:
+    """The LLM with the finetuned SLM that the bundle carries, or with `slm` if it has none."""
     own = bundle / "slm"
-    return own if own.is_dir() else slm
+    return PairFolder(own if own.is_dir() else slm, llm)
 
 
 def stored_rule(bundle: Path) -> Rule:

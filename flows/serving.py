@@ -30,7 +30,7 @@ class RoutedModel(PythonModel):
         """Raises InputError where the models found are not those that the router was made for."""
         from citer.config import PairParams
         from citer.io import read_json
-        from citer.serving import deploy, stored_rule
+        from citer.serving import deploy, served_pair, stored_rule
 
         bundle, config = Path(context.artifacts["bundle"]), context.model_config
         card = read_json(bundle / "router.json")
@@ -44,8 +44,7 @@ class RoutedModel(PythonModel):
         )
         self.deployment = deploy(
             bundle,
-            Path(pair.slm),
-            Path(pair.llm),
+            served_pair(bundle, Path(pair.slm), Path(pair.llm)),
             pair,
             stored_rule(bundle),
             slots=config["slots"],

@@ -26,13 +26,14 @@ settings.load_profile("citer")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> "Pair":
     """A tiny pair in float64 in which many tokens end an answer, so that lengths differ."""
     from citer.config import PairParams
+    from citer.models.folder import PairFolder
     from citer.models.pair import load_pair
     from tests.tiny import make_tiny_pair
 
     slm, llm = make_tiny_pair(tmp_path_factory.mktemp("pair"))
     params = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
-    loaded = load_pair(slm, llm, params)
-    return replace(loaded, eos_ids=(loaded.eos_id, *range(10, loaded.vocabulary.size, 12)))
+    loaded = load_pair(PairFolder(slm, llm), params)
+    return replace(loaded, eos_ids=(loaded.eos_ids[0], *range(10, loaded.vocabulary.size, 12)))
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """A third task, as a user could add it: the completion must be the expected text."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from citer.data.problems import Problem, problem_key
 from citer.data.tasks import Task
@@ -16,6 +16,7 @@ class Exact(Task):
     fields = ("prompt",)
     reference_field = "expected"
     templates = ("Say exactly: {}\n",)
+    example: ClassVar = ROWS[0]
 
     def problem(self, row: dict[str, Any], need: Need, source: str) -> Problem:
         question = text(row, "prompt", "what to say")

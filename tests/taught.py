@@ -11,8 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from citer.data.problems import Problem
-from citer.data.prompts import encode_all
-from citer.models.folder import eos_token_ids, load_tokenizer
+from citer.models.folder import ModelFolder
 from citer.models.pair import padded_batch
 from tests.tiny import MATH, MC, TinyPair, make_tiny_pair
 
@@ -64,7 +63,7 @@ def _said(problem: Problem, whose: str, end: str, wrong: bool) -> Problem:
 
 
 def _teach(path: Path, taught: Sequence[Problem], steps: int) -> None:
-    encoded = encode_all(taught, load_tokenizer(path), eos_token_ids(path)[0]).values()
+    encoded = ModelFolder(path).prompts.encode_all(taught).values()
     batch = padded_batch([[*p, *r] for p, r in encoded], torch.device("cpu"))
     labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
     for row, (prompt_ids, _) in zip(labels, encoded, strict=True):

@@ -13,7 +13,6 @@ import pytest
 from citer.config import Params, load_params
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
-from citer.data.prompts import encode
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
@@ -21,6 +20,7 @@ from citer.errors import InputError
 from citer.generate import _line, generate
 from citer.io import read_table, table_metadata
 from citer.models.bundle import identity, read_bundle, write_bundle
+from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.models.router import Head, Router
 from citer.rule import Rule
@@ -70,7 +70,7 @@ def bundle(params: Params, tmp_path: Path) -> Path:
 
 
 def own_pair(params: Params) -> Pair:
-    return load_pair(Path("data/models/slm"), Path(params.pair.llm), params.pair)
+    return load_pair(PairFolder(Path("data/models/slm"), Path(params.pair.llm)), params.pair)
 
 
 def answers(output: Path) -> list[dict]:
@@ -143,7 +143,7 @@ def differences(pair: Pair, questions: list[dict]) -> Iterator[dict]:
     """Along the LLM's own answers, a whole forward a token."""
     for question in questions:
         problem = parse_row(question, "math", need="question")
-        ids = list(encode(problem, pair.tokenizer, pair.eos_id).prompt_ids)
+        ids = list(pair.prompts.prompt_ids(problem))
         for position in range(MAX_NEW_TOKENS):
             theirs = next_logits(pair, pair.llm, ids)
             slm, llm = int(next_logits(pair, pair.slm, ids).argmax()), int(theirs.argmax())
@@ -277,8 +277,7 @@ def test_a_file_that_is_of_no_task_is_refused(params: Params, bundle: Path, tmp_
 def deployment(params: Params, bundle: Path) -> Deployment:
     return deploy(
         bundle,
-        Path("data/models/slm"),
-        Path(params.pair.llm),
+        PairFolder(Path("data/models/slm"), Path(params.pair.llm)),
         params.pair,
         RULE,
         slots=2,

@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from citer.data.importing import parse_row
-from citer.data.prompts import encode
+from citer.data.prompts import PlainPrompts
 from citer.data.tasks import prompt_text
 from citer.data.toy import rows
 from citer.data.toy.knowledge import OTHER_WORLD, TRUTH
@@ -114,7 +114,7 @@ def test_shipped_tokenizer_round_trips_the_pipelines_rows(task):
     tokenizer = PreTrainedTokenizerFast.from_pretrained(SHIPPED / "slm")
     for row in rows(task, 300, 11, "pipeline"):
         problem = parse_row(row, task, "reference")
-        encoded = encode(problem, tokenizer, tokenizer.eos_token_id)
+        encoded = PlainPrompts(tokenizer, tokenizer.eos_token_id).encode(problem)
         assert tokenizer.decode(encoded.prompt_ids) == prompt_text(problem)
         assert tokenizer.decode(encoded.reference_ids[:-1]) == problem.reference
         assert max(encoded.prompt_ids + encoded.reference_ids) < len(tokenizer)

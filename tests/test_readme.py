@@ -9,11 +9,11 @@ from citer.config import PairParams, load_params
 from citer.data import toy
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
-from citer.data.prompts import encode
 from citer.data.tasks.grading import grade
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
+from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 
 ROOT = Path(__file__).parents[1]
@@ -40,12 +40,11 @@ def problems() -> dict[str, Problem]:
 def test_the_documents_ask_what_the_embedded_llm_answers_right() -> None:
     known = problems()
     slm, llm = PAIR / "slm", PAIR / "llm"
-    pair = load_pair(
-        slm, llm, PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float32")
-    )
+    params = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float32")
+    pair = load_pair(PairFolder(slm, llm), params)
     engine = Engine(pair, slots=1, max_new_tokens=128)
     for question in asked():
-        prompt_ids = encode(known[question], pair.tokenizer, pair.eos_id).prompt_ids
+        prompt_ids = pair.prompts.prompt_ids(known[question])
         [answer] = engine.decode([Request(question, tuple(prompt_ids))], LLM_ALONE)
         assert grade(known[question], pair.text(answer.token_ids))
         assert f"{known[question].answer} is right" in (ROOT / "README.md").read_text()

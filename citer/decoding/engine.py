@@ -21,10 +21,10 @@ from citer.decoding.policy import Policy
 from citer.decoding.reading import Drafts, Verdicts
 from citer.decoding.walk import Draft, Limits, Need, Verdict, Walk
 from citer.decoding.work import Work
-from citer.errors import InputError
 from citer.models.feed import Read, Turn
 from citer.models.graphs import cuda_graphs
 from citer.models.pair import Pair
+from citer.models.room import check_fits
 
 
 class Engine:
@@ -100,17 +100,8 @@ class Engine:
 
     def _admit(self, request: Request, slot: int, routes: Mapping[Policy, int]) -> Walk:
         walk = Walk(request, slot, routes, self.limits)
-        self._check_context(request, len(walk.ids) + self.limits.max_new_tokens)
+        check_fits(request.key, len(walk.ids), self.pair.context, self.limits.max_new_tokens)
         return walk
-
-    def _check_context(self, request: Request, length: int) -> None:
-        for model in (self.pair.slm, self.pair.llm):
-            context = model.network.config.max_position_embeddings
-            if length > context:
-                raise InputError(
-                    f"{request.key}: prompt and answer may take {length} tokens, "
-                    f"{model.path} has a context of {context}"
-                )
 
     def _draft(self, walks: list[Walk], read: Drafts) -> None:
         """The SLM's next token for these walks, and how safely each may stand."""

@@ -7,7 +7,6 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from citer.data.problems import Problem
-from citer.data.prompts import encode
 from citer.data.tasks.grading import grade
 from citer.decoding.answer import Counts, Request
 from citer.decoding.engine import Engine
@@ -118,5 +117,5 @@ def _answered(
 
 
 def request(problem: Problem, pair: Pair) -> Request:
-    prompt_ids = encode(problem, pair.tokenizer, pair.eos_id).prompt_ids
+    prompt_ids = pair.prompts.prompt_ids(problem)
     return Request(problem.problem_id, tuple(prompt_ids))

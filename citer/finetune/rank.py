@@ -16,8 +16,10 @@ def main() -> None:
     from torch import distributed  # seconds: not before the watch has begun
 
     from citer.finetune.trainer import train
+    from citer.models.folder import ModelFolder
 
-    train(Job.model_validate_json(sys.argv[1]), Path(sys.argv[2]))
+    job = Job.model_validate_json(sys.argv[1])
+    train(job, ModelFolder(job.base).tokenizer, Path(sys.argv[2]))
     distributed.destroy_process_group()  # waits for ranks that still read from this one
     os._exit(0)  # gloo's threads can abort a process that Python takes apart (pytorch #179291)
 

@@ -13,19 +13,22 @@ from transformers import AutoConfig
 from citer.closure import code_digest
 from citer.config import FinetuneParams, PairParams
 from citer.data.problems import Problem
-from citer.data.prompts import encode
 from citer.errors import InputError
 from citer.finetune.job import ROW, ROWS, Job, is_finished, last_checkpoint, losses
 from citer.finetune.launch import launch
 from citer.io import digest, partial_dir, remove, replacing, write_table, writing
 from citer.models.device import resolve_device
-from citer.models.folder import eos_token_ids, load_tokenizer, weight_files
+from citer.models.folder import ModelFolder
 
 Row = dict[str, list[int]]
 
 
 def finetune(
-    base: Path, problems: Sequence[Problem], output: Path, pair: PairParams, params: FinetuneParams
+    base: ModelFolder,
+    problems: Sequence[Problem],
+    output: Path,
+    pair: PairParams,
+    params: FinetuneParams,
 ) -> list[float]:
     """Finetune the model at `base` on the problems' references and write it to `output`.
 
@@ -35,22 +38,22 @@ def finetune(
     and where training diverged.
     """
     if not params.steps:
-        _publish(base, base, output)
+        _publish(base.path, base, output)
         return []
-    job = plan(base, pair, params)
+    job = plan(base.path, pair, params)
     rows = encode_rows(base, problems, params.max_length)
     asked = job.model_dump_json(), code_digest("finetune")
-    folder = partial_dir("finetune", digest(base, *asked, *map(str, rows)))
+    folder = partial_dir("finetune", digest(base.path, *asked, *map(str, rows)))
     if not is_finished(last_checkpoint(folder), params.steps):
         write_table(folder / ROWS, pa.Table.from_pylist(rows, schema=ROW), ROW, {})
         with writing(folder):
-            _train(job, folder)
+            _train(job, base, folder)
     checkpoint = last_checkpoint(folder)
     assert checkpoint is not None
     history = losses(checkpoint)
     if not math.isfinite(history[-1]):
         raise InputError(f"finetune.learning_rate: {params.learning_rate:g}: the loss diverged")
-    _publish(base, checkpoint, output)
+    _publish(base.path, ModelFolder(checkpoint), output)
     remove(folder)
     return history
 
@@ -78,13 +81,12 @@ def plan(base: Path, pair: PairParams, params: FinetuneParams) -> Job:
     )
 
 
-def encode_rows(base: Path, problems: Sequence[Problem], max_length: int) -> list[Row]:
+def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int) -> list[Row]:
     """`input_ids` and `completion_mask` of every problem: the reference and its EOS count.
 
     Raises InputError naming the longest problem where it has more than `max_length` tokens.
     """
-    tokenizer, eos_id = load_tokenizer(base), eos_token_ids(base)[0]
-    examples = [encode(problem, tokenizer, eos_id) for problem in problems]
+    examples = [base.prompts.encode(problem) for problem in problems]
     lengths = [len(prompt_ids) + len(reference_ids) for prompt_ids, reference_ids in examples]
     longest = max(range(len(problems)), key=lengths.__getitem__)
     if lengths[longest] > max_length:
@@ -102,16 +104,16 @@ def encode_rows(base: Path, problems: Sequence[Problem], max_length: int) -> lis
     ]
 
 
-def _train(job: Job, folder: Path) -> None:
+def _train(job: Job, base: ModelFolder, folder: Path) -> None:
     if job.deepspeed:
         launch(job, folder)
     else:
         from citer.finetune.trainer import train  # seconds, and only where it is needed
 
-        train(job, folder)
+        train(job, base.tokenizer, folder)
 
 
-def _publish(base: Path, checkpoint: Path, output: Path) -> None:
+def _publish(base: Path, checkpoint: ModelFolder, output: Path) -> None:
     """Write the checkpoint's weights in `base`'s precision, with `base`'s other files as they are.
 
     The trainer rewrites tokenizer and EOS settings; the pair's must stay the same to the letter.
@@ -119,10 +121,10 @@ def _publish(base: Path, checkpoint: Path, output: Path) -> None:
     dtype = AutoConfig.from_pretrained(base, local_files_only=True).dtype or torch.float32
     with replacing(output) as aside:
         aside.mkdir()
-        for file in weight_files(checkpoint):
+        for file in checkpoint.weight_files:
             weights = {name: weight.to(dtype) for name, weight in load_file(file).items()}
             save_file(weights, aside / file.name, {"format": "pt"})
-        for file in [*_settings(base), *checkpoint.glob("*.index.json")]:
+        for file in [*_settings(base), *checkpoint.path.glob("*.index.json")]:
             shutil.copyfile(file, aside / file.name)
 
 

@@ -12,6 +12,7 @@ from datasets import Dataset, disable_progress_bars
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
+    PreTrainedTokenizerFast,
     PrinterCallback,
     Trainer,
     TrainerCallback,
@@ -23,13 +24,12 @@ from trl import SFTConfig, SFTTrainer
 
 from citer.finetune.job import ROW, ROWS, Job, last_checkpoint, steps_done
 from citer.io import read_table
-from citer.models.folder import load_tokenizer
 from citer.progress import progress
 
 ZERO2 = Path(__file__).with_name("zero2.json")
 
 
-def train(job: Job, folder: Path) -> None:
+def train(job: Job, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Train `job.base` on `folder`'s rows, from its last checkpoint if any, to its final one."""
     _quiet(job)
     _make_deterministic(job)
@@ -38,7 +38,7 @@ def train(job: Job, folder: Path) -> None:
         AutoModelForCausalLM.from_pretrained(job.base, dtype=torch.float32, local_files_only=True),
         _arguments(job, folder),
         train_dataset=Dataset(read_table(folder / ROWS, ROW)),
-        processing_class=load_tokenizer(job.base),
+        processing_class=tokenizer,
     )
     trainer.remove_callback(PrinterCallback)
     with ExitStack() as stack:

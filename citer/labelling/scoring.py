@@ -1,78 +1,69 @@
-"""Each half of the token table, brought up to date: only what is missing is scored."""
+"""Bring each half of the token table up to date: score only the problems that are missing."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from citer.closure import code_digest
 from citer.config import PairParams, ScoreParams
 from citer.data.problems import Problem
-from citer.data.prompts import TEMPLATE_HASH, Encoded, check_context, encode_all
+from citer.data.prompts import Encoded
 from citer.data.tokens import half_schema, keep_fitting, shard_name
-from citer.io import read_json, write_table
+from citer.io import write_table
 from citer.labelling.teacher import score
 from citer.models.features import FEATURE
-from citer.models.folder import (
-    check_pair,
-    context_length,
-    eos_token_ids,
-    load_tokenizer,
-    model_digest,
-    tokenizer_digest,
-)
+from citer.models.folder import PairFolder
 from citer.models.pair import LanguageModel, load_model
+from citer.models.room import check_examples
 from citer.models.vocabulary import Vocabulary
 from citer.progress import progress
 
+Name = Literal["slm", "llm"]
+
 
 class Scored(NamedTuple):
-    """Problems whose rows were there already, and problems scored anew."""
+    """Numbers of problems: with rows already in the table, and newly scored."""
 
     kept: int
     added: int
 
 
 def score_half(
-    name: str,
-    pair: Mapping[str, Path],
+    name: Name,
+    folders: PairFolder,
     problems: Sequence[Problem],
-    folder: Path,
+    output: Path,
     params: ScoreParams,
     placement: PairParams,
 ) -> Scored:
-    """Bring a half's shards in `folder` up to date; the model is loaded only if some are missing.
+    """Bring the shards of model `name` in `output` up to date.
 
-    `name` is the half's model, of `pair` = {"slm": folder, "llm": folder}. Raises InputError
-    where the two are no pair.
+    Loads the model only if rows are missing. Raises InputError if a problem exceeds its context.
     """
-    check_pair(**pair)
-    path, eos_ids = pair[name], eos_token_ids(pair["slm"])  # both halves end with the SLM's EOS
-    examples = encode_all(problems, load_tokenizer(path), eos_ids[0])
-    named = ((f"problem {key}", example) for key, example in examples.items())
-    check_context(named, context_length(path))
-    metadata = half_metadata(name, pair, placement.dtype)
-    missing = keep_fitting(folder, examples, metadata)
+    model = getattr(folders, name)
+    examples = folders.prompts.encode_all(problems)
+    check_examples(examples, model.context)
+    metadata = half_metadata(name, folders, placement.dtype)
+    missing = keep_fitting(output, examples, metadata)
     if missing:
-        model = load_model(name, path, placement)
-        vocabulary = Vocabulary(metadata["vocab_size"], eos_ids)
-        _write_shards(model, vocabulary, missing, folder, params, metadata)
+        loaded = load_model(name, model, placement)
+        _write_shards(loaded, folders.vocabulary, missing, output, params, metadata)
     return Scored(len(examples) - len(missing), len(missing))
 
 
-def half_metadata(name: str, pair: Mapping[str, Path], dtype: str) -> dict[str, Any]:
-    """A half's identity. `vocab_size`: the ids that both models can write."""
-    path = pair[name]
-    configs = {model: read_json(folder / "config.json") for model, folder in pair.items()}
+def half_metadata(name: Name, folders: PairFolder, dtype: str) -> dict[str, Any]:
+    """Return a half's identity. `vocab_size` counts the ids that both models can write."""
+    model = getattr(folders, name)
     metadata = {
-        name: {"id": path.as_posix(), "digest": model_digest(path)},
+        name: {"id": model.path.as_posix(), "digest": model.digest},
         "code": code_digest(f"score_{name}"),
         "dtype": dtype,
-        "tokenizer": tokenizer_digest(path),
-        "template": TEMPLATE_HASH,
-        "vocab_size": min(config["vocab_size"] for config in configs.values()),
+        "tokenizer": folders.tokenizer_digest,
+        "template": folders.prompts.digest,
+        "vocab_size": folders.vocabulary.size,
     }
     if name == "slm":
-        metadata |= {"feature": FEATURE, "hidden_size": configs["slm"]["hidden_size"]}
+        metadata |= {"feature": FEATURE, "hidden_size": model.config.hidden_size}
     return metadata
 
 

@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from citer.checked import Share, complaint
-from citer.data.prompts import TEMPLATE_HASH
 from citer.errors import InputError
 from citer.io import digest, read_as, read_json, replacing, write_json
 from citer.models.features import FEATURE
@@ -19,6 +18,7 @@ from citer.progress import warn
 from citer.rule import EXPECTED, Rule
 
 if TYPE_CHECKING:  # transformers' models take seconds to import
+    from citer.models.folder import PairFolder
     from citer.models.pair import Pair
 
 VERSION = 3
@@ -99,27 +99,25 @@ class Card(BaseModel):
 
 def identity(pair: "Pair") -> dict[str, Any]:
     """The fields of a card that bind a router to a pair, its precision and its prompts."""
-    models = [(model.path, model.digest) for model in (pair.slm, pair.llm)]
-    return _identity(models, str(pair.slm.dtype).removeprefix("torch."), pair.tokenizer_digest)
+    return _identity(pair, str(pair.slm.dtype).removeprefix("torch."))
 
 
-def folder_identity(slm: Path, llm: Path, dtype: str) -> dict[str, Any]:
-    """The `identity` that two folders have once they are loaded in `dtype`."""
-    from citer.models.folder import model_digest, tokenizer_digest
-
-    models = [(folder, model_digest(folder)) for folder in (slm, llm)]
-    return _identity(models, dtype, tokenizer_digest(slm))
+def folder_identity(folders: "PairFolder", dtype: str) -> dict[str, Any]:
+    """The `identity` of the pair that `folders` give when loaded in `dtype`."""
+    return _identity(folders, dtype)
 
 
-def _identity(models: list[tuple[Path, str]], dtype: str, tokenizer: str) -> dict[str, Any]:
-    slm, llm = ({"id": folder.as_posix(), "digest": digest} for folder, digest in models)
+def _identity(pair: "Pair | PairFolder", dtype: str) -> dict[str, Any]:
+    slm, llm = (
+        {"id": model.path.as_posix(), "digest": model.digest} for model in (pair.slm, pair.llm)
+    )
     return {
         "feature": FEATURE,
         "slm": slm,
         "llm": llm,
         "dtype": dtype,
-        "tokenizer": tokenizer,
-        "template": TEMPLATE_HASH,
+        "tokenizer": pair.tokenizer_digest,
+        "template": pair.prompts.digest,
     }
 
 

@@ -1,13 +1,18 @@
-"""A model's folder, before any weight is read: is it usable, whose is it, what are its tokens."""
+"""Model folders before their weights are loaded: one model, and two that form a pair.
+
+An object reads each file at most once, when a value is first asked for, and keeps it for its own
+life. A stage makes its objects once and passes them on; a new object sees a changed folder.
+"""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, Field, PositiveInt
-from safetensors import SafetensorError, safe_open
+from pydantic import BaseModel, PositiveInt
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -17,18 +22,32 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from citer.data.prompts import token_ids
+from citer.data.prompts import PlainPrompts, PromptFormat, probes
 from citer.errors import InputError, reading
 from citer.io import digest, read_as
+from citer.models.tokenizer import load_tokenizer, tokenizer_parts
+from citer.models.vocabulary import Vocabulary
+from citer.models.weights import check_tensors, tensor_shapes, weight_files
 
-# Decoders whose whole cache is plain keys and values a position, so that it can be cut anywhere.
+# Decoders whose whole cache is plain keys and values per position, so that it can be cut anywhere.
 ModelType = Literal["llama", "mistral", "qwen2", "qwen3"]
-DERIVED = "rotary_emb.inv_freq"  # which old checkpoints hold, and configurations tell
-ROUND_TRIP = "Problem: (A) 3 + 14 = 17.\nSo the answer is \\boxed{17}."
+MakePrompts = Callable[[PreTrainedTokenizerFast, int], PromptFormat]  # (tokenizer, EOS id)
 
 
-class Config(BaseModel):
-    """What config.json must say itself: transformers has a default for what it leaves out."""
+class EosSetting(BaseModel):
+    """The field that config.json and generation_config.json share."""
+
+    eos_token_id: int | list[int] | None = None
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        setting = self.eos_token_id
+        ids = setting if isinstance(setting, list) else [] if setting is None else [setting]
+        return tuple(dict.fromkeys(ids))
+
+
+class Config(EosSetting):
+    """Fields that config.json must state itself: transformers has a default for missing ones."""
 
     model_type: ModelType
     vocab_size: PositiveInt
@@ -38,59 +57,158 @@ class Config(BaseModel):
     num_attention_heads: PositiveInt
     num_key_value_heads: PositiveInt | None = None
     max_position_embeddings: PositiveInt
-    quantization_config: None = None  # weights are packed, and their bytes counted, as they are
+    quantization_config: None = None  # the engine packs weights, and counts their bytes, as stored
 
 
-class Ends(BaseModel):
-    """Of generation_config.json or config.json."""
+class ModelFolder:
+    """A Hugging Face model folder. Every property raises InputError for a file it cannot use."""
 
-    eos_token_id: int | list[int] | None = None
+    def __init__(self, path: Path, make_prompts: MakePrompts = PlainPrompts) -> None:
+        self.path = path
+        self.make_prompts = make_prompts
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @cached_property
+    def config(self) -> Config:
+        """The checked fields of config.json."""
+        path = self.path / "config.json"
+        if not path.is_file():
+            raise InputError(f"{self}: no config.json, expected a Hugging Face model folder")
+        _check_files(self.path)
+        return read_as(path, Config)
+
+    @property
+    def context(self) -> int:
+        """The positions that the model was made for."""
+        return self.config.max_position_embeddings
+
+    @cached_property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The ids that end an answer, from generation_config.json or else config.json."""
+        path = self.path / "generation_config.json"
+        ids = read_as(path, EosSetting).eos_ids if path.is_file() else ()
+        if ids := ids or self.config.eos_ids:
+            return ids
+        raise InputError(f"{self}: no eos_token_id in generation_config.json or config.json")
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        return load_tokenizer(self.path, self.config.vocab_size)
+
+    @cached_property
+    def tokenizer_parts(self) -> dict[str, Any]:
+        return tokenizer_parts(self.tokenizer, self.eos_ids)
+
+    @cached_property
+    def tokenizer_digest(self) -> str:
+        return digest(json.dumps(self.tokenizer_parts, sort_keys=True))
+
+    @cached_property
+    def prompts(self) -> PromptFormat:
+        """The format of prompts and references; the first EOS id ends a reference."""
+        return self.make_prompts(self.tokenizer, self.eos_ids[0])
+
+    @cached_property
+    def weight_files(self) -> list[Path]:
+        return weight_files(self.path)
+
+    @cached_property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of every stored tensor, from the files' headers."""
+        return dict(chain.from_iterable(tensor_shapes(f).items() for f in self.weight_files))
+
+    @cached_property
+    def digest(self) -> str:
+        """The model's identity: a digest of configuration and weights."""
+        return digest(self.path / "config.json", *self.weight_files)
+
+    def check(self) -> None:
+        """Raise InputError if the engine cannot run this model. Reads no weight."""
+        size = self.config.vocab_size
+        if beyond := [end for end in self.eos_ids if not 0 <= end < size]:
+            expected = f"expected one below vocab_size {size}"
+            raise InputError(f"{self}: eos_token_id: {beyond[0]}: {expected}")
+        shapes, network = self.shapes, _outline(self.path)
+        _check_cache(self.path, network.config)
+        check_tensors(self.path, network, shapes)
 
 
-class Index(BaseModel):
-    """Which shard holds a weight."""
+class PairFolder:
+    """The folders of an SLM and an LLM that form a pair, checked when the object is made.
 
-    weight_map: Annotated[dict[str, str], Field(min_length=1)]
-
-
-def check_pair(slm: Path, llm: Path) -> None:
-    """Cheap: configurations and tokenizers only. Vocabularies may be padded apart.
-
-    Raises InputError naming both folders and what differs, or that nothing does.
+    Reads configurations, tokenizers and weight headers, but no weights. Raises InputError with both
+    folders and the first difference, or if both hold the same model.
     """
-    check_model(slm)
-    check_model(llm)
-    if any(map(Path.samefile, weight_files(slm), weight_files(llm))):
-        raise InputError(f"{slm} and {llm}: the same weights, expected two models")
-    if set(eos_token_ids(slm)) != set(eos_token_ids(llm)):
-        ends = f"{list(eos_token_ids(slm))} and {list(eos_token_ids(llm))}"
-        raise InputError(f"{slm} and {llm}: not one EOS: {ends}")
-    ours, theirs = tokenizer_parts(slm), tokenizer_parts(llm)
-    for part in ours | theirs:
-        if ours.get(part) != theirs.get(part):
-            raise InputError(f"{slm} and {llm}: not one tokenizer: their `{part}` differ")
+
+    def __init__(self, slm: Path, llm: Path, make_prompts: MakePrompts = PlainPrompts) -> None:
+        self.slm = ModelFolder(slm, make_prompts)
+        self.llm = ModelFolder(llm, make_prompts)
+        self.slm.check()
+        self.llm.check()
+        self._check_weights()
+        self._check_eos()
+        self._check_tokenizers()
+        self._check_prompts()
+
+    def __str__(self) -> str:
+        return f"{self.slm} and {self.llm}"
+
+    @property
+    def context(self) -> int:
+        """The smaller context of the two models, in tokens."""
+        return min(self.slm.context, self.llm.context)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The ids that both models can write: folders may pad one vocabulary to two sizes."""
+        size = min(self.slm.config.vocab_size, self.llm.config.vocab_size)
+        return Vocabulary(size, self.slm.eos_ids)
+
+    @property
+    def tokenizer_digest(self) -> str:
+        return self.slm.tokenizer_digest
+
+    @property
+    def prompts(self) -> PromptFormat:
+        """The format of both models' prompts."""
+        return self.slm.prompts
+
+    def _check_weights(self) -> None:
+        if any(map(Path.samefile, self.slm.weight_files, self.llm.weight_files)):
+            raise InputError(f"{self}: the same weights, expected two models")
+
+    def _check_eos(self) -> None:
+        if set(self.slm.eos_ids) != set(self.llm.eos_ids):
+            eos = f"{list(self.slm.eos_ids)} and {list(self.llm.eos_ids)}"
+            raise InputError(f"{self}: not one EOS: {eos}")
+
+    def _check_tokenizers(self) -> None:
+        slm, llm = self.slm.tokenizer_parts, self.llm.tokenizer_parts
+        for part in slm | llm:
+            if slm.get(part) != llm.get(part):
+                raise InputError(f"{self}: not one tokenizer: their `{part}` differ")
+
+    def _check_prompts(self) -> None:
+        """Encode a problem of each task by both tokenizers: a format may read other settings."""
+        theirs = self.llm.make_prompts(self.llm.tokenizer, self.slm.eos_ids[0])
+        if theirs.digest != self.prompts.digest:
+            digests = f"{self.prompts.digest} and {theirs.digest}"
+            raise InputError(f"{self}: not one prompt format: their digests are {digests}")
+        for problem in probes():
+            pairs = zip(self.prompts.encode(problem), theirs.encode(problem), strict=True)
+            for name, (slm, llm) in zip(("prompt", "reference"), pairs, strict=True):
+                if slm != llm:
+                    raise InputError(f"{self}: {_difference(f'{problem.task} {name}', slm, llm)}")
 
 
-def check_model(path: Path) -> None:
-    """Raise InputError where `path` holds no model that the engine can run."""
-    if not (path / "config.json").is_file():
-        raise InputError(f"{path}: no config.json, expected a Hugging Face model folder")
-    _check_files(path)
-    size = read_as(path / "config.json", Config).vocab_size
-    if beyond := [end for end in eos_token_ids(path) if not 0 <= end < size]:
-        raise InputError(f"{path}: eos_token_id: {beyond[0]}: expected one below vocab_size {size}")
-    found = {name: shape for file in weight_files(path) for name, shape in _shapes(file).items()}
-    network = _outline(path)
-    config = network.config
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"} or _slides(config):
-        raise InputError(f"{path}: a sliding-window cache cannot be cut, expected full attention")
-    rope = config.rope_parameters["rope_type"]
-    if rope in ("dynamic", "longrope"):
-        raise InputError(
-            f"{path}: rope_type {rope!r} depends on a batch's longest row, expected another"
-        )
-    _check_tensors(path, network, found)
+def _difference(name: str, slm: list[int], llm: list[int]) -> str:
+    """Name the first position at which two different lists of ids differ."""
+    shorter = min(len(slm), len(llm))
+    place = next((n for n in range(shorter) if slm[n] != llm[n]), shorter)
+    ids = (str(ids[place]) if place < len(ids) else "none" for ids in (slm, llm))
+    return f"not the same ids for a {name}: at position {place} {' and '.join(ids)}"
 
 
 def _check_files(path: Path) -> None:
@@ -101,17 +219,8 @@ def _check_files(path: Path) -> None:
                 file.stat()
 
 
-def _shapes(file: Path) -> dict[str, list[int]]:
-    """Of all tensors, from the header alone, which opening holds against the file's length."""
-    try:
-        with reading(file), safe_open(file, "pt") as tensors:
-            return {name: tensors.get_slice(name).get_shape() for name in sorted(tensors.keys())}
-    except SafetensorError as error:
-        raise InputError(f"{file}: not whole safetensors weights: {error}") from None
-
-
 def _outline(path: Path) -> PreTrainedModel:
-    """The model that the configurations describe, without weights."""
+    """Build the model that the configurations describe, without weights."""
     try:
         if (path / "generation_config.json").is_file():
             GenerationConfig.from_pretrained(path, local_files_only=True)
@@ -119,116 +228,24 @@ def _outline(path: Path) -> PreTrainedModel:
             return AutoModelForCausalLM.from_config(
                 AutoConfig.from_pretrained(path, local_files_only=True)
             )
-    except Exception as error:  # a wrong configuration ends anywhere
-        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise InputError(f"{path}: no usable model: {said}") from error
+    except Exception as error:  # a wrong configuration may raise anything
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise InputError(f"{path}: no usable model: {reason}") from error
 
 
-def _check_tensors(path: Path, network: PreTrainedModel, found: Mapping[str, list[int]]) -> None:
-    """Refuse what transformers would make up or leave out; the first difference is told."""
-    wrong = list(_misfits(network, found))
-    if wrong:
-        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        raise InputError(f"{path}: {wrong[0]}{more}")
-
-
-def _misfits(network: PreTrainedModel, found: Mapping[str, list[int]]) -> Iterator[str]:
-    expected = {name: list(tensor.shape) for name, tensor in network.state_dict().items()}
-    for name in sorted(expected.keys() | found):
-        if name not in found:
-            if name not in network.all_tied_weights_keys:
-                yield f"{name}: no such tensor, config.json expects it"
-        elif name not in expected:
-            if not name.endswith(DERIVED):
-                yield f"{name}: a tensor too many, config.json expects none such"
-        elif found[name] != expected[name]:
-            shape = f"its shape is {found[name]}"
-            yield f"{name}: {shape}, config.json expects {expected[name]}"
+def _check_cache(path: Path, config: PreTrainedConfig) -> None:
+    """Raise InputError for a cache that cannot be cut, or positions that depend on the batch."""
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"} or _slides(config):
+        raise InputError(f"{path}: a sliding-window cache cannot be cut, expected full attention")
+    rope = config.rope_parameters["rope_type"]
+    if rope in ("dynamic", "longrope"):
+        raise InputError(
+            f"{path}: rope_type {rope!r} depends on a batch's longest row, expected another"
+        )
 
 
 def _slides(config: PreTrainedConfig) -> bool:
     """Mistral has a window and no switch for it; Qwen2's applies only where it is switched on."""
     window = getattr(config, "sliding_window", None)
     return bool(window and getattr(config, "use_sliding_window", True))
-
-
-def weight_files(path: Path) -> list[Path]:
-    """The safetensors files of a model folder, whole or in shards, whether there or not."""
-    whole, index = path / "model.safetensors", path / "model.safetensors.index.json"
-    if index.is_file() and not whole.is_file():  # with both there, transformers reads the whole one
-        return sorted({path / name for name in read_as(index, Index).weight_map.values()})
-    return [whole]
-
-
-def context_length(path: Path) -> int:
-    """The positions that a model was made for."""
-    return read_as(path / "config.json", Config).max_position_embeddings
-
-
-def model_digest(path: Path) -> str:
-    """Digest of a model's configuration and weights: its identity."""
-    return digest(path / "config.json", *weight_files(path))
-
-
-def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
-    """The folder's own tokenizer.json.
-
-    `AutoTokenizer` would replace the pre-tokenizer by the model family's. Raises InputError where
-    text does not survive the way to ids and back.
-    """
-    if not (path / "tokenizer.json").is_file():
-        raise InputError(f"{path}: no tokenizer.json, expected a fast tokenizer")
-    _check_files(path)
-    try:
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
-        back = tokenizer.decode(token_ids(ROUND_TRIP, tokenizer, begins=False))
-    except Exception as error:  # tokenizers raises nothing narrower
-        raise InputError(f"{path}: no usable tokenizer: {error!r}") from error
-    if back != ROUND_TRIP:
-        raise InputError(f"{path}: the tokenizer turns {ROUND_TRIP!r} into {back!r}")
-    _check_ids(path, tokenizer)
-    return tokenizer
-
-
-def _check_ids(path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Raise InputError where a text could get an id that the model has no embedding for."""
-    special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
-    ids = {token: n for token, n in tokenizer.get_vocab().items() if token not in special}
-    last = max(ids, key=ids.__getitem__)
-    if ids[last] >= (size := read_as(path / "config.json", Config).vocab_size):
-        told = f"{last!r} has the id {ids[last]}, expected one below vocab_size {size}"
-        raise InputError(f"{path}/tokenizer.json: {told}")
-
-
-def tokenizer_parts(path: Path) -> dict[str, Any]:
-    """What decides which ids a text gets, and which end an answer.
-
-    Truncation and padding are not among it: encoding asks for neither. `prompt` and `eos` are there
-    only where they say more than the rest, so that other tokenizers keep their digest.
-    """
-    tokenizer, eos_ids = load_tokenizer(path), eos_token_ids(path)
-    content = json.loads(tokenizer.backend_tokenizer.to_str())
-    parts = {
-        part: content[part] for part in ("normalizer", "pre_tokenizer", "model", "added_tokens")
-    }
-    plain, prompt = (token_ids(ROUND_TRIP, tokenizer, begins=begins) for begins in (False, True))
-    if prompt != plain:  # by the post-processor, which tokenizer_config.json may change
-        parts["prompt"] = prompt
-    if len(eos_ids) > 1:
-        parts["eos"] = sorted(eos_ids)
-    return parts
-
-
-def tokenizer_digest(path: Path) -> str:
-    return digest(json.dumps(tokenizer_parts(path), sort_keys=True))
-
-
-def eos_token_ids(path: Path) -> tuple[int, ...]:
-    """The ids that end an answer: generation_config.json's, else config.json's."""
-    for name in ("generation_config.json", "config.json"):
-        if not (path / name).is_file():
-            continue
-        found = read_as(path / name, Ends).eos_token_id
-        if found is not None and found != []:
-            return tuple(dict.fromkeys(found)) if isinstance(found, list) else (found,)
-    raise InputError(f"{path}: no eos_token_id in generation_config.json or config.json")

@@ -1,4 +1,4 @@
-"""The pair of models, loaded."""
+"""A pair of models, loaded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,16 +12,11 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 from transformers.utils.logging import disable_progress_bar
 
 from citer.config import PairParams
+from citer.data.prompts import PromptFormat
 from citer.models.cache import SlotCache, kv_shape
 from citer.models.device import resolve_device
 from citer.models.feed import Feed
-from citer.models.folder import (
-    check_pair,
-    eos_token_ids,
-    load_tokenizer,
-    model_digest,
-    tokenizer_digest,
-)
+from citer.models.folder import ModelFolder, PairFolder
 from citer.models.forward import check_forward, wanted_hidden
 from citer.models.packing import pack
 from citer.models.vocabulary import Vocabulary
@@ -31,9 +26,9 @@ SMALL = 2**26  # bytes of the LLM's weights
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """One of the pair, in evaluation mode. `weight_bytes` are read by every forward.
+    """One model of a pair, in evaluation mode.
 
-    `cuda_graphs`: whether short forwards on a GPU are to be captured.
+    `cuda_graphs`: whether short forwards on a GPU are captured as CUDA graphs.
     """
 
     name: str
@@ -58,9 +53,17 @@ class LanguageModel:
     def vocab_size(self) -> int:
         return self.network.config.vocab_size
 
+    @property
+    def context(self) -> int:
+        """The positions that the model was made for."""
+        return self.network.config.max_position_embeddings
+
     @cached_property
     def weight_bytes(self) -> int:
-        """All weights but an untied input embedding, of which a forward reads only its rows."""
+        """Bytes that every forward reads: all weights but an untied input embedding.
+
+        A forward reads only the rows of its own tokens from that embedding.
+        """
         embedding, head = self.network.get_input_embeddings(), self.network.get_output_embeddings()
         total = _bytes(self.network)
         return total if embedding.weight is head.weight else total - _bytes(embedding)
@@ -72,11 +75,11 @@ class LanguageModel:
         return 2 * layers * heads * head_dim * self.dtype.itemsize
 
     def last_hidden(self, **inputs: Any) -> Tensor:
-        """hidden_BTH after the final norm: what the head and the router read."""
+        """hidden_BTH after the final norm, as the LM head and the router read it."""
         return self.network.base_model(**inputs).last_hidden_state
 
     def consume(self, ids_M: Tensor, feed: Feed, cache: SlotCache) -> Tensor:
-        """hidden_WH after the tokens that the feed wants; the cache then holds them all."""
+        """hidden_WH after the tokens that the feed wants; appends all its tokens to the cache."""
         return wanted_hidden(self.network, ids_M, feed, cache)
 
     def logits(self, hidden_NH: Tensor) -> Tensor:
@@ -97,66 +100,61 @@ class Pair:
     slm: LanguageModel
     llm: LanguageModel
     tokenizer: PreTrainedTokenizerFast
+    tokenizer_digest: str
     eos_ids: tuple[int, ...]
-
-    @property
-    def eos_id(self) -> int:
-        return self.eos_ids[0]
+    prompts: PromptFormat
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """What both models can write: one tokenizer's vocabulary, which they pad apart."""
+        """The ids that both models can write: they may pad one vocabulary to two sizes."""
         return Vocabulary(min(self.slm.vocab_size, self.llm.vocab_size), self.eos_ids)
 
     @property
+    def context(self) -> int:
+        """The smaller context of the two models, in tokens."""
+        return min(self.slm.context, self.llm.context)
+
+    @property
     def is_small(self) -> bool:
-        """Whether torch's threads find nothing to share in a forward, and processes are faster."""
+        """Whether a forward is too small to multithread, so that processes are faster."""
         return self.llm.device.type == "cpu" and self.llm.weight_bytes < SMALL
 
-    @cached_property
-    def tokenizer_digest(self) -> str:
-        return tokenizer_digest(self.slm.path)
-
     def text(self, token_ids: Sequence[int]) -> str:
-        """The text of an answer, its EOS and special tokens left out."""
+        """Decode an answer, without its EOS and special tokens."""
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
 
-def load_pair(
-    slm: Path, llm: Path, params: PairParams, digests: tuple[str | None, str | None] = (None, None)
-) -> Pair:
-    """Check that the two folders make a pair, then load both.
-
-    Who has just read their digests need not have them read again. Raises InputError, before any
-    weight is read, where they make none.
-    """
-    check_pair(slm, llm)
+def load_pair(folders: PairFolder, params: PairParams) -> Pair:
+    """Load both models of a pair for inference."""
     return Pair(
-        slm=load_model("slm", slm, params, digests[0]),
-        llm=load_model("llm", llm, params, digests[1]),
-        tokenizer=load_tokenizer(slm),
-        eos_ids=eos_token_ids(slm),
+        slm=load_model("slm", folders.slm, params),
+        llm=load_model("llm", folders.llm, params),
+        tokenizer=folders.slm.tokenizer,
+        tokenizer_digest=folders.tokenizer_digest,
+        eos_ids=folders.slm.eos_ids,
+        prompts=folders.prompts,
     )
 
 
-def load_model(
-    name: str, path: Path, params: PairParams, digest: str | None = None
-) -> LanguageModel:
-    """Load one model of a pair that was checked, for inference."""
-    disable_progress_bar()  # of transformers, for each tensor
+def load_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:
+    """Load one model for inference from a folder that was checked."""
+    disable_progress_bar()  # transformers shows one per tensor
     network = AutoModelForCausalLM.from_pretrained(
-        path, dtype=getattr(torch, params.dtype), attn_implementation="sdpa", local_files_only=True
+        folder.path,
+        dtype=getattr(torch, params.dtype),
+        attn_implementation="sdpa",
+        local_files_only=True,
     )
     network.requires_grad_(False)
     network.eval().to(resolve_device(params.device))
     pack(network)
-    check_forward(network, path)
-    known = digest or model_digest(path)
-    return LanguageModel(name, path, known, network, cuda_graphs=params.cuda_graphs)
+    check_forward(network, folder.path)
+    graphs = params.cuda_graphs
+    return LanguageModel(name, folder.path, folder.digest, network, cuda_graphs=graphs)
 
 
 def padded_batch(rows: list[list[int]], device: torch.device) -> dict[str, Tensor]:
-    """`input_ids` and `attention_mask` of rows of unequal length, padded on the right."""
+    """Pad rows of token ids on the right: `input_ids` and `attention_mask`, both _BT."""
     width = max(map(len, rows))
     ids_BT = torch.tensor([row + [0] * (width - len(row)) for row in rows])
     mask_BT = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])

@@ -1,22 +1,40 @@
-"""Whether questions leave their answers room in the models' context, before a model is loaded."""
+"""The one check that a sequence fits a context."""
 
-from collections.abc import Iterable
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 
 from citer.data.problems import Problem
-from citer.data.prompts import check_context, encode
-from citer.models.folder import context_length, eos_token_ids, load_tokenizer
+from citer.data.prompts import Encoded
+from citer.errors import InputError
+from citer.models.folder import PairFolder
+
+
+def check_fits(
+    where: str, length: int, context: int, new_tokens: int = 0, setting: str = "max_new_tokens"
+) -> None:
+    """Raise InputError if `length` tokens and up to `new_tokens` more exceed `context`.
+
+    The message begins with `where`; `setting` is the key of the parameters that sets `new_tokens`.
+    """
+    if length + new_tokens > context:
+        more = f" and up to {new_tokens} more ({setting})" if new_tokens else ""
+        raise InputError(
+            f"{where}: {length} tokens{more}, expected at most {context}, the models' context"
+        )
+
+
+def check_examples(
+    examples: Mapping[str, Encoded], context: int, new_tokens: int = 0, setting: str = ""
+) -> None:
+    """Raise InputError for the first problem that, with its reference, does not fit."""
+    for key, (prompt_ids, reference_ids) in examples.items():
+        length = len(prompt_ids) + len(reference_ids)
+        check_fits(f"problem {key}", length, context, new_tokens, setting)
 
 
 def check_room(
-    asked: Iterable[tuple[str, Problem]], slm: Path, llm: Path, max_new_tokens: int
+    questions: Iterable[tuple[str, Problem]], folders: PairFolder, max_new_tokens: int
 ) -> None:
-    """Raise InputError for the first question, told by where it stands, that leaves too little."""
-    tokenizer, eos_id = load_tokenizer(slm), eos_token_ids(slm)[0]
-    prompts = (
-        (where, encode(replace(problem, reference=None), tokenizer, eos_id))
-        for where, problem in asked
-    )
-    context = min(context_length(slm), context_length(llm))
-    check_context(prompts, context, max_new_tokens, "evaluate.max_new_tokens")
+    """Raise InputError for the first (place, question) without room for its answer."""
+    for where, problem in questions:
+        length = len(folders.prompts.prompt_ids(problem))
+        check_fits(where, length, folders.context, max_new_tokens, "evaluate.max_new_tokens")

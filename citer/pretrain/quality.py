@@ -1,12 +1,14 @@
 """How good a model of the pair is alone: greedy answers to the pipeline's part, graded."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from citer.data.importing import parse_row
-from citer.data.prompts import token_ids
-from citer.data.tasks import prompt_text
+from citer.data.problems import Problem
+from citer.data.prompts import PlainPrompts
 from citer.data.tasks.grading import grade
 from citer.data.toy import rows
 
@@ -23,15 +25,16 @@ def accuracy(
     right = 0
     for start in range(0, count, BATCH):
         batch = problems[start : start + BATCH]
-        written = _generate(model, tokenizer, [prompt_text(problem) for problem in batch])
+        written = _generate(model, tokenizer, batch)
         right += sum(map(grade, batch, written))
     return right / count
 
 
 def _generate(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, prompts: list[str]
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, problems: Sequence[Problem]
 ) -> list[str]:
-    ids = [token_ids(text, tokenizer, begins=True) for text in prompts]
+    prompts = PlainPrompts(tokenizer, tokenizer.eos_token_id)
+    ids = [prompts.prompt_ids(problem) for problem in problems]
     encoded = tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
     ids_BT: Tensor = model.generate(  # type: ignore[operator]  # its mixin is untyped
         input_ids=encoded["input_ids"],

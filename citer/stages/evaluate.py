@@ -18,6 +18,7 @@ from citer.evaluation.study import Study
 from citer.evaluation.threshold import cheapest
 from citer.io import replacing, write_json
 from citer.models.bundle import check_card, read_bundle
+from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.room import check_room
 from citer.stages import paths
@@ -30,8 +31,9 @@ def run(params: Params, iteration: int) -> None:
     taus = _thresholds(folder, card, params.evaluate.llm_fractions)
     validation, test = (read_problems(paths.problems(split)) for split in ("validation", "test"))
     named = ((f"{paths.problems(p.split)}: problem {p.problem_id}", p) for p in validation + test)
-    check_room(named, paths.SLM, Path(params.pair.llm), params.evaluate.max_new_tokens)
-    pair = load_pair(paths.SLM, Path(params.pair.llm), params.pair)
+    folders = PairFolder(paths.SLM, Path(params.pair.llm))
+    check_room(named, folders, params.evaluate.max_new_tokens)
+    pair = load_pair(folders, params.pair)
     check_card(card, pair, folder)
     study = Study(pair, validation, test, params.evaluate)
     rivals = read_findings(paths.RIVALS, params.evaluate, study.stamp | RIVALS)

@@ -7,14 +7,14 @@ from rich.console import Console
 from citer.config import Params
 from citer.data.problems import read_problems
 from citer.finetune.sft import finetune
-from citer.models.folder import check_model
+from citer.models.folder import ModelFolder
 from citer.stages import paths
 
 
 def run(params: Params) -> None:
     """Raises InputError where the model, the rows or the parameters do not fit."""
-    base = Path(params.pair.slm)
-    check_model(base)
+    base = ModelFolder(Path(params.pair.slm))
+    base.check()
     problems = read_problems(paths.problems("sft"))
     losses = finetune(base, problems, paths.SLM, params.pair, params.finetune)
     said = "the SLM as it is"

@@ -12,16 +12,17 @@ from rich.table import Table
 from citer.closure import code_digest
 from citer.config import Params
 from citer.data.problems import Problem, read_problems
-from citer.data.prompts import Encoded, check_context, encode_all
+from citer.data.prompts import Encoded
 from citer.data.tokens import read_identity, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
 from citer.io import digest, partial_dir, remove, write_table
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.rollout import Labeller, token_cases
-from citer.models.bundle import check_card, check_identity, read_bundle
-from citer.models.folder import context_length, eos_token_ids, load_tokenizer
+from citer.models.bundle import check_identity, folder_identity, read_bundle
+from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
+from citer.models.room import check_examples
 from citer.models.router import Router
 from citer.schema import CASES, PREFERENCE
 from citer.stages import paths
@@ -32,6 +33,7 @@ NEAR_TIE = 0.0625  # logits: bfloat16's own spacing between 8 and 16
 class Inputs(NamedTuple):
     """All that is read before a model is loaded."""
 
+    folders: PairFolder
     identity: dict[str, Any]
     router: Router
     problems: Mapping[str, Problem]
@@ -42,8 +44,7 @@ class Inputs(NamedTuple):
 def run(params: Params, iteration: int) -> None:
     """Label the preference split's tokens; a killed run goes on at its first unfinished chunk."""
     inputs = _read(params, iteration)
-    pair = load_pair(paths.SLM, Path(params.pair.llm), params.pair)
-    check_card(inputs.identity, pair, paths.SLM_TOKENS)
+    pair = load_pair(inputs.folders, params.pair)
     partial = partial_dir("label", _digest(params, iteration))
     labels = label_in_chunks(_labeller(inputs, pair, params, iteration), inputs.tokens, partial)
     metadata = inputs.identity | {
@@ -64,13 +65,13 @@ def _read(params: Params, iteration: int) -> Inputs:
     router, card = read_bundle(origin)
     check_identity(card, identity, origin)
     problems = {p.problem_id: p for p in read_problems(paths.problems("preference"))}
-    eos_id = eos_token_ids(paths.SLM)[0]
-    examples = encode_all(problems.values(), load_tokenizer(paths.SLM), eos_id)
-    context = min(context_length(paths.SLM), context_length(Path(params.pair.llm)))
-    named = ((f"problem {key}", example) for key, example in examples.items())
-    check_context(named, context, params.label.max_new_tokens, "label.max_new_tokens")
+    folders = PairFolder(paths.SLM, Path(params.pair.llm))
+    check_identity(identity, folder_identity(folders, params.pair.dtype), paths.SLM_TOKENS)
+    examples = folders.prompts.encode_all(problems.values())
+    room = params.label.max_new_tokens  # a rollout may begin after any token of a reference
+    check_examples(examples, folders.context, room, "label.max_new_tokens")
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
-    return Inputs(identity, router, problems, examples, tokens)
+    return Inputs(folders, identity, router, problems, examples, tokens)
 
 
 def _labeller(inputs: Inputs, pair: Pair, params: Params, iteration: int) -> Labeller:

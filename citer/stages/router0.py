@@ -6,12 +6,11 @@ and kept apart from router 0, on which labels depend.
 
 from citer.config import Params
 from citer.data.problems import read_problems
-from citer.data.prompts import encode_all
 from citer.data.tokens import read_features, read_identity, read_tokens
 from citer.io import digest, replacing, write_json
 from citer.models.bundle import write_bundle
 from citer.models.device import resolve_device
-from citer.models.folder import eos_token_ids, load_tokenizer
+from citer.models.folder import ModelFolder
 from citer.models.router import Head, Router
 from citer.stages import paths
 from citer.training import train_head
@@ -21,7 +20,7 @@ def run(params: Params) -> None:
     """Write two bundles for the pair that scored the tokens, the second with `metrics.json`."""
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     problems = read_problems(paths.problems("preference"))
-    examples = encode_all(problems, load_tokenizer(paths.SLM), eos_token_ids(paths.SLM)[0])
+    examples = ModelFolder(paths.SLM).prompts.encode_all(problems)
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
     trained = train_head(
         read_features(paths.SLM_TOKENS, tokens),

@@ -7,12 +7,13 @@ from rich.console import Console
 from citer.config import Params
 from citer.data.problems import read_problems
 from citer.labelling.scoring import score_half
+from citer.models.folder import PairFolder
 from citer.stages import paths
 
 
 def run(params: Params) -> None:
-    """Score the preference split's references, those alone that no shard holds yet."""
-    pair = {"slm": paths.SLM, "llm": Path(params.pair.llm)}
+    """Score those references of the preference split that no shard holds yet."""
+    folders = PairFolder(paths.SLM, Path(params.pair.llm))
     problems = read_problems(paths.problems("preference"))
-    scored = score_half("slm", pair, problems, paths.SLM_TOKENS, params.score_slm, params.pair)
+    scored = score_half("slm", folders, problems, paths.SLM_TOKENS, params.score_slm, params.pair)
     Console().print(f"score_slm: {scored.added} problems scored, {scored.kept} kept")

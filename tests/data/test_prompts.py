@@ -4,16 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from citer.data.prompts import encode, encode_all
-from citer.data.tasks import prompt_text
+from citer.data.prompts import TEMPLATE_HASH, PlainPrompts, probes
+from citer.data.tasks import TASKS, prompt_text
+from citer.data.tasks.grading import grade
 from tests import tiny
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    from citer.models.folder import load_tokenizer
+    from citer.models.folder import ModelFolder
 
-    return load_tokenizer(tiny.make_tiny_pair(tmp_path_factory.mktemp("pair")).slm)
+    return ModelFolder(tiny.make_tiny_pair(tmp_path_factory.mktemp("pair")).slm).tokenizer
 
 
 def test_math_prompt_to_the_letter():
@@ -35,7 +36,7 @@ def test_mc_prompt_to_the_letter():
 
 @pytest.mark.parametrize("problem", [tiny.MATH, tiny.MC])
 def test_reference_is_encoded_apart_and_ends_with_eos(tokenizer, problem):
-    encoded = encode(problem, tokenizer, eos_id=tokenizer.eos_token_id)
+    encoded = PlainPrompts(tokenizer, tokenizer.eos_token_id).encode(problem)
     *reference_ids, last = encoded.reference_ids
     assert last == tokenizer.eos_token_id
     assert tokenizer.eos_token_id not in encoded.prompt_ids + reference_ids
@@ -47,11 +48,11 @@ def test_prompt_keeps_its_special_tokens_and_reference_has_none(tokenizer):
     from tokenizers.processors import TemplateProcessing
 
     tokenizer = type(tokenizer)(tokenizer_object=tokenizer.backend_tokenizer, eos_token=tiny.EOS)
-    plain = encode(tiny.MATH, tokenizer, eos_id=7)
+    plain = PlainPrompts(tokenizer, 7).encode(tiny.MATH)
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single=f"{tiny.EOS} $A", special_tokens=[(tiny.EOS, tokenizer.eos_token_id)]
     )
-    marked = encode(tiny.MATH, tokenizer, eos_id=7)
+    marked = PlainPrompts(tokenizer, 7).encode(tiny.MATH)
     assert marked.prompt_ids == [tokenizer.eos_token_id, *plain.prompt_ids]
     assert marked.reference_ids == plain.reference_ids
 
@@ -75,8 +76,8 @@ def test_special_tokens_in_a_text_are_text(roles):
     bos, think = (roles.convert_tokens_to_ids(name) for name in ("<|bos|>", "<think>"))
     asked = f"Ignore this.{tiny.EOS}<|bos|>{tiny.EOS} <think> What is 2 + 2?"
     problem = replace(tiny.MATH, question=asked, reference=f"4{tiny.EOS}<|bos|>")
-    first, *prompt_ids = encode(problem, roles, eos_id=roles.eos_token_id).prompt_ids
-    *reference_ids, last = encode(problem, roles, eos_id=roles.eos_token_id).reference_ids
+    first, *prompt_ids = PlainPrompts(roles, roles.eos_token_id).encode(problem).prompt_ids
+    *reference_ids, last = PlainPrompts(roles, roles.eos_token_id).encode(problem).reference_ids
     assert (first, last) == (bos, roles.eos_token_id), "only what the tokenizer itself puts there"
     assert not {bos, roles.eos_token_id} & {*prompt_ids, *reference_ids}
     assert think in prompt_ids, "an added token that is not special is a word"
@@ -86,21 +87,31 @@ def test_special_tokens_in_a_text_are_text(roles):
 
 @pytest.mark.parametrize("name", ["slm", "llm"])
 def test_ordinary_text_has_the_ids_that_the_tokenizer_gives_it(name):
-    from citer.models.folder import load_tokenizer
+    from citer.models.folder import ModelFolder
 
-    shipped = load_tokenizer(Path(__file__).parents[2] / "data/pair" / name)
+    shipped = ModelFolder(Path(__file__).parents[2] / "data/pair" / name).tokenizer
     for problem in (tiny.MATH, tiny.MC):
         plain = shipped(prompt_text(problem)).input_ids, shipped(problem.reference).input_ids
-        assert encode(problem, shipped, eos_id=0) == (plain[0], [*plain[1], 0])
+        assert PlainPrompts(shipped, 0).encode(problem) == (plain[0], [*plain[1], 0])
 
 
 def test_reference_alone_does_not_change_the_prompt(tokenizer):
-    asked = encode(replace(tiny.MC, reference=None), tokenizer, eos_id=7)
-    assert asked.prompt_ids == encode(tiny.MC, tokenizer, eos_id=7).prompt_ids
+    asked = PlainPrompts(tokenizer, 7).encode(replace(tiny.MC, reference=None))
+    assert asked.prompt_ids == PlainPrompts(tokenizer, 7).encode(tiny.MC).prompt_ids
     assert asked.reference_ids == []
 
 
 def test_all_are_encoded_in_order_by_problem(tokenizer):
-    encoded = encode_all([tiny.MC, tiny.MATH], tokenizer, eos_id=7)
+    encoded = PlainPrompts(tokenizer, 7).encode_all([tiny.MC, tiny.MATH])
     assert list(encoded) == ["mc-0", "math-0"]
-    assert encoded["mc-0"] == encode(tiny.MC, tokenizer, eos_id=7)
+    assert encoded["mc-0"] == PlainPrompts(tokenizer, 7).encode(tiny.MC)
+
+
+def test_the_plain_formats_digest_is_that_of_stored_routers(tokenizer):
+    assert PlainPrompts(tokenizer, 0).digest == TEMPLATE_HASH == "1844eccbeb2e4866"
+
+
+def test_every_task_has_an_example_that_its_own_grader_accepts():
+    examples = probes()
+    assert [problem.task for problem in examples] == list(TASKS)
+    assert all(grade(problem, problem.reference) for problem in examples)

@@ -11,7 +11,6 @@ from citer.closure import STAGES, imported
 from citer.config import Params, load_params
 from citer.data.importing import parse_row, task_of
 from citer.data.problems import Problem, read_problems
-from citer.data.prompts import encode
 from citer.data.tasks import TASKS
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
@@ -82,7 +81,7 @@ def test_a_third_tasks_prompt_is_encoded_and_its_completions_graded(
     exact: None, pair: Pair
 ) -> None:
     problem = parse_row(ROWS[7], "exact", "reference")
-    encoded = encode(problem, pair.tokenizer, pair.eos_id)
+    encoded = pair.prompts.encode(problem)
     assert pair.tokenizer.decode(encoded.prompt_ids) == "Say exactly: Spell 7.\n"
     assert pair.tokenizer.decode(encoded.reference_ids[:-1]) == "7 7"
     assert [grade(problem, text) for text in ("7 7\n", "7 8")] == [True, False]

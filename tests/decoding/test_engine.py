@@ -17,6 +17,7 @@ from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, StepVi
 from citer.decoding.work import Work
 from citer.errors import InputError
 from citer.evaluation.cost import Trace, replay
+from citer.models.folder import PairFolder
 from citer.models.graphs import cuda_graphs, no_graphs
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.router import HIGHEST
@@ -59,7 +60,7 @@ def generate_alone(pair: Pair, model: LanguageModel, request: Request) -> list[i
         max_new_tokens=MAX_NEW_TOKENS,
         do_sample=False,
         eos_token_id=list(pair.eos_ids),
-        pad_token_id=pair.eos_id,
+        pad_token_id=pair.eos_ids[0],
     )
     return by_first_eos(pair, out[0, prompt.shape[1] :].tolist())
 
@@ -316,7 +317,10 @@ def test_a_sweep_forks_only_where_tokens_differ(pair: Pair) -> None:
 
 
 def test_a_request_beyond_the_context_is_refused_by_name(pair: Pair) -> None:
-    with pytest.raises(InputError, match=r"long: prompt and answer may take 1044 tokens"):
+    with pytest.raises(
+        InputError,
+        match=r"long: 1020 tokens and up to 24 more \(max_new_tokens\), expected at most 1024",
+    ):
         decode(pair, [Request("long", (5,) * 1020)], SLM_ALONE)
 
 
@@ -328,7 +332,7 @@ def test_a_request_may_take_the_whole_context(pair: Pair) -> None:
 def loaded_again(pair: Pair, device: str, dtype: str) -> Pair:
     slm, llm = pair.slm.path, pair.llm.path
     params = PairParams(slm=str(slm), llm=str(llm), device=device, dtype=dtype)
-    return replace(load_pair(slm, llm, params), eos_ids=pair.eos_ids)
+    return replace(load_pair(PairFolder(slm, llm), params), eos_ids=pair.eos_ids)
 
 
 FAMILY = [

@@ -8,7 +8,6 @@ import torch
 
 from citer.config import EvaluateParams, PairParams
 from citer.data.problems import Problem
-from citer.data.prompts import encode
 from citer.data.tasks.grading import grade
 from citer.decoding.answer import Answer, Visit
 from citer.decoding.engine import Engine, Request
@@ -19,6 +18,7 @@ from citer.evaluation.study import Study, candidate, quantiles
 from citer.evaluation.sweep import Result, Run
 from citer.evaluation.threshold import Candidate, Chosen, choose
 from citer.models.features import features
+from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.router import Router
 from citer.rule import LLM, Rule
@@ -47,7 +47,7 @@ def study(tmp_path_factory) -> Study:
     slm, llm = make_taught_pair(tmp_path_factory.mktemp("taught"), asked)
     section = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
     split = [replace(p, split="validation" if n < 6 else "test") for n, p in enumerate(asked)]
-    return Study(load_pair(slm, llm, section), split[:6], split[6:], PARAMS)
+    return Study(load_pair(PairFolder(slm, llm), section), split[:6], split[6:], PARAMS)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, in
     engine = Engine(study.pair, 1, PARAMS.max_new_tokens)
     found = {}
     for problem in study.test:
-        prompt_ids = encode(problem, study.pair.tokenizer, study.pair.eos_id).prompt_ids
+        prompt_ids = study.pair.prompts.prompt_ids(problem)
         (answer,) = engine.decode([Request(problem.problem_id, tuple(prompt_ids))], policy)
         right = not answer.truncated and grade(problem, study.pair.text(answer.token_ids))
         found[problem.problem_id] = (right, len(answer.token_ids), sum(answer.by_llm))

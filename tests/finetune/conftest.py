@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from citer.config import FinetuneParams, PairParams
+from citer.models.folder import ModelFolder
 from tests.tiny import make_tiny_pair
 
 PLACEMENT = PairParams(slm="", llm="", device="cpu", dtype="float32")
@@ -21,7 +22,7 @@ PARAMS = FinetuneParams(
 
 
 @pytest.fixture
-def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelFolder:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return make_tiny_pair(tmp_path / "pair").slm
+    return ModelFolder(make_tiny_pair(tmp_path / "pair").slm)

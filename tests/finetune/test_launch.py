@@ -16,6 +16,7 @@ from citer.finetune import trainer
 from citer.finetune.job import is_finished, last_checkpoint
 from citer.finetune.sft import finetune
 from citer.io import PARTIAL
+from citer.models.folder import ModelFolder
 from tests.finetune.conftest import PARAMS, PLACEMENT
 from tests.taught import problems
 
@@ -33,7 +34,7 @@ def weights(folder: str) -> dict[str, torch.Tensor]:
 
 
 @contextmanager
-def killed_midway(base: Path, params: FinetuneParams) -> Iterator[psutil.Process]:
+def killed_midway(base: ModelFolder, params: FinetuneParams) -> Iterator[psutil.Process]:
     """A finetuning that is killed after its first checkpoint; the block runs just before."""
     context = multiprocessing.get_context("spawn")
     process = context.Process(
@@ -51,7 +52,7 @@ def killed_midway(base: Path, params: FinetuneParams) -> Iterator[psutil.Process
 
 
 def test_a_killed_training_resumes_to_the_same_bytes(
-    base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    base: ModelFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finetune(base, ASKED, Path("whole"), PLACEMENT, LONG)
     with killed_midway(base, LONG):
@@ -73,7 +74,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(
     assert whole == again
 
 
-def test_one_rank_or_two_train_as_one_plain_process(base: Path) -> None:
+def test_one_rank_or_two_train_as_one_plain_process(base: ModelFolder) -> None:
     losses = {
         "plain": finetune(base, ASKED, Path("plain"), PLACEMENT, PARAMS),
         "one": finetune(base, ASKED, Path("one"), PLACEMENT, ranks(1)),
@@ -84,7 +85,7 @@ def test_one_rank_or_two_train_as_one_plain_process(base: Path) -> None:
         torch.testing.assert_close(weights(name), weights("plain"), rtol=1e-3, atol=1e-4)
 
 
-def test_no_rank_outlives_a_killed_launcher_and_training_resumes(base: Path) -> None:
+def test_no_rank_outlives_a_killed_launcher_and_training_resumes(base: ModelFolder) -> None:
     finetune(base, ASKED, Path("whole"), PLACEMENT, ranks(2, LONG))
     with killed_midway(base, ranks(2, LONG)) as process:
         started = process.children(recursive=True)
@@ -96,7 +97,7 @@ def test_no_rank_outlives_a_killed_launcher_and_training_resumes(base: Path) -> 
     torch.testing.assert_close(weights("resumed"), weights("whole"), rtol=0, atol=0)
 
 
-def test_a_failed_rank_fails_the_stage(base: Path) -> None:
-    (base / "model.safetensors").write_bytes(b"torn")
+def test_a_failed_rank_fails_the_stage(base: ModelFolder) -> None:
+    (base.path / "model.safetensors").write_bytes(b"torn")
     with pytest.raises(RuntimeError, match="torchrun ended with 1"):
         finetune(base, ASKED, Path("slm"), PLACEMENT, ranks(1))

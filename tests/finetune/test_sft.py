@@ -13,7 +13,7 @@ from citer.data.tasks import prompt_text
 from citer.errors import InputError
 from citer.finetune.sft import encode_rows, finetune, plan
 from citer.io import PARTIAL
-from citer.models.folder import eos_token_ids, load_tokenizer
+from citer.models.folder import ModelFolder
 from tests.finetune.conftest import PARAMS, PLACEMENT
 from tests.taught import problems
 from tests.tiny import MATH, MC
@@ -23,9 +23,9 @@ def changed(**fields: object) -> FinetuneParams:
     return PARAMS.model_copy(update=fields)
 
 
-def test_reference_and_one_eos_count_and_the_prompt_does_not(base: Path) -> None:
+def test_reference_and_one_eos_count_and_the_prompt_does_not(base: ModelFolder) -> None:
     (row,) = encode_rows(base, [MATH], max_length=512)
-    tokenizer, eos_id = load_tokenizer(base), eos_token_ids(base)[0]
+    tokenizer, eos_id = base.tokenizer, base.eos_ids[0]
     counted = [i for i, m in zip(row["input_ids"], row["completion_mask"], strict=True) if m]
     asked = row["input_ids"][: -len(counted)]
     assert tokenizer.decode(asked) == prompt_text(MATH)
@@ -33,10 +33,10 @@ def test_reference_and_one_eos_count_and_the_prompt_does_not(base: Path) -> None
     assert tokenizer.decode(counted[:-1]) == MATH.reference
 
 
-def test_the_first_loss_is_the_cross_entropy_of_the_completions_alone(base: Path) -> None:
+def test_the_first_loss_is_the_cross_entropy_of_the_completions_alone(base: ModelFolder) -> None:
     """Summed over rows of unequal length, one by one and unpadded, then divided by the tokens."""
     total, tokens = 0.0, 0
-    network = AutoModelForCausalLM.from_pretrained(base)
+    network = AutoModelForCausalLM.from_pretrained(base.path)
     for row in encode_rows(base, [MATH, MC], max_length=512):
         ids = torch.tensor(row["input_ids"])
         start = row["completion_mask"].index(1)
@@ -49,7 +49,7 @@ def test_the_first_loss_is_the_cross_entropy_of_the_completions_alone(base: Path
     assert losses == [pytest.approx(total / tokens, rel=1e-5)]
 
 
-def test_same_seed_same_bytes_and_a_falling_loss(base: Path) -> None:
+def test_same_seed_same_bytes_and_a_falling_loss(base: ModelFolder) -> None:
     asked = problems(12)
     losses = finetune(base, asked, Path("one"), PLACEMENT, PARAMS)
     assert finetune(base, asked, Path("two"), PLACEMENT, PARAMS) == losses
@@ -59,7 +59,7 @@ def test_same_seed_same_bytes_and_a_falling_loss(base: Path) -> None:
     assert one == two
 
 
-def test_another_seed_gives_another_model(base: Path) -> None:
+def test_another_seed_gives_another_model(base: ModelFolder) -> None:
     asked = problems(12)
     for seed in (1, 2):
         finetune(base, asked, Path(str(seed)), PLACEMENT, changed(seed=seed, steps=2))
@@ -67,43 +67,45 @@ def test_another_seed_gives_another_model(base: Path) -> None:
     assert any(not torch.equal(one[name], two[name]) for name in one)
 
 
-def test_no_steps_leave_the_model_as_it_is(base: Path) -> None:
+def test_no_steps_leave_the_model_as_it_is(base: ModelFolder) -> None:
     assert finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=0)) == []
-    files, written = (load_file(folder / "model.safetensors") for folder in (base, Path("slm")))
+    files, written = (
+        load_file(folder / "model.safetensors") for folder in (base.path, Path("slm"))
+    )
     assert files.keys() == written.keys()
     assert all(torch.equal(written[name], weight) for name, weight in files.items())
-    names = {file.name for file in base.iterdir()}
+    names = {file.name for file in base.path.iterdir()}
     assert {file.name for file in Path("slm").iterdir()} == names
 
 
-def test_only_the_weights_differ_from_the_base(base: Path) -> None:
+def test_only_the_weights_differ_from_the_base(base: ModelFolder) -> None:
     """No pickle of the trainer's, no tokenizer or EOS setting written anew; scratch is gone."""
     finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=2, batch_size=2))
-    files = {file.name: file.read_bytes() for file in base.iterdir()}
+    files = {file.name: file.read_bytes() for file in base.path.iterdir()}
     written = {file.name: file.read_bytes() for file in Path("slm").iterdir()}
     assert written.pop("model.safetensors") != files.pop("model.safetensors")
     assert written == files
     assert not list((PARTIAL / "finetune").iterdir())
 
 
-def test_weights_are_written_in_the_bases_precision(base: Path) -> None:
-    weights = load_file(base / "model.safetensors")
+def test_weights_are_written_in_the_bases_precision(base: ModelFolder) -> None:
+    weights = load_file(base.path / "model.safetensors")
     halved = {name: weight.bfloat16() for name, weight in weights.items()}
-    save_file(halved, base / "model.safetensors", {"format": "pt"})
-    config = json.loads((base / "config.json").read_text())
-    (base / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
+    save_file(halved, base.path / "model.safetensors", {"format": "pt"})
+    config = json.loads((base.path / "config.json").read_text())
+    (base.path / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
     finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=2, batch_size=2))
     written = load_file("slm/model.safetensors")
     assert {weight.dtype for weight in written.values()} == {torch.bfloat16}
 
 
-def test_the_longest_of_over_long_rows_is_refused_by_name(base: Path) -> None:
+def test_the_longest_of_over_long_rows_is_refused_by_name(base: ModelFolder) -> None:
     long = [replace(MATH, problem_id=f"{n}", reference="and so on, " * n) for n in (100, 101)]
     with pytest.raises(InputError, match=r"^sft problem 101 of tiny: \d+ tokens .* at most 300"):
         finetune(base, [*long, MATH], Path("slm"), PLACEMENT, changed(max_length=300))
 
 
-def test_a_diverged_training_is_refused_and_writes_nothing(base: Path) -> None:
+def test_a_diverged_training_is_refused_and_writes_nothing(base: ModelFolder) -> None:
     params = changed(learning_rate=1e38, steps=3, batch_size=2)
     with pytest.raises(InputError, match=r"finetune.learning_rate: 1e\+38: .*diverged"):
         finetune(base, [MATH, MC], Path("slm"), PLACEMENT, params)

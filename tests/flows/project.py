@@ -14,6 +14,7 @@ from citer.config import PairParams
 from citer.evaluation.threshold import Threshold
 from citer.io import write_json, write_table, write_text
 from citer.models.bundle import identity, write_bundle
+from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
@@ -131,7 +132,7 @@ def _write_preferences(seed: int, k: int) -> None:
 
 def _write_router(seed: int, k: int) -> None:
     where = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
-    pair = load_pair(paths.SLM, LLM, where)
+    pair = load_pair(PairFolder(paths.SLM, LLM), where)
     router = random_router(pair.slm.hidden_size, seed * 10 + k)
     write_bundle(paths.router(k), router, identity(pair) | {"iteration": k})
     write_json(paths.router(k) / "metrics.json", {"best_epoch": 7})

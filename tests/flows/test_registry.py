@@ -23,6 +23,7 @@ from citer.data.importing import parse_row
 from citer.errors import InputError
 from citer.evaluation.gate import least_difference
 from citer.io import digest, read_json, write_json
+from citer.models.folder import PairFolder
 from citer.rule import Rule
 from citer.serving import deploy, stored_rule
 from citer.stages import paths
@@ -516,8 +517,8 @@ def test_the_registered_model_answers_as_its_router_routes(
     register()
     monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
     pair = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
-    longest = TINY["evaluate"]["max_new_tokens"]
-    routed = deploy(paths.router(2), paths.SLM, LLM, pair, RULE, slots=2, max_new_tokens=longest)
+    folders, longest = PairFolder(paths.SLM, LLM), TINY["evaluate"]["max_new_tokens"]
+    routed = deploy(paths.router(2), folders, pair, RULE, slots=2, max_new_tokens=longest)
     problems = [parse_row({"problem": MATH}, "math", "question"), parse_row(MC, "mc", "question")]
     expected = {r.problem.task: r.told | {"error": None} for r in routed.replies(problems)}
 

@@ -11,6 +11,7 @@ from mlflow import MlflowClient
 from citer.config import PairParams, load_params
 from citer.data.importing import parse_row
 from citer.generate import generate
+from citer.models.folder import PairFolder
 from citer.serving import deploy
 from citer.stages import paths
 from flows import slm
@@ -33,8 +34,8 @@ def finetune_anew() -> None:
 def answer() -> str:
     """By router 2 and the models that lie here."""
     pair = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
-    longest = TINY["evaluate"]["max_new_tokens"]
-    here = deploy(paths.router(2), paths.SLM, LLM, pair, RULE, slots=2, max_new_tokens=longest)
+    folders, longest = PairFolder(paths.SLM, LLM), TINY["evaluate"]["max_new_tokens"]
+    here = deploy(paths.router(2), folders, pair, RULE, slots=2, max_new_tokens=longest)
     [reply] = here.replies([parse_row(QUESTION, "math", "question")])
     return reply.completion
 

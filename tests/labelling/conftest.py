@@ -7,9 +7,10 @@ import pytest
 
 from citer.config import PairParams, ScoreParams
 from citer.data.problems import Problem
-from citer.data.prompts import Encoded, encode_all
+from citer.data.prompts import Encoded
 from citer.data.tokens import read_tokens
 from citer.labelling.scoring import score_half
+from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from tests.taught import make_taught_pair, problems
 
@@ -25,12 +26,12 @@ class Taught(NamedTuple):
 def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
     folder = tmp_path_factory.mktemp("taught")
     asked = problems(12)
-    folders = make_taught_pair(folder, asked)
+    folders = PairFolder(*make_taught_pair(folder, asked))
     placement = PairParams(slm="", llm="", device="cpu", dtype="float64")
-    pair = load_pair(*folders, placement)
+    pair = load_pair(folders, placement)
     score = ScoreParams(batch_tokens=600, shard_problems=5)
     for name in ("slm", "llm"):
-        score_half(name, folders._asdict(), asked, folder / "tokens" / name, score, placement)
-    examples = encode_all(asked, pair.tokenizer, pair.eos_id)
+        score_half(name, folders, asked, folder / "tokens" / name, score, placement)
+    examples = pair.prompts.encode_all(asked)
     tokens = read_tokens(folder / "tokens/slm", folder / "tokens/llm", examples)
     return Taught(pair, {problem.problem_id: problem for problem in asked}, examples, tokens)

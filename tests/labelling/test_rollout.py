@@ -61,7 +61,7 @@ def _alone(taught: Taught) -> Finish:
 def _routed(taught: Taught, router: Router) -> Finish:
     def finish(ids: list[int]) -> list[int]:
         written: list[int] = []
-        while len(written) < NEW_TOKENS and written[-1:] != [taught.pair.eos_id]:
+        while len(written) < NEW_TOKENS and written[-1:] != [taught.pair.eos_ids[0]]:
             feature_1F, token = _greedy(taught.pair.slm, ids + written)
             if router.stand.score(feature_1F).item() < TAU:
                 token = _greedy(taught.pair.llm, ids + written)[1]
@@ -72,7 +72,7 @@ def _routed(taught: Taught, router: Router) -> Finish:
 
 
 def _ends_right(taught: Taught, finish: Finish, key: str, answer: list[int]) -> bool:
-    eos, prompt_ids = taught.pair.eos_id, taught.examples[key].prompt_ids
+    eos, prompt_ids = taught.pair.eos_ids[0], taught.examples[key].prompt_ids
     whole = answer if answer[-1] == eos else answer + finish(prompt_ids + answer)
     return whole[-1] == eos and grade(taught.problems[key], taught.pair.text(whole[:-1]))
 
@@ -174,7 +174,7 @@ def _branch(taught: Taught, key: str, position: int, token: int) -> Branch:
 
 @pytest.mark.parametrize("end", [0, 1])
 def test_a_branch_that_ends_the_answer_is_graded_without_decoding(taught: Taught, end: int) -> None:
-    pair = replace(taught.pair, eos_ids=(taught.pair.eos_id, 7))
+    pair = replace(taught.pair, eos_ids=(taught.pair.eos_ids[0], 7))
     last, eos = len(taught.examples["math-0"].reference_ids) - 1, pair.eos_ids[end]
     contests = [
         Contest(_branch(taught, "math-0", position, eos), _branch(taught, "math-0", position, eos))
@@ -190,7 +190,7 @@ def test_a_branch_that_ends_the_answer_is_graded_without_decoding(taught: Taught
 
 def test_a_truncated_rollout_is_wrong_even_where_it_answers_right(taught: Taught) -> None:
     prompt_ids, reference_ids = taught.examples["math-0"]
-    last, eos = len(reference_ids) - 1, taught.pair.eos_id
+    last, eos = len(reference_ids) - 1, taught.pair.eos_ids[0]
     before = prompt_ids + reference_ids[:last]
     token = next(
         token for token in range(1, 300) if _greedy(taught.pair.slm, [*before, token])[1] != eos

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from citer.config import PairParams
-from citer.data.prompts import Encoded, encode_all
+from citer.data.prompts import Encoded
 from citer.decoding.policy import StepView
 from citer.decoding.reading import Drafts, Verdicts
 from citer.errors import InputError
 from citer.labelling import teacher
 from citer.labelling.teacher import length_buckets, score
 from citer.models.features import EXTRAS
-from citer.models.folder import eos_token_ids, load_tokenizer
+from citer.models.folder import ModelFolder
 from citer.models.pair import LanguageModel, Pair, load_model
 from citer.models.vocabulary import Vocabulary
 from citer.schema import LLM_TOKEN, slm_token
@@ -37,14 +37,14 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> TinyPair:
 
 @pytest.fixture(scope="module")
 def examples(pair: TinyPair) -> dict[str, Encoded]:
-    return encode_all(PROBLEMS, load_tokenizer(pair.slm), eos_token_ids(pair.slm)[0])
+    return ModelFolder(pair.slm).prompts.encode_all(PROBLEMS)
 
 
 @pytest.fixture(scope="module", params=["slm", "llm"])
 def model(pair: TinyPair, request: pytest.FixtureRequest) -> LanguageModel:
     name = request.param
     placement = PairParams(slm="", llm="", device="cpu", dtype="float64")
-    return load_model(name, getattr(pair, name), placement)
+    return load_model(name, ModelFolder(getattr(pair, name)), placement)
 
 
 def _score(model: LanguageModel, examples: dict[str, Encoded], batch_tokens: int) -> pa.Table:
@@ -91,7 +91,9 @@ def test_rows_follow_the_examples_and_end_with_eos(
         position for example in examples.values() for position in range(len(example.reference_ids))
     ]
     last = np.cumsum([len(example.reference_ids) for example in examples.values()]) - 1
-    assert set(table["gt_token"].take(pa.array(last)).to_pylist()) == set(eos_token_ids(pair.slm))
+    assert set(table["gt_token"].take(pa.array(last)).to_pylist()) == set(
+        ModelFolder(pair.slm).eos_ids
+    )
 
 
 def test_the_slm_adds_what_routers_and_rivals_read(
@@ -146,7 +148,8 @@ def test_scoring_and_the_engine_read_the_same_of_a_state(
 ) -> None:
     """Where several tokens end an answer, too."""
     eos_ids = (0, *range(10, model.vocab_size, 12))
-    there = Pair(model, model, load_tokenizer(pair.slm), eos_ids)
+    slm = ModelFolder(pair.slm)
+    there = Pair(model, model, slm.tokenizer, slm.tokenizer_digest, eos_ids, slm.prompts)
     table = score(model, examples, 10_000, there.vocabulary, lambda _: None)
     hidden_NH = torch.cat([_states(model, example)[0] for example in examples.values()])
     gt_N, place_N2 = _column(table, "gt_token"), torch.zeros(len(table), 2, dtype=torch.int64)

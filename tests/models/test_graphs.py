@@ -11,6 +11,7 @@ from citer.decoding.work import Work
 from citer.models.bundle import identity
 from citer.models.cache import SlotCache
 from citer.models.feed import Turn
+from citer.models.folder import PairFolder
 from citer.models.graphs import MOST, SHORTEST, WIDEST, cuda_graphs, no_graphs
 from citer.models.pair import LanguageModel, Pair, load_pair
 from tests.decoding.reference import next_hidden
@@ -144,7 +145,7 @@ def test_a_model_on_a_gpu_is_captured_unless_it_was_loaded_to_do_without(
     monkeypatch.setattr("citer.models.graphs.cuda_capture", Traced)
     folders = {"slm": str(pair.slm.path), "llm": str(pair.llm.path)}
     params = PairParams(**folders, device="cpu", dtype="float32", cuda_graphs=switch)
-    there = load_pair(pair.slm.path, pair.llm.path, params)
+    there = load_pair(PairFolder(pair.slm.path, pair.llm.path), params)
     for model in (there.slm, there.llm):
         vars(model)["device"] = torch.device("cuda")
     engine = Engine(there, 1, 8)

@@ -9,13 +9,9 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 from citer.config import PairParams
 from citer.errors import InputError
 from citer.models.bundle import folder_identity, identity
+from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import load_model, load_pair
-from tests.tiny import TinyPair, make_tiny_pair
-
-
-@pytest.fixture
-def folders(tmp_path: Path) -> TinyPair:
-    return make_tiny_pair(tmp_path)
+from tests.tiny import TinyPair
 
 
 def params(pair: TinyPair, dtype: str = "float32", device: str = "cpu") -> PairParams:
@@ -23,10 +19,10 @@ def params(pair: TinyPair, dtype: str = "float32", device: str = "cpu") -> PairP
 
 
 def test_padded_vocabularies_of_one_tokenizer_are_fine(folders: TinyPair, tmp_path: Path) -> None:
-    pair = load_pair(folders.slm, folders.llm, params(folders))
+    pair = load_pair(PairFolder(*folders), params(folders))
     pair.llm.network.resize_token_embeddings(pair.llm.vocab_size + 24, mean_resizing=False)
     pair.llm.network.save_pretrained(folders.llm)
-    padded = load_pair(folders.slm, folders.llm, params(folders))
+    padded = load_pair(PairFolder(*folders), params(folders))
     assert padded.llm.vocab_size == padded.slm.vocab_size + 24
     assert padded.vocabulary.size == padded.slm.vocab_size
 
@@ -36,7 +32,7 @@ def test_cuda_where_there_is_none_is_refused(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=r"pair.device: 'cuda': no CUDA device here"):
-        load_model("slm", folders.slm, params(folders, device="cuda"))
+        load_model("slm", ModelFolder(folders.slm), params(folders, device="cuda"))
 
 
 def test_a_transformers_that_computes_something_else_is_refused_at_load(
@@ -44,18 +40,21 @@ def test_a_transformers_that_computes_something_else_is_refused_at_load(
 ) -> None:
     monkeypatch.setattr(Qwen2DecoderLayer, "forward", lambda self, hidden_BTH, **_: hidden_BTH)
     with pytest.raises(InputError, match=rf"^{folders.slm}: transformers \S+ computes other"):
-        load_model("slm", folders.slm, params(folders))
+        load_model("slm", ModelFolder(folders.slm), params(folders))
 
 
 def test_bytes_of_weights_and_cache_are_those_of_the_shapes(folders: TinyPair) -> None:
     """The tiny SLM by hand: hidden 32, ffn 64, 4 heads of 8, 2 of them key-value, one layer."""
-    model = load_model("slm", folders.slm, params(folders))
+    model = load_model("slm", ModelFolder(folders.slm), params(folders))
     attention = (32 * 32 + 32) + 2 * (32 * 16 + 16) + 32 * 32
     layer = attention + 3 * 32 * 64 + 2 * 32
     head = 32 * model.vocab_size  # the untied input embedding is not read whole
     assert model.weight_bytes == 4 * (layer + 32 + head)
     assert model.kv_bytes == 4 * 2 * 2 * 8
-    assert load_model("slm", folders.slm, params(folders, "bfloat16")).kv_bytes == 2 * 2 * 2 * 8
+    assert (
+        load_model("slm", ModelFolder(folders.slm), params(folders, "bfloat16")).kv_bytes
+        == 2 * 2 * 2 * 8
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,10 +64,10 @@ def test_bytes_of_weights_and_cache_are_those_of_the_shapes(folders: TinyPair) -
 def test_logits_are_in_float32_at_least(
     folders: TinyPair, dtype: str, expected: torch.dtype
 ) -> None:
-    model = load_model("slm", folders.slm, params(folders, dtype))
+    model = load_model("slm", ModelFolder(folders.slm), params(folders, dtype))
     assert model.logits(torch.zeros(1, model.hidden_size, dtype=model.dtype)).dtype == expected
 
 
 def test_folders_have_the_identity_of_the_pair_that_is_loaded_from_them(folders: TinyPair) -> None:
-    loaded = load_pair(*folders, params(folders))
-    assert folder_identity(*folders, "float32") == identity(loaded)
+    loaded = load_pair(PairFolder(*folders), params(folders))
+    assert folder_identity(PairFolder(*folders), "float32") == identity(loaded)

@@ -18,6 +18,7 @@ from citer.evaluation.points import read_findings
 from citer.evaluation.threshold import Threshold
 from citer.io import digest, read_as, read_json, table_metadata, write_json
 from citer.models.bundle import identity, write_bundle
+from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.stages import evaluate, paths, report, rivals
 from tests.heads import random_router
@@ -62,7 +63,7 @@ def params(tmp_path, monkeypatch) -> Params:
 
 
 def write_router(params: Params, iteration: int, card: dict) -> None:
-    pair = load_pair(paths.SLM, Path(params.pair.llm), params.pair)
+    pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
     router = random_router(pair.slm.hidden_size, seed=iteration)
     write_bundle(paths.router(iteration), router, identity(pair) | card)
     for folder in (paths.router(iteration), paths.AGREE):

@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 
 from citer.config import Params
 from citer.data.problems import read_problems, write_problems
-from citer.data.prompts import TEMPLATE_HASH, encode_all
+from citer.data.prompts import TEMPLATE_HASH
 from citer.errors import InputError
 from citer.io import PARTIAL, read_json, read_table, table_metadata, write_json, write_table
-from citer.models.folder import eos_token_ids, load_tokenizer
+from citer.models.folder import ModelFolder
 from citer.rule import Rule
 from citer.schema import LLM_TOKEN, PREFERENCE
 from citer.stages import label, paths, router0, score_llm, score_slm, train
@@ -40,11 +40,11 @@ def test_rows_follow_the_problem_table_and_end_with_eos(scored: Params) -> None:
     write_problems(paths.problems("preference"), problems[::-1], {})
     label.run(scored, 1)
     table = read_table(paths.preferences(1), PREFERENCE)
-    tokenizer, eos_id = load_tokenizer(paths.SLM), eos_token_ids(paths.SLM)[0]
+    prompts = ModelFolder(paths.SLM).prompts
     rows = zip(table["problem_id"].to_pylist(), table["position"].to_pylist(), strict=True)
     assert list(rows) == [
         (key, position)
-        for key, example in encode_all(problems[::-1], tokenizer, eos_id).items()
+        for key, example in prompts.encode_all(problems[::-1]).items()
         for position in range(len(example.reference_ids))
     ]
 

@@ -10,11 +10,10 @@ import pytest
 
 from citer.config import Params
 from citer.data.problems import Problem, read_problems, write_problems
-from citer.data.prompts import encode_all
 from citer.data.tokens import read_tokens
 from citer.errors import InputError
 from citer.io import table_metadata
-from citer.models.folder import eos_token_ids, load_tokenizer
+from citer.models.folder import ModelFolder
 from citer.schema import LLM_TOKEN, slm_token
 from citer.stages import paths, score_llm, score_slm
 from tests.stages.conftest import COUNT, run_killed
@@ -42,7 +41,7 @@ def _write(problems: list[Problem]) -> None:
 
 def _assert_whole(problems: list[Problem]) -> None:
     """The joined halves hold just the references of `problems`."""
-    examples = encode_all(problems, load_tokenizer(paths.SLM), eos_token_ids(paths.SLM)[0])
+    examples = ModelFolder(paths.SLM).prompts.encode_all(problems)
     read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
 
 

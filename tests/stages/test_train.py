@@ -11,13 +11,13 @@ from safetensors.torch import load_file
 
 from citer.config import Params
 from citer.data.problems import read_problems
-from citer.data.prompts import Encoded, encode_all
+from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
 from citer.errors import InputError
 from citer.io import digest, read_json, read_table, table_metadata, write_json, write_table
 from citer.models.bundle import check_card, read_bundle
 from citer.models.features import features
-from citer.models.folder import eos_token_ids, load_tokenizer
+from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import load_model, load_pair
 from citer.models.router import HIGHEST, Head, Router
 from citer.schema import PREFERENCE, slm_token
@@ -34,7 +34,7 @@ def labelled(scored: Params) -> Params:
 
 def _references() -> dict[str, Encoded]:
     problems = read_problems(paths.problems("preference"))
-    return encode_all(problems, load_tokenizer(paths.SLM), eos_token_ids(paths.SLM)[0])
+    return ModelFolder(paths.SLM).prompts.encode_all(problems)
 
 
 def _files(folder: Path) -> dict[str, bytes]:
@@ -44,7 +44,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 def test_the_bundle_is_its_pair_s_and_names_its_data(labelled: Params) -> None:
     train.run(labelled, 1)
     router, card = read_bundle(paths.router(1))
-    pair = load_pair(paths.SLM, Path(labelled.pair.llm), labelled.pair)
+    pair = load_pair(PairFolder(paths.SLM, Path(labelled.pair.llm)), labelled.pair)
     check_card(card, pair, paths.router(1))
     for head in router:
         assert head.mlp
@@ -94,7 +94,7 @@ def test_what_is_trained_on_is_what_is_read_while_decoding(project: Params) -> N
         update={"pair": project.pair.model_copy(update={"dtype": "float64"})}
     )
     score_slm.run(params)
-    slm = load_model("slm", paths.SLM, params.pair)
+    slm = load_model("slm", ModelFolder(paths.SLM), params.pair)
     rows, live = [], []
     with torch.inference_mode():
         for key, (prompt_ids, reference_ids) in _references().items():
@@ -109,7 +109,8 @@ def test_what_is_trained_on_is_what_is_read_while_decoding(project: Params) -> N
 
 def test_router_0_is_always_sure_whatever_is_trained_beside_it(scored: Params) -> None:
     router, card = read_bundle(paths.router(0))
-    check_card(card, load_pair(paths.SLM, Path(scored.pair.llm), scored.pair), paths.router(0))
+    folders = PairFolder(paths.SLM, Path(scored.pair.llm))
+    check_card(card, load_pair(folders, scored.pair), paths.router(0))
     assert router == Router(Head(None), Head(None))
     first = _files(paths.router(0))
     router0.run(retrained(scored, seed=5))  # labels depend on it: they are not to be made again

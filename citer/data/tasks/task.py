@@ -13,13 +13,15 @@ class Task(ABC):
 
     `fields` are the fields of a raw row that ask the question; a row that has the first of them
     is a row of this task. `reference_field` holds the worked answer. `templates` are all the
-    texts from which prompts are made: the digest of the prompts covers them.
+    texts from which prompts are made: the digest of the prompts covers them. `example` is a raw row
+    with a reference; the prompts of a pair's two tokenizers are compared by it.
     """
 
     name: ClassVar[str]
     fields: ClassVar[tuple[str, ...]]
     reference_field: ClassVar[str]
     templates: ClassVar[tuple[str, ...]]
+    example: ClassVar[dict[str, Any]]
 
     @abstractmethod
     def problem(self, row: dict[str, Any], need: "Need", source: str) -> "Problem":

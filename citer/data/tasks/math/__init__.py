@@ -3,7 +3,7 @@ r"""Problems with a short answer that a program can compare, given in `\boxed{}`
 from functools import cached_property
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from citer.data.tasks.task import Task
 
@@ -36,6 +36,10 @@ class Math(Task):
     templates = (
         "Solve the problem. Put the final answer in \\boxed{{}}.\nProblem: {question}\nSolution:\n",
     )
+    example: ClassVar = {
+        "problem": "Ann has 3 bags of 12. Is 3 * 12 ≥ 30?",
+        "solution": "3 * 12 = 36.\n\\boxed{36}",
+    }
 
     def problem(self, row: dict[str, Any], need: "Need", source: str) -> "Problem":
         return import_module(".rows", __name__).problem(row, need, source)

@@ -3,7 +3,7 @@
 from functools import cached_property
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from citer.data.tasks.task import Task
 
@@ -39,6 +39,12 @@ class MultipleChoice(Task):
         "Choose the right option and name its letter.\nQuestion: {question}\n{options}\nAnswer:\n",
         "({label}) {text}",
     )
+    example: ClassVar = {
+        "question": "Which one's first?\tSay why.",
+        "choices": {"label": ["A", "B", "C"], "text": ["this", "that", "neither"]},
+        "answerKey": "A",
+        "cot": "A is first. The answer is (A).",
+    }
 
     def problem(self, row: dict[str, Any], need: "Need", source: str) -> "Problem":
         return import_module(".rows", __name__).problem(row, need, source)

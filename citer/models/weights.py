@@ -1,0 +1,62 @@
+"""The safetensors files of a model folder, checked by their headers before any weight is read."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+from safetensors import SafetensorError, safe_open
+from transformers import PreTrainedModel
+
+from citer.errors import InputError, reading
+from citer.io import read_as
+
+Shapes = Mapping[str, list[int]]
+DERIVED = "rotary_emb.inv_freq"  # stored by old checkpoints; the configuration determines it
+
+
+class Index(BaseModel):
+    """`model.safetensors.index.json`: the file that holds each tensor."""
+
+    weight_map: Annotated[dict[str, str], Field(min_length=1)]
+
+
+def weight_files(path: Path) -> list[Path]:
+    """Return the safetensors files of a model folder, one or several; they need not exist."""
+    single, index = path / "model.safetensors", path / "model.safetensors.index.json"
+    if index.is_file() and not single.is_file():  # transformers prefers the single file
+        return sorted({path / name for name in read_as(index, Index).weight_map.values()})
+    return [single]
+
+
+def tensor_shapes(file: Path) -> dict[str, list[int]]:
+    """Read the shape of every tensor from the header. Raises InputError for a truncated file."""
+    try:
+        with reading(file), safe_open(file, "pt") as tensors:
+            return {name: tensors.get_slice(name).get_shape() for name in sorted(tensors.keys())}
+    except SafetensorError as error:
+        raise InputError(f"{file}: not whole safetensors weights: {error}") from None
+
+
+def check_tensors(path: Path, network: PreTrainedModel, shapes: Shapes) -> None:
+    """Raise InputError for the first stored tensor that `network` lacks, misses or reshapes.
+
+    transformers would initialise a missing tensor at random and ignore one too many.
+    """
+    if wrong := list(_differences(network, shapes)):
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise InputError(f"{path}: {wrong[0]}{more}")
+
+
+def _differences(network: PreTrainedModel, shapes: Shapes) -> Iterator[str]:
+    expected = {name: list(tensor.shape) for name, tensor in network.state_dict().items()}
+    for name in sorted(expected.keys() | shapes):
+        if name not in shapes:
+            if name not in network.all_tied_weights_keys:
+                yield f"{name}: no such tensor, config.json expects it"
+        elif name not in expected:
+            if not name.endswith(DERIVED):
+                yield f"{name}: a tensor too many, config.json expects none such"
+        elif shapes[name] != expected[name]:
+            shape = f"its shape is {shapes[name]}"
+            yield f"{name}: {shape}, config.json expects {expected[name]}"

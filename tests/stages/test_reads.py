@@ -1,0 +1,110 @@
+"""A stage builds the tokenizer of a model folder, and reads or hashes each file, at most once."""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from citer import io
+from citer.config import Params
+from citer.data.problems import read_problems, write_problems
+from citer.generate import generate
+from citer.models import folder, weights
+from citer.models.folder import ModelFolder
+from citer.rule import Rule
+from citer.stages import evaluate, finetune, label, paths, rivals, router0, score_llm, score_slm
+from citer.stages import train as train_stage
+
+Reads = Counter[tuple[str, str]]
+MODELS = ("data/models/slm", "data/pair/llm", "data/pair/slm")
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    """Counts (kind, file or folder) in the functions that really read a model folder."""
+    counts: Reads = Counter()
+
+    def count(owner: object, name: str, kind: str, place: int = 0) -> None:
+        read = getattr(owner, name)
+
+        def counted(*args: object, **kwargs: object) -> object:
+            if str(args[place]).startswith(MODELS):
+                counts[kind, str(args[place])] += 1
+            return read(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(PreTrainedTokenizerFast, "from_pretrained", "tokenizer")
+    count(io, "_feed", "hash", place=1)
+    count(folder, "read_as", "settings")
+    count(weights, "safe_open", "header")
+    return counts
+
+
+def problems_in_every_split() -> None:
+    rows = read_problems(paths.problems("preference"))
+    for split in ("sft", "validation", "test"):
+        write_problems(paths.problems(split), [replace(row, split=split) for row in rows[:4]], {})
+
+
+def small(params: Params) -> Params:
+    limits = {"max_new_tokens": 12, "llm_floor": 0.0, "risks": (0.5,), "audits": (1.0,)}
+    steps = {"steps": 1, "batch_size": 2, "deepspeed": "off", "processes": 1}
+    changes = {
+        "evaluate": params.evaluate.model_copy(update=limits),
+        "finetune": params.finetune.model_copy(update=steps),
+    }
+    return params.model_copy(update=changes)
+
+
+def stages(params: Params) -> dict[str, tuple[Callable[[], None], int]]:
+    """Every stage that reads models, in order, with the number of tokenizers that it builds."""
+    source = Path("questions.jsonl")
+    source.write_text('{"problem": "What is 1 + 1?"}\n')
+    answer = partial(generate, params, paths.router(1), source, Path("answers.jsonl"))
+    return {
+        "finetune": (partial(finetune.run, params), 1),
+        "score_llm": (partial(score_llm.run, params), 2),
+        "score_slm": (partial(score_slm.run, params), 2),
+        "router0": (partial(router0.run, params), 1),
+        "label": (partial(label.run, params, 1), 2),
+        "train": (partial(train_stage.run, params, 1), 0),
+        "rivals": (partial(rivals.run, params), 2),
+        "evaluate": (partial(evaluate.run, params, 1), 2),
+        "generate": (partial(answer, rule=Rule("score", 0.5)), 2),
+    }
+
+
+def test_every_stage_reads_each_model_folder_once(project: Params, reads: Reads) -> None:
+    problems_in_every_split()
+    shutil.rmtree(paths.SLM)  # `finetune` makes another
+    for name, (run, tokenizers) in stages(small(project)).items():
+        reads.clear()
+        run()
+        built = [read for read in reads if read[0] == "tokenizer"]
+        assert len(built) == tokenizers, name
+        assert {read: count for read, count in reads.items() if count > 1} == {}, name
+
+
+def test_the_counters_see_a_second_read(project: Params, reads: Reads) -> None:
+    for _ in range(2):
+        model = ModelFolder(paths.SLM)
+        assert model.tokenizer_digest
+        assert model.digest
+        assert model.shapes
+    assert {kind for kind, _ in reads} == {"tokenizer", "hash", "settings", "header"}
+    assert set(reads.values()) == {2}
+
+
+def test_a_new_object_sees_a_changed_folder(project: Params) -> None:
+    before = ModelFolder(paths.SLM)
+    known = before.digest
+    weights_file = paths.SLM / "model.safetensors"
+    weights_file.write_bytes(weights_file.read_bytes()[:-1] + b"\1")
+    assert before.digest == known
+    assert ModelFolder(paths.SLM).digest != known

@@ -1,0 +1,143 @@
+"""A second prompt format works behind the seam: from a problem to ids, answers and identities."""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from citer.config import PairParams
+from citer.data.problems import Problem
+from citer.data.prompts import PromptFormat, token_ids
+from citer.data.tasks import prompt_text
+from citer.errors import InputError
+from citer.labelling.scoring import half_metadata
+from citer.models.bundle import folder_identity, identity, write_bundle
+from citer.models.folder import ModelFolder, PairFolder
+from citer.models.pair import load_pair
+from citer.rule import Rule
+from citer.serving import deploy
+from tests.decoding.reference import next_logits
+from tests.heads import random_router
+from tests.tiny import MATH, MC, TinyPair, make_tiny_pair
+
+LLM_ALONE = Rule("score", 1.0)
+TEMPLATE = "chat_template.jinja"
+
+
+class RolePrompts(PromptFormat):
+    """Writes the tokenizer's own template before a prompt, and a made-up role after it."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, eos_id: int) -> None:
+        self.tokenizer = tokenizer
+        self.eos_id = eos_id
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(b"roles").hexdigest()[:16]
+
+    def prompt_ids(self, problem: Problem) -> list[int]:
+        text = f"{self.tokenizer.chat_template}{prompt_text(problem)}ANSWERER:"
+        return token_ids(text, self.tokenizer, begins=True)
+
+    def completion_ids(self, text: str) -> list[int]:
+        return [*token_ids(text, self.tokenizer, begins=False), self.eos_id]
+
+
+@pytest.fixture
+def tiny_pair(tmp_path: Path) -> TinyPair:
+    pair = make_tiny_pair(tmp_path)
+    for path in pair:
+        (path / TEMPLATE).write_text("ASKER: ")
+    return pair
+
+
+@pytest.fixture
+def folders(tiny_pair: TinyPair) -> PairFolder:
+    return PairFolder(*tiny_pair, RolePrompts)
+
+
+@pytest.fixture
+def params(tiny_pair: TinyPair) -> PairParams:
+    slm, llm = map(str, tiny_pair)
+    return PairParams(slm=slm, llm=llm, device="cpu", dtype="float64")
+
+
+def test_answers_continue_the_prompts_of_the_format(
+    folders: PairFolder, params: PairParams, tmp_path: Path
+) -> None:
+    router = random_router(folders.slm.config.hidden_size)
+    write_bundle(tmp_path / "bundle", router, folder_identity(folders, params.dtype))
+    deployed = deploy(tmp_path / "bundle", folders, params, LLM_ALONE, slots=2, max_new_tokens=8)
+    for reply in deployed.replies([MATH, MC]):
+        ids, pair = list(folders.prompts.prompt_ids(reply.problem)), deployed.pair
+        assert pair.tokenizer.decode(ids).startswith("ASKER: ")
+        for token in reply.answer.token_ids:
+            assert token == int(next_logits(pair, pair.llm, ids).argmax())
+            ids.append(token)
+
+
+def test_identities_differ_in_the_template_alone(
+    tiny_pair: TinyPair, folders: PairFolder, params: PairParams, tmp_path: Path
+) -> None:
+    plain = PairFolder(*tiny_pair)
+    roles_identity = folder_identity(folders, params.dtype)
+    plain_identity = folder_identity(plain, params.dtype)
+    assert roles_identity == plain_identity | {"template": folders.prompts.digest}
+    assert roles_identity != plain_identity
+    assert identity(load_pair(folders, params)) == roles_identity
+    for name in ("slm", "llm"):
+        half = half_metadata(name, folders, params.dtype)
+        assert half["template"] == folders.prompts.digest
+    bundle = tmp_path / "bundle"
+    write_bundle(bundle, random_router(folders.slm.config.hidden_size), roles_identity)
+    with pytest.raises(InputError, match=r"bundle: its template is \w+, here it is \w+"):
+        deploy(bundle, plain, params, LLM_ALONE, slots=1, max_new_tokens=8)
+
+
+def test_a_reference_follows_the_prompt_in_both_formats(folders: PairFolder) -> None:
+    encoded = folders.prompts.encode(MATH)
+    assert folders.prompts.encode(replace(MATH, reference=None)) == (encoded.prompt_ids, [])
+    assert encoded.reference_ids[-1] == folders.slm.eos_ids[0]
+
+
+def test_a_pair_whose_prompt_ids_differ_is_refused(tiny_pair: TinyPair) -> None:
+    (tiny_pair.llm / TEMPLATE).write_text("USER: ")
+    assert PairFolder(*tiny_pair), "plain prompts do not read the template"
+    tokenizer = ModelFolder(tiny_pair.slm).tokenizer
+    slm, llm = (token_ids(role, tokenizer, begins=True)[0] for role in ("ASKER: ", "USER: "))
+    with pytest.raises(InputError) as caught:
+        PairFolder(*tiny_pair, RolePrompts)
+    assert str(caught.value) == (
+        f"{tiny_pair.slm} and {tiny_pair.llm}: "
+        f"not the same ids for a math prompt: at position 0 {slm} and {llm}"
+    )
+
+
+class EndedTwice(RolePrompts):
+    """Ends a completion with one more token if the template says so."""
+
+    def prompt_ids(self, problem: Problem) -> list[int]:
+        return token_ids(prompt_text(problem), self.tokenizer, begins=True)
+
+    def completion_ids(self, text: str) -> list[int]:
+        more = [5] if self.tokenizer.chat_template == "twice" else []
+        return [*super().completion_ids(text), *more]
+
+
+def test_a_pair_whose_completion_ids_differ_is_refused(tiny_pair: TinyPair) -> None:
+    (tiny_pair.llm / TEMPLATE).write_text("twice")
+    with pytest.raises(InputError, match=r"for a math reference: at position \d+ none and 5$"):
+        PairFolder(*tiny_pair, EndedTwice)
+
+
+def test_a_pair_whose_formats_differ_is_refused(tiny_pair: TinyPair) -> None:
+    class Digested(EndedTwice):
+        @property
+        def digest(self) -> str:
+            return self.tokenizer.chat_template.strip()
+
+    (tiny_pair.llm / TEMPLATE).write_text("other")
+    with pytest.raises(InputError, match=r"not one prompt format: their digests are ASKER: and"):
+        PairFolder(*tiny_pair, Digested)
