@@ -11,7 +11,7 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("citer needs Python 3.11 or later: make PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[pipeline,dev]'
 	@touch $@
 
 demo: install

@@ -9,7 +9,7 @@ import ast
 import io
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
 from tokenize import COMMENT, DEDENT, INDENT, NEWLINE, NL, STRING, TokenInfo, generate_tokens
@@ -36,9 +36,15 @@ def code_digest(stage: str) -> str:
     code = [part for file in files for part in (file.as_posix(), _essence(file))]
     used = {name.partition(".")[0] for file in files for name in _names(file)}
     libraries = [name for name in LIBRARIES if name.replace("-", "_") in used]
-    # A version's local part (`+cpu`, `+cu130`) says for which device the library was built.
-    versions = [version(name).partition("+")[0] for name in libraries]
-    return digest(*code, *versions)
+    return digest(*code, *map(_version, libraries))
+
+
+def _version(library: str) -> str:
+    """The version without its local part (`+cpu`, `+cu130`), which names the device."""
+    try:
+        return version(library).partition("+")[0]
+    except PackageNotFoundError:  # scipy, for example: `citer generate` runs without it
+        return "not installed"
 
 
 def imported(start: Path) -> list[Path]:

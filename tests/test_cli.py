@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from citer import cli
+from citer.commands import tools
 from citer.rule import EXPECTED
 
 PARAMS = Path(__file__).parents[1] / "params.yaml"
@@ -120,7 +121,7 @@ def test_pretrain_never_replaces_the_folder_of_another_pair(
     monkeypatch.chdir(tmp_path)
     made: list[Path] = []
     monkeypatch.setattr("citer.pretrain.make_pair", lambda folder, seed: made.append(folder))
-    cli.pretrain()
+    tools.pretrain()
     assert made == [Path("data/pair")]
 
 

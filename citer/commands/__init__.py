@@ -1,0 +1,1 @@
+"""The commands of `citer`. Each imports the heavy libraries it needs when it is called."""

@@ -1,0 +1,57 @@
+"""`citer generate`: answer questions with a router."""
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from citer.commands.extra import need_pipeline
+from citer.config import load_params
+from citer.errors import InputError
+from citer.rule import Rule
+
+
+def generate(
+    router: Annotated[
+        str,
+        typer.Option(
+            help="models:/NAME@ALIAS, models:/NAME/VERSION, or a folder (then with --rule)."
+        ),
+    ],
+    input: Annotated[Path, typer.Option(help="Questions, JSON or JSON Lines.")],
+    output: Annotated[Path, typer.Option(help="Answers, one JSON line each.")],
+    rule: Annotated[
+        str | None,
+        typer.Option(help='Replaces the router\'s own rule, for example "risk 0.8 audit 0.1".'),
+    ] = None,
+    disagreements: Annotated[
+        Path | None,
+        typer.Option(help="Parquet table for the tokens on which the LLM disagreed in an audit."),
+    ] = None,
+) -> None:
+    """Answer questions with a router, and grade the answers where the right one is given."""
+    params, parsed = load_params(), _rule(rule)
+    with _bundle(router) as bundle:
+        from citer.generate import generate
+
+        generate(params, bundle, input, output, parsed, disagreements)
+
+
+def _rule(text: str | None) -> Rule | None:
+    try:
+        return None if text is None else Rule.parse(text)
+    except ValueError as error:
+        raise InputError(f"--rule: {error}") from None
+
+
+def _bundle(router: str) -> AbstractContextManager[Path]:
+    if router.startswith("models:/"):
+        need_pipeline("citer generate --router models:/…")
+        from flows.registry import fetched_bundle
+
+        return fetched_bundle(router)
+    if not Path(router, "router.json").is_file():
+        expected = "expected models:/NAME@ALIAS or a router's folder"
+        raise InputError(f"--router: {router!r}: no router.json there, {expected}")
+    return nullcontext(Path(router))

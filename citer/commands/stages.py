@@ -1,0 +1,90 @@
+"""One command per stage. DVC runs them as dvc.yaml says; each reads and writes files only."""
+
+import gc
+from enum import StrEnum
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from citer.commands.extra import need_pipeline
+from citer.config import Params, load_params
+
+Iteration = Annotated[int, typer.Argument(min=1, help="Number of the iteration, from 1.")]
+BadRow = StrEnum("BadRow", ["fail", "skip"])
+
+LIGHT = frozenset({"code", "label", "score_llm", "score_slm"})  # run without the extra `pipeline`
+
+
+def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
+    if name not in LIGHT:
+        need_pipeline(f"citer {name}")
+    params = params or load_params()  # bad parameters end the command before the slow imports
+    gc.disable()  # the collector would take a fifth of the start, and modules are never freed
+    stage = import_module(f"citer.stages.{name}")
+    gc.freeze()
+    gc.enable()
+    stage.run(params, *args)
+
+
+def code() -> None:
+    """Write a digest of each stage's code. DVC compares it to find the stages that are stale."""
+    _run_stage("code")
+
+
+def prepare(
+    on_bad_row: Annotated[
+        BadRow | None, typer.Option(help="Overrides prepare.on_bad_row of params.yaml.")
+    ] = None,
+) -> None:
+    """Check the rows and divide them into the four splits."""
+    params = load_params()
+    if on_bad_row:
+        section = params.prepare.model_copy(update={"on_bad_row": on_bad_row.value})
+        params = params.model_copy(update={"prepare": section})
+    _run_stage("prepare", params=params)
+
+
+def finetune() -> None:
+    """Finetune the SLM on the references of the sft split."""
+    _run_stage("finetune")
+
+
+def score_llm() -> None:
+    """Compute the LLM's next token at every position of each reference."""
+    _run_stage("score_llm")
+
+
+def score_slm() -> None:
+    """Compute the SLM's next token at every position, and store its hidden states."""
+    _run_stage("score_slm")
+
+
+def router0() -> None:
+    """Write router 0, which always accepts the SLM's token, and train the head `agree`."""
+    _run_stage("router0")
+
+
+def rivals() -> None:
+    """Answer validation and test without a router: the baselines that a router must beat."""
+    _run_stage("rivals")
+
+
+def label(iteration: Iteration) -> None:
+    """Label every token. A contested token is labelled by rollouts under the previous router."""
+    _run_stage("label", iteration)
+
+
+def train(iteration: Iteration) -> None:
+    """Train and calibrate the router of an iteration."""
+    _run_stage("train", iteration)
+
+
+def evaluate(iteration: Iteration) -> None:
+    """Try every rule, choose one on validation, and measure it on test."""
+    _run_stage("evaluate", iteration)
+
+
+def report() -> None:
+    """Write one table and one picture of all iterations."""
+    _run_stage("report")

@@ -1,0 +1,130 @@
+"""What a version holds, and the model that MLflow loads from it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import mlflow
+import pandas as pd
+import pytest
+from fastapi.testclient import TestClient
+from mlflow.pyfunc import scoring_server
+
+from citer.config import PairParams
+from citer.data.importing import parse_row
+from citer.errors import InputError
+from citer.io import digest
+from citer.models.folder import PairFolder
+from citer.serving import deploy, stored_rule
+from citer.stages import paths
+from flows.dvc_commands import dvc
+from flows.registry import fetched_bundle
+from tests.flows.project import LLM, RULE, TINY, register, retrain
+from tests.flows.registered import CHAMPION
+
+MATH = "Ann has 3 bags of 12 apples and eats 5. How many apples are left?"
+MC = {
+    "question": "Which one is a planet?",
+    "choices": {"text": ["Mars", "the Sun"], "label": ["A", "B"]},
+}
+
+
+def test_a_bundle_carries_the_rule_and_the_finetuned_slm(project: Path) -> None:
+    retrain(1)
+    register()
+    with fetched_bundle(CHAMPION) as bundle:
+        assert stored_rule(bundle) == RULE
+        assert digest(bundle / "slm") == digest(paths.SLM)
+        weights = "router.safetensors"
+        assert (bundle / weights).read_bytes() == (paths.router(2) / weights).read_bytes()
+
+
+def test_nothing_registered_is_a_pickle(project: Path) -> None:
+    retrain(1)
+    register()
+    kept = [file for file in Path("mlruns/artifacts").rglob("*") if file.is_file()]
+    assert {"router.safetensors", "model.safetensors", "serving.py"} <= {f.name for f in kept}
+    for file in kept:
+        assert file.suffix not in {".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib"}
+        assert not file.read_bytes().startswith((b"\x80", b"PK"))
+
+
+def test_the_registered_model_answers_as_its_router_routes(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrain(1)
+    register()
+    monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+    pair = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
+    folders, longest = PairFolder(paths.SLM, LLM), TINY["evaluate"]["max_new_tokens"]
+    routed = deploy(paths.router(2), folders, pair, RULE, slots=2, max_new_tokens=longest)
+    problems = [parse_row({"problem": MATH}, "math", "question"), parse_row(MC, "mc", "question")]
+    expected = {r.problem.task: r.told | {"error": None} for r in routed.replies(problems)}
+
+    model = mlflow.pyfunc.load_model(CHAMPION)
+    assert model.metadata.get_output_schema().input_names() == list(expected["math"])
+    answers = model.predict([MATH, MC, {"problem": MATH}]).to_dict("records")
+    assert answers == [expected["math"], expected["mc"], expected["math"]]
+    framed = model.predict(pd.DataFrame([{"problem": MATH}, MC])).to_dict("records")
+    assert framed == [expected["math"], expected["mc"]]
+
+
+def test_the_registered_models_server_takes_questions_and_rows(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrain(1)
+    register()
+    monkeypatch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "true")  # as the server leaves it
+    model = mlflow.pyfunc.load_model(CHAMPION)
+    math, mc = model.predict([MATH, MC]).to_dict("records")
+    row = {"problem": MATH}
+    server = TestClient(scoring_server.init(model))
+    for body, expected in [
+        ({"inputs": MATH}, [math]),
+        ({"inputs": [MATH, MATH]}, [math, math]),
+        ({"inputs": [row, MC]}, [math, mc]),
+        ({"inputs": [MC, MATH]}, [mc, math]),
+        ({"dataframe_records": [row, MC]}, [math, mc]),
+        ({"dataframe_split": {"columns": list(MC), "data": [list(MC.values())]}}, [mc]),
+    ]:
+        assert server.post("/invocations", json=body).json() == {"predictions": expected}, body
+    answers = server.post("/invocations", json={"inputs": [{"question": "Which one?"}, MATH]})
+    refused, answered = answers.json()["predictions"]
+    assert refused.pop("error").startswith("choices: None; expected")
+    assert set(refused.values()) == {None}
+    assert answered == math
+
+
+def test_the_registered_model_refuses_another_llm(project: Path) -> None:
+    retrain(1)
+    register()
+    shutil.copytree(paths.SLM, "other")
+    with pytest.raises(InputError, match="made for the LLM"):
+        mlflow.pyfunc.load_model(CHAMPION, model_config={"llm": "other"})
+
+
+@pytest.mark.slow
+def test_the_registered_model_brings_its_own_code(project: Path) -> None:
+    retrain(1)
+    register()
+    uri = f"sqlite:///{project}/mlruns/mlflow.db"
+    program = (
+        f"import mlflow; model = mlflow.pyfunc.load_model('{CHAMPION}')\n"
+        "import citer; assert 'mlruns/artifacts' in citer.__file__, citer.__file__\n"
+        f"assert model.predict(['{MATH}']).tokens[0] > 0"
+    )
+    off = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false"}
+    subprocess.run([sys.executable, "-c", program], env=os.environ | off, check=True)
+
+
+@pytest.mark.slow
+def test_a_registration_pushes_the_data_if_a_remote_is_set(project: Path, tmp_path: Path) -> None:
+    retrain(1)
+    Path("dvc.lock").unlink()
+    dvc("commit", "--force")
+    dvc("remote", "add", "--default", "backup", str(tmp_path / "remote"))
+    register()
+    pushed = {file.read_bytes() for file in (tmp_path / "remote").rglob("*") if file.is_file()}
+    assert paths.preferences(1).read_bytes() in pushed

@@ -1,0 +1,156 @@
+"""A light installation: `citer` without the packages of the extra `pipeline`."""
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable
+from dataclasses import asdict
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from citer.cli import COMMANDS
+from citer.closure import imported
+from citer.commands.extra import PIPELINE
+from citer.commands.stages import LIGHT
+from citer.config import load_params
+from citer.models.bundle import identity, write_bundle
+from citer.models.folder import PairFolder
+from citer.models.pair import load_pair
+from citer.rule import Rule
+from citer.stages import paths
+from tests.heads import random_router
+from tests.tiny import make_tiny_pair
+
+ROOT = Path(__file__).parents[1]
+STAGES = Path("citer/stages")
+DISTRIBUTIONS = packages_distributions()  # by imported name
+
+# Imports and versions of the extra's packages fail, as if they were not installed.
+PROGRAM = """
+import json, sys
+from importlib.machinery import PathFinder
+
+MODULES, PACKAGES = json.loads(sys.argv[1])
+
+class Light(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in MODULES else super().find_spec(name, path, target)
+
+    @classmethod
+    def find_distributions(cls, context):
+        return [] if context.name in PACKAGES else super().find_distributions(context)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Light
+from citer.cli import call
+for arguments in json.loads(sys.argv[2]):
+    print(call(arguments), flush=True)
+"""
+
+
+def light(*commands: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run commands in one process; stdout ends with each one's exit status."""
+    blocked = json.dumps([PIPELINE, sorted(declared("pipeline"))])
+    command = [sys.executable, "-c", PROGRAM, blocked, json.dumps(commands)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
+
+
+def declared(extra: str | None = None) -> set[str]:
+    """The packages that pyproject.toml names, without bounds."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = project["optional-dependencies"][extra] if extra else project["dependencies"]
+    return {re.split(r"[<>=]", entry)[0] for entry in listed}
+
+
+def imports(files: Iterable[Path]) -> set[str]:
+    """The top-level names that files import and that are not the standard library's or ours."""
+    found = set()
+    for file in files:
+        for node in ast.walk(ast.parse((ROOT / file).read_text())):
+            match node:
+                case ast.Import(names=names):
+                    found |= {alias.name.partition(".")[0] for alias in names}
+                case ast.ImportFrom(module=str(module)):
+                    found.add(module.partition(".")[0])
+    return found - sys.stdlib_module_names - {"citer", "flows", "benchmarks"}
+
+
+def python_files(start: Path) -> set[Path]:
+    return {file for file in imported(start) if file.suffix == ".py"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project folder with params.yaml, a tiny pair and a router's folder with a rule."""
+    slm, llm = make_tiny_pair(tmp_path / "data/pair")
+    shutil.copytree(slm, tmp_path / paths.SLM)
+    text = (ROOT / "params.yaml").read_text().replace("max_new_tokens: 128", "max_new_tokens: 6")
+    (tmp_path / "params.yaml").write_text(text)
+    pair = load_pair(PairFolder(slm, llm), load_params().pair.model_copy(update={"device": "cpu"}))
+    card = identity(pair) | {"threshold": {"rule": asdict(Rule("risk", 0.5, audit=0.1))}}
+    write_bundle(tmp_path / "router", random_router(pair.slm.hidden_size), card)
+    return tmp_path
+
+
+def test_help_lists_every_command(tmp_path: Path) -> None:
+    shown = light(["--help"], cwd=tmp_path).stdout.split()
+    assert {command.__name__ for commands in COMMANDS.values() for command in commands} <= {*shown}
+    assert shown[-1] == "0"
+
+
+def test_generate_answers_with_a_routers_folder(project: Path) -> None:
+    (project / "q.jsonl").write_text(json.dumps({"problem": "What is 3 + 4?", "answer": "7"}))
+    files = ["--input", "q.jsonl", "--output", "out.jsonl", "--disagreements", "table.parquet"]
+    done = light(["generate", "--router", "router", *files], cwd=project)
+    assert done.stdout.split()[-1] == "0", done.stderr
+    [line] = (project / "out.jsonl").read_text().splitlines()
+    assert 0 < json.loads(line)["tokens"] <= 6
+    assert (project / "table.parquet").is_file()
+
+
+REFUSED = [
+    *(["run"], ["compare"], ["promote", "1"], ["restore", "1"], ["schedule", "--cron", "@daily"]),
+    *(["prepare"], ["finetune"], ["router0"], ["rivals"], ["report"]),
+    *(["train", "1"], ["evaluate", "1"]),
+]
+
+
+def test_a_command_that_needs_the_extra_says_so_in_one_line(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    uri = ["generate", "--router", "models:/r@champion", "--input", "q", "--output", "o"]
+    done = light(*REFUSED, uri, cwd=tmp_path)
+    names = [*(arguments[0] for arguments in REFUSED), "generate --router models:/…"]
+    needs = "needs the extra \"pipeline\": pip install 'citer[pipeline]'"
+    assert done.stderr.splitlines() == [f"citer: citer {name} {needs}" for name in names]
+    assert done.stdout.split() == ["2"] * len(names)
+    assert [file.name for file in tmp_path.iterdir()] == ["params.yaml"]
+
+
+def test_the_stages_that_run_light_are_those_that_import_nothing_of_the_extra() -> None:
+    names = [command.__name__ for command in COMMANDS["Stages (dvc.yaml runs them)"]]
+    light = {
+        name for name in names if not imports(python_files(STAGES / f"{name}.py")) & {*PIPELINE}
+    }
+    assert light == LIGHT
+
+
+def test_the_dependencies_are_what_the_commands_import_that_run_light() -> None:
+    """`citer.cli` leads to every command but the stages, which are imported by name."""
+    starts = [Path("citer/cli.py"), *(STAGES / f"{name}.py" for name in LIGHT)]
+    used = imports(file for start in starts for file in python_files(start))
+    assert {"torch", "typer"} <= used
+    assert used & {*PIPELINE} == set()
+    assert declared() == {name for each in used for name in DISTRIBUTIONS[each]} & declared()
+    assert [each for each in used if not {*DISTRIBUTIONS[each]} & declared()] == []
+
+
+def test_the_check_for_the_extra_knows_its_packages() -> None:
+    packages = declared("pipeline")
+    assert len(PIPELINE) == len(packages)
+    assert all({*DISTRIBUTIONS[name]} & packages for name in PIPELINE)
