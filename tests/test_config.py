@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,11 +18,14 @@ SECTIONS = (
 
 @pytest.fixture
 def edited(tmp_path):
-    def edit(old, new):
+    def edit(*texts):
+        """Replace the first text by the second, the third by the fourth, ..."""
         text = SHIPPED.read_text()
-        assert old in text, f"params.yaml no longer holds {old!r}"
+        for old, new in zip(texts[::2], texts[1::2], strict=True):
+            assert old in text, f"params.yaml no longer holds {old!r}"
+            text = text.replace(old, new, 1)
         path = tmp_path / "params.yaml"
-        path.write_text(text.replace(old, new, 1))
+        path.write_text(text)
         return path
 
     return edit
@@ -51,7 +56,7 @@ def test_shipped_params_load_frozen():
         ('"2": {previous', '"3": {previous', "iterations: '3' after '1': expected \"2\": {prev"),
         ('previous: "1"', 'previous: "0"', "iterations: '2' after '0': expected \"2\": {previo"),
         ('"2": {previous: "1"}', '2: {previous: "1"}', "iterations.2.[key]: 2: expected a valid s"),
-        ("  device: auto\n", "", "pair.device: missing; expected every key of this section"),
+        ("  device: auto", "", "pair.device: missing; expected every key of this section"),
         ("device: auto", "device: gpu", "pair.device: 'gpu': expected 'auto', 'cpu' or 'cuda'"),
         ("sft: 1500", "sft: lots", "prepare.toy.sft: 'lots': expected a valid integer"),
         ("sft: 1500", "sft: true", "prepare.toy.sft: True: expected a valid integer"),
@@ -182,11 +187,12 @@ def test_prepare_needs_a_source(tmp_path):
 
 def test_train_files_need_a_share_to_go_to(edited):
     path = edited(
-        "train: []\n  validation: []\n  test: []\n"
-        "  shares: {sft: 0.6, preference: 0.2, validation: 0.1, test: 0.1}",
-        "train: [{path: data/own/a, task: mc}]\n  validation: []\n"
-        "  test: [{path: data/own/b, task: mc}]\n"
-        "  shares: {sft: 0.0, preference: 0.0, validation: 0.0, test: 1.0}",
+        "train: []",
+        "train: [{path: data/own/a, task: mc}]",
+        "  test: []",
+        "  test: [{path: data/own/b, task: mc}]",
+        "{sft: 0.6, preference: 0.2, validation: 0.1, test: 0.1}",
+        "{sft: 0.0, preference: 0.0, validation: 0.0, test: 1.0}",
     )
     assert "expected one above 0" in complaint(path)
 
@@ -198,6 +204,14 @@ def test_own_files_take_the_place_of_their_splits_share(edited):
         "preference": 0.2,
         "validation": 0.1,
     }
+
+
+def test_reading_params_imports_no_slow_library():
+    slow = {"torch", "transformers", "math_verify", "pyarrow"}
+    code = f"import sys, citer.config; print({slow} & sys.modules.keys())"
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert printed == "set()\n"
 
 
 def test_numbers_without_a_point_are_floats_where_floats_are_meant(edited):

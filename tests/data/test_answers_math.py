@@ -1,0 +1,127 @@
+"""The grader of math answers."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from citer.data.problems import Problem
+from citer.data.tasks.grading import grade
+from citer.data.tasks.math import values
+from citer.data.tasks.math.quantities import quantity, tidy
+from citer.data.tasks.math.values import boxed
+
+MATH = Problem("m", "math", "How many?", None, None, "1234", "", "")
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "\\boxed{1234}",
+        "\\boxed{ 1234 }",
+        "\\boxed{1,234}",
+        "\\boxed{\\$1,234.00}",
+        "\\boxed{$1234$}",
+        "\\boxed{1{,}234}",
+        "\\boxed{1234.}",
+        "\\boxed{2468/2}",
+        "\\boxed{\\frac{2468}{2}}",
+        "\\boxed{x = 1234}",
+        "\\boxed{1234 \\text{ apples}}",
+        "First \\boxed{}, then \\boxed{7}, at last \\boxed{1234}.",
+    ],
+)
+def test_these_are_1234(completion):
+    assert grade(MATH, completion)
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "",
+        "1234",
+        "The answer is 1234",
+        "\\boxed{}",
+        "\\boxed{1234",
+        "\\boxed{1235}",
+        "\\boxed{1234.0000001}",
+        "\\boxed{-1234}",
+        "\\boxed{1,2,34}",
+        "\\boxed{12 34}",
+        "\\boxed{1234/0}",
+        "\\boxed{1234} or rather \\boxed{7}",
+        "\\boxed{1234} and then \\boxed{12",
+        "\\boxed{\\frac{1234}{}}",
+        "\\boxed{words}",
+    ],
+)
+def test_these_are_not_1234(completion):
+    assert not grade(MATH, completion)
+
+
+@pytest.mark.parametrize(
+    ("answer", "given"),
+    [
+        ("\\frac{1}{2}", "0.5"),
+        ("1/3", "\\dfrac{1}{3}"),
+        ("50\\%", "50"),
+        ("\\text{Monday}", "Monday"),
+        ("2\\sqrt{2}", "\\sqrt{8}"),
+        ("(1,2)", "(1, 2)"),
+        ("(x+1)^2", "x^2+2x+1"),
+        ("\\{1,2\\}", "\\{2, 1\\}"),
+        ("-3", "- 3"),
+    ],
+)
+def test_equal_in_mathematics_is_right(answer, given):
+    assert grade(replace(MATH, answer=answer), f"So \\boxed{{{given}}}.")
+
+
+def test_what_never_ends_is_wrong_within_the_time_limit(monkeypatch):
+    monkeypatch.setattr(values, "TIMEOUT_SECONDS", 1)
+    assert not grade(MATH, "\\boxed{9^{9^{9^9}}}")
+
+
+def test_grades_off_the_main_thread():
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(grade, MATH, "\\boxed{\\frac{4936}{4}}").result()
+        assert not pool.submit(grade, MATH, "\\boxed{\\frac{4937}{4}}").result()
+
+
+balanced = st.recursive(
+    st.text("ab1 ^_", max_size=4) | st.sampled_from(["\\{", "\\}", "\\frac"]),
+    lambda inner: st.tuples(inner, inner).map(lambda two: f"{{{two[0]}}}{two[1]}"),
+)
+
+
+@given(balanced)
+def test_boxed_gives_all_that_its_braces_hold(inside):
+    assert boxed("\\boxed{no} so \\boxed{" + inside + "} } and {") == inside.strip()
+
+
+@given(st.integers(-(10**9), 10**9), st.integers(0, 99))
+def test_number_reads_what_python_writes(whole, hundredths):
+    value = f"{whole:,}.{hundredths:02d}"
+    assert exact(f"\\${value}") == exact(value.replace(",", "")) == exact(f" {value} ")
+    assert exact(str(whole)) == whole
+
+
+def exact(text):
+    return quantity(tidy(text)).value
+
+
+@pytest.mark.parametrize("length", [values.LONGEST, values.LONGEST + 1])
+def test_math_verify_gets_no_long_text(monkeypatch, length):
+    seen = []
+    monkeypatch.setattr(values, "_verified", lambda *texts: seen.append(texts) or True)
+    assert grade(MATH, f"\\boxed{{{'x+' * length}"[: 7 + length] + "}") is (
+        length == values.LONGEST
+    )
+    assert bool(seen) is (length == values.LONGEST)
+
+
+@pytest.mark.parametrize("box", ["\\boxed{18}", "\\boxed {18}", "$\\boxed{18}$", "**\\boxed{18}**"])
+def test_a_box_is_read_however_it_is_written(box):
+    assert grade(Problem("m", "math", "?", None, None, "18", "", ""), f"So {box}")

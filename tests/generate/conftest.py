@@ -1,0 +1,51 @@
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from citer.config import Params, load_params
+from citer.models.bundle import identity, write_bundle
+from citer.models.folder import PairFolder
+from citer.serving import Deployment, deploy
+from tests.generate.project import (
+    MAX_NEW_TOKENS,
+    RULE,
+    own_pair,
+)
+from tests.heads import random_router
+from tests.tiny import make_tiny_pair
+
+
+@pytest.fixture
+def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
+    """A project folder with a finetuned SLM in its place; few and short answers."""
+    loaded = load_params()
+    slm, llm = make_tiny_pair(tmp_path / "pair")
+    monkeypatch.chdir(tmp_path)
+    Path("data/models").mkdir(parents=True)
+    slm.rename("data/models/slm")
+    pair = loaded.pair.model_copy(update={"llm": str(llm), "slm": str(slm)})
+    limits = loaded.evaluate.model_copy(update={"slots": 2, "max_new_tokens": MAX_NEW_TOKENS})
+    return loaded.model_copy(update={"pair": pair, "evaluate": limits})
+
+
+@pytest.fixture
+def bundle(params: Params, tmp_path: Path) -> Path:
+    pair = own_pair(params)
+    router = random_router(pair.slm.hidden_size)
+    write_bundle(
+        tmp_path / "bundle", router, identity(pair) | {"threshold": {"rule": asdict(RULE)}}
+    )
+    return tmp_path / "bundle"
+
+
+@pytest.fixture
+def deployment(params: Params, bundle: Path) -> Deployment:
+    return deploy(
+        bundle,
+        PairFolder(Path("data/models/slm"), Path(params.pair.llm)),
+        params.pair,
+        RULE,
+        slots=2,
+        max_new_tokens=MAX_NEW_TOKENS,
+    )

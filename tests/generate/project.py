@@ -1,0 +1,58 @@
+"""Questions, and what the tests of `citer generate` do with them."""
+
+import json
+from pathlib import Path
+
+from citer.config import Params
+from citer.data.importing import parse_row
+from citer.data.problems import Problem
+from citer.generate import generate
+from citer.io import read_table, table_metadata
+from citer.models.folder import PairFolder
+from citer.models.pair import Pair, load_pair
+from citer.rule import Rule
+from citer.schema import DISAGREEMENT
+
+MATH = [
+    {"problem": "What is 3 + 4?", "solution": "It is \\boxed{7}."},
+    {"problem": "What is 2 * 5?"},
+    {"problem": "What is 9 - 1?", "answer": "8"},
+]
+
+MC = [
+    {
+        "question": "Which is a planet?",
+        "choices": {"text": ["Mars", "the Sun"], "label": ["1", "2"]},
+        "answerKey": "1",
+    }
+]
+
+RULE = Rule("score", 0.5)
+
+MAX_NEW_TOKENS = 12
+
+
+def own_pair(params: Params) -> Pair:
+    return load_pair(PairFolder(Path("data/models/slm"), Path(params.pair.llm)), params.pair)
+
+
+def answers(output: Path) -> list[dict]:
+    return [json.loads(line) for line in output.read_text().splitlines()]
+
+
+def audited(
+    params: Params, bundle: Path, folder: Path, rule: Rule
+) -> tuple[list[dict], list[dict]]:
+    """The table of disagreements, and the answers."""
+    source, output, table = folder / "q.jsonl", folder / "out.jsonl", folder / "found.parquet"
+    source.write_text("\n".join(json.dumps(row) for row in MATH))
+    generate(params, bundle, source, output, rule, table)
+    assert table_metadata(table)["rule"] == str(rule)
+    return read_table(table, DISAGREEMENT).to_pylist(), answers(output)
+
+
+LONG = {"problem": "Why? " * 400}
+
+
+def asked(rows: list[dict]) -> list[Problem]:
+    return [parse_row(row, "math", need="question") for row in rows]

@@ -1,0 +1,153 @@
+"""What `citer generate` writes."""
+
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from citer.config import Params
+from citer.data.importing import parse_row
+from citer.decoding.answer import Request
+from citer.decoding.engine import Engine
+from citer.decoding.policy import routed
+from citer.generate import generate
+from citer.models.bundle import read_bundle
+from citer.models.pair import Pair
+from citer.rule import Rule
+from citer.serving import Deployment
+from tests.decoding.reference import next_logits
+from tests.generate.project import (
+    MATH,
+    MAX_NEW_TOKENS,
+    MC,
+    RULE,
+    answers,
+    asked,
+    audited,
+    own_pair,
+)
+
+
+def test_every_question_is_answered_in_order_and_graded_where_it_can_be(
+    params: Params, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, output = tmp_path / "questions.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(json.dumps(row) for row in MATH))
+    generate(params, bundle, source, output)
+    lines = answers(output)
+    assert [line["question"] for line in lines] == [row["problem"] for row in MATH]
+    assert [line["correct"] is None for line in lines] == [False, True, False]
+    assert "3 answers by `score 0.5`, 0 of 2 right" in " ".join(capsys.readouterr().out.split())
+
+
+def test_tokens_and_origins_are_the_engines(params: Params, bundle: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "mc.json", tmp_path / "out.jsonl"
+    source.write_text(json.dumps(MC))
+    generate(params, bundle, source, output)
+    [line] = answers(output)
+    pair = own_pair(params)
+    prompt = "Choose the right option and name its letter.\nQuestion: Which is a planet?\n"
+    ids = pair.tokenizer(prompt + "(1) Mars\n(2) the Sun\nAnswer:\n").input_ids
+    policy = routed(read_bundle(bundle)[0], RULE)
+    [expected] = Engine(pair, 1, 12).decode([Request("one", tuple(ids))], policy)
+    assert [token["by"] == "llm" for token in line["written"]] == list(expected.by_llm)
+    texts = [pair.tokenizer.decode([token]) for token in expected.token_ids]
+    assert [token["text"] for token in line["written"]] == texts
+    assert expected.counts._asdict().items() <= line.items()
+    assert line["visits"] > 0
+
+
+@pytest.mark.parametrize(("tau", "share"), [(0, 0), (1, 1)])
+def test_a_given_rule_stands_in_for_the_bundles(
+    params: Params, bundle: Path, tmp_path: Path, tau: float, share: float
+) -> None:
+    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
+    source.write_text(json.dumps(MATH[1]))
+    generate(params, bundle, source, output, Rule("score", tau))
+    [line] = answers(output)
+    assert line["llm_tokens"] == share * line["tokens"]
+
+
+def test_where_an_exact_rule_disagrees_is_where_the_slm_would_leave_the_llms_answer(
+    params: Params, bundle: Path, tmp_path: Path
+) -> None:
+    """Visited only at its end, an answer is audited at every position."""
+    rows, lines = audited(params, bundle, tmp_path, Rule("risk", 0.0, audit=1.0))
+    assert rows == list(differences(own_pair(params), MATH))
+    assert rows
+    by_llm = [[token["by"] == "llm" for token in line["written"]] for line in lines]
+    assert [sum(each) for each in by_llm] == [line["rejected"] for line in lines]
+
+
+def differences(pair: Pair, questions: list[dict]) -> Iterator[dict]:
+    """Along the LLM's own answers, a whole forward a token."""
+    for question in questions:
+        problem = parse_row(question, "math", need="question")
+        ids = list(pair.prompts.prompt_ids(problem))
+        for position in range(MAX_NEW_TOKENS):
+            theirs = next_logits(pair, pair.llm, ids)
+            slm, llm = int(next_logits(pair, pair.slm, ids).argmax()), int(theirs.argmax())
+            if slm != llm:
+                yield {
+                    "problem_id": problem.problem_id,
+                    "position": position,
+                    "slm_token": slm,
+                    "llm_token": llm,
+                    "slm_text": pair.tokenizer.decode([slm]),
+                    "llm_text": pair.tokenizer.decode([llm]),
+                    "odds": pytest.approx(float((theirs[slm] - theirs[llm]).exp()), rel=1e-3),
+                    "rejected": True,
+                }
+            ids.append(llm)
+            if llm in pair.eos_ids:
+                break
+
+
+def test_only_what_is_far_from_the_llms_choice_is_rolled_back(
+    params: Params, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = Rule("every", 3, audit=0.05)
+    rows, lines = audited(params, bundle, tmp_path, rule)
+    assert {row["rejected"] for row in rows} == {True, False}
+    assert all(row["rejected"] == (row["odds"] < rule.audit) for row in rows)
+    rejected = sum(line["rejected"] for line in lines)
+    assert rejected == sum(row["rejected"] for row in rows)
+    text = " ".join(capsys.readouterr().out.split())
+    said = re.search(r"of (\d+) audited tokens (\d+) agreed, (\d+) were rolled back", text)
+    assert said
+    seen, agreed, rolled_back = map(int, said.groups())
+    assert (seen - agreed, rolled_back) == (len(rows), rejected)
+    assert "by `every 3 audit 0.05`" in text
+
+
+def test_threads_that_ask_one_deployment_are_answered_one_after_the_other(
+    deployment: Deployment,
+) -> None:
+    def completions(_: int) -> list[str]:
+        return [reply.completion for reply in deployment.replies(asked(MATH))]
+
+    alone = completions(0)
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(completions, range(8))) == [alone] * 8
+
+
+def test_replies_come_in_the_order_asked_and_are_counted_as_they_come(
+    deployment: Deployment,
+) -> None:
+    counted: list[float] = []
+    replies = list(deployment.replies(asked(MATH), counted.append))
+    assert [reply.problem.question for reply in replies] == [row["problem"] for row in MATH]
+    assert counted == [1, 1, 1]
+
+
+def test_a_reply_is_there_before_all_questions_are_answered(deployment: Deployment) -> None:
+    """What waits for an earlier one is at most what its slots' neighbours answer meanwhile."""
+    counted: list[float] = []
+    first = next(
+        deployment.replies(asked([{"problem": f"{n} + 1?"} for n in range(40)]), counted.append)
+    )
+    assert first.problem.question == "0 + 1?"
+    assert len(counted) <= MAX_NEW_TOKENS + 1

@@ -1,0 +1,119 @@
+"""What `citer generate` refuses, before it loads a model or writes a file."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from citer.config import Params
+from citer.errors import InputError
+from citer.generate import generate
+from citer.models.bundle import identity, write_bundle
+from citer.models.router import Head, Router
+from citer.rule import Rule
+from citer.serving import Deployment
+from tests.generate.project import (
+    LONG,
+    MATH,
+    asked,
+    own_pair,
+)
+
+
+def test_disagreements_of_a_rule_without_audits_are_refused_before_anything_is_read(
+    bundle: Path, params: Params, tmp_path: Path
+) -> None:
+    nothing = tmp_path / "nothing.jsonl"
+    with pytest.raises(InputError, match=r"--disagreements: `score 0\.5` audits nothing"):
+        generate(params, bundle, nothing, nothing, disagreements=tmp_path / "found.parquet")
+
+
+def test_a_bundle_without_a_rule_asks_for_one(params: Params, tmp_path: Path) -> None:
+    write_bundle(tmp_path / "bare", Router(Head(None), Head(None)), identity(own_pair(params)))
+    source = tmp_path / "q.jsonl"
+    source.write_text(json.dumps(MATH[1]))
+    with pytest.raises(InputError, match=r"no rule in router\.json: give --rule"):
+        generate(params, tmp_path / "bare", source, tmp_path / "out.jsonl")
+
+
+def test_a_bad_row_leaves_no_output(params: Params, bundle: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
+    source.write_text(json.dumps(MATH[1]) + "\n" + json.dumps({"problem": 3}))
+    with pytest.raises(InputError, match=r"q\.jsonl:2: problem: 3"):
+        generate(params, bundle, source, output)
+    assert not output.exists()
+
+
+def test_answers_take_the_place_of_no_other_file(
+    params: Params, bundle: Path, tmp_path: Path
+) -> None:
+    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
+    source.write_text(json.dumps(MATH[1]))
+    rule = Rule("risk", 0.5, 0.1)
+    for taken, table in ((source, None), (output, output), (output, source)):
+        with pytest.raises(InputError, match="expected a file of its own"):
+            generate(params, bundle, source, taken, rule, table)
+    assert source.read_text() == json.dumps(MATH[1])
+    assert not output.exists()
+
+
+def test_an_slm_that_was_trained_since_is_refused_before_a_model_is_loaded(
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("citer.serving.load_pair", None)
+    weights = Path("data/models/slm/model.safetensors")
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    source = tmp_path / "q.jsonl"
+    source.write_text(json.dumps(MATH[1]))
+    with pytest.raises(InputError, match="made for the SLM data/models/slm"):
+        generate(params, bundle, source, tmp_path / "out.jsonl")
+
+
+def test_a_question_without_room_for_its_answer_is_told_by_file_line_and_key(
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n\n".join(json.dumps(row) for row in (*MATH, LONG)))
+    monkeypatch.setattr("citer.generate.deploy", None)  # no model is loaded before
+    with pytest.raises(InputError) as caught:
+        generate(params, bundle, source, output)
+    assert re.fullmatch(
+        rf"{source}:7: \d+ tokens and up to 12 more \(evaluate\.max_new_tokens\), "
+        "expected at most 1024, the models' context",
+        str(caught.value),
+    )
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("option", ["output", "disagreements"])
+def test_where_nothing_can_be_written_is_told_before_a_model_is_loaded(
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    source = tmp_path / "q.jsonl"
+    source.write_text(json.dumps(MATH[0]))
+    monkeypatch.setattr("citer.generate.deploy", None)
+    for place in (Path(""), tmp_path, Path("/proc/x"), source / "x"):
+        targets = {"output": tmp_path / "out.jsonl", option: place}
+        with pytest.raises(InputError, match=r"not a file|cannot be written"):
+            generate(params, bundle, source, rule=Rule("risk", 0.5, audit=0.1), **targets)
+    assert {path.name for path in tmp_path.iterdir()} == {"q.jsonl", "bundle", "data", "pair"}
+
+
+def test_a_file_that_is_of_no_task_is_refused(params: Params, bundle: Path, tmp_path: Path) -> None:
+    source = tmp_path / "q.jsonl"
+    source.write_text('\n{"prompt": "2 + 2?"}')
+    with pytest.raises(InputError) as caught:
+        generate(params, bundle, source, tmp_path / "out.jsonl")
+    expected = "expected the field `problem` (math) or `question` (mc)"
+    assert str(caught.value) == f"{source}:2: row: {{'prompt': '2 + 2?'}}; {expected}"
+
+
+def test_a_question_that_is_too_long_is_refused(deployment: Deployment) -> None:
+    *short, long = asked([*MATH, LONG])
+    for problem in short:
+        deployment.check(problem)
+    with pytest.raises(InputError, match=r"^question: \d+ tokens and up to 12 more"):
+        deployment.check(long)

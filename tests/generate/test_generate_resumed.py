@@ -1,0 +1,104 @@
+"""Calls of `citer generate` that were killed, and calls at the same time."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from citer.config import Params
+from citer.data.problems import Problem
+from citer.errors import InputError
+from citer.generate import _line, generate
+from citer.rule import Rule
+from citer.serving import Deployment, Reply
+from tests.generate.project import (
+    MATH,
+    answers,
+    audited,
+)
+
+
+def test_a_call_that_was_killed_goes_on_after_its_last_whole_answer(
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = Rule("risk", 0.5, audit=0.5)
+    rows, undisturbed = audited(params, bundle, tmp_path, rule)
+    output = tmp_path / "out.jsonl"
+    output.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("citer.generate._line", killed_at(3))
+        with pytest.raises(KeyboardInterrupt):
+            audited(params, bundle, tmp_path, rule)
+    assert not output.exists()
+    [partial] = tmp_path.glob(".out.jsonl.*.partial")
+    with partial.open("a") as file:
+        file.write('{"problem_id": "to')
+    replied: list[Problem] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Deployment, "replies", noting(replied))
+        assert audited(params, bundle, tmp_path, rule) == (rows, undisturbed)
+    assert [problem.question for problem in replied] == [MATH[2]["problem"]]
+    assert not partial.exists()
+
+
+def test_a_call_that_was_killed_is_not_taken_up_by_another_rule(
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(json.dumps(row) for row in MATH))
+    with monkeypatch.context() as patch:
+        patch.setattr("citer.generate._line", killed_at(2))
+        with pytest.raises(KeyboardInterrupt):
+            generate(params, bundle, source, output, Rule("score", 0.0))
+    generate(params, bundle, source, output, Rule("score", 1.0))
+    assert all(line["llm_tokens"] == line["tokens"] for line in answers(output))
+    assert list(tmp_path.glob(".*.partial")) == []
+
+
+def test_two_calls_do_not_write_one_output(
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(json.dumps(row) for row in MATH))
+    taken_up = []
+
+    def meanwhile(*arguments: Any) -> dict:
+        for rule in (Rule("score", 0.0), Rule("score", 1.0)):
+            with pytest.raises(InputError, match=r"out\.jsonl: another `citer generate`"):
+                generate(params, bundle, source, output, rule)
+            taken_up.append(rule)
+        return line(*arguments)
+
+    line = _line
+    monkeypatch.setattr("citer.generate._line", meanwhile)
+    generate(params, bundle, source, output, Rule("score", 0.0))
+    assert len(taken_up) == 2 * len(MATH)
+    assert len(answers(output)) == len(MATH)
+
+
+def killed_at(number: int) -> Callable[..., dict]:
+    """`_line`, but the process is killed as it comes to the answer of that number."""
+    seen = 0
+
+    def wrapper(*arguments: Any) -> dict:
+        nonlocal seen
+        seen += 1
+        if seen == number:
+            raise KeyboardInterrupt
+        return line(*arguments)
+
+    line = _line
+    return wrapper
+
+
+def noting(asked: list[Problem]) -> Callable[..., Iterator[Reply]]:
+    """`Deployment.replies`, which adds what it is asked."""
+    replies = Deployment.replies
+
+    def wrapper(self: Deployment, problems: list[Problem], *rest: Any) -> Iterator[Reply]:
+        asked.extend(problems)
+        return replies(self, problems, *rest)
+
+    return wrapper
