@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from citer.config import EvaluateParams
 from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.evaluation.cost import batches, replay
+from citer.evaluation.methods import Row
 from citer.evaluation.metrics import share_interval
 from citer.io import read_table, table_metadata, write_table
 from citer.rule import Rule
@@ -21,8 +22,7 @@ from citer.schema import OUTCOME, point
 if TYPE_CHECKING:  # the engine with its models takes seconds to import
     from citer.evaluation.sweep import Result, Run
 
-Row = dict[str, Any]
-RIVALS, ROUTER = {"methods": "rivals"}, {"methods": "router"}  # in the stamp: whose rows
+RIVALS_STAMP, ROUTER_STAMP = {"methods": "rivals"}, {"methods": "router"}  # whose rows they are
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,7 @@ def _by_task(run: "Run", params: EvaluateParams) -> Iterator[Row]:
         results = [result for result in run.results if task in ("all", result.problem.task)]
         yield {
             "method": run.method,
+            **run.style.columns,
             "task": task,
             **rule_columns(run.rule),
             **_quality(results),

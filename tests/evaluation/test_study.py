@@ -13,11 +13,12 @@ from citer.data.prompts import encode
 from citer.decoding.answer import Answer, Visit
 from citer.decoding.engine import Engine, Request
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, always_slm, routed
+from citer.evaluation.choice import Candidate, Chosen, choose
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.points import Findings, rule_columns
-from citer.evaluation.study import Study, candidate, quantiles
+from citer.evaluation.rivals import quantiles
+from citer.evaluation.study import Study, candidate
 from citer.evaluation.sweep import Result, Run
-from citer.evaluation.threshold import Candidate, Chosen, choose
 from citer.models.features import features
 from citer.models.pair import load_pair
 from citer.models.router import Router

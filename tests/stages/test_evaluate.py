@@ -14,8 +14,8 @@ from citer.config import Iteration, Params, load_params
 from citer.data.problems import write_problems
 from citer.errors import InputError
 from citer.evaluation import study
+from citer.evaluation.choice import ChosenRule
 from citer.evaluation.points import read_findings
-from citer.evaluation.threshold import Threshold
 from citer.io import digest, read_as, read_json, table_metadata, write_json
 from citer.models.bundle import identity, write_bundle
 from citer.models.pair import load_pair
@@ -144,7 +144,7 @@ def test_of_an_llm_that_is_right_on_nothing_no_rule_is_certified(params):
     rivals.run(params)
     trusting = params.evaluate.model_copy(update={"epsilon": 0.99})
     evaluate.run(params.model_copy(update={"evaluate": trusting}), 1)
-    chosen = read_as(paths.report(1) / "chosen.json", dict[str, Threshold])
+    chosen = read_as(paths.report(1) / "chosen.json", dict[str, ChosenRule])
     assert not any(each.certified for each in chosen.values())
 
 
@@ -208,9 +208,9 @@ def test_a_report_holds_each_question_by_each_rule_and_what_is_chosen(params):
     names = ("split", "visit", "threshold", "audit", "problem_id")
     asked = {tuple(row[name] for name in names) for row in found.outcomes.to_pylist()}
     assert len(asked) == len(found.outcomes) == 2 * (2 + 4) * 6
-    chosen = read_as(folder / "chosen.json", dict[str, Threshold])
+    chosen = read_as(folder / "chosen.json", dict[str, ChosenRule])
     assert list(chosen) == ["router", "audited"]
-    deployed = read_as(folder / "threshold.json", Threshold)
+    deployed = read_as(folder / "threshold.json", ChosenRule)
     assert deployed == min(chosen.values(), key=lambda each: each.cost)
     assert {each.delta for each in chosen.values()} == {params.evaluate.delta_a_line}
     metrics = read_json(folder / "metrics.json")

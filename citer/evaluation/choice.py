@@ -28,7 +28,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Threshold:
+class ChosenRule:
     """The chosen rule; P(routed wrong | LLM right) <= `bound` at confidence 1 - `delta`.
 
     `n` and `discordant` are those of `Candidate`. Not `certified`: nothing cheaper than the LLM
@@ -46,12 +46,12 @@ class Threshold:
     cost: float
 
 
-Chosen = Mapping[str, Threshold]  # by the method's name
+Chosen = Mapping[str, ChosenRule]  # by the method's name
 
 
-def cheapest(*thresholds: Threshold) -> Threshold:
+def cheapest(*rules: ChosenRule) -> ChosenRule:
     """Of those that keep the promise the one of least cost; the first of equals."""
-    return min(thresholds, key=lambda threshold: threshold.cost)
+    return min(rules, key=lambda rule: rule.cost)
 
 
 def upper_bound(errors: int, questions: int, delta: float) -> float:
@@ -69,20 +69,20 @@ def least_questions(epsilon: float, delta: float) -> int:
     return bisect_left(range(2**40), True, key=lambda n: upper_bound(0, n, delta) <= epsilon)
 
 
-def choose(candidates: Iterable[Candidate], epsilon: float, delta: float) -> Threshold:
+def choose(candidates: Iterable[Candidate], epsilon: float, delta: float) -> ChosenRule:
     """The cheapest rule that keeps the promise, by a fixed-sequence test.
 
     `candidates` come safest (highest τ or ρ) first, an order that nothing seen on validation may
     change; the first whose bound exceeds epsilon ends the search, so that the promise holds at
     1 - delta for all tested together.
     """
-    chosen = Threshold(LLM, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
+    chosen = ChosenRule(LLM, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
     for seen in candidates:
         bound = upper_bound(seen.discordant, seen.n, delta)
         if bound > epsilon:
             break
         if seen.cost < chosen.cost:
-            chosen = Threshold(
+            chosen = ChosenRule(
                 rule=seen.rule,
                 epsilon=epsilon,
                 delta=delta,
