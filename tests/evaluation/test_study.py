@@ -125,7 +125,7 @@ def test_lines_go_from_the_safest_rule_to_the_boldest_by_the_head_that_fits(stud
     hidden_NH = torch.randn(5, study.pair.slm.hidden_size).double()
     logits_NV = torch.randn(5, study.pair.vocabulary.size).double()
     view = StepView(hidden_NH, logits_NV, *torch.zeros(2, 5, dtype=torch.int64))
-    heads = (router.stand, router.stand, router.agree)
+    heads = [router.heads[name] for name in ("stand", "stand", "agree")]
     for line, head in zip(lines, heads, strict=True):
         expected = head.score(features(hidden_NH, logits_NV))
         assert line.method.scorer(view).equal(expected)

@@ -73,6 +73,7 @@ def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path)
         "visit": "risk",
         "at": "0.75",
         "audit": "0.1",
+        "heads": "stand, agree",
         "accuracy": "1",
         "accuracy_low": "0.981155",
         "accuracy_high": "1",
@@ -91,6 +92,7 @@ def test_a_version_s_page_opens_with_what_was_decided_and_what_it_is_worth(proje
     register()
     listed = f"""\
 - rule: risk 0.75 audit 0.1
+- heads: stand, agree
 - its bound holds: yes
 - accuracy: 75.0% [68.6, 80.5]
 - test questions: 200
