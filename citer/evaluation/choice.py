@@ -1,7 +1,7 @@
-"""The promise: P(routed wrong | LLM right) <= epsilon.
+"""Choose a rule that keeps the promise P(routed wrong | LLM right) <= epsilon.
 
-It counts only the questions that the LLM answers right. A share of all questions would be small
-for every rule where the LLM is rarely right, and would promise nothing.
+The promise counts only questions that the LLM answers right. If the LLM is rarely right, a share
+of all questions is small for every rule and promises nothing.
 """
 
 from bisect import bisect_left
@@ -15,9 +15,9 @@ from citer.rule import LLM, Rule
 
 @dataclass(frozen=True)
 class Candidate:
-    """A rule on validation: `n` questions that the LLM answers right, `discordant` of them lost.
+    """A rule's results on validation.
 
-    A question is lost where the routed answer is wrong.
+    The LLM answers `n` questions right; the routed answer is wrong on `discordant` of them.
     """
 
     rule: Rule
@@ -29,10 +29,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class ChosenRule:
-    """The chosen rule; P(routed wrong | LLM right) <= `bound` at confidence 1 - `delta`.
+    """A chosen rule with its certificate.
 
-    `n` and `discordant` are those of `Candidate`. Not `certified`: nothing cheaper than the LLM
-    keeps the promise, and the LLM alone keeps it trivially.
+    P(routed wrong | LLM right) <= `bound` at confidence 1 - `delta`. `n` and `discordant` are as in `Candidate`. If no rule that is cheaper than the LLM keeps the
+    promise, `rule` is the LLM alone, which keeps it trivially, and `certified` is False.
     """
 
     rule: Rule
@@ -46,18 +46,18 @@ class ChosenRule:
     cost: float
 
 
-Chosen = Mapping[str, ChosenRule]  # by the method's name
+Chosen = Mapping[str, ChosenRule]  # by method
 
 
 def cheapest(*rules: ChosenRule) -> ChosenRule:
-    """Of those that keep the promise the one of least cost; the first of equals."""
+    """Return the rule of least cost; the first of equals."""
     return min(rules, key=lambda rule: rule.cost)
 
 
 def upper_bound(errors: int, questions: int, delta: float) -> float:
-    """The one-sided upper bound of a share at confidence 1 - delta; 1 without questions.
+    """Bound a share of errors from above, at confidence 1 - delta; 1 without questions.
 
-    Clopper and Pearson's, which is exact (Biometrika 26, 1934, 404-413).
+    The one-sided Clopper-Pearson bound, which is exact (Biometrika 26, 1934, 404-413).
     """
     if errors == questions:
         return 1.0
@@ -65,32 +65,32 @@ def upper_bound(errors: int, questions: int, delta: float) -> float:
 
 
 def least_questions(epsilon: float, delta: float) -> int:
-    """How many questions the LLM must answer right for any rule to be certified."""
+    """Return how many right answers of the LLM can certify a rule that loses none of them."""
     return bisect_left(range(2**40), True, key=lambda n: upper_bound(0, n, delta) <= epsilon)
 
 
 def choose(candidates: Iterable[Candidate], epsilon: float, delta: float) -> ChosenRule:
-    """The cheapest rule that keeps the promise, by a fixed-sequence test.
+    """Choose the cheapest rule that keeps the promise, by a fixed-sequence test.
 
-    `candidates` come safest (highest τ or ρ) first, an order that nothing seen on validation may
-    change; the first whose bound exceeds epsilon ends the search, so that the promise holds at
-    1 - delta for all tested together.
+    `candidates` start with the safest rule (highest τ or ρ). Their order must not depend on the
+    results on validation. The search ends at the first candidate whose bound exceeds epsilon. The
+    promise then holds at confidence 1 - delta for all tested candidates together.
     """
     chosen = ChosenRule(LLM, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
-    for seen in candidates:
-        bound = upper_bound(seen.discordant, seen.n, delta)
+    for candidate in candidates:
+        bound = upper_bound(candidate.discordant, candidate.n, delta)
         if bound > epsilon:
             break
-        if seen.cost < chosen.cost:
+        if candidate.cost < chosen.cost:
             chosen = ChosenRule(
-                rule=seen.rule,
+                rule=candidate.rule,
                 epsilon=epsilon,
                 delta=delta,
-                n=seen.n,
-                discordant=seen.discordant,
+                n=candidate.n,
+                discordant=candidate.discordant,
                 bound=bound,
                 certified=True,
-                llm_fraction=seen.llm_fraction,
-                cost=seen.cost,
+                llm_fraction=candidate.llm_fraction,
+                cost=candidate.cost,
             )
     return chosen

@@ -22,7 +22,7 @@ IDENTITY = (
     *("accuracy_low", "accuracy_high"),
 )
 FOREMOST = ("accuracy", "llm_fraction", "cost_b1", *COSTS)
-WIDTH = 200  # of the table's text: wider than it gets
+WIDTH = 200  # of the table's text, more than it needs
 LEGEND = """\
 Test questions, with Wilson's 95 % interval. Cost: bytes that all forwards move, relative to the LLM
 alone, at batch 1, 8, …; in brackets with the LLM delayed until half of the batch needs it. Visits:
@@ -33,7 +33,7 @@ linearly between points.
 
 
 def frontier(points: Sequence[Row], method: str, task: str = "all") -> list[Row]:
-    """A method's points by LLM fraction, from the SLM alone (τ = 0) to the LLM (τ = 1)."""
+    """Sort a method's points by LLM fraction, from the SLM alone (τ = 0) to the LLM (τ = 1)."""
     return sorted(
         _points(points, {method, *MODELS}, task),
         key=lambda point: (point["llm_fraction"], point["threshold"]),
@@ -41,7 +41,7 @@ def frontier(points: Sequence[Row], method: str, task: str = "all") -> list[Row]
 
 
 def efficient(points: Sequence[Row], method: str, task: str = "all") -> list[Row]:
-    """A method's points, and the models alone, that are more accurate than all cheaper ones."""
+    """Keep the points that are more accurate than all cheaper ones, the models alone included."""
     line: list[Row] = []
     own = _points(points, {method, *MODELS}, task)
     for point in sorted(own, key=lambda point: point["cost_b1"]):
@@ -55,11 +55,12 @@ def _points(points: Sequence[Row], methods: Container[str], task: str) -> list[R
 
 
 def standings(points: Sequence[Row], chosen: Chosen) -> list[Row]:
-    """Every method that the points name, by task: models alone, routers, then the others.
+    """Read every method that the points name, task by task.
 
-    The kind of a method decides at which of its rules it is read: see `Kind`. `RIVAL` methods are
-    read linearly between their points, and have no interval of their own. `chosen` needs a rule
-    of every method whose kind has one.
+    Rows are the models alone, then routers, then exact rivals, then the other rivals, the last
+    defined first. The kind of a method decides at which of its rules it is read: see `Kind`.
+    `RIVAL` methods are read linearly between their points and have no interval. `chosen` must have
+    a rule for every `ROUTER` and `AUDITED` method.
     """
     tasks = sorted({point["task"] for point in points})
     return [row for task in tasks for row in _standings(points, chosen, task)]
@@ -100,7 +101,10 @@ def _last_unaudited(kinds: Mapping[str, Kind]) -> str:
 
 
 def chosen_point(points: Sequence[Row], method: str, rule: Rule, task: str = "all") -> Row:
-    """A method's point by this rule, which may be that of a model alone."""
+    """Return a method's point for this rule, which may be the rule of a model alone.
+
+    Raises StopIteration if there is none.
+    """
     wanted = rule_columns(rule)
     return next(p for p in _points(points, {method, *MODELS}, task) if p.items() >= wanted.items())
 
@@ -133,28 +137,31 @@ def _column(line: Sequence[Row], name: str) -> list[float]:
 
 
 def metrics(rows: Sequence[Row], chosen: Chosen) -> dict[str, Row]:
-    """Standings as `method.metric`, and the foremost of them as `method.task.metric`."""
-    found: dict[str, Row] = {row["method"]: {} for row in rows}
+    """Arrange standings as `method.metric`, and `FOREMOST` also as `method.task.metric`."""
+    results: dict[str, Row] = {row["method"]: {} for row in rows}
     for row in rows:
         if row["task"] == "all":
-            found[row["method"]] |= {name: row[name] for name in row if _is_metric(name)}
+            results[row["method"]] |= {name: row[name] for name in row if _is_metric(name)}
         else:
             of_task = {name: row[name] for name in FOREMOST if name in row}
-            found[row["method"]][row["task"]] = of_task
+            results[row["method"]][row["task"]] = of_task
     for method, threshold in chosen.items():
         at, bound = threshold.rule.at, threshold.bound
-        found[method] |= {"at": at, "audit": threshold.rule.audit, "discordant_bound": bound}
-    return found
+        results[method] |= {"at": at, "audit": threshold.rule.audit, "discordant_bound": bound}
+    return results
 
 
 def _is_metric(name: str) -> bool:
-    """Bytes are told at batch 1 alone; at others the cost says it."""
-    told = name == "bytes_per_answer_b1" or not name.startswith("bytes_per_answer")
-    return told and name not in IDENTITY
+    """Report bytes at batch 1 only; for other batches the cost is enough."""
+    is_wanted = name == "bytes_per_answer_b1" or not name.startswith("bytes_per_answer")
+    return is_wanted and name not in IDENTITY
 
 
 def summary(rows: Sequence[Row], chosen: Chosen, sizes: Sequence[int]) -> str:
-    """Standings for people, in Markdown; `sizes` are the batch sizes to show costs at."""
+    """Write standings as a Markdown table with a legend and the promises.
+
+    `sizes` are the batch sizes whose costs are shown.
+    """
     text = StringIO()
     Console(file=text, width=WIDTH).print(_table(rows, sizes))
     promises = [f"- {promise(*each)}" for each in chosen.items()]
@@ -162,7 +169,7 @@ def summary(rows: Sequence[Row], chosen: Chosen, sizes: Sequence[int]) -> str:
 
 
 def _places(rows: Sequence[Row]) -> Iterator[str]:
-    """At which rule the methods of each kind are shown, for people."""
+    """Say at which rule the methods of each kind are shown."""
     kinds = {row["method"]: Kind(row["kind"]) for row in rows}
     last = label(_last_unaudited(kinds))
     places = {
@@ -207,13 +214,16 @@ def _cost(row: Row, size: int) -> str:
 
 
 def promise(method: str, chosen: ChosenRule) -> str:
-    """What validation promises of a method at its rule, in a sentence."""
+    """Say in a sentence what validation promises for a method's chosen rule."""
     risk, sure = "P(routed wrong | LLM right)", f"confidence {1 - chosen.delta:.3g}"
     if not chosen.certified:
         return (
-            f"{label(method)}: no rule that is cheaper than the LLM keeps {risk} <= "
+            f"{label(method)}: no rule cheaper than the LLM keeps {risk} <= "
             f"{chosen.epsilon:g} at {sure}; the LLM answers alone."
         )
-    seen = f"{chosen.discordant} of the {chosen.n} validation questions that the LLM has right"
+    seen = (
+        f"on validation the LLM answers {chosen.n} questions right, "
+        f"and the routed answer is wrong on {chosen.discordant} of them"
+    )
     kept = f"keeps {risk} <= {chosen.bound:.3f} at {sure} ({seen})"
     return f"{label(method)}: `{chosen.rule:.4g}` {kept}."

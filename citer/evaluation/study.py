@@ -1,4 +1,4 @@
-"""Which methods are run on which split, and what each split may decide."""
+"""Run methods on validation, which chooses rules, and on test, which only reports."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ ROUTER, AUDITED = (Style(kind, *ITERATIONS[0]) for kind in (Kind.ROUTER, Kind.AU
 
 @dataclass(frozen=True)
 class Study:
-    """A pair, the questions that it is asked, and how."""
+    """A pair with its questions and settings."""
 
     pair: Pair
     validation: Sequence[Problem]
@@ -40,18 +40,18 @@ class Study:
 
     @cached_property
     def stamp(self) -> dict[str, Any]:
-        """What two studies must have in common for their rows to be compared."""
-        asked = (problem.problem_id for problem in (*self.validation, *self.test))
+        """Fields that must be equal for rows of two studies to be compared."""
+        questions = (problem.problem_id for problem in (*self.validation, *self.test))
         settings = self.params.model_dump(mode="json", include={"seed", "max_new_tokens"})
-        return identity(self.pair) | settings | {"problems": digest(*asked)}
+        return identity(self.pair) | settings | {"problems": digest(*questions)}
 
     @cached_property
     def alone(self) -> list[list[Run]]:
-        """The SLM, then the LLM, each alone on validation."""
+        """Runs of the SLM alone and of the LLM alone on validation."""
         return self._sweep(self.validation, ALONE)
 
     def llm_writes(self, problem: Problem) -> tuple[str, bool]:
-        """The LLM's own answer, decoded anew, and whether it was cut off."""
+        """Decode the LLM's own answer; return its text and whether it was cut off."""
         (answer,) = self._engine.decode([request(problem, self.pair)], LLM_ALONE)
         return self.pair.text(answer.token_ids), answer.truncated
 
@@ -70,10 +70,10 @@ class Study:
     def router(
         self, router: Router, taus: Sequence[float], rivals: Findings
     ) -> tuple[Findings, Chosen]:
-        """Run every line of rules on both splits; choose a rule of each method on validation.
+        """Run every line of rules on both splits; choose a rule for each method on validation.
 
-        A line is a fixed sequence, and each is tested at its share of delta (Bonferroni): the
-        promises hold for all of them together.
+        Each line is one fixed-sequence test at its share of delta (Bonferroni). The promises hold
+        for all lines together. Raises InputError if the router lacks a head that a rule needs.
         """
         lines = self.lines(router, taus)
         tried, chosen = self._validated(lines, rivals)
@@ -86,12 +86,15 @@ class Study:
         chosen: dict[str, ChosenRule] = {}
         for line, runs in zip(lines, tried, strict=True):
             candidates = [candidate(run, alone) for run in runs]
-            found = choose(candidates, self.params.epsilon, self.params.delta_a_line)
-            chosen[line.method.name] = cheapest(chosen.get(line.method.name, found), found)
+            rule = choose(candidates, self.params.epsilon, self.params.delta_a_line)
+            chosen[line.method.name] = cheapest(chosen.get(line.method.name, rule), rule)
         return outcome_table(_runs(tried)), chosen
 
     def lines(self, router: Router, taus: Sequence[float]) -> list[Line]:
-        """CITER over τ, and audited routing over ρ for each β; in each the safest rules first."""
+        """Make the lines to try: CITER over τ, then audited routing over ρ for each β.
+
+        Each line starts with its safest rule.
+        """
         taus = sorted((tau for tau in taus if 0 < tau < 1), reverse=True)
         risks = sorted(self.params.risks, reverse=True)
         unaudited = head_for(router, LLM)  # as for every rule without audits
@@ -115,7 +118,10 @@ def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:
 
 
 def candidate(run: Run, alone: Mapping[str, Row]) -> Candidate:
-    """A run beside the LLM's own answers to the same questions, by problem_id."""
+    """Compare a run with the LLM's own answers to the same questions.
+
+    `alone` holds the LLM's outcomes by problem_id.
+    """
     rows = list(outcome_rows(run))
     llm_bytes = sum(alone[row["problem_id"]]["bytes"] for row in rows)
     kept = [row["correct"] for row in rows if alone[row["problem_id"]]["correct"]]
