@@ -72,7 +72,7 @@ def main() -> None:
     feature_NF = torch.from_numpy(read_features(paths.SLM_TOKENS, labels)).float()
     bars = {
         "SLM's entropy (nats)": mine["slm_entropy"].to_numpy(),
-        "router's doubt": 1 - router.stand.score(feature_NF).numpy(),
+        "router's doubt": 1 - router.heads["stand"].score(feature_NF).numpy(),
     }
     words = [str(tokenizer.decode([token])).strip() for token in mine["gt_token"].to_pylist()]
     with replacing(PICTURE) as aside:

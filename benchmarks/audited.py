@@ -25,8 +25,7 @@ from benchmarks.paired import Outcomes, interval, resamples, shown
 from benchmarks.workshop import CITER, SEEDS, Families, Workshop, thresholds
 from citer.decoding.policy import always_slm
 from citer.evaluation.cost import Batch, batches
-from citer.evaluation.rivals import certainty
-from citer.evaluation.study import by_score
+from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method, by_head
 from citer.io import replacing, write_json
 from citer.models.router import Head
@@ -84,7 +83,7 @@ def study(shop: Workshop) -> dict[str, list[Outcomes]]:
     found = {
         name: [outcomes]
         for method, families in (
-            (Method("certainty", certainty), untrained),
+            (Method("certainty", low_entropy), untrained),
             (Method("speculative", always_slm), speculative),
         )
         for name, outcomes in shop.answer(method, families).items()

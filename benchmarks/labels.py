@@ -21,8 +21,7 @@ from rich.table import Table
 
 from benchmarks.paired import Outcomes, interval, resamples, shown
 from benchmarks.workshop import CITER, SEEDS, Workshop, thresholds
-from citer.evaluation.rivals import certainty
-from citer.evaluation.study import by_score
+from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method, by_head
 from citer.io import replacing, write_json
 from citer.progress import progress
@@ -45,7 +44,7 @@ def study(shop: Workshop) -> Study:
     """CITER's two routers, its labels with all contested tokens left to one model, and entropy."""
     entropy = {"entropy": by_score(shop.certainty_thresholds())}
     found = Study({}, {"router 1": shop.first_labels})
-    _note(found, shop.answer(Method("entropy", certainty), entropy))
+    _note(found, shop.answer(Method("entropy", low_entropy), entropy))
     with progress("labels", len(SEEDS), "seeds") as advance:
         for seed in SEEDS:
             routers, second = _routers(shop, seed)

@@ -13,7 +13,7 @@ from benchmarks.report import Finding, Target
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy
 from citer.evaluation.cost import Prices
-from citer.evaluation.rivals import certainty
+from citer.evaluation.rivals import low_entropy
 from citer.models.graphs import no_graphs
 from citer.rule import Rule
 
@@ -56,7 +56,7 @@ def against_seconds(subject: Subject) -> Finding:
 def write(subject: Subject, rule: Rule, questions: int) -> Written:
     pair, log = recorded(subject.pair)
     engine = Engine(pair, 1, subject.new_tokens, make_graphs=no_graphs)
-    answers = engine.decode(subject.requests(questions), Policy(certainty, rule))
+    answers = engine.decode(subject.requests(questions), Policy(low_entropy, rule))
     return Written(log, sum(len(answer.token_ids) for answer in answers))
 
 

@@ -14,7 +14,7 @@ from citer.data.prompts import Encoded
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
-from citer.evaluation.rivals import certainty
+from citer.evaluation.rivals import low_entropy
 from citer.labelling.teacher import length_buckets, score
 from citer.models.pair import LanguageModel, padded_batch
 from citer.rule import SLM, Rule
@@ -100,7 +100,7 @@ def sweep_against_one(subject: Subject) -> Finding:
 
 
 def _rules(engine: Engine, requests: Sequence[Request], fractions: Sequence[float]) -> list[Rule]:
-    alone = engine.decode(requests, Policy(certainty, SLM))
+    alone = engine.decode(requests, Policy(low_entropy, SLM))
     scores = [score for answer in alone for score in answer.scores]
     taus = np.quantile(scores, fractions[1:-1], method="midpoint").tolist()
     return [Rule("score", tau) for tau in (0.0, *taus, 1.0)]
@@ -112,7 +112,7 @@ def _sweep_methods(
     """The sweep, then its points one by one; each method is one run."""
 
     def run(rules: Sequence[Rule]) -> int:
-        work = partial(_answered, engine, [Policy(certainty, rule) for rule in rules])
+        work = partial(_answered, engine, [Policy(low_entropy, rule) for rule in rules])
         for _ in spread(work, requests, fork=engine.pair.is_small):
             pass
         return 1

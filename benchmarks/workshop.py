@@ -15,7 +15,8 @@ from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy, ScoredBy
-from citer.evaluation.study import ALONE, quantiles
+from citer.evaluation.rivals import quantiles
+from citer.evaluation.study import ALONE
 from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.labelling.rollout import Labeller
 from citer.models.folder import PairFolder

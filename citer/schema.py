@@ -126,6 +126,9 @@ def point(batches: Iterable[str]) -> pa.Schema:
     return pa.schema(
         [
             _required("method", pa.string()),
+            _required("kind", pa.string()),  # see `citer.evaluation.methods`
+            _required("colour", pa.string()),
+            _required("marker", pa.string()),
             _required("task", pa.string()),  # or "all"
             *_RULE,
             _required("questions", pa.int32()),

@@ -9,8 +9,8 @@ from citer.evaluation.metrics import share_interval
 from flows import outcomes
 from flows.tracking import headlines
 
-RULE = ("rule", "visit", "at", "audit")
-ENDS = ("accuracy_low", "accuracy_high")  # Wilson's, at 95 %
+RULE = ("rule", "visit", "at", "audit", "heads")
+INTERVAL = ("accuracy_low", "accuracy_high")  # Wilson's, at 95 %
 LINEAGE = ("iteration", "digest", "git_sha", "git_dirty")
 
 
@@ -19,9 +19,9 @@ def tags_of(router: Run) -> dict[str, str]:
     run_id, tags = router.info.run_id, router.data.tags
     right = [answer.correct for answer in outcomes.routed(run_id).values()]
     interval = share_interval(sum(right), len(right))
-    numbers = headlines(router.data.metrics) | dict(zip(ENDS, interval, strict=True))
+    numbers = headlines(router.data.metrics) | dict(zip(INTERVAL, interval, strict=True))
     return {  # MLflow lists them in this order
-        **{key: tags[key] for key in RULE},
+        **{key: tags[key] for key in RULE if key in tags},
         **{key: f"{value:.6g}" for key, value in numbers.items()},
         "questions": str(len(right)),
         "certified": str(outcomes.threshold(run_id)["certified"]).lower(),
@@ -43,6 +43,7 @@ def facts(tags: Mapping[str, str]) -> dict[str, str]:
     dirty = " (dirty)" if tags.get("git_dirty") == "true" else ""
     said = {
         "rule": tags.get("rule"),
+        "heads": tags.get("heads"),
         "its bound holds": {"true": "yes", "false": "no"}.get(tags.get("certified", "")),
         "accuracy": _accuracy(tags),
         "test questions": tags.get("questions"),
@@ -60,7 +61,7 @@ def _accuracy(tags: Mapping[str, str]) -> str:
     """With its interval, where the version has one; a tag that is no number as it stands."""
     accuracy = tags.get("accuracy", "")
     try:
-        ends = [f"{100 * float(tags[end]):.1f}" for end in ENDS if end in tags]
+        ends = [f"{100 * float(tags[end]):.1f}" for end in INTERVAL if end in tags]
         interval = f" [{', '.join(ends)}]" if ends else ""
         return f"{float(accuracy):.1%}{interval}"
     except ValueError:

@@ -1,5 +1,6 @@
 """The test questions as a router answered them, read from what its run keeps."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,19 +16,30 @@ from citer.schema import OUTCOME
 
 
 def routed(run_id: str) -> GradedAnswers:
-    """The router by its rule; where that asks the LLM alone, the LLM."""
-    rule = Rule(**threshold(run_id)["rule"])
+    """Read the answers by the deployed method and rule: the LLM's own if no rule is certified."""
+    deployed = threshold(run_id)
+    rule = Rule(**deployed["rule"])
     if not rule.asks_slm:
         return llm_alone(run_id)
-    return _read(run_id, "report", "audited" if rule.audit else "router", rule)
+    return _read(run_id, "report", deployed_method(_report(run_id, "chosen"), deployed), rule)
+
+
+def deployed_method(chosen: Mapping[str, Any], deployed: Any) -> str:
+    """Name the method whose chosen rule is deployed."""
+    return next(name for name, rule in chosen.items() if rule == deployed)
 
 
 def llm_alone(run_id: str) -> GradedAnswers:
     return _read(run_id, "rivals", "llm", LLM)
 
 
-def threshold(run_id: str) -> dict:
-    return mlflow.artifacts.load_dict(f"runs:/{run_id}/report/threshold.json")
+def threshold(run_id: str) -> dict[str, Any]:
+    """The deployed rule with its certificate."""
+    return _report(run_id, "threshold")
+
+
+def _report(run_id: str, name: str) -> dict[str, Any]:
+    return mlflow.artifacts.load_dict(f"runs:/{run_id}/report/{name}.json")
 
 
 def _read(run_id: str, kept: str, method: str, rule: Rule) -> GradedAnswers:

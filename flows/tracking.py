@@ -31,6 +31,7 @@ from citer.rule import Rule
 from citer.schema import SPLITS
 from citer.stages import paths
 from flows.dvc_commands import LOCK, PARAMS
+from flows.outcomes import deployed_method
 from flows.packaging import log_router
 from flows.slm import keep_slm
 from flows.store import Store
@@ -85,7 +86,7 @@ class Iteration:
         """
         methods = read_json(self.report / "metrics.json")
         chosen = read_json(self.report / "chosen.json")
-        own = methods.pop(next(name for name in chosen if chosen[name] == self.threshold))
+        own = methods.pop(deployed_method(chosen, self.threshold))
         tasks = {name: own.pop(name) for name in list(own) if isinstance(own[name], dict)}
         rivals = {name: headlines(numbers) for name, numbers in methods.items()}
         train = read_json(self.router / "metrics.json")
@@ -207,6 +208,7 @@ def _log_iteration(
         "iteration": str(router.number),
         "digest": router.digest,
         **_rule_tags(router.rule),
+        "heads": ", ".join(read_json(router.router / "router.json")["heads"]),
         "mlflow.parentRunId": parent,
     }
     threshold = router.report / "threshold.json"

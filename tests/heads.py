@@ -24,6 +24,8 @@ def random_head(
 def random_router(
     hidden_size: int, seed: int = 0, slope: float = 9.0, dtype: torch.dtype = torch.float32
 ) -> Router:
-    """Its two heads differ."""
-    heads = (random_head(hidden_size, part, slope, dtype) for part in (seed, seed + 100))
-    return Router(*heads)
+    """Make a router of two different heads."""
+    seeds = {"stand": seed, "agree": seed + 100}
+    return Router(
+        {name: random_head(hidden_size, part, slope, dtype) for name, part in seeds.items()}
+    )

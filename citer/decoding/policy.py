@@ -7,6 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from citer.errors import InputError
 from citer.models.features import features
 from citer.models.router import HIGHEST, Head, Router
 from citer.rule import LLM, SLM, Rule
@@ -46,8 +47,15 @@ def routed(router: Router, rule: Rule) -> Policy:
 
 
 def head_for(router: Router, rule: Rule) -> Head:
-    """Where the answer is to be the LLM's own, its agreement counts; else what is harmless may."""
-    return router.agree if rule.exact else router.stand
+    """Choose the head for a rule: `agree` for the LLM's own answer, `stand` for all others.
+
+    Raises InputError where the router lacks that head.
+    """
+    name = "agree" if rule.exact else "stand"
+    if name not in router.heads:
+        known = ", ".join(router.heads)
+        raise InputError(f"rule `{rule}`: the router has no head `{name}`, only {known}")
+    return router.heads[name]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The floor: how often an LLM must be right before anything is routed for its sake."""
+"""The LLM floor: how often the LLM must be right for routing to be worthwhile."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -11,15 +11,15 @@ if TYPE_CHECKING:  # the engine with its models takes seconds to import
     from citer.evaluation.sweep import Result
 
 ABOVE_CHANCE = 0.1
-WIDTH = 160  # characters of a line of an answer that is shown
+WIDTH = 160  # characters of a line that is printed
 
 
 class Shortfall(NamedTuple):
-    """A task on which the LLM is right on fewer questions than expected."""
+    """A task in which the LLM answers fewer questions right than expected."""
 
     task: str
     questions: int
-    right: float  # a share, like `floor`
+    right: float  # share of questions, like `floor`
     floor: float
 
     def __str__(self) -> str:
@@ -30,7 +30,7 @@ class Shortfall(NamedTuple):
 
 
 def shortfalls(results: Iterable["Result"], llm_floor: float) -> Iterator[Shortfall]:
-    """The tasks on which the LLM's own answers are right too rarely."""
+    """Yield the tasks in which the LLM's own answers are right too rarely."""
     by_task = sorted(results, key=lambda result: result.problem.task)
     for task, group in groupby(by_task, key=lambda result: result.problem.task):
         answered = list(group)
@@ -41,9 +41,10 @@ def shortfalls(results: Iterable["Result"], llm_floor: float) -> Iterator[Shortf
 
 
 def floor(problems: Sequence[Problem], llm_floor: float) -> float:
-    """`llm_floor`; with options 0.1 above chance at least, unless `llm_floor` is 0.
+    """Return the least share of right answers for a task.
 
-    Chance is the mean of 1 / number of options.
+    This is `llm_floor`. For questions with options it is also at least 0.1 above chance, the mean
+    of 1 / number of options. 0 turns both off.
     """
     options = [len(problem.choices) for problem in problems if problem.choices]
     if not (llm_floor and options):
@@ -52,7 +53,7 @@ def floor(problems: Sequence[Problem], llm_floor: float) -> float:
 
 
 def shown(problem: Problem, text: str, truncated: bool) -> str:
-    """An answer beside what was expected, three short lines."""
+    """Show a question, the LLM's answer and the expected answer in three short lines."""
     return (
         f"question: {_line(problem.question)}\n"
         f"     LLM: {_line(text)}{' (cut off)' if truncated else ''}\n"
@@ -61,9 +62,9 @@ def shown(problem: Problem, text: str, truncated: bool) -> str:
 
 
 def _line(text: str) -> str:
-    """Both ends of a long text, since answers come last; no control characters.
+    """Shorten a text in the middle, since answers come last, and replace control characters.
 
-    A terminal would obey those that a model writes.
+    A terminal would execute control characters that a model writes.
     """
     joined = " ".join(text.split())
     plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in joined)

@@ -1,4 +1,4 @@
-"""The frontier as a picture: accuracy against cost, and the same where it nears the LLM's."""
+"""The frontier as a picture: accuracy against cost, and the same close to the LLM's accuracy."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -7,47 +7,40 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from citer.evaluation.points import Row
-from citer.evaluation.report import (
-    AUDITED,
-    ENDS,
-    SPECULATIVE,
-    chosen_point,
-    efficient,
-    frontier,
-    label,
-)
-from citer.evaluation.threshold import Chosen
+from citer.evaluation.choice import Chosen
+from citer.evaluation.methods import MODELS, Kind, Row, Style, label, styles
+from citer.evaluation.report import chosen_point, efficient, frontier
 from citer.rule import Rule
 
-# Okabe and Ito's palette: told apart by colour-blind readers, and by the markers in print.
-RIVALS = {"speculative": ("#E69F00", "v"), "entropy": ("#009E73", "^"), "random": ("#666666", "x")}
-ROUTERS = (("#0072B2", "o"), ("#D55E00", "s"), ("#CC79A7", "D"), ("#56B4E9", "P"))
+# Methods of later kinds are drawn above those of earlier ones.
+LAYERS = {Kind.EXACT: 0, Kind.RIVAL: 1, Kind.ROUTER: 2, Kind.AUDITED: 2}
 TITLE = "cost: bytes moved at batch 1, LLM alone = 1"
-NEAR = 0.9  # of the LLM's accuracy: where the right panel begins
+NEAR = 0.9  # the right panel starts at this share of the LLM's accuracy
 
 
 class _Series(NamedTuple):
     method: str
+    style: Style
     line: Sequence[Row]
-    colour: str
-    marker: str
     chosen: tuple[Rule, Row] | None = None
 
 
 def draw(points: Sequence[Row], chosen: Chosen, path: Path) -> None:
-    """Write a PNG of the points on test; the same points give the same bytes."""
-    slm, *_, llm = frontier(points, "llm")
+    """Write a PNG of every method that the points on test name.
+
+    The same points give the same bytes.
+    """
+    all_series = list(_all_series(points, chosen))
     figure = Figure(figsize=(12, 5.2), layout="constrained")
     whole, near = figure.subplots(1, 2)
     for axes in (whole, near):
-        for series in _all_series(points, chosen):
+        for series in all_series:
             _draw_series(axes, series)
         axes.set_xlabel(TITLE)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    _draw_ends(whole, (slm, llm))
-    _draw_near(near, points, chosen, llm)
+    _draw_alone(whole, points)
+    _draw_near(near, all_series, frontier(points, "llm")[-1])
     whole.set_ylabel("accuracy on test")
     handles, labels = whole.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
@@ -55,33 +48,37 @@ def draw(points: Sequence[Row], chosen: Chosen, path: Path) -> None:
 
 
 def _all_series(points: Sequence[Row], chosen: Chosen) -> Iterator[_Series]:
-    """Rivals, then CITER and audited routing; one colour for each router's."""
-    for method, (colour, marker) in RIVALS.items():
-        yield _Series(method, _line(points, method), colour, marker)
-    colours: dict[str, tuple[str, str]] = {}
-    for method, threshold in chosen.items():
-        iteration = method.rpartition("_")[2] if "_" in method else ""
-        colour, marker = colours.setdefault(iteration, ROUTERS[len(colours) % len(ROUTERS)])
-        place = threshold.rule, chosen_point(points, method, threshold.rule)
-        yield _Series(method, _line(points, method), colour, marker, place)
+    """Every method with a line, in drawing order."""
+    lines = {name: style for name, style in styles(points).items() if style.kind in LAYERS}
+    for method in sorted(lines, key=lambda name: LAYERS[lines[name].kind]):
+        line = _line(points, method, lines[method].kind)
+        place = None
+        if method in chosen:
+            rule = chosen[method].rule
+            place = rule, chosen_point(points, method, rule)
+        yield _Series(method, lines[method], line, place)
 
 
-def _line(points: Sequence[Row], method: str) -> list[Row]:
-    """Speculative decoding ends in no model alone; of what is audited, the best for its cost."""
-    if method == SPECULATIVE:
+def _line(points: Sequence[Row], method: str, kind: Kind) -> list[Row]:
+    """The points to connect.
+
+    The line of an exact method does not end in the models alone. With audits many rules cost more
+    than a better one, so only the efficient ones are connected.
+    """
+    if kind is Kind.EXACT:
         own = (point for point in frontier(points, method) if point["method"] == method)
         return sorted(own, key=lambda point: point["threshold"])
-    if method.startswith(AUDITED):
+    if kind is Kind.AUDITED:
         return efficient(points, method)
     return frontier(points, method)
 
 
 def _draw_series(axes: Axes, series: _Series) -> None:
-    """A line through the method's points; a router's also shows its 95 % interval and its rule."""
-    line, colour = series.line, series.colour
+    """Draw the method's line and, where a rule was chosen, its star and the 95 % intervals."""
+    line, (kind, colour, marker) = series.line, series.style
     x, y = [point["cost_b1"] for point in line], [point["accuracy"] for point in line]
-    dashes = "--" if series.method.startswith(AUDITED) else "-"
-    axes.plot(x, y, dashes, color=colour, marker=series.marker, ms=4.5, label=label(series.method))
+    dashes = "--" if kind is Kind.AUDITED else "-"
+    axes.plot(x, y, dashes, color=colour, marker=marker, ms=4.5, label=label(series.method))
     if series.chosen is None:
         return
     rule, place = series.chosen
@@ -100,22 +97,27 @@ def _draw_series(axes: Axes, series: _Series) -> None:
     )
 
 
-def _draw_ends(axes: Axes, ends: Sequence[Row]) -> None:
-    for point, offset, align in zip(ends, ((10, -4), (4, 8)), ("left", "right"), strict=True):
+def _draw_alone(axes: Axes, points: Sequence[Row]) -> None:
+    """Draw each model alone as a dot with its name, which the legend then need not repeat."""
+    for point in points:
+        if point["kind"] != Kind.ALONE or point["task"] != "all":
+            continue
         place = point["cost_b1"], point["accuracy"]
-        axes.plot(*place, marker="o", markersize=7, color="black", zorder=4)
+        axes.plot(*place, marker=point["marker"], markersize=7, color=point["colour"], zorder=4)
+        is_llm = point["method"] == "llm"  # in the right upper corner: its name goes to the left
+        offset, align = ((4, 8), "right") if is_llm else ((10, -4), "left")
         text = f"{label(point['method'])} alone"
         axes.annotate(text, place, offset, textcoords="offset points", ha=align)
 
 
-def _draw_near(axes: Axes, points: Sequence[Row], chosen: Chosen, llm: Row) -> None:
-    """Bring out where the LLM's accuracy is nearly kept."""
+def _draw_near(axes: Axes, all_series: Sequence[_Series], llm: Row) -> None:
+    """Limit the axes to points that nearly keep the LLM's accuracy."""
     axes.axhline(llm["accuracy"], color="black", linewidth=0.8, linestyle=":")
     near = [
         point["cost_b1"]
-        for method in (*RIVALS, *chosen)
-        for point in _line(points, method)
-        if point["method"] not in ENDS and point["accuracy"] >= NEAR * llm["accuracy"]
+        for series in all_series
+        for point in series.line
+        if point["method"] not in MODELS and point["accuracy"] >= NEAR * llm["accuracy"]
     ]
     axes.set_ylim(NEAR * llm["accuracy"], min(1.0, llm["accuracy"] + 0.01))
     if near:

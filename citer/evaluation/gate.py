@@ -1,4 +1,4 @@
-"""Champion or challenger: may a new router take the place of the one that serves?"""
+"""Decide whether a new router (the challenger) replaces the serving one (the champion)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ class Graded(NamedTuple):
 
 GradedAnswers = Mapping[str, Graded]  # by problem_id
 UNCOMPARED = (
-    "no test question in common with the champion's, so nothing can be compared; "
-    "`citer promote VERSION` decides"
+    "no test question in common with the champion's, so the two cannot be compared; "
+    "to promote it anyway, run `citer promote VERSION`"
 )
 
 
 class Difference(NamedTuple):
-    """In accuracy, on common questions; either bound at confidence 1 - delta by itself."""
+    """A difference in accuracy on common questions; each bound alone has confidence 1 - delta."""
 
     questions: int
     mean: float
@@ -39,11 +39,11 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class Gate:
-    """What a promotion takes.
+    """The conditions of a promotion.
 
-    `epsilon`: the promised share of the LLM's right answers that may be lost. `llm_floor`: the
-    share of the test questions that the LLM must have right. `margin`: how much of the champion's
-    accuracy may be lost, at confidence 1 - `delta`.
+    `epsilon`: the largest share of the LLM's right answers that may be lost. `llm_floor`: the least
+    share of test questions that the LLM must answer right. `margin`: the largest loss of accuracy
+    against the champion, at confidence 1 - `delta`.
     """
 
     margin: float
@@ -59,13 +59,13 @@ class Gate:
         *,
         certified: bool,
     ) -> Decision:
-        """Whether the challenger is promoted.
+        """Decide whether to promote the challenger.
 
-        Every challenger must keep its promise: its rule is `certified` on validation, and of the
-        test questions that the LLM has right, `llm_floor` of all at least, no more than epsilon
-        are answered wrong. A first router must also move fewer bytes than the LLM alone. Beside a
-        champion it must be as accurate and move no more bytes on the test questions of both;
-        where there are none, nothing is promoted.
+        Every challenger must keep its promise. Its rule must be `certified` on validation. On test
+        the LLM must answer at least `llm_floor` of the questions right, and the challenger at most
+        epsilon of those wrong. Without a champion, the challenger must move fewer bytes than the
+        LLM alone. With a champion, it must be as accurate and move no more bytes on their common
+        test questions; without common questions it is not promoted.
         """
         broken = self._broken_promise(challenger, llm_alone, certified)
         if broken:
@@ -79,48 +79,48 @@ class Gate:
     def _broken_promise(
         self, challenger: GradedAnswers, llm_alone: GradedAnswers, certified: bool
     ) -> str:
-        """What is wrong with the promise; empty where it is kept."""
+        """Say how the promise is broken; empty if it is kept."""
         if not certified:
-            return "no rule that is cheaper than the LLM keeps the promised bound"
+            return "no rule cheaper than the LLM keeps the promised bound"
         common = _common(challenger, llm_alone)
         kept = [challenger[key].correct for key in common if llm_alone[key].correct]
         if not kept or len(kept) / len(common) < self.llm_floor:
             least = f"{self.llm_floor:.0%}" if self.llm_floor else "one"
-            found = f"the LLM is right on {len(kept)} of {len(common)} test questions"
-            return f"{found}, expected at least {least}"
+            right = f"the LLM is right on {len(kept)} of {len(common)} test questions"
+            return f"{right}, expected at least {least}"
         lost = kept.count(False)
         if lost / len(kept) > self.epsilon:
-            found = f"wrong on {lost} of the {len(kept)} test questions that the LLM has right"
-            return f"{found}, expected at most {self.epsilon:.1%}"
+            wrong = f"wrong on {lost} of the {len(kept)} test questions that the LLM answers right"
+            return f"{wrong}, expected at most {self.epsilon:.1%}"
         return ""
 
     def _beside_champion(self, challenger: GradedAnswers, champion: GradedAnswers) -> Decision:
-        """Paired on the questions that both answered: not inferior, and no dearer on them."""
-        found = difference(challenger, champion, self.delta)
+        """Require equal accuracy, within the margin, and no more bytes on common questions."""
+        gap = difference(challenger, champion, self.delta)
         share = _relative_bytes(challenger, champion)
-        said = (
-            f"on {found.questions} common questions accuracy differs by {found.mean:+.4f} "
-            f"(at least {found.low:+.4f} at confidence {1 - self.delta:g}, margin {self.margin:g}) "
+        numbers = (
+            f"on {gap.questions} common questions accuracy differs by {gap.mean:+.4f} "
+            f"(at least {gap.low:+.4f} at confidence {1 - self.delta:g}, margin {self.margin:g}) "
             f"for {share:.3f} of the champion's bytes"
         )
-        if found.low < -self.margin:
-            return Decision(False, f"may be less accurate: {said}")
+        if gap.low < -self.margin:
+            return Decision(False, f"may be less accurate: {numbers}")
         if share > 1:
-            return Decision(False, f"moves more bytes: {said}")
-        return Decision(True, f"not less accurate and no dearer: {said}")
+            return Decision(False, f"moves more bytes: {numbers}")
+        return Decision(True, f"not less accurate, and no more bytes: {numbers}")
 
 
 def _first(challenger: GradedAnswers, llm_alone: GradedAnswers) -> Decision:
-    """Beside no champion: it must move fewer bytes than the LLM."""
-    share, asked = _relative_bytes(challenger, llm_alone), len(_common(challenger, llm_alone))
-    found = f"its bytes are {share:.3f} of the LLM's on {asked} questions"
+    """Without a champion, require fewer bytes than the LLM alone."""
+    share, questions = _relative_bytes(challenger, llm_alone), len(_common(challenger, llm_alone))
+    moved = f"it moves {share:.3f} of the LLM's bytes on {questions} questions"
     if share >= 1:
-        return Decision(False, f"no champion yet: {found}")
-    return Decision(True, f"no champion yet: the bound of its rule holds and {found}")
+        return Decision(False, f"no champion yet: {moved}")
+    return Decision(True, f"no champion yet: its rule keeps the promised bound, and {moved}")
 
 
 def difference(one: GradedAnswers, other: GradedAnswers, delta: float) -> Difference:
-    """The accuracy of `one` less that of `other`, paired question by question."""
+    """Subtract the accuracy of `other` from that of `one`, on the questions that both answered."""
     common = _common(one, other)
     gained = sum(one[key].correct > other[key].correct for key in common)
     lost = sum(one[key].correct < other[key].correct for key in common)
@@ -133,24 +133,25 @@ def difference(one: GradedAnswers, other: GradedAnswers, delta: float) -> Differ
 
 
 def least_difference(gained: int, lost: int, questions: int, delta: float) -> float:
-    """The lower bound of P(gained) - P(lost) at confidence 1 - delta.
+    """Bound P(gained) - P(lost) from below at confidence 1 - delta.
 
-    Tango's score bound for paired proportions (Statistics in Medicine 17, 1998, 891-908), corrected
-    for continuity by half a question: it is then too high in at most 4.8 % where delta is 5 % (the
-    true difference -2 %, up to a fifth gained, 10 to 1000 questions); uncorrected in up to 6.8 %.
+    Tango's score bound for paired proportions (Statistics in Medicine 17, 1998, 891-908), with a
+    continuity correction of half a question. With delta = 5 % the corrected bound is too high in at
+    most 4.8 % of cases, the uncorrected one in up to 6.8 % (true difference -2 %, up to a fifth
+    gained, 10 to 1000 questions).
     """
     if lost == questions:
         return -1.0
     quantile = ndtri(1 - delta)
 
     def excess(least: float) -> float:
-        """In questions, of what was seen over what a difference of `least` makes likely."""
+        """How many questions more were gained than a true difference of `least` makes likely."""
         half = (gained + lost - least * (2 * questions - gained + lost)) / 2
         root = sqrt(half**2 + 2 * questions * lost * least * (1 - least))
-        p_lost = (half + root) / (2 * questions)  # the likeliest, given the difference
+        p_lost = (half + root) / (2 * questions)  # maximum likelihood, given `least`
         variance = questions * (2 * p_lost + least * (1 - least))
-        seen = gained - lost - 0.5
-        return seen - questions * least - quantile * sqrt(max(variance, 0.0))
+        observed = gained - lost - 0.5
+        return observed - questions * least - quantile * sqrt(max(variance, 0.0))
 
     return float(brentq(excess, -1, 1))
 
@@ -160,6 +161,6 @@ def _common(one: GradedAnswers, other: GradedAnswers) -> list[str]:
 
 
 def _relative_bytes(one: GradedAnswers, other: GradedAnswers) -> float:
-    """On the questions that both answered."""
+    """Bytes of `one` over those of `other`, on the questions that both answered."""
     common = _common(one, other)
     return sum(one[key].bytes for key in common) / sum(other[key].bytes for key in common)

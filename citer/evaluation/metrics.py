@@ -1,4 +1,4 @@
-"""What outcomes say: intervals over questions, and readings of a frontier between its points."""
+"""Intervals of shares, and values of a frontier between its points."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,7 +11,9 @@ CONFIDENCE = 0.95
 
 
 def share_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Wilson's score interval of a share at 95 %: of some width where all or none succeed.
+    """Wilson's score interval of a share at 95 %.
+
+    Its width is positive even if all trials succeed or none does.
 
     E. B. Wilson, Journal of the American Statistical Association 22, 1927, 209-212.
     """
@@ -23,7 +25,7 @@ def share_interval(successes: int, trials: int) -> tuple[float, float]:
 
 
 def value_at(fraction: float, fractions: Sequence[float], values: Sequence[float]) -> float:
-    """`values` read at an LLM fraction, linear between the neighbouring points."""
+    """Interpolate `values` linearly at an LLM fraction."""
     order = np.argsort(fractions, kind="stable")
     return float(np.interp(fraction, np.asarray(fractions)[order], np.asarray(values)[order]))
 
@@ -31,9 +33,9 @@ def value_at(fraction: float, fractions: Sequence[float], values: Sequence[float
 def fraction_for(
     target: float, fractions: Sequence[float], accuracies: Sequence[float]
 ) -> float | None:
-    """The least LLM fraction at which the frontier, linear between points, reaches `target`.
+    """Find the least LLM fraction at which the frontier, linear between points, reaches `target`.
 
-    None where it never does.
+    Returns None if the frontier stays below it.
     """
     points = sorted(zip(fractions, accuracies, strict=True))
     if points[0][1] >= target:

@@ -1,9 +1,9 @@
-"""Runs as rows: outcomes question by question, points of the frontier task by task."""
+"""Turn runs into rows: an outcome for each question, a point of the frontier for each task."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from citer.config import EvaluateParams
 from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.evaluation.cost import batches, replay
+from citer.evaluation.methods import Row
 from citer.evaluation.metrics import share_interval
 from citer.io import read_table, table_metadata, write_table
 from citer.rule import Rule
@@ -21,32 +22,37 @@ from citer.schema import OUTCOME, point
 if TYPE_CHECKING:  # the engine with its models takes seconds to import
     from citer.evaluation.sweep import Result, Run
 
-Row = dict[str, Any]
-RIVALS, ROUTER = {"methods": "rivals"}, {"methods": "router"}  # in the stamp: whose rows
+RIVALS_STAMP, ROUTER_STAMP = (
+    {"methods": "rivals"},
+    {"methods": "router"},
+)  # fields of a table's stamp
 
 
 @dataclass(frozen=True)
 class Findings:
-    """The OUTCOME table, and the rows of the POINT table."""
+    """An OUTCOME table, and rows of the POINT table."""
 
     outcomes: pa.Table
     points: list[Row]
 
     def llm_alone(self, split: str) -> dict[str, Row]:
-        """The LLM's outcomes on a split, by problem_id."""
+        """Return the LLM's own outcomes on a split, by problem_id."""
         mine = (pc.field("method") == "llm") & (pc.field("split") == split)
         return {row["problem_id"]: row for row in self.outcomes.filter(mine).to_pylist()}
 
 
-def write_findings(folder: Path, found: Findings, params: EvaluateParams, stamp: Row) -> None:
+def write_findings(folder: Path, findings: Findings, params: EvaluateParams, stamp: Row) -> None:
     schemas = _schemas(params)
-    points = pa.Table.from_pylist(found.points, schemas["points"])
-    for name, table in (("outcomes", found.outcomes), ("points", points)):
+    points = pa.Table.from_pylist(findings.points, schemas["points"])
+    for name, table in (("outcomes", findings.outcomes), ("points", points)):
         write_table(folder / f"{name}.parquet", table, schemas[name], stamp)
 
 
 def read_findings(folder: Path, params: EvaluateParams, stamp: Row) -> Findings:
-    """Raises InputError where the files are not, or are of another study: see `Study.stamp`."""
+    """Read both tables of a report.
+
+    Raises InputError if a file is missing, or if its stamp differs from `stamp` (`Study.stamp`).
+    """
     tables = {}
     for name, schema in _schemas(params).items():
         path = folder / f"{name}.parquet"
@@ -64,13 +70,13 @@ def _schemas(params: EvaluateParams) -> dict[str, pa.Schema]:
 
 
 def outcome_table(runs: Iterable["Run"]) -> pa.Table:
-    """All runs' answers: a few bytes each, where their rows as Python has them take a thousand."""
+    """Collect the answers of all runs in a table, which takes far less memory than their rows."""
     tables = [pa.Table.from_pylist(list(outcome_rows(run)), OUTCOME) for run in runs]
     return pa.concat_tables([OUTCOME.empty_table(), *tables])
 
 
 def outcome_rows(run: "Run") -> Iterator[Row]:
-    """Rows of the OUTCOME table."""
+    """Yield a row of the OUTCOME table for each result of a run."""
     for result in run.results:
         yield {
             "split": result.problem.split,
@@ -93,7 +99,10 @@ def rule_columns(rule: Rule) -> Row:
 def point_rows(
     runs: Iterable["Run"], params: EvaluateParams, earlier: Sequence[Row] = ()
 ) -> list[Row]:
-    """Rows of the POINT table; the LLM's, which price 1, are among these runs or `earlier`."""
+    """Make rows of the POINT table.
+
+    Costs are relative to the LLM alone, whose points are among `runs` or in `earlier`.
+    """
     rows = [row for run in runs for row in _by_task(run, params)]
     llm = {row["task"]: row for row in (*earlier, *rows) if row["method"] == "llm"}
     return [_with_costs(row, llm[row["task"]], params) for row in rows]
@@ -104,6 +113,7 @@ def _by_task(run: "Run", params: EvaluateParams) -> Iterator[Row]:
         results = [result for result in run.results if task in ("all", result.problem.task)]
         yield {
             "method": run.method,
+            **run.style.columns,
             "task": task,
             **rule_columns(run.rule),
             **_quality(results),

@@ -1,52 +1,50 @@
-"""What a person reads: the methods side by side on test, the routers at their chosen τ."""
+"""The methods side by side on test: as rows, as metrics, and as a table for people."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from io import StringIO
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from citer.evaluation.choice import Chosen, ChosenRule
+from citer.evaluation.methods import MODELS, Kind, Row, label, styles
 from citer.evaluation.metrics import fraction_for, value_at
-from citer.evaluation.points import Row, rule_columns
-from citer.evaluation.threshold import Chosen, Threshold
+from citer.evaluation.points import rule_columns
 from citer.rule import Rule
 
-ENDS = ("slm", "llm")
-BY_CHANCE_OR_ENTROPY = ("random", "entropy")
-SPECULATIVE = "speculative"
-AUDITED = "audited"  # `audited_2`: by the second iteration's router
 SHARE = 0.95
 AT_SHARE = "llm_fraction_for_95_percent"  # of the LLM's accuracy
 COSTS = {"cost_for_95_percent": 0.95, "cost_for_99_percent": 0.99}  # likewise
 IDENTITY = (
+    *("kind", "colour", "marker"),
     *("split", "method", "task", "visit", "threshold", "audit", "questions"),
     *("accuracy_low", "accuracy_high"),
 )
 FOREMOST = ("accuracy", "llm_fraction", "cost_b1", *COSTS)
-WIDTH = 200  # of the table's text: wider than it gets
+WIDTH = 200  # of the table's text, more than it needs
 LEGEND = """\
-Test questions; [Wilson's 95 % interval]. Cost: bytes moved by all forwards, the LLM alone being 1,
-at batch 1, 8, …; (with the LLM delayed until half the batch needs it). Visits: of the LLM, a token.
-Tokens: per answer. f95: the LLM fraction for 95 % of the LLM's accuracy; c95, c99: the cost at
-batch 1 for 95 % and 99 % of it. Random and entropy stand at the LLM fraction of {last},
-speculative decoding at its cheapest γ; all but what stands at a rule of its own is read linearly
-between points.
+Test questions, with Wilson's 95 % interval. Cost: bytes that all forwards move, relative to the LLM
+alone, at batch 1, 8, …; in brackets with the LLM delayed until half of the batch needs it. Visits:
+calls of the LLM per token. Tokens: per answer. f95: the LLM fraction that reaches 95 % of the LLM's
+accuracy. c95, c99: the cost at batch 1 that reaches 95 % and 99 % of it. All three are read
+linearly between points.
 """
 
 
 def frontier(points: Sequence[Row], method: str, task: str = "all") -> list[Row]:
-    """A method's points by LLM fraction, from the SLM alone (τ = 0) to the LLM (τ = 1)."""
+    """Sort a method's points by LLM fraction, from the SLM alone (τ = 0) to the LLM (τ = 1)."""
     return sorted(
-        _points(points, {method, *ENDS}, task),
+        _points(points, {method, *MODELS}, task),
         key=lambda point: (point["llm_fraction"], point["threshold"]),
     )
 
 
 def efficient(points: Sequence[Row], method: str, task: str = "all") -> list[Row]:
-    """Those of a method's points, and of the models alone, that nothing cheaper of it reaches."""
+    """Keep the points that are more accurate than all cheaper ones, the models alone included."""
     line: list[Row] = []
-    for point in sorted(_points(points, {method, *ENDS}, task), key=lambda point: point["cost_b1"]):
+    own = _points(points, {method, *MODELS}, task)
+    for point in sorted(own, key=lambda point: point["cost_b1"]):
         if not line or point["accuracy"] > line[-1]["accuracy"]:
             line.append(point)
     return line
@@ -57,45 +55,58 @@ def _points(points: Sequence[Row], methods: Container[str], task: str) -> list[R
 
 
 def standings(points: Sequence[Row], chosen: Chosen) -> list[Row]:
-    """Both models, every method at its chosen rule, and the rivals.
+    """Read every method that the points name, task by task.
 
-    Chance and entropy, at the LLM fraction of the last method without audits (where there is one),
-    are read linearly between their points, and have no interval of their own.
+    Rows are the models alone, then routers, then exact rivals, then the other rivals, the last
+    defined first. The kind of a method decides at which of its rules it is read: see `Kind`.
+    `RIVAL` methods are read linearly between their points and have no interval. `chosen` must have
+    a rule for every `ROUTER` and `AUDITED` method.
     """
     tasks = sorted({point["task"] for point in points})
     return [row for task in tasks for row in _standings(points, chosen, task)]
 
 
 def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row]:
-    slm, *_, llm = sorted(frontier(points, "llm", task), key=lambda point: point["threshold"])
-    yield slm
-    yield llm
-    at_rule = {
-        method: chosen_point(points, method, threshold.rule, task)
-        for method, threshold in chosen.items()
-    }
-    for method, point in at_rule.items():
-        yield point | {"method": method} | _readings(points, method, task, llm)
-    speculative = _points(points, {SPECULATIVE}, task)
-    if speculative:
-        best = min(speculative, key=lambda point: point["cost_b1"])
-        yield best | _costs(points, SPECULATIVE, task, llm)
-    for method in BY_CHANCE_OR_ENTROPY:
+    kinds = _kinds(points, chosen)
+    (llm,) = _points(points, {"llm"}, task)
+    for method in _of_kind(kinds, Kind.ALONE):
+        yield from _points(points, {method}, task)
+    at_rule = {m: chosen_point(points, m, each.rule, task) for m, each in chosen.items()}
+    for method in _of_kind(kinds, Kind.ROUTER, Kind.AUDITED):
+        own = {"method": method, "kind": kinds[method].value}
+        yield at_rule[method] | own | _readings(points, method, task, llm)
+    for method in _of_kind(kinds, Kind.EXACT):
+        best = min(_points(points, {method}, task), key=lambda point: point["cost_b1"])
+        yield best | _costs(points, method, task, llm)
+    for method in reversed(_of_kind(kinds, Kind.RIVAL)):
+        fraction = at_rule[_last_unaudited(kinds)]["llm_fraction"]
+        own = {"method": method, "task": task, "kind": Kind.RIVAL.value}
         line = frontier(points, method, task)
-        found = {"method": method, "task": task} | _readings(points, method, task, llm)
-        yield found | _read_at(at_rule[_last(chosen)]["llm_fraction"], line)
+        yield own | _readings(points, method, task, llm) | _read_at(fraction, line)
 
 
-def _last(chosen: Chosen) -> str:
-    """The last method without audits; the last of all, where every one audits."""
-    unaudited = [method for method in chosen if not method.startswith(AUDITED)]
-    return (unaudited or list(chosen))[-1]
+def _kinds(points: Sequence[Row], chosen: Chosen) -> dict[str, Kind]:
+    """Kinds by method; a router that had no rule to try has no points."""
+    tried = {method: style.kind for method, style in styles(points).items()}
+    return dict.fromkeys(chosen, Kind.ROUTER) | tried
+
+
+def _of_kind(kinds: Mapping[str, Kind], *wanted: Kind) -> list[str]:
+    return [method for method, kind in kinds.items() if kind in wanted]
+
+
+def _last_unaudited(kinds: Mapping[str, Kind]) -> str:
+    """The last router without audits; the last of all where every router has audits."""
+    return (_of_kind(kinds, Kind.ROUTER) or _of_kind(kinds, Kind.AUDITED))[-1]
 
 
 def chosen_point(points: Sequence[Row], method: str, rule: Rule, task: str = "all") -> Row:
-    """A method's point by this rule, which may be that of a model alone."""
+    """Return a method's point for this rule, which may be the rule of a model alone.
+
+    Raises StopIteration if there is none.
+    """
     wanted = rule_columns(rule)
-    return next(p for p in _points(points, {method, *ENDS}, task) if p.items() >= wanted.items())
+    return next(p for p in _points(points, {method, *MODELS}, task) if p.items() >= wanted.items())
 
 
 def _readings(points: Sequence[Row], method: str, task: str, llm: Row) -> Row:
@@ -126,33 +137,49 @@ def _column(line: Sequence[Row], name: str) -> list[float]:
 
 
 def metrics(rows: Sequence[Row], chosen: Chosen) -> dict[str, Row]:
-    """Standings as `method.metric`, and the foremost of them as `method.task.metric`."""
-    found: dict[str, Row] = {row["method"]: {} for row in rows}
+    """Arrange standings as `method.metric`, and `FOREMOST` also as `method.task.metric`."""
+    results: dict[str, Row] = {row["method"]: {} for row in rows}
     for row in rows:
         if row["task"] == "all":
-            found[row["method"]] |= {name: row[name] for name in row if _is_metric(name)}
+            results[row["method"]] |= {name: row[name] for name in row if _is_metric(name)}
         else:
             of_task = {name: row[name] for name in FOREMOST if name in row}
-            found[row["method"]][row["task"]] = of_task
+            results[row["method"]][row["task"]] = of_task
     for method, threshold in chosen.items():
         at, bound = threshold.rule.at, threshold.bound
-        found[method] |= {"at": at, "audit": threshold.rule.audit, "discordant_bound": bound}
-    return found
+        results[method] |= {"at": at, "audit": threshold.rule.audit, "discordant_bound": bound}
+    return results
 
 
 def _is_metric(name: str) -> bool:
-    """Bytes are told at batch 1 alone; at others the cost says it."""
-    told = name == "bytes_per_answer_b1" or not name.startswith("bytes_per_answer")
-    return told and name not in IDENTITY
+    """Report bytes at batch 1 only; for other batches the cost is enough."""
+    is_wanted = name == "bytes_per_answer_b1" or not name.startswith("bytes_per_answer")
+    return is_wanted and name not in IDENTITY
 
 
 def summary(rows: Sequence[Row], chosen: Chosen, sizes: Sequence[int]) -> str:
-    """Standings for people, in Markdown; `sizes` are the batch sizes to show costs at."""
+    """Write standings as a Markdown table with a legend and the promises.
+
+    `sizes` are the batch sizes whose costs are shown.
+    """
     text = StringIO()
     Console(file=text, width=WIDTH).print(_table(rows, sizes))
-    legend = LEGEND.format(last=label(_last(chosen)))
     promises = [f"- {promise(*each)}" for each in chosen.items()]
-    return "\n".join([text.getvalue().strip(), "", legend, *promises, ""])
+    return "\n".join([text.getvalue().strip(), "", LEGEND, *_places(rows), "", *promises, ""])
+
+
+def _places(rows: Sequence[Row]) -> Iterator[str]:
+    """Say at which rule the methods of each kind are shown."""
+    kinds = {row["method"]: Kind(row["kind"]) for row in rows}
+    last = label(_last_unaudited(kinds))
+    places = {
+        (Kind.ROUTER, Kind.AUDITED): "at the rule that validation chose",
+        (Kind.EXACT,): "at the cheapest rule",
+        (Kind.RIVAL,): f"at the LLM fraction of {last}, read linearly between points",
+    }
+    for group, place in places.items():
+        if methods := _of_kind(kinds, *group):
+            yield f"Shown {place}: {', '.join(map(label, methods))}."
 
 
 def _table(rows: Sequence[Row], sizes: Sequence[int]) -> Table:
@@ -186,20 +213,17 @@ def _cost(row: Row, size: int) -> str:
     return cost if size == 1 else f"{cost} ({row[f'cost_b{size}_delayed']:.3f})"
 
 
-def promise(method: str, threshold: Threshold) -> str:
-    """What validation promises of a method at its rule, in a sentence."""
-    risk, sure = "P(routed wrong | LLM right)", f"confidence {1 - threshold.delta:.3g}"
-    if not threshold.certified:
+def promise(method: str, chosen: ChosenRule) -> str:
+    """Say in a sentence what validation promises for a method's chosen rule."""
+    risk, sure = "P(routed wrong | LLM right)", f"confidence {1 - chosen.delta:.3g}"
+    if not chosen.certified:
         return (
-            f"{label(method)}: no rule that is cheaper than the LLM keeps {risk} <= "
-            f"{threshold.epsilon:g} at {sure}; the LLM answers alone."
+            f"{label(method)}: no rule cheaper than the LLM keeps {risk} <= "
+            f"{chosen.epsilon:g} at {sure}; the LLM answers alone."
         )
     seen = (
-        f"{threshold.discordant} of the {threshold.n} validation questions that the LLM has right"
+        f"on validation the LLM answers {chosen.n} questions right, "
+        f"and the routed answer is wrong on {chosen.discordant} of them"
     )
-    kept = f"keeps {risk} <= {threshold.bound:.3f} at {sure} ({seen})"
-    return f"{label(method)}: `{threshold.rule:.4g}` {kept}."
-
-
-def label(method: str) -> str:
-    return method.upper() if method in ENDS else method.replace("_", " ")
+    kept = f"keeps {risk} <= {chosen.bound:.3f} at {sure} ({seen})"
+    return f"{label(method)}: `{chosen.rule:.4g}` {kept}."

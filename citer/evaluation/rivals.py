@@ -1,19 +1,29 @@
-"""Scorers to beat: what needs no training routes by these."""
+"""Methods without training, which a router must beat.
+
+Each function of `RIVALS` makes one method with the rules to try on test. To add a rival, write
+such a function and add it to the list: reports find its name, kind, colour and marker there.
+"""
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from citer.decoding.policy import Scorer, StepView
+from citer.config import EvaluateParams
+from citer.decoding.policy import Scorer, StepView, always_slm
+from citer.evaluation.methods import Kind, Style
+from citer.evaluation.sweep import Line, Method
 from citer.models.router import HIGHEST
+from citer.rule import Rule
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # splitmix64's constants, as signed 64-bit integers
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND = 0x94D049BB133111EB - (1 << 64)
 
 
-def certainty(view: StepView) -> Tensor:
+def low_entropy(view: StepView) -> Tensor:
     """score_N = 1 - H / log V, H the entropy of the SLM's next-token distribution."""
     logprob_NV = view.logits_NV.log_softmax(-1)
     entropy_N = -(logprob_NV.exp() * logprob_NV).sum(-1)
@@ -21,10 +31,10 @@ def certainty(view: StepView) -> Tensor:
 
 
 def random(seed: int) -> Scorer:
-    """Uniform scores: at τ a share τ of the tokens is the LLM's.
+    """Make a scorer of uniform scores: with `score τ` the LLM writes a share τ of the tokens.
 
-    A score is a hash of the seed, the request and the position, so that neither the batch nor
-    the order of arrival changes it.
+    A score is a hash of the seed, the request and the position. The batch and the order of
+    arrival do not change it.
     """
 
     def score(view: StepView) -> Tensor:
@@ -44,3 +54,47 @@ def _mix(bits_N: Tensor) -> Tensor:
 def _shift(bits_N: Tensor, count: int) -> Tensor:
     """Logical right shift; torch's own keeps the sign."""
     return torch.bitwise_right_shift(bits_N, count) & ((1 << (64 - count)) - 1)
+
+
+def entropy_line(params: EvaluateParams, scores: Sequence[float]) -> Line:
+    """Visit the LLM where the SLM's entropy is high, at every target LLM fraction."""
+    method = Method("entropy", low_entropy, style=Style(Kind.RIVAL, "#009E73", "^"))
+    return Line(method, by_score(quantiles(scores, _fractions(params))))
+
+
+def random_line(params: EvaluateParams, scores: Sequence[float]) -> Line:
+    """Visit the LLM at random, at every third target LLM fraction.
+
+    Few points are enough: its answers share few tokens, and its frontier is almost straight.
+    """
+    method = Method("random", random(params.seed), style=Style(Kind.RIVAL, "#666666", "x"))
+    return Line(method, by_score(_fractions(params)[::3]))
+
+
+def speculative_line(params: EvaluateParams, scores: Sequence[float]) -> Line:
+    """Greedy speculative decoding with γ drafts: always the LLM's own answer."""
+    method = Method("speculative", always_slm, style=Style(Kind.EXACT, "#E69F00", "v"))
+    return Line(method, [Rule("every", gamma, audit=1) for gamma in params.gammas])
+
+
+def _fractions(params: EvaluateParams) -> list[float]:
+    """The target LLM fractions between those of the models alone."""
+    return [fraction for fraction in params.llm_fractions if 0 < fraction < 1]
+
+
+def by_score(taus: Iterable[float]) -> list[Rule]:
+    return [Rule("score", tau) for tau in taus]
+
+
+def quantiles(scores: Sequence[float], fractions: Sequence[float]) -> list[float]:
+    """Thresholds that put these shares of the scores below them, midway between two scores."""
+    return np.unique(np.quantile(scores, fractions, method="midpoint")).tolist()
+
+
+# From evaluate's parameters and the `low_entropy` of every token that the SLM alone writes on
+# validation, make a method and its rules.
+RIVALS: Sequence[Callable[[EvaluateParams, Sequence[float]], Line]] = (
+    entropy_line,
+    random_line,
+    speculative_line,
+)

@@ -1,37 +1,37 @@
-"""Which methods are run on which split, and what each split may decide."""
+"""Run methods on validation, which chooses rules, and on test, which only reports."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from citer.config import EvaluateParams
 from citer.data.problems import Problem
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, always_slm, head_for
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, head_for
+from citer.evaluation.choice import Candidate, Chosen, ChosenRule, cheapest, choose
+from citer.evaluation.methods import ITERATIONS, MODELS, Kind, Style
 from citer.evaluation.points import Findings, Row, outcome_rows, outcome_table, point_rows
-from citer.evaluation.rivals import certainty, random
+from citer.evaluation.rivals import RIVALS, by_score, low_entropy
 from citer.evaluation.sweep import Line, Method, Run, by_head, request, sweep
-from citer.evaluation.threshold import Candidate, Chosen, Threshold, cheapest, choose
 from citer.io import digest
 from citer.models.bundle import identity
 from citer.models.pair import Pair
 from citer.models.router import Router
-from citer.rule import Rule
+from citer.rule import LLM, Rule
 
-# Either model alone; of the SLM's tokens also how certain it was.
-ALONE = (
-    Line(Method("slm", certainty), [SLM_ALONE.rule]),
-    Line(Method("llm", certainty), [LLM_ALONE.rule]),
+ALONE = tuple(
+    Line(Method(name, low_entropy, style=Style(Kind.ALONE, "#000000", "o")), [policy.rule])
+    for name, policy in zip(MODELS, (SLM_ALONE, LLM_ALONE), strict=True)
 )
+ROUTER, AUDITED = (Style(kind, *ITERATIONS[0]) for kind in (Kind.ROUTER, Kind.AUDITED))
 
 
 @dataclass(frozen=True)
 class Study:
-    """A pair, the questions that it is asked, and how."""
+    """A pair with its questions and settings."""
 
     pair: Pair
     validation: Sequence[Problem]
@@ -40,40 +40,29 @@ class Study:
 
     @cached_property
     def stamp(self) -> dict[str, Any]:
-        """What two studies must have in common for their rows to be compared."""
-        asked = (problem.problem_id for problem in (*self.validation, *self.test))
+        """Fields that must be equal for rows of two studies to be compared."""
+        questions = (problem.problem_id for problem in (*self.validation, *self.test))
         settings = self.params.model_dump(mode="json", include={"seed", "max_new_tokens"})
-        return identity(self.pair) | settings | {"problems": digest(*asked)}
+        return identity(self.pair) | settings | {"problems": digest(*questions)}
 
     @cached_property
     def alone(self) -> list[list[Run]]:
-        """The SLM, then the LLM, each alone on validation."""
+        """Runs of the SLM alone and of the LLM alone on validation."""
         return self._sweep(self.validation, ALONE)
 
     def llm_writes(self, problem: Problem) -> tuple[str, bool]:
-        """The LLM's own answer, decoded anew, and whether it was cut off."""
+        """Decode the LLM's own answer; return its text and whether it was cut off."""
         (answer,) = self._engine.decode([request(problem, self.pair)], LLM_ALONE)
         return self.pair.text(answer.token_ids), answer.truncated
 
     def rivals(self) -> Findings:
-        """The methods without a router: each model alone and, on test, what needs no training.
+        """Run each model alone on both splits and, on test, the methods without training.
 
-        Entropy thresholds lie where the scores of the SLM's own answers on validation have the
-        target LLM fractions. Chance gets a third of those: its answers share few tokens, and its
-        frontier is all but a line. Speculative decoding is greedy: the LLM's own answer.
+        Test questions decide no threshold: rivals get theirs from validation.
         """
-        fractions = [fraction for fraction in self.params.llm_fractions if 0 < fraction < 1]
         (slm,), _ = self.alone
         scores = [score for result in slm.results for score in result.scores]
-        lines = (
-            *ALONE,
-            Line(Method("entropy", certainty), by_score(quantiles(scores, fractions))),
-            Line(Method("random", random(self.params.seed)), by_score(fractions[::3])),
-            Line(
-                Method("speculative", always_slm),
-                [Rule("every", gamma, audit=1) for gamma in self.params.gammas],
-            ),
-        )
+        lines = (*ALONE, *(line(self.params, scores) for line in RIVALS))
         tested = _runs(self._sweep(self.test, lines))
         outcomes = outcome_table([*_runs(self.alone), *tested])
         return Findings(outcomes, point_rows(tested, self.params))
@@ -81,10 +70,10 @@ class Study:
     def router(
         self, router: Router, taus: Sequence[float], rivals: Findings
     ) -> tuple[Findings, Chosen]:
-        """Run every line of rules on both splits; choose a rule of each method on validation.
+        """Run every line of rules on both splits; choose a rule for each method on validation.
 
-        A line is a fixed sequence, and each is tested at its share of delta (Bonferroni): the
-        promises hold for all of them together.
+        Each line is one fixed-sequence test at its share of delta (Bonferroni). The promises hold
+        for all lines together. Raises InputError if the router lacks a head that a rule needs.
         """
         lines = self.lines(router, taus)
         tried, chosen = self._validated(lines, rivals)
@@ -94,21 +83,25 @@ class Study:
 
     def _validated(self, lines: Sequence[Line], rivals: Findings) -> tuple[pa.Table, Chosen]:
         tried, alone = self._sweep(self.validation, lines), rivals.llm_alone("validation")
-        chosen: dict[str, Threshold] = {}
+        chosen: dict[str, ChosenRule] = {}
         for line, runs in zip(lines, tried, strict=True):
             candidates = [candidate(run, alone) for run in runs]
-            found = choose(candidates, self.params.epsilon, self.params.delta_a_line)
-            chosen[line.method.name] = cheapest(chosen.get(line.method.name, found), found)
+            rule = choose(candidates, self.params.epsilon, self.params.delta_a_line)
+            chosen[line.method.name] = cheapest(chosen.get(line.method.name, rule), rule)
         return outcome_table(_runs(tried)), chosen
 
     def lines(self, router: Router, taus: Sequence[float]) -> list[Line]:
-        """CITER over τ, and audited routing over ρ for each β; in each the safest rules first."""
+        """Make the lines to try: CITER over τ, then audited routing over ρ for each β.
+
+        Each line starts with its safest rule.
+        """
         taus = sorted((tau for tau in taus if 0 < tau < 1), reverse=True)
         risks = sorted(self.params.risks, reverse=True)
-        lines = [Line(by_head("router", router.stand), by_score(taus))]
+        unaudited = head_for(router, LLM)  # as for every rule without audits
+        lines = [Line(by_head("router", unaudited, ROUTER), by_score(taus))]
         for audit in self.params.audits if risks else ():
             rules = [Rule("risk", risk, audit) for risk in risks]
-            lines.append(Line(by_head("audited", head_for(router, rules[0])), rules))
+            lines.append(Line(by_head("audited", head_for(router, rules[0]), AUDITED), rules))
         return lines
 
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
@@ -124,17 +117,11 @@ def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:
     return [run for line in lines for run in line]
 
 
-def by_score(taus: Sequence[float]) -> list[Rule]:
-    return [Rule("score", tau) for tau in taus]
-
-
-def quantiles(scores: Sequence[float], fractions: Sequence[float]) -> list[float]:
-    """Thresholds that put these shares of the scores below them, midway between two scores."""
-    return np.unique(np.quantile(scores, fractions, method="midpoint")).tolist()
-
-
 def candidate(run: Run, alone: Mapping[str, Row]) -> Candidate:
-    """A run beside the LLM's own answers to the same questions, by problem_id."""
+    """Compare a run with the LLM's own answers to the same questions.
+
+    `alone` holds the LLM's outcomes by problem_id.
+    """
     rows = list(outcome_rows(run))
     llm_bytes = sum(alone[row["problem_id"]]["bytes"] for row in rows)
     kept = [row["correct"] for row in rows if alone[row["problem_id"]]["correct"]]

@@ -12,6 +12,7 @@ from citer.decoding.answer import Counts, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, ScoredBy, Scorer
 from citer.evaluation.cost import Prices, Trace
+from citer.evaluation.methods import PLAIN, Style
 from citer.models.pair import Pair
 from citer.models.router import Head
 from citer.progress import progress
@@ -25,10 +26,11 @@ class Method(NamedTuple):
     name: str
     scorer: Scorer
     weight_bytes: int = 0
+    style: Style = PLAIN
 
 
-def by_head(name: str, head: Head) -> Method:
-    return Method(name, ScoredBy(head), head.weight_bytes)
+def by_head(name: str, head: Head, style: Style = PLAIN) -> Method:
+    return Method(name, ScoredBy(head), head.weight_bytes, style)
 
 
 class Line(NamedTuple):
@@ -62,6 +64,7 @@ class Run:
     rule: Rule
     results: Sequence[Result]
     prices: Prices
+    style: Style = PLAIN
 
 
 def sweep(engine: Engine, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
@@ -85,7 +88,8 @@ def sweep(engine: Engine, problems: Sequence[Problem], lines: Sequence[Line]) ->
 
 def _runs(line: Line, found: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:
     prices = Prices.of(pair, line.method.weight_bytes)
-    return [Run(line.method.name, policy.rule, found[policy], prices) for policy in line.policies]
+    name, style = line.method.name, line.method.style
+    return [Run(name, policy.rule, found[policy], prices, style) for policy in line.policies]
 
 
 def _answered(

@@ -42,6 +42,15 @@ def _in_range(rule: Rule) -> Rule:
     return rule
 
 
+def _identifier(name: str) -> str:
+    if not name.isidentifier():
+        raise ValueError(f"{name!r}: expected letters, digits and `_`, and no digit first")
+    return name
+
+
+HeadName = Annotated[str, AfterValidator(_identifier)]
+
+
 class Closed(BaseModel):
     """Of these keys and no others."""
 
@@ -63,11 +72,6 @@ class HeadCard(Closed):
     calibration: Calibration
 
 
-class Heads(Closed):
-    stand: HeadCard
-    agree: HeadCard
-
-
 class Origin(BaseModel):
     id: str
     digest: str
@@ -85,7 +89,7 @@ class Card(BaseModel):
     """`router.json`: what must stand in it, and the types of what may."""
 
     schema_version: Literal[2, 3]
-    heads: Heads
+    heads: Annotated[dict[HeadName, HeadCard], Field(min_length=1)]
     weights: str | None = None  # digest of router.safetensors; None where no head has weights
     feature: str
     slm: Origin
@@ -128,7 +132,7 @@ def write_bundle(folder: Path, router: Router, card: dict[str, Any]) -> None:
     """
     weights = _weights(router)
     _check_finite(weights, folder)
-    heads = {name: _described(head) for name, head in router._asdict().items()}
+    heads = {name: _described(head) for name, head in router.heads.items()}
     with replacing(folder) as aside:
         aside.mkdir()
         path = aside / "router.safetensors"
@@ -156,7 +160,7 @@ def _check_finite(weights: dict[str, Tensor], origin: Path) -> None:
 def _weights(router: Router) -> dict[str, Tensor]:
     return {
         f"{name}.{key}": tensor.contiguous()
-        for name, head in router._asdict().items()
+        for name, head in router.heads.items()
         if head.mlp
         for key, tensor in head.mlp.state_dict().items()
     }
@@ -181,15 +185,15 @@ def read_bundle(folder: Path) -> tuple[Router, dict[str, Any]]:
     described, path = Card.model_validate(card), folder / "router.safetensors"
     try:
         weights = _read_weights(path, described)
-        heads = {name: _read_head(name, head, weights) for name, head in described.heads}
+        heads = {name: _read_head(name, head, weights) for name, head in described.heads.items()}
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path}: not the weights that router.json describes: {reason}") from None
-    return Router(**heads), card
+    return Router(heads), card
 
 
 def _read_weights(path: Path, described: Card) -> dict[str, Tensor]:
-    if not any(head.mlp for _, head in described.heads):
+    if not any(head.mlp for head in described.heads.values()):
         return {}
     if described.schema_version == WITHOUT_DIGEST:
         warn(f"{path}: of an earlier version, without a digest: a damaged one may go unnoticed")

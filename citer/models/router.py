@@ -1,7 +1,8 @@
 """The router: from the SLM's state at a step to probabilities about its own next token."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -59,14 +60,19 @@ class Head:
         return torch.sigmoid(self.slope * logit_N + self.intercept).clamp(max=HIGHEST)
 
 
-class Router(NamedTuple):
-    """Two scores of the SLM's next token: that it may `stand`, and that the LLM would `agree`.
+@dataclass(frozen=True)
+class Router:
+    """Heads by name; each scores the SLM's next token.
 
-    The first is learnt from preferences, in each iteration anew, the second from the LLM's tokens.
+    `stand` predicts that the token may stand, and is trained on preferences in every iteration.
+    `agree` predicts that the LLM would write the same token, and is trained once, on the LLM's
+    tokens. `citer.decoding.policy.head_for` says which rule uses which head.
     """
 
-    stand: Head
-    agree: Head
+    heads: Mapping[str, Head]
 
-    def to(self, device: torch.device) -> "Router":
-        return Router(self.stand.to(device), self.agree.to(device))
+    def to(self, device: torch.device) -> Self:
+        """Move every head's weights, in place."""
+        for head in self.heads.values():
+            head.to(device)
+        return self

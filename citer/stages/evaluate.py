@@ -11,11 +11,11 @@ from rich.console import Console
 from citer.config import Params
 from citer.data.problems import read_problems
 from citer.errors import InputError
+from citer.evaluation.choice import cheapest
 from citer.evaluation.frontier import draw
-from citer.evaluation.points import RIVALS, ROUTER, read_findings, write_findings
+from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
 from citer.evaluation.report import metrics, promise, standings
 from citer.evaluation.study import Study
-from citer.evaluation.threshold import cheapest
 from citer.io import replacing, write_json
 from citer.models.bundle import check_card, read_bundle
 from citer.models.folder import PairFolder
@@ -36,12 +36,12 @@ def run(params: Params, iteration: int) -> None:
     pair = load_pair(folders, params.pair)
     check_card(card, pair, folder)
     study = Study(pair, validation, test, params.evaluate)
-    rivals = read_findings(paths.RIVALS, params.evaluate, study.stamp | RIVALS)
+    rivals = read_findings(paths.RIVALS, params.evaluate, study.stamp | RIVALS_STAMP)
     found, chosen = study.router(router.to(pair.slm.device), taus, rivals)
     points = [*rivals.points, *found.points]
     with replacing(paths.report(iteration)) as aside:
         aside.mkdir()
-        write_findings(aside, found, params.evaluate, study.stamp | ROUTER)
+        write_findings(aside, found, params.evaluate, study.stamp | ROUTER_STAMP)
         write_json(aside / "chosen.json", {name: asdict(each) for name, each in chosen.items()})
         write_json(aside / "threshold.json", asdict(cheapest(*chosen.values())))
         write_json(aside / "metrics.json", metrics(standings(points, chosen), chosen))

@@ -16,7 +16,7 @@ from citer.data.prompts import TEMPLATE_HASH
 from citer.data.splits import Separated, separate, split_by_share
 from citer.data.tasks.rows import RowError
 from citer.errors import InputError
-from citer.evaluation.threshold import least_questions
+from citer.evaluation.choice import least_questions
 from citer.io import replacing
 from citer.progress import progress
 from citer.schema import SPLITS

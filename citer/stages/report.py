@@ -1,6 +1,7 @@
 """Iterations side by side: data/summary."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,10 +10,11 @@ from rich.console import Console
 
 from citer.config import Params
 from citer.errors import InputError
+from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.frontier import draw
-from citer.evaluation.points import RIVALS, ROUTER, Row, read_findings
+from citer.evaluation.methods import ITERATIONS, Row, numbered, styles
+from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings
 from citer.evaluation.report import chosen_point, metrics, standings, summary
-from citer.evaluation.threshold import Chosen, Threshold
 from citer.io import read_as, replacing, table_metadata, write_json, write_text
 from citer.stages import paths
 
@@ -39,27 +41,29 @@ def _training(params: Params) -> Row:
 
 
 def _gather(params: Params) -> tuple[list[Row], Chosen]:
-    """The points of all methods, and their rules; a router's are named by its iteration."""
+    """Read the points of all methods and the chosen rules; routers get their iteration's number."""
     stamp = table_metadata(paths.RIVALS / "points.parquet")
-    points = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS).points
-    chosen: dict[str, Threshold] = {}
-    for iteration in params.iterations:
+    points = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP).points
+    chosen: dict[str, ChosenRule] = {}
+    for iteration, look in zip(params.iterations, cycle(ITERATIONS), strict=False):
         folder = paths.report(int(iteration))
-        own = read_findings(folder, params.evaluate, stamp | ROUTER).points
-        points += [row | {"method": f"{row['method']}_{iteration}"} for row in own]
-        rules = read_as(folder / "chosen.json", dict[str, Threshold])
-        if "router" not in rules:
-            raise InputError(f"{folder}/chosen.json: no rule of `router`, expected one")
-        _check_points([*points, *own], rules, folder)
-        chosen |= {f"{name}_{iteration}": found for name, found in rules.items()}
+        own = read_findings(folder, params.evaluate, stamp | ROUTER_STAMP).points
+        rules = read_as(folder / "chosen.json", dict[str, ChosenRule])
+        _check_rules([*points, *own], own, rules, folder / "chosen.json")
+        points += numbered(own, iteration, *look)
+        chosen |= {f"{name}_{iteration}": rule for name, rule in rules.items()}
     return points, chosen
 
 
-def _check_points(points: Sequence[Row], rules: Chosen, folder: Path) -> None:
-    for method, threshold in rules.items():
+def _check_rules(points: Sequence[Row], own: Sequence[Row], rules: Chosen, origin: Path) -> None:
+    """Raise InputError unless every method of a report has a chosen rule, and that rule a point."""
+    for method in styles(own) or ["router"]:
+        if method not in rules:
+            raise InputError(f"{origin}: no rule of `{method}`, expected one")
+    for method, chosen in rules.items():
         try:
-            chosen_point(points, method, threshold.rule)
+            chosen_point(points, method, chosen.rule)
         except StopIteration:
             raise InputError(
-                f"{folder}/chosen.json: {method}: no point by `{threshold.rule}` in points.parquet"
+                f"{origin}: {method}: no point by `{chosen.rule}` in points.parquet"
             ) from None

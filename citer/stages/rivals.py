@@ -9,11 +9,11 @@ from rich.console import Console
 from citer.config import Params
 from citer.data.problems import read_problems
 from citer.errors import InputError
+from citer.evaluation.choice import least_questions
 from citer.evaluation.floor import shortfalls, shown
-from citer.evaluation.points import RIVALS, Row, write_findings
-from citer.evaluation.report import ENDS, label
+from citer.evaluation.methods import Kind, Row, label
+from citer.evaluation.points import RIVALS_STAMP, write_findings
 from citer.evaluation.study import Study
-from citer.evaluation.threshold import least_questions
 from citer.io import replacing
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
@@ -40,7 +40,7 @@ def run(params: Params) -> None:
     found = study.rivals()
     with replacing(paths.RIVALS) as aside:
         aside.mkdir()
-        write_findings(aside, found, params.evaluate, study.stamp | RIVALS)
+        write_findings(aside, found, params.evaluate, study.stamp | RIVALS_STAMP)
     _print(_summary(found.points))
 
 
@@ -77,7 +77,7 @@ def _print(text: str, style: str = "") -> None:
 
 def _summary(points: Iterable[Row]) -> str:
     """Whether there is anything to route for, before hours go into labels."""
-    alone = [row for row in points if row["method"] in ENDS and row["task"] == "all"]
+    alone = [row for row in points if row["kind"] == Kind.ALONE and row["task"] == "all"]
     said = [
         f"{label(row['method'])} {row['accuracy']:.1%} right, {row['truncated_share']:.1%} cut off"
         for row in alone

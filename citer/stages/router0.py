@@ -29,8 +29,11 @@ def run(params: Params) -> None:
         params.train,
         resolve_device(params.pair.device),
     )
-    write_bundle(paths.router(0), Router(Head(None), Head(None)), identity | {"iteration": 0})
+    always = Head(None)
+    first = Router({"stand": always, "agree": always})
+    write_bundle(paths.router(0), first, identity | {"iteration": 0})
     data = {"slm_tokens": digest(paths.SLM_TOKENS), "llm_tokens": digest(paths.LLM_TOKENS)}
     with replacing(paths.AGREE) as aside:
-        write_bundle(aside, Router(Head(None), trained.head), identity | {"data": data})
+        agreement = Router({"stand": always, "agree": trained.head})
+        write_bundle(aside, agreement, identity | {"data": data})
         write_json(aside / "metrics.json", trained.metrics)

@@ -34,7 +34,7 @@ def run(params: Params, iteration: int) -> None:
         "holdout_scores": trained.thresholds,
     }
     with replacing(paths.router(iteration)) as aside:
-        write_bundle(aside, Router(trained.head, agreement.agree), card)
+        write_bundle(aside, Router({**agreement.heads, "stand": trained.head}), card)
         write_json(aside / "metrics.json", trained.metrics)
     Console().print(_summary(iteration, trained.metrics), highlight=False, soft_wrap=True)
 

@@ -8,7 +8,7 @@ from benchmarks.pairs import Subject
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.cost import Trace
-from citer.evaluation.rivals import certainty
+from citer.evaluation.rivals import low_entropy
 from citer.rule import Rule
 
 SOME = 2  # questions
@@ -21,7 +21,7 @@ def test_the_forwards_are_those_that_the_visits_are_priced_by(subject: Subject, 
     requests = {request.key: request for request in subject.requests(SOME)}
     answers = list(
         Engine(subject.pair, 1, subject.new_tokens).decode(
-            requests.values(), Policy(certainty, rule)
+            requests.values(), Policy(low_entropy, rule)
         )
     )
     traces = [

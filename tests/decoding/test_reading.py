@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_iter
 
 from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm
 from citer.decoding.reading import Drafts, Verdicts
-from citer.evaluation.rivals import certainty, random
+from citer.evaluation.rivals import low_entropy, random
 from citer.models.cache import SlotCache
 from citer.models.feed import Read
 from citer.models.graphs import Shape, static_forward
@@ -74,7 +74,7 @@ def run(model: LanguageModel, read: Read, given: int, shape: Shape) -> Tensor:
 SCORERS: dict[str, Scorer] = {
     "router": ScoredBy(random_head(32).to(META)),
     "untrained router": ScoredBy(Head(None)),
-    "certainty": certainty,
+    "certainty": low_entropy,
     "random": random(17),
     "always": always_slm,
 }

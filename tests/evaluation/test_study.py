@@ -1,4 +1,4 @@
-"""A taught pair and a router of random weights: what each split decides, and what must agree."""
+"""What each split decides, and what must agree."""
 
 from collections import Counter
 from dataclasses import replace
@@ -6,87 +6,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from citer.config import EvaluateParams, PairParams
 from citer.data.problems import Problem
-from citer.data.tasks.grading import grade
 from citer.decoding.answer import Answer, Visit
-from citer.decoding.engine import Engine, Request
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, always_slm, routed
+from citer.evaluation.choice import Candidate, choose
 from citer.evaluation.cost import Prices, Trace
-from citer.evaluation.points import Findings, rule_columns
-from citer.evaluation.study import Study, candidate, quantiles
+from citer.evaluation.points import Findings
+from citer.evaluation.study import candidate
 from citer.evaluation.sweep import Result, Run
-from citer.evaluation.threshold import Candidate, Chosen, choose
 from citer.models.features import features
-from citer.models.folder import PairFolder
-from citer.models.pair import load_pair
-from citer.models.router import Router
 from citer.rule import LLM, Rule
-from tests.heads import random_router
-from tests.taught import make_taught_pair, problems
-
-THRESHOLDS = [0.0, 0.3, 0.5, 0.7, 1.0]
-PARAMS = EvaluateParams(
-    seed=3,
-    slots=5,
-    max_new_tokens=40,
-    llm_fractions=(0.0, 0.1, 0.4, 1.0),
-    risks=(0.2, 0.6),
-    audits=(0.3, 1.0),
-    gammas=(2, 3),
-    epsilon=0.9,
-    delta=0.2,
-    llm_floor=0.2,
-    batches=(1, 4),
-)
-
-
-@pytest.fixture(scope="module")
-def study(tmp_path_factory) -> Study:
-    asked = problems(12)
-    slm, llm = make_taught_pair(tmp_path_factory.mktemp("taught"), asked)
-    section = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
-    split = [replace(p, split="validation" if n < 6 else "test") for n, p in enumerate(asked)]
-    return Study(load_pair(PairFolder(slm, llm), section), split[:6], split[6:], PARAMS)
-
-
-@pytest.fixture(scope="module")
-def router(study: Study) -> Router:
-    return random_router(study.pair.slm.hidden_size, seed=2, dtype=torch.float64)
-
-
-@pytest.fixture(scope="module")
-def rivals(study: Study) -> Findings:
-    return study.rivals()
-
-
-@pytest.fixture(scope="module")
-def studied(study: Study, router: Router, rivals: Findings) -> tuple[Findings, Chosen]:
-    return study.router(router, THRESHOLDS, rivals)
-
-
-def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, int]]:
-    """Correct, tokens and the LLM's tokens of each test question, one at a time."""
-    engine = Engine(study.pair, 1, PARAMS.max_new_tokens)
-    found = {}
-    for problem in study.test:
-        prompt_ids = study.pair.prompts.prompt_ids(problem)
-        (answer,) = engine.decode([Request(problem.problem_id, tuple(prompt_ids))], policy)
-        right = not answer.truncated and grade(problem, study.pair.text(answer.token_ids))
-        found[problem.problem_id] = (right, len(answer.token_ids), sum(answer.by_llm))
-    return found
-
-
-def in_the_rows(found: Findings, method: str, rule: Rule) -> dict[str, tuple[bool, int, int]]:
-    return {
-        row["problem_id"]: (row["correct"], row["tokens"], row["llm_tokens"])
-        for row in rows_of(found, "test", method, rule)
-    }
-
-
-def rows_of(found: Findings, split: str, method: str, rule: Rule) -> list[dict]:
-    wanted = {"split": split, "method": method, **rule_columns(rule)}
-    return [row for row in found.outcomes.to_pylist() if row.items() >= wanted.items()]
+from tests.studied import PARAMS, THRESHOLDS, by_the_engine, in_the_rows, rows_of
+from tests.taught import problems
 
 
 def test_each_model_alone_answers_as_it_does_by_itself(study, rivals):
@@ -124,7 +55,7 @@ def test_lines_go_from_the_safest_rule_to_the_boldest_by_the_head_that_fits(stud
     hidden_NH = torch.randn(5, study.pair.slm.hidden_size).double()
     logits_NV = torch.randn(5, study.pair.vocabulary.size).double()
     view = StepView(hidden_NH, logits_NV, *torch.zeros(2, 5, dtype=torch.int64))
-    heads = (router.stand, router.stand, router.agree)
+    heads = [router.heads[name] for name in ("stand", "stand", "agree")]
     for line, head in zip(lines, heads, strict=True):
         expected = head.score(features(hidden_NH, logits_NV))
         assert line.method.scorer(view).equal(expected)
@@ -144,25 +75,6 @@ def test_exact_answers_are_the_llms_and_never_discordant(rivals, studied, split,
         }
     assert {row["disagreed"] for row in found} != {0}
     assert all(row["disagreed"] == row["rejected"] for row in found)
-
-
-def test_speculative_decoding_is_tried_on_test_at_every_gamma_and_is_the_llms_answer(rivals):
-    tried = {
-        (row["visit"], row["threshold"], row["audit"], row["split"])
-        for row in rivals.outcomes.to_pylist()
-        if row["method"] == "speculative"
-    }
-    assert tried == {("every", 2.0, 1.0, "test"), ("every", 3.0, 1.0, "test")}
-    alone = in_the_rows(rivals, "llm", LLM_ALONE.rule)
-    for gamma in (2, 3):
-        rule = Rule("every", gamma, 1)
-        answered = in_the_rows(rivals, "speculative", rule)
-        assert {key: row[:2] for key, row in answered.items()} == {
-            key: row[:2] for key, row in alone.items()
-        }
-        for row in rows_of(rivals, "test", "speculative", rule):
-            assert row["visits"] < row["tokens"], "some drafts must have stood"
-            assert row["visits"] * (gamma + 1) >= row["tokens"]
 
 
 def test_each_line_is_tested_at_its_share_of_delta_and_a_method_gets_its_cheapest(
@@ -202,10 +114,8 @@ def test_two_processes_find_what_one_does(study, router, rivals, studied):
     assert study.router(router, THRESHOLDS, rivals) == studied
 
 
-def test_only_the_models_alone_answer_validation_among_the_rivals(rivals):
-    methods = {(row["split"], row["method"]) for row in rivals.outcomes.to_pylist()}
-    alone = {(split, name) for split in ("validation", "test") for name in ("slm", "llm")}
-    assert methods == alone | {("test", name) for name in ("entropy", "random", "speculative")}
+def by_rule(row: dict) -> tuple:
+    return row["method"], row["visit"], row["threshold"], row["audit"]
 
 
 def test_points_are_of_test_alone(study, rivals, studied):
@@ -213,28 +123,6 @@ def test_points_are_of_test_alone(study, rivals, studied):
     assert len(rivals.points) == len(asked) * len({by_rule(row) for row in rivals.points})
     for row in (*rivals.points, *studied[0].points):
         assert row["questions"] == asked[row["task"]]
-
-
-def by_rule(row: dict) -> tuple:
-    return row["method"], row["visit"], row["threshold"], row["audit"]
-
-
-def test_random_is_tried_at_a_third_of_the_target_fractions_and_entropy_at_all(rivals):
-    assert {r["threshold"] for r in rivals.points if r["method"] == "random"} == {0.1}
-    entropy = [r for r in rivals.points if (r["method"], r["task"]) == ("entropy", "all")]
-    low, high = sorted(entropy, key=lambda row: row["threshold"])
-    assert 0 < low["llm_fraction"] < high["llm_fraction"] < 1
-
-
-def test_quantiles_put_that_share_of_scores_below():
-    scores = [n / 100 for n in range(100)]
-    for fraction, tau in zip((0.1, 0.25), quantiles(scores, (0.1, 0.25)), strict=True):
-        assert sum(score < tau for score in scores) == pytest.approx(100 * fraction, abs=1)
-        assert tau not in scores
-
-
-def test_equal_scores_give_one_threshold():
-    assert quantiles([0.5] * 10, (0.1, 0.2, 0.3)) == [0.5]
 
 
 def test_without_rules_to_try_only_the_models_alone_are_run(study, router):

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ruamel.yaml import YAML
 
 from citer.config import PairParams
-from citer.evaluation.threshold import Threshold
+from citer.evaluation.choice import ChosenRule
 from citer.io import write_json, write_table, write_text
 from citer.models.bundle import identity, write_bundle
 from citer.models.folder import PairFolder
@@ -152,7 +152,7 @@ def _write_report(
     ]
     found = [_outcomes("test", ours, rule, correct, cost, asked)]
     _write_outcomes(folder, *found, *(_outcomes(*place, 0, 2.0, asked) for place in elsewhere))
-    chosen = Threshold(rule, 0.05, 0.05, QUESTIONS, 0, 0.04, certified, 0.25, cost)
+    chosen = ChosenRule(rule, 0.05, 0.05, QUESTIONS, 0, 0.04, certified, 0.25, cost)
     dearer = replace(chosen, rule=Rule("score", 0.9), cost=cost + 0.1)
     write_json(folder / "chosen.json", {other: asdict(dearer), ours: asdict(chosen)})
     write_json(folder / "threshold.json", asdict(chosen))

@@ -2,13 +2,16 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from citer.config import load_params
 from citer.errors import InputError
 from citer.evaluation.gate import Graded
+from citer.io import read_json, read_table, write_json, write_table
 from citer.rule import Rule
+from citer.schema import OUTCOME
 from flows.outcomes import llm_alone, routed
 from flows.store import open_store
 from flows.tracking import children, track
@@ -29,6 +32,20 @@ def test_a_router_s_answers_are_those_by_the_very_rule(project: Path, rule: Rule
         f"test-{number}": Graded(number < QUESTIONS // 2, LLM_BYTES / 2)
         for number in range(QUESTIONS)
     }
+
+
+def test_a_method_of_any_name_can_be_deployed(project: Path) -> None:
+    rule = Rule("score", 0.5)
+    run_id = last_run(rule)
+    expected = routed(run_id)
+    report = project / f"mlruns/artifacts/{run_id}/artifacts/report"
+    table = read_table(report / "outcomes.parquet", OUTCOME).to_pandas()
+    table["method"] = table["method"].replace("router", "cascade")
+    renamed = pa.Table.from_pandas(table, OUTCOME, preserve_index=False)
+    write_table(report / "outcomes.parquet", renamed, OUTCOME, {})
+    chosen = read_json(report / "chosen.json")
+    write_json(report / "chosen.json", {"cascade": chosen["router"], "audited": chosen["audited"]})
+    assert routed(run_id) == expected
 
 
 def test_where_the_llm_answers_alone_its_rows_are_the_routers(project: Path) -> None:

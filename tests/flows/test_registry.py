@@ -31,6 +31,7 @@ def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path)
         "visit": "risk",
         "at": "0.75",
         "audit": "0.1",
+        "heads": "stand, agree",
         "accuracy": "1",
         "accuracy_low": "0.981155",
         "accuracy_high": "1",
@@ -49,6 +50,7 @@ def test_a_versions_description_begins_with_the_decision_and_its_numbers(project
     register()
     listed = f"""\
 - rule: risk 0.75 audit 0.1
+- heads: stand, agree
 - its bound holds: yes
 - accuracy: 75.0% [68.6, 80.5]
 - test questions: 200

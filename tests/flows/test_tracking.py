@@ -13,14 +13,18 @@ from mlflow.entities import Run
 
 from citer.config import load_params
 from citer.errors import InputError
-from citer.io import read_json, write_text
+from citer.io import read_json, write_json, write_text
+from citer.models.bundle import read_bundle, write_bundle
+from citer.models.router import Router
 from citer.rule import Rule
 from citer.stages import paths
 from flows import tracking
+from flows.facts import facts, tags_of
 from flows.packaging import log_router
 from flows.store import Store, open_store
 from flows.tracking import children, file_md5, track
 from tests.flows.project import QUESTIONS, RULE, STAGES, commit, register, retrain
+from tests.heads import random_head
 
 OPEN = "from flows.store import open_store; print(open_store('citer').experiment_id)"
 
@@ -77,6 +81,20 @@ def test_a_run_is_of_the_method_that_is_deployed_and_says_its_rule(
     assert tags.items() <= last.data.tags.items()
     assert last.data.metrics["all/accuracy"] == 0.5
     assert last.data.metrics[f"rivals/{other}_accuracy"] == 0.9
+
+
+def test_a_version_lists_every_head_of_its_bundle(project: Path) -> None:
+    retrain(1)
+    folder = paths.router(2)
+    router, card = read_bundle(folder)
+    third = random_head(next(iter(router.heads.values())).mlp.hidden_size)
+    identity = {key: card[key] for key in card.keys() - {"schema_version", "heads", "weights"}}
+    write_bundle(folder, Router({**router.heads, "audit_2": third}), identity)
+    write_json(folder / "metrics.json", {"best_epoch": 7})
+    register()
+    _, _, (first, last) = tracked()
+    assert facts(tags_of(first))["heads"] == "stand, agree"
+    assert facts(tags_of(last))["heads"] == "stand, agree, audit_2"
 
 
 def test_what_could_not_be_measured_is_no_metric(project: Path) -> None:

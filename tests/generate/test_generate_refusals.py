@@ -30,7 +30,11 @@ def test_disagreements_of_a_rule_without_audits_are_refused_before_anything_is_r
 
 
 def test_a_bundle_without_a_rule_asks_for_one(params: Params, tmp_path: Path) -> None:
-    write_bundle(tmp_path / "bare", Router(Head(None), Head(None)), identity(own_pair(params)))
+    write_bundle(
+        tmp_path / "bare",
+        Router({"stand": Head(None), "agree": Head(None)}),
+        identity(own_pair(params)),
+    )
     source = tmp_path / "q.jsonl"
     source.write_text(json.dumps(MATH[1]))
     with pytest.raises(InputError, match=r"no rule in router\.json: give --rule"):

@@ -63,7 +63,7 @@ def _routed(taught: Taught, router: Router) -> Finish:
         written: list[int] = []
         while len(written) < NEW_TOKENS and written[-1:] != [taught.pair.eos_ids[0]]:
             feature_1F, token = _greedy(taught.pair.slm, ids + written)
-            if router.stand.score(feature_1F).item() < TAU:
+            if router.heads["stand"].score(feature_1F).item() < TAU:
                 token = _greedy(taught.pair.llm, ids + written)[1]
             written.append(token)
         return written

@@ -1,12 +1,18 @@
-"""A tiny pair to damage, and the message by which it is then refused."""
+"""A tiny pair to damage with the message of its refusal; a router and its bundle on disk."""
 
 import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from citer.errors import InputError
+from citer.models.bundle import identity, write_bundle
+from citer.models.features import EXTRAS
 from citer.models.folder import PairFolder
+from citer.models.pair import Pair
+from citer.models.router import Head, Router
+from tests.heads import random_head
 from tests.tiny import TinyPair, make_tiny_pair
 
 
@@ -25,3 +31,25 @@ def refusal(pair: TinyPair) -> str:
         PairFolder(pair.slm, pair.llm)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+@pytest.fixture
+def head() -> Head:
+    trained = random_head(32, seed=3)
+    return Head(trained.mlp, slope=2.0, intercept=-0.5)
+
+
+@pytest.fixture
+def router(head: Head) -> Router:
+    return Router({"stand": head, "agree": random_head(32, seed=4, slope=3.0)})
+
+
+@pytest.fixture
+def feature_NF() -> torch.Tensor:
+    return torch.randn(9, 32 + EXTRAS, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def folder(router: Router, pair: Pair, tmp_path: Path) -> Path:
+    write_bundle(tmp_path / "r", router, identity(pair))
+    return tmp_path / "r"

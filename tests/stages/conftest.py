@@ -12,8 +12,14 @@ import pytest
 
 from citer.config import Params, load_params
 from citer.data.problems import write_problems
-from citer.stages import paths, router0, score_llm, score_slm
+from citer.io import write_json
+from citer.models.bundle import identity, write_bundle
+from citer.models.folder import PairFolder
+from citer.models.pair import load_pair
+from citer.stages import evaluate, paths, report, rivals, router0, score_llm, score_slm
+from tests.heads import random_router
 from tests.taught import make_taught_pair, problems
+from tests.tiny import MATH, MC, make_tiny_pair
 
 ROOT = Path(__file__).parents[2]
 COUNT = 12
@@ -88,3 +94,56 @@ def run_killed(params: Params, stage: str, *iteration: int, module: str, functio
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     killed = subprocess.run([sys.executable, "-c", script], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
+
+
+GRID = {"0.0": 0.0, "0.1": 0.35, "0.4": 0.5, "1.0": 1.0}
+
+
+@pytest.fixture
+def params(tmp_path, monkeypatch) -> Params:
+    """A project with a finetuned SLM, problems and two routers."""
+    shipped = load_params(ROOT / "params.yaml")
+    monkeypatch.chdir(tmp_path)
+    slm, llm = make_tiny_pair(Path("models"))
+    paths.SLM.parent.mkdir(parents=True)
+    slm.rename(paths.SLM)
+    pair = shipped.pair.model_copy(update={"llm": llm.as_posix(), "device": "cpu"})
+    limits = {
+        "slots": 3,
+        "max_new_tokens": 12,
+        "llm_fractions": (0.0, 0.1, 0.4, 1.0),
+        "risks": (0.2, 0.6),
+        "audits": (0.1, 1.0),
+        "gammas": (2, 4),
+        "llm_floor": 0.0,  # the tiny LLM is right on nothing
+    }
+    section = shipped.evaluate.model_copy(update=limits)
+    for split in ("validation", "test"):
+        asked = [
+            replace(problem, problem_id=f"{split}-{problem.task}-{n}", split=split)
+            for n in range(3)
+            for problem in (MATH, MC)
+        ]
+        asked = [replace(p, question=f"{p.question} {n}") for n, p in enumerate(asked)]
+        write_problems(paths.problems(split), asked, {})
+    params = shipped.model_copy(update={"pair": pair, "evaluate": section})
+    for iteration in (1, 2):
+        write_router(params, iteration, {"holdout_scores": GRID})
+    return params
+
+
+def write_router(params: Params, iteration: int, card: dict) -> None:
+    pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
+    router = random_router(pair.slm.hidden_size, seed=iteration)
+    write_bundle(paths.router(iteration), router, identity(pair) | card)
+    for folder in (paths.router(iteration), paths.AGREE):
+        write_json(folder / "metrics.json", {"rows": 7})
+
+
+def run_all(params: Params) -> dict[str, bytes]:
+    rivals.run(params)
+    for iteration in (1, 2):
+        evaluate.run(params, iteration)
+    report.run(params)
+    written = [*paths.RIVALS.parent.rglob("*"), *paths.SUMMARY.rglob("*")]
+    return {path.as_posix(): path.read_bytes() for path in written if path.is_file()}

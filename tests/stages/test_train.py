@@ -46,7 +46,7 @@ def test_the_bundle_is_its_pair_s_and_names_its_data(labelled: Params) -> None:
     router, card = read_bundle(paths.router(1))
     pair = load_pair(PairFolder(paths.SLM, Path(labelled.pair.llm)), labelled.pair)
     check_card(card, pair, paths.router(1))
-    for head in router:
+    for head in router.heads.values():
         assert head.mlp
         assert head.mlp.hidden_size == pair.slm.hidden_size
     assert card["iteration"] == 1
@@ -64,7 +64,7 @@ def test_the_bundle_s_thresholds_cut_the_holdout_s_scores(labelled: Params) -> N
     section = labelled.train
     held_N = holdout_rows(labels["problem_id"].to_numpy(), section.seed, section.holdout)
     with torch.inference_mode():
-        score_M = router.stand.score(feature_NF[held_N]).double().numpy()
+        score_M = router.heads["stand"].score(feature_NF[held_N]).double().numpy()
     for fraction in ("0", "0.1", "0.25", "0.5", "1"):
         below = (score_M < card["holdout_scores"][fraction]).mean()
         assert below == pytest.approx(float(fraction), abs=1 / len(score_M))
@@ -111,7 +111,7 @@ def test_router_0_is_always_sure_whatever_is_trained_beside_it(scored: Params) -
     router, card = read_bundle(paths.router(0))
     folders = PairFolder(paths.SLM, Path(scored.pair.llm))
     check_card(card, load_pair(folders, scored.pair), paths.router(0))
-    assert router == Router(Head(None), Head(None))
+    assert router == Router({"stand": Head(None), "agree": Head(None)})
     first = _files(paths.router(0))
     router0.run(retrained(scored, seed=5))  # labels depend on it: they are not to be made again
     assert _files(paths.router(0)) == first
@@ -138,8 +138,8 @@ def test_agreement_is_learnt_from_where_both_models_write_the_same(scored: Param
     )
     with torch.inference_mode():
         feature_NF = torch.from_numpy(feature_NF).float()
-        assert torch.equal(router.agree.score(feature_NF), trained.head.score(feature_NF))
-        assert (router.stand.score(feature_NF) == HIGHEST).all()
+        assert torch.equal(router.heads["agree"].score(feature_NF), trained.head.score(feature_NF))
+        assert (router.heads["stand"].score(feature_NF) == HIGHEST).all()
     assert read_json(paths.AGREE / "metrics.json") == trained.metrics
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from citer.evaluation.threshold import (
+from citer.evaluation.choice import (
     Candidate,
-    Threshold,
+    ChosenRule,
     cheapest,
     choose,
     least_questions,
@@ -101,7 +101,7 @@ def test_a_threshold_comes_back_from_disk(tmp_path):
     chosen = choose([Candidate(rule, 100, 0, 0.2, 0.5)], 0.05, 0.05)
     assert chosen.rule == rule
     write_json(tmp_path / "threshold.json", asdict(chosen))
-    assert read_as(tmp_path / "threshold.json", Threshold) == chosen
+    assert read_as(tmp_path / "threshold.json", ChosenRule) == chosen
 
 
 @pytest.mark.parametrize("p_right", [0.02, 0.3, 0.95])

@@ -1,0 +1,97 @@
+"""Choose a rule that keeps the promise P(routed wrong | LLM right) <= epsilon.
+
+The promise counts only questions that the LLM answers right. If the LLM is rarely right, a share
+of all questions is small for every rule and promises nothing.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from scipy.special import betaincinv
+
+from citer.rule import LLM, Rule
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A rule's results on validation.
+
+    The LLM answers `n` questions right; the routed answer is wrong on `discordant` of them.
+    """
+
+    rule: Rule
+    n: int
+    discordant: int
+    llm_fraction: float
+    cost: float  # bytes at batch 1, relative to the LLM alone
+
+
+@dataclass(frozen=True)
+class ChosenRule:
+    """A chosen rule with its certificate.
+
+    P(routed wrong | LLM right) <= `bound` at confidence 1 - `delta`. `n` and `discordant` are as in
+    `Candidate`. If no rule that is cheaper than the LLM keeps the promise, `rule` is the LLM alone,
+    which keeps it trivially, and `certified` is False.
+    """
+
+    rule: Rule
+    epsilon: float
+    delta: float
+    n: int
+    discordant: int
+    bound: float
+    certified: bool
+    llm_fraction: float
+    cost: float
+
+
+Chosen = Mapping[str, ChosenRule]  # by method
+
+
+def cheapest(*rules: ChosenRule) -> ChosenRule:
+    """Return the rule of least cost; the first of equals."""
+    return min(rules, key=lambda rule: rule.cost)
+
+
+def upper_bound(errors: int, questions: int, delta: float) -> float:
+    """Bound a share of errors from above, at confidence 1 - delta; 1 without questions.
+
+    The one-sided Clopper-Pearson bound, which is exact (Biometrika 26, 1934, 404-413).
+    """
+    if errors == questions:
+        return 1.0
+    return float(betaincinv(errors + 1, questions - errors, 1 - delta))
+
+
+def least_questions(epsilon: float, delta: float) -> int:
+    """Return how many right answers of the LLM can certify a rule that loses none of them."""
+    return bisect_left(range(2**40), True, key=lambda n: upper_bound(0, n, delta) <= epsilon)
+
+
+def choose(candidates: Iterable[Candidate], epsilon: float, delta: float) -> ChosenRule:
+    """Choose the cheapest rule that keeps the promise, by a fixed-sequence test.
+
+    `candidates` start with the safest rule (highest τ or ρ). Their order must not depend on the
+    results on validation. The search ends at the first candidate whose bound exceeds epsilon. The
+    promise then holds at confidence 1 - delta for all tested candidates together.
+    """
+    chosen = ChosenRule(LLM, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
+    for candidate in candidates:
+        bound = upper_bound(candidate.discordant, candidate.n, delta)
+        if bound > epsilon:
+            break
+        if candidate.cost < chosen.cost:
+            chosen = ChosenRule(
+                rule=candidate.rule,
+                epsilon=epsilon,
+                delta=delta,
+                n=candidate.n,
+                discordant=candidate.discordant,
+                bound=bound,
+                certified=True,
+                llm_fraction=candidate.llm_fraction,
+                cost=candidate.cost,
+            )
+    return chosen

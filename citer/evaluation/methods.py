@@ -1,0 +1,53 @@
+"""How reports read and draw a method: described where it is defined, stored with its points."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+Row = dict[str, Any]
+MODELS = ("slm", "llm")  # each alone: both ends of every frontier
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart, as rivals' colours are.
+ITERATIONS = (("#0072B2", "o"), ("#D55E00", "s"), ("#CC79A7", "D"), ("#56B4E9", "P"))
+
+
+class Kind(StrEnum):
+    """What a method is; it decides at which of its rules a report shows the method."""
+
+    ALONE = "alone"  # one model writes every token: its only rule
+    ROUTER = "router"  # a trained router without audits: the chosen rule
+    AUDITED = "audited"  # a trained router with audits: the chosen rule
+    RIVAL = "rival"  # no training: the LLM fraction of the last router without audits
+    EXACT = "exact"  # no training, and always the LLM's own answer: the cheapest rule
+
+
+class Style(NamedTuple):
+    """A method's kind, and the colour and marker (Matplotlib's) of its line in the picture."""
+
+    kind: Kind
+    colour: str
+    marker: str
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """These fields as columns of the POINT table."""
+        return self._asdict() | {"kind": self.kind.value}
+
+
+PLAIN = Style(Kind.RIVAL, "#000000", ".")  # of a method that describes none
+
+
+def numbered(points: Iterable[Row], iteration: str, colour: str, marker: str) -> list[Row]:
+    """Name the methods of an iteration's points `router_k`, and give them that iteration's look."""
+    own = {"colour": colour, "marker": marker}
+    return [row | own | {"method": f"{row['method']}_{iteration}"} for row in points]
+
+
+def styles(points: Iterable[Row]) -> dict[str, Style]:
+    """The style of every method among rows of the POINT table, in order of first appearance."""
+    return {row["method"]: Style(Kind(row["kind"]), row["colour"], row["marker"]) for row in points}
+
+
+def label(method: str) -> str:
+    """A method's name as people read it: `LLM`, `router 2`."""
+    return method.upper() if method in MODELS else method.replace("_", " ")

@@ -1,0 +1,41 @@
+"""A study of a taught pair and a router of random weights, made once for all tests."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from citer.config import PairParams
+from citer.evaluation.choice import Chosen
+from citer.evaluation.points import Findings
+from citer.evaluation.study import Study
+from citer.models.folder import PairFolder
+from citer.models.pair import load_pair
+from citer.models.router import Router
+from tests.heads import random_router
+from tests.studied import PARAMS, THRESHOLDS
+from tests.taught import make_taught_pair, problems
+
+
+@pytest.fixture(scope="session")
+def study(tmp_path_factory) -> Study:
+    asked = problems(12)
+    slm, llm = make_taught_pair(tmp_path_factory.mktemp("taught"), asked)
+    section = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
+    split = [replace(p, split="validation" if n < 6 else "test") for n, p in enumerate(asked)]
+    return Study(load_pair(PairFolder(slm, llm), section), split[:6], split[6:], PARAMS)
+
+
+@pytest.fixture(scope="session")
+def router(study: Study) -> Router:
+    return random_router(study.pair.slm.hidden_size, seed=2, dtype=torch.float64)
+
+
+@pytest.fixture(scope="session")
+def rivals(study: Study) -> Findings:
+    return study.rivals()
+
+
+@pytest.fixture(scope="session")
+def studied(study: Study, router: Router, rivals: Findings) -> tuple[Findings, Chosen]:
+    return study.router(router, THRESHOLDS, rivals)

@@ -1,0 +1,92 @@
+"""The picture of the methods that the points name."""
+
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from citer.evaluation.frontier import draw
+from citer.evaluation.methods import Kind
+from tests.reported import (
+    CHOSEN,
+    NOTHING_CERTIFIED,
+    chosen_rule,
+    chosen_with_made_up,
+    made_up,
+    points,
+)
+
+
+def test_the_frontier_is_a_picture_with_the_same_bytes_every_time(tmp_path):
+    for name in ("one.png", "two.png"):
+        draw(points(), CHOSEN, tmp_path / name)
+    image = (tmp_path / "one.png").read_bytes()
+    assert image.startswith(b"\x89PNG")
+    assert image == (tmp_path / "two.png").read_bytes()
+    assert b"tEXt" not in image
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param(dict.fromkeys(("router_1", "audited_1"), NOTHING_CERTIFIED), id="nothing"),
+        pytest.param({"router_1": chosen_rule("score 0.8")}, id="no audits tried"),
+    ],
+)
+def test_a_frontier_is_drawn_whatever_there_is_to_show(tmp_path, chosen):
+    draw(points("entropy", *chosen), chosen, tmp_path / "frontier.png")
+    assert (tmp_path / "frontier.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture
+def figures(monkeypatch) -> list[Figure]:
+    """The figures that were drawn, in place of files."""
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    return drawn
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_method_of_any_kind_that_has_points_is_named_in_the_picture(figures, kind):
+    draw([*points(), *made_up(kind)], chosen_with_made_up(kind), Path("frontier.png"))
+    named = {text.get_text() for text in figures[0].legends[0].get_texts()}
+    named |= {text.get_text() for text in figures[0].axes[0].texts}
+    models = {"SLM alone", "LLM alone"}
+    others = {"speculative", "entropy", "random", "router 1", "audited 1", "router 2"}
+    own = {"made up alone" if kind is Kind.ALONE else "made up"}
+    assert models | others | own == {name for name in named if "chosen: " not in name}
+
+
+def test_a_method_is_drawn_in_its_own_colour_and_marker(figures):
+    draw([*points(), *made_up(Kind.RIVAL)], CHOSEN, Path("frontier.png"))
+    lines = {line.get_label(): line for line in figures[0].axes[0].lines}
+    looks = {name: (line.get_color(), line.get_marker()) for name, line in lines.items()}
+    assert looks["made up"] == ("purple", "p")
+    assert looks["router 2"] == ("red", "s")
+
+
+@pytest.mark.parametrize(
+    ("rule", "place"),
+    [
+        ("risk 0.5 audit 0.1", (0.35, 0.82)),
+        ("risk 0.5 audit 1", (0.45, 0.9)),
+        ("risk 0.9 audit 0.1", (0.55, 0.88)),  # no efficient one
+    ],
+)
+def test_a_star_marks_the_one_point_that_was_chosen(figures, rule, place):
+    draw(points(), CHOSEN | {"audited_1": chosen_rule(rule)}, Path("frontier.png"))
+    for axes in figures[0].axes:
+        (star,) = (
+            line
+            for line in axes.lines
+            if line.get_marker() == "*" and "risk" in str(line.get_label())
+        )
+        assert list(zip(*star.get_data(), strict=True)) == [place]
+
+
+def test_a_line_is_drawn_of_what_is_efficient_of_audits_and_of_all_else(figures):
+    draw(points(), CHOSEN, Path("frontier.png"))
+    drawn = {line.get_label(): list(line.get_xdata()) for line in figures[0].axes[0].lines}
+    assert drawn["audited 1"] == [0.1, 0.35, 0.45]
+    assert drawn["router 1"] == [0.1, 0.2, 0.5, 1.0]
+    assert drawn["speculative"] == [0.7, 0.65, 0.9]

@@ -1,0 +1,100 @@
+"""A router on disk: what is written comes back."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from citer.errors import InputError
+from citer.models.bundle import check_card, identity, read_bundle, write_bundle
+from citer.models.features import FEATURE
+from citer.models.pair import Pair
+from citer.models.router import Head, Router
+from tests.heads import random_head
+
+ALWAYS = Head(None)
+
+
+def test_a_bundle_comes_back_as_it_was(
+    router: Router, pair: Pair, feature_NF: torch.Tensor, tmp_path: Path
+) -> None:
+    write_bundle(tmp_path / "r", router, identity(pair) | {"iteration": 2})
+    back, card = read_bundle(tmp_path / "r")
+    assert list(back.heads) == ["stand", "agree"]
+    for name, theirs in back.heads.items():
+        ours = router.heads[name]
+        assert torch.equal(theirs.score(feature_NF), ours.score(feature_NF))
+        assert (theirs.slope, theirs.intercept) == (ours.slope, ours.intercept)
+        assert not theirs.mlp.training
+    assert (card["iteration"], card["schema_version"], card["feature"]) == (2, 3, FEATURE)
+    assert {file.name for file in (tmp_path / "r").iterdir()} == {
+        "router.safetensors",
+        "router.json",
+    }
+    check_card(card, pair, tmp_path / "r")
+
+
+def test_the_same_router_is_written_to_the_same_bytes(router: Router, pair, tmp_path) -> None:
+    for name in ("one", "two"):
+        write_bundle(tmp_path / name, router, identity(pair))
+    for file in ("router.safetensors", "router.json"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+@pytest.mark.parametrize("constant", ["stand", "agree"])
+def test_a_constant_head_beside_a_trained_one_comes_back_constant(
+    router: Router, pair: Pair, feature_NF: torch.Tensor, tmp_path: Path, constant: str
+) -> None:
+    heads = {**router.heads, constant: ALWAYS}
+    write_bundle(tmp_path / "r", Router(heads), identity(pair))
+    back, _ = read_bundle(tmp_path / "r")
+    (trained,) = {"stand", "agree"} - {constant}
+    assert back.heads[constant] == ALWAYS
+    expected = router.heads[trained].score(feature_NF)
+    assert torch.equal(back.heads[trained].score(feature_NF), expected)
+
+
+def test_constant_heads_have_no_weights_on_disk(pair: Pair, tmp_path: Path) -> None:
+    write_bundle(tmp_path / "r", Router({"stand": ALWAYS, "agree": ALWAYS}), identity(pair))
+    assert read_bundle(tmp_path / "r")[0] == Router({"stand": ALWAYS, "agree": ALWAYS})
+    assert [file.name for file in (tmp_path / "r").iterdir()] == ["router.json"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("slm", {"id": "other", "digest": "0"}, r"made for the SLM other \(0\), here it is"),
+        ("llm", {"id": "other", "digest": "0"}, r"made for the LLM other \(0\), here it is"),
+        ("dtype", "int8", "its dtype is int8, here it is float64"),
+        ("template", "old", "its template is old, here it is"),
+        ("tokenizer", "x", "its tokenizer is x, here it is"),
+        ("feature", "the paper's", "its feature is the paper's, here it is SLM hidden state"),
+    ],
+)
+def test_another_pair_is_refused_naming_the_field(
+    pair: Pair, field: str, value: object, complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        check_card(identity(pair) | {field: value}, pair, Path("r"))
+
+
+def test_a_bundle_holds_any_heads_by_name(
+    router: Router, pair: Pair, feature_NF: torch.Tensor, tmp_path: Path
+) -> None:
+    three = Router({**router.heads, "audit_2": random_head(32, seed=9)})
+    write_bundle(tmp_path / "r", three, identity(pair))
+    back, card = read_bundle(tmp_path / "r")
+    assert list(card["heads"]) == list(back.heads) == ["stand", "agree", "audit_2"]
+    for name, head in back.heads.items():
+        assert torch.equal(head.score(feature_NF), three.heads[name].score(feature_NF))
+    on_meta = back.to(torch.device("meta"))
+    assert all(head.mlp.layers[0].weight.is_meta for head in on_meta.heads.values())
+
+
+def test_a_head_whose_name_is_no_identifier_is_not_written(pair: Pair, tmp_path: Path) -> None:
+    for name in ("a.b", "2nd", ""):
+        expected = re.escape(f"new: not a router that can be used: heads.{name}.[key]: '{name}': ")
+        with pytest.raises(InputError, match=f"{expected}expected letters, digits"):
+            write_bundle(tmp_path / "new", Router({name: ALWAYS}), identity(pair))
+    assert not (tmp_path / "new").exists()

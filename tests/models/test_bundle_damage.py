@@ -1,0 +1,200 @@
+"""Bundles that are damaged, of another version or of another pair are refused."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from citer.errors import InputError
+from citer.models.bundle import identity, read_bundle, write_bundle
+from citer.models.pair import Pair
+from citer.models.router import Head, Router
+from tests.heads import random_head, random_router
+
+
+def test_torn_bundles_and_those_of_another_version_are_refused(
+    router: Router, pair: Pair, tmp_path: Path
+) -> None:
+    folder = tmp_path / "r"
+    write_bundle(folder, router, identity(pair))
+    weights = (folder / "router.safetensors").read_bytes()
+    (folder / "router.safetensors").write_bytes(weights[: len(weights) // 2])
+    with pytest.raises(InputError, match=r"router\.safetensors: not the weights"):
+        read_bundle(folder)
+    card = json.loads((folder / "router.json").read_text())
+    (folder / "router.json").write_text(json.dumps(card | {"schema_version": 1}))
+    with pytest.raises(InputError, match="schema_version: 1: expected 2 or 3"):
+        read_bundle(folder)
+    with pytest.raises(InputError, match=r"router\.json: no such file"):
+        read_bundle(tmp_path / "nowhere")
+
+
+def as_of_the_version_before(folder: Path) -> None:
+    path = folder / "router.json"
+    card = json.loads(path.read_text()) | {"schema_version": 2}
+    del card["weights"]
+    path.write_text(json.dumps(card))
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-7] ^= 1
+    path.write_bytes(content)
+
+
+def swap_heads(path: Path) -> None:
+    other = {"stand": "agree", "agree": "stand"}
+    names = (key.partition(".") for key in load_file(path))
+    swapped = {f"{other[h]}.{rest}": load_file(path)[f"{h}.{rest}"] for h, _, rest in names}
+    save_file(swapped, path)
+
+
+@pytest.mark.parametrize("damage", [flip, swap_heads])
+def test_weights_that_were_changed_are_refused(
+    folder: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(folder / "router.safetensors")
+    expected = r"router\.safetensors: not the weights .* their digest is \w+, expected \w+$"
+    with pytest.raises(InputError, match=expected):
+        read_bundle(folder)
+
+
+def test_a_card_that_lost_its_digest_is_refused(folder: Path) -> None:
+    card = json.loads((folder / "router.json").read_text())
+    (folder / "router.json").write_text(json.dumps(card | {"weights": None}))
+    with pytest.raises(InputError, match=r"their digest is \w+, expected None"):
+        read_bundle(folder)
+
+
+def test_a_bundle_of_the_version_before_is_read_with_a_warning(
+    folder: Path, router: Router, feature_NF: torch.Tensor, capsys: pytest.CaptureFixture
+) -> None:
+    as_of_the_version_before(folder)
+    back, _ = read_bundle(folder)
+    assert torch.equal(
+        back.heads["stand"].score(feature_NF), router.heads["stand"].score(feature_NF)
+    )
+    said = f"{folder}/router.safetensors: of an earlier version, without a digest: "
+    assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize("name", ["layers.0.weight", "layers.1.running_var"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_router_of_no_numbers_is_neither_written_nor_read(
+    folder: Path, router: Router, pair: Pair, tmp_path: Path, name: str, value: float
+) -> None:
+    as_of_the_version_before(folder)
+    weights = load_file(folder / "router.safetensors")
+    weights[f"agree.{name}"].view(-1)[3] = value
+    save_file(weights, folder / "router.safetensors")
+    with pytest.raises(InputError, match=rf"r/router\.safetensors: agree\.{name}: a weight is no"):
+        read_bundle(folder)
+    router.heads["agree"].mlp.state_dict()[name].view(-1)[3] = value
+    with pytest.raises(InputError, match=rf"new: agree\.{name}: a weight is no number"):
+        write_bundle(tmp_path / "new", router, identity(pair))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_calibration_that_could_not_be_read_is_not_written(
+    head: Head, pair: Pair, tmp_path: Path
+) -> None:
+    steep = Router({"stand": Head(head.mlp, slope=1e30)})
+    with pytest.raises(InputError, match=r"new: .*heads\.stand\.calibration\.slope: 1e\+30"):
+        write_bundle(tmp_path / "new", steep, identity(pair))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_size_that_no_memory_holds_is_held_against_the_weights(folder: Path) -> None:
+    card = json.loads((folder / "router.json").read_text())
+    card["heads"]["stand"]["mlp"]["hidden_size"] = 2**16
+    (folder / "router.json").write_text(json.dumps(card))
+    with pytest.raises(InputError, match="size mismatch for layers"):
+        read_bundle(folder)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(random_router(16), id="another width"),
+        pytest.param(Router({"stand": Head(None), "agree": random_head(32)}), id="one head alone"),
+    ],
+)
+def test_weights_of_another_router_are_refused(
+    router: Router, pair: Pair, tmp_path: Path, other: Router
+) -> None:
+    write_bundle(tmp_path / "r", router, identity(pair))
+    write_bundle(tmp_path / "other", other, identity(pair))
+    (tmp_path / "other/router.safetensors").replace(tmp_path / "r/router.safetensors")
+    with pytest.raises(InputError, match=r"r/router\.safetensors: not the weights") as caught:
+        read_bundle(tmp_path / "r")
+    assert "\n" not in str(caught.value)
+
+
+def mlp(field: str, value: object) -> Callable[[dict[str, Any]], object]:
+    return lambda card: card["heads"]["stand"]["mlp"].update({field: value})
+
+
+def calibration(field: str, value: object) -> Callable[[dict[str, Any]], object]:
+    return lambda card: card["heads"]["agree"]["calibration"].update({field: value})
+
+
+def rule(visit: str, at: float, **more: object) -> Callable[[dict[str, Any]], object]:
+    stored = {"rule": {"visit": visit, "at": at, "audit": 0.0}, **more}
+    return lambda card: card.update(threshold=stored)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda card: card.pop("heads"), "heads: missing"),
+        (lambda card: card.update(heads={}), "heads: {}: expected at least 1"),
+        (lambda card: card["heads"].update({"a b": 1}), "heads.a b.[key]: 'a b': expected letters"),
+        (lambda card: card["heads"].update(stand={"x": 1}), "heads.stand.mlp: missing"),
+        (lambda card: card["heads"]["stand"]["mlp"].update(x=1), "heads.stand.mlp.x: 1: "),
+        (mlp("hidden_size", 10**30), "heads.stand.mlp.hidden_size: 1000000"),
+        (mlp("hidden_size", 0), "heads.stand.mlp.hidden_size: 0: expected greater than 0"),
+        (mlp("hidden_size", "32"), "heads.stand.mlp.hidden_size: '32': expected"),
+        (mlp("dropout", -1), "heads.stand.mlp.dropout: -1: expected greater than or equal to 0"),
+        (mlp("dropout", 1), "heads.stand.mlp.dropout: 1: expected less than 1"),
+        (calibration("slope", 10**30), "heads.agree.calibration.slope: 1000000"),
+        (calibration("slope", math.nan), "not JSON: NaN, expected a finite number"),
+        (calibration("intercept", -(10**30)), "heads.agree.calibration.intercept: -1000000"),
+        (lambda card: card.update(holdout_scores={"0.5": 10**30}), "holdout_scores.0.5: 1000000"),
+        (lambda card: card.update(holdout_scores={"-1": 0.5}), "holdout_scores.-1.[key]: '-1': "),
+        (lambda card: card.update(holdout_scores={"1": 1, "0": 0}), "holdout_scores: not in order"),
+        (lambda card: card.update(holdout_scores={"0": 1, "1": 0}), "holdout_scores: not in order"),
+        (rule("score", 2.0), "threshold.rule: 'score 2.0': expected `score τ`"),
+        (rule("every", 0), "threshold.rule: 'every 0.0': expected `score τ`"),
+        (rule("score", 0.5, epsilon=10**30), "threshold.epsilon: 1000000"),
+        (lambda card: card.update(slm="x"), "slm: 'x': expected a section of keys"),
+        (lambda card: card.update(slm={"id": "x"}), "slm.digest: missing"),
+        (lambda card: card.update(holdout_scores=[0.5]), "holdout_scores: [0.5]: expected"),
+        (lambda card: card.update(threshold={"rule": {"visit": 3}}), "threshold.rule.visit: 3: "),
+    ],
+)
+def test_a_card_that_is_no_routers_is_refused_naming_the_field(
+    router: Router,
+    pair: Pair,
+    tmp_path: Path,
+    change: Callable[[dict[str, Any]], object],
+    complaint: str,
+) -> None:
+    write_bundle(tmp_path / "r", router, identity(pair))
+    path = tmp_path / "r/router.json"
+    card = json.loads(path.read_text())
+    change(card)
+    path.write_text(json.dumps(card))
+    with pytest.raises(InputError, match=f"^{path}: {re.escape(complaint)}"):
+        read_bundle(tmp_path / "r")
+
+
+def test_a_card_that_is_no_object_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "router.json").write_text("[]")
+    with pytest.raises(InputError, match=r"router\.json: top level: \[\]: expected a section"):
+        read_bundle(tmp_path)

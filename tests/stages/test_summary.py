@@ -1,0 +1,134 @@
+"""report, from files to files."""
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from pyarrow import csv
+
+from citer.config import Iteration
+from citer.errors import InputError
+from citer.io import digest, read_json, write_json
+from citer.stages import evaluate, paths, report, rivals
+from tests.reported import NOTHING_CERTIFIED
+from tests.stages.conftest import run_all
+
+RIVAL_NAMES = ("speculative", "random", "entropy")
+RULE = asdict(NOTHING_CERTIFIED)
+
+
+def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier(params, capsys):
+    files = run_all(params)
+    assert run_all(params) == files
+    assert set(files) == {
+        f"data/{name}"
+        for name in (
+            "reports/rivals/outcomes.parquet",
+            "reports/rivals/points.parquet",
+            *(
+                f"reports/{iteration}/{file}"
+                for iteration in (1, 2)
+                for file in (
+                    "chosen.json",
+                    "frontier.png",
+                    "metrics.json",
+                    "outcomes.parquet",
+                    "points.parquet",
+                    "threshold.json",
+                )
+            ),
+            "summary/frontier.png",
+            "summary/metrics.json",
+            "summary/points.csv",
+            "summary/table.md",
+        )
+    }
+    assert files["data/summary/table.md"].decode() in capsys.readouterr().out
+
+
+def test_the_summary_holds_every_method_of_every_iteration(params):
+    run_all(params)
+    metrics = json.loads((paths.SUMMARY / "metrics.json").read_text())
+    routers = {f"{name}_{k}" for name in ("router", "audited") for k in (1, 2)}
+    assert set(metrics) == {"slm", "llm", *routers, *RIVAL_NAMES, "train"}
+    assert metrics["train"] == {name: {"rows": 7} for name in ("agree", "1", "2")}
+    assert metrics["slm"]["llm_fraction"] == 0 < metrics["llm"]["llm_fraction"] == 1
+    points = csv.read_csv(paths.SUMMARY / "points.csv").to_pylist()
+    tried = {(p["method"], p["threshold"]) for p in points if p["method"].startswith("router")}
+    assert tried == {(f"router_{k}", tau) for k in (1, 2) for tau in (0.35, 0.5)}
+    audited = {
+        (p["method"], p["visit"], p["threshold"], p["audit"])
+        for p in points
+        if p["method"].startswith("audited")
+    }
+    assert audited == {
+        (f"audited_{k}", "risk", risk, audit)
+        for k in (1, 2)
+        for risk in (0.2, 0.6)
+        for audit in (0.1, 1.0)
+    }
+
+
+def test_reports_that_have_changed_places_are_refused(params):
+    rivals.run(params)
+    evaluate.run(params, 1)
+    for name in ("points", "outcomes"):
+        ours, theirs = (home / f"{name}.parquet" for home in (paths.report(1), paths.RIVALS))
+        ours.rename("aside")
+        theirs.rename(ours)
+        Path("aside").rename(theirs)
+        for read in (lambda: evaluate.run(params, 1), lambda: report.run(params)):
+            with pytest.raises(InputError, match="its methods is router, here it is rivals"):
+                read()
+
+
+def test_a_summary_is_of_the_iterations_that_params_yaml_names(params):
+    run_all(params)
+    report.run(params.model_copy(update={"iterations": {"1": Iteration(previous="0")}}))
+    metrics = read_json(paths.SUMMARY / "metrics.json")
+    assert set(metrics) == {"slm", "llm", "router_1", "audited_1", *RIVAL_NAMES, "train"}
+
+
+def test_what_was_not_evaluated_is_not_reported(params):
+    rivals.run(params)
+    with pytest.raises(InputError, match=r"data/reports/1/outcomes\.parquet: no such file"):
+        report.run(params)
+
+
+@pytest.mark.parametrize("text", ['{"epochs": NaN}', '{"\\ud83d": 1}', '{"epochs": []}', "[]"])
+def test_metrics_of_a_training_that_are_no_numbers_are_refused(params, text):
+    run_all(params)
+    before = digest(paths.SUMMARY)
+    (paths.router(1) / "metrics.json").write_text(text)
+    with pytest.raises(InputError, match=r"^data/routers/1/metrics\.json: "):
+        report.run(params)
+    assert digest(paths.SUMMARY) == before
+
+
+def test_a_rule_that_was_not_tried_is_refused(params):
+    rivals.run(params)
+    evaluate.run(params, 1)
+    chosen = read_json(paths.report(1) / "chosen.json")
+    chosen["audited"]["rule"]["at"] = 0.123
+    write_json(paths.report(1) / "chosen.json", chosen)
+    with pytest.raises(InputError, match=r"chosen\.json: audited: no point by `.* 0\.123"):
+        report.run(params)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "complaint"),
+    [
+        ({}, "no rule of `router`, expected one"),
+        ({"router": RULE}, "no rule of `audited`, expected one"),
+        ({"router": {}}, "router.rule: missing"),
+        ([], "top level: []: expected a valid dictionary"),
+    ],
+)
+def test_a_report_of_what_is_no_choice_is_refused(params, chosen, complaint):
+    rivals.run(params)
+    evaluate.run(params, 1)
+    write_json(paths.report(1) / "chosen.json", chosen)
+    with pytest.raises(InputError, match=rf"^data/reports/1/chosen\.json: {re.escape(complaint)}"):
+        report.run(params)

@@ -1,0 +1,48 @@
+"""How to ask a study's pair one question at a time, and to find its rows."""
+
+from citer.config import EvaluateParams
+from citer.data.tasks.grading import grade
+from citer.decoding.engine import Engine, Request
+from citer.decoding.policy import Policy
+from citer.evaluation.points import Findings, rule_columns
+from citer.evaluation.study import Study
+from citer.rule import Rule
+
+THRESHOLDS = [0.0, 0.3, 0.5, 0.7, 1.0]
+PARAMS = EvaluateParams(
+    seed=3,
+    slots=5,
+    max_new_tokens=40,
+    llm_fractions=(0.0, 0.1, 0.4, 1.0),
+    risks=(0.2, 0.6),
+    audits=(0.3, 1.0),
+    gammas=(2, 3),
+    epsilon=0.9,
+    delta=0.2,
+    llm_floor=0.2,
+    batches=(1, 4),
+)
+
+
+def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, int]]:
+    """Correct, tokens and the LLM's tokens of each test question, one at a time."""
+    engine = Engine(study.pair, 1, PARAMS.max_new_tokens)
+    found = {}
+    for problem in study.test:
+        prompt_ids = study.pair.prompts.prompt_ids(problem)
+        (answer,) = engine.decode([Request(problem.problem_id, tuple(prompt_ids))], policy)
+        right = not answer.truncated and grade(problem, study.pair.text(answer.token_ids))
+        found[problem.problem_id] = (right, len(answer.token_ids), sum(answer.by_llm))
+    return found
+
+
+def in_the_rows(found: Findings, method: str, rule: Rule) -> dict[str, tuple[bool, int, int]]:
+    return {
+        row["problem_id"]: (row["correct"], row["tokens"], row["llm_tokens"])
+        for row in rows_of(found, "test", method, rule)
+    }
+
+
+def rows_of(found: Findings, split: str, method: str, rule: Rule) -> list[dict]:
+    wanted = {"split": split, "method": method, **rule_columns(rule)}
+    return [row for row in found.outcomes.to_pylist() if row.items() >= wanted.items()]
