@@ -16,7 +16,7 @@ def test_a_first_router_that_keeps_its_promise_and_saves_bytes_is_promoted(proje
     message = register()
     assert holder("champion") == 2
     assert version(2).tags["decision"] == "promoted"
-    assert "bytes are 0.500" in version(2).tags["reason"]
+    assert "moves 0.500 of the LLM's bytes" in version(2).tags["reason"]
     assert version(2).tags["reason"] in message
 
 
