@@ -73,8 +73,7 @@ class Deployment:
 
     def check(self, problem: Problem) -> None:
         """Raise InputError where a problem leaves its answer too little of the context."""
-        models = (self.pair.slm, self.pair.llm)
-        context = min(model.network.config.max_position_embeddings for model in models)
+        context = min(model.card.context for model in (self.pair.slm, self.pair.llm))
         encoded = Encoded(self._prompt_ids(problem), [])
         check_context([("question", encoded)], context, self.max_new_tokens, "max_new_tokens")
 

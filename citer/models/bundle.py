@@ -99,7 +99,7 @@ class Card(BaseModel):
 
 def identity(pair: "Pair") -> dict[str, Any]:
     """The fields of a card that bind a router to a pair, its precision and its prompts."""
-    models = [(model.path, model.digest) for model in (pair.slm, pair.llm)]
+    models = [(card.path, card.digest) for card in (pair.slm.card, pair.llm.card)]
     return _identity(models, str(pair.slm.dtype).removeprefix("torch."), pair.tokenizer_digest)
 
 

@@ -13,6 +13,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from citer.config import PairParams
 from citer.models.cache import SlotCache, kv_shape
+from citer.models.card import JudgeCard
 from citer.models.device import resolve_device
 from citer.models.feed import Feed
 from citer.models.folder import (
@@ -71,6 +72,12 @@ class LanguageModel:
         layers, heads, head_dim = kv_shape(self.network.config)
         return 2 * layers * heads * head_dim * self.dtype.itemsize
 
+    @cached_property
+    def card(self) -> JudgeCard:
+        context = self.network.config.max_position_embeddings
+        sizes = (self.weight_bytes, self.kv_bytes, context, self.vocab_size)
+        return JudgeCard(*sizes, self.path, self.digest)
+
     def last_hidden(self, **inputs: Any) -> Tensor:
         """hidden_BTH after the final norm: what the head and the router read."""
         return self.network.base_model(**inputs).last_hidden_state
@@ -92,7 +99,11 @@ def _bytes(module: nn.Module) -> int:
 
 @dataclass(frozen=True)
 class Pair:
-    """A small and a large model over one tokenizer; `eos_ids[0]` ends a reference."""
+    """A small and a large model over one tokenizer; `eos_ids[0]` ends a reference.
+
+    A `Judge` (citer/decoding/judge.py) may take the place of `llm`: only `LocalJudge` uses more of
+    it than its card.
+    """
 
     slm: LanguageModel
     llm: LanguageModel
@@ -106,11 +117,13 @@ class Pair:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """What both models can write: one tokenizer's vocabulary, which they pad apart."""
-        return Vocabulary(min(self.slm.vocab_size, self.llm.vocab_size), self.eos_ids)
+        return Vocabulary(min(self.slm.vocab_size, self.llm.card.vocab_size), self.eos_ids)
 
     @property
     def is_small(self) -> bool:
         """Whether torch's threads find nothing to share in a forward, and processes are faster."""
+        if not isinstance(self.llm, LanguageModel):
+            return False  # forked workers would share its connection
         return self.llm.device.type == "cpu" and self.llm.weight_bytes < SMALL
 
     @cached_property
