@@ -22,7 +22,7 @@ from citer.decoding.delay import llm_runs
 from citer.decoding.judge import Judge, LocalJudge
 from citer.decoding.lane import Held, Lane, MakeGraphs
 from citer.decoding.path import Draft
-from citer.decoding.policy import Policy, Scorer
+from citer.decoding.policy import Policy
 from citer.decoding.reading import Drafts
 from citer.decoding.walk import Handle, Limits, Need, Walk
 from citer.decoding.work import Work
@@ -75,8 +75,6 @@ class Engine:
         self._walks: dict[Handle, Walk] = {}  # of requests that are not finished
         self._queue: deque[Walk] = deque()
         self._waiting: dict[Need, list[Walk]] = {Need.SLM: [], Need.LLM: []}
-        self._free: list[int] = []
-        self._scorers: dict[Scorer, int] = {}  # of all policies in `_walks`, numbered
         self._start_over()
 
     @property
@@ -96,6 +94,7 @@ class Engine:
         """
         return self.sweep(requests, [policy])
 
+    @torch.inference_mode()
     def sweep(self, requests: Iterable[Request], policies: Sequence[Policy]) -> Iterator[Answer]:
         """Like `decode`, by each of `policies`: one answer per request and policy.
 
@@ -110,7 +109,7 @@ class Engine:
                     handles.add(self.submit(request, *policies))
                 if not self._walks:
                     return
-                for event in self.step():
+                for event in self._step():
                     if isinstance(event, Finished):
                         yield event.answer
         finally:
@@ -125,11 +124,11 @@ class Engine:
         self._check_context(request)
         if not self._walks:
             self._start_over()
-        for policy in policies:
-            self._scorers.setdefault(policy.scorer, len(self._scorers))
-        scorers = {policy: self._scorers[policy.scorer] for policy in policies}
+        scorers = dict.fromkeys((*self._read.scorers, *(policy.scorer for policy in policies)))
+        self._read = Drafts(self.pair, tuple(scorers))
+        columns = {policy: self._read.scorers.index(policy.scorer) for policy in policies}
         handle = next(self._handles)
-        self._walks[handle] = Walk(handle, request, scorers, self.limits)
+        self._walks[handle] = Walk(handle, request, columns, self.limits)
         self._queue.append(self._walks[handle])
         return handle
 
@@ -152,6 +151,9 @@ class Engine:
 
         `Settled` events are for requests with one policy.
         """
+        return self._step()
+
+    def _step(self) -> list[Event]:
         events = self._admit()
         drafting, visiting = self._waiting[Need.SLM], self._waiting[Need.LLM]
         runs_llm = llm_runs(len(visiting), len(drafting), self.delayed)
@@ -167,9 +169,9 @@ class Engine:
         return events
 
     def _start_over(self) -> None:
-        """Forget what earlier requests left: a run does not depend on the one before."""
+        """Reset slots and scorers when idle, so that a run does not depend on the one before."""
         self._free = list(range(self.slots))[::-1]
-        self._scorers = {}
+        self._read = Drafts(self.pair, ())
 
     def _check_context(self, request: Request) -> None:
         length = len(request.prompt_ids) + len(request.prefix_ids) + self.limits.max_new_tokens
@@ -206,7 +208,7 @@ class Engine:
         """Let the SLM draft the next token of these sequences."""
         self._slm.prepare([Held(walk.slot, walk.slm_read, walk.trunk) for walk in walks])
         turns = [Turn(walk.slot, walk.ids, [(walk.seed, walk.position)]) for walk in walks]
-        rows = self._slm.consume(turns, Drafts(self.pair, tuple(self._scorers)))
+        rows = self._slm.consume(turns, self._read)
         for walk, [(token, *scores)] in zip(walks, rows, strict=True):
             walk.take_draft(Draft(int(token), scores))
 

@@ -100,7 +100,10 @@ class Verdicts:
 
 
 class LocalJudge:
-    """A judge in this process: a loaded model with a cache of `slots` sequences."""
+    """A judge in this process: a loaded model with a cache of `slots` sequences.
+
+    Call it under `torch.inference_mode()`.
+    """
 
     def __init__(
         self,
@@ -120,7 +123,6 @@ class LocalJudge:
     def work(self) -> Work:
         return self._lane.total
 
-    @torch.inference_mode()
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
         self._lane.prepare([Held(query.slot, query.kept, query.trunk) for query in queries])
         standing = [query.standing for query in queries]
@@ -131,7 +133,6 @@ class LocalJudge:
         rows = self._lane.consume(turns, self._read)
         return list(map(_verdicts, standing, rows))
 
-    @torch.inference_mode()
     def score(self, texts: Sequence[Text]) -> Scores:
         model, vocabulary = self._read.model, self._read.vocabulary
         parts = [_scores(predicted) for predicted in predict(model, vocabulary, texts)]

@@ -70,16 +70,20 @@ class Lane:
 
         Returns what `read` makes of each turn's last states: a row for each row given.
         """
-        rows = self._replay(turns, read) if self._graphs else {}
-        left = [turn for turn in turns if turn.slot not in rows]
+        replayed = self._replay(turns, read) if self._graphs else {}
+        left = [turn for turn in turns if turn.slot not in replayed] if replayed else turns
+        if not left:
+            return [replayed[turn.slot] for turn in turns]
         groups = self._groups(left)
-        parts = list(map(self._forward, groups))  # a comprehension would be a frame more
-        if parts:
-            given_WK = torch.tensor([row for turn in left for row in turn.given])
-            out_WC = read(_in_order(parts, groups, left), given_WK.to(self.model.device))
-            lines = iter(out_WC.tolist())
-            rows |= {turn.slot: list(islice(lines, len(turn.given))) for turn in left}
-        return [rows[turn.slot] for turn in turns]
+        parts = list(map(self._forward, groups))  # a comprehension would be one call deeper
+        given = [row for turn in left for row in turn.given]
+        given_WK = torch.tensor(given, device=self.model.device)
+        lines = iter(read(_in_order(parts, groups, left), given_WK).tolist())
+        rows = [list(islice(lines, len(turn.given))) for turn in left]
+        if not replayed:
+            return rows
+        replayed |= zip(_slots(left), rows, strict=True)
+        return [replayed[turn.slot] for turn in turns]
 
     def _replay(self, turns: Sequence[Turn], read: Read) -> dict[int, Rows]:
         """Run a CUDA graph for the turns that are not the first of their slot, if they fit."""

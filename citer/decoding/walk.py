@@ -90,9 +90,12 @@ class Walk:
 
     def newly_settled(self) -> tuple[int, ...]:
         """With one policy: the tokens since the last call that no audit can reject any more."""
-        audited = [path.pending_from for path in self._paths if path.rule.audit]
-        first, self._reported = self._reported, min([self.length, *audited])
-        return tuple(self.ids[self.begin + first : self.begin + self._reported])
+        first, after = self._reported, self.length
+        for path in self._paths:
+            if path.rule.audit:
+                after = min(after, path.pending_from)
+        self._reported = after
+        return tuple(self.ids[self.begin + first : self.begin + after])
 
     def query(self) -> Query:
         """The LLM's next query. Without audits it judges the last place alone."""
