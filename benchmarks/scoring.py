@@ -15,7 +15,7 @@ from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.rivals import low_entropy
-from citer.labelling.teacher import length_buckets, score
+from citer.labelling.teacher import half, length_buckets, score
 from citer.models.pair import LanguageModel, padded_batch
 from citer.rule import SLM, Rule
 from citer.spread import spread
@@ -42,7 +42,7 @@ def _scoring(
     raw = raw_forwards(model, examples, batch_tokens)
 
     def scored() -> int:
-        score(model, examples, batch_tokens, subject.pair.vocabulary, lambda _: None)
+        score(half(model, subject.pair.vocabulary), examples, batch_tokens, lambda _: None)
         return tokens
 
     def forwarded() -> int:

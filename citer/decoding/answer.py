@@ -1,20 +1,28 @@
-"""What is asked of the engine, and what it answers."""
+"""The engine's input and output: requests, answers and the visits that an answer records."""
 
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # brings torch, which those who only count answers do without
+if TYPE_CHECKING:  # imports torch, which counting answers does not need
     from citer.decoding.policy import Policy
+
+
+class Trunk(NamedTuple):
+    """A prefix that several sequences share; this one begins with its first `shared` tokens."""
+
+    ids: tuple[int, ...]
+    shared: int
 
 
 @dataclass(frozen=True)
 class Request:
     """One answer to write.
 
-    `prefix_ids` are the answer's first tokens, already written. Requests that name an equal
-    `trunk_ids` (a prompt and an answer that they share a beginning with) share one forward of it.
+    `prefix_ids` are the answer's first tokens, already written. Requests with equal `trunk_ids`
+    (a prompt and an answer that they share a beginning with) share one forward over it.
     """
 
     key: str
@@ -22,9 +30,19 @@ class Request:
     prefix_ids: tuple[int, ...] = ()
     trunk_ids: tuple[int, ...] | None = None
 
+    @property
+    def trunk(self) -> Trunk | None:
+        """The trunk, if there is one; the last token of the prefix is never taken from it."""
+        if not self.trunk_ids:
+            return None
+        both = zip(self.trunk_ids, [*self.prompt_ids, *self.prefix_ids][:-1], strict=False)
+        return Trunk(
+            self.trunk_ids, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+        )
+
 
 class Disagreement(NamedTuple):
-    """A pending token that is not the LLM's choice, and its odds against that."""
+    """A pending token that is not the LLM's choice. `odds`: p(SLM's token) / p(LLM's token)."""
 
     position: int
     slm_token: int
@@ -33,10 +51,11 @@ class Disagreement(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """After `drafted` steps of the SLM the LLM has read `seen` tokens of what was written.
+    """A call of the LLM, after `drafted` steps of the SLM since the one before.
 
-    The first `kept` stay. The LLM's own follows them, unless the answer was already whole. Of the
-    pending tokens `audited` were looked at; only the last of `disagreements` may be rejected.
+    The LLM has read `seen` written tokens. The first `kept` stay, and the LLM's own token follows
+    them, unless the answer is complete. The audit compared `audited` pending tokens with the LLM's
+    choices. It rejects at most one, which is the last of `disagreements`.
     """
 
     drafted: int
@@ -47,11 +66,11 @@ class Visit(NamedTuple):
 
     @property
     def rejects(self) -> bool:
-        return any(found.position == self.kept for found in self.disagreements)
+        return any(each.position == self.kept for each in self.disagreements)
 
 
 class Counts(NamedTuple):
-    """Tokens of answers; those of the LLM, its visits, and what became of what it audited."""
+    """Counts of tokens, of visits, and of audited, differing and rejected tokens."""
 
     tokens: int
     llm_tokens: int
@@ -67,9 +86,9 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a policy makes of a request: its tokens, EOS the last unless truncated.
+    """The answer to a request by one policy. The last token is EOS unless it is truncated.
 
-    A score is the SLM's for its own token at that place; 0 where it was not asked.
+    `scores` has the score of the SLM's token at each place; 0 where the SLM did not run.
     """
 
     key: str
@@ -81,8 +100,8 @@ class Answer:
 
     @property
     def by_llm(self) -> tuple[bool, ...]:
-        theirs = {visit.kept for visit in self.visits}
-        return tuple(position in theirs for position in range(len(self.token_ids)))
+        positions = {visit.kept for visit in self.visits}
+        return tuple(position in positions for position in range(len(self.token_ids)))
 
     @property
     def counts(self) -> Counts:
@@ -97,5 +116,5 @@ class Answer:
 
 
 def stable_hash(key: str) -> int:
-    """The seed that scorers see for a request, alike in every process: 63 bits."""
+    """The seed that scorers get for a request: 63 bits, the same in every process."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1

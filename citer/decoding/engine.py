@@ -1,37 +1,60 @@
-"""Routed decoding: greedy, batched over slots, each model with a cache of its own.
+"""Routed decoding: greedy, batched over slots, with a KV cache per model.
 
-The one decoder: rollouts, evaluation and serving all run it, and CITER, speculative decoding and
-all that lies between are settings of it (`citer.rule`). A step asks the SLM for every answer's next
-token and its score. Where a rule calls for a visit, the LLM consumes in one forward what it has
-missed, the prompt included, judges it and writes a token of its own. It may be delayed until
-half of the answers need it, so that they share that forward (`citer.decoding.delay`).
+Rollouts, evaluation and serving all use this decoder. CITER, speculative decoding and audited
+routing are settings of it (`citer.rule`). A step runs one model once. The SLM drafts the next token
+of each sequence that needs one, and scores it. Where a rule calls for a visit, the LLM reads in one
+forward the tokens that it has not seen, judges them and writes the next token. The LLM may be
+delayed until half of the sequences need it, so that they share that forward.
 
-Many policies are decoded as one, as far as their answers agree (`citer.decoding.walk`).
+A request may have several policies. They are decoded together as long as their answers agree
+(`citer.decoding.walk`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, islice
+from typing import NamedTuple
 
 import torch
 
 from citer.decoding.answer import Answer, Request
 from citer.decoding.delay import llm_runs
-from citer.decoding.lane import Lane, MakeGraphs, Rows
+from citer.decoding.judge import Judge, LocalJudge
+from citer.decoding.lane import Held, Lane, MakeGraphs
+from citer.decoding.path import Draft
 from citer.decoding.policy import Policy
-from citer.decoding.reading import Drafts, Verdicts
-from citer.decoding.walk import Draft, Limits, Need, Verdict, Walk
+from citer.decoding.reading import Drafts
+from citer.decoding.walk import Handle, Limits, Need, Walk
 from citer.decoding.work import Work
-from citer.models.feed import Read, Turn
+from citer.models.feed import Turn
 from citer.models.graphs import cuda_graphs
-from citer.models.pair import Pair
+from citer.models.pair import LanguageModel, Pair
 from citer.models.room import check_fits
 
 
-class Engine:
-    """Decodes with a pair, `slots` requests at a time, at most `max_new_tokens` an answer.
+class Settled(NamedTuple):
+    """The next tokens of an answer. No audit can reject them any more."""
 
-    A `delayed` LLM runs when half of the answers in flight wait for it, else when one does. On a
-    GPU short forwards are CUDA graphs, unless `make_graphs` is `citer.models.graphs.no_graphs`.
+    handle: Handle
+    token_ids: tuple[int, ...]
+
+
+class Finished(NamedTuple):
+    """The answer of one policy is complete."""
+
+    handle: Handle
+    answer: Answer
+
+
+Event = Settled | Finished
+
+
+class Engine:
+    """Decodes `slots` requests at a time, with at most `max_new_tokens` tokens per answer.
+
+    A `delayed` LLM runs when half of the sequences in slots wait for it, otherwise when one does.
+    The LLM is `pair.llm`, in this process if it is a LanguageModel, otherwise as a `Judge`.
+    On a GPU short forwards are CUDA graphs, unless `make_graphs` is `no_graphs`.
     """
 
     def __init__(
@@ -47,101 +70,148 @@ class Engine:
         self.limits = Limits(pair.eos_ids, max_new_tokens)
         self.delayed = delayed
         self._slm = Lane(pair.slm, slots, make_graphs)
-        self._llm = Lane(pair.llm, slots, make_graphs)
+        self._judge = _judge(pair, slots, make_graphs)
+        self._handles = map(Handle, count())
+        self._walks: dict[Handle, Walk] = {}  # of requests that are not finished
+        self._queue: deque[Walk] = deque()
+        self._waiting: dict[Need, list[Walk]] = {Need.SLM: [], Need.LLM: []}
+        self._start_over()
 
     @property
     def slm_work(self) -> Work:
-        """What the SLM really ran since the engine was made, at this batch."""
+        """What the SLM has run since the engine was made, at this batch size."""
         return self._slm.total
 
     @property
     def llm_work(self) -> Work:
-        return self._llm.total
+        return self._judge.work
 
     def decode(self, requests: Iterable[Request], policy: Policy) -> Iterator[Answer]:
-        """Answer every request, in the order in which they finish.
+        """Answer every request. Answers come in the order in which they finish.
 
-        A slot that is free takes the next request at once. Raises InputError for a request
-        that does not fit into the models' context.
+        A free slot takes the next request at once. Raises InputError if a request does not fit
+        the models' context, RuntimeError if other requests are in flight.
         """
         return self.sweep(requests, [policy])
 
     @torch.inference_mode()
     def sweep(self, requests: Iterable[Request], policies: Sequence[Policy]) -> Iterator[Answer]:
-        """`decode` by each of `policies`, no two of them equal: an answer for every request.
+        """Like `decode`, by each of `policies`: one answer per request and policy.
 
-        An iterator that is left early does the next one no harm; two at a time would.
+        Leaving the iterator early cancels its requests.
         """
-        scorers = list(dict.fromkeys(policy.scorer for policy in policies))
-        routes = {policy: scorers.index(policy.scorer) for policy in policies}
-        read = Drafts(self.pair, tuple(scorers))
-        queue = iter(requests)
-        free = list(range(self.slots))[::-1]
-        waiting: dict[Need, list[Walk]] = {need: [] for need in Need}
-        while True:
-            for request in islice(queue, len(free)):
-                walk = self._admit(request, free.pop(), routes)
-                waiting[walk.go_on()[0]].append(walk)
-            drafting, visiting = waiting[Need.SLM], waiting[Need.LLM]
-            if llm_runs(len(visiting), len(drafting), self.delayed):
-                walks, waiting[Need.LLM] = visiting, []
-                self._visit(walks)
-            elif drafting:
-                walks, waiting[Need.SLM] = drafting, []
-                self._draft(walks, read)
-            else:
-                return
-            for walk in walks:
-                need, answers = walk.go_on()
-                yield from answers
-                waiting[need].append(walk)
-            free += [walk.slot for walk in waiting[Need.NOTHING]]
-            waiting[Need.NOTHING].clear()
+        if self._walks:
+            raise RuntimeError("the engine has other requests in flight")
+        queue, handles = iter(requests), set[Handle]()
+        try:
+            while True:
+                for request in islice(queue, len(self._free)):
+                    handles.add(self.submit(request, *policies))
+                if not self._walks:
+                    return
+                for event in self._step():
+                    if isinstance(event, Finished):
+                        yield event.answer
+        finally:
+            for handle in handles:
+                self.cancel(handle)
 
-    def _admit(self, request: Request, slot: int, routes: Mapping[Policy, int]) -> Walk:
-        walk = Walk(request, slot, routes, self.limits)
-        check_fits(request.key, len(walk.ids), self.pair.context, self.limits.max_new_tokens)
-        return walk
+    def submit(self, request: Request, *policies: Policy) -> Handle:
+        """Queue a request until a slot is free; the policies share its forwards.
 
-    def _draft(self, walks: list[Walk], read: Drafts) -> None:
-        """The SLM's next token for these walks, and how safely each may stand."""
-        walks.sort(key=lambda walk: walk.slot)  # neighbouring slots are read uncopied
+        Raises InputError if it does not fit the models' context.
+        """
+        length = len(request.prompt_ids) + len(request.prefix_ids)
+        check_fits(request.key, length, self.pair.context, self.limits.max_new_tokens)
+        if not self._walks:
+            self._start_over()
+        scorers = dict.fromkeys((*self._read.scorers, *(policy.scorer for policy in policies)))
+        self._read = Drafts(self.pair, tuple(scorers))
+        columns = {policy: self._read.scorers.index(policy.scorer) for policy in policies}
+        handle = next(self._handles)
+        self._walks[handle] = Walk(handle, request, columns, self.limits)
+        self._queue.append(self._walks[handle])
+        return handle
+
+    def cancel(self, handle: Handle) -> None:
+        """Drop a request; its slot is free at once. A finished one is not an error."""
+        walk = self._walks.pop(handle, None)
+        if walk is None:
+            return
+        if walk in self._queue:
+            self._queue.remove(walk)
+            return
+        self._free.append(walk.slot)
+        for walks in self._waiting.values():
+            if walk in walks:
+                walks.remove(walk)
+
+    @torch.inference_mode()
+    def step(self) -> list[Event]:
+        """Run one model once. Returns what has settled and finished; nothing if idle.
+
+        `Settled` events are for requests with one policy.
+        """
+        return self._step()
+
+    def _step(self) -> list[Event]:
+        events = self._admit()
+        drafting, visiting = self._waiting[Need.SLM], self._waiting[Need.LLM]
+        runs_llm = llm_runs(len(visiting), len(drafting), self.delayed)
+        walks = visiting if runs_llm else drafting
+        walks.sort(key=lambda walk: walk.slot)  # rows of neighbouring slots need no copy
+        if runs_llm:
+            self._visit(walks)
+        elif walks:
+            self._draft(walks)
+        self._waiting[Need.LLM if runs_llm else Need.SLM] = []
         for walk in walks:
-            self._slm.cut(walk.slot, walk.slm_read)
+            events += self._go_on(walk)
+        return events
+
+    def _start_over(self) -> None:
+        """Reset slots and scorers when idle, so that a run does not depend on the one before."""
+        self._free = list(range(self.slots))[::-1]
+        self._read = Drafts(self.pair, ())
+
+    def _admit(self) -> list[Event]:
+        """Give free slots to queued requests."""
+        events: list[Event] = []
+        while self._queue and self._free:
+            walk = self._queue.popleft()
+            walk.slot = self._free.pop()
+            events += self._go_on(walk)
+        return events
+
+    def _go_on(self, walk: Walk) -> list[Event]:
+        """Let a sequence wait for the model that it needs next, or leave its slot."""
+        need, answers = walk.go_on()
+        if need is Need.NOTHING:
+            del self._walks[walk.handle]
+            self._free.append(walk.slot)
+        else:
+            self._waiting[need].append(walk)
+        events: list[Event] = [Finished(walk.handle, answer) for answer in answers]
+        if walk.single and (token_ids := walk.newly_settled()):
+            events.insert(0, Settled(walk.handle, token_ids))
+        return events
+
+    def _draft(self, walks: Sequence[Walk]) -> None:
+        """Let the SLM draft the next token of these sequences."""
+        self._slm.prepare([Held(walk.slot, walk.slm_read, walk.trunk) for walk in walks])
         turns = [Turn(walk.slot, walk.ids, [(walk.seed, walk.position)]) for walk in walks]
-        drafts = self._consume(self._slm, walks, turns, read)
-        for walk, [(token, *scores)] in zip(walks, drafts, strict=True):
+        rows = self._slm.consume(turns, self._read)
+        for walk, [(token, *scores)] in zip(walks, rows, strict=True):
             walk.take_draft(Draft(int(token), scores))
 
-    def _visit(self, walks: list[Walk]) -> None:
-        """The LLM catches up on these walks and judges what it has not yet judged."""
-        walks.sort(key=lambda walk: walk.slot)  # likewise
-        for walk in walks:
-            self._llm.cut(walk.slot, walk.llm_read)
-        judged = [walk.judged() for walk in walks]
-        turns = [
-            Turn(walk.slot, walk.ids[: walk.llm_reads_to], [(token or 0,) for token in standing])
-            for walk, standing in zip(walks, judged, strict=True)
-        ]
-        read = self._consume(self._llm, walks, turns, Verdicts(self.pair))
-        for walk, standing, rows in zip(walks, judged, read, strict=True):
-            walk.take_verdicts(_verdicts(standing, rows))
-
-    def _consume(self, lane: Lane, walks: list[Walk], turns: list[Turn], read: Read) -> list[Rows]:
-        """What is read of the lane's model at each walk's turn."""
-        fresh = [
-            (walk.request.trunk_ids, walk.slot, walk.ids[: walk.begin])
-            for walk in walks
-            if walk.request.trunk_ids and not lane.cache.lengths[walk.slot]
-        ]
-        if fresh:
-            lane.start_from(*zip(*fresh, strict=True))
-        return lane.consume(turns, read)
+    def _visit(self, walks: Sequence[Walk]) -> None:
+        """Let the LLM read what it has not seen of these sequences, and judge it."""
+        all_verdicts = self._judge.verdicts([walk.query() for walk in walks])
+        for walk, verdicts in zip(walks, all_verdicts, strict=True):
+            walk.take_verdicts(verdicts)
 
 
-def _verdicts(standing: list[int | None], rows: Rows) -> list[Verdict]:
-    """Odds are those of the token that stands there, if one does."""
-    return [
-        Verdict(int(choice), None if token is None else odds)
-        for (choice, odds), token in zip(rows, standing, strict=True)
-    ]
+def _judge(pair: Pair, slots: int, make_graphs: MakeGraphs) -> Judge:
+    if isinstance(pair.llm, LanguageModel):
+        return LocalJudge(pair.llm, pair.vocabulary, slots, make_graphs)
+    return pair.llm

@@ -1,11 +1,13 @@
-"""One model at work on many answers: it consumes what it has not yet seen of each."""
+"""A model with a KV cache slot per sequence: it computes the tokens that a slot does not hold."""
 
-from collections.abc import Callable, Sequence
-from itertools import chain, islice, takewhile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, islice
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from citer.decoding.answer import Trunk
 from citer.decoding.work import Work
 from citer.models.cache import Copied, SlotCache
 from citer.models.feed import Read, Turn
@@ -17,10 +19,19 @@ Rows = list[list[float]]
 MakeGraphs = Callable[[LanguageModel, SlotCache], Graphs | None]
 
 
-class Lane:
-    """A model with a cache slot for each answer, and copies of the trunks that answers share.
+class Held(NamedTuple):
+    """What a slot may keep: `kept` tokens, or, if that leaves it empty, its trunk's."""
 
-    One verb does prefill, step and catch-up: `consume` feeds each slot the tokens that it lacks.
+    slot: int
+    kept: int
+    trunk: Trunk | None = None
+
+
+class Lane:
+    """A model, its cache with a slot per sequence, and copies of the trunks that sequences share.
+
+    A trunk is computed once. As many are kept as there are slots, the last used ones. `consume` is
+    prefill, decode step and catch-up in one: it computes what each slot lacks.
     """
 
     def __init__(
@@ -32,59 +43,66 @@ class Lane:
         self._graphs = make_graphs(model, self.cache)
         self._trunks: dict[Ids, Copied] = {}
 
-    def cut(self, slot: int, length: int) -> None:
-        """Forget what a slot holds beyond `length` positions, if it holds so many."""
-        self.cache.cut(slot, min(length, self.cache.lengths[slot]))
-
-    def consume(self, turns: Sequence[Turn], read: Read) -> list[Rows]:
-        """Feed each slot, none of them twice, what it lacks.
-
-        Returns what is read of each turn, in their order: a row for each row given.
-        """
-        begun = [turn for turn in turns if self.cache.lengths[turn.slot]]
-        if not (self._graphs and begun and self._graphs.fit(begun)):
-            return self._consume_eagerly(turns, read)
-        self._count(begun)
-        found = dict(zip(_slots(begun), self._graphs.run(begun, read), strict=True))
-        fresh = [turn for turn in turns if turn.slot not in found]
-        if fresh:
-            found |= zip(_slots(fresh), self._consume_eagerly(fresh, read), strict=True)
-        return [found[turn.slot] for turn in turns]
-
-    def start_from(self, trunks: Sequence[Ids], slots: Sequence[int], ids: Sequence[Ids]) -> None:
-        """Let empty slots begin with what their `ids` share with their trunks.
-
-        A trunk is computed once; as many are kept as there are slots, those used last.
-        """
-        asked = dict(zip(trunks, slots, strict=True))
-        new = {trunk: slot for trunk, slot in asked.items() if trunk not in self._trunks}
+    def prepare(self, all_held: Sequence[Held]) -> None:
+        """Cut each slot to the tokens that it keeps; start empty ones from their trunks."""
+        for slot, kept, _ in all_held:
+            self.cache.cut(slot, min(kept, self.cache.lengths[slot]))
+        fresh = [(h.slot, h.trunk) for h in all_held if h.trunk and not self.cache.lengths[h.slot]]
+        if not fresh:
+            return
+        slots = {trunk.ids: slot for slot, trunk in fresh}
+        new = {ids: slot for ids, slot in slots.items() if ids not in self._trunks}
         if new:
-            self._forward([Turn(slot, trunk, [()]) for trunk, slot in new.items()])
-        copies = {trunk: self.cache.copy(slot) for trunk, slot in new.items()}
-        for trunk in asked:
-            self._trunks[trunk] = copies.get(trunk) or self._trunks.pop(trunk)
-        for trunk, slot, row in zip(trunks, slots, ids, strict=True):
-            self.cache.paste(slot, self._trunks[trunk], _shared(trunk, row))
+            self._forward([Turn(slot, ids, [()]) for ids, slot in new.items()])
+        self._keep(slots, {ids: self.cache.copy(slot) for ids, slot in new.items()})
+        for slot, trunk in fresh:
+            self.cache.paste(slot, self._trunks[trunk.ids], trunk.shared)
         while len(self._trunks) > len(self.cache.lengths):
             self._trunks.pop(next(iter(self._trunks)))
 
-    def _consume_eagerly(self, turns: Sequence[Turn], read: Read) -> list[Rows]:
-        """Empty slots are prefilled in a forward of their own.
+    def _keep(self, used: Iterable[Ids], copies: Mapping[Ids, Copied]) -> None:
+        """Add new trunks, and move all `used` ones to the end: the oldest are dropped first."""
+        for ids in used:
+            self._trunks[ids] = copies.get(ids) or self._trunks.pop(ids)
+
+    def consume(self, turns: Sequence[Turn], read: Read) -> list[Rows]:
+        """Compute the tokens that the slots lack; no slot may come twice.
+
+        Returns what `read` makes of each turn's last states: a row for each row given.
+        """
+        replayed = self._replay(turns, read) if self._graphs else {}
+        left = [turn for turn in turns if turn.slot not in replayed] if replayed else turns
+        if not left:
+            return [replayed[turn.slot] for turn in turns]
+        groups = self._groups(left)
+        parts = list(map(self._forward, groups))  # a comprehension would be one call deeper
+        given = [row for turn in left for row in turn.given]
+        given_WK = torch.tensor(given, device=self.model.device)
+        lines = iter(read(_in_order(parts, groups, left), given_WK).tolist())
+        rows = [list(islice(lines, len(turn.given))) for turn in left]
+        if not replayed:
+            return rows
+        replayed |= zip(_slots(left), rows, strict=True)
+        return [replayed[turn.slot] for turn in turns]
+
+    def _replay(self, turns: Sequence[Turn], read: Read) -> dict[int, Rows]:
+        """Run a CUDA graph for the turns that are not the first of their slot, if they fit."""
+        begun = [turn for turn in turns if self.cache.lengths[turn.slot]]
+        if not (self._graphs and begun and self._graphs.fit(begun)):
+            return {}
+        self._count(begun)
+        return dict(zip(_slots(begun), self._graphs.run(begun, read), strict=True))
+
+    def _groups(self, turns: Sequence[Turn]) -> list[list[Turn]]:
+        """The turns of each forward. Empty slots are prefilled in a forward of their own.
 
         Attention would pad the short steps of all others to a prompt's length, which costs more
         than a forward.
         """
-        fresh = [n for n, turn in enumerate(turns) if not self.cache.lengths[turn.slot]]
-        begun = [n for n, turn in enumerate(turns) if self.cache.lengths[turn.slot]]
-        parts = [self._forward([turns[n] for n in group]) for group in (begun, fresh) if group]
-        hidden_WH = parts[0]
-        if len(parts) > 1:
-            order = [n for n in begun + fresh for _ in turns[n].given]
-            order_W = torch.tensor(order, device=self.model.device).argsort(stable=True)
-            hidden_WH = torch.cat(parts)[order_W]
-        given = list(chain.from_iterable(turn.given for turn in turns))
-        rows = iter(read(hidden_WH, torch.tensor(given, device=self.model.device)).tolist())
-        return [list(islice(rows, len(turn.given))) for turn in turns]
+        begun, fresh = [], []
+        for turn in turns:
+            (begun if self.cache.lengths[turn.slot] else fresh).append(turn)
+        return [group for group in (begun, fresh) if group]
 
     def _forward(self, turns: Sequence[Turn]) -> Tensor:
         """hidden_WH of the last tokens of each turn."""
@@ -106,7 +124,12 @@ def _slots(turns: Sequence[Turn]) -> list[int]:
     return [turn.slot for turn in turns]
 
 
-def _shared(trunk: Ids, ids: Ids) -> int:
-    """How many tokens both begin with; the last of `ids` is left to be consumed."""
-    both = zip(trunk, ids[:-1], strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+def _in_order(
+    parts: Sequence[Tensor], groups: Sequence[Sequence[Turn]], turns: Sequence[Turn]
+) -> Tensor:
+    """hidden_WH in the order of the turns, from those of each group."""
+    if len(parts) == 1:
+        return parts[0]
+    place = {turn.slot: n for n, turn in enumerate(turns)}
+    order = [place[turn.slot] for group in groups for turn in group for _ in turn.given]
+    return torch.cat(list(parts))[torch.tensor(order, device=parts[0].device).argsort(stable=True)]

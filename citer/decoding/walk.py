@@ -6,63 +6,22 @@ is left on the SLM's branch, the walk goes back to its last fork.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, NewType
 
 from citer.decoding.answer import Answer, Disagreement, Request, Visit, stable_hash
+from citer.decoding.judge import Query, Verdict
+from citer.decoding.path import Draft, Path
 from citer.decoding.policy import Policy
 from citer.models.router import HIGHEST
 
-
-class Draft(NamedTuple):
-    """The SLM's next token, and how safely it may stand: a score of each scorer."""
-
-    token: int
-    scores: Sequence[float]
-
-
-class Verdict(NamedTuple):
-    """The LLM's choice at a position, and the odds of the token that stands there against it.
-
-    The odds are None where no token stands yet.
-    """
-
-    token: int
-    odds: float | None
-
-
-@dataclass(eq=False)
-class _Path:
-    """A policy on its way; `pending_from`: the first position after the LLM's last token."""
-
-    policy: Policy
-    scorer: int  # its index among those that score a draft
-    pending_from: int = 0
-    risk: float = 1.0
-    owed: bool = False  # the LLM has been visited, its token comes next
-    visits: list[Visit] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        # Looked up once, since every path is asked for them at every token.
-        self.rule = rule = self.policy.rule
-        self.asks_slm, self.withdraws_below = rule.asks_slm, rule.withdraws_below
-        self.may_be_due = rule.visit != "score" or rule.audit > 0
-
-    def takes_llms(self, draft: Draft | None) -> bool:
-        return draft is None or self.owed or draft.scores[self.scorer] < self.withdraws_below
-
-    def due(self, length: int, ended: bool) -> bool:
-        """Whether a visit is called for after the last of `length` tokens."""
-        pending = length - self.pending_from
-        if pending <= 0 or (ended and not self.rule.audit):  # at an end, nothing is left to write
-            return False
-        return (ended and self.rule.exact) or self.rule.due(self.risk, pending)
+Handle = NewType("Handle", int)
 
 
 class _Fork(NamedTuple):
     token: int  # the LLM's
-    paths: list[_Path]
+    paths: list[Path]
 
 
 class Need(Enum):
@@ -82,35 +41,42 @@ class Limits:
 
 
 class Walk:
-    """The answer being written in a slot, for all policies that still share it.
+    """One sequence that is being written, for all policies that have written the same tokens.
 
-        ids:  prompt, prefix | what is written: settled … pending … | draft
-                             begin               a path's pending_from
+        ids:  prompt, prefix | written: settled … pending … | draft
+                             begin             a path's pending_from
 
-    `go_on` says which model is needed, and nothing may happen then but that one's answer: of the
-    SLM `take_draft`, of the LLM, which reads `ids` up to `llm_reads_to`, `take_verdicts` on what
-    is `judged`. Positions are those of what is written. `slm_read` and `llm_read` are how many of
-    `ids` each model has read that still stand.
+    `go_on` says which model is needed. That model then runs: `take_draft` takes the SLM's token,
+    `take_verdicts` the LLM's verdicts on `query`. Positions count written tokens. `slm_read` and
+    `llm_read` are how many of `ids` each model has read that still stand.
     """
 
     def __init__(
-        self, request: Request, slot: int, policies: Mapping[Policy, int], limits: Limits
+        self,
+        handle: Handle,
+        request: Request,
+        policies: Mapping[Policy, int],
+        limits: Limits,
     ) -> None:
-        """Of the policies each has the index of its scorer among those that score a draft."""
+        """`policies` has the index of each policy's scorer in `Draft.scores`."""
+        self.handle = handle
         self.request = request
-        self.slot = slot
         self.limits = limits
+        self.slot = -1  # until it gets one
+        self.single = len(policies) == 1
+        self.trunk = request.trunk
         self.seed = stable_hash(request.key)
         self.ids = [*request.prompt_ids, *request.prefix_ids]
         self.begin = len(self.ids)
         self.slm_read = self.llm_read = 0
-        self.llm_reads_to = 0
+        self._llm_reads_to = 0
         self.draft: Draft | None = None
-        self._paths = [_Path(policy, scorer) for policy, scorer in policies.items()]
-        self._drafts: list[Draft | None] = []  # as they were written over, position by position
+        self._paths = [Path(policy, scorer) for policy, scorer in policies.items()]
+        self._drafts: list[Draft | None] = []  # by position; None where the SLM did not run
         self._verdicts: dict[int, Verdict] = {}
         self._forks: dict[int, _Fork] = {}
-        self._unsettled = False  # the last token has been written, what it calls for is not done
+        self._unsettled = False  # the last token is written, the visit that it may need is not made
+        self._reported = 0  # tokens that `newly_settled` has returned
 
     @property
     def length(self) -> int:
@@ -122,26 +88,34 @@ class Walk:
         """Index of the next token in the answer."""
         return len(self.ids) - len(self.request.prompt_ids)
 
-    def judged(self) -> list[int | None]:
-        """The tokens that the visit judges; None for the last where no token stands yet.
+    def newly_settled(self) -> tuple[int, ...]:
+        """With one policy: the tokens since the last call that no audit can reject any more."""
+        first, after = self._reported, self.length
+        for path in self._paths:
+            if path.rule.audit:
+                after = min(after, path.pending_from)
+        self._reported = after
+        return tuple(self.ids[self.begin + first : self.begin + after])
 
-        They end where the LLM will have read to. Without audits that one place is all.
-        """
-        after = self.llm_reads_to + 1
+    def query(self) -> Query:
+        """The LLM's next query. Without audits it judges the last place alone."""
+        reads_to = self._llm_reads_to
         audits = any(path.rule.audit for path in self._paths)
-        first = max(self.begin, self.llm_read + 1) if audits else self.llm_reads_to
-        standing = [*self.ids, self.draft.token if self.draft else None]
-        return standing[first:after]
+        first = max(self.begin, self.llm_read + 1) if audits else reads_to
+        after = [*self.ids[reads_to:], self.draft.token if self.draft else None]
+        return Query(
+            self.ids[:reads_to], first, after[0], self.slot, kept=self.llm_read, trunk=self.trunk
+        )
 
     def take_draft(self, draft: Draft) -> None:
         self.draft = draft
         self.slm_read = len(self.ids)
 
     def take_verdicts(self, verdicts: Sequence[Verdict]) -> None:
-        """What the LLM says of the places of `judged`."""
-        first = self.llm_reads_to - self.begin + 1 - len(verdicts)
+        """Take the LLM's verdicts on `query`."""
+        first = self._llm_reads_to - self.begin + 1 - len(verdicts)
         self._verdicts.update(enumerate(verdicts, first))
-        self.llm_read = self.llm_reads_to
+        self.llm_read = self._llm_reads_to
 
     def go_on(self) -> tuple[Need, list[Answer]]:
         """Walk until a model is needed; the answers that were finished on the way."""
@@ -165,11 +139,11 @@ class Walk:
             else:
                 return Need.NOTHING, answers
 
-    def _must_read(self, llm_reads_to: int) -> bool:
-        self.llm_reads_to = llm_reads_to
-        return self.llm_read < llm_reads_to
+    def _must_read(self, reads_to: int) -> bool:
+        self._llm_reads_to = reads_to
+        return self.llm_read < reads_to
 
-    def _write(self, takers: Sequence[_Path]) -> None:
+    def _write(self, takers: Sequence[Path]) -> None:
         """The next token: the SLM's for those who keep it, the LLM's for the `takers`."""
         position, draft, self.draft = self.length, self.draft, None
         self._drafts.append(draft)
@@ -184,7 +158,7 @@ class Walk:
         if position in self._forks and self._forks[position].token == draft.token:
             self._paths += self._forks.pop(position).paths
 
-    def _take_llms(self, path: _Path) -> None:
+    def _take_llms(self, path: Path) -> None:
         """Send a path to where the LLM's token takes the place of the SLM's."""
         position = self.length
         if not path.owed:
@@ -193,7 +167,7 @@ class Walk:
         path.owed = False
         self._wait_at(position, path)
 
-    def _audit(self, path: _Path, drafted: int, seen: int) -> int:
+    def _audit(self, path: Path, drafted: int, seen: int) -> int:
         """Visit: how many tokens are kept, all or those before the first that is rejected."""
         kept, found = self.length, []
         audited = range(path.pending_from, self.length if path.rule.audit else path.pending_from)
@@ -210,7 +184,7 @@ class Walk:
         path.pending_from, path.risk = kept + 1, 1.0
         return kept
 
-    def _wait_at(self, position: int, path: _Path) -> None:
+    def _wait_at(self, position: int, path: Path) -> None:
         token = self._verdicts[position].token
         self._forks.setdefault(position, _Fork(token, [])).paths.append(path)
 
@@ -225,16 +199,16 @@ class Walk:
     def _ended(self) -> bool:
         return self.ids[-1] in self.limits.eos_ids or self.length == self.limits.max_new_tokens
 
-    def _due(self, ended: bool) -> list[_Path]:
+    def _due(self, ended: bool) -> list[Path]:
         length = self.length
         return [path for path in self._paths if path.may_be_due and path.due(length, ended)]
 
-    def _settle(self, due: Sequence[_Path], ended: bool) -> list[Answer]:
+    def _settle(self, due: Sequence[Path], ended: bool) -> list[Answer]:
         """Audit the paths that are `due`; at an end, finish those that stand."""
         self._unsettled = False
         for path in due:
             drafted = self.length - path.pending_from
-            kept = self._audit(path, drafted, self.llm_reads_to - self.begin)
+            kept = self._audit(path, drafted, self._llm_reads_to - self.begin)
             path.owed = kept == self.length
             if kept < self.length:
                 self._paths.remove(path)
@@ -244,7 +218,7 @@ class Walk:
         standing, self._paths = self._paths, []
         return [self._answer(path) for path in standing]
 
-    def _answer(self, path: _Path) -> Answer:
+    def _answer(self, path: Path) -> Answer:
         written = tuple(self.ids[self.begin :])
         truncated = written[-1] not in self.limits.eos_ids
         scores = tuple(draft.scores[path.scorer] if draft else 0.0 for draft in self._drafts)

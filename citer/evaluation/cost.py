@@ -77,11 +77,12 @@ class Prices:
 
     @classmethod
     def of(cls, pair: "Pair", router_weights: int = 0) -> "Prices":
+        slm, llm = pair.slm.card, pair.llm.card
         return cls(
-            slm_weights=pair.slm.weight_bytes + router_weights,
-            llm_weights=pair.llm.weight_bytes,
-            slm_kv=pair.slm.kv_bytes,
-            llm_kv=pair.llm.kv_bytes,
+            slm_weights=slm.weight_bytes + router_weights,
+            llm_weights=llm.weight_bytes,
+            slm_kv=slm.kv_bytes,
+            llm_kv=llm.kv_bytes,
         )
 
     def moved(self, slm: Work, llm: Work) -> int:

@@ -10,7 +10,7 @@ from citer.data.problems import Problem
 from citer.data.prompts import Encoded
 from citer.data.tokens import half_schema, keep_fitting, shard_name
 from citer.io import write_table
-from citer.labelling.teacher import score
+from citer.labelling.teacher import half, score
 from citer.models.features import FEATURE
 from citer.models.folder import PairFolder
 from citer.models.pair import LanguageModel, load_model
@@ -79,7 +79,7 @@ def _write_shards(
     total = sum(len(example.reference_ids) for example in examples.values())
     with progress(f"score {model.name}", total, "tokens") as advance:
         for shard in _in_shards(examples, params.shard_problems):
-            table = score(model, shard, params.batch_tokens, vocabulary, advance)
+            table = score(half(model, vocabulary), shard, params.batch_tokens, advance)
             write_table(folder / shard_name(shard), table, schema, dict(metadata))
 
 

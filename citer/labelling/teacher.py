@@ -1,6 +1,7 @@
 """Teacher-forced scoring: one parallel forward over prompt + reference, a row a reference token."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 import torch
@@ -8,43 +9,71 @@ from torch import Tensor
 
 from citer.data.prompts import Encoded
 from citer.data.tokens import reference_rows
+from citer.decoding.judge import Judge, LocalJudge
 from citer.errors import InputError
-from citer.models.features import certainty
-from citer.models.pair import LanguageModel, padded_batch
+from citer.models.features import confidence_features
+from citer.models.forced import Predicted, Text, predict
+from citer.models.pair import LanguageModel
 from citer.models.vocabulary import Vocabulary
 
-ROWS = 256  # of logits held at a time: those of a small vocabulary stay in a core's cache
+Columns = dict[str, Tensor]
+Half = Callable[[Sequence[Text]], Columns]
+
+
+def half(model: LanguageModel, vocabulary: Vocabulary) -> Half:
+    """The half of the token table that belongs to a loaded model."""
+    if model.name == "slm":
+        return partial(slm_half, model, vocabulary)
+    return partial(llm_half, LocalJudge(model, vocabulary))
+
+
+def slm_half(model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]) -> Columns:
+    """The SLM's columns of the token table, a row per predicted token.
+
+    Raises InputError for hidden states that float16 cannot hold.
+    """
+    parts = [_slm_columns(predicted) for predicted in predict(model, vocabulary, texts)]
+    columns = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    if not columns["slm_hidden"].isfinite().all():
+        raise InputError(f"{model.path}: hidden states beyond float16, expected at most 65504")
+    return columns
+
+
+def llm_half(judge: Judge, texts: Sequence[Text]) -> Columns:
+    """The LLM's columns of the token table, a row per predicted token."""
+    names = ("llm_token", "llm_logprob_gt", "llm_margin")
+    return dict(zip(names, judge.score(texts), strict=True))
 
 
 @torch.inference_mode()
 def score(
-    model: LanguageModel,
+    half: Half,
     examples: Mapping[str, Encoded],
     batch_tokens: int,
-    vocabulary: Vocabulary,
     advance: Callable[[float], None],
 ) -> pa.Table:
-    """A row for every reference token, in the order of `examples`; the SLM's with its extras.
+    """Score every reference token. Rows are in the order of `examples`.
 
-    A forward takes at most `batch_tokens` padded tokens (one example at least).
+    A forward takes at most `batch_tokens` padded tokens (one example at least). `advance` counts
+    scored tokens.
     """
-    encoded = list(examples.values())
+    texts = [Text([*p, *r], len(p)) for p, r in examples.values()]
     parts, order = [], []
-    for batch in length_buckets([len(p) + len(r) - 1 for p, r in encoded], batch_tokens):
-        hidden_NH, gt_N = _reference_states(model, [encoded[index] for index in batch])
-        parts.append(_read_in_chunks(model, hidden_NH, gt_N, vocabulary))
-        order += [index for index in batch for _ in encoded[index].reference_ids]
-        advance(len(gt_N))
+    for batch in length_buckets([len(text.ids) - 1 for text in texts], batch_tokens):
+        parts.append(half([texts[index] for index in batch]))
+        before = len(order)
+        order += [index for index in batch for _ in texts[index].ids[texts[index].first :]]
+        advance(len(order) - before)
     sort_N = torch.tensor(order).argsort(stable=True)
-    columns = {name: torch.cat([part[name] for part in parts])[sort_N] for name in parts[0]}
     table = reference_rows(examples)
-    for name, column in columns.items():
+    for name in parts[0]:
+        column = torch.cat([part[name] for part in parts])[sort_N]
         table = table.append_column(name, _arrow(column))
     return table
 
 
 def length_buckets(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Deal indices, longest first, into batches of width x rows <= `batch_tokens`."""
+    """Group indices, longest first, into batches of width x rows <= `batch_tokens`."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         if batch and lengths[batch[0]] * (len(batch) + 1) > batch_tokens:
@@ -55,52 +84,18 @@ def length_buckets(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[i
         yield batch
 
 
-def _reference_states(model: LanguageModel, batch: Sequence[Encoded]) -> tuple[Tensor, Tensor]:
-    """hidden_NH that predict the references' tokens gt_N; one forward."""
-    inputs = padded_batch([[*p, *r[:-1]] for p, r in batch], model.device)
-    hidden_BTH = model.last_hidden(**inputs, use_cache=False)
-    states = zip(hidden_BTH, batch, strict=True)
-    hidden_NH = torch.cat([state_TH[len(p) - 1 :][: len(r)] for state_TH, (p, r) in states])
-    return hidden_NH, torch.tensor([token for _, r in batch for token in r], device=model.device)
-
-
-def _read_in_chunks(
-    model: LanguageModel, hidden_NH: Tensor, gt_N: Tensor, vocabulary: Vocabulary
-) -> dict[str, Tensor]:
-    """Columns on the CPU; never more than `ROWS` rows of logits at a time."""
-    parts = []
-    for hidden_CH, gt_C in zip(hidden_NH.split(ROWS), gt_N.split(ROWS), strict=True):
-        logits_CV = vocabulary.choices(model.logits(hidden_CH))
-        logprob_CV = logits_CV.log_softmax(-1)
-        columns = {
-            f"{model.name}_token": logits_CV.argmax(-1).int(),
-            f"{model.name}_logprob_gt": logprob_CV.gather(1, gt_C[:, None]).squeeze(1).float(),
-        }
-        if model.name == "slm":
-            entropy_C, margin_C, top_CK = certainty(logprob_CV)
-            columns |= {
-                "slm_margin": margin_C.float(),
-                "slm_entropy": entropy_C.float(),
-                "slm_top_logprobs": top_CK.float(),
-                "slm_hidden": _finite(
-                    hidden_CH.half(),
-                    f"{model.path}: hidden states beyond float16, expected at most 65504",
-                ),
-            }
-        else:
-            first_C, second_C = logprob_CV.topk(2).values.unbind(1)
-            columns["llm_margin"] = _finite(
-                (first_C - second_C).float(),
-                f"{model.path}: logits that are no numbers, expected another pair.dtype",
-            )
-        parts.append({name: column.cpu() for name, column in columns.items()})
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-
-def _finite(values: Tensor, complaint: str) -> Tensor:
-    if not values.isfinite().all():
-        raise InputError(complaint)
-    return values
+def _slm_columns(predicted: Predicted) -> Columns:
+    hidden_CH, logits_CV, logprob_CV, given_C = predicted
+    entropy_C, margin_C, top_CK = confidence_features(logprob_CV)
+    columns = {
+        "slm_token": logits_CV.argmax(-1).int(),
+        "slm_logprob_gt": logprob_CV.gather(1, given_C[:, None]).squeeze(1).float(),
+        "slm_margin": margin_C.float(),
+        "slm_entropy": entropy_C.float(),
+        "slm_top_logprobs": top_CK.float(),
+        "slm_hidden": hidden_CH.half(),
+    }
+    return {name: column.cpu() for name, column in columns.items()}
 
 
 def _arrow(column: Tensor) -> pa.Array:

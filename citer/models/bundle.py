@@ -1,5 +1,6 @@
 """A router on disk: `router.safetensors` and `router.json`, which says whose router it is."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,7 +19,8 @@ from citer.progress import warn
 from citer.rule import EXPECTED, Rule
 
 if TYPE_CHECKING:  # transformers' models take seconds to import
-    from citer.models.folder import PairFolder
+    from citer.models.card import JudgeCard
+    from citer.models.folder import ModelFolder, PairFolder
     from citer.models.pair import Pair
 
 VERSION = 3
@@ -103,18 +105,19 @@ class Card(BaseModel):
 
 def identity(pair: "Pair") -> dict[str, Any]:
     """The fields of a card that bind a router to a pair, its precision and its prompts."""
-    return _identity(pair, str(pair.slm.dtype).removeprefix("torch."))
+    cards = (pair.slm.card, pair.llm.card)
+    return _identity(cards, pair, str(pair.slm.dtype).removeprefix("torch."))
 
 
 def folder_identity(folders: "PairFolder", dtype: str) -> dict[str, Any]:
     """The `identity` of the pair that `folders` give when loaded in `dtype`."""
-    return _identity(folders, dtype)
+    return _identity((folders.slm, folders.llm), folders, dtype)
 
 
-def _identity(pair: "Pair | PairFolder", dtype: str) -> dict[str, Any]:
-    slm, llm = (
-        {"id": model.path.as_posix(), "digest": model.digest} for model in (pair.slm, pair.llm)
-    )
+def _identity(
+    models: Iterable["JudgeCard | ModelFolder"], pair: "Pair | PairFolder", dtype: str
+) -> dict[str, Any]:
+    slm, llm = ({"id": model.path.as_posix(), "digest": model.digest} for model in models)
     return {
         "feature": FEATURE,
         "slm": slm,

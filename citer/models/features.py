@@ -14,7 +14,7 @@ FEATURE = (
 )
 
 
-class Certainty(NamedTuple):
+class Confidence(NamedTuple):
     """Of N next-token distributions: entropy in nats, margin, the largest log-probabilities."""
 
     entropy_N: Tensor
@@ -22,14 +22,14 @@ class Certainty(NamedTuple):
     top_NK: Tensor
 
 
-def certainty(logprob_NV: Tensor) -> Certainty:
+def confidence_features(logprob_NV: Tensor) -> Confidence:
     top_NK = logprob_NV.topk(TOP_LOGPROBS).values
     entropy_N = -torch.linalg.vecdot(logprob_NV.exp(), logprob_NV)
-    return Certainty(entropy_N, top_NK[:, 0] - top_NK[:, 1], top_NK)
+    return Confidence(entropy_N, top_NK[:, 0] - top_NK[:, 1], top_NK)
 
 
 def features(hidden_NH: Tensor, logits_NV: Tensor) -> Tensor:
     """feature_NF, F = H + `EXTRAS`, in the precision of the logits."""
-    entropy_N, margin_N, top_NK = certainty(logits_NV.log_softmax(-1))
+    entropy_N, margin_N, top_NK = confidence_features(logits_NV.log_softmax(-1))
     columns = [hidden_NH.to(logits_NV.dtype), entropy_N[:, None], margin_N[:, None], top_NK]
     return torch.cat(columns, 1)

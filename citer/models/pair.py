@@ -14,6 +14,7 @@ from transformers.utils.logging import disable_progress_bar
 from citer.config import PairParams
 from citer.data.prompts import PromptFormat
 from citer.models.cache import SlotCache, kv_shape
+from citer.models.card import JudgeCard
 from citer.models.device import resolve_device
 from citer.models.feed import Feed
 from citer.models.folder import ModelFolder, PairFolder
@@ -53,11 +54,6 @@ class LanguageModel:
     def vocab_size(self) -> int:
         return self.network.config.vocab_size
 
-    @property
-    def context(self) -> int:
-        """The positions that the model was made for."""
-        return self.network.config.max_position_embeddings
-
     @cached_property
     def weight_bytes(self) -> int:
         """Bytes that every forward reads: all weights but an untied input embedding.
@@ -73,6 +69,12 @@ class LanguageModel:
         """Bytes of keys and values that one position occupies."""
         layers, heads, head_dim = kv_shape(self.network.config)
         return 2 * layers * heads * head_dim * self.dtype.itemsize
+
+    @cached_property
+    def card(self) -> JudgeCard:
+        context = self.network.config.max_position_embeddings
+        sizes = (self.weight_bytes, self.kv_bytes, context, self.vocab_size)
+        return JudgeCard(*sizes, self.path, self.digest)
 
     def last_hidden(self, **inputs: Any) -> Tensor:
         """hidden_BTH after the final norm, as the LM head and the router read it."""
@@ -95,7 +97,11 @@ def _bytes(module: nn.Module) -> int:
 
 @dataclass(frozen=True)
 class Pair:
-    """A small and a large model over one tokenizer; `eos_ids[0]` ends a reference."""
+    """A small and a large model over one tokenizer; `eos_ids[0]` ends a reference.
+
+    A `Judge` (citer/decoding/judge.py) may take the place of `llm`: only `LocalJudge` uses more of
+    it than its card.
+    """
 
     slm: LanguageModel
     llm: LanguageModel
@@ -107,16 +113,18 @@ class Pair:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The ids that both models can write: they may pad one vocabulary to two sizes."""
-        return Vocabulary(min(self.slm.vocab_size, self.llm.vocab_size), self.eos_ids)
+        return Vocabulary(min(self.slm.vocab_size, self.llm.card.vocab_size), self.eos_ids)
 
     @property
     def context(self) -> int:
         """The smaller context of the two models, in tokens."""
-        return min(self.slm.context, self.llm.context)
+        return min(self.slm.card.context, self.llm.card.context)
 
     @property
     def is_small(self) -> bool:
         """Whether a forward is too small to multithread, so that processes are faster."""
+        if not isinstance(self.llm, LanguageModel):
+            return False  # forked workers would share its connection
         return self.llm.device.type == "cpu" and self.llm.weight_bytes < SMALL
 
     def text(self, token_ids: Sequence[int]) -> str:

@@ -7,8 +7,10 @@ import pytest
 
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
+from citer.decoding.judge import Verdict
+from citer.decoding.path import Draft
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, always_slm
-from citer.decoding.walk import Draft, Limits, Need, Verdict, Walk
+from citer.decoding.walk import Handle, Limits, Need, Walk
 from citer.evaluation.cost import Trace
 from citer.models.pair import LanguageModel, Pair
 from citer.rule import Rule
@@ -126,7 +128,7 @@ def test_a_token_is_rolled_back_only_below_the_odds_asked_for(kin: Pair) -> None
 )
 def test_what_stands_at_these_odds(beta: float, odds: float, written: list[int]) -> None:
     policy = Policy(always_slm, Rule("every", 1, beta))
-    walk = Walk(Request("q", (5,)), 0, {policy: 0}, Limits(eos_ids=(0,), max_new_tokens=9))
+    walk = Walk(Handle(0), Request("q", (5,)), {policy: 0}, Limits(eos_ids=(0,), max_new_tokens=9))
     assert walk.go_on() == (Need.SLM, [])
     walk.take_draft(Draft(token=4, scores=[0.9]))
     assert walk.go_on() == (Need.LLM, [])

@@ -15,8 +15,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from citer.decoding.judge import Verdicts
 from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm
-from citer.decoding.reading import Drafts, Verdicts
+from citer.decoding.reading import Drafts
 from citer.evaluation.rivals import low_entropy, random
 from citer.models.cache import SlotCache
 from citer.models.feed import Read
@@ -89,21 +90,22 @@ def test_a_draft_looks_at_nothing_from_the_host(unseen: Pair, scorer: Scorer, sh
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_verdict_looks_at_nothing_from_the_host(unseen: Pair, shape: Shape) -> None:
-    out_NUC = run(unseen.llm, Verdicts(unseen), 1, shape)
+    out_NUC = run(unseen.llm, Verdicts(unseen.llm, unseen.vocabulary), 1, shape)
     assert (out_NUC.shape, out_NUC.dtype) == ((shape.rows, shape.wanted, 2), torch.float64)
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_no_kind_of_model_does(unseen: Pair, model_type: str) -> None:
     model = replace(unseen.llm, network=network(model_type).to(META))
-    run(model, Verdicts(replace(unseen, llm=model, eos_ids=(0, 10, 22))), 1, SHAPES[1])
+    vocabulary = replace(unseen, llm=model, eos_ids=(0, 10, 22)).vocabulary
+    run(model, Verdicts(model, vocabulary), 1, SHAPES[1])
 
 
 def test_rotary_embeddings_that_change_with_the_longest_row_are_found_out(unseen: Pair) -> None:
     model = on_meta(unseen.llm)
     model.network.base_model.rotary_emb.rope_type = "dynamic"
     with pytest.raises(RuntimeError, match="meta"):
-        run(model, Verdicts(unseen), 1, SHAPES[0])
+        run(model, Verdicts(model, unseen.vocabulary), 1, SHAPES[0])
 
 
 def looks(view: StepView) -> Tensor:

@@ -10,11 +10,12 @@ import torch
 
 from citer.config import PairParams
 from citer.data.prompts import Encoded
+from citer.decoding.judge import Verdicts
 from citer.decoding.policy import StepView
-from citer.decoding.reading import Drafts, Verdicts
+from citer.decoding.reading import Drafts
 from citer.errors import InputError
-from citer.labelling import teacher
-from citer.labelling.teacher import length_buckets, score
+from citer.labelling.teacher import half, length_buckets, score
+from citer.models import forced
 from citer.models.features import EXTRAS
 from citer.models.folder import ModelFolder
 from citer.models.pair import LanguageModel, Pair, load_model
@@ -48,7 +49,8 @@ def model(pair: TinyPair, request: pytest.FixtureRequest) -> LanguageModel:
 
 
 def _score(model: LanguageModel, examples: dict[str, Encoded], batch_tokens: int) -> pa.Table:
-    return score(model, examples, batch_tokens, Vocabulary(model.vocab_size, (0,)), lambda _: None)
+    ours = half(model, Vocabulary(model.vocab_size, (0,)))
+    return score(ours, examples, batch_tokens, lambda _: None)
 
 
 def _states(model: LanguageModel, example: Encoded) -> tuple[torch.Tensor, torch.Tensor]:
@@ -120,7 +122,7 @@ def test_the_size_of_a_chunk_of_logits_changes_nothing(
     model: LanguageModel, examples: dict[str, Encoded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = _score(model, examples, batch_tokens=10_000)
-    monkeypatch.setattr(teacher, "ROWS", 7)
+    monkeypatch.setattr(forced, "ROWS", 7)
     assert _score(model, examples, batch_tokens=10_000).equals(whole)
 
 
@@ -139,7 +141,7 @@ def test_no_token_is_chosen_from_the_padding_of_a_vocabulary(
     small = {key: Encoded(p, [token % 64 for token in r]) for key, (p, r) in examples.items()}
     logits_NV = torch.cat([_states(model, example)[1] for example in small.values()])
     assert logits_NV.argmax(-1).max() >= 64, "else this test could not fail"
-    table = score(model, small, 10_000, Vocabulary(64, (0,)), lambda _: None)
+    table = score(half(model, Vocabulary(64, (0,))), small, 10_000, lambda _: None)
     assert _column(table, f"{model.name}_token").equal(logits_NV[:, :64].argmax(-1))
 
 
@@ -150,7 +152,7 @@ def test_scoring_and_the_engine_read_the_same_of_a_state(
     eos_ids = (0, *range(10, model.vocab_size, 12))
     slm = ModelFolder(pair.slm)
     there = Pair(model, model, slm.tokenizer, slm.tokenizer_digest, eos_ids, slm.prompts)
-    table = score(model, examples, 10_000, there.vocabulary, lambda _: None)
+    table = score(half(model, there.vocabulary), examples, 10_000, lambda _: None)
     hidden_NH = torch.cat([_states(model, example)[0] for example in examples.values()])
     gt_N, place_N2 = _column(table, "gt_token"), torch.zeros(len(table), 2, dtype=torch.int64)
     if model.name == "slm":
@@ -160,7 +162,7 @@ def test_scoring_and_the_engine_read_the_same_of_a_state(
         torch.testing.assert_close(_column(table, "slm_entropy"), entropy_N.float())
         torch.testing.assert_close(_column(table, "slm_margin"), margin_N.float())
     else:
-        token_N, odds_N = Verdicts(there)(hidden_NH, gt_N[:, None]).unbind(1)
+        token_N, odds_N = Verdicts(model, there.vocabulary)(hidden_NH, gt_N[:, None]).unbind(1)
         assert (odds_N == 1).equal(_column(table, "llm_token") == gt_N)
     assert _column(table, f"{model.name}_token").equal(token_N.long())
     assert set(token_N.tolist()) & set(eos_ids) == {0}

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from citer.models.features import EXTRAS, certainty, features
+from citer.models.features import EXTRAS, confidence_features, features
 
 SHARES = [0.3, 0.2, 0.15, 0.1, 0.08, 0.06, 0.05, 0.04, 0.02]  # of nine tokens, the best first
 
@@ -34,8 +34,8 @@ def test_they_come_in_the_precision_of_the_logits() -> None:
     assert features(torch.zeros(1, 2), torch.zeros(1, 9).double()).dtype == torch.float64
 
 
-def test_certainty_reads_log_probabilities() -> None:
-    entropy_N, margin_N, top_NK = certainty(torch.tensor([shuffled(SHARES)]).log())
+def test_the_confidence_reads_log_probabilities() -> None:
+    entropy_N, margin_N, top_NK = confidence_features(torch.tensor([shuffled(SHARES)]).log())
     assert entropy_N.tolist() == pytest.approx([entropy(SHARES)])
     assert margin_N.tolist() == pytest.approx([math.log(1.5)])
     assert top_NK[0].exp().tolist() == pytest.approx(SHARES[:8])

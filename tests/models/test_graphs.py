@@ -6,7 +6,7 @@ from torch import Tensor
 
 from citer.config import PairParams
 from citer.decoding.engine import Engine
-from citer.decoding.lane import Lane
+from citer.decoding.lane import Held, Lane
 from citer.decoding.work import Work
 from citer.models.bundle import identity
 from citer.models.cache import SlotCache
@@ -86,7 +86,7 @@ def test_there_is_room_for_the_tokens_that_fill_up(pair: Pair) -> None:
 def test_what_was_cut_is_written_again(pair: Pair) -> None:
     lane = begun(pair.llm, Traced(), [9, 14])
     check(lane, turn(0, 14), turn(1, 15))
-    lane.cut(0, 10)
+    lane.prepare([Held(0, 10)])
     other = Turn(0, [*turn(0, 10).ids, 5, 6, 7], [(0, 0)] * 3)
     check(lane, other, turn(1, 18, wanted=3))
 
@@ -149,7 +149,8 @@ def test_a_model_on_a_gpu_is_captured_unless_it_was_loaded_to_do_without(
     for model in (there.slm, there.llm):
         vars(model)["device"] = torch.device("cuda")
     engine = Engine(there, 1, 8)
-    assert [bool(lane._graphs) for lane in (engine._slm, engine._llm)] == [switch, switch]
+    lanes = (engine._slm, engine._judge._lane)
+    assert [bool(lane._graphs) for lane in lanes] == [switch, switch]
     assert "cuda_graphs" not in str(identity(there))
 
 

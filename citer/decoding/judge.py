@@ -1,0 +1,161 @@
+"""All that the LLM is ever asked. `LocalJudge` asks a loaded model; others may ask elsewhere."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from citer.decoding.answer import Trunk
+from citer.decoding.lane import Held, Ids, Lane, MakeGraphs
+from citer.decoding.work import Work
+from citer.errors import InputError
+from citer.models.card import JudgeCard
+from citer.models.feed import Turn
+from citer.models.forced import Predicted, Text, predict
+from citer.models.graphs import no_graphs
+from citer.models.pair import LanguageModel
+from citer.models.vocabulary import Vocabulary
+
+__all__ = ["Judge", "JudgeCard", "LocalJudge", "Query", "Scores", "Text", "Verdict", "Verdicts"]
+
+
+class Verdict(NamedTuple):
+    """The LLM's choice at a place, and the odds of the token that stands there.
+
+    Odds are p(token) / p(choice), in [0, 1]; None where no token stands.
+    """
+
+    token: int
+    odds: float | None
+
+
+class Query(NamedTuple):
+    """A sequence to judge: the places from `first` to `len(ids)`, one verdict each.
+
+    The judge reads `ids`. The token at place `len(ids)`, `draft`, is judged but not read; it may
+    be None. The other fields are hints for a judge that keeps a cache per slot; a stateless judge
+    may ignore them: the slot already holds the first `kept` of `ids`, from the query before, and
+    an empty slot may start from `trunk`.
+    """
+
+    ids: Ids
+    first: int
+    draft: int | None = None
+    slot: int = 0
+    kept: int = 0
+    trunk: Trunk | None = None
+
+    @property
+    def standing(self) -> list[int | None]:
+        """The token at each judged place."""
+        return [*self.ids[self.first :], self.draft]
+
+
+class Scores(NamedTuple):
+    """What teacher-forced scoring stores of N places, on the CPU."""
+
+    token_N: Tensor  # int32, the LLM's choice
+    logprob_N: Tensor  # float32, of the token that stands there, in nats
+    margin_N: Tensor  # float32, largest minus second largest log-probability
+
+
+class Judge(Protocol):
+    """The LLM. A choice is greedy, among the ids of the pair's `Vocabulary`."""
+
+    @property
+    def card(self) -> JudgeCard: ...
+
+    @property
+    def work(self) -> Work:
+        """What `verdicts` has run so far."""
+        ...
+
+    def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
+        """Judge sequences of distinct slots."""
+        ...
+
+    def score(self, texts: Sequence[Text]) -> Scores:
+        """Score the places from each text's `first` to its last token, text after text.
+
+        Raises InputError if the logits are not finite.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Read the LLM's choice, and the odds of a given token, from its hidden states."""
+
+    model: LanguageModel
+    vocabulary: Vocabulary
+
+    def __call__(self, hidden_MH: Tensor, given_M1: Tensor) -> Tensor:
+        """verdict_M2 in float64: the choice, the odds"""
+        logits_MV = self.vocabulary.choices(self.model.logits(hidden_MH))
+        best_M, choice_M = logits_MV.max(-1)
+        odds_M = (logits_MV.gather(1, given_M1).squeeze(1) - best_M).exp()
+        return torch.stack([choice_M.double(), odds_M.double()], 1)
+
+
+class LocalJudge:
+    """A judge in this process: a loaded model with a cache of `slots` sequences.
+
+    Call it under `torch.inference_mode()`.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        vocabulary: Vocabulary,
+        slots: int = 1,
+        make_graphs: MakeGraphs = no_graphs,
+    ) -> None:
+        self._lane = Lane(model, slots, make_graphs)
+        self._read = Verdicts(model, vocabulary)
+
+    @property
+    def card(self) -> JudgeCard:
+        return self._lane.model.card
+
+    @property
+    def work(self) -> Work:
+        return self._lane.total
+
+    def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
+        self._lane.prepare([Held(query.slot, query.kept, query.trunk) for query in queries])
+        standing = [query.standing for query in queries]
+        turns = [
+            Turn(query.slot, query.ids, [(token or 0,) for token in tokens])
+            for query, tokens in zip(queries, standing, strict=True)
+        ]
+        rows = self._lane.consume(turns, self._read)
+        return list(map(_verdicts, standing, rows))
+
+    def score(self, texts: Sequence[Text]) -> Scores:
+        model, vocabulary = self._read.model, self._read.vocabulary
+        parts = [_scores(predicted) for predicted in predict(model, vocabulary, texts)]
+        scores = Scores(*map(torch.cat, zip(*parts, strict=True)))
+        if not scores.margin_N.isfinite().all():
+            raise InputError(
+                f"{self.card.path}: logits that are not finite, expected another pair.dtype"
+            )
+        return scores
+
+
+def _verdicts(standing: Sequence[int | None], rows: Sequence[Sequence[float]]) -> list[Verdict]:
+    return [
+        Verdict(int(choice), None if token is None else odds)
+        for (choice, odds), token in zip(rows, standing, strict=True)
+    ]
+
+
+def _scores(predicted: Predicted) -> Scores:
+    _, logits_CV, logprob_CV, given_C = predicted
+    first_C, second_C = logprob_CV.topk(2).values.unbind(1)
+    return Scores(
+        logits_CV.argmax(-1).int().cpu(),
+        logprob_CV.gather(1, given_C[:, None]).squeeze(1).float().cpu(),
+        (first_C - second_C).float().cpu(),
+    )

@@ -1,0 +1,44 @@
+"""One policy's progress within a walk."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from citer.decoding.answer import Visit
+from citer.decoding.policy import Policy
+
+
+class Draft(NamedTuple):
+    """The SLM's next token, and its score by each scorer."""
+
+    token: int
+    scores: Sequence[float]
+
+
+@dataclass(eq=False)
+class Path:
+    """A policy's state. `pending_from`: the first position after the LLM's last token."""
+
+    policy: Policy
+    scorer: int  # index of the policy's scorer in `Draft.scores`
+    pending_from: int = 0
+    risk: float = 1.0  # product of the pending tokens' scores
+    owed: bool = False  # the LLM was visited and writes the next token
+    visits: list[Visit] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # Looked up once: every token needs them.
+        self.rule = rule = self.policy.rule
+        self.asks_slm, self.withdraws_below = rule.asks_slm, rule.withdraws_below
+        self.may_be_due = rule.visit != "score" or rule.audit > 0
+
+    def takes_llms(self, draft: Draft | None) -> bool:
+        """Whether the LLM writes the next token."""
+        return draft is None or self.owed or draft.scores[self.scorer] < self.withdraws_below
+
+    def due(self, length: int, ended: bool) -> bool:
+        """Whether the rule calls for a visit after `length` tokens."""
+        pending = length - self.pending_from
+        if pending <= 0 or (ended and not self.rule.audit):  # at an end, nothing is left to write
+            return False
+        return (ended and self.rule.exact) or self.rule.due(self.risk, pending)

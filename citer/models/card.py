@@ -1,0 +1,23 @@
+"""What is known of a model without its weights."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class JudgeCard(NamedTuple):
+    """What a model costs, what it can read and who it is.
+
+    weight_bytes: bytes of weights that one forward reads
+    kv_bytes: bytes of keys and values that one position occupies
+    context: largest number of positions of a sequence
+    vocab_size: number of ids that the model has logits for, padding included
+    path: the model's folder, by which error messages name it
+    digest: of its configuration and weights
+    """
+
+    weight_bytes: int
+    kv_bytes: int
+    context: int
+    vocab_size: int
+    path: Path
+    digest: str

@@ -1,0 +1,48 @@
+"""Teacher forcing: one parallel forward over given texts instead of a forward per token."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from citer.models.pair import LanguageModel, padded_batch
+from citer.models.vocabulary import Vocabulary
+
+ROWS = 256  # of logits held at a time: those of a small vocabulary stay in a core's cache
+
+
+class Text(NamedTuple):
+    """Token ids; those from `first` on are predicted."""
+
+    ids: Sequence[int]
+    first: int
+
+
+class Predicted(NamedTuple):
+    """At most `ROWS` predicted places of a batch, in the order of its texts."""
+
+    hidden_CH: Tensor
+    logits_CV: Tensor
+    logprob_CV: Tensor
+    given_C: Tensor  # the ids that stand there
+
+
+def predict(
+    model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]
+) -> Iterator[Predicted]:
+    """Run one forward over `texts` and yield the predictions, `ROWS` places at a time."""
+    hidden_NH, given_N = _states(model, texts)
+    for hidden_CH, given_C in zip(hidden_NH.split(ROWS), given_N.split(ROWS), strict=True):
+        logits_CV = vocabulary.choices(model.logits(hidden_CH))
+        yield Predicted(hidden_CH, logits_CV, logits_CV.log_softmax(-1), given_C)
+
+
+def _states(model: LanguageModel, texts: Sequence[Text]) -> tuple[Tensor, Tensor]:
+    """hidden_NH that predict given_N, the ids from each text's `first` on."""
+    inputs = padded_batch([list(text.ids[:-1]) for text in texts], model.device)
+    hidden_BTH = model.last_hidden(**inputs, use_cache=False)
+    parts = zip(hidden_BTH, texts, strict=True)
+    hidden_NH = torch.cat([row_TH[first - 1 : len(ids) - 1] for row_TH, (ids, first) in parts])
+    given = [token for ids, first in texts for token in ids[first:]]
+    return hidden_NH, torch.tensor(given, device=model.device)
