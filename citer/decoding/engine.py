@@ -11,6 +11,7 @@ Many policies are decoded as one, as far as their answers agree (`citer.decoding
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 import torch
 
@@ -46,8 +47,14 @@ class Engine:
         self.slots = slots
         self.limits = Limits(pair.eos_ids, max_new_tokens)
         self.delayed = delayed
+        self.make_graphs = make_graphs
         self._slm = Lane(pair.slm, slots, make_graphs)
         self._llm = Lane(pair.llm, slots, make_graphs)
+
+    def __reduce__(self) -> tuple[type["Engine"], tuple[Any, ...]]:
+        """Pickle as the pair and settings: an unpickled engine is a new, idle one."""
+        limit = self.limits.max_new_tokens
+        return Engine, (self.pair, self.slots, limit, self.delayed, self.make_graphs)
 
     @property
     def slm_work(self) -> Work:

@@ -1,6 +1,7 @@
 """Scorers to beat: what needs no training routes by these."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -27,11 +28,12 @@ def random(seed: int) -> Scorer:
     the order of arrival changes it.
     """
 
-    def score(view: StepView) -> Tensor:
-        counter_N = _mix(view.seed_N ^ seed) + _GOLDEN * view.position_N
-        return (_shift(_mix(counter_N), 40).float() * 2.0**-24).clamp(max=HIGHEST)
+    return partial(_uniform, seed)
 
-    return score
+
+def _uniform(seed: int, view: StepView) -> Tensor:
+    counter_N = _mix(view.seed_N ^ seed) + _GOLDEN * view.position_N
+    return (_shift(_mix(counter_N), 40).float() * 2.0**-24).clamp(max=HIGHEST)
 
 
 def _mix(bits_N: Tensor) -> Tensor:

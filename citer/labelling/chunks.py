@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from citer.io import read_table, write_table
+from citer.executor import executor_for, write_tables
+from citer.io import read_table
 from citer.labelling.rollout import Labeller, token_cases
 from citer.progress import progress
 from citer.schema import PREFERENCE
@@ -20,8 +21,8 @@ def label_in_chunks(labeller: Labeller, tokens: pa.Table, partial: Path) -> pa.T
     left = {path: chunk for path, chunk in chunks.items() if not path.exists()}
     contests = sum(int((token_cases(chunk) == "contested").sum()) for chunk in left.values())
     with progress(f"label {labeller.iteration}", 2 * contests, "branches") as advance:
-        for path, chunk in left.items():
-            write_table(path, labeller.label(chunk, advance), PREFERENCE, {})
+        executor = executor_for(labeller.engine.pair.is_small)
+        write_tables(executor, labeller.label, left, PREFERENCE, {}, advance)
     return pa.concat_tables(read_table(path, PREFERENCE) for path in chunks)
 
 

@@ -1,9 +1,7 @@
 """Rollouts: what becomes of a contested position if the SLM's, or the LLM's, token stands."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +13,10 @@ from citer.data.prompts import Encoded
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
+from citer.executor import Advance
 from citer.labelling.preference import Ends, Tie, cases, preferences
-from citer.spread import spread
 
 BRANCHING = ["problem_id", "position", "slm_token", "llm_token"]
-Advance = Callable[[float], None]
 
 
 class Branch(NamedTuple):
@@ -101,20 +98,13 @@ def roll_out(
 def _outcomes(
     branches: Sequence[Branch], engine: Engine, policy: Policy
 ) -> Iterator[tuple[int, bool]]:
-    """Index and correctness of each branch, as they finish."""
-    numbered = groupby(enumerate(branches), key=lambda item: item[1].problem.problem_id)
-    shared = [list(group) for _, group in numbered]  # by a trunk, which one process computes
-    work = partial(_answered, engine=engine, policy=policy)
-    yield from spread(work, shared, fork=engine.pair.is_small)
+    """Finish the branches and yield the index and correctness of each, in any order.
 
-
-def _answered(
-    shared: Sequence[Sequence[tuple[int, Branch]]], engine: Engine, policy: Policy
-) -> Iterator[tuple[int, bool]]:
-    """Finish and grade branches; a truncated answer is wrong."""
+    A truncated answer is wrong.
+    """
     text, eos_ids = engine.pair.text, engine.pair.eos_ids
     unfinished = {}
-    for index, branch in chain.from_iterable(shared):
+    for index, branch in enumerate(branches):
         if branch.token in eos_ids:
             yield index, grade(branch.problem, text(branch.prefix_ids))
         else:

@@ -1,6 +1,7 @@
 """Each half of the token table, brought up to date: only what is missing is scored."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +10,8 @@ from citer.config import PairParams, ScoreParams
 from citer.data.problems import Problem
 from citer.data.prompts import TEMPLATE_HASH, Encoded, check_context, encode_all
 from citer.data.tokens import half_schema, keep_fitting, shard_name
-from citer.io import read_json, write_table
+from citer.executor import InLine, write_tables
+from citer.io import read_json
 from citer.labelling.teacher import score
 from citer.models.features import FEATURE
 from citer.models.folder import (
@@ -84,12 +86,13 @@ def _write_shards(
     params: ScoreParams,
     metadata: Mapping[str, Any],
 ) -> None:
-    schema = half_schema(metadata)
+    work = partial(score, model, batch_tokens=params.batch_tokens, vocabulary=vocabulary)
+    shards = _in_shards(examples, params.shard_problems)
+    paths = {folder / shard_name(shard): shard for shard in shards}
     total = sum(len(example.reference_ids) for example in examples.values())
     with progress(f"score {model.name}", total, "tokens") as advance:
-        for shard in _in_shards(examples, params.shard_problems):
-            table = score(model, shard, params.batch_tokens, vocabulary, advance)
-            write_table(folder / shard_name(shard), table, schema, dict(metadata))
+        # Forwards over whole texts are large enough to multithread: no fork is faster.
+        write_tables(InLine(), work, paths, half_schema(metadata), metadata, advance)
 
 
 def _in_shards(examples: Mapping[str, Encoded], size: int) -> Iterator[dict[str, Encoded]]:

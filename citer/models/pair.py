@@ -1,6 +1,6 @@
 """The pair of models, loaded."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 from transformers.utils.logging import disable_progress_bar
 
 from citer.config import PairParams
+from citer.errors import InputError
 from citer.models.cache import SlotCache, kv_shape
 from citer.models.device import resolve_device
 from citer.models.feed import Feed
@@ -70,6 +71,18 @@ class LanguageModel:
         """Bytes of keys and values that one position occupies."""
         layers, heads, head_dim = kv_shape(self.network.config)
         return 2 * layers * heads * head_dim * self.dtype.itemsize
+
+    def __reduce__(self) -> tuple[Callable[..., "LanguageModel"], tuple[Any, ...]]:
+        """Pickle as the folder and settings: unpickling loads the weights anew."""
+        folder = self.path.as_posix()
+        params = PairParams(
+            slm=folder,
+            llm=folder,
+            device=self.device.type,
+            dtype=str(self.dtype).removeprefix("torch."),
+            cuda_graphs=self.cuda_graphs,
+        )
+        return _reload, (self.name, self.path, self.digest, params)
 
     def last_hidden(self, **inputs: Any) -> Tensor:
         """hidden_BTH after the final norm: what the head and the router read."""
@@ -153,6 +166,14 @@ def load_model(
     check_forward(network, path)
     known = digest or model_digest(path)
     return LanguageModel(name, path, known, network, cuda_graphs=params.cuda_graphs)
+
+
+def _reload(name: str, path: Path, digest: str, params: PairParams) -> LanguageModel:
+    """Raises InputError if the folder changed since the model was pickled."""
+    model = load_model(name, path, params)
+    if model.digest != digest:
+        raise InputError(f"{path}: changed during the run: digest {model.digest}, not {digest}")
+    return model
 
 
 def padded_batch(rows: list[list[int]], device: torch.device) -> dict[str, Tensor]:
