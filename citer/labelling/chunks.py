@@ -12,7 +12,7 @@ from citer.labelling.rollout import Labeller, token_cases
 from citer.progress import progress
 from citer.schema import PREFERENCE
 
-CHUNK = 128  # problems; a chunk starts from empty slots, so that its labels are its own
+CHUNK = 64  # problems; a chunk starts from empty slots, so that its labels are its own
 
 
 def label_in_chunks(labeller: Labeller, tokens: pa.Table, partial: Path) -> pa.Table:
