@@ -79,14 +79,11 @@ class InLine:
 
 @dataclass(frozen=True)
 class Forked:
-    """Runs each unit in a forked, single-threaded process. A single unit runs in line."""
+    """Runs each unit in a forked, single-threaded process."""
 
     workers: int
 
     def run(self, work: Work[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
-        if len(units) < 2:
-            yield from InLine().run(work, units, advance)
-            return
         waiting = iter(units)
         running: dict[Connection, _Worker] = {}
         try:
@@ -116,8 +113,8 @@ def executor_for(small: bool) -> InLine | Forked:
 
 
 def deal(items: Sequence[I], workers: int) -> list[Sequence[I]]:
-    """Deal items in turn to so many units; to one if there are too few for that."""
-    return [items[n::workers] for n in range(workers)] if len(items) >= workers else [items]
+    """Deal items in turn to as many units as there are workers. No unit is empty."""
+    return [items[n::workers] for n in range(min(workers, len(items)))]
 
 
 def write_tables(

@@ -94,11 +94,6 @@ def test_no_more_processes_run_than_there_are_workers(children: Children) -> Non
     assert max(running) <= 3
 
 
-def test_a_single_unit_starts_no_process() -> None:
-    [(_, _, pid)] = Forked(2).run(products, units(1), ignore)
-    assert pid == os.getpid()
-
-
 def test_small_models_fork_if_there_are_threads_to_replace() -> None:
     assert executor_for(small=True) == Forked(2)
     assert isinstance(executor_for(small=False), InLine)
@@ -107,7 +102,7 @@ def test_small_models_fork_if_there_are_threads_to_replace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "dealt"), [(5, [[0, 2, 4], [1, 3]]), (2, [[0], [1]]), (1, [[0]]), (0, [[]])]
+    ("count", "dealt"), [(5, [[0, 2, 4], [1, 3]]), (2, [[0], [1]]), (1, [[0]]), (0, [])]
 )
 def test_items_are_dealt_in_turn(count: int, dealt: list[list[int]]) -> None:
     assert deal(list(range(count)), 2) == dealt

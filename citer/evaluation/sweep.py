@@ -1,4 +1,4 @@
-"""Methods over rules: the same questions, answered and graded in one go."""
+"""Answer and grade the same questions by many methods and rules, in one sweep of the engine."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from citer.rule import Rule
 
 
 class Method(NamedTuple):
-    """Who scores the SLM's tokens, and the weight bytes that it reads to do so at every token."""
+    """A scorer of the SLM's tokens. It reads `weight_bytes` for each token."""
 
     name: str
     scorer: Scorer
@@ -34,7 +34,7 @@ def by_head(name: str, head: Head) -> Method:
 
 
 class Line(NamedTuple):
-    """A method's rules; where one of them is to be chosen, the safest first."""
+    """The rules of one method, safest first if one of them is to be chosen."""
 
     method: Method
     rules: Sequence[Rule]
@@ -45,7 +45,7 @@ class Line(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A question as a policy answered it; `scores` of its tokens where the SLM wrote them all."""
+    """One policy's answer to one question. `scores`: of its tokens, if the SLM wrote them all."""
 
     problem: Problem
     trace: Trace
@@ -53,12 +53,12 @@ class Result(NamedTuple):
     correct: bool
     truncated: bool
     counts: Counts
-    digest: int = 0  # of its token ids: answers that are the same have the same
+    digest: int = 0  # of its token ids: equal answers have equal digests
 
 
 @dataclass(frozen=True)
 class Run:
-    """One method by one rule on one split; `results` in the order of its questions."""
+    """The results of one method and rule on one split, in the order of the questions."""
 
     method: str
     rule: Rule
