@@ -1,6 +1,6 @@
 """Scoring against the raw forward; the sweep of thresholds against one threshold."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,10 +15,10 @@ from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.rivals import low_entropy
+from citer.executor import Advance, Unit, deal, executor_for
 from citer.labelling.teacher import half, length_buckets, score
 from citer.models.pair import LanguageModel, padded_batch
 from citer.rule import SLM, Rule
-from citer.spread import spread
 
 QUESTIONS = 256  # of the sweep
 EXAMPLES = {"embedded": 256}  # to score; of larger models 16
@@ -113,7 +113,9 @@ def _sweep_methods(
 
     def run(rules: Sequence[Rule]) -> int:
         work = partial(_answered, engine, [Policy(low_entropy, rule) for rule in rules])
-        for _ in spread(work, requests, fork=engine.pair.is_small):
+        executor = executor_for(engine.pair.is_small)
+        units = [Unit("sweep", part) for part in deal(requests, executor.workers)]
+        for _ in executor.run(work, units, lambda _: None):
             pass
         return 1
 
@@ -121,9 +123,9 @@ def _sweep_methods(
 
 
 def _answered(
-    engine: Engine, policies: Sequence[Policy], requests: Sequence[Request]
-) -> Iterator[tuple[int, ...]]:
-    return (answer.token_ids for answer in engine.sweep(requests, policies))
+    engine: Engine, policies: Sequence[Policy], requests: Sequence[Request], advance: Advance
+) -> list[tuple[int, ...]]:
+    return [answer.token_ids for answer in engine.sweep(requests, policies)]
 
 
 def _against_dearest(what: str, name: str, timed: Race) -> Finding:

@@ -1,8 +1,8 @@
-"""Which code a stage runs, and a digest of it. Results of other code are stale.
+"""The digest of the code that a stage runs. Results of other code are stale.
 
-The digest covers every file of `citer` that the stage's module imports, directly or not, or starts
-with `python -m`, and the versions of those imported libraries that decide numbers. Comments,
-docstrings and blank lines do not count.
+It covers every file of `citer` that the stage's module imports, directly or not, or starts with
+`python -m`, and the versions of the imported libraries in `LIBRARIES`. It ignores comments,
+docstrings and blank lines.
 """
 
 import ast
@@ -18,20 +18,19 @@ from citer.io import digest
 
 HOME = Path(__file__).parents[1]  # the folder that holds the package
 STAGES = Path("citer/stages")
-# One text, since a string that equals a module's name counts as its import.
 LIBRARIES = ["math-verify", "scipy", "torch", "transformers", "trl"]
 BLANK = (COMMENT, NL, INDENT, DEDENT)
 
 
 def stage_digests() -> dict[str, str]:
-    """The digest of every stage, by name."""
+    """Return the digest of every stage, by name."""
     files = sorted(path.relative_to(HOME) for path in (HOME / STAGES).glob("*.py"))
     names = [file.stem for file in files if "\ndef run(" in _read(file)]
     return {name: code_digest(name) for name in names if name != "code"}
 
 
 def code_digest(stage: str) -> str:
-    """The digest of the code that a stage runs, and of the versions of its libraries."""
+    """Return the digest of the code that a stage runs and of the versions of its libraries."""
     files = imported(STAGES / f"{stage}.py")
     code = [part for file in files for part in (file.as_posix(), _essence(file))]
     used = {name.partition(".")[0] for file in files for name in _names(file)}
@@ -48,20 +47,20 @@ def _version(library: str) -> str:
 
 
 def imported(start: Path) -> list[Path]:
-    """`start` and every file of `citer` that it leads to, relative to the folder that has both."""
-    found: set[Path] = set()
+    """Return `start` and every file of `citer` that it leads to, relative to `HOME`."""
+    visited: set[Path] = set()
     pending = [start]
     while pending:
         file = pending.pop()
-        if file not in found:
-            found.add(file)
+        if file not in visited:
+            visited.add(file)
             pending += (path for name in _names(file) for path in _files(file, name))
-    return sorted(found)
+    return sorted(visited)
 
 
 @cache
 def _names(file: Path) -> frozenset[str]:
-    """All that a file imports, and its string constants, which may name a module or a file."""
+    """Return the imports of a file, and its string constants that name a module or a JSON file."""
     return frozenset(_named(ast.parse(_read(file)))) if file.suffix == ".py" else frozenset()
 
 
@@ -73,14 +72,14 @@ def _named(node: ast.AST) -> Iterator[str]:
             yield from (module, *(f"{module}.{alias.name}" for alias in names))
         case ast.Import(names=names):
             yield from (alias.name for alias in names)
-        case ast.Constant(value=str(text)):
+        case ast.Constant(value=str(text)) if text.startswith("citer.") or text.endswith(".json"):
             yield text
     for child in ast.iter_child_nodes(node):
         yield from _named(child)
 
 
 def _files(file: Path, name: str) -> Iterator[Path]:
-    """The files that a name in `file` leads to: a module's with its packages', or a neighbour."""
+    """Yield the files that `name` stands for: a module and its packages, or a JSON neighbour."""
     parts = name.split(".")
     for depth in range(1, len(parts) + 1) if parts[0] == "citer" else ():
         path = Path(*parts[:depth])
@@ -104,7 +103,7 @@ def _essence(file: Path) -> str:
 
 
 def essence(source: str) -> str:
-    """Python code without comments, docstrings and blank lines."""
+    """Return Python code without comments, docstrings and blank lines."""
     lines = source.splitlines()
     tokens = list(generate_tokens(io.StringIO(source).readline))
     comments = [token for token in tokens if token.type == COMMENT]
@@ -115,12 +114,12 @@ def essence(source: str) -> str:
 
 
 def _lone_strings(tokens: Iterable[TokenInfo]) -> list[TokenInfo]:
-    """Strings that are a statement each: docstrings."""
-    told = [token for token in tokens if token.type not in BLANK]
-    before = [None, *told]
+    """Return the strings that are a statement by themselves: docstrings."""
+    significant = [token for token in tokens if token.type not in BLANK]
+    before = [None, *significant]
     return [
         token
-        for previous, (token, following) in zip(before, pairwise(told), strict=False)
+        for previous, (token, following) in zip(before, pairwise(significant), strict=False)
         if token.type == STRING
         and following.type == NEWLINE
         and (previous is None or previous.type == NEWLINE)

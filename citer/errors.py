@@ -1,21 +1,21 @@
-"""The one error that is the user's to mend, and the errors of a file that become one."""
+"""InputError, the error for bad input, and its messages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from reprlib import Repr
 
-BRIEF = Repr()  # a YAML of ten lines can hold a value whose whole text would never end
+BRIEF = Repr()  # limited: ten lines of YAML can hold a value with an endless text
 BRIEF.maxstring = BRIEF.maxother = BRIEF.maxlong = 200
-LONGEST = 600  # characters of a line
-LARGEST = 2**30  # bytes of a text, which is read whole
+LONGEST = 600  # characters of a message
+LARGEST = 2**30  # bytes of a text file, which is read into memory
 
 
 class InputError(ValueError):
-    """Bad input, said in one line: where it is, what was found, what was expected.
+    """Bad input. The message is one line: the place, the value, and what was expected.
 
-    The command line prints it and exits with 2; any other exception is a defect of ours. What
-    could not be printed on one line is escaped, and a long line is cut in its middle.
+    The command line prints it and exits with 2. Any other exception is a bug. Characters that
+    cannot be printed are escaped, and the middle of a long message is cut out.
     """
 
     def __init__(self, message: str) -> None:
@@ -23,32 +23,32 @@ class InputError(ValueError):
 
 
 def one_line(message: str) -> str:
-    """`message` as one printable line of at most `LONGEST` characters."""
-    message = _cut(message)  # before each character is looked at
+    """Return `message` as one printable line of at most `LONGEST` characters."""
+    message = _cut(message)  # first, because the rest takes time for each character
     line = " ".join(message.splitlines())
     return _cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in line))
 
 
 def _cut(text: str) -> str:
-    """Without its middle where it is long: a line's start says where, its end what was expected."""
+    """Cut out the middle of a long text: its start names the place, its end what was expected."""
     half = (LONGEST - 3) // 2
     return text if len(text) <= LONGEST else f"{text[:half]} … {text[-half:]}"
 
 
 def shown(value: object, width: int = 80) -> str:
-    """A value that was found in a file, as Python writes it."""
+    """Return a value of a file as Python writes it, in at most `width` characters."""
     try:
         text = BRIEF.repr(value)
-    except ValueError:  # thousands of digits
+    except ValueError:  # an integer of thousands of digits
         text = f"{type(value).__name__} too long to print"
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Raise InputError where `path` is no file, or what is read from it cannot be."""
+    """Raise InputError if `path` is not a file or reading from it fails."""
     try:
-        if path.exists() and not path.is_file():  # to open a FIFO would wait for its writer
+        if path.exists() and not path.is_file():  # opening a FIFO would wait for a writer
             raise InputError(f"{path}: not a file, expected one")
         yield
     except FileNotFoundError:
@@ -62,7 +62,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def read_text(path: Path) -> str:
-    """A whole text file, with or without a byte order mark. Raises InputError."""
+    """Return the content of a text file, without its byte order mark. Raises InputError."""
     with reading(path):
         if path.stat().st_size > LARGEST:
             expected = f"expected at most {LARGEST:,}, so split it"

@@ -1,4 +1,4 @@
-"""Files on disk: written aside and renamed, checked against their schema both ways."""
+"""Files on disk: written atomically, and checked against their schema on writing and reading."""
 
 import errno
 import hashlib
@@ -32,17 +32,17 @@ DISK_ERROR = re.compile(r"os error (\d+)|PytorchStreamWriter failed|unexpected p
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path`, for a file or a folder; on success it takes `path`'s place.
+    """Yield a temporary path beside `path`; on success it is renamed to `path`.
 
-    Killed at any moment it loses nothing: where that leaves no `path`, the next call puts back what
-    was there. Raises InputError where a file would take the place of a folder.
+    The path is for a file or a folder. A kill at any moment loses nothing: if it leaves no `path`,
+    the next call restores the old one. Raises InputError if a file would replace a folder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside, old = _beside(path, "aside"), _beside(path, "old")
-    if old.exists() and not path.exists():  # killed between two renames
+    if old.exists() and not path.exists():  # a kill between two renames
         old.replace(path)
     remove(old)
-    remove(aside)  # what a killed writer left
+    remove(aside)  # left by a killed writer
     try:
         with writing(path):
             yield aside
@@ -52,7 +52,7 @@ def replacing(path: Path) -> Iterator[Path]:
             path.replace(old)
         aside.replace(path)
         remove(old)
-    except OSError as error:  # of a full disk it names nothing, else what will be gone
+    except OSError as error:  # for a full disk it has no name, else the temporary one
         error.filename = str(error.filename or path).replace(str(aside), str(path))
         raise
     finally:
@@ -61,7 +61,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise OSError, with `path`, for a full disk of which a library keeps a text alone."""
+    """Raise OSError with `path` if a library reports a full disk as another error."""
     try:
         yield
     except (RuntimeError, SafetensorError) as error:
@@ -72,7 +72,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def check_target(path: Path) -> None:
-    """Raise InputError where no file can be written to `path`: before it is known what to write."""
+    """Raise InputError if no file can be written to `path`, before its content is computed."""
     try:
         _check_no_folder(path)
         aside = _beside(path, "aside")
@@ -89,11 +89,11 @@ def _beside(path: Path, part: str) -> Path:
 
 def _check_no_folder(path: Path) -> None:
     if path.exists() and not path.is_file():
-        raise InputError(f"{path}: not a file, expected one or nothing in its place")
+        raise InputError(f"{path}: not a file, expected a file or nothing")
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there."""
+    """Remove a file or a folder if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -110,14 +110,14 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Raise InputError where the file is missing or is not JSON."""
+    """Return the content of a JSON file. Raises InputError if it is missing or not JSON."""
     return _parsed(path, read_text(path))
 
 
 def _parsed(path: Path, text: str, **hooks: Any) -> Any:
     try:
         content = json.loads(text, **hooks)
-        json.dumps(content, ensure_ascii=False).encode()  # half a character is none
+        json.dumps(content, ensure_ascii=False).encode()  # raises for half a surrogate pair
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from None
     return content
@@ -130,24 +130,25 @@ def _finite(number: str) -> float:
 
 
 def read_as(path: Path, kind: type[T]) -> T:
-    """JSON as what pydantic makes of it; InputError names the file and the key at fault."""
+    """Parse a JSON file as `kind`. Raises InputError with the file and the wrong key."""
     content = _parsed(path, read_text(path), parse_float=_finite, parse_constant=_finite)
     adapter = TypeAdapter(kind)
     try:
-        found = adapter.validate_python(content)
-        json.dumps(adapter.dump_python(found), default=str, allow_nan=False)  # "nan" was a text
+        parsed = adapter.validate_python(content)
+        # Raises for a float that was parsed from the text "nan".
+        json.dumps(adapter.dump_python(parsed), default=str, allow_nan=False)
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error)}") from None
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
-    return found
+    return parsed
 
 
 def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[str, Any]) -> None:
-    """Write `table` as Parquet; columns and types must be `schema`'s, required ones without nulls.
+    """Write `table` as Parquet. Its columns, types and nulls must be as `schema` declares.
 
-    `metadata` (JSON) joins the schema version under the file's `citer` key, with a digest of the
-    whole file, by which reading knows it again. The same content gives the same bytes.
+    `metadata` (JSON) and the schema version are stored under the file's key `citer`, and a digest
+    of the whole file as its seal. Equal content gives equal bytes.
     """
     mismatch = schema_mismatch(table, schema)
     assert not mismatch, f"{path}: {mismatch}"
@@ -165,23 +166,23 @@ def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[s
 def read_table(
     path: Path, schema: pa.Schema, columns: list[str] | None = None, *, sealed: bool = True
 ) -> pa.Table:
-    """Read a Parquet file and check it against `schema` (or the `columns` asked for).
+    """Read a Parquet file, or some `columns` of it, and check it against `schema`.
 
-    An older version of citer wrote tables without a seal; `sealed=False` reads these too. Raises
-    InputError naming the file and the first column that is not as declared.
+    `sealed=False` also reads tables of older versions of citer, which have no seal. Raises
+    InputError with the file and the first column that is not as declared.
     """
     if sealed:
         check_seal(path)
-    wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-    there = pq.read_schema(path).names
-    table = pq.read_table(path, columns=columns and [name for name in columns if name in there])
-    if mismatch := schema_mismatch(table, wanted):
+    expected = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    stored = pq.read_schema(path).names
+    table = pq.read_table(path, columns=columns and [name for name in columns if name in stored])
+    if mismatch := schema_mismatch(table, expected):
         raise InputError(f"{path}: {mismatch}")
     return table
 
 
 def table_metadata(path: Path) -> dict[str, Any]:
-    """The JSON that `write_table` stored with the file. Raises InputError."""
+    """Return the metadata that `write_table` stored in the file. Raises InputError."""
     check_seal(path)
     metadata: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[METADATA_KEY])
     if (version := metadata["schema_version"]) != schemas.VERSION:
@@ -190,7 +191,7 @@ def table_metadata(path: Path) -> dict[str, Any]:
 
 
 def schema_mismatch(table: pa.Table, schema: pa.Schema) -> str | None:
-    """The first difference between a table and its declared schema, or None."""
+    """Return the first difference between a table and its declared schema, or None."""
     if table.column_names != schema.names:
         return f"columns are {table.column_names}, expected {schema.names}"
     for field in schema:
@@ -203,7 +204,7 @@ def schema_mismatch(table: pa.Table, schema: pa.Schema) -> str | None:
 
 
 def whole_lines(path: Path) -> int:
-    """How many lines a file has, if it is there; a last one that was cut short is cut off."""
+    """Count the lines of a file, 0 if it is missing. Removes an incomplete last line."""
     if not path.exists():
         return 0
     with path.open("r+b") as file:
@@ -213,7 +214,10 @@ def whole_lines(path: Path) -> int:
 
 
 def digest(*parts: Path | str) -> str:
-    """SHA-256 in hex (16 bytes of it) over texts, files and folders; InputError for no file."""
+    """Return the first 16 bytes, in hex, of SHA-256 over texts, files and folders.
+
+    Raises InputError for a missing file.
+    """
     total = hashlib.sha256()
     for part in parts:
         if isinstance(part, str):
@@ -233,13 +237,13 @@ def _feed(total: "hashlib._Hash", path: Path) -> None:
 
 def _feed_text(total: "hashlib._Hash", text: str) -> None:
     content = text.encode()
-    total.update(f"{len(content)}:".encode() + content)  # its length keeps it apart from the next
+    total.update(f"{len(content)}:".encode() + content)  # with its length, so that boundaries count
 
 
 def partial_dir(stage: str, inputs: str) -> Path:
-    """Where a stage keeps unfinished work, by the digest of its inputs.
+    """Return the folder for a stage's unfinished work on inputs with this digest.
 
-    Older unfinished work of the same stage is of other inputs, and is removed.
+    Removes the stage's unfinished work on other inputs.
     """
     home = PARTIAL / stage
     for other in home.iterdir() if home.is_dir() else ():

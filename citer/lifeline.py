@@ -1,4 +1,4 @@
-"""Die with another process: it holds one end of a pipe, and we watch the other."""
+"""Notice the end of another process, by a pipe whose writing end it holds."""
 
 import os
 import threading
@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 
 def when_closed(pipe: int, end: Callable[[], None]) -> None:
-    """Call `end`, in a thread, once no process holds the writing end of `pipe`.
+    """Call `end`, in a thread, when no process holds the writing end of the pipe any more.
 
-    `pipe` is the descriptor of the reading end. Nobody may write to it. The kernel closes the
-    writing end with its process, also after a SIGKILL.
+    `pipe` is the descriptor of the reading end. Nothing may be written to the pipe. The kernel
+    closes the writing end when its process ends, also by SIGKILL.
     """
 
     def watch() -> None:

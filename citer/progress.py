@@ -1,4 +1,4 @@
-"""Progress of long work, and warnings, on standard error."""
+"""Progress bars and warnings on standard error."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -19,11 +19,11 @@ from rich.text import Text
 
 from citer.errors import InputError
 
-LOG_WIDTH = 120  # a log has no edge: at a terminal's 80 long titles would cut the numbers short
+LOG_WIDTH = 120  # characters: with 80, a long title would cut off the numbers
 
 
 class _Throughput(ProgressColumn):
-    """Of this run since its start: of the last moments it would jump where work is in bursts."""
+    """Throughput of this run since its start. A recent average would jump for bursty work."""
 
     def render(self, task: Task) -> Text:
         seconds = task.finished_time or task.elapsed
@@ -36,9 +36,10 @@ class _Throughput(ProgressColumn):
 def progress(
     title: str, total: float | None, unit: str, before: int = 0
 ) -> Iterator[Callable[[float], None]]:
-    """Yield `advance(n)`; `total` in `unit`s (None: unknown), some of them done in runs `before`.
+    """Show a bar and yield `advance(n)`, which adds `n` units to it.
 
-    Bad input leaves no bar behind.
+    `total` counts units, None if unknown; `before` of them were done by earlier runs. The bar
+    disappears if InputError is raised, so that the error message stands alone.
     """
     console = Console(file=sys.stderr)
     if not console.is_terminal:
@@ -59,10 +60,10 @@ def progress(
         except InputError:
             bar.live.transient = True
             bar.live.stop()
-            bar.disable = True  # it would add an empty line where there is no terminal
+            bar.disable = True  # else it adds an empty line if there is no terminal
             raise
 
 
 def warn(text: str) -> None:
-    """A line on standard error, of what the run goes on in spite of."""
+    """Print one line about a problem that does not stop the run."""
     Console(stderr=True).print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Which code a stage's digest covers, against Python's own account of what it imports."""
+"""The code that a stage's digest covers, compared with the modules that Python loads."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ print(json.dumps([module.__file__ for module in ours]))
 
 @pytest.fixture
 def edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Digest a copy of the package, in which a call replaces a text of a file."""
+    """Digest a copy of the package. A call replaces a text in one of its files."""
     shutil.copytree(ROOT / "citer", tmp_path / "citer")
     monkeypatch.setattr(closure, "HOME", tmp_path)
 
@@ -53,7 +53,7 @@ def test_a_digest_covers_every_module_that_python_loads_for_the_stage(stage: str
     assert closure.STAGES / f"{stage}.py" in loaded <= covered
 
 
-def test_a_digest_covers_what_a_stage_starts_and_reads_beside_what_it_imports() -> None:
+def test_a_digest_covers_the_modules_that_a_stage_starts_and_the_files_that_it_reads() -> None:
     covered = set(imported(Path("citer/stages/finetune.py")))
     files = ("rank.py", "trainer.py", "zero2.json")
     assert {Path("citer/finetune") / file for file in files} <= covered
@@ -75,21 +75,25 @@ def test_edited_code_changes_the_digests_of_the_stages_that_import_it(
     assert {name for name in before if before[name] != after[name]} == {"score_llm", "score_slm"}
 
 
-def test_words_for_readers_change_no_digest(edit: Callable[..., None]) -> None:
+def test_comments_and_docstrings_change_no_digest(edit: Callable[..., None]) -> None:
     before = stage_digests()
     edit("citer/labelling/teacher.py", '"""Teacher-forced', '"""Really\n\nteacher-forced')
     edit("citer/labelling/teacher.py", "ROWS = 256  # of logits", "\n\nROWS = 256  # rows of")
     assert stage_digests() == before
 
 
+@pytest.mark.parametrize(
+    ("library", "stages"),
+    [("math-verify", {"prepare", "rivals", "label", "evaluate"}), ("trl", {"finetune"})],
+)
 def test_another_version_of_a_library_changes_the_stages_that_use_it(
-    monkeypatch: pytest.MonkeyPatch,
+    library: str, stages: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = stage_digests()
     real = closure.version
-    monkeypatch.setattr(closure, "version", lambda n: "0.1" if n == "math-verify" else real(n))
+    monkeypatch.setattr(closure, "version", lambda name: "0.1" if name == library else real(name))
     changed = {name for name, digest in stage_digests().items() if digest != before[name]}
-    assert changed == {"prepare", "rivals", "label", "evaluate"}
+    assert changed == stages
 
 
 def test_the_build_of_a_library_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +114,7 @@ def test_the_build_of_a_library_changes_nothing(monkeypatch: pytest.MonkeyPatch)
         ("", ""),
     ],
 )
-def test_what_is_left_of_a_source(source: str, left: str | None) -> None:
+def test_the_code_without_its_comments(source: str, left: str | None) -> None:
     expected = 'def f():\n    return "# no comment"' if left is None else left
     assert essence(source) == expected
 

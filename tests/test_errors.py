@@ -5,20 +5,20 @@ from citer.errors import LONGEST, InputError, read_text
 
 
 @pytest.mark.parametrize("letter", ["x", "\n", "\0", "\ud83d", "é", "🦊"])
-def test_bad_input_is_one_printable_line_whatever_it_quotes(letter):
-    said = str(InputError(f"file: {letter * 5000}; expected less"))
-    assert len(said) <= LONGEST
-    assert said.isprintable()
-    assert said.startswith("file: ")
-    assert said.endswith("; expected less")
+def test_a_message_is_one_printable_line_whatever_it_quotes(letter):
+    message = str(InputError(f"file: {letter * 5000}; expected less"))
+    assert len(message) <= LONGEST
+    assert message.isprintable()
+    assert message.startswith("file: ")
+    assert message.endswith("; expected less")
 
 
-def test_a_line_that_is_short_is_left_as_it_is():
-    said = "τ: 'a  b'; expected less"
-    assert str(InputError(said)) == said
+def test_a_short_message_is_not_changed():
+    message = "τ: 'a  b'; expected less"
+    assert str(InputError(message)) == message
 
 
-def test_a_text_too_large_to_read_whole_is_refused_unread(tmp_path, monkeypatch):
+def test_a_text_file_that_is_too_large_is_refused_unread(tmp_path, monkeypatch):
     monkeypatch.setattr(errors, "LARGEST", 2)
     (tmp_path / "text").write_text("123")
     with pytest.raises(InputError, match="3 bytes: expected at most 2, so split it"):

@@ -1,10 +1,4 @@
-import itertools
-import multiprocessing
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
+"""Tables, JSON and digests; tests/test_io_replacing.py tests how files are replaced."""
 
 import pyarrow as pa
 import pytest
@@ -24,7 +18,6 @@ ROWS = [
     }
     for row in range(3)
 ]
-FORK = multiprocessing.get_context("fork")
 
 
 def table(rows=ROWS):
@@ -78,7 +71,7 @@ def test_hidden_states_come_back_bit_for_bit(tmp_path):
         ),
     ],
 )
-def test_another_schema_is_refused_on_writing_and_on_reading(tmp_path, wrong, expected):
+def test_a_table_of_another_schema_is_neither_written_nor_read(tmp_path, wrong, expected):
     path = tmp_path / "t"
     with pytest.raises(AssertionError, match=expected):
         io.write_table(path, wrong, LLM_TOKEN, {})
@@ -111,124 +104,6 @@ def test_a_missing_column_is_refused_in_one_line(tmp_path):
         io.read_table(path, LLM_TOKEN, ["position"])
 
 
-def test_what_a_failed_writer_began_leaves_no_trace(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("old")
-
-    def write():
-        with io.replacing(path) as aside:
-            aside.write_text("half")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        write()
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_folder_is_replaced_whole(tmp_path):
-    path = tmp_path / "folder"
-    for name in ("old", "new"):
-        with io.replacing(path) as aside:
-            aside.mkdir()
-            (aside / name).write_text(name)
-    assert [file.name for file in path.iterdir()] == ["new"]
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_killed_writer_leaves_the_old_file_and_the_next_one_cleans_up(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("old")
-    program = (
-        "import os, sys, pathlib; from citer.io import replacing\n"
-        "with replacing(pathlib.Path(sys.argv[1])) as aside:\n"
-        "    aside.write_text('half'); os.kill(os.getpid(), 9)"
-    )
-    killed = subprocess.run([sys.executable, "-c", program, str(path)])
-    assert killed.returncode == -signal.SIGKILL
-    assert path.read_text() == "old"
-    io.write_text(path, "new")
-    assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def replace_folder(path, dies_at):
-    """For a process of its own, which dies before its nth change to the disk."""
-    steps = itertools.count(1)
-
-    def deadly(change):
-        def step(*args, **options):
-            if next(steps) == dies_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return change(*args, **options)
-
-        return step
-
-    for name in ("rename", "replace", "rmdir", "unlink"):
-        setattr(os, name, deadly(getattr(os, name)))
-    with io.replacing(path) as aside:
-        aside.mkdir()
-        for name in ("a", "b"):
-            (aside / name).write_text("new")
-    os._exit(0)  # what other tests left running must not be shut down in a copy of their process
-
-
-def texts(folder):
-    return {file.name: file.read_text() for file in folder.iterdir()}
-
-
-def test_a_folder_survives_a_kill_at_any_moment(tmp_path):
-    """Whole, the old or the new; the next writer puts it back, and cleans up."""
-    found = []
-    for dies_at in itertools.count(1):
-        path = tmp_path / str(dies_at) / "folder"
-        path.mkdir(parents=True)
-        for name in ("a", "b"):
-            (path / name).write_text("old")
-        process = FORK.Process(target=replace_folder, args=(path, dies_at))
-        process.start()
-        process.join()
-        with pytest.raises(RuntimeError), io.replacing(path):
-            raise RuntimeError
-        assert texts(path) in ({"a": "old", "b": "old"}, {"a": "new", "b": "new"})
-        found.append(texts(path)["a"])
-        assert list(path.parent.iterdir()) == [path]
-        if process.exitcode == 0:
-            break
-        assert process.exitcode == -signal.SIGKILL
-    renamed = found.index("new")
-    assert found == ["old"] * renamed + ["new"] * (len(found) - renamed)
-    assert renamed > 1  # after the old one's renaming too
-    assert len(found) > renamed + 3  # and while it is removed
-
-
-def test_a_file_never_takes_the_place_of_a_folder(tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder/thesis").write_text("years of work")
-    for write in (lambda path: io.write_text(path, "answers"), io.check_target):
-        with pytest.raises(InputError, match="folder: not a file, expected one or nothing"):
-            write(tmp_path / "folder")
-    assert texts(tmp_path / "folder") == {"thesis": "years of work"}
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-@pytest.mark.parametrize("path", ["", ".", "/", "/proc/x", "file/x", "x" * 250, "x" * 5000])
-def test_a_place_where_nothing_can_be_written_is_told_beforehand(tmp_path, monkeypatch, path):
-    monkeypatch.chdir(tmp_path)
-    Path("file").write_text("")
-    with pytest.raises(InputError, match=r"^[^\n]*: (not a file|cannot be written: )[^\n]*$"):
-        io.check_target(Path(path))
-    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
-
-
-def test_a_place_that_can_be_written_is_left_as_it_is(tmp_path):
-    (tmp_path / "file").write_text("old")
-    for name in ("file", "deep/new"):
-        io.check_target(tmp_path / name)
-    assert (tmp_path / "file").read_text() == "old"
-    assert not list((tmp_path / "deep").iterdir())
-
-
 def test_json_comes_back_and_bad_json_is_refused(tmp_path):
     path = tmp_path / "x.json"
     io.write_json(path, {"τ": [0.1, None]})
@@ -246,13 +121,13 @@ def test_json_comes_back_and_bad_json_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "text", ["NaN", "-Infinity", "1e999", '"nan"', '"\\ud83d"', '{"\\ud83d": 1}']
 )
-def test_json_that_could_not_be_written_again_is_not_read_as_anything(tmp_path, text):
+def test_json_with_values_that_json_cannot_hold_is_refused(tmp_path, text):
     (tmp_path / "x.json").write_text(f'{{"a": {text}}}')
     with pytest.raises(InputError, match=r"x\.json: "):
         io.read_as(tmp_path / "x.json", dict[str, float | dict[str, int]])
 
 
-def test_digest_follows_content_and_names_and_nothing_else(tmp_path):
+def test_a_digest_depends_on_names_and_content_only(tmp_path):
     def folder(name, **files):
         home = tmp_path / name
         home.mkdir()

@@ -1,4 +1,4 @@
-"""Tables that changed since they were written, and disks that take no more."""
+"""Tables that changed after they were written, and full disks."""
 
 import errno
 import resource
@@ -13,10 +13,11 @@ from safetensors.torch import save_file
 from citer import io
 from citer.errors import InputError
 from citer.schema import LLM_TOKEN, VERSION
-from tests.test_io import table, texts
+from tests.test_io import table
+from tests.test_io_replacing import texts
 
 
-def test_a_table_of_another_hand_is_refused(tmp_path):
+def test_a_table_of_another_program_is_refused(tmp_path):
     path = tmp_path / "t"
     pq.write_table(table(), path)
     for read in (lambda: io.read_table(path, LLM_TOKEN), lambda: io.table_metadata(path)):
@@ -25,7 +26,7 @@ def test_a_table_of_another_hand_is_refused(tmp_path):
 
 
 def rewritten(path, change):
-    """The table in the file with its metadata, written again as `change` has it."""
+    """Change the table in a file, but keep its metadata and its seal."""
     whole = pq.read_table(path)
     metadata = pq.read_metadata(path).metadata
     kept = {key: metadata[key] for key in (b"citer", b"seal")}
@@ -70,7 +71,7 @@ def test_a_table_of_another_version_is_refused(tmp_path, monkeypatch):
 
 @contextmanager
 def full_disk():
-    """No file may grow beyond 100 bytes, which a writer learns as late as of a full disk."""
+    """Limit files to 100 bytes. A writer notices it as late as a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
@@ -89,7 +90,7 @@ def full_disk():
     ],
     ids=["text", "table", "tensors", "pickled"],
 )
-def test_a_full_disk_is_told_by_the_name_of_the_file_and_leaves_the_old_one(tmp_path, write):
+def test_a_full_disk_is_reported_with_the_file_and_leaves_the_old_one(tmp_path, write):
     path = tmp_path / "file"
     path.write_text("old")
     with pytest.raises(OSError, match=r"too large|No space left") as caught, full_disk():

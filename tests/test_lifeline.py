@@ -4,7 +4,7 @@ import threading
 from citer.lifeline import when_closed
 
 
-def test_the_end_is_called_once_the_last_writer_has_closed_the_pipe() -> None:
+def test_end_is_called_when_the_last_writer_closes_the_pipe() -> None:
     ours, theirs = os.pipe()
     also_theirs, ended = os.dup(theirs), threading.Event()
     when_closed(ours, ended.set)

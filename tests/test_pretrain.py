@@ -1,3 +1,5 @@
+"""The embedded pair: how it is trained, and the files that are shipped."""
+
 import json
 from itertools import islice
 from pathlib import Path
@@ -59,7 +61,7 @@ def test_the_card_names_the_weights_digest_and_the_seed(made):
         assert card[name]["digest"] == digest(made / name / "model.safetensors")
 
 
-def test_an_interrupted_making_leaves_the_old_pair_alone(made, monkeypatch):
+def test_an_interrupted_training_keeps_the_old_pair(made, monkeypatch):
     before = digest(made)
     monkeypatch.setattr("citer.pretrain.accuracy", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -93,7 +95,7 @@ def test_tokenizer_gives_back_any_text(tokenizer, text):
     assert tokenizer.decode(tokenizer(text).input_ids) == text
 
 
-def test_labels_are_the_next_tokens_of_the_completion_alone():
+def test_only_tokens_of_the_completion_are_labels():
     ids_BT, labels_BT = pad([([5, 6, 7, 8, 9], 2), ([5, 6, 7], 0)])
     assert ids_BT.tolist() == [[5, 6, 7, 8, 9], [5, 6, 7, 0, 0]]
     assert labels_BT.tolist() == [
@@ -102,7 +104,7 @@ def test_labels_are_the_next_tokens_of_the_completion_alone():
     ]
 
 
-def test_shipped_pair_is_small_and_is_what_its_card_says():
+def test_the_shipped_pair_is_small_and_agrees_with_its_card():
     assert sum(f.stat().st_size for f in SHIPPED.rglob("*") if f.is_file()) <= 20e6
     card = json.loads((SHIPPED / "card.json").read_text())
     for name in ("slm", "llm"):

@@ -1,4 +1,4 @@
-"""What is shown of long work."""
+"""Progress bars."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ from citer.progress import _Throughput, progress
         (153, 150, 3.0, None, "1 rows/s"),
     ],
 )
-def test_throughput_is_of_all_that_this_run_did_in_all_its_time(
+def test_throughput_is_that_of_this_run_since_its_start(
     completed: int, before: int, elapsed: float | None, finished: float | None, shown: str
 ) -> None:
     task = SimpleNamespace(
@@ -33,7 +33,7 @@ def test_throughput_is_of_all_that_this_run_did_in_all_its_time(
     assert str(_Throughput().render(task)) == shown
 
 
-def test_what_was_done_before_is_shown_as_done(capsys: pytest.CaptureFixture[str]) -> None:
+def test_units_of_earlier_runs_count_as_done(capsys: pytest.CaptureFixture[str]) -> None:
     with progress("finetune", 230, "steps", before=150) as advance:
         advance(1)
     assert "151/230" in capsys.readouterr().err

@@ -13,7 +13,7 @@ A request may have several policies. They are decoded together as long as their 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -69,6 +69,7 @@ class Engine:
         self.slots = slots
         self.limits = Limits(pair.eos_ids, max_new_tokens)
         self.delayed = delayed
+        self.make_graphs = make_graphs
         self._slm = Lane(pair.slm, slots, make_graphs)
         self._judge = _judge(pair, slots, make_graphs)
         self._handles = map(Handle, count())
@@ -76,6 +77,11 @@ class Engine:
         self._queue: deque[Walk] = deque()
         self._waiting: dict[Need, list[Walk]] = {Need.SLM: [], Need.LLM: []}
         self._start_over()
+
+    def __reduce__(self) -> tuple[type["Engine"], tuple[Any, ...]]:
+        """Pickle as the pair and settings: an unpickled engine is a new, idle one."""
+        limit = self.limits.max_new_tokens
+        return Engine, (self.pair, self.slots, limit, self.delayed, self.make_graphs)
 
     @property
     def slm_work(self) -> Work:

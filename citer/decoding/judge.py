@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -112,8 +112,13 @@ class LocalJudge:
         slots: int = 1,
         make_graphs: MakeGraphs = no_graphs,
     ) -> None:
+        self._settings = (model, vocabulary, slots, make_graphs)
         self._lane = Lane(model, slots, make_graphs)
         self._read = Verdicts(model, vocabulary)
+
+    def __reduce__(self) -> tuple[type["LocalJudge"], tuple[Any, ...]]:
+        """Pickle as the model and settings: an unpickled judge has an empty cache."""
+        return LocalJudge, self._settings
 
     @property
     def card(self) -> JudgeCard:

@@ -6,6 +6,7 @@ such a function and add it to the list: reports find its name, kind, colour and 
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -37,11 +38,12 @@ def random(seed: int) -> Scorer:
     arrival do not change it.
     """
 
-    def score(view: StepView) -> Tensor:
-        counter_N = _mix(view.seed_N ^ seed) + _GOLDEN * view.position_N
-        return (_shift(_mix(counter_N), 40).float() * 2.0**-24).clamp(max=HIGHEST)
+    return partial(_uniform, seed)
 
-    return score
+
+def _uniform(seed: int, view: StepView) -> Tensor:
+    counter_N = _mix(view.seed_N ^ seed) + _GOLDEN * view.position_N
+    return (_shift(_mix(counter_N), 40).float() * 2.0**-24).clamp(max=HIGHEST)
 
 
 def _mix(bits_N: Tensor) -> Tensor:

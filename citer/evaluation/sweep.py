@@ -1,27 +1,28 @@
-"""Methods over rules: the same questions, answered and graded in one go."""
+"""Answer and grade the same questions by many methods and rules, in one sweep of the engine."""
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from citer.data.problems import Problem
 from citer.data.tasks.grading import grade
-from citer.decoding.answer import Counts, Request
+from citer.decoding.answer import Answer, Counts, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, ScoredBy, Scorer
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.methods import PLAIN, Style
+from citer.executor import Advance, Unit, deal, executor_for
 from citer.models.pair import Pair
 from citer.models.router import Head
 from citer.progress import progress
 from citer.rule import Rule
-from citer.spread import spread
 
 
 class Method(NamedTuple):
-    """Who scores the SLM's tokens, and the weight bytes that it reads to do so at every token."""
+    """A scorer of the SLM's tokens. It reads `weight_bytes` for each token."""
 
     name: str
     scorer: Scorer
@@ -34,7 +35,7 @@ def by_head(name: str, head: Head, style: Style = PLAIN) -> Method:
 
 
 class Line(NamedTuple):
-    """A method's rules; where one of them is to be chosen, the safest first."""
+    """The rules of one method, safest first if one of them is to be chosen."""
 
     method: Method
     rules: Sequence[Rule]
@@ -45,7 +46,7 @@ class Line(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A question as a policy answered it; `scores` of its tokens where the SLM wrote them all."""
+    """One policy's answer to one question. `scores`: of its tokens, if the SLM wrote them all."""
 
     problem: Problem
     trace: Trace
@@ -53,12 +54,12 @@ class Result(NamedTuple):
     correct: bool
     truncated: bool
     counts: Counts
-    digest: int = 0  # of its token ids: answers that are the same have the same
+    digest: int = 0  # of its token ids: equal answers have equal digests
 
 
 @dataclass(frozen=True)
 class Run:
-    """One method by one rule on one split; `results` in the order of its questions."""
+    """The results of one method and rule on one split, in the order of the questions."""
 
     method: str
     rule: Rule
@@ -68,22 +69,19 @@ class Run:
 
 
 def sweep(engine: Engine, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
-    """Of each line a run for each of its rules, all of them from one sweep of the engine."""
-    asked = {problem.problem_id: problem for problem in problems}
+    """Answer all problems by every rule of every line; return a run for each rule of each line."""
     policies = list(dict.fromkeys(policy for line in lines for policy in line.policies))
-    results: list[list[Result]] = [[] for _ in policies]
     title = f"{', '.join(dict.fromkeys(line.method.name for line in lines))} on {problems[0].split}"
-    work = partial(_answered, engine, policies=policies)
-    with progress(title, len(asked) * len(policies), "answers") as advance:
-        for number, result in spread(work, problems, fork=engine.pair.is_small):
-            # The problem as we have it: of another process it is a copy for every policy.
-            results[number].append(result._replace(problem=asked[result.problem.problem_id]))
-            advance(1)
-    place = {key: number for number, key in enumerate(asked)}
-    for answered in results:
-        answered.sort(key=lambda result: place[result.problem.problem_id])
-    found = dict(zip(policies, results, strict=True))
-    return [_runs(line, found, engine.pair) for line in lines]
+    executor = executor_for(engine.pair.is_small)
+    parts = deal(problems, executor.workers)
+    units = [Unit(f"{title}, part {n} of {len(parts)}", part) for n, part in enumerate(parts, 1)]
+    place = {problem.problem_id: number for number, problem in enumerate(problems)}
+    with progress(title, len(place) * len(policies), "answers") as advance:
+        answered = list(executor.run(_Answering(engine, policies), units, advance))
+    results = {}
+    for policy, *shares in zip(policies, *answered, strict=True):
+        results[policy] = sorted(chain(*shares), key=lambda r: place[r.problem.problem_id])
+    return [_runs(line, results, engine.pair) for line in lines]
 
 
 def _runs(line: Line, found: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:
@@ -92,32 +90,41 @@ def _runs(line: Line, found: Mapping[Policy, Sequence[Result]], pair: Pair) -> l
     return [Run(name, policy.rule, found[policy], prices, style) for policy in line.policies]
 
 
-def _answered(
-    engine: Engine, problems: Sequence[Problem], policies: Sequence[Policy]
-) -> Iterator[tuple[int, Result]]:
-    """Every problem by every policy, by its number: decoded and graded, as they finish."""
-    asked = {problem.problem_id: problem for problem in problems}
-    requests = {key: request(problem, engine.pair) for key, problem in asked.items()}
-    numbers = {policy: number for number, policy in enumerate(policies)}
+@dataclass(frozen=True)
+class _Answering:
+    """The work of a sweep: answer and grade problems by every policy."""
 
-    @lru_cache(1024)  # the policies' answers to a question come together, and many are the same
-    def correct(key: str, token_ids: tuple[int, ...]) -> bool:
-        return grade(asked[key], engine.pair.text(token_ids))
+    engine: Engine
+    policies: Sequence[Policy]
 
-    for answer in engine.sweep(requests.values(), policies):
-        prompt_len = len(requests[answer.key].prompt_ids)
-        yield (
-            numbers[answer.policy],
-            Result(
-                problem=asked[answer.key],
-                trace=Trace.of(prompt_len, len(answer.token_ids), answer.visits),
-                scores=() if answer.visits else array("f", answer.scores),
-                correct=not answer.truncated and correct(answer.key, answer.token_ids),
-                truncated=answer.truncated,
-                counts=answer.counts,
-                digest=hash(answer.token_ids),
-            ),
-        )
+    def __call__(self, problems: Sequence[Problem], /, *, advance: Advance) -> list[list[Result]]:
+        """Return each policy's results, in the order in which the answers finish."""
+        by_id = {problem.problem_id: problem for problem in problems}
+        requests = {key: request(problem, self.engine.pair) for key, problem in by_id.items()}
+        results: dict[Policy, list[Result]] = {policy: [] for policy in self.policies}
+
+        @lru_cache(1024)  # a question's answers come together, and many policies give the same
+        def correct(key: str, token_ids: tuple[int, ...]) -> bool:
+            return grade(by_id[key], self.engine.pair.text(token_ids))
+
+        for answer in self.engine.sweep(requests.values(), self.policies):
+            right = not answer.truncated and correct(answer.key, answer.token_ids)
+            prompt_len = len(requests[answer.key].prompt_ids)
+            results[answer.policy].append(_result(by_id[answer.key], prompt_len, answer, right))
+            advance(1)
+        return list(results.values())
+
+
+def _result(problem: Problem, prompt_len: int, answer: Answer, correct: bool) -> Result:
+    return Result(
+        problem=problem,
+        trace=Trace.of(prompt_len, len(answer.token_ids), answer.visits),
+        scores=() if answer.visits else array("f", answer.scores),
+        correct=correct,
+        truncated=answer.truncated,
+        counts=answer.counts,
+        digest=hash(answer.token_ids),
+    )
 
 
 def request(problem: Problem, pair: Pair) -> Request:

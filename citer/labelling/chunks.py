@@ -1,4 +1,4 @@
-"""Labels a chunk of problems at a time, so that a killed run loses one chunk at most."""
+"""Label problems in chunks, a unit and a file each, so that a killed run keeps finished chunks."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,27 +6,31 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from citer.io import read_table, write_table
+from citer.executor import executor_for, write_tables
+from citer.io import read_table
 from citer.labelling.rollout import Labeller, token_cases
 from citer.progress import progress
 from citer.schema import PREFERENCE
 
-CHUNK = 128  # problems; a chunk starts from empty slots, so that its labels are its own
+CHUNK = 64  # problems; each chunk is decoded by itself, so its labels do not depend on others
 
 
 def label_in_chunks(labeller: Labeller, tokens: pa.Table, partial: Path) -> pa.Table:
-    """The preference table of the joined `tokens`; finished chunks are kept in `partial`."""
+    """Return the preference table of the joined `tokens`.
+
+    Each chunk is written to `partial`; chunks that are there already are not labelled again.
+    """
     chunks = {partial / f"{n:06}.parquet": chunk for n, chunk in enumerate(_split(tokens))}
-    left = {path: chunk for path, chunk in chunks.items() if not path.exists()}
-    contests = sum(int((token_cases(chunk) == "contested").sum()) for chunk in left.values())
+    missing = {path: chunk for path, chunk in chunks.items() if not path.exists()}
+    contests = sum(int((token_cases(chunk) == "contested").sum()) for chunk in missing.values())
     with progress(f"label {labeller.iteration}", 2 * contests, "branches") as advance:
-        for path, chunk in left.items():
-            write_table(path, labeller.label(chunk, advance), PREFERENCE, {})
+        executor = executor_for(labeller.engine.pair.is_small)
+        write_tables(executor, labeller.label, missing, PREFERENCE, {}, advance)
     return pa.concat_tables(read_table(path, PREFERENCE) for path in chunks)
 
 
 def _split(tokens: pa.Table) -> Iterator[pa.Table]:
-    """Slices of `CHUNK` problems; a problem's rows stand together."""
+    """Yield slices of `CHUNK` problems; the rows of a problem are adjacent."""
     problem_N = tokens["problem_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     starts = np.flatnonzero(np.diff(problem_N, prepend=-1))[::CHUNK]
     for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):

@@ -1,15 +1,15 @@
-"""Preference labels: the truth table, and nothing else.
+"""The truth table of preference labels.
 
 case        the SLM's token  the LLM's token    label (1: the SLM's token may stand)
 slm_right   right            any                1
 llm_right   wrong            right              0
-same_wrong  wrong            the same           1: the same next state, cheaper
-contested   wrong            wrong, another     1 if the SLM's branch ends in a right answer,
-                                                else 0 if the LLM's does, else the tie rule
+same_wrong  wrong            the same           1: the next state is the same, the SLM is cheaper
+contested   wrong            wrong, another     1 if the SLM's branch is correct,
+                                                else 0 if the LLM's is, else the tie rule
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +23,22 @@ ORIGIN = {
     "same_wrong": "same_token",
     "contested": "rollout",
 }
-Ends = tuple[bool | None, bool | None]  # did the SLM's branch, the LLM's, end right?
 Tie = Literal["slm", "llm", "drop"]
 TIE: dict[Tie, int | None] = {"slm": 1, "llm": 0, "drop": None}
 
 
+class BranchOutcomes(NamedTuple):
+    """Whether each branch of a position ends in a right answer; None if it was not rolled out."""
+
+    slm_correct: bool | None = None
+    llm_correct: bool | None = None
+
+
 def cases(gt_N: np.ndarray, slm_N: np.ndarray, llm_N: np.ndarray) -> np.ndarray:
-    """The case of each position, from the reference's, the SLM's and the LLM's token ids."""
+    """Return the case of each of N positions.
+
+    `gt_N`, `slm_N` and `llm_N` are the token ids of the reference, the SLM and the LLM.
+    """
     return np.select(
         [slm_N == gt_N, llm_N == gt_N, slm_N == llm_N],
         ["slm_right", "llm_right", "same_wrong"],
@@ -37,34 +46,34 @@ def cases(gt_N: np.ndarray, slm_N: np.ndarray, llm_N: np.ndarray) -> np.ndarray:
     )
 
 
-def label(case: str, ends: Ends, tie: Tie) -> int | None:
-    """1, 0, or None for a row to drop; how the branches end decides contested cases alone."""
+def label(case: str, outcomes: BranchOutcomes, tie: Tie) -> int | None:
+    """Return 1, 0, or None to drop the row. Only contested cases depend on `outcomes`."""
     if case != "contested":
         return 0 if case == "llm_right" else 1
-    slm_correct, llm_correct = ends
-    if slm_correct:
+    if outcomes.slm_correct:
         return 1
-    return 0 if llm_correct else TIE[tie]
+    return 0 if outcomes.llm_correct else TIE[tie]
 
 
 def preferences(
     tokens: pa.Table,
     case_N: np.ndarray,
-    branches: Mapping[int, Ends],
+    branches: Mapping[int, BranchOutcomes],
     tie: Tie,
     iteration: int,
 ) -> pa.Table:
-    """The preference table of `tokens`; `branches`: how the contested rows' two ended."""
-    ends = [branches.get(row, (None, None)) for row in range(len(tokens))]
+    """Return the preference table of `tokens`, given the outcomes of its contested rows."""
+    outcomes = [branches.get(row, BranchOutcomes()) for row in range(len(tokens))]
+    labels = [label(case, each, tie) for case, each in zip(case_N, outcomes, strict=True)]
     table = pa.table(
         {
             "problem_id": tokens["problem_id"],
             "position": tokens["position"],
             "case": case_N,
-            "label": [label(case, end, tie) for case, end in zip(case_N, ends, strict=True)],
+            "label": labels,
             "origin": [ORIGIN[case] for case in case_N],
-            "slm_branch_correct": [slm_correct for slm_correct, _ in ends],
-            "llm_branch_correct": [llm_correct for _, llm_correct in ends],
+            "slm_branch_correct": [each.slm_correct for each in outcomes],
+            "llm_branch_correct": [each.llm_correct for each in outcomes],
             "iteration": [iteration] * len(tokens),
         },
         schema=PREFERENCE,

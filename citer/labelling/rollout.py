@@ -1,9 +1,7 @@
-"""Rollouts: what becomes of a contested position if the SLM's, or the LLM's, token stands."""
+"""Rollouts: finish and grade the answer after each model's token at a contested position."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -15,15 +13,14 @@ from citer.data.tasks.grading import grade
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
-from citer.labelling.preference import Ends, Tie, cases, preferences
-from citer.spread import spread
+from citer.executor import Advance
+from citer.labelling.preference import BranchOutcomes, Tie, cases, preferences
 
 BRANCHING = ["problem_id", "position", "slm_token", "llm_token"]
-Advance = Callable[[float], None]
 
 
 class Branch(NamedTuple):
-    """The reference up to a contested position, and one of the two tokens that may follow."""
+    """The reference before a contested position, followed by the token of one model."""
 
     problem: Problem
     example: Encoded
@@ -45,7 +42,7 @@ class Branch(NamedTuple):
 
 
 class Contest(NamedTuple):
-    """The two branches of a contested position. No two branches are ever equal."""
+    """The two branches of a contested position. All branches differ from each other."""
 
     slm: Branch
     llm: Branch
@@ -53,7 +50,7 @@ class Contest(NamedTuple):
 
 @dataclass(frozen=True)
 class Labeller:
-    """Labels tokens under one policy; `problems` and `examples` by problem_id."""
+    """Labels tokens by rollouts under one policy. `problems` and `examples` are keyed by id."""
 
     problems: Mapping[str, Problem]
     examples: Mapping[str, Encoded]
@@ -63,7 +60,10 @@ class Labeller:
     iteration: int
 
     def label(self, tokens: pa.Table, advance: Advance) -> pa.Table:
-        """The preference table of the joined `tokens`; `advance` counts branches, 2 a contest."""
+        """Return the preference table of the joined `tokens`.
+
+        `advance` counts branches, two for each contest.
+        """
         case_N = token_cases(tokens)
         contested = np.flatnonzero(case_N == "contested")
         rows = tokens.select(BRANCHING).take(contested).to_pylist()
@@ -78,14 +78,14 @@ class Labeller:
 
 
 def token_cases(tokens: pa.Table) -> np.ndarray:
-    """The case of each row of the joined token table."""
+    """Return the case of each row of the joined token table."""
     return cases(*(tokens[name].to_numpy() for name in ("gt_token", "slm_token", "llm_token")))
 
 
 def roll_out(
     contests: Sequence[Contest], engine: Engine, policy: Policy, advance: Advance
-) -> list[Ends]:
-    """Whether the SLM's branch ends right and, asked only where it does not, the LLM's."""
+) -> list[BranchOutcomes]:
+    """Roll out the SLM's branch of each contest and, if it ends wrong, the LLM's branch."""
     slm_correct: dict[int, bool] = {}
     for index, correct in _outcomes([contest.slm for contest in contests], engine, policy):
         slm_correct[index] = correct
@@ -95,26 +95,21 @@ def roll_out(
     for index, correct in _outcomes([contests[index].llm for index in failed], engine, policy):
         llm_correct[failed[index]] = correct
         advance(1)
-    return [(slm_correct[index], llm_correct.get(index)) for index in range(len(contests))]
+    return [
+        BranchOutcomes(slm_correct[index], llm_correct.get(index)) for index in range(len(contests))
+    ]
 
 
 def _outcomes(
     branches: Sequence[Branch], engine: Engine, policy: Policy
 ) -> Iterator[tuple[int, bool]]:
-    """Index and correctness of each branch, as they finish."""
-    numbered = groupby(enumerate(branches), key=lambda item: item[1].problem.problem_id)
-    shared = [list(group) for _, group in numbered]  # by a trunk, which one process computes
-    work = partial(_answered, engine=engine, policy=policy)
-    yield from spread(work, shared, fork=engine.pair.is_small)
+    """Finish the branches and yield the index and correctness of each, in any order.
 
-
-def _answered(
-    shared: Sequence[Sequence[tuple[int, Branch]]], engine: Engine, policy: Policy
-) -> Iterator[tuple[int, bool]]:
-    """Finish and grade branches; a truncated answer is wrong."""
+    A truncated answer is wrong.
+    """
     text, eos_ids = engine.pair.text, engine.pair.eos_ids
     unfinished = {}
-    for index, branch in chain.from_iterable(shared):
+    for index, branch in enumerate(branches):
         if branch.token in eos_ids:
             yield index, grade(branch.problem, text(branch.prefix_ids))
         else:

@@ -1,6 +1,7 @@
 """Bring each half of the token table up to date: score only the problems that are missing."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -9,7 +10,7 @@ from citer.config import PairParams, ScoreParams
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
 from citer.data.tokens import half_schema, keep_fitting, shard_name
-from citer.io import write_table
+from citer.executor import InLine, write_tables
 from citer.labelling.teacher import half, score
 from citer.models.features import FEATURE
 from citer.models.folder import PairFolder
@@ -75,12 +76,13 @@ def _write_shards(
     params: ScoreParams,
     metadata: Mapping[str, Any],
 ) -> None:
-    schema = half_schema(metadata)
+    work = partial(score, half(model, vocabulary), batch_tokens=params.batch_tokens)
+    shards = _in_shards(examples, params.shard_problems)
+    paths = {folder / shard_name(shard): shard for shard in shards}
     total = sum(len(example.reference_ids) for example in examples.values())
     with progress(f"score {model.name}", total, "tokens") as advance:
-        for shard in _in_shards(examples, params.shard_problems):
-            table = score(half(model, vocabulary), shard, params.batch_tokens, advance)
-            write_table(folder / shard_name(shard), table, schema, dict(metadata))
+        # Forwards over whole texts are large enough to multithread: no fork is faster.
+        write_tables(InLine(), work, paths, half_schema(metadata), metadata, advance)
 
 
 def _in_shards(examples: Mapping[str, Encoded], size: int) -> Iterator[dict[str, Encoded]]:

@@ -1,6 +1,6 @@
 """A pair of models, loaded."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from citer.config import PairParams
 from citer.data.prompts import PromptFormat
+from citer.errors import InputError
 from citer.models.cache import SlotCache, kv_shape
 from citer.models.card import JudgeCard
 from citer.models.device import resolve_device
@@ -75,6 +76,18 @@ class LanguageModel:
         context = self.network.config.max_position_embeddings
         sizes = (self.weight_bytes, self.kv_bytes, context, self.vocab_size)
         return JudgeCard(*sizes, self.path, self.digest)
+
+    def __reduce__(self) -> tuple[Callable[..., "LanguageModel"], tuple[Any, ...]]:
+        """Pickle as the folder and settings: unpickling loads the weights anew."""
+        settings = {
+            "slm": self.path.as_posix(),
+            "llm": self.path.as_posix(),
+            "device": self.device.type,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "cuda_graphs": self.cuda_graphs,
+        }
+        params = PairParams.model_validate(settings)
+        return _reload, (self.name, self.path, self.digest, params)
 
     def last_hidden(self, **inputs: Any) -> Tensor:
         """hidden_BTH after the final norm, as the LM head and the router read it."""
@@ -159,6 +172,14 @@ def load_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageMo
     check_forward(network, folder.path)
     graphs = params.cuda_graphs
     return LanguageModel(name, folder.path, folder.digest, network, cuda_graphs=graphs)
+
+
+def _reload(name: str, path: Path, digest: str, params: PairParams) -> LanguageModel:
+    """Raises InputError if the folder changed since the model was pickled."""
+    model = load_model(name, ModelFolder(path), params)
+    if model.digest != digest:
+        raise InputError(f"{path}: changed during the run: digest {model.digest}, not {digest}")
+    return model
 
 
 def padded_batch(rows: list[list[int]], device: torch.device) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
-"""Makes the embedded pair: one tokenizer, an SLM that knows no fact, an LLM that knows them all.
+"""Train the embedded pair: a tokenizer, an SLM that knows no facts, and an LLM that knows all.
 
-The SLM's base is trained in another world than the pipeline's, so that it learns how answers
-are written, but the facts come from the pipeline's finetuning alone.
+The SLM is pretrained on the facts of another world than the pipeline's. It learns the form of
+answers there, and the pipeline's facts only when the pipeline finetunes it.
 """
 
 from dataclasses import asdict, dataclass
@@ -26,7 +26,7 @@ GRADED = 300
 
 @dataclass(frozen=True)
 class Recipe:
-    """One model of the pair: its shape, what it reads, how it is trained."""
+    """One model of the pair: its shape, its corpus and its training."""
 
     hidden_size: int
     layers: int
@@ -45,14 +45,14 @@ LLM = Recipe(128, 4, 4, 384, Mix(facts=TRUTH), Training(steps=2000, batch=16))
 def make_pair(
     folder: Path, seed: int, slm: Recipe = SLM, llm: Recipe = LLM, graded: int = GRADED
 ) -> None:
-    """Train both models and write `folder`/{slm,llm,card.json}; nothing if interrupted.
+    """Train both models and write `folder`/{slm,llm,card.json}, or nothing if interrupted.
 
-    The card holds what made the weights, their digests, and the share of right answers over
-    `graded` questions a task. Where the same torch runs on the same kind of CPU, making the pair
-    again gives the same bytes; elsewhere the accuracies are to be compared.
+    The card holds the command, the recipes, the digests of the weights, and the accuracy over
+    `graded` questions of each task. The same torch on the same kind of CPU gives the same bytes.
+    On others, compare the accuracies.
     """
     assert slm.mix.facts != TRUTH, (
-        "the SLM may learn the pipeline's facts from its finetuning alone"
+        "the SLM must learn the pipeline's facts only when it is finetuned"
     )
     sample = islice(texts(llm.mix, seed), TOKENIZER_TEXTS)
     tokenizer = train_tokenizer(part for text in sample for part in text)
@@ -64,7 +64,7 @@ def make_pair(
             "cpu": torch.backends.cpu.get_cpu_capability(),
         }
         recipes = {"slm": slm, "llm": llm}
-        for name in recipes:  # before any use of it: padding would be saved with it
+        for name in recipes:  # before its first use, which would add padding to the file
             tokenizer.save_pretrained(aside / name)
         for name, recipe in recipes.items():
             card[name] = _make(aside / name, recipe, tokenizer, seed, graded)
@@ -89,7 +89,7 @@ def _make(
 
 
 def _fresh(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
-    """A model whose layers add nothing yet: tokens are told apart from the first step on."""
+    """Initialise a model whose layers add nothing yet, so that embeddings reach the head."""
     model = Qwen2ForCausalLM(_config(recipe, tokenizer))
     for name, weight in model.named_parameters():
         if name.endswith(("o_proj.weight", "down_proj.weight")):

@@ -1,4 +1,4 @@
-"""What the pair learns from: rows of the pretraining part, and drills of their single skills."""
+"""The corpus of the embedded pair: rows of the pretraining part, and drills of single skills."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ CHUNK = 2000
 
 
 class Text(NamedTuple):
-    """What is read, and what is learned to be written after it."""
+    """A prompt, and the completion to learn after it."""
 
     prompt: str
     completion: str
@@ -28,7 +28,7 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True)
 class Mix:
-    """Shares of the rows and drills in the corpus, and the world that its facts are of."""
+    """The shares of rows and drills in the corpus, and the world whose facts it states."""
 
     facts: int
     math: float = 0.40
@@ -38,7 +38,7 @@ class Mix:
 
 
 def texts(mix: Mix, seed: int) -> Iterator[Text]:
-    """An endless stream of texts, drawn by the mix's shares."""
+    """Yield texts without end, drawn by the shares of `mix`."""
     rng = Random(f"corpus {seed}")
     sources = {
         _family("math", seed, mix.facts): mix.math,
@@ -51,7 +51,7 @@ def texts(mix: Mix, seed: int) -> Iterator[Text]:
 
 
 def encode_text(text: Text, tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], int]:
-    """Ids of prompt, completion and EOS, and the prompt's length."""
+    """Return the ids of prompt, completion and EOS, and the length of the prompt."""
     prompt_ids = token_ids(text.prompt, tokenizer, begins=True) if text.prompt else []
     completion_ids = token_ids(text.completion, tokenizer, begins=not text.prompt)
     return [*prompt_ids, *completion_ids, tokenizer.eos_token_id], len(prompt_ids)

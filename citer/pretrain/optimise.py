@@ -1,4 +1,4 @@
-"""The training loop of one model of the pair: Muon for matrices, AdamW for the rest."""
+"""Train one model of the embedded pair: Muon for matrices, AdamW for other weights."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from citer.pretrain.corpus import Text, encode_text
 from citer.progress import progress
 
 IGNORED = -100
-BUCKETS = 16  # batches sorted by length together, so that little is padding
+BUCKETS = 16  # batches whose texts are sorted by length together, to reduce padding
 
 
 @dataclass(frozen=True)
 class Training:
-    """Steps, texts a step, and peak learning rates; the last `decay` of the steps falls to 0."""
+    """Steps, texts per step, and peak learning rates that fall in the last `decay` of the steps."""
 
     steps: int
     batch: int
@@ -34,7 +34,10 @@ def train(
     recipe: Training,
     title: str,
 ) -> float:
-    """Train in place on completions; return the mean loss (nats a token) of the last steps."""
+    """Train `model` in place on completions.
+
+    Returns the mean loss of the last 100 steps, in nats per token.
+    """
     model.train()
     optimizers = _optimizers(model, recipe)
     schedules = [torch.optim.lr_scheduler.LambdaLR(o, _shape(recipe)) for o in optimizers]
@@ -89,7 +92,7 @@ def _batches(
 
 
 def pad(encoded: list[tuple[list[int], int]]) -> tuple[Tensor, Tensor]:
-    """Ids and next-token labels; right padding needs no mask under causal attention."""
+    """Return ids_BT and next-token labels_BT. Right padding needs no mask in causal attention."""
     width = max(len(ids) for ids, _ in encoded)
     ids_BT = torch.zeros(len(encoded), width, dtype=torch.long)
     labels_BT = torch.full_like(ids_BT, IGNORED)

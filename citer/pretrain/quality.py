@@ -1,4 +1,4 @@
-"""How good a model of the pair is alone: greedy answers to the pipeline's part, graded."""
+"""The accuracy of one model of the embedded pair, alone and greedy."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ BATCH = 100
 def accuracy(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, task: str, count: int, seed: int
 ) -> float:
-    """Share of right answers, over `count` questions of the pipeline's part."""
+    """Return the share of right answers to `count` questions of the pipeline's part."""
     problems = [parse_row(row, task, "reference") for row in rows(task, count, seed, "pipeline")]
     right = 0
     for start in range(0, count, BATCH):

@@ -1,4 +1,4 @@
-"""The pair's one tokenizer: byte-level BPE over the families' text, digits one by one."""
+"""The tokenizer of the embedded pair: byte-level BPE, one token for each digit."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ VOCABULARY = 1024
 
 
 def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Train on `texts`; any other text still encodes, in bytes, and decodes to itself."""
+    """Train a tokenizer on `texts`. It encodes any other text, too, and decodes it to itself."""
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [

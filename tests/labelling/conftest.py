@@ -1,4 +1,4 @@
-"""A taught pair in float64, and the joined token table of the problems that it half knows."""
+"""A taught pair in float64, and the joined token table of problems that it knows in part."""
 
 from typing import NamedTuple
 

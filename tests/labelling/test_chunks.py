@@ -1,4 +1,4 @@
-"""Labels in chunks: the same as in one piece, and none made twice."""
+"""Labels in chunks equal labels in one piece, and no finished chunk is labelled again."""
 
 from pathlib import Path
 

@@ -1,0 +1,211 @@
+"""Executors run the units of a stage: in line, or in forked processes.
+
+A unit is a part of a stage's inputs. A work is a function of one unit: it writes a file or returns
+a small result. Neither depends on memory that only a fork shares: both can be pickled, and an
+`Engine` or a `LanguageModel` is pickled as its folder and settings. So a new kind of executor, such
+as a process per GPU or a cluster, is one class that sends them to its workers.
+"""
+
+import gc
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from traceback import format_exc
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import pyarrow as pa
+import torch
+
+from citer.io import write_table
+from citer.lifeline import when_closed
+
+I = TypeVar("I")  # noqa: E741
+R = TypeVar("R")
+I_contra = TypeVar("I_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+Advance = Callable[[float], None]
+
+FORK = multiprocessing.get_context("fork")  # workers share the loaded models
+
+
+class Unit(NamedTuple, Generic[I]):
+    """A part of a stage's inputs; errors give its name."""
+
+    name: str
+    inputs: I
+
+
+class Work(Protocol[I_contra, R_co]):
+    """What a stage does with the inputs of one unit. Equal inputs give equal results."""
+
+    def __call__(self, inputs: I_contra, /, *, advance: Advance) -> R_co: ...
+
+
+class Executor(Protocol):
+    """Runs units somewhere."""
+
+    @property
+    def workers(self) -> int:
+        """How many units run at a time."""
+
+    def run(self, work: Work[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+        """Yield the result of each unit once, in any order.
+
+        A unit whose worker died may be run again, but never twice at the same time. `advance`
+        gets the progress of all workers. Raises what the work raises, with the unit's name as a
+        note. No process outlives this iterator or its own process.
+        """
+
+
+class InLine:
+    """Runs units one after another in this process."""
+
+    workers = 1
+
+    def run(self, work: Work[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+        for unit in units:
+            with _noted(unit):
+                result = work(unit.inputs, advance=advance)
+            yield result
+
+
+@dataclass(frozen=True)
+class Forked:
+    """Runs each unit in a forked, single-threaded process."""
+
+    workers: int
+
+    def run(self, work: Work[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+        waiting = iter(units)
+        running: dict[Connection, _Worker] = {}
+        try:
+            while True:
+                for unit in islice(waiting, self.workers - len(running)):
+                    worker = _start(work, unit)
+                    running[worker.receiver] = worker
+                if not running:
+                    return
+                ready = wait(list(running))
+                for receiver in [end for end in running if end in ready]:
+                    message = running[receiver].receive()
+                    if isinstance(message, _Result):
+                        running.pop(receiver).end()
+                        yield message.content
+                    else:
+                        advance(message)
+        finally:
+            for worker in running.values():
+                worker.end()
+
+
+def executor_for(small: bool) -> InLine | Forked:
+    """Fork single-threaded workers when a model is too small to multithread."""
+    threads = torch.get_num_threads()
+    return Forked(threads) if small and threads > 1 else InLine()
+
+
+def deal(items: Sequence[I], workers: int) -> list[Sequence[I]]:
+    """Deal items in turn to as many units as there are workers. No unit is empty."""
+    return [items[n::workers] for n in range(min(workers, len(items)))]
+
+
+def write_tables(
+    executor: Executor,
+    work: Work[I, pa.Table],
+    inputs: Mapping[Path, I],
+    schema: pa.Schema,
+    metadata: Mapping[str, Any],
+    advance: Advance,
+) -> None:
+    """Write the table of each path's inputs to that path. Each file is written at once, or not."""
+    to_file = _ToFile(work, schema, dict(metadata))
+    units = [Unit(str(path), (path, each)) for path, each in inputs.items()]
+    for _ in executor.run(to_file, units, advance):
+        pass
+
+
+@dataclass(frozen=True)
+class _ToFile(Generic[I]):
+    """A work that writes what another one returns."""
+
+    work: Work[I, pa.Table]
+    schema: pa.Schema
+    metadata: dict[str, Any]
+
+    def __call__(self, inputs: tuple[Path, I], /, *, advance: Advance) -> None:
+        path, content = inputs
+        write_table(path, self.work(content, advance=advance), self.schema, self.metadata)
+
+
+@contextmanager
+def _noted(unit: Unit[Any]) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"while running {unit.name}")
+        raise
+
+
+class _Result(NamedTuple):
+    """The last message of a worker that succeeded."""
+
+    content: Any
+
+
+class _Worker(NamedTuple):
+    """A child process with the pipe that its messages come through."""
+
+    unit: Unit[Any]
+    receiver: Connection
+    process: ForkProcess
+
+    def receive(self) -> _Result | float:
+        """A result, or progress. Raises what the work raised, and RuntimeError for a dead child."""
+        try:
+            message = self.receiver.recv()
+        except EOFError:
+            self.process.join()
+            status = self.process.exitcode
+            raise RuntimeError(
+                f"{self.unit.name}: its process ended with exit status {status}"
+            ) from None
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.receiver.close()
+
+
+def _start(work: Work[I, R], unit: Unit[I]) -> _Worker:
+    receiver, sender = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=_serve, args=(work, unit, sender), daemon=True)
+    process.start()
+    sender.close()  # only the child holds it now: the pipe ends with the child
+    return _Worker(unit, receiver, process)
+
+
+def _serve(work: Work[I, R], unit: Unit[I], sender: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles ^C
+    parent = multiprocessing.parent_process()
+    assert parent
+    when_closed(parent.sentinel, partial(os.kill, os.getpid(), signal.SIGKILL))
+    torch.set_num_threads(1)  # the threads of OpenMP do not survive a fork
+    gc.freeze()  # keeps the collector from visiting, and so copying, the parent's memory
+    try:
+        with _noted(unit):
+            sender.send(_Result(work(unit.inputs, advance=sender.send)))
+    except Exception as error:
+        error.add_note(format_exc())
+        sender.send(error)
+    os._exit(0)  # without flushing streams: another thread may have held their locks at the fork

@@ -1,0 +1,158 @@
+"""Scores, labels and evaluation are the same bytes and values on every executor."""
+
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from citer.config import PairParams, ScoreParams
+from citer.data.problems import Problem
+from citer.data.prompts import encode_all
+from citer.data.tokens import read_tokens
+from citer.decoding.engine import Engine
+from citer.decoding.policy import routed
+from citer.errors import InputError
+from citer.evaluation.rivals import random
+from citer.evaluation.sweep import Line, Method, Run, by_head, sweep
+from citer.executor import Executor, Forked, InLine
+from citer.labelling.chunks import label_in_chunks
+from citer.labelling.rollout import Labeller
+from citer.labelling.scoring import score_half
+from citer.models.pair import Pair, load_pair
+from citer.models.router import Router
+from citer.rule import Rule
+from tests.heads import random_router
+from tests.spawned import Pickling, Spawned
+from tests.taught import TinyPair, make_taught_pair, problems
+
+PLACEMENT = PairParams(slm="", llm="", device="cpu", dtype="float64")
+RULE = Rule("risk", 0.5, 0.5)
+
+
+class Taught(NamedTuple):
+    folders: TinyPair
+    pair: Pair
+    problems: list[Problem]
+    router: Router
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
+    asked = problems(12)
+    folders = make_taught_pair(tmp_path_factory.mktemp("taught"), asked)
+    router = random_router(32, seed=5, slope=20.0)
+    return Taught(folders, load_pair(*folders, PLACEMENT), asked, router)
+
+
+@pytest.fixture(scope="module")
+def spawned() -> Iterator[Spawned]:
+    executor = Spawned(2)
+    yield executor
+    executor.close()
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.parquet")}
+
+
+def score(taught: Taught, folder: Path) -> dict[str, bytes]:
+    params = ScoreParams(batch_tokens=600, shard_problems=2)
+    pair = taught.folders._asdict()
+    for name in pair:
+        score_half(name, pair, taught.problems, folder / name, params, PLACEMENT)
+    return files(folder)
+
+
+def label(taught: Taught, tokens: Path, partial: Path) -> dict[str, bytes]:
+    pair = taught.pair
+    examples = encode_all(taught.problems, pair.tokenizer, pair.eos_id)
+    by_id = {problem.problem_id: problem for problem in taught.problems}
+    engine = Engine(pair, 8, max_new_tokens=12, delayed=True)
+    labeller = Labeller(by_id, examples, engine, routed(taught.router, RULE), "slm", 1)
+    rows = read_tokens(tokens / "slm", tokens / "llm", examples)
+    label_in_chunks(labeller, rows, partial)
+    return files(partial)
+
+
+def evaluate(taught: Taught) -> list[list[Run]]:
+    lines = [
+        Line(by_head("router", taught.router.stand), [Rule("score", 0.5), RULE]),
+        Line(Method("random", random(17)), [Rule("score", 0.3)]),
+    ]
+    return sweep(Engine(taught.pair, 4, max_new_tokens=12), taught.problems, lines)
+
+
+class Stages(NamedTuple):
+    """The heavy part of each stage, run on one executor; tokens and labels as files' bytes."""
+
+    tokens: dict[str, bytes]
+    labels: dict[str, bytes]
+    runs: list[list[Run]]
+
+
+RunStages = Callable[[Executor], Stages]
+
+
+@pytest.fixture(scope="module")
+def run_stages(taught: Taught, tmp_path_factory: pytest.TempPathFactory) -> RunStages:
+    def run(executor: Executor) -> Stages:
+        folder = tmp_path_factory.mktemp("stages")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("citer.labelling.scoring.InLine", lambda: executor)
+            for module in ("labelling.chunks", "evaluation.sweep"):
+                patch.setattr(f"citer.{module}.executor_for", lambda small: executor)
+            patch.setattr("citer.labelling.chunks.CHUNK", 2)
+            tokens = score(taught, folder)
+            return Stages(tokens, label(taught, folder, folder / "labels"), evaluate(taught))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def in_line(run_stages: RunStages) -> Stages:
+    stages = run_stages(InLine())
+    assert len(stages.tokens) == 12
+    assert len(stages.labels) == 6
+    return stages
+
+
+def test_forked(run_stages: RunStages, in_line: Stages) -> None:
+    assert run_stages(Forked(2)) == in_line
+
+
+def test_pickled_copies_in_another_order(run_stages: RunStages, in_line: Stages) -> None:
+    assert run_stages(Pickling()) == in_line
+
+
+@pytest.mark.slow
+def test_fresh_processes_in_any_order_one_of_them_killed(
+    run_stages: RunStages, in_line: Stages, spawned: Spawned
+) -> None:
+    spawned.to_kill = 1
+    assert run_stages(spawned) == in_line
+    [redone] = spawned.redone
+    assert redone.endswith(".parquet")
+
+
+def test_a_pickled_model_is_its_folder(taught: Taught) -> None:
+    slm = taught.pair.slm
+    pickled = pickle.dumps(slm)
+    assert len(pickled) < 1000, "no weights"
+    loaded = pickle.loads(pickled)
+    assert replace(loaded, network=slm.network) == slm
+    weights = slm.network.state_dict()
+    for name, weight in loaded.network.state_dict().items():
+        assert torch.equal(weight, weights[name])
+
+
+def test_a_folder_that_changed_is_not_loaded_in_its_place(tmp_path: Path) -> None:
+    slm, llm = make_taught_pair(tmp_path, problems(1), steps=1)
+    pickled = pickle.dumps(load_pair(slm, llm, PLACEMENT))
+    with (slm / "config.json").open("a") as config:
+        config.write("\n")
+    with pytest.raises(InputError, match=f"{slm}: changed during the run"):
+        pickle.loads(pickled)
