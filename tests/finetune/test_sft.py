@@ -115,7 +115,7 @@ def test_a_diverged_training_is_refused_and_writes_nothing(base: ModelFolder) ->
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"deepspeed": "on", "processes": 3}, "a divisor of finetune.batch_size 4"),
+        ({"deepspeed": "on", "processes": 3}, "not a divisor of finetune.batch_size 4"),
         ({"deepspeed": "off", "processes": 2}, "needs DeepSpeed"),
         ({"deepspeed": "auto", "processes": 2}, "needs DeepSpeed"),
     ],
@@ -144,5 +144,5 @@ def test_a_gpu_trains_under_deepspeed_in_the_pairs_precision(
     assert plan(Path("slm"), whole, auto).deepspeed
     assert not plan(Path("slm"), whole, auto).bf16
     assert plan(Path("slm"), half, auto).bf16
-    with pytest.raises(InputError, match="expected at most 2, one a GPU"):
+    with pytest.raises(InputError, match="expected at most 2, one per GPU"):
         plan(Path("slm"), half, auto.model_copy(update={"processes": 4}))
