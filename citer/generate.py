@@ -130,7 +130,7 @@ def _line(reply: Reply, deployment: Deployment) -> dict[str, Any]:
         "problem_id": problem.problem_id,
         "question": problem.question,
         "correct": _correct(reply),
-        **reply.told,
+        **reply.fields,
         "written": [
             {"text": deployment.pair.tokenizer.decode([token]), "by": "llm" if by_llm else "slm"}
             for token, by_llm in zip(answer.token_ids, answer.by_llm, strict=True)

@@ -1,4 +1,4 @@
-"""Answering questions with a router: what `citer generate` and the registered model both do."""
+"""Answer questions with a router: the code shared by `citer generate` and the registered model."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,26 +21,26 @@ from citer.rule import Rule
 
 Advance = Callable[[float], None]
 
-TOLD = ("completion", "truncated", *Counts._fields)
+REPLY_FIELDS = ("completion", "truncated", *Counts._fields)
 
 
 class Reply(NamedTuple):
-    """A problem with its answer, and the answer's text."""
+    """A problem, its answer and the answer's text."""
 
     problem: Problem
     answer: Answer
     completion: str
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What a file or a server says of it, under the names in TOLD: text and counts."""
-        said = (self.completion, self.answer.truncated, *self.answer.counts)
-        return dict(zip(TOLD, said, strict=True))
+    def fields(self) -> dict[str, Any]:
+        """The values of `REPLY_FIELDS`, as a file or a server returns them."""
+        values = (self.completion, self.answer.truncated, *self.answer.counts)
+        return dict(zip(REPLY_FIELDS, values, strict=True))
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """A pair with the policy that routes between its models, `slots` questions at a time."""
+    """A loaded pair and the policy that routes between its models, `slots` questions at a time."""
 
     pair: Pair
     policy: Policy
@@ -51,11 +51,11 @@ class Deployment:
     def replies(
         self, problems: Sequence[Problem], advance: Advance = lambda _: None
     ) -> Iterator[Reply]:
-        """Yield the answers in the problems' order; `advance` counts them as they finish.
+        """Yield the replies in the order of the problems; `advance` counts them as they finish.
 
-        Another thread that asks waits until all are answered. Each problem must pass `check`.
+        Each problem must pass `check`. A second thread waits until this call has ended.
         """
-        finished: dict[int, Reply] = {}  # before one that was asked earlier
+        finished: dict[int, Reply] = {}  # replies that wait for an earlier one
         due = 0
         with self._lock:
             for answer in self._engine.decode(self._requests(problems), self.policy):
@@ -78,7 +78,7 @@ class Deployment:
 
     @cached_property
     def _engine(self) -> Engine:
-        """Kept from one call to the next with its caches and, on a GPU, its graphs."""
+        """The engine keeps its caches, and on a GPU its graphs, from call to call."""
         return Engine(self.pair, self.slots, self.max_new_tokens, delayed=True)
 
 
@@ -102,13 +102,13 @@ def deploy(
 
 
 def served_pair(bundle: Path, slm: Path, llm: Path) -> PairFolder:
-    """The LLM with the finetuned SLM that the bundle carries, or with `slm` if it has none."""
+    """Pair `llm` with the finetuned SLM in the bundle, or with `slm` if the bundle has none."""
     own = bundle / "slm"
     return PairFolder(own if own.is_dir() else slm, llm)
 
 
 def stored_rule(bundle: Path) -> Rule:
-    """The rule that a registered router was deployed with; InputError where there is none."""
+    """Return the rule that registration stored with a router; InputError if there is none."""
     threshold = read_card(bundle).get("threshold")
     if not threshold:
         raise InputError(f"{bundle}: no rule in router.json: give --rule, or a registered router")

@@ -67,15 +67,15 @@ class RoutedModel(PythonModel):
             raise MlflowException(f"no question of the call was answered: {said}") from error
 
     def _answers(self, rows: list[Any]) -> pd.DataFrame:
-        from citer.serving import TOLD
+        from citer.serving import REPLY_FIELDS
 
         asked = [self._problem(row) for row in rows]
         problems = [each for each in asked if not isinstance(each, str)]
         answered = iter(list(self.deployment.replies(problems)))
         answers = [
-            {"error": each} if isinstance(each, str) else next(answered).told for each in asked
+            {"error": each} if isinstance(each, str) else next(answered).fields for each in asked
         ]
-        frame = pd.DataFrame(answers, columns=[*TOLD, "error"], dtype=object)
+        frame = pd.DataFrame(answers, columns=[*REPLY_FIELDS, "error"], dtype=object)
         return frame.where(frame.notna(), None)
 
     def _problem(self, row: Any) -> "Problem | str":

@@ -1,6 +1,7 @@
-"""The token table on disk: a folder of Parquet shards for each half, the SLM's and the LLM's.
+"""The token table on disk: two folders of Parquet shards, the SLM's half and the LLM's half.
 
-A shard's metadata says which model scored it, and what both halves must have in common.
+The metadata of a shard identifies the model that scored it, and holds the fields that must be equal
+in both halves.
 """
 
 import json
@@ -24,7 +25,7 @@ KEY_SCHEMA = pa.schema([LLM_TOKEN.field(name) for name in KEY])
 
 
 def shard_name(examples: Mapping[str, Encoded]) -> str:
-    """By content: the problems of a shard, with the ids of their prompts and references."""
+    """Return a digest of a shard's problems and the ids of their prompts and references."""
     return digest(*(json.dumps([key, *ids]) for key, ids in examples.items())) + ".parquet"
 
 
@@ -35,15 +36,18 @@ def half_schema(metadata: Mapping[str, Any]) -> pa.Schema:
 def keep_fitting(
     folder: Path, wanted: Mapping[str, Encoded], metadata: Mapping[str, Any]
 ) -> dict[str, Encoded]:
-    """Remove whatever is no whole shard of `wanted` under `metadata`; return what is missing."""
+    """Keep the complete shards of `wanted` with this metadata and remove all other files.
+
+    Returns the problems that no shard holds.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     missing = dict(wanted)
     for path in sorted(folder.iterdir()):
-        held = _problems_of(path, metadata)
-        if all(key in missing for key in held) and path.name == shard_name(
-            {key: wanted[key] for key in held}
+        keys = _problems_of(path, metadata)
+        if all(key in missing for key in keys) and path.name == shard_name(
+            {key: wanted[key] for key in keys}
         ):
-            for key in held:
+            for key in keys:
                 del missing[key]
         else:
             remove(path)
@@ -51,7 +55,7 @@ def keep_fitting(
 
 
 def _problems_of(path: Path, metadata: Mapping[str, Any]) -> list[str]:
-    """The problems that a shard holds; none where it is torn, foreign or of another model."""
+    """List a shard's problems; none if it is truncated, no shard, or has other metadata."""
     try:
         table = read_table(path, half_schema(metadata), ["problem_id"])
         fits = table_metadata(path) == {"schema_version": VERSION, **metadata}
@@ -61,24 +65,24 @@ def _problems_of(path: Path, metadata: Mapping[str, Any]) -> list[str]:
 
 
 def read_identity(slm: Path, llm: Path) -> dict[str, Any]:
-    """The pair that scored the two halves, in the fields of a router's card.
+    """Return the identity of the pair that scored both halves, in the fields of a router's card.
 
-    Raises InputError where a half is not there or the two do not belong together.
+    Raises InputError if a half is missing or the two differ in a field of `SHARED`.
     """
-    ours, theirs = _half_metadata(slm), _half_metadata(llm)
+    slm_half, llm_half = _half_metadata(slm), _half_metadata(llm)
     for field in SHARED:
-        if ours[field] != theirs[field]:
-            both = f"{ours[field]!r} and {theirs[field]!r}"
-            raise InputError(f"{slm} and {llm}: not scored alike: their {field} are {both}")
+        if slm_half[field] != llm_half[field]:
+            values = f"{slm_half[field]!r} and {llm_half[field]!r}"
+            raise InputError(f"{slm} and {llm}: not scored alike: their {field} are {values}")
     return {
         field: value
-        for field, value in (ours | theirs).items()
+        for field, value in (slm_half | llm_half).items()
         if field not in ("schema_version", "code", "hidden_size", "vocab_size")
     }
 
 
 def _half_metadata(folder: Path) -> dict[str, Any]:
-    """What all the shards of a folder say of themselves."""
+    """Return the metadata that all shards of a folder share; InputError if they differ."""
     shards = _shards(folder)
     first = table_metadata(shards[0])
     for path in shards[1:]:
@@ -94,34 +98,35 @@ def _shards(folder: Path) -> list[Path]:
 
 
 def read_tokens(slm: Path, llm: Path, examples: Mapping[str, Encoded]) -> pa.Table:
-    """Join the light columns of both halves; rows in the order of `examples` and position.
+    """Join both halves without the hidden states; rows in the order of `examples` and position.
 
     Columns: problem_id, position, gt_token, slm_token, slm_margin, llm_token, llm_margin. Raises
-    InputError where a half does not hold just the references of `examples`.
+    InputError if a half does not hold exactly the references of `examples`.
     """
-    ours = _read_light(slm, ["slm_token", "slm_margin"], examples)
-    theirs = _read_light(llm, ["llm_token", "llm_margin"], examples)
-    return pa.table({name: side[name] for side in (ours, theirs) for name in side.column_names})
+    slm_half = _read_columns(slm, ["slm_token", "slm_margin"], examples)
+    llm_half = _read_columns(llm, ["llm_token", "llm_margin"], examples)
+    halves = slm_half, llm_half
+    return pa.table({name: half[name] for half in halves for name in half.column_names})
 
 
-def _read_light(folder: Path, columns: list[str], examples: Mapping[str, Encoded]) -> pa.Table:
+def _read_columns(folder: Path, columns: list[str], examples: Mapping[str, Encoded]) -> pa.Table:
     schema, expected = half_schema(_half_metadata(folder)), reference_rows(examples)
     table = pa.concat_tables(read_table(path, schema, KEY + columns) for path in _shards(folder))
     key_N = _keys(table, expected["problem_id"].unique())
     table = table.take(np.argsort(key_N)).combine_chunks()
     if not table.select(KEY).equals(expected):
-        raise InputError(f"{folder}: not the references of the problems at hand: score them again")
+        raise InputError(f"{folder}: not the references of the current problems: score them again")
     return table
 
 
 def reference_rows(examples: Mapping[str, Encoded]) -> pa.Table:
-    """problem_id, position and gt_token of every reference token, in order."""
+    """Return problem_id, position and gt_token of every reference token, in order."""
     references = [example.reference_ids for example in examples.values()]
     lengths = [len(reference) for reference in references]
-    owner_N = np.repeat(np.arange(len(references)), lengths)
+    problem_N = np.repeat(np.arange(len(references)), lengths)
     return pa.table(
         {
-            "problem_id": pa.array(list(examples)).take(pa.array(owner_N)),
+            "problem_id": pa.array(list(examples)).take(pa.array(problem_N)),
             "position": np.concatenate([np.arange(length) for length in lengths]),
             "gt_token": np.concatenate(references),
         },
@@ -130,25 +135,25 @@ def reference_rows(examples: Mapping[str, Encoded]) -> pa.Table:
 
 
 def read_features(folder: Path, rows: pa.Table) -> np.ndarray:
-    """feature_NF (float16, see `citer.models.features`) of N `rows` (problem_id, position).
+    """Return feature_NF (float16, see `citer.models.features`) of N `rows` (problem_id, position).
 
-    The rows are sorted as labels are. One shard is in memory at a time. Raises InputError where a
-    row is in no shard.
+    The rows must be in the order of a preference table. Holds one shard in memory at a time. Raises
+    InputError if a row is in no shard.
     """
     metadata = _half_metadata(folder)
     problem_ids = rows["problem_id"].unique()
     key_N = _keys(rows, problem_ids)
-    assert np.all(np.diff(key_N) > 0), "rows in order"
+    assert np.all(np.diff(key_N) > 0), "rows out of order"
     width = metadata["hidden_size"] + len(SCALARS) + TOP_LOGPROBS
     feature_NF = np.empty((len(key_N), width), np.float16)
-    found = 0
+    count = 0
     for shard_key_M, shard_MF in _read_states(folder, metadata, problem_ids):
         target_M = np.searchsorted(key_N, shard_key_M).clip(max=len(key_N) - 1)
         labelled_M = key_N[target_M] == shard_key_M
         feature_NF[target_M[labelled_M]] = shard_MF[labelled_M]
-        found += int(labelled_M.sum())
-    if found != len(key_N):
-        raise InputError(f"{folder}: states of {found} labelled tokens, expected {len(key_N)}")
+        count += int(labelled_M.sum())
+    if count != len(key_N):
+        raise InputError(f"{folder}: states of {count} labelled tokens, expected {len(key_N)}")
     return feature_NF
 
 
@@ -168,6 +173,6 @@ def _read_states(
 
 
 def _keys(rows: pa.Table | pa.RecordBatch, problem_ids: pa.Array) -> np.ndarray:
-    """One int64 a row, ascending with problem and position; negative for another problem's."""
+    """Return an int64 per row, ascending by problem and position; negative if not in the list."""
     rank_N = pc.fill_null(pc.index_in(rows["problem_id"], problem_ids), -1).to_numpy()
     return rank_N.astype(np.int64) * 2**32 + rows["position"].to_numpy()

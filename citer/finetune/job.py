@@ -1,4 +1,4 @@
-"""What a training process is told, and what it leaves behind."""
+"""The input of a training process and the checkpoints that it writes."""
 
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,7 @@ ROW = pa.schema(
 
 
 class Job(Section):
-    """One training run. It works in a folder: `rows.parquet` in, `checkpoint-N` out."""
+    """A training run. Its folder holds `rows.parquet` as input and `checkpoint-N` as output."""
 
     base: Path
     params: FinetuneParams
@@ -30,9 +30,9 @@ class Job(Section):
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint; torn ones, left by a kill, are removed.
+    """Return the newest complete checkpoint; remove those that a kill left incomplete.
 
-    The trainer writes `trainer_state.json` last.
+    A checkpoint is complete with `trainer_state.json`, which the trainer writes last.
     """
     for checkpoint in sorted(folder.glob("checkpoint-*"), key=steps_done, reverse=True):
         try:
@@ -53,6 +53,6 @@ def steps_done(checkpoint: Path | None) -> int:
 
 
 def losses(checkpoint: Path) -> list[float]:
-    """The loss of every step up to a checkpoint, in nats a completion token."""
+    """Return the loss of every step up to a checkpoint, in nats per completion token."""
     history = read_json(checkpoint / "trainer_state.json")["log_history"]
     return [entry["loss"] for entry in history if "loss" in entry]

@@ -1,4 +1,4 @@
-"""Training under DeepSpeed: ranks in processes of their own, none of which outlives this one."""
+"""Training under DeepSpeed: start a process per rank, and leave none behind."""
 
 import os
 import subprocess
@@ -9,11 +9,11 @@ from citer.finetune.job import Job
 
 
 def launch(job: Job, folder: Path) -> None:
-    """Train `job` in `folder` on `params.processes` ranks; raises RuntimeError where one fails.
+    """Train `job` in `folder` on `params.processes` ranks. Raises RuntimeError if a rank fails.
 
-    torchrun gives every rank a session of its own, so that no signal to our group reaches them.
-    They watch the pipe on their standard input instead: it closes when this process ends, however
-    it ends.
+    torchrun starts every rank in a session of its own, so that signals to this process group do not
+    reach it. Each rank watches the pipe on its standard input instead, which closes when this
+    process ends for any reason.
     """
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={job.params.processes}", "-m", "citer.finetune.rank"]
@@ -21,11 +21,11 @@ def launch(job: Job, folder: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=_environment(job)) as torchrun:
         code = torchrun.wait()
     if code:
-        raise RuntimeError(f"torchrun ended with {code}: its own report is above")
+        raise RuntimeError(f"torchrun ended with {code}: see its report above")
 
 
 def _environment(job: Job) -> dict[str, str]:
-    ours = {"DS_ACCELERATOR": job.device, "PYTHONWARNINGS": "ignore::FutureWarning"}
+    settings = {"DS_ACCELERATOR": job.device, "PYTHONWARNINGS": "ignore::FutureWarning"}
     if job.device == "cpu":
-        ours["CUDA_VISIBLE_DEVICES"] = ""
-    return {"OMP_NUM_THREADS": "1", **os.environ, **ours}
+        settings["CUDA_VISIBLE_DEVICES"] = ""
+    return {"OMP_NUM_THREADS": "1", **os.environ, **settings}

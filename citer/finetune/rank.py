@@ -13,21 +13,21 @@ from citer.lifeline import when_closed
 def main() -> None:
     when_closed(sys.stdin.fileno(), partial(os.killpg, 0, signal.SIGKILL))  # held by `launch`
     _prepare_deepspeed()
-    from torch import distributed  # seconds: not before the watch has begun
+    from torch import distributed  # takes seconds: start the watch first
 
     from citer.finetune.trainer import train
     from citer.models.folder import ModelFolder
 
     job = Job.model_validate_json(sys.argv[1])
     train(job, ModelFolder(job.base).tokenizer, Path(sys.argv[2]))
-    distributed.destroy_process_group()  # waits for ranks that still read from this one
-    os._exit(0)  # gloo's threads can abort a process that Python takes apart (pytorch #179291)
+    distributed.destroy_process_group()  # waits for ranks that still read from this rank
+    os._exit(0)  # gloo's threads can abort a process during a normal exit (pytorch #179291)
 
 
 def _prepare_deepspeed() -> None:
     import deepspeed.ops
 
-    # Else DeepSpeed compiles this op, for 100 s and with a compiler; gloo does its work.
+    # Otherwise DeepSpeed compiles this op for 100 s, and needs a compiler; gloo replaces it.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 

@@ -1,4 +1,4 @@
-"""Supervised finetuning of the SLM on the references; the loss is on the reference alone."""
+"""Supervised finetuning of the SLM. The loss is computed on the references, not the prompts."""
 
 import math
 import shutil
@@ -30,20 +30,20 @@ def finetune(
     pair: PairParams,
     params: FinetuneParams,
 ) -> list[float]:
-    """Finetune the model at `base` on the problems' references and write it to `output`.
+    """Finetune the model `base` on the problems' references and write it to `output`.
 
-    For 0 steps it is written as it is: one that knows its task already. Unfinished work is resumed
-    from its last checkpoint, to the same weights. Returns the loss of every step, in nats a
-    completion token. Raises InputError where processes, batch or rows do not fit, before training,
-    and where training diverged.
+    With 0 steps, copy the model: it knows its task already. A killed run resumes from its last
+    checkpoint and ends with the same weights. Returns the loss of every step, in nats per
+    completion token. Raises InputError before training if processes, batch or rows do not fit, and
+    after training if the loss diverged.
     """
     if not params.steps:
         _publish(base.path, base, output)
         return []
     job = plan(base.path, pair, params)
     rows = encode_rows(base, problems, params.max_length)
-    asked = job.model_dump_json(), code_digest("finetune")
-    folder = partial_dir("finetune", digest(base.path, *asked, *map(str, rows)))
+    settings = job.model_dump_json(), code_digest("finetune")
+    folder = partial_dir("finetune", digest(base.path, *settings, *map(str, rows)))
     if not is_finished(last_checkpoint(folder), params.steps):
         write_table(folder / ROWS, pa.Table.from_pylist(rows, schema=ROW), ROW, {})
         with writing(folder):
@@ -59,19 +59,19 @@ def finetune(
 
 
 def plan(base: Path, pair: PairParams, params: FinetuneParams) -> Job:
-    """What to train, where and how; DeepSpeed where it is asked for or there is a GPU.
+    """Choose the device and precision, and whether to use DeepSpeed: "auto" uses it on a GPU.
 
-    Raises InputError where the processes do not fit engine, machine or batch.
+    Raises InputError if the number of processes does not fit DeepSpeed, the machine or the batch.
     """
     on_gpu = resolve_device(pair.device).type == "cuda"
     deepspeed = params.deepspeed == "on" or (params.deepspeed == "auto" and on_gpu)
-    asked = f"finetune.processes: {params.processes}"
+    setting = f"finetune.processes: {params.processes}"
     if params.processes > 1 and not deepspeed:
-        raise InputError(f"{asked}: needs DeepSpeed, expected 1 or finetune.deepspeed: on")
+        raise InputError(f"{setting}: needs DeepSpeed, expected 1 or finetune.deepspeed: on")
     if on_gpu and params.processes > torch.cuda.device_count():
-        raise InputError(f"{asked}: expected at most {torch.cuda.device_count()}, one a GPU")
+        raise InputError(f"{setting}: expected at most {torch.cuda.device_count()}, one per GPU")
     if params.batch_size % params.processes:
-        raise InputError(f"{asked}: expected a divisor of finetune.batch_size {params.batch_size}")
+        raise InputError(f"{setting}: not a divisor of finetune.batch_size {params.batch_size}")
     return Job(
         base=base,
         params=params,
@@ -82,9 +82,9 @@ def plan(base: Path, pair: PairParams, params: FinetuneParams) -> Job:
 
 
 def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int) -> list[Row]:
-    """`input_ids` and `completion_mask` of every problem: the reference and its EOS count.
+    """Return `input_ids` and `completion_mask` of every problem: 1 for the reference and its EOS.
 
-    Raises InputError naming the longest problem where it has more than `max_length` tokens.
+    Raises InputError with the longest problem if it has more than `max_length` tokens.
     """
     examples = [base.prompts.encode(problem) for problem in problems]
     lengths = [len(prompt_ids) + len(reference_ids) for prompt_ids, reference_ids in examples]
@@ -93,7 +93,7 @@ def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int)
         problem = problems[longest]
         raise InputError(
             f"sft problem {problem.problem_id} of {problem.source}: {lengths[longest]} tokens with "
-            f"its prompt, the most of all; expected at most {max_length} (finetune.max_length)"
+            f"its prompt, the longest of all; expected at most {max_length} (finetune.max_length)"
         )
     return [
         {
@@ -108,15 +108,15 @@ def _train(job: Job, base: ModelFolder, folder: Path) -> None:
     if job.deepspeed:
         launch(job, folder)
     else:
-        from citer.finetune.trainer import train  # seconds, and only where it is needed
+        from citer.finetune.trainer import train  # takes seconds to import
 
         train(job, base.tokenizer, folder)
 
 
 def _publish(base: Path, checkpoint: ModelFolder, output: Path) -> None:
-    """Write the checkpoint's weights in `base`'s precision, with `base`'s other files as they are.
+    """Write the checkpoint's weights in the precision of `base`, and copy its other files.
 
-    The trainer rewrites tokenizer and EOS settings; the pair's must stay the same to the letter.
+    The trainer rewrites tokenizer and EOS settings, which must stay equal for both models.
     """
     dtype = AutoConfig.from_pretrained(base, local_files_only=True).dtype or torch.float32
     with replacing(output) as aside:

@@ -1,4 +1,4 @@
-"""The training itself, in whichever process: trl's SFTTrainer over rows already encoded."""
+"""Train with trl's SFTTrainer on encoded rows, in this process or in a DeepSpeed rank."""
 
 import os
 from collections.abc import Callable
@@ -30,7 +30,7 @@ ZERO2 = Path(__file__).with_name("zero2.json")
 
 
 def train(job: Job, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Train `job.base` on `folder`'s rows, from its last checkpoint if any, to its final one."""
+    """Train `job.base` on the rows in `folder`, from the last checkpoint if there is one."""
     _quiet(job)
     _make_deterministic(job)
     checkpoint = last_checkpoint(folder)
@@ -65,7 +65,7 @@ def _arguments(job: Job, folder: Path) -> SFTConfig:
         dataloader_pin_memory=on_gpu,
         deepspeed=str(ZERO2) if job.deepspeed else None,
         completion_only_loss=True,
-        max_length=None,  # over-long rows were refused before
+        max_length=None,  # `encode_rows` refuses rows that are too long
         save_steps=params.checkpoint_steps,
         save_total_limit=2,
         logging_steps=1,
@@ -77,14 +77,14 @@ def _arguments(job: Job, folder: Path) -> SFTConfig:
 
 
 def _quiet(job: Job) -> None:
-    os.environ.setdefault("DS_ACCELERATOR", job.device)  # unset, DeepSpeed warns of its choice
+    os.environ.setdefault("DS_ACCELERATOR", job.device)  # DeepSpeed warns if unset
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     disable_progress_bars()
 
 
 def _make_deterministic(job: Job) -> None:
-    """CPU kernels are; those of a GPU are as far as they can be."""
+    """Use deterministic kernels. On a GPU, warn about operations that have none."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(job.device == "cuda", warn_only=True)
 
@@ -93,9 +93,9 @@ class _Trainer(SFTTrainer):
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """trl's loss in tiles spares a GPU's memory, but doubles a step's time on a CPU."""
-        own = Trainer if self.args.use_cpu else SFTTrainer
-        return own.compute_loss(self, model, inputs, *args, **kwargs)
+        """On a CPU, skip trl's tiled loss: it saves GPU memory, but doubles the time of a step."""
+        parent = Trainer if self.args.use_cpu else SFTTrainer
+        return parent.compute_loss(self, model, inputs, *args, **kwargs)
 
 
 class _Advance(TrainerCallback):

@@ -12,12 +12,12 @@ from citer.stages import paths
 
 
 def run(params: Params) -> None:
-    """Raises InputError where the model, the rows or the parameters do not fit."""
+    """Finetune and print the losses. Raises InputError if model, rows or parameters do not fit."""
     base = ModelFolder(Path(params.pair.slm))
     base.check()
     problems = read_problems(paths.problems("sft"))
     losses = finetune(base, problems, paths.SLM, params.pair, params.finetune)
-    said = "the SLM as it is"
+    summary = "no steps, the SLM is copied"
     if losses:
-        said = f"loss {losses[0]:.3f} at the first step, {losses[-1]:.3f} at step {len(losses)}"
-    Console().print(f"finetune: {said}")
+        summary = f"loss {losses[0]:.3f} at the first step, {losses[-1]:.3f} at step {len(losses)}"
+    Console().print(f"finetune: {summary}")

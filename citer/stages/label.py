@@ -1,4 +1,4 @@
-"""Preference labels of iteration k: contested tokens are rolled out under router k - 1."""
+"""Make the preference labels of iteration k: roll out contested tokens under router k - 1."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,11 +27,11 @@ from citer.models.router import Router
 from citer.schema import CASES, PREFERENCE
 from citer.stages import paths
 
-NEAR_TIE = 0.0625  # logits: bfloat16's own spacing between 8 and 16
+NEAR_TIE = 0.0625  # logits: the spacing of bfloat16 numbers between 8 and 16
 
 
 class Inputs(NamedTuple):
-    """All that is read before a model is loaded."""
+    """Everything that is read before the weights of a model."""
 
     folders: PairFolder
     identity: dict[str, Any]
@@ -42,7 +42,7 @@ class Inputs(NamedTuple):
 
 
 def run(params: Params, iteration: int) -> None:
-    """Label the preference split's tokens; a killed run goes on at its first unfinished chunk."""
+    """Label the tokens of the preference split. A killed run resumes at its unfinished chunk."""
     inputs = _read(params, iteration)
     pair = load_pair(inputs.folders, params.pair)
     partial = partial_dir("label", _digest(params, iteration))
@@ -59,7 +59,7 @@ def run(params: Params, iteration: int) -> None:
 
 
 def _read(params: Params, iteration: int) -> Inputs:
-    """Raises InputError where tokens, problems, router k - 1 and limits do not go together."""
+    """Read and compare tokens, problems, router k - 1 and models. Raises InputError."""
     origin = paths.router(iteration - 1)
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     router, card = read_bundle(origin)
@@ -87,7 +87,7 @@ def _labeller(inputs: Inputs, pair: Pair, params: Params, iteration: int) -> Lab
 
 
 def _digest(params: Params, iteration: int) -> str:
-    """Of everything that the labels depend on."""
+    """Hash everything that the labels depend on."""
     files = paths.SLM_TOKENS, paths.LLM_TOKENS, paths.problems("preference")
     router = paths.router(iteration - 1)
     settings = str(iteration), params.label.model_dump_json(), code_digest("label")

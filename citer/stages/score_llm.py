@@ -1,4 +1,4 @@
-"""The LLM's half of the token table; the finetuned SLM has no part in it."""
+"""Score the LLM's half of the token table, independently of the finetuned SLM."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The SLM's half of the token table, with the hidden states that a router reads."""
+"""Score the SLM's half of the token table, with the hidden states for the router."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Shards of the two halves, written by hand, in other divisions and orders than asked for."""
+"""Hand-written shards of the two halves, in other orders than the rows that are read."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,9 +28,9 @@ def _only(*keys: str) -> dict[str, Encoded]:
 
 
 def _features(key: str, position: int) -> list[float]:
-    """Hidden state, entropy, margin, log-probabilities; no two rows have the same of any."""
-    sure = position + ord(key) / 128
-    return [float(ord(key)), float(position), sure, 2 + sure, *(-n - sure for n in range(8))]
+    """Hidden state, entropy, margin, log-probabilities; every value differs between rows."""
+    value = position + ord(key) / 128
+    return [float(ord(key)), float(position), value, 2 + value, *(-n - value for n in range(8))]
 
 
 def _rows(examples: Mapping[str, Encoded], name: str) -> dict[str, list]:
@@ -71,7 +71,7 @@ def halves(tmp_path: Path) -> tuple[Path, Path]:
     return slm, llm
 
 
-def test_rows_are_joined_in_the_order_asked_for(halves: tuple[Path, Path]) -> None:
+def test_rows_are_joined_in_the_order_of_the_examples(halves: tuple[Path, Path]) -> None:
     table = read_tokens(*halves, EXAMPLES)
     assert table["problem_id"].to_pylist() == list("bbbaacccc")
     assert table["position"].to_pylist() == [0, 1, 2, 0, 1, 0, 1, 2, 3]
@@ -80,7 +80,7 @@ def test_rows_are_joined_in_the_order_asked_for(halves: tuple[Path, Path]) -> No
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "examples",
     [
         pytest.param(_only("a", "b"), id="a problem too many"),
         pytest.param(EXAMPLES | {"d": Encoded([1], [9, 0])}, id="a problem too few"),
@@ -89,10 +89,10 @@ def test_rows_are_joined_in_the_order_asked_for(halves: tuple[Path, Path]) -> No
     ],
 )
 def test_other_references_are_refused(
-    halves: tuple[Path, Path], asked: Mapping[str, Encoded]
+    halves: tuple[Path, Path], examples: Mapping[str, Encoded]
 ) -> None:
     with pytest.raises(InputError, match=f"{halves[0]}: not the references"):
-        read_tokens(*halves, asked)
+        read_tokens(*halves, examples)
 
 
 def test_a_problem_in_two_shards_is_refused(halves: tuple[Path, Path]) -> None:
@@ -110,15 +110,15 @@ def test_a_problem_is_kept_in_one_shard_alone(halves: tuple[Path, Path]) -> None
     assert missing.keys() == EXAMPLES.keys() - held
 
 
-def test_features_are_those_of_the_rows_asked_for(halves: tuple[Path, Path]) -> None:
-    asked = [("b", 0), ("b", 2), ("a", 1), ("c", 0), ("c", 3)]
-    rows = pa.table({"problem_id": [key for key, _ in asked], "position": [n for _, n in asked]})
+def test_features_belong_to_the_rows(halves: tuple[Path, Path]) -> None:
+    keys = [("b", 0), ("b", 2), ("a", 1), ("c", 0), ("c", 3)]
+    rows = pa.table({"problem_id": [key for key, _ in keys], "position": [n for _, n in keys]})
     feature_NF = read_features(halves[0], rows)
     assert feature_NF.dtype == np.float16
-    assert feature_NF.tolist() == [_features(*key) for key in asked]
+    assert feature_NF.tolist() == [_features(*key) for key in keys]
 
 
-def test_both_halves_make_up_the_pair_s_identity(halves: tuple[Path, Path]) -> None:
+def test_both_halves_give_the_identity_of_the_pair(halves: tuple[Path, Path]) -> None:
     assert read_identity(*halves) == {
         "slm": {"id": "s", "digest": "1"},
         "llm": {"id": "l", "digest": "2"},
@@ -129,7 +129,7 @@ def test_both_halves_make_up_the_pair_s_identity(halves: tuple[Path, Path]) -> N
     }
 
 
-def test_a_shard_s_name_tells_its_problems_prompts_and_references() -> None:
+def test_a_shard_s_name_depends_on_problems_prompts_and_references() -> None:
     others = [
         EXAMPLES,
         _only("b", "a"),

@@ -1,4 +1,4 @@
-"""A tiny SLM, in a folder of the test's own, and short runs of it."""
+"""A tiny SLM in a temporary folder, and parameters of a short training."""
 
 from pathlib import Path
 

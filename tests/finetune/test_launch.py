@@ -1,4 +1,4 @@
-"""Real processes, killed: what was trained is not lost, and nobody is left behind."""
+"""Kill real training processes: training resumes, and no process is left behind."""
 
 import multiprocessing
 import time
@@ -21,7 +21,7 @@ from tests.finetune.conftest import PARAMS, PLACEMENT
 from tests.taught import problems
 
 pytestmark = pytest.mark.slow
-ASKED = problems(12)
+PROBLEMS = problems(12)
 LONG = PARAMS.model_copy(update={"steps": 60, "checkpoint_steps": 5})
 
 
@@ -35,10 +35,10 @@ def weights(folder: str) -> dict[str, torch.Tensor]:
 
 @contextmanager
 def killed_midway(base: ModelFolder, params: FinetuneParams) -> Iterator[psutil.Process]:
-    """A finetuning that is killed after its first checkpoint; the block runs just before."""
+    """Start a finetuning; after the block, kill it. It has written a checkpoint by then."""
     context = multiprocessing.get_context("spawn")
     process = context.Process(
-        target=finetune, args=(base, ASKED, Path("killed"), PLACEMENT, params)
+        target=finetune, args=(base, PROBLEMS, Path("killed"), PLACEMENT, params)
     )
     process.start()
     while not list(PARTIAL.glob("finetune/*/checkpoint-*/trainer_state.json")):
@@ -54,7 +54,7 @@ def killed_midway(base: ModelFolder, params: FinetuneParams) -> Iterator[psutil.
 def test_a_killed_training_resumes_to_the_same_bytes(
     base: ModelFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    finetune(base, ASKED, Path("whole"), PLACEMENT, LONG)
+    finetune(base, PROBLEMS, Path("whole"), PLACEMENT, LONG)
     with killed_midway(base, LONG):
         pass
     resumed = []
@@ -66,7 +66,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(
 
     monkeypatch.setattr(trainer.SFTTrainer, "train", spy)
     capsys.readouterr()
-    losses = finetune(base, ASKED, Path("resumed"), PLACEMENT, LONG)
+    losses = finetune(base, PROBLEMS, Path("resumed"), PLACEMENT, LONG)
     assert f" {LONG.steps}/{LONG.steps} " in capsys.readouterr().err
     assert resumed != [None]
     assert len(losses) == LONG.steps
@@ -76,9 +76,9 @@ def test_a_killed_training_resumes_to_the_same_bytes(
 
 def test_one_rank_or_two_train_as_one_plain_process(base: ModelFolder) -> None:
     losses = {
-        "plain": finetune(base, ASKED, Path("plain"), PLACEMENT, PARAMS),
-        "one": finetune(base, ASKED, Path("one"), PLACEMENT, ranks(1)),
-        "two": finetune(base, ASKED, Path("two"), PLACEMENT, ranks(2)),
+        "plain": finetune(base, PROBLEMS, Path("plain"), PLACEMENT, PARAMS),
+        "one": finetune(base, PROBLEMS, Path("one"), PLACEMENT, ranks(1)),
+        "two": finetune(base, PROBLEMS, Path("two"), PLACEMENT, ranks(2)),
     }
     for name in ("one", "two"):
         assert losses[name] == pytest.approx(losses["plain"], rel=1e-4)
@@ -86,18 +86,18 @@ def test_one_rank_or_two_train_as_one_plain_process(base: ModelFolder) -> None:
 
 
 def test_no_rank_outlives_a_killed_launcher_and_training_resumes(base: ModelFolder) -> None:
-    finetune(base, ASKED, Path("whole"), PLACEMENT, ranks(2, LONG))
+    finetune(base, PROBLEMS, Path("whole"), PLACEMENT, ranks(2, LONG))
     with killed_midway(base, ranks(2, LONG)) as process:
         started = process.children(recursive=True)
         launched = [child for child in started if "citer.finetune.rank" in child.cmdline()]
     assert len(launched) == 3  # torchrun and two ranks
     _, alive = psutil.wait_procs(started, timeout=60)
     assert not alive
-    finetune(base, ASKED, Path("resumed"), PLACEMENT, ranks(2, LONG))
+    finetune(base, PROBLEMS, Path("resumed"), PLACEMENT, ranks(2, LONG))
     torch.testing.assert_close(weights("resumed"), weights("whole"), rtol=0, atol=0)
 
 
 def test_a_failed_rank_fails_the_stage(base: ModelFolder) -> None:
     (base.path / "model.safetensors").write_bytes(b"torn")
     with pytest.raises(RuntimeError, match="torchrun ended with 1"):
-        finetune(base, ASKED, Path("slm"), PLACEMENT, ranks(1))
+        finetune(base, PROBLEMS, Path("slm"), PLACEMENT, ranks(1))

@@ -27,14 +27,14 @@ def test_reference_and_one_eos_count_and_the_prompt_does_not(base: ModelFolder) 
     (row,) = encode_rows(base, [MATH], max_length=512)
     tokenizer, eos_id = base.tokenizer, base.eos_ids[0]
     counted = [i for i, m in zip(row["input_ids"], row["completion_mask"], strict=True) if m]
-    asked = row["input_ids"][: -len(counted)]
-    assert tokenizer.decode(asked) == prompt_text(MATH)
+    prompt_ids = row["input_ids"][: -len(counted)]
+    assert tokenizer.decode(prompt_ids) == prompt_text(MATH)
     assert counted[-1] == eos_id
     assert tokenizer.decode(counted[:-1]) == MATH.reference
 
 
 def test_the_first_loss_is_the_cross_entropy_of_the_completions_alone(base: ModelFolder) -> None:
-    """Summed over rows of unequal length, one by one and unpadded, then divided by the tokens."""
+    """The oracle sums the loss over unpadded rows, one by one, and divides by the tokens."""
     total, tokens = 0.0, 0
     network = AutoModelForCausalLM.from_pretrained(base.path)
     for row in encode_rows(base, [MATH, MC], max_length=512):
@@ -50,9 +50,9 @@ def test_the_first_loss_is_the_cross_entropy_of_the_completions_alone(base: Mode
 
 
 def test_same_seed_same_bytes_and_a_falling_loss(base: ModelFolder) -> None:
-    asked = problems(12)
-    losses = finetune(base, asked, Path("one"), PLACEMENT, PARAMS)
-    assert finetune(base, asked, Path("two"), PLACEMENT, PARAMS) == losses
+    rows = problems(12)
+    losses = finetune(base, rows, Path("one"), PLACEMENT, PARAMS)
+    assert finetune(base, rows, Path("two"), PLACEMENT, PARAMS) == losses
     assert len(losses) == PARAMS.steps
     assert losses[-1] < 0.8 * losses[0]
     one, two = (Path(name, "model.safetensors").read_bytes() for name in ("one", "two"))
@@ -60,9 +60,9 @@ def test_same_seed_same_bytes_and_a_falling_loss(base: ModelFolder) -> None:
 
 
 def test_another_seed_gives_another_model(base: ModelFolder) -> None:
-    asked = problems(12)
+    rows = problems(12)
     for seed in (1, 2):
-        finetune(base, asked, Path(str(seed)), PLACEMENT, changed(seed=seed, steps=2))
+        finetune(base, rows, Path(str(seed)), PLACEMENT, changed(seed=seed, steps=2))
     one, two = (load_file(f"{seed}/model.safetensors") for seed in (1, 2))
     assert any(not torch.equal(one[name], two[name]) for name in one)
 
@@ -79,7 +79,7 @@ def test_no_steps_leave_the_model_as_it_is(base: ModelFolder) -> None:
 
 
 def test_only_the_weights_differ_from_the_base(base: ModelFolder) -> None:
-    """No pickle of the trainer's, no tokenizer or EOS setting written anew; scratch is gone."""
+    """No pickle, tokenizer or EOS setting of the trainer is written; the work folder is removed."""
     finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=2, batch_size=2))
     files = {file.name: file.read_bytes() for file in base.path.iterdir()}
     written = {file.name: file.read_bytes() for file in Path("slm").iterdir()}
@@ -115,7 +115,7 @@ def test_a_diverged_training_is_refused_and_writes_nothing(base: ModelFolder) ->
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"deepspeed": "on", "processes": 3}, "a divisor of finetune.batch_size 4"),
+        ({"deepspeed": "on", "processes": 3}, "not a divisor of finetune.batch_size 4"),
         ({"deepspeed": "off", "processes": 2}, "needs DeepSpeed"),
         ({"deepspeed": "auto", "processes": 2}, "needs DeepSpeed"),
     ],
@@ -125,7 +125,7 @@ def test_processes_that_do_not_fit_are_refused(fields: dict, complaint: str) -> 
         plan(Path("slm"), PLACEMENT, changed(**fields))
 
 
-def test_a_cpu_trains_plainly_unless_told_otherwise() -> None:
+def test_a_cpu_trains_without_deepspeed_unless_it_is_on() -> None:
     plans = {mode: plan(Path("slm"), PLACEMENT, changed(deepspeed=mode)) for mode in ("auto", "on")}
     assert not plans["auto"].deepspeed
     assert plans["on"].deepspeed
@@ -144,5 +144,5 @@ def test_a_gpu_trains_under_deepspeed_in_the_pairs_precision(
     assert plan(Path("slm"), whole, auto).deepspeed
     assert not plan(Path("slm"), whole, auto).bf16
     assert plan(Path("slm"), half, auto).bf16
-    with pytest.raises(InputError, match="expected at most 2, one a GPU"):
+    with pytest.raises(InputError, match="expected at most 2, one per GPU"):
         plan(Path("slm"), half, auto.model_copy(update={"processes": 4}))

@@ -61,7 +61,7 @@ def test_the_registered_model_answers_as_its_router_routes(
     folders, longest = PairFolder(paths.SLM, LLM), TINY["evaluate"]["max_new_tokens"]
     routed = deploy(paths.router(2), folders, pair, RULE, slots=2, max_new_tokens=longest)
     problems = [parse_row({"problem": MATH}, "math", "question"), parse_row(MC, "mc", "question")]
-    expected = {r.problem.task: r.told | {"error": None} for r in routed.replies(problems)}
+    expected = {r.problem.task: r.fields | {"error": None} for r in routed.replies(problems)}
 
     model = mlflow.pyfunc.load_model(CHAMPION)
     assert model.metadata.get_output_schema().input_names() == list(expected["math"])

@@ -100,12 +100,13 @@ def test_a_fifo_is_refused_and_not_waited_for(folders: TinyPair, name: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("target", "told"), [("nowhere", "no such file"), ("tokenizer_config.json", "cannot be read: ")]
+    ("target", "message"),
+    [("nowhere", "no such file"), ("tokenizer_config.json", "cannot be read: ")],
 )
-def test_a_broken_link_is_refused(folders: TinyPair, target: str, told: str) -> None:
+def test_a_broken_link_is_refused(folders: TinyPair, target: str, message: str) -> None:
     (folders.llm / "tokenizer_config.json").unlink()
     (folders.llm / "tokenizer_config.json").symlink_to(target)
-    assert refusal(folders).startswith(f"{folders.llm}/tokenizer_config.json: {told}")
+    assert refusal(folders).startswith(f"{folders.llm}/tokenizer_config.json: {message}")
 
 
 def test_a_generation_config_that_cannot_be_loaded_is_refused(folders: TinyPair) -> None:

@@ -1,4 +1,4 @@
-"""A loaded pair: its vocabulary, its bytes, where it runs."""
+"""A loaded pair: vocabulary, bytes, device, identity."""
 
 from pathlib import Path
 

@@ -46,7 +46,7 @@ def test_a_tokenizer_that_loses_text_is_refused(folders: TinyPair) -> None:
 
 @pytest.mark.parametrize("number", [1000, 2**31])
 def test_an_id_beyond_the_models_vocabulary_is_refused(folders: TinyPair, number: int) -> None:
-    """At once: to compare such a tokenizer's parts would take minutes."""
+    """Before the comparison of the tokenizers' parts, which would take minutes."""
     tokenizer = json.loads((folders.llm / "tokenizer.json").read_text())
     tokenizer["model"]["vocab"]["a"] = number
     (folders.llm / "tokenizer.json").write_text(json.dumps(tokenizer))

@@ -1,4 +1,4 @@
-"""A project's folder with a taught pair and its problems, and how to kill a stage in it."""
+"""A project folder with a taught pair and its problems, and a stage that is killed in it."""
 
 import os
 import shutil
@@ -82,7 +82,7 @@ def scored(project: Params) -> Params:
 
 
 def run_killed(params: Params, stage: str, *iteration: int, module: str, function: str) -> None:
-    """Run a stage in its own process, which dies by SIGKILL after a function's first call."""
+    """Run a stage in a process that kills itself by SIGKILL after a function's first call."""
     Path("params.json").write_text(params.model_dump_json(by_alias=True))
     script = KILLED.format(
         stage=stage,

@@ -1,4 +1,4 @@
-"""label@k: one table, the same however often it was killed; refused where inputs disagree."""
+"""label@k: the same table after any kill, and an error for inputs that do not match."""
 
 import shutil
 from collections import Counter

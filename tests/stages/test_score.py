@@ -1,4 +1,4 @@
-"""score_llm and score_slm: shards that are kept, made again and made the same."""
+"""score_llm and score_slm: which shards are kept, and which are scored again."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ def _shards(folder: Path) -> dict[str, bytes]:
 
 
 def _stamps(folder: Path) -> dict[str, int]:
-    """Which files were written when: a kept shard keeps its own."""
+    """The time at which each file was written: a kept shard keeps its own."""
     return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
 
 
@@ -40,7 +40,7 @@ def _write(problems: list[Problem]) -> None:
 
 
 def _assert_whole(problems: list[Problem]) -> None:
-    """The joined halves hold just the references of `problems`."""
+    """Check that the joined halves hold exactly the references of `problems`."""
     examples = ModelFolder(paths.SLM).prompts.encode_all(problems)
     read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
 
@@ -95,7 +95,7 @@ def test_added_rows_score_only_themselves(scored: Params) -> None:
         pytest.param(lambda p: p[1:], id="removed"),
     ],
 )
-def test_a_changed_problem_costs_its_shard_and_no_other(scored: Params, change) -> None:
+def test_a_changed_problem_replaces_its_shard_and_no_other(scored: Params, change) -> None:
     before = _stamps(paths.SLM_TOKENS)
     problems = read_problems(PREFERENCE)
     (stale,) = (p for p in before if problems[0].problem_id in _problems_in(paths.SLM_TOKENS / p))
@@ -135,7 +135,7 @@ def test_a_correction_of_the_code_is_scored_anew(
     assert stamps == {"corrected score_llm"}
 
 
-def test_what_is_no_shard_is_removed(scored: Params) -> None:
+def test_other_files_and_incomplete_shards_are_removed(scored: Params) -> None:
     before = _shards(paths.SLM_TOKENS)
     torn = sorted(paths.SLM_TOKENS.iterdir())[0]
     torn.write_bytes(torn.read_bytes()[:1000])
