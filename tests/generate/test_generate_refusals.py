@@ -25,7 +25,7 @@ def test_disagreements_of_a_rule_without_audits_are_refused_before_anything_is_r
     bundle: Path, params: Params, tmp_path: Path
 ) -> None:
     nothing = tmp_path / "nothing.jsonl"
-    with pytest.raises(InputError, match=r"--disagreements: `score 0\.5` audits nothing"):
+    with pytest.raises(InputError, match=r"--disagreements: `score 0\.5` has no audit"):
         generate(params, bundle, nothing, nothing, disagreements=tmp_path / "found.parquet")
 
 
@@ -52,7 +52,7 @@ def test_answers_take_the_place_of_no_other_file(
     source.write_text(json.dumps(MATH[1]))
     rule = Rule("risk", 0.5, 0.1)
     for taken, table in ((source, None), (output, output), (output, source)):
-        with pytest.raises(InputError, match="expected a file of its own"):
+        with pytest.raises(InputError, match="expected another file for each"):
             generate(params, bundle, source, taken, rule, table)
     assert source.read_text() == json.dumps(MATH[1])
     assert not output.exists()
