@@ -29,7 +29,7 @@ def test_disagreements_need_a_rule_with_an_audit(
         generate(params, bundle, nothing, nothing, disagreements=tmp_path / "found.parquet")
 
 
-def test_a_bundle_without_a_rule_needs_the_option_rule(params: Params, tmp_path: Path) -> None:
+def test_a_bundle_without_a_rule_asks_for_one(params: Params, tmp_path: Path) -> None:
     write_bundle(tmp_path / "bare", Router(Head(None), Head(None)), identity(own_pair(params)))
     source = tmp_path / "q.jsonl"
     source.write_text(json.dumps(MATH[1]))
