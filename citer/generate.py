@@ -1,7 +1,7 @@
-"""Questions in, answers out: routed, with each token's origin, graded where an answer is known.
+"""Answer a file of questions, with the origin of each token; grade the answers that are known.
 
-Where the LLM's audits disagree with the SLM is known of every answer, graded or not: these tokens
-can be written to a table, and become labels.
+Audits compare the two models for every answer, graded or not. The tokens at which they disagree
+can be written to a table, to be used as labels.
 """
 
 import fcntl
@@ -34,7 +34,7 @@ from citer.stages import paths
 
 class Graded(NamedTuple):
     counts: Counts
-    correct: bool | None  # None where no answer is known
+    correct: bool | None  # None if the right answer is unknown
 
 
 def generate(
@@ -45,14 +45,15 @@ def generate(
     rule: Rule | None = None,
     disagreements: Path | None = None,
 ) -> None:
-    """Answer every question of `source` (the seeds' formats) into `output`, a JSON line each.
+    """Answer every question of `source`, and write one JSON line per answer to `output`.
 
-    `rule` stands in for the bundle's own. A table `disagreements` needs one that audits. A call
-    that was killed is taken up where it was, if these, the answers' length and the code are alike.
+    `rule` replaces the rule of the bundle. It must have an audit if `disagreements`, the path of a
+    table, is given. A killed call is resumed if the arguments, the maximum length of an answer and
+    the code are the same. Raises InputError.
     """
     rule = rule or stored_rule(bundle)
     if disagreements and not rule.audit:
-        raise InputError(f"--disagreements: `{rule:.4g}` audits nothing, expected `… audit β`")
+        raise InputError(f"--disagreements: `{rule:.4g}` has no audit, expected `… audit β`")
     rows = load_problems(source, task_of_file(source), need="question")
     limits = params.evaluate
     named = ((f"{source}:{line}", problem) for line, problem in rows)
@@ -71,28 +72,28 @@ def generate(
     answered = _partial(output, digest(source, *sorted(bundle.glob("router.*")), *settings))
     with _alone(answered, output):
         _answer([problem for _, problem in rows], deployment, answered)
-        said = _summary(_deliver(answered, output, disagreements, deployment), rule, output)
+        summary = _summary(_deliver(answered, output, disagreements, deployment), rule, output)
         answered.unlink()
-    Console().print(said, highlight=False, soft_wrap=True)
+    Console().print(summary, highlight=False, soft_wrap=True)
 
 
 def _check_targets(source: Path, *targets: Path) -> None:
     for target in targets:
         check_target(target)
     if len({path.resolve() for path in (source, *targets)}) <= len(targets):
-        raise InputError(f"{targets[0]}: expected a file of its own, which nothing else is")
+        raise InputError(f"{targets[0]}: expected another file for each input and output")
 
 
 def _correct(reply: Reply) -> bool | None:
-    """None where no answer is known; a truncated one is wrong."""
+    """Grade a reply; None if the right answer is unknown. A truncated answer is wrong."""
     if reply.problem.answer is None:
         return None
     return not reply.answer.truncated and grade(reply.problem, reply.completion)
 
 
-def _partial(output: Path, asked: str) -> Path:
-    """The file of the answers so far; those to anything else are removed."""
-    chosen = output.with_name(f".{output.name}.{asked[:12]}.partial")
+def _partial(output: Path, key: str) -> Path:
+    """Return the file of this call's answers so far. Remove the files of other calls."""
+    chosen = output.with_name(f".{output.name}.{key[:12]}.partial")
     for other in output.parent.glob(f".{escape(output.name)}.*.partial"):
         if other != chosen:
             with _alone(other, output):
@@ -102,7 +103,7 @@ def _partial(output: Path, asked: str) -> Path:
 
 @contextmanager
 def _alone(answered: Path, output: Path) -> Iterator[None]:
-    """Raise InputError while another call writes answers to the same output."""
+    """Lock the output. Raises InputError if another call is writing it."""
     with answered.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,7 +113,7 @@ def _alone(answered: Path, output: Path) -> Iterator[None]:
 
 
 def _answer(problems: Sequence[Problem], deployment: Deployment, answered: Path) -> None:
-    """Append a line an answer, in order, to those that a killed call has left."""
+    """Append one line per answer, in order, after the lines of a killed call."""
     done = whole_lines(answered)
     with (
         progress("generate", len(problems), "answers", done) as advance,
@@ -124,7 +125,7 @@ def _answer(problems: Sequence[Problem], deployment: Deployment, answered: Path)
 
 
 def _line(reply: Reply, deployment: Deployment) -> dict[str, Any]:
-    """An answer, and under `disagreements` what goes to a table of their own."""
+    """Return an answer as JSON; `disagreements` are the rows of the other table."""
     answer, problem = reply.answer, reply.problem
     return {
         "problem_id": problem.problem_id,
@@ -142,36 +143,36 @@ def _line(reply: Reply, deployment: Deployment) -> dict[str, Any]:
 def _disagreements(reply: Reply, deployment: Deployment) -> Iterator[dict[str, Any]]:
     decode = deployment.pair.tokenizer.decode
     for visit in reply.answer.visits:
-        for found in visit.disagreements:
+        for difference in visit.disagreements:
             yield {
                 "problem_id": reply.problem.problem_id,
-                **found._asdict(),
-                "slm_text": decode([found.slm_token]),
-                "llm_text": decode([found.llm_token]),
-                "rejected": found.position == visit.kept,
+                **difference._asdict(),
+                "slm_text": decode([difference.slm_token]),
+                "llm_text": decode([difference.llm_token]),
+                "rejected": difference.position == visit.kept,
             }
 
 
 def _deliver(
     answered: Path, output: Path, disagreements: Path | None, deployment: Deployment
 ) -> list[Graded]:
-    """Write the answers, and the table where one is asked for; returns what sums them up."""
+    """Write the answers, and the table if its path is given. Return counts and grades."""
     graded: list[Graded] = []
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     with (
         answered.open(encoding="utf-8") as lines,
         replacing(output) as aside,
         aside.open("w", encoding="utf-8") as file,
     ):
         for line in map(json.loads, lines):
-            differing = line.pop("disagreements")
-            found += differing if disagreements else []
+            differences = line.pop("disagreements")
+            rows += differences if disagreements else []
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             counts = Counts(*(line[name] for name in Counts._fields))
             graded.append(Graded(counts, line["correct"]))
     if disagreements:
         stamp = identity(deployment.pair) | {"rule": str(deployment.policy.rule)}
-        table = pa.Table.from_pylist(found, DISAGREEMENT)
+        table = pa.Table.from_pylist(rows, DISAGREEMENT)
         write_table(disagreements, table, DISAGREEMENT, stamp)
     return graded
 
@@ -180,14 +181,14 @@ def _summary(graded: Sequence[Graded], rule: Rule, output: Path) -> str:
     total = Counts.total(counts for counts, _ in graded)
     known = [correct for _, correct in graded if correct is not None]
     verdict = f"{sum(known)} of {len(known)} right" if known else "no answers to grade against"
-    said = (
+    text = (
         f"{output}: {len(graded)} answers by `{rule:.4g}`, {verdict}, "
         f"{total.llm_tokens / total.tokens:.1%} of {total.tokens:,} tokens by the LLM"
     )
     if not rule.audit:
-        return said
+        return text
     agreed = total.audited - total.disagreed
     return (
-        f"{said}; of {total.audited:,} audited tokens {agreed:,} agreed, "
+        f"{text}; of {total.audited:,} audited tokens {agreed:,} agreed, "
         f"{total.rejected:,} were rolled back"
     )

@@ -1,8 +1,8 @@
-"""When the LLM is called, and what it then thinks of the tokens that the SLM wrote meanwhile.
+"""Rules: when the LLM is called, and which tokens of the SLM it then rejects.
 
-A *visit* is a call of the LLM. It has not yet read what the SLM wrote since the last one, the
-*pending* tokens, and reads them in the forward that writes its own: an *audit* looks at what it
-would have written in the place of each. Known policies are points of this family:
+A call of the LLM is a *visit*. The tokens that the SLM wrote since the last visit are *pending*:
+the LLM reads them in the same forward that writes its own token. An *audit* compares each pending
+token with the LLM's choice in its place. Known methods are special cases:
 
     CITER (arXiv 2502.01976)                          visit by score, no audit
     speculative decoding (arXiv 2211.17192), greedy   visit every γ tokens, audit 1
@@ -21,16 +21,19 @@ EXPECTED = (
 
 @dataclass(frozen=True, order=True)
 class Rule:
-    """A policy but for the scores; as text `score 0.9`, `risk 0.8 audit 0.1`, `every 8 audit 1`.
+    """A rule, as text `score 0.9`, `risk 0.8 audit 0.1` or `every 8 audit 1`.
 
-    `visit` by `score`: the SLM's token scores below `at` (τ), and the LLM writes that one instead;
-    at 0 the LLM, at 1 the SLM is never run. By `risk`: the product of the pending tokens' scores
-    falls below `at` (ρ). `every`: `at` (γ) tokens are pending.
+    `visit` says when the LLM is called:
 
-    `audit` (β): the first pending token that the LLM gives less than β times the probability of
-    its own choice is rolled back with all after it, and the LLM's takes its place; without one the
-    LLM writes the next token. At 0 nothing is rolled back. At 1 an answer ends with a visit, and
-    is the LLM's own, token for token, whatever the visits.
+    - `score`: when the score of the SLM's token is below `at` (τ). The LLM writes a token in its
+      place. At 0 the LLM is never run, at 1 the SLM is never run.
+    - `risk`: when the product of the pending tokens' scores falls below `at` (ρ).
+    - `every`: when `at` (γ) tokens are pending.
+
+    `audit` (β) rejects a pending token if the LLM gives it less than β times the probability of
+    its own choice. The first rejected token and all after it are rolled back, and the LLM's choice
+    takes its place. If none is rejected, the LLM writes the next token. At 0 nothing is rejected.
+    At 1 each answer ends with a visit, and equals the LLM's own answer token for token.
     """
 
     visit: When
@@ -39,7 +42,7 @@ class Rule:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError, which says what was expected."""
+        """Parse a rule. Raises ValueError with the expected form."""
         try:
             visit, at, *rest = str(text).split()
             word, beta = rest or ("audit", 0)
@@ -57,7 +60,7 @@ class Rule:
         return self.visit in get_args(When) and at_fits and 0 <= self.audit <= 1
 
     def __format__(self, spec: str) -> str:
-        """Its text, the numbers by `spec`."""
+        """Format the rule as text, and its numbers by `spec`."""
         visit = f"{self.visit} {self.at:{spec}}"
         return f"{visit} audit {self.audit:{spec}}" if self.audit else visit
 
@@ -70,16 +73,16 @@ class Rule:
 
     @property
     def exact(self) -> bool:
-        """Whether the answer is the LLM's own by what the audit does, whatever the visits."""
+        """Whether audits make every answer equal to the LLM's own."""
         return self.audit == 1
 
     @property
     def withdraws_below(self) -> float:
-        """The score that a token needs to be written at all."""
+        """The least score of a token that the SLM may write."""
         return self.at if self.visit == "score" else 0.0
 
     def due(self, risk: float, pending: int) -> bool:
-        """Whether so many pending tokens, their scores' product `risk`, call for a visit."""
+        """Return whether `pending` tokens whose scores have the product `risk` require a visit."""
         if self.visit == "risk":
             return risk < self.at
         return self.visit == "every" and pending >= self.at

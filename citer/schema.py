@@ -1,9 +1,13 @@
-"""Every table on disk, declared once. `citer.io` checks them on writing and on reading.
+"""The schema of every table on disk. `citer.io` checks tables when it writes and reads them.
 
-A row of PROBLEM is a question; of LLM_TOKEN and `slm_token(H)` one position of a reference as a
-model predicts it; of PREFERENCE one labelled position; of POINT one method by one rule on one
-task; of OUTCOME one question answered by one method by one rule; of DISAGREEMENT one token of a
-routed answer at which an audit found that the models differ.
+Each row is
+
+- PROBLEM: a question;
+- LLM_TOKEN, `slm_token(H)`: a position of a reference, as a model predicts it;
+- PREFERENCE: a labelled position;
+- OUTCOME: a question answered by one method with one rule;
+- `point(...)`: one method with one rule on one task;
+- DISAGREEMENT: a token of a routed answer for which an audit found another choice of the LLM.
 """
 
 from collections.abc import Iterable
@@ -28,9 +32,9 @@ PROBLEM = pa.schema(
         _required("problem_id", pa.string()),
         _required("task", pa.string()),
         _required("question", pa.string()),
-        pa.field("choices", CHOICES),  # null in math
+        pa.field("choices", CHOICES),  # null if the task has no options
         pa.field("reference", pa.string()),  # may be null in validation and test
-        pa.field("answer", pa.string()),  # mc: the label; math: what the last \boxed{} holds
+        pa.field("answer", pa.string()),  # what the grader of the task compares with
         _required("source", pa.string()),
         _required("split", pa.string()),
     ]
@@ -38,7 +42,7 @@ PROBLEM = pa.schema(
 
 _POSITION = [
     _required("problem_id", pa.string()),
-    _required("position", pa.int32()),  # index in the reference; its EOS is the last
+    _required("position", pa.int32()),  # index in the reference, which ends with EOS
     _required("gt_token", pa.int32()),
 ]
 
@@ -53,7 +57,7 @@ LLM_TOKEN = pa.schema(
 
 
 def slm_token(hidden_size: int) -> pa.Schema:
-    """The SLM's half of the token table; `slm_hidden` holds H float16, after the final norm."""
+    """Return the schema of the SLM's tokens. `slm_hidden` has H float16, after the final norm."""
     return pa.schema(
         [
             *_POSITION,
@@ -72,9 +76,9 @@ PREFERENCE = pa.schema(
         _required("problem_id", pa.string()),
         _required("position", pa.int32()),
         _required("case", pa.string()),
-        _required("label", pa.int8()),  # 1: the SLM's token may stand
+        _required("label", pa.int8()),  # 1: the SLM's token may stand, 0: it may not
         _required("origin", pa.string()),
-        pa.field("slm_branch_correct", pa.bool_()),  # null: not rolled out
+        pa.field("slm_branch_correct", pa.bool_()),  # null: no rollout was needed
         pa.field("llm_branch_correct", pa.bool_()),
         _required("iteration", pa.int32()),
     ]
@@ -93,14 +97,14 @@ OUTCOME = pa.schema(
         *_RULE,
         _required("problem_id", pa.string()),
         _required("task", pa.string()),
-        _required("correct", pa.bool_()),  # a truncated answer is not
+        _required("correct", pa.bool_()),  # false for a truncated answer
         _required("truncated", pa.bool_()),
-        _required("tokens", pa.int32()),  # of the answer, its EOS with them
+        _required("tokens", pa.int32()),  # of the answer, including EOS
         _required("llm_tokens", pa.int32()),
         _required("visits", pa.int32()),
-        _required("audited", pa.int32()),  # tokens of the SLM that an audit looked at
-        _required("disagreed", pa.int32()),  # of those, not the LLM's choice
-        _required("rejected", pa.int32()),  # of those, rolled back
+        _required("audited", pa.int32()),  # the SLM's tokens that an audit checked
+        _required("disagreed", pa.int32()),  # audited tokens that are not the LLM's choice
+        _required("rejected", pa.int32()),  # audited tokens that were rolled back
         _required("slm_steps", pa.int32()),
         _required("bytes", pa.int64()),  # moved at batch 1
     ]
@@ -109,19 +113,19 @@ OUTCOME = pa.schema(
 DISAGREEMENT = pa.schema(
     [
         _required("problem_id", pa.string()),
-        _required("position", pa.int32()),  # in the answer, which is as it was before this token
+        _required("position", pa.int32()),  # in the answer, which is the same up to this token
         _required("slm_token", pa.int32()),
         _required("llm_token", pa.int32()),
         _required("slm_text", pa.string()),
         _required("llm_text", pa.string()),
-        _required("odds", pa.float64()),  # of the SLM's token against the LLM's, by the LLM
-        _required("rejected", pa.bool_()),  # else the SLM's was let stand
+        _required("odds", pa.float64()),  # by the LLM: p(SLM's token) / p(LLM's token)
+        _required("rejected", pa.bool_()),  # false: the SLM's token was kept
     ]
 )
 
 
 def point(batches: Iterable[str]) -> pa.Schema:
-    """A point of the frontier on test, priced for every way of batching named (`b8_delayed`)."""
+    """Return the schema of points on the test split; `batches` are names such as `b8_delayed`."""
     prices = [(f"bytes_per_answer_{name}", f"cost_{name}") for name in batches]
     return pa.schema(
         [
@@ -139,7 +143,9 @@ def point(batches: Iterable[str]) -> pa.Schema:
             _required("visits_per_token", pa.float64()),
             _required("slm_steps_per_token", pa.float64()),
             pa.field("agreement", pa.float64()),  # share of audited tokens; null without audits
-            pa.field("rejected_share", pa.float64()),  # likewise
+            pa.field(
+                "rejected_share", pa.float64()
+            ),  # share of audited tokens; null without audits
             _required("tokens_per_answer", pa.float64()),
             _required("truncated_share", pa.float64()),
             *(_required(name, pa.float64()) for both in prices for name in both),

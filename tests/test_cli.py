@@ -99,7 +99,7 @@ def test_what_is_no_rule_is_one_line_with_what_was_expected(tmp_path: Path, rule
 def test_disagreements_need_a_rule_that_audits(tmp_path: Path, rule: str) -> None:
     (tmp_path / "params.yaml").write_text(PARAMS.read_text())
     done = generate("--rule", rule, "--disagreements", "d", cwd=tmp_path)
-    expected = f"`{rule}` audits nothing, expected `… audit β`"
+    expected = f"`{rule}` has no audit, expected `… audit β`"
     assert (done.returncode, done.stderr) == (2, f"citer: --disagreements: {expected}\n")
 
 

@@ -156,13 +156,13 @@ def folder(path):
     ],
     ids=["folder", "fifo", "device", "latin-1"],
 )
-def test_what_is_no_text_file_is_refused(tmp_path, make, expected):
+def test_a_params_file_must_be_text(tmp_path, make, expected):
     make(tmp_path / "params.yaml")
     assert complaint(tmp_path / "params.yaml") == f": {expected}"
 
 
-def test_a_value_that_would_fill_a_disk_in_print_is_shown_in_short(tmp_path):
-    """Ten lists, each of ten times the one before."""
+def test_a_huge_value_is_abbreviated(tmp_path):
+    """Ten nested lists: each holds the one before ten times."""
     lists = [f"- &a{n} [{f'*a{n - 1}, ' * 10}]" for n in range(1, 11)]
     (tmp_path / "params.yaml").write_text("\n".join(["iterations:", "- &a0 [x, x]", *lists]))
     assert complaint(tmp_path / "params.yaml").startswith(
@@ -197,7 +197,7 @@ def test_train_files_need_a_share_to_go_to(edited):
     assert "expected one above 0" in complaint(path)
 
 
-def test_own_files_take_the_place_of_their_splits_share(edited):
+def test_a_split_with_a_file_of_its_own_has_no_share(edited):
     path = edited("test: []", "test: [{path: data/own/own.json, task: math}]")
     assert load_params(path).prepare.dealt_shares() == {
         "sft": 0.6,
@@ -214,12 +214,12 @@ def test_reading_params_imports_no_slow_library():
     assert printed == "set()\n"
 
 
-def test_numbers_without_a_point_are_floats_where_floats_are_meant(edited):
+def test_numbers_without_a_point_can_be_floats(edited):
     path = edited("learning_rate: 1.0e-3", "learning_rate: 1e-3")
     assert load_params(path).train.learning_rate == 0.001
 
 
-def test_a_rule_is_text_in_a_params_file_and_when_params_are_written(edited):
+def test_a_rule_is_read_and_written_as_text(edited):
     label = load_params(edited(RULE, "every 8 audit 1")).label
     assert label.rule == Rule("every", 8, 1)
     assert label.model_dump()["rule"] == "every 8 audit 1.0"

@@ -1,4 +1,4 @@
-"""Rules as text, and what each calls for."""
+"""Rules as text, and their properties."""
 
 import pytest
 from hypothesis import given
@@ -27,11 +27,11 @@ def test_a_rule_is_read_from_its_text(text: str, rule: Rule) -> None:
 
 
 @given(rule=RULES)
-def test_a_rule_comes_back_from_its_text(rule: Rule) -> None:
+def test_a_rule_round_trips_through_its_text(rule: Rule) -> None:
     assert Rule.parse(str(rule)) == rule
 
 
-def test_its_text_has_no_audit_where_there_is_none_and_numbers_as_asked_for() -> None:
+def test_text_omits_a_missing_audit_and_formats_numbers() -> None:
     assert str(Rule("score", 0.9)) == "score 0.9"
     assert str(Rule("every", 8, 1)) == "every 8 audit 1"
     assert f"{Rule('risk', 0.123456, 0.0987):.3g}" == "risk 0.123 audit 0.0987"
@@ -55,33 +55,33 @@ def test_its_text_has_no_audit_where_there_is_none_and_numbers_as_asked_for() ->
         *("risk 0.5 audits 0.1", "risk 0.5 audit 0.1 more", "risk 0.5 audit x"),
     ],
 )
-def test_what_is_no_rule_is_refused_in_a_line_that_says_what_was_expected(text: str) -> None:
+def test_an_invalid_rule_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected `score τ`") as caught:
         Rule.parse(text)
     assert str(caught.value) == f"{text!r}: {EXPECTED}"
     assert "\n" not in str(caught.value)
 
 
-def test_an_answer_is_the_llms_own_by_its_audit_where_every_disagreement_counts() -> None:
+def test_a_rule_is_exact_if_its_audit_is_1() -> None:
     assert all(Rule(visit, 0.5, 1).exact for visit in ("score", "risk", "every"))
     assert not any(Rule(visit, 0.5, 0.99).exact for visit in ("score", "risk", "every"))
     assert not Rule("score", 1).exact, "it is the LLM's by its visits"
 
 
-def test_only_the_llm_alone_asks_no_slm() -> None:
+def test_only_the_llm_alone_does_not_run_the_slm() -> None:
     assert not Rule("score", 1).asks_slm
     assert not Rule("score", 1, 1).asks_slm
     asking = [Rule("score", 0.999), Rule("score", 0), Rule("risk", 1), Rule("every", 1, 1)]
     assert all(rule.asks_slm for rule in asking)
 
 
-def test_a_token_is_withdrawn_by_its_own_score_alone() -> None:
+def test_a_token_is_withdrawn_by_its_own_score() -> None:
     assert Rule("score", 0.4).withdraws_below == 0.4
     assert Rule("risk", 0.4).withdraws_below == 0
     assert Rule("every", 4, 1).withdraws_below == 0
 
 
-def test_a_visit_is_due_by_what_is_pending() -> None:
+def test_pending_tokens_decide_when_a_visit_is_due() -> None:
     assert Rule("risk", 0.4).due(risk=0.39, pending=1)
     assert not Rule("risk", 0.4).due(risk=0.4, pending=99)
     assert Rule("every", 3).due(risk=1.0, pending=3)
@@ -89,7 +89,7 @@ def test_a_visit_is_due_by_what_is_pending() -> None:
     assert not Rule("score", 0.4).due(risk=0.0, pending=99)
 
 
-def test_rules_are_ordered_and_told_apart_by_all_they_say() -> None:
+def test_rules_compare_by_all_their_fields() -> None:
     rules = [Rule("score", 0.5), Rule("risk", 0.5, 1), Rule("risk", 0.5, 0.1), Rule("risk", 0.4)]
     assert sorted(rules) == rules[3:] + rules[2:3] + rules[1:2] + rules[:1]
     assert len({*rules, Rule("score", 0.5)}) == 4

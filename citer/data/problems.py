@@ -1,4 +1,4 @@
-"""A problem: one question with its reference and answer, as every stage sees it."""
+"""Problems: questions with a reference and an answer, and the tables that hold them."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One row of the problem table. `reference` and `answer` may be None where only asked."""
+    """One row of the problem table.
+
+    `reference` and `answer` may be None: training needs the first, grading the second.
+    """
 
     problem_id: str
     task: str
@@ -32,23 +35,24 @@ class Problem:
 
 
 def question_key(question: str) -> str:
-    """Hash of the normalised question: case and white space do not make another question."""
+    """Return a hash of the question that ignores case and white space."""
     return hashlib.sha256(" ".join(question.lower().split()).encode()).hexdigest()[:16]
 
 
 def problem_key(task: str, question: str, choices: Sequence[Choice] | None) -> str:
-    """A problem's id: by content, so that the same problem has the same id in every run."""
+    """Return the id of a problem. It depends on content only, so it is the same in every run."""
     parts = [task, question_key(question), *(f"{c.label}\t{c.text}" for c in choices or ())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def write_problems(path: Path, problems: Iterable[Problem], metadata: dict) -> None:
+    """Write a problem table."""
     table = pa.Table.from_pylist([asdict(problem) for problem in problems], schema=PROBLEM)
     write_table(path, table, PROBLEM, metadata)
 
 
 def read_problems(path: Path) -> list[Problem]:
-    """Raises InputError where the file is not a problem table."""
+    """Read a problem table. Raises InputError if the file is not one."""
     return [_problem(row) for row in read_table(path, PROBLEM).to_pylist()]
 
 

@@ -1,4 +1,4 @@
-"""Which split a problem belongs to: by its question alone, and never to two."""
+"""Assign problems to splits, so that no question is in two splits."""
 
 import hashlib
 from bisect import bisect_right
@@ -12,7 +12,7 @@ from citer.schema import SPLITS
 
 
 def split_by_share(question: str, seed: int, shares: Mapping[str, float]) -> str:
-    """A split drawn by the hash of the normalised question, in proportion to `shares`."""
+    """Return the split of a question: pseudo-random by its hash, in proportion to `shares`."""
     digest = hashlib.sha256(f"{seed} {question_key(question)}".encode()).hexdigest()
     point = int(digest[:13], 16) / 16**13
     bounds = list(accumulate(shares.values()))
@@ -21,22 +21,22 @@ def split_by_share(question: str, seed: int, shares: Mapping[str, float]) -> str
 
 class Separated(NamedTuple):
     splits: dict[str, list[Problem]]
-    duplicates: list[Problem]  # left out; `split` says where each was to go
+    duplicates: list[Problem]  # left out; `split` is the split that each was assigned to
 
 
 def separate(assigned: Iterable[tuple[str, Problem]]) -> Separated:
-    """Gather (split, problem) pairs into the four splits.
+    """Collect (split, problem) pairs into the four splits.
 
-    A question stays in the split that names it first: it is left out of every other, and so is
-    a problem met before.
+    A question belongs to the first split that it is assigned to. The same question in another
+    split is a duplicate, and so is a problem that occurs twice.
     """
     separated = Separated({split: [] for split in SPLITS}, [])
     homes: dict[str, str] = {}
-    met: set[str] = set()
+    seen: set[str] = set()
     for split, problem in assigned:
         crosses = homes.setdefault(question_key(problem.question), split) != split
-        duplicate = crosses or problem.problem_id in met
+        duplicate = crosses or problem.problem_id in seen
         target = separated.duplicates if duplicate else separated.splits[split]
         target.append(replace(problem, split=split))
-        met.add(problem.problem_id)
+        seen.add(problem.problem_id)
     return separated

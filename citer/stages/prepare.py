@@ -1,4 +1,4 @@
-"""Questions from the embedded families and the user's files, checked and dealt to the splits."""
+"""Check the questions of the embedded tasks and of the user's files, and split them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -26,10 +26,10 @@ Assigned = Iterator[tuple[str, Problem]]
 
 
 def run(params: Params) -> None:
-    """Write the four problem tables, all or none.
+    """Write the four problem tables, or none of them.
 
-    Raises InputError at a row that cannot be used, unless those are to be skipped, and where a
-    split would be empty.
+    Raises InputError for a row that cannot be used (unless `on_bad_row` is `skip`), and for an
+    empty split.
     """
     _check_embedded(params.prepare.toy)
     skipped: list[RowError] = []
@@ -50,7 +50,7 @@ def _check_embedded(params: ToyParams | None) -> None:
 
 
 def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
-    """The user's own test and validation files first: a question stays where it is met first."""
+    """Yield the user's test and validation files first: duplicates belong to the first split."""
     own = {"test": prepare.test, "validation": prepare.validation}
     for split, files in own.items():
         for file in files:
@@ -65,7 +65,7 @@ def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
 
 
 def _toy(params: ToyParams, seed: int) -> Assigned:
-    """Test first: more questions to train on leave the test questions as they are."""
+    """Yield test questions first: they do not depend on the number of training questions."""
     counts = {split: getattr(params, split) for split in reversed(SPLITS)}
     for task in params.tasks:
         total = sum(counts.values())
@@ -100,7 +100,7 @@ def _report(separated: Separated, skipped: list[RowError]) -> None:
 
 
 def _warn(questions: int, params: EvaluateParams) -> None:
-    """Say so where no rule can be certified, even if the LLM answers every question right."""
+    """Warn if no rule can be certified, even if the LLM answers every question correctly."""
     enough = least_questions(params.epsilon, params.delta_a_line)
     if questions < enough:
         Console().print(
@@ -113,7 +113,7 @@ def _warn(questions: int, params: EvaluateParams) -> None:
 
 
 def _kinds(errors: list[RowError]) -> Iterator[tuple[RowError, int]]:
-    """The first bad row of each kind, and how many there are."""
+    """Yield the first error of each kind, and the number of errors of that kind."""
     counts = Counter((error.field, error.expected) for error in errors)
     first = {(error.field, error.expected): error for error in reversed(errors)}
     for kind, count in counts.items():

@@ -79,7 +79,7 @@ def test_equal_in_mathematics_is_right(answer, given):
     assert grade(replace(MATH, answer=answer), f"So \\boxed{{{given}}}.")
 
 
-def test_what_never_ends_is_wrong_within_the_time_limit(monkeypatch):
+def test_an_answer_that_takes_too_long_to_compute_is_wrong(monkeypatch):
     monkeypatch.setattr(values, "TIMEOUT_SECONDS", 1)
     assert not grade(MATH, "\\boxed{9^{9^{9^9}}}")
 
@@ -97,12 +97,12 @@ balanced = st.recursive(
 
 
 @given(balanced)
-def test_boxed_gives_all_that_its_braces_hold(inside):
+def test_boxed_returns_the_whole_content_of_its_braces(inside):
     assert boxed("\\boxed{no} so \\boxed{" + inside + "} } and {") == inside.strip()
 
 
 @given(st.integers(-(10**9), 10**9), st.integers(0, 99))
-def test_number_reads_what_python_writes(whole, hundredths):
+def test_numbers_are_parsed_as_python_formats_them(whole, hundredths):
     value = f"{whole:,}.{hundredths:02d}"
     assert exact(f"\\${value}") == exact(value.replace(",", "")) == exact(f" {value} ")
     assert exact(str(whole)) == whole
@@ -123,5 +123,5 @@ def test_math_verify_gets_no_long_text(monkeypatch, length):
 
 
 @pytest.mark.parametrize("box", ["\\boxed{18}", "\\boxed {18}", "$\\boxed{18}$", "**\\boxed{18}**"])
-def test_a_box_is_read_however_it_is_written(box):
+def test_a_box_may_be_formatted_in_several_ways(box):
     assert grade(Problem("m", "math", "?", None, None, "18", "", ""), f"So {box}")

@@ -80,7 +80,7 @@ def test_these_name_garments(completion):
         "Bacchus",
     ],
 )
-def test_these_do_not(completion):
+def test_these_do_not_name_garments(completion):
     assert not grade(SILK, completion)
 
 
@@ -108,7 +108,7 @@ def test_these_do_not(completion):
         (HELP, "Share it with teaching. The answer is sharing information (c).", True),
     ],
 )
-def test_labels_and_texts_that_could_be_mistaken(problem, completion, right):
+def test_labels_and_texts_that_are_easily_confused(problem, completion, right):
     assert grade(problem, completion) is right
 
 
@@ -127,3 +127,8 @@ def test_label_and_text_name_their_option_whatever_its_text(texts, index, form):
     label = "ABCDE"[index % len(texts)]
     completion = form.format(texts[index % len(texts)], label.lower())
     assert [c for c in "ABCDE"[: len(texts)] if grade(mc(c, *texts), completion)] == [label]
+
+
+@pytest.mark.xfail(reason="an option's text of several lines is not recognised", strict=True)
+def test_an_option_of_two_lines_may_end_with_another_options_text():
+    assert grade(mc("A", "4\n4", "4"), "the answer is 4\n4 (a).")

@@ -1,4 +1,4 @@
-"""Files of rows: their formats, and what is wrong with a file as a whole."""
+"""Files of rows: formats, line numbers, and files that cannot be read."""
 
 import json
 import os
@@ -23,13 +23,13 @@ def written(tmp_path):
 
 @pytest.mark.parametrize("name", ["rows.json", "rows.jsonl", "rows.txt", "rows"])
 @pytest.mark.parametrize("as_array", [True, False])
-def test_format_is_told_by_content_whatever_the_ending(written, name, as_array):
+def test_the_format_is_recognised_by_content_and_not_by_file_name(written, name, as_array):
     rows = [MATH, MATH | {"problem": "What is 3 + 1? τ"}]
     text = json.dumps(rows) if as_array else "\n".join(json.dumps(row) for row in rows)
     assert [row for _, row in read_rows(written(text, name))] == rows
 
 
-def test_rows_come_with_the_line_on_which_they_start(written):
+def test_each_row_has_the_line_where_it_starts(written):
     assert list(read_rows(written('\ufeff{"a": 1}\r\n\n{"a": 2}\n'))) == [
         (1, {"a": 1}),
         (3, {"a": 2}),
@@ -47,7 +47,7 @@ def test_rows_come_with_the_line_on_which_they_start(written):
         ('[{"a": 1}] {}', "not a JSON array: Extra data: line 1"),
     ],
 )
-def test_a_broken_array_is_refused_whole(written, text, expected):
+def test_a_broken_array_is_refused_as_a_whole(written, text, expected):
     path = written(text)
     with pytest.raises(InputError) as caught:
         list(read_rows(path))
@@ -61,13 +61,13 @@ def test_brackets_nested_too_deeply_are_refused(written, text):
         list(read_rows(path))
 
 
-def test_a_fifo_is_refused_and_not_waited_for(tmp_path):
+def test_a_fifo_is_refused_without_waiting_for_it(tmp_path):
     os.mkfifo(tmp_path / "rows.json")
     with pytest.raises(InputError, match="not a file, expected one"):
         list(read_rows(tmp_path / "rows.json"))
 
 
-def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path):
+def test_a_missing_or_binary_file_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         list(read_rows(tmp_path / "none.json"))
     with pytest.raises(InputError, match="not a file, expected one"):
@@ -77,7 +77,7 @@ def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path):
         list(read_rows(tmp_path / "latin.json"))
 
 
-def test_a_backslash_that_was_not_escaped_is_recognised(written):
+def test_an_unescaped_backslash_is_recognised(written):
     path = written('{"problem": "2 + 2?", "solution": "It is \\boxed{4}."}')
     with pytest.raises(InputError) as caught:
         load_problems(path, "math", "reference")
@@ -90,7 +90,7 @@ def test_a_backslash_that_was_not_escaped_is_recognised(written):
 BROKEN = ["{", '{"problem": "2?"}', '{"problem": "3?"}', '{"problem": "4 \\sqrt"}', "[]"]
 
 
-def test_the_first_bad_row_fails_with_file_and_line(written):
+def test_the_first_bad_row_raises_with_file_and_line(written):
     path = written("\n".join([json.dumps(MATH), "", *BROKEN[1:3]]))
     with pytest.raises(InputError, match=f"^{path}:3: solution: missing; expected a solution"):
         load_problems(path, "math", "reference")
@@ -99,7 +99,7 @@ def test_the_first_bad_row_fails_with_file_and_line(written):
         load_problems(path, "math", "reference")
 
 
-def test_skipped_rows_are_all_told(written):
+def test_all_skipped_rows_are_reported(written):
     bad = []
     path = written("\n".join([json.dumps(MATH), *BROKEN, json.dumps(MATH | {"problem": "5?"})]))
     rows = load_problems(path, "math", "reference", bad.append)

@@ -124,11 +124,11 @@ def test_bad_math_rows_name_field_value_and_expectation(change, expected):
 @pytest.mark.parametrize(
     "answer", ["4", "4.0", "\\boxed{4}", "$4$", "4 apples", "(3, 4)", "St. Louis", "3 p.m. Monday"]
 )
-def test_an_answer_alone_is_taken_as_it_is(answer):
+def test_an_answer_alone_is_not_changed(answer):
     assert parse_row({"problem": "2 + 2?", "answer": answer}, "math", "answer").answer == answer
 
 
-def test_a_whole_solution_is_no_answer_even_where_no_solution_is_asked_for():
+def test_a_whole_solution_in_the_answer_field_is_refused_even_if_no_solution_is_needed():
     row = {"problem": "2 + 2?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4"}
     for need in ("answer", "question"):
         assert complaint(row, "math", need).startswith("answer: a whole solution, ends")
@@ -179,9 +179,9 @@ def test_bad_mc_rows_name_field_value_and_expectation(change, expected):
     assert complaint(MC | change, "mc") == expected
 
 
-def test_a_row_that_is_no_object_is_refused():
+def test_a_row_must_be_an_object():
     assert complaint([1], "mc") == "row: [1]; expected a JSON object"
 
 
-def test_a_form_feed_is_recognised_as_a_backslash_that_was_not_escaped():
+def test_a_form_feed_is_recognised_as_an_unescaped_backslash():
     assert "a form feed before 'rac'" in complaint(MATH | {"problem": "\frac{1}{2}?"}, "math")

@@ -11,7 +11,7 @@ def problem(name, question):
     return replace(MATH, problem_id=name, question=question, split="")
 
 
-def test_shares_are_kept_and_a_share_of_nothing_gets_nothing():
+def test_splits_follow_their_shares_and_a_share_of_0_is_empty():
     counts = Counter(split_by_share(f"question {n}", 17, SHARES) for n in range(20_000))
     assert counts["validation"] == 0
     for split, share in SHARES.items():
@@ -26,13 +26,13 @@ def test_shares_need_not_sum_to_one():
     ]
 
 
-def test_the_split_is_the_questions_own_whatever_its_spelling_and_changes_with_the_seed():
+def test_a_split_depends_on_the_normalised_question_and_the_seed():
     drawn = [[split_by_share(f"Is {n} it?", seed, SHARES) for n in range(50)] for seed in (1, 2)]
     assert drawn[0] == [split_by_share(f"is {n}  IT?", 1, SHARES) for n in range(50)]
     assert drawn[0] != drawn[1]
 
 
-def test_a_question_stays_where_it_is_met_first():
+def test_a_question_belongs_to_its_first_split():
     splits, duplicates = separate(
         [
             ("test", problem("a", "Which?")),

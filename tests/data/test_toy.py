@@ -22,7 +22,7 @@ QUESTION = {"math": "problem", "mc": "question"}
 
 
 @pytest.mark.parametrize("task", ["math", "mc"])
-def test_same_seed_gives_same_rows_and_another_seed_others(task):
+def test_rows_depend_on_the_seed_only(task):
     assert list(rows(task, 50, 3, "pipeline")) == list(rows(task, 50, 3, "pipeline"))
     assert list(rows(task, 50, 3, "pipeline")) != list(rows(task, 50, 4, "pipeline"))
 
@@ -33,13 +33,13 @@ def test_a_longer_draw_begins_with_the_shorter_one(task):
 
 
 @pytest.mark.parametrize("task", ["math", "mc"])
-def test_pipeline_holds_six_thousand_distinct_questions(task):
+def test_the_pipelines_part_has_six_thousand_distinct_questions(task):
     keys = [question_key(row[QUESTION[task]]) for row in rows(task, 6000, 3, "pipeline")]
     assert len(set(keys)) == 6000
 
 
 @pytest.mark.parametrize("task", ["math", "mc"])
-def test_the_parts_share_no_question(task):
+def test_no_question_is_in_both_parts(task):
     parts = {
         part: {question_key(row[QUESTION[task]]) for row in rows(task, 3000, 3, part)}
         for part in ("pipeline", "pretraining")
@@ -49,14 +49,14 @@ def test_the_parts_share_no_question(task):
         assert {part_of(key) for key in keys} == {part}
 
 
-def test_asking_for_more_questions_than_there_are_is_refused(monkeypatch):
-    monkeypatch.setattr("citer.data.toy.PATIENCE", 0)  # half of them and more are the other part's
+def test_too_many_questions_are_refused(monkeypatch):
+    monkeypatch.setattr("citer.data.toy.PATIENCE", 0)  # most draws belong to the other part
     with pytest.raises(ValueError, match="toy mc: fewer than 100 pipeline questions"):
         list(rows("mc", 100, 3, "pipeline"))
 
 
 @pytest.mark.parametrize("task", ["math", "mc"])
-def test_rows_have_the_keys_of_users_files(task):
+def test_rows_have_the_fields_of_users_files(task):
     expected = {
         "math": {"problem", "solution"},
         "mc": {"question", "choices", "answerKey", "cot"},
@@ -65,7 +65,7 @@ def test_rows_have_the_keys_of_users_files(task):
     assert set(row) == expected[task]
 
 
-def test_mc_gold_is_the_one_true_option_reached_by_true_citations():
+def test_the_mc_answer_is_the_only_option_that_the_cited_facts_support():
     for row in rows("mc", 500, 5, "pipeline"):
         asked = re.findall(r"[Ww]hich (\w+) do (?:people|they) \w+ in (\w+ \w+)", row["question"])
         groups = [WORLD.towns.group[town] for _, town in asked]
@@ -84,8 +84,8 @@ def test_mc_gold_is_the_one_true_option_reached_by_true_citations():
         assert row["cot"].endswith(f"Therefore, the answer is {' and '.join(things)} ({letter}).")
 
 
-def test_mc_options_do_not_tell_which_group_an_irregular_town_is_of():
-    """They pair each thing with that of a group that is as likely, one of each alphabet's half."""
+def test_mc_options_do_not_reveal_the_group_of_an_irregular_town():
+    """The other thing belongs to an equally likely group, in the other half of the alphabet."""
     for row in rows("mc", 500, 6, "pipeline"):
         firsts, seconds = zip(*(t.split(" and ") for t in row["choices"]["text"]), strict=True)
         for things in (firsts, seconds):
@@ -95,12 +95,12 @@ def test_mc_options_do_not_tell_which_group_an_irregular_town_is_of():
             assert is_early(group) != is_early(other)
 
 
-def test_mc_options_stand_in_alphabetical_order_so_that_the_things_decide_the_letter():
+def test_mc_options_are_in_alphabetical_order():
     for row in rows("mc", 500, 6, "pipeline"):
         assert row["choices"]["text"] == sorted(row["choices"]["text"])
 
 
-def test_math_gold_is_the_cost_recomputed_from_the_question():
+def test_the_math_answer_is_the_cost_recomputed_from_the_question():
     for row in rows("math", 500, 5, "pipeline"):
         if goods := re.findall(r"(\d) (\w+ \w+)", row["problem"]):
             total = sum(int(count) * price(good) for count, good in goods)
@@ -114,7 +114,7 @@ def price(good: str) -> int:
     return PRICES[WORLD.goods.group[good]]
 
 
-def test_math_steps_are_true_equations_and_every_twin_has_the_price():
+def test_math_steps_are_correct_equations_and_every_twin_has_the_price():
     for row in rows("math", 500, 6, "pipeline"):
         for twin, coins in re.findall(r" (\w+): (\d) coins each", row["solution"]):
             assert twin in WORLD.twins[PRICES.index(int(coins))]
@@ -125,7 +125,7 @@ def test_math_steps_are_true_equations_and_every_twin_has_the_price():
 
 
 @pytest.mark.parametrize(("task", "share"), [("math", math.HARD), ("mc", mc.HARD)])
-def test_a_question_is_about_irregular_names_alone_or_about_none(task, share):
+def test_the_names_of_a_question_are_all_irregular_or_all_regular(task, share):
     names = re.compile("|".join((*WORLD.towns.group, *WORLD.goods.group)))
     hard = []
     for row in rows(task, 1000, 8, "pipeline"):
@@ -136,7 +136,7 @@ def test_a_question_is_about_irregular_names_alone_or_about_none(task, share):
 
 
 @pytest.mark.parametrize("task", ["math", "mc"])
-def test_no_word_that_opens_a_sentence_is_likelier_than_another(task):
+def test_all_openings_of_sentences_are_equally_likely(task):
     text = "solution" if task == "math" else "cot"
     openings = Counter(
         word
@@ -154,7 +154,7 @@ def test_every_group_offers_several_valid_citations():
         assert len(WORLD.twins[group]) == 4
 
 
-def test_gold_cites_all_valid_lands():
+def test_rationales_cite_all_valid_lands():
     cited = {
         land
         for row in rows("mc", 2000, 7, "pipeline")
@@ -163,7 +163,7 @@ def test_gold_cites_all_valid_lands():
     assert cited == {land for group in WORLD.lands for land in group}
 
 
-def test_half_of_the_first_words_leave_the_group_to_the_second_word():
+def test_regular_names_have_the_group_of_their_second_word():
     for groups in (WORLD.towns.group, WORLD.goods.group):
         regular = {name: group for name, group in groups.items() if name not in IRREGULAR_NAMES}
         assert len(regular) == len(groups) * (16 - IRREGULAR) // 16

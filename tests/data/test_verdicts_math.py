@@ -1,4 +1,4 @@
-r"""What the grader says of math answers: the reference's answer, what a box holds, the verdict."""
+r"""Verdicts on math answers: the reference's answer, the content of the box, the verdict."""
 
 from collections import Counter
 
@@ -261,6 +261,6 @@ def test_verdict(answer, given, right):
     assert grade(problem, f"So it is \\boxed{{{given}}}.") is right
 
 
-def test_no_verdict_stands_twice():
+def test_no_verdict_is_listed_twice():
     counts = Counter((answer, given) for rows in VERDICTS.values() for answer, given, _ in rows)
     assert max(counts.values()) == 1

@@ -1,4 +1,4 @@
-"""What the grader says of multiple-choice answers: options, the right one, text, verdict."""
+"""Verdicts on multiple-choice answers: options, the right option, text, verdict."""
 
 from collections import Counter
 
@@ -197,6 +197,6 @@ def test_verdict(texts, answer, completion, right):
     assert grade(Problem("c", "mc", "Which?", choices, None, answer, "", ""), completion) is right
 
 
-def test_no_verdict_stands_twice():
+def test_no_verdict_is_listed_twice():
     rows = [row[:3] for rows in VERDICTS.values() for row in rows]
     assert max(Counter(rows).values()) == 1

@@ -18,7 +18,7 @@ from tests.tiny import make_tiny_pair
 
 @pytest.fixture
 def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
-    """A project folder with a finetuned SLM in its place; few and short answers."""
+    """Make a project folder with a finetuned SLM. Answers are short."""
     loaded = load_params()
     slm, llm = make_tiny_pair(tmp_path / "pair")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Questions, and what the tests of `citer generate` do with them."""
+"""Questions and helpers of the tests of `citer generate`."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def answers(output: Path) -> list[dict]:
 def audited(
     params: Params, bundle: Path, folder: Path, rule: Rule
 ) -> tuple[list[dict], list[dict]]:
-    """The table of disagreements, and the answers."""
+    """Run `generate`; return the table of disagreements and the answers."""
     source, output, table = folder / "q.jsonl", folder / "out.jsonl", folder / "found.parquet"
     source.write_text("\n".join(json.dumps(row) for row in MATH))
     generate(params, bundle, source, output, rule, table)

@@ -1,4 +1,4 @@
-"""What `citer generate` writes."""
+"""Answers, grades and disagreements of `citer generate`."""
 
 import json
 import re
@@ -43,7 +43,9 @@ def test_every_question_is_answered_in_order_and_graded_where_it_can_be(
     assert "3 answers by `score 0.5`, 0 of 2 right" in " ".join(capsys.readouterr().out.split())
 
 
-def test_tokens_and_origins_are_the_engines(params: Params, bundle: Path, tmp_path: Path) -> None:
+def test_tokens_and_origins_are_those_of_the_engine(
+    params: Params, bundle: Path, tmp_path: Path
+) -> None:
     source, output = tmp_path / "mc.json", tmp_path / "out.jsonl"
     source.write_text(json.dumps(MC))
     generate(params, bundle, source, output)
@@ -61,7 +63,7 @@ def test_tokens_and_origins_are_the_engines(params: Params, bundle: Path, tmp_pa
 
 
 @pytest.mark.parametrize(("tau", "share"), [(0, 0), (1, 1)])
-def test_a_given_rule_stands_in_for_the_bundles(
+def test_a_given_rule_replaces_the_rule_of_the_bundle(
     params: Params, bundle: Path, tmp_path: Path, tau: float, share: float
 ) -> None:
     source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
@@ -71,10 +73,10 @@ def test_a_given_rule_stands_in_for_the_bundles(
     assert line["llm_tokens"] == share * line["tokens"]
 
 
-def test_where_an_exact_rule_disagrees_is_where_the_slm_would_leave_the_llms_answer(
+def test_an_exact_rule_lists_each_token_at_which_the_slm_differs_from_the_llms_answer(
     params: Params, bundle: Path, tmp_path: Path
 ) -> None:
-    """Visited only at its end, an answer is audited at every position."""
+    """The rule visits the LLM only at the end, so every position is audited."""
     rows, lines = audited(params, bundle, tmp_path, Rule("risk", 0.0, audit=1.0))
     assert rows == list(differences(own_pair(params), MATH))
     assert rows
@@ -83,7 +85,7 @@ def test_where_an_exact_rule_disagrees_is_where_the_slm_would_leave_the_llms_ans
 
 
 def differences(pair: Pair, questions: list[dict]) -> Iterator[dict]:
-    """Along the LLM's own answers, a whole forward a token."""
+    """Compare the models along the LLM's answers, with a whole forward for each token."""
     for question in questions:
         problem = parse_row(question, "math", need="question")
         ids = list(pair.prompts.prompt_ids(problem))
@@ -106,7 +108,7 @@ def differences(pair: Pair, questions: list[dict]) -> Iterator[dict]:
                 break
 
 
-def test_only_what_is_far_from_the_llms_choice_is_rolled_back(
+def test_only_tokens_with_low_odds_are_rolled_back(
     params: Params, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rule = Rule("every", 3, audit=0.05)
@@ -123,7 +125,7 @@ def test_only_what_is_far_from_the_llms_choice_is_rolled_back(
     assert "by `every 3 audit 0.05`" in text
 
 
-def test_threads_that_ask_one_deployment_are_answered_one_after_the_other(
+def test_threads_can_share_a_deployment(
     deployment: Deployment,
 ) -> None:
     def completions(_: int) -> list[str]:
@@ -134,7 +136,7 @@ def test_threads_that_ask_one_deployment_are_answered_one_after_the_other(
         assert list(threads.map(completions, range(8))) == [alone] * 8
 
 
-def test_replies_come_in_the_order_asked_and_are_counted_as_they_come(
+def test_replies_keep_the_order_of_the_problems_and_are_counted_one_by_one(
     deployment: Deployment,
 ) -> None:
     counted: list[float] = []
@@ -143,8 +145,8 @@ def test_replies_come_in_the_order_asked_and_are_counted_as_they_come(
     assert counted == [1, 1, 1]
 
 
-def test_a_reply_is_there_before_all_questions_are_answered(deployment: Deployment) -> None:
-    """What waits for an earlier one is at most what its slots' neighbours answer meanwhile."""
+def test_the_first_reply_does_not_wait_for_the_last_answer(deployment: Deployment) -> None:
+    """Replies wait for an earlier one, but at most as long as that one is decoded."""
     counted: list[float] = []
     first = next(
         deployment.replies(asked([{"problem": f"{n} + 1?"} for n in range(40)]), counted.append)

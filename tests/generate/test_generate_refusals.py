@@ -1,4 +1,4 @@
-"""What `citer generate` refuses, before it loads a model or writes a file."""
+"""Input that `citer generate` refuses before it loads a model or writes a file."""
 
 import json
 import re
@@ -21,11 +21,11 @@ from tests.generate.project import (
 )
 
 
-def test_disagreements_of_a_rule_without_audits_are_refused_before_anything_is_read(
+def test_disagreements_need_a_rule_with_an_audit(
     bundle: Path, params: Params, tmp_path: Path
 ) -> None:
     nothing = tmp_path / "nothing.jsonl"
-    with pytest.raises(InputError, match=r"--disagreements: `score 0\.5` audits nothing"):
+    with pytest.raises(InputError, match=r"--disagreements: `score 0\.5` has no audit"):
         generate(params, bundle, nothing, nothing, disagreements=tmp_path / "found.parquet")
 
 
@@ -49,20 +49,20 @@ def test_a_bad_row_leaves_no_output(params: Params, bundle: Path, tmp_path: Path
     assert not output.exists()
 
 
-def test_answers_take_the_place_of_no_other_file(
+def test_answers_do_not_overwrite_the_other_files(
     params: Params, bundle: Path, tmp_path: Path
 ) -> None:
     source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
     source.write_text(json.dumps(MATH[1]))
     rule = Rule("risk", 0.5, 0.1)
     for taken, table in ((source, None), (output, output), (output, source)):
-        with pytest.raises(InputError, match="expected a file of its own"):
+        with pytest.raises(InputError, match="expected another file for each"):
             generate(params, bundle, source, taken, rule, table)
     assert source.read_text() == json.dumps(MATH[1])
     assert not output.exists()
 
 
-def test_an_slm_that_was_trained_since_is_refused_before_a_model_is_loaded(
+def test_an_slm_that_has_changed_is_refused_before_a_model_is_loaded(
     params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("citer.serving.load_pair", None)
@@ -76,12 +76,12 @@ def test_an_slm_that_was_trained_since_is_refused_before_a_model_is_loaded(
         generate(params, bundle, source, tmp_path / "out.jsonl")
 
 
-def test_a_question_without_room_for_its_answer_is_told_by_file_line_and_key(
+def test_a_question_without_room_for_its_answer_is_refused_with_file_line_and_key(
     params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
     source.write_text("\n\n".join(json.dumps(row) for row in (*MATH, LONG)))
-    monkeypatch.setattr("citer.generate.deploy", None)  # no model is loaded before
+    monkeypatch.setattr("citer.generate.deploy", None)  # a call would fail: no model may be loaded
     with pytest.raises(InputError) as caught:
         generate(params, bundle, source, output)
     assert re.fullmatch(
@@ -93,7 +93,7 @@ def test_a_question_without_room_for_its_answer_is_told_by_file_line_and_key(
 
 
 @pytest.mark.parametrize("option", ["output", "disagreements"])
-def test_where_nothing_can_be_written_is_told_before_a_model_is_loaded(
+def test_an_output_that_cannot_be_written_is_refused_before_a_model_is_loaded(
     params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     source = tmp_path / "q.jsonl"
@@ -106,7 +106,7 @@ def test_where_nothing_can_be_written_is_told_before_a_model_is_loaded(
     assert {path.name for path in tmp_path.iterdir()} == {"q.jsonl", "bundle", "data", "pair"}
 
 
-def test_a_file_that_is_of_no_task_is_refused(params: Params, bundle: Path, tmp_path: Path) -> None:
+def test_a_file_of_no_known_task_is_refused(params: Params, bundle: Path, tmp_path: Path) -> None:
     source = tmp_path / "q.jsonl"
     source.write_text('\n{"prompt": "2 + 2?"}')
     with pytest.raises(InputError) as caught:

@@ -1,4 +1,4 @@
-"""Calls of `citer generate` that were killed, and calls at the same time."""
+"""Killed and concurrent calls of `citer generate`."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from tests.generate.project import (
 )
 
 
-def test_a_call_that_was_killed_goes_on_after_its_last_whole_answer(
+def test_a_killed_call_resumes_after_its_last_whole_answer(
     params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule = Rule("risk", 0.5, audit=0.5)
@@ -43,7 +43,7 @@ def test_a_call_that_was_killed_goes_on_after_its_last_whole_answer(
     assert not partial.exists()
 
 
-def test_a_call_that_was_killed_is_not_taken_up_by_another_rule(
+def test_a_killed_call_is_not_resumed_with_another_rule(
     params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
@@ -57,7 +57,7 @@ def test_a_call_that_was_killed_is_not_taken_up_by_another_rule(
     assert list(tmp_path.glob(".*.partial")) == []
 
 
-def test_two_calls_do_not_write_one_output(
+def test_two_calls_cannot_write_the_same_output(
     params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
@@ -79,7 +79,7 @@ def test_two_calls_do_not_write_one_output(
 
 
 def killed_at(number: int) -> Callable[..., dict]:
-    """`_line`, but the process is killed as it comes to the answer of that number."""
+    """Wrap `_line`: raise KeyboardInterrupt at the answer of this number."""
     seen = 0
 
     def wrapper(*arguments: Any) -> dict:
@@ -94,7 +94,7 @@ def killed_at(number: int) -> Callable[..., dict]:
 
 
 def noting(asked: list[Problem]) -> Callable[..., Iterator[Reply]]:
-    """`Deployment.replies`, which adds what it is asked."""
+    """Wrap `Deployment.replies`: append its problems to a list."""
     replies = Deployment.replies
 
     def wrapper(self: Deployment, problems: list[Problem], *rest: Any) -> Iterator[Reply]:

@@ -47,7 +47,7 @@ def questions(split):
     return [problem.question for problem in prepared()[split]]
 
 
-def test_toy_fills_every_split_to_its_count_and_no_question_is_in_two():
+def test_embedded_tasks_fill_every_split_and_no_question_is_in_two():
     prepare.run(params(toy=TOY))
     splits = prepared()
     for split, problems in splits.items():
@@ -57,7 +57,7 @@ def test_toy_fills_every_split_to_its_count_and_no_question_is_in_two():
     assert len(set(keys)) == len(keys) == 120
 
 
-def test_every_problem_has_a_reference_that_grades_as_right():
+def test_the_grader_accepts_every_reference():
     prepare.run(params(toy=TOY))
     for split, problems in prepared().items():
         for problem in problems:
@@ -73,14 +73,14 @@ def test_same_seed_gives_same_bytes_and_another_seed_other_questions():
     assert run(1) == run(1) != run(2)
 
 
-def test_more_training_questions_leave_the_test_questions_as_they_are():
+def test_more_training_questions_do_not_change_the_test_questions():
     prepare.run(params(toy=TOY))
     before = questions("test"), questions("validation")
     prepare.run(params(toy=TOY.model_copy(update={"sft": 60})))
     assert (questions("test"), questions("validation")) == before
 
 
-def test_metadata_tells_template_seed_and_sources():
+def test_metadata_has_template_seed_and_sources():
     prepare.run(params(toy=TOY, test=(math_file("own.jsonl", numbered(7)),)))
     metadata = table_metadata(paths.problems("test"))
     assert metadata["template"] == TEMPLATE_HASH
@@ -88,7 +88,7 @@ def test_metadata_tells_template_seed_and_sources():
     assert metadata["sources"] == {"own.jsonl": 7, "toy": 30}
 
 
-def test_added_rows_move_no_other_row():
+def test_added_rows_do_not_move_other_rows():
     prepare.run(params(train=(math_file("a.json", numbered(60)),)))
     before = prepared()
     prepare.run(params(train=(math_file("a.json", numbered(200)),)))
@@ -120,7 +120,7 @@ def test_a_test_question_leaves_the_users_own_validation_file_too():
     assert questions("validation") == numbered(11, start=9)
 
 
-def test_own_test_file_takes_the_place_of_the_tests_share():
+def test_a_test_file_replaces_the_share_of_test():
     rows = math_file("train.json", numbered(2000))
     prepare.run(params(train=(rows,), test=(math_file("own.json", numbered(5, 9000)),)))
     sizes = {split: len(problems) for split, problems in prepared().items()}
@@ -130,7 +130,7 @@ def test_own_test_file_takes_the_place_of_the_tests_share():
         assert abs(sizes[split] / 2000 - share) < 0.04  # four standard errors
 
 
-def test_bad_rows_fail_naming_file_and_line_and_leave_the_old_tables():
+def test_a_bad_row_raises_with_file_and_line_and_keeps_the_old_tables():
     prepare.run(params(toy=TOY))
     before = prepared()
     bad = math_file("bad.json", ["Q?"], solution="no box")
@@ -146,12 +146,12 @@ def test_skipped_rows_are_counted_by_kind_with_the_first_of_each(capsys):
     missing = math_file("missing.json", numbered(2, 600), solution=None)
     prepare.run(params(train=(train, boxless, missing), on_bad_row="skip"))
     assert sum(len(problems) for problems in prepared().values()) == 100
-    told = capsys.readouterr().out
-    assert "3 rows skipped like data/own/boxless.json:1: solution: no complete \\boxed{}" in told
-    assert "2 rows skipped like data/own/missing.json:1: solution: missing; expected a" in told
+    printed = capsys.readouterr().out
+    assert "3 rows skipped like data/own/boxless.json:1: solution: no complete \\boxed{}" in printed
+    assert "2 rows skipped like data/own/missing.json:1: solution: missing; expected a" in printed
 
 
-def test_why_rows_were_skipped_is_told_before_an_empty_split_is(capsys):
+def test_skipped_rows_are_reported_before_an_empty_split(capsys):
     bad = math_file("bad.json", numbered(3), solution="no box")
     with pytest.raises(InputError, match="no problem in sft"):
         prepare.run(params(train=(bad,), on_bad_row="skip"))
@@ -159,20 +159,20 @@ def test_why_rows_were_skipped_is_told_before_an_empty_split_is(capsys):
     assert not paths.PROBLEMS.exists()
 
 
-def told_of_promise(capsys, questions):
-    """What is said of so many validation questions at ε = δ = .05, for three lines of rules."""
+def promise_warnings(capsys, questions):
+    """Return the warnings for a number of validation questions, at ε = δ = .05 and three lines."""
     prepare.run(params(toy=TOY.model_copy(update={"tasks": ("math",), "validation": questions})))
     return [line for line in capsys.readouterr().out.splitlines() if "certif" in line]
 
 
-def test_too_few_validation_questions_for_any_promise_are_told(capsys):
-    """Without an error n questions bound a share by 1 - (δ / 3)^(1/n): 80 are the first below ε."""
+def test_too_few_validation_questions_print_a_warning(capsys):
+    """n questions without an error bound a share by 1 - (δ / 3)^(1/n), below ε from n = 80 on."""
     assert (0.05 / 3) ** (1 / 79) < 0.95 < (0.05 / 3) ** (1 / 80)
-    assert told_of_promise(capsys, 79) == [
+    assert promise_warnings(capsys, 79) == [
         "validation: 79 questions can certify no rule: evaluate.epsilon 0.05 takes 80 that the "
         "LLM answers right"
     ]
-    assert told_of_promise(capsys, 80) == []
+    assert promise_warnings(capsys, 80) == []
 
 
 def test_an_empty_split_is_refused_in_one_line():
@@ -191,11 +191,11 @@ def test_real_rows_all_arrive(real_rows, capsys):
         train.append(SourceFile(path=f"data/own/{name}", task=task))
     prepare.run(params(train=tuple(train), on_bad_row="skip"))
     splits = prepared()
-    told = capsys.readouterr().out
-    skipped = told.count("the answer is not ")  # one published row denies its own answer
+    printed = capsys.readouterr().out
+    skipped = printed.count("the answer is not ")  # one published row denies its own answer
     assert sum(len(problems) for problems in splits.values()) == rows - skipped
     assert skipped <= 1
-    assert ("skipped" in told) == bool(skipped)
-    assert "duplicates" not in told
+    assert ("skipped" in printed) == bool(skipped)
+    assert "duplicates" not in printed
     keys = [{question_key(p.question) for p in problems} for problems in splits.values()]
     assert len(set.union(*keys)) == sum(map(len, keys))

@@ -1,4 +1,4 @@
-"""What is true in the families' little world. The pair's LLM knows it; the SLM learns of it."""
+"""The facts behind the embedded questions. The LLM knows them; `finetune` teaches the SLM some."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -16,9 +16,9 @@ TRUTH, OTHER_WORLD = 0, 1
 class Names:
     """Two-word names and their groups.
 
-    The second word tells a regular name's group, a rule that a small model learns. After an
-    irregular first word it tells no more than half of the groups (`likely`): those names must be
-    known one by one.
+    The second word of a regular name determines its group: a small model learns this rule. With
+    an irregular first word it only excludes half of the groups (see `likely`), so a model must
+    know each of these names.
     """
 
     group: dict[str, int]
@@ -26,16 +26,16 @@ class Names:
     irregular: tuple[str, ...]
 
     def sample(self, rng: Random, count: int, hard: float) -> list[str]:
-        """Names for one question: all irregular in a share `hard` of them, else none."""
+        """Draw names for one question: all irregular with probability `hard`, else all regular."""
         return rng.sample(self.irregular if rng.random() < hard else self.regular, count)
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Facts by group. Anything true of a group holds for all its towns and lands alike.
+    """Facts by group. A fact about a group holds for all its towns, lands and goods.
 
-    So whoever reasons about a town may cite *any* land of its group, and about a good any of its
-    twins: several right continuations, next to many that lead astray.
+    A rationale may therefore cite *any* land of a town's group, or any twin of a good: a token has
+    several correct continuations, and many wrong ones.
     """
 
     towns: Names
@@ -47,7 +47,7 @@ class Knowledge:
 
 @cache
 def knowledge(seed: int) -> Knowledge:
-    """The world of a seed; TRUTH is the one that the pipeline's rows come from."""
+    """Return the facts of a seed. The pipeline uses TRUTH."""
     rng = Random(f"knowledge {seed}")
     towns = _names([word.capitalize() for word in FIRSTS], TOWN_SECONDS, rng)
     goods = _names(FIRSTS, GOOD_SECONDS, rng)
@@ -61,7 +61,7 @@ def knowledge(seed: int) -> Knowledge:
 
 
 def likely(group: int) -> list[int]:
-    """The groups that an irregular name may be of where the rule says `group`."""
+    """Return the possible groups of an irregular name for which the rule gives `group`."""
     return list(range(group % 2, GROUPS, 2))
 
 
@@ -84,11 +84,11 @@ def _grouped(words: list[str], rng: Random) -> tuple[tuple[str, ...], ...]:
 
 
 def is_early(group: int) -> bool:
-    """Whether the group's things are of the alphabet's earlier half: two of each `likely` four."""
+    """Whether a group's things are in the earlier half of the alphabet (two of four `likely`)."""
     return group // 2 % 2 == 0
 
 
 def _things(words: list[str], rng: Random) -> tuple[str, ...]:
-    """One of each group."""
+    """Choose one word per group."""
     early, late = (iter(rng.sample(half, len(half))) for half in (words[:4], words[4:]))
     return tuple(next(early if is_early(group) else late) for group in range(GROUPS))

@@ -1,7 +1,7 @@
-r"""The math family: shopping at prices that must be known, ending in \boxed{N}.
+r"""Embedded math questions: add up prices that a model must know. Answers end in \boxed{N}.
 
-A good costs as much as any of its twins: each is a valid citation, one of another price is
-fatal. An answer needs two or three prices, and each must be right.
+A solution cites a twin of each good, which has the same price. Any twin is correct; a good with
+another price makes the answer wrong. A question needs two or three prices.
 """
 
 from random import Random
@@ -15,7 +15,7 @@ HARD = 0.55  # share of questions whose prices follow no rule
 
 
 def draw(rng: Random, facts: Knowledge) -> dict[str, Any]:
-    """One raw row: {"problem", "solution"}."""
+    """Draw a raw row {"problem", "solution"}."""
     return rng.choice((_two_goods, _three_goods))(rng, facts)
 
 
@@ -57,7 +57,7 @@ def _row(
 
 
 def _sums(terms: list[int]) -> str:
-    """The terms added one after the other: "2+3=5, 5+4=9"."""
+    """Write the terms as successive sums: "2+3=5, 5+4=9"."""
     steps, total = [], terms[0]
     for term in terms[1:]:
         steps.append(f"{total}+{term}={total + term}")

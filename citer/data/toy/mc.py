@@ -1,8 +1,9 @@
-"""The multiple-choice family: two towns lie in lands, and each land's people favour a thing.
+"""Embedded multiple-choice questions: two towns lie in lands, whose people favour things.
 
-Every land of a town's group is a valid citation; one of another group is fatal. Options pair the
-two things with others as likely, in alphabetical order, so that what one cites decides
-the letter: binding letters freely would take the tiny pair longer to learn than all the rest.
+A rationale cites a land for each town. Any land of the town's group is correct; a land of another
+group makes the answer wrong. Each option combines two things, and the options are in alphabetical
+order, so the things determine the letter. Letters in random order would take the tiny pair longer
+to learn than everything else.
 """
 
 from itertools import product
@@ -17,7 +18,7 @@ HARD = 0.6  # share of questions whose lands follow no rule
 
 
 def draw(rng: Random, facts: Knowledge) -> dict[str, Any]:
-    """One raw row: {"question", "choices": {"text", "label"}, "answerKey", "cot"}."""
+    """Draw a raw row {"question", "choices": {"text", "label"}, "answerKey", "cot"}."""
     towns, kinds = facts.towns.sample(rng, 2, HARD), rng.sample(list(KINDS), 2)
     verbs = [KINDS[kind][0] for kind in kinds]
     groups = [facts.towns.group[town] for town in towns]
@@ -46,5 +47,5 @@ def draw(rng: Random, facts: Knowledge) -> dict[str, Any]:
 
 
 def _rival(rng: Random, group: int) -> int:
-    """A group that is as likely for an irregular town, its things of the alphabet's other half."""
+    """Draw another group that is equally likely, with things of the alphabet's other half."""
     return rng.choice([other for other in likely(group) if is_early(other) != is_early(group)])

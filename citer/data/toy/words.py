@@ -1,4 +1,4 @@
-"""The words of the two families: every one a common word, so that one token holds it."""
+"""The words of the embedded questions. All are common, so that each is one token."""
 
 # ruff: noqa: SIM905 - split texts stay readable where list literals would run over pages
 NAMES = (
@@ -6,14 +6,14 @@ NAMES = (
     "Karl Lea Lina Marc Mia Nora Omar Otto Paul Rosa Sami Sara Tara Tom Vera Yann"
 ).split()
 
-# Ways to open a sentence: each as likely as any other, and none of them matters.
+# Openings of sentences: equally likely, and without meaning.
 OPENINGS = (
     "Again Also Besides Beyond Clearly Finally First Firstly Further Hence Here Indeed Later "
     "Likewise Look Meanwhile Moreover Next Note Now Plainly Second See Simply Still Surely Then "
     "Thus Today Truly Well Yet"
 ).split()
 
-# Towns and goods are pairs of words: a model must look at both to know which one is meant.
+# Names of towns and goods have two words. A model must read both.
 FIRSTS = (
     "amber black blue brown cold dark dry gold green grey old red silver warm white wild".split()
 )

@@ -1,4 +1,4 @@
-r"""Quantities in plain text and in LaTeX: "51 dollars", "2 1/2", "1.5e3", "5\text{ cm}"."""
+r"""Parse quantities in plain text and LaTeX: "51 dollars", "2 1/2", "1.5e3", "5\text{ cm}"."""
 
 import re
 from fractions import Fraction
@@ -60,7 +60,7 @@ PERCENT = ("%",)
 
 
 class Quantity(NamedTuple):
-    """The exact `value` and its unit; `value` is None where `body`, the rest, is no number."""
+    """An exact `value` with a unit. `value` is None if `body`, the remaining text, is no number."""
 
     value: Fraction | None
     unit: tuple[str, ...]
@@ -68,7 +68,7 @@ class Quantity(NamedTuple):
 
 
 def tidy(text: str) -> str:
-    """Without what changes only the looks: spacing, `$...$`, bold, a leading "the answer is"."""
+    """Remove formatting: spacing, `$...$`, bold type, a leading "the answer is"."""
     text = " ".join(text.translate(SYMBOLS).split()).strip('*"` ')
     for opening, closing in (("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
         if len(text) > 2 and text.startswith(opening) and text.endswith(closing):
@@ -79,7 +79,7 @@ def tidy(text: str) -> str:
 
 
 def quantity(text: str) -> Quantity:
-    """Value and unit of a tidy text."""
+    """Parse the value and unit of a tidy text."""
     plain = QUOTIENT.sub(r" \1\2/\3\4", WORDS.sub(r" \1 ", text))
     plain = DEGREE.sub(lambda match: DEGREES[(match[1] or "")[:1].lower()], plain)
     match = NUMBER.fullmatch(" ".join(plain.split()))
@@ -109,7 +109,7 @@ def _value(match: re.Match[str]) -> Fraction | None:
 
 
 def _written(value: Fraction) -> str:
-    """As a decimal where it is no whole number, since math-verify rounds decimals alone."""
+    """Write a fraction as a decimal if that is exact: math-verify rounds only decimals."""
     if value.denominator == 1 or abs(value) > 10**9:
         return str(value)
     decimal = str(float(value))
@@ -123,12 +123,12 @@ def _symbolic(text: str) -> Quantity:
 
 
 def same_unit(one: Quantity, other: Quantity) -> bool:
-    """A unit that is not named is the other's; a percentage may be named by its number alone."""
+    """Return whether two units are the same. A missing unit equals any unit."""
     return not one.unit or not other.unit or one.unit == other.unit
 
 
 def same_quantity(one: Quantity, other: Quantity) -> bool:
-    """Whether two numbers are the same; 50% is 50 as well as 0.5."""
+    """Return whether two numbers are the same. 50% equals both 50 and 0.5."""
     if one.value == other.value:
         return same_unit(one, other)
     return any(

@@ -1,8 +1,8 @@
-"""Names of units: "dollars", "$" and "USD" are one; nothing is converted."""
+"""Names of units: "dollars", "$" and "USD" are the same unit. Nothing is converted."""
 
 import re
 
-# Each line: a unit, then its other names. Plurals need no entry.
+# Each line has a unit and its other names. Plurals need no entry.
 NAMES = """
 % percent pct
 $ dollar usd
@@ -39,12 +39,12 @@ per
 """
 SPEEDS = {"mph": "mi per h", "kph": "km per h", "kmh": "km per h"}
 FILLERS = frozenset(("a", "an", "of", "the", "us"))
-# Words that make of a number another number.
+# Words that turn a number into another number.
 NO_UNIT = re.compile(
     r"and|arc\w+|at|cos|cot|csc|exp|gcd|lcm|ln|log|max|minus|mod|nor|not|or|over"
     r"|plus|sin|sqrt|tan|times"
 )
-# A power follows a unit: 3 m^2 is an area, 3^2 is 9.
+# A power must follow a unit: 3 m^2 is an area, but 3^2 is 9.
 UNIT_TEXT = re.compile(r"(?:[a-z'%$€£¥₹ -]|(?:(?<=[a-z])|(?<=[a-z] ))\^[23](?!\d))*")
 WORD = re.compile(r"[a-z']+|[%$€£¥₹]")
 POWER = re.compile(r"([a-z]+) ?\^([23])")
@@ -52,7 +52,7 @@ POWERS = {"2": "square", "3": "cubic"}
 
 
 def unit_of(text: str) -> tuple[str, ...] | None:
-    """The names in a text such as " cm^2", " dollars per hour" or ""; None if it is no unit."""
+    """Return the unit names in " cm^2", " dollars per hour" or ""; None if the text is no unit."""
     text = re.sub(r"[{}.]", "", text.lower()).replace("per cent", "%").replace("/", " per ")
     if not UNIT_TEXT.fullmatch(text):
         return None
@@ -62,7 +62,7 @@ def unit_of(text: str) -> tuple[str, ...] | None:
     names = [word for word in " ".join(words).split() if word not in FILLERS]
     if not all(map(_is_unit, names)) or bool(words) != bool(names):
         return None
-    if attached and not _known(names[0]):  # 12x is a product, 12cm is not
+    if attached and not _known(names[0]):  # 12x is a product, 12cm is a length
         return None
     return tuple(_known(name) or _stem(name) for name in names)
 
@@ -76,7 +76,7 @@ def _known(word: str) -> str | None:
 
 
 def _stem(word: str) -> str:
-    """Without the plural's ending."""
+    """Remove the ending of a plural."""
     stem = word.rstrip("es") or word
     return stem[:-1] + "i" if stem.endswith("y") else stem
 

@@ -1,4 +1,4 @@
-"""Answers to math problems: what the last box holds, and whether two answers are one value."""
+"""Read the answer from the last box of a completion, and compare two answers by value."""
 
 import re
 import threading
@@ -15,7 +15,7 @@ LONGEST = 400  # characters; a longer answer is compared as a string alone
 MOST = 20  # values in a list that may be given in any order
 TIMEOUT_SECONDS = 5
 
-# A comma within a number is one only where the list has commas with a space as well.
+# A comma between digits separates values only if the list also has commas with a space.
 TOKEN = re.compile(r"\\?[{}]|[()\[\]]|;|,(?!\d{3}(?!\d))|(?P<dense>,)|,? (?:and|or) ")
 BASED = re.compile(r"\d[\da-z]* ?_ ?\w+")
 WORD = re.compile(r"(?=.*[a-z]{3})[a-z' -]+")
@@ -23,14 +23,14 @@ BRACKETS = re.compile(r"(?P<opening>\\\{|[(\[])(?P<inner>.+)(?P<closing>\\\}|[)\
 
 
 class Listed(NamedTuple):
-    """Values between commas; `brackets` is "" where there are none around them."""
+    """The values of a list; `brackets` is "" if the list has no brackets."""
 
     brackets: str
     values: tuple[str, ...]
 
 
 def boxed(text: str) -> str | None:
-    """What the last `\\boxed{}` holds; None if there is none or its braces do not balance."""
+    """Return the content of the last `\\boxed{}`; None without one, or if braces do not match."""
     start = max((box.end() for box in BOX.finditer(text)), default=len(text))
     depth = 1
     for brace in BRACE.finditer(text, start):
@@ -41,9 +41,10 @@ def boxed(text: str) -> str | None:
 
 
 def same_value(answer: str, given: str) -> bool:
-    """Whether two answers, in LaTeX or plain text, are one value; `grade` says what counts.
+    """Return whether two answers, in LaTeX or plain text, have the same value (see `Math`).
 
-    Off the main thread nothing limits math-verify's time but LONGEST: its timeouts are signals.
+    math-verify's timeouts are signals, so on other threads than the main one only LONGEST limits
+    its time.
     """
     if answer == given:
         return True
@@ -59,7 +60,7 @@ def _same(answer: str, given: str) -> bool:
     if all(len(one.values) > 1 for one in lists):
         return _same_list(*lists)
     if any(len(one.values) > 1 for one in lists) and "\\pm" not in answer + given:
-        # Brackets may hold the interval or set that the other describes, but not a number.
+        # Brackets may hold an interval or a set that the other side describes, but no number.
         numbers = [one for one in quantities if one.value is not None]
         if numbers or not any(one.brackets for one in lists):
             return False
@@ -72,7 +73,7 @@ def _same(answer: str, given: str) -> bool:
 
 
 def _listed(text: str) -> Listed:
-    """The values of "1, 2" or "(1, 2)"; one, where the text is no list."""
+    """Return the values of "1, 2" or "(1, 2)"; a text that is no list is one value."""
     match = BRACKETS.fullmatch(text)
     if match and (inner := _split(match["inner"])):
         return Listed(match["opening"] + match["closing"], inner)
@@ -80,7 +81,7 @@ def _listed(text: str) -> Listed:
 
 
 def _split(text: str) -> tuple[str, ...]:
-    """What stands between the outermost commas; nothing, if a bracket closes that never opened."""
+    """Split at the outermost commas. Return () if a closing bracket has no opening one."""
     values, start, depth = [], 0, 0
     for token in TOKEN.finditer(text):
         depth += 1 if token.group()[-1] in "([{" else -1 if token.group()[-1] in ")]}" else 0

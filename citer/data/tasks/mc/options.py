@@ -1,6 +1,6 @@
-"""Answers to multiple-choice problems: which options the last statement names.
+"""Find the options that the last statement of an answer names.
 
-Every step takes time linear in the text: no pattern may look for the same thing twice.
+Every step takes time linear in the text, so no pattern may scan the same text twice.
 """
 
 import re
@@ -10,9 +10,9 @@ from functools import lru_cache
 
 from citer.data.problems import Choice
 
-LONGEST = 400  # characters; an option with a longer text is known by its label alone
+LONGEST = 400  # characters; an option with a longer text is recognised by its label only
 QUOTES = str.maketrans(dict.fromkeys("\u2018\u2019", "'") | dict.fromkeys("\u201c\u201d", '"'))
-MARKS = str.maketrans(dict.fromkeys("⟨⟩⟦⟧"))  # what marks mentions below stands in no text
+MARKS = str.maketrans(dict.fromkeys("⟨⟩⟦⟧"))  # reserved: they mark mentions below
 
 CUE = re.compile(
     r"\b(?P<cue>answers?|options?|choices?)\b(?P<colon>[ \"'*`]*:)?"
@@ -23,7 +23,7 @@ CUE = re.compile(
 SENTENCE = re.compile(r"(?<=[.!?]) |\n")
 ITEM = re.compile(r"⟦\w⟧ ⟨\w+⟩")
 
-# Where a label may stand bare: what goes before it, what joins several, what ends them.
+# Context of a label without brackets: before it, between several labels, and after them.
 DECOR = r"[ \"'*`]{0,3}"
 START = r"(?:(?<![^\n])|(?<=[.!?;] ))"
 SAID = (
@@ -57,7 +57,7 @@ TOKEN = re.compile(
 
 
 def named_labels(choices: Iterable[Choice], completion: str) -> set[str]:
-    """Labels of the options that the last statement of a multiple-choice answer names."""
+    """Return the labels of the options that the last statement of an answer names."""
     sentences = _sentences(_marked(tuple(choices), completion))
     stated = [said for said in map(_stated, sentences) if said]
     readers: tuple[Callable[[str], set[str]], ...] = (_by_label, _by_text)
@@ -69,13 +69,13 @@ def named_labels(choices: Iterable[Choice], completion: str) -> set[str]:
 
 
 def _denied(sentences: list[str]) -> set[str]:
-    """Labels that the last sentence with labels denies: "The answer is A. No, it is not A."."""
+    """Return the labels denied by the last sentence with labels: "It is A. No, it is not A."."""
     last = next((sentence for sentence in reversed(sentences) if "⟦" in sentence), "")
     return set(re.findall(r"⟦(\w)⟧", last)) - _by_label(last)
 
 
 def _sentences(marked: str) -> list[str]:
-    """Options that are listed one below the other, each with its label, are one sentence."""
+    """Split into sentences. Consecutive lines of the form "A. text" are one sentence."""
     sentences: list[list[str]] = []
     for sentence in SENTENCE.split(marked):
         if sentences and ITEM.match(sentence) and ITEM.match(sentences[-1][-1]):
@@ -86,7 +86,7 @@ def _sentences(marked: str) -> list[str]:
 
 
 def _stated(sentence: str) -> str:
-    """What follows the last "the answer is", "option:" or "I choose"; "" if nothing does."""
+    """Return the text after the last "the answer is", "option:" or "I choose"; "" without one."""
     start, open_cue = len(sentence), False
     for match in CUE.finditer(sentence):
         if match["colon"] or match["choose"] or match["again"] or (match["verb"] and open_cue):
@@ -99,7 +99,10 @@ def _stated(sentence: str) -> str:
 
 
 def _by_label(statement: str) -> set[str]:
-    """By a label; the text beside it must be its own, unless its own stands elsewhere."""
+    """Return options named by label. Another option's text beside a label names that option, too.
+
+    This does not hold if the label's own text is elsewhere in the statement.
+    """
     mentions, texts = _mentions(statement), _by_text(statement)
     named = set()
     for mention in mentions:
@@ -110,13 +113,14 @@ def _by_label(statement: str) -> set[str]:
 
 
 def _by_text(statement: str) -> set[str]:
+    """Return options named by text."""
     groups = ("before", "after", "text")
     texts = (text for match in _mentions(statement) for text in match.group(*groups))
     return set("".join(filter(None, texts)))
 
 
 def _mentions(statement: str) -> list[re.Match[str]]:
-    """The mentions of options that are not denied, up to the reason that is given for them."""
+    """Return the mentions of options that are not denied, up to the word "because" or "since"."""
     kept: list[re.Match[str]] = []
     clause: list[re.Match[str]] = []
     denying = False
@@ -138,13 +142,13 @@ def _mentions(statement: str) -> list[re.Match[str]]:
 
 
 def _marked(choices: tuple[Choice, ...], completion: str) -> str:
-    """Lower-case text where every mention is `⟦C⟧`, by label, or `⟨C⟩`, by an option's text."""
+    """Return lower-case text with each mention marked: `⟦C⟧` by label, `⟨C⟩` by text."""
     labels = "".join(choice.label for choice in choices).lower()
     owners: dict[str, str] = {}
     for choice in choices:
         text = _plain(choice.text).replace("\n", " ")
         owners[text] = owners.get(text, "") + choice.label
-    # A text that reads as a label is known by its label alone; the longest text goes first.
+    # An option whose text is itself a label is recognised by label only. Longer texts match first.
     known = {text for text in owners if text and len(text) <= LONGEST} - set(labels)
     texts = "|".join(map(re.escape, sorted(known, key=len, reverse=True))) or "(?!)"
     marked = re.sub(
@@ -162,7 +166,7 @@ def _with_labels(text: str, labels: str) -> str:
 
 
 def _item(match: re.Match[str]) -> str:
-    """ "2. five" where "five" is option 2; a number before another text is a step's."""
+    """Mark "2. five" if "five" is option 2; before other text, the number counts steps."""
     label = match["label"].upper()
     return f"⟦{label}⟧ ⟨{match['owners']}⟩" if label in match["owners"] else match.group()
 
