@@ -136,9 +136,7 @@ def _follow(process: Leashed, log: Log) -> Iterator[str]:
     while chunk := process.stdout.read1():
         output, *advice = ADVICE.split(chunk, maxsplit=1)
         if terminal:
-            os.write(
-                sys.stderr.fileno(), output
-            )  # unchanged, because progress bars redraw in place
+            os.write(sys.stderr.fileno(), output)  # unchanged: progress bars redraw themselves
         *lines, partial = (partial + output).split(b"\n")
         for line in map(_plain, lines):
             if not terminal:

@@ -35,9 +35,8 @@ class RoutedModel(PythonModel):
 
         bundle, config = Path(context.artifacts["bundle"]), context.model_config
         card = read_json(bundle / "router.json")
-        slm = mlflow.artifacts.download_artifacts(
-            card["slm"]["kept"]
-        )  # its own folder, if that is on this machine
+        # No copy is made if the SLM is on this machine.
+        slm = mlflow.artifacts.download_artifacts(card["slm"]["kept"])
         pair = PairParams(
             slm=slm,
             llm=config["llm"],
