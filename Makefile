@@ -1,5 +1,5 @@
-# `make demo`: the whole retraining on the embedded default. `make test`: the tests. Either may be
-# the first thing that happens in a fresh clone.
+# `make demo` runs a whole retraining on the embedded pair; `make test` runs the tests. Both
+# install what they need first, also in a fresh clone.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -23,7 +23,7 @@ test: install
 slow: install
 	$(BIN)/pytest -m "slow and not gpu"
 
-# Kills and damaged inputs by the score; `make slow` has a tenth of them.
+# Kill runs and damage inputs at many random places. `make slow` runs a tenth of them.
 drill: install
 	DRILL_KILLS=60 DRILL_CASES=2000 $(BIN)/pytest -s tests/drills
 

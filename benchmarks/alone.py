@@ -1,4 +1,4 @@
-"""transformers' own decoding, to compare with: one model's `generate`, and the assisted one."""
+"""Baselines by transformers: `generate` with one model, and assisted generation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ def generate(
     new_tokens: int,
     **options: Any,
 ) -> int:
-    """Answer `batch` prompts of equal length at a time; returns the tokens written."""
+    """Answer prompts of equal length, `batch` at a time; return the number of new tokens."""
     written = 0
     for start in range(0, len(requests), batch):
         prompts = [request.prompt_ids for request in requests[start : start + batch]]
@@ -31,7 +31,7 @@ def generate(
 def write(
     pair: Pair, model: LanguageModel, ids_BT: Tensor, new_tokens: int, **options: Any
 ) -> Tensor:
-    """The prompts with their greedy answers; no token ends those where the pair has no EOS."""
+    """Return the prompts with their greedy answers. Without EOS, answers have full length."""
     config = GenerationConfig(
         max_new_tokens=new_tokens,
         do_sample=False,

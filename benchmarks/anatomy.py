@@ -1,4 +1,4 @@
-"""One answer under the glass: where the SLM is unsure, where its router is, and what is fatal.
+"""Draw one answer: the SLM's entropy, the router's doubt, and the labels of its tokens.
 
 python -m benchmarks.anatomy        # after `citer run`; draws benchmarks/results/anatomy.png
 """
@@ -22,7 +22,7 @@ from citer.stages import paths
 
 ITERATION = 2
 PICTURE = Path("benchmarks/results/anatomy.png")
-COLOURS = {  # Okabe and Ito's
+COLOURS = {  # the palette of Okabe and Ito
     "the SLM writes the reference's token": "#BBBBBB",
     "it writes another, which may stand": "#56B4E9",
     "it writes another, which leads astray": "#D55E00",
@@ -30,7 +30,10 @@ COLOURS = {  # Okabe and Ito's
 
 
 def most_fatal(labels: pa.Table) -> pa.Table:
-    """The labels of the answer with the most fatal contested tokens, and no other label 0."""
+    """Return the labels of the answer with the most fatal contested tokens.
+
+    Its other labels are all 1.
+    """
     alone = labels.filter(pc.equal(labels["case"], "llm_right"))["problem_id"].unique()
     labels = labels.filter(pc.invert(pc.is_in(labels["problem_id"], alone)))
     answers = labels.group_by("problem_id").aggregate([("label", "sum"), ("label", "count")])
@@ -42,7 +45,7 @@ def most_fatal(labels: pa.Table) -> pa.Table:
 
 
 def draw(words: list[str], bars: dict[str, np.ndarray], kinds: list[str]) -> Figure:
-    """A panel of bars for each of `bars`, over the answer's tokens."""
+    """Draw one panel of bars for each entry of `bars`, over the answer's tokens."""
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     panels = figure.subplots(len(bars), 1, sharex=True)
     colours = [COLOURS[kind] for kind in kinds]

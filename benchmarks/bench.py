@@ -1,4 +1,4 @@
-"""`citer bench`: which rows there are, on which pairs each is measured, and running them."""
+"""`citer bench`: the rows, the pairs on which each is measured, and how they are run."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ ALL = ("embedded", *CPU, "gpu")
 
 
 class Row(NamedTuple):
-    """A row of the table of targets: number, name, what measures it, on which pairs."""
+    """A row of the table in README.md: number, name, function that measures it, pairs."""
 
     number: int
     name: str
@@ -36,11 +36,11 @@ def _embedded_floor(subject: Subject) -> list[Finding]:
 
 
 def _batches(subject: Subject) -> list[Finding]:
-    return [found for batch in (8, 32) for found in decode.against_batches(subject, batch)]
+    return [finding for batch in (8, 32) for finding in decode.against_batches(subject, batch)]
 
 
 def _labelling(subject: Subject) -> list[Finding]:
-    from benchmarks.labelling import against_per_token  # grading wants math-verify
+    from benchmarks.labelling import against_per_token  # grading imports math-verify
 
     return [against_per_token(subject)]
 
@@ -66,43 +66,43 @@ ROWS = (
 )
 
 
-def run(wanted: Sequence[str], pairs: Sequence[str], threads: int | None, out: Path) -> None:
-    """Measure rows (all for none wanted) on pairs (each row's own); print and write them.
+def run(requested: Sequence[str], pairs: Sequence[str], threads: int | None, out: Path) -> None:
+    """Measure the requested rows on the requested pairs, print them, and write them to `out`.
 
-    What `out` holds of other rows stays.
-
-    Raises InputError for a row or a pair that is not there, and where they do not meet.
+    Without `requested` all rows are measured; without `pairs`, each row on its own pairs. Findings
+    of other rows stay in `out`. Raises InputError for an unknown row or pair, and if no requested
+    row is measured on a requested pair.
     """
-    rows = choose_rows(wanted)
+    rows = choose_rows(requested)
     plan = {name: [row for row in rows if name in row.pairs] for name in choose_pairs(pairs)}
     if not any(plan.values()):
-        raise InputError(f"bench: {', '.join(wanted)}: not measured on {', '.join(plan)}")
+        raise InputError(f"bench: {', '.join(requested)}: not measured on {', '.join(plan)}")
     check_target(out)
     logging.set_verbosity_error()
     if threads:
         torch.set_num_threads(threads)
     findings = []
     for name, mine in plan.items():
-        for found in _measure(name, mine) if mine else ():
-            add_to_report(out, found)  # at once: rows may take an hour each
-            findings.append(found)
+        for finding in _measure(name, mine) if mine else ():
+            add_to_report(out, finding)  # now, because the next row may take an hour
+            findings.append(finding)
     print_report(findings, Console())
 
 
-def choose_rows(wanted: Sequence[str]) -> list[Row]:
+def choose_rows(requested: Sequence[str]) -> list[Row]:
     known = {key: row for row in ROWS for key in (str(row.number), row.name)}
-    for key in wanted:
+    for key in requested:
         if key not in known:
             raise InputError(f"bench: no row {key!r}; expected {', '.join(known)}")
-    return [row for row in ROWS if not wanted or {str(row.number), row.name} & {*wanted}]
+    return [row for row in ROWS if not requested or {str(row.number), row.name} & {*requested}]
 
 
-def choose_pairs(wanted: Sequence[str]) -> list[str]:
-    here = pair_names()
-    for name in wanted:
-        if name not in here:
-            raise InputError(f"bench: no pair {name!r} here; expected {', '.join(here)}")
-    return [name for name in here if not wanted or name in wanted]
+def choose_pairs(requested: Sequence[str]) -> list[str]:
+    available = pair_names()
+    for name in requested:
+        if name not in available:
+            raise InputError(f"bench: no pair {name!r} here; expected {', '.join(available)}")
+    return [name for name in available if not requested or name in requested]
 
 
 def _measure(name: str, rows: Sequence[Row]) -> Iterator[Finding]:

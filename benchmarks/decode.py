@@ -1,4 +1,4 @@
-"""Routed decoding against its floor, each model alone, and the naive way."""
+"""Compare routed decoding with its floor, with each model alone, and with the naive way."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -17,18 +17,18 @@ from citer.models.graphs import cuda_graphs, no_graphs
 
 FRACTION = 0.2
 FRACTIONS = (0.05, 0.2, 0.5)
-NAIVE_TOKENS = 64  # of an answer: the naive way would take very long over whole ones
+NAIVE_TOKENS = 64  # tokens per answer; the naive way would take very long for whole answers
 
 
 def decode(engine: Engine, requests: Sequence[Request], policy: Policy) -> int:
-    """Tokens written."""
+    """Decode all requests and return the number of new tokens."""
     return sum(len(answer.token_ids) for answer in engine.decode(requests, policy))
 
 
 def floor_of(
     subject: Subject, slots: int, requests: Sequence[Request], policy: Policy
 ) -> tuple[Floor, int]:
-    """The floor of this decoding, and the tokens that it is the floor of."""
+    """Record a decode; return the floor of its forwards and the number of new tokens."""
     pair, log = recorded(subject.pair)
     engine = Engine(pair, slots, subject.new_tokens, make_graphs=no_graphs)
     written = decode(engine, requests, policy)
@@ -36,7 +36,7 @@ def floor_of(
 
 
 def against_floor(subject: Subject, row: int, batch: int, target: Target) -> Finding:
-    """Rows 1 and 2: the share of the time in which forwards run."""
+    """Rows 1 and 2: time of the bare forwards / time of decoding."""
     requests, policy = _requests(subject, batch), subject.policy(FRACTION)
     floor, written = floor_of(subject, batch, requests, policy)
     engine = Engine(subject.pair, batch, subject.new_tokens)
@@ -53,7 +53,7 @@ def against_floor(subject: Subject, row: int, batch: int, target: Target) -> Fin
 
 
 def _requests(subject: Subject, batch: int) -> list[Request]:
-    """One wave of answers of one length; of unequal ones enough to refill the slots."""
+    """Fill the slots once with answers of equal length, or four times if lengths differ."""
     return subject.requests(4 * batch if subject.pair.eos_ids else batch)
 
 
@@ -76,7 +76,7 @@ def _floor_details(subject: Subject, forwards: Sequence[Forward]) -> dict[str, f
 
 
 def against_llm(subject: Subject) -> list[Finding]:
-    """Row 3: batch 1, prefill on both sides, the two floors' ratio beside the measured one."""
+    """Row 3: routed decoding against the LLM alone at batch 1, measured and by their floors."""
     requests = subject.requests(16 if subject.pair.eos_ids else 1)
     timed = race(f"alone, {subject.name}", _methods(subject, requests))
     gain = timed.ratio("routed", "LLM generate")
@@ -110,7 +110,7 @@ def _methods(subject: Subject, requests: Sequence[Request]) -> dict[str, Method]
     for name in ("routed", "LLM"):
         floor, written = floor_of(subject, 1, requests, by_engine[name])
         methods[f"{name} floor"] = _replayed(floor, written)
-    if subject.name == "embedded":  # of random models, none accepts what the other writes
+    if subject.name == "embedded":  # random models never accept each other's tokens
         methods["assisted generate"] = partial(
             generate, pair, pair.llm, requests, 1, new_tokens, assistant_model=pair.slm.network
         )
@@ -118,7 +118,10 @@ def _methods(subject: Subject, requests: Sequence[Request]) -> dict[str, Method]
 
 
 def against_bytes(subject: Subject) -> Finding:
-    """Row 11: both by the engine, against the bytes that they move; what graphs gain beside it."""
+    """Row 11: routed / LLM alone, both on the engine with CUDA graphs, against their bytes.
+
+    The details also compare each with launches without graphs.
+    """
     requests = subject.requests(1)
     timed = race(f"graphs, {subject.name}", _graph_methods(subject, requests))
     gain, predicted = timed.ratio("routed", "LLM"), prediction_by_bytes(subject, requests)
@@ -136,7 +139,7 @@ def against_bytes(subject: Subject) -> Finding:
 
 
 def _graph_methods(subject: Subject, requests: Sequence[Request]) -> dict[str, Method]:
-    """With graphs, then the same launched kernel by kernel."""
+    """Return both methods with CUDA graphs, and both with kernels launched one by one."""
     policies = {"routed": subject.policy(FRACTION), "LLM": LLM_ALONE}
     methods: dict[str, Method] = {}
     for suffix, make_graphs in {"": cuda_graphs, " launched": no_graphs}.items():
@@ -147,7 +150,7 @@ def _graph_methods(subject: Subject, requests: Sequence[Request]) -> dict[str, M
 
 
 def prediction_by_bytes(subject: Subject, requests: Sequence[Request]) -> float:
-    """Bytes that the LLM alone moves over those that routing moves, at batch 1 (cost's formula)."""
+    """Return bytes by the LLM alone / bytes by routing, at batch 1 (citer.evaluation.cost)."""
     engine = Engine(subject.pair, 8, subject.new_tokens)
     prompts = {request.key: len(request.prompt_ids) for request in requests}
     prices = Prices.of(subject.pair, subject.head.weight_bytes)
@@ -160,7 +163,7 @@ def prediction_by_bytes(subject: Subject, requests: Sequence[Request]) -> float:
 
 
 def against_naive(subject: Subject) -> Finding:
-    """Row 4: eight answers of `NAIVE_TOKENS`, one after the other and in one batch."""
+    """Row 4: eight answers of `NAIVE_TOKENS` in one batch, against the naive way one by one."""
     requests, policy = subject.requests(8), subject.policy(FRACTION)
     engine = Engine(subject.pair, 8, NAIVE_TOKENS)
 
@@ -178,7 +181,7 @@ def against_naive(subject: Subject) -> Finding:
 
 
 def against_batches(subject: Subject, batch: int) -> list[Finding]:
-    """Row 5: fractions undelayed and delayed, the LLM's own best beside them."""
+    """Row 5: routing at several LLM fractions, delayed and not, against the faster LLM alone."""
     timed = race(f"batch {batch}, {subject.name}", _batch_methods(subject, batch))
     return [_gain(subject.name, batch, how, timed) for how in ("undelayed", "delayed")]
 
@@ -215,9 +218,9 @@ def _gain(name: str, batch: int, how: str, timed: Race) -> Finding:
 
 
 def crossover(fractions: Sequence[float], gains: Sequence[float]) -> float:
-    """The LLM fraction at which routing stops paying; 0 or 1 beyond what was measured.
+    """Return the LLM fraction at which routing stops paying; 0 or 1 if outside `fractions`.
 
-    A token's time grows about linearly with the fraction: read between points of 1 / gain.
+    The time per token, 1 / gain, is about linear in the fraction, so interpolate it.
     """
     costs = [1 / gain for gain in gains]
     if costs[0] >= 1:

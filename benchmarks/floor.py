@@ -1,7 +1,7 @@
-"""The physical floor: the forwards that the engine ran, at the same shapes, with nothing else.
+"""The floor of a decode: its forwards alone, at the same shapes, without any other work.
 
-A forward of the floor finds its inputs ready and its rows side by side in a cache that is large
-enough. It must be no slower than transformers' own, `against_transformers` says.
+The inputs are ready, and the cache is large enough and holds the rows side by side.
+`against_transformers` checks that these forwards are no slower than transformers' own.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ from citer.models.router import Head
 
 
 class Forward(NamedTuple):
-    """What each row held before, its new tokens, and how many of them, the last, get logits."""
+    """The shape of a forward. Per row: cached tokens, new tokens, and how many get logits."""
 
     model: str
     starts: tuple[int, ...]
@@ -41,7 +41,7 @@ class Forward(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """The most of a row."""
+        """New tokens of the row with the most."""
         return max(self.counts)
 
     @property
@@ -56,7 +56,7 @@ class Forward(NamedTuple):
         return "step" if self.tokens == 1 else "catch-up"
 
     def even(self) -> "Forward":
-        """The same with all rows as long as the longest, as transformers has them."""
+        """Return the shape padded to the longest row, as transformers needs it."""
         row = (self.span - self.tokens, self.tokens, 1)
         return Forward(self.model, *((number,) * self.rows for number in row))
 
@@ -66,7 +66,7 @@ def _run_lengths(values_M: Tensor) -> tuple[int, ...]:
 
 
 def work(forwards: Iterable[Forward], model: str) -> Work:
-    """What a model's forwards amount to."""
+    """Return the total work of a model's forwards."""
     total = Work()
     for _, starts, counts, _ in (forward for forward in forwards if forward.model == model):
         total.add(sum(counts), sum(starts) + sum(counts))
@@ -75,7 +75,7 @@ def work(forwards: Iterable[Forward], model: str) -> Work:
 
 @dataclass(frozen=True)
 class Recorded(LanguageModel):
-    """A model that notes each of its forwards in `log`; it must be run without graphs."""
+    """A model that appends the shape of each forward to `log`. Works only without CUDA graphs."""
 
     log: list[Forward]
 
@@ -85,7 +85,7 @@ class Recorded(LanguageModel):
 
 
 def recorded(pair: Pair) -> tuple[Pair, list[Forward]]:
-    """The pair with both its models writing one log."""
+    """Return the pair with both models recorded, and their common log."""
     log: list[Forward] = []
     slm, llm = (
         Recorded(model.name, model.path, model.digest, model.network, log)
@@ -95,7 +95,7 @@ def recorded(pair: Pair) -> tuple[Pair, list[Forward]]:
 
 
 class Floor:
-    """Runs forwards back to back, with the router's head after each of the SLM's."""
+    """Run recorded forwards back to back, with the router's head after each of the SLM's."""
 
     def __init__(self, pair: Pair, head: Head, forwards: Sequence[Forward]) -> None:
         self.forwards = forwards
@@ -115,7 +115,7 @@ class Floor:
 
 
 class BareModel:
-    """A model's forwards, all inputs ready."""
+    """A model, with the inputs of its recorded forwards prepared."""
 
     def __init__(self, model: LanguageModel, forwards: Iterable[Forward]) -> None:
         feeds = {forward: _feed(forward, model.device) for forward in forwards}
@@ -129,7 +129,7 @@ class BareModel:
         self._ids_M = torch.zeros(tokens, dtype=torch.long, device=model.device)
 
     def forward(self, forward: Forward) -> tuple[Tensor, Tensor]:
-        """Run it; hidden_WH and logits_WV of the wanted tokens."""
+        """Run a forward; return hidden_WH and logits_WV of the wanted tokens."""
         ids_M = self._ids_M[: sum(forward.counts)]
         hidden_WH = self.model.consume(ids_M, self._feeds[forward], self._cache)
         return hidden_WH, self.model.logits(hidden_WH)
@@ -142,15 +142,15 @@ def _feed(forward: Forward, device: torch.device) -> Feed:
 
 
 class Check(NamedTuple):
-    """A typical forward of one kind: against transformers' own, and the bytes that it moved."""
+    """A typical forward of one kind: its time against transformers' own, and its bandwidth."""
 
     forward: Forward
-    slowdown: float  # seconds over those of the faster of transformers' two caches
-    bandwidth: float  # bytes of weights, keys and values a second
+    slowdown: float  # seconds / seconds with the faster of transformers' two caches
+    bandwidth: float  # bytes of weights, keys and values per second
 
 
 def against_transformers(pair: Pair, forwards: Iterable[Forward]) -> list[Check]:
-    """A check for each model and kind of forward, at the middle one of the shapes that ran."""
+    """Check each model and kind of forward at the median shape."""
     kinds: dict[tuple[str, str], list[Forward]] = {}
     for forward in forwards:
         kinds.setdefault((forward.model, forward.kind), []).append(forward)
@@ -159,7 +159,7 @@ def against_transformers(pair: Pair, forwards: Iterable[Forward]) -> list[Check]
 
 
 def _middle(forwards: list[Forward]) -> Forward:
-    """The median by shape."""
+    """Return the forward of median shape."""
     ordered = sorted(forwards, key=lambda ran: (ran.rows, ran.tokens, ran.span))
     return ordered[(len(ordered) - 1) // 2]
 
@@ -185,7 +185,7 @@ def _race_caches(model: LanguageModel, forward: Forward) -> Race:
 
     def run_own(cached: Cache) -> None:
         out = model.network.base_model(input_ids=ids_NT, past_key_values=cached)
-        # Not by `logits_to_keep`: of unfolded rows, torch multiplies with a copy of the head.
+        # Not with `logits_to_keep`: torch would copy the head to multiply unfolded rows.
         model.logits(out.last_hidden_state[:, -1])
 
     def run_dynamic() -> int:
@@ -205,7 +205,7 @@ def _race_caches(model: LanguageModel, forward: Forward) -> Race:
 
 
 def _filled(cached: Cache, model: LanguageModel, forward: Forward) -> Cache:
-    """The cache, holding what was before the forward's tokens."""
+    """Fill the cache with the positions before the forward's tokens."""
     layers, heads, head_dim = kv_shape(model.network.config)
     past = (forward.rows, heads, forward.span - forward.tokens, head_dim)
     for layer in range(layers):
@@ -215,7 +215,7 @@ def _filled(cached: Cache, model: LanguageModel, forward: Forward) -> Cache:
 
 
 def copy_bandwidth(device: torch.device) -> float:
-    """Bytes read and written a second by one big copy."""
+    """Return the bytes read and written per second by a large copy."""
     source = torch.ones(2**28, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
 

@@ -1,8 +1,9 @@
-"""Score and label against the per-token algorithm that the published code follows.
+"""Compare scoring and labelling with the per-token algorithm of the published code.
 
-It asks both models about every prefix of the reference by a whole forward each, and finishes
-every contested answer by whole forwards. Truth table and tie rule are ours, so that the labels
-are the same; the published code rolls out more, where both models write the same token too.
+The per-token algorithm runs both models over every prefix of the reference, with a whole forward
+each, and finishes every contested answer with whole forwards. It uses our truth table and tie
+rule, so that the labels are equal. The published code also rolls out tokens on which both models
+agree.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ PROBLEMS, NAIVE_PROBLEMS = 200, 20
 
 
 def against_per_token(subject: Subject) -> Finding:
-    """Row 7: problems a second under router 0; the naive way is timed on a few of them."""
+    """Row 7: problems per second under router 0. The per-token algorithm runs on a few of them."""
     params = load_params()
     problems = _problems(params, PROBLEMS)
     few = problems[:: len(problems) // NAIVE_PROBLEMS]
@@ -63,7 +64,7 @@ def _encoded(pair: Pair, problems: Sequence[Problem]) -> dict[str, Encoded]:
 
 
 def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Table:
-    """The preference table under router 0, by the library."""
+    """Return the preference table under router 0, made by the library."""
     examples = _encoded(pair, problems)
     tokens = _both_halves(pair, examples, params.score_llm.batch_tokens)
     labeller = Labeller(
@@ -86,7 +87,7 @@ def _both_halves(pair: Pair, examples: Mapping[str, Encoded], batch_tokens: int)
 
 
 def label_naively(pair: Pair, problem: Problem, example: Encoded, new_tokens: int) -> list[int]:
-    """A label for every token of the reference; 1 where both branches end wrong."""
+    """Return a label per token of the reference: 1 if both branches end wrong."""
     prompt_ids, reference_ids = example
     labels = []
     for position, truth in enumerate(reference_ids):
@@ -110,7 +111,7 @@ def label_naively(pair: Pair, problem: Problem, example: Encoded, new_tokens: in
 def _ends_right(
     pair: Pair, problem: Problem, prompt_ids: list[int], written: list[int], new_tokens: int
 ) -> bool:
-    """Let the SLM finish the answer: router 0 always says that it may."""
+    """Let the SLM finish the answer, as router 0 does, and grade it."""
     for _ in range(new_tokens):
         if written[-1] in pair.eos_ids:
             return grade(problem, pair.text(written))

@@ -1,4 +1,4 @@
-"""Peak memory of the stages as problems grow tenfold: each a process of its own, as DVC runs it."""
+"""Compare the peak memory of stages on few and on ten times as many problems."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from benchmarks.report import Finding, Target
 from citer.progress import progress
 from citer.stages import paths
 
-FEW = 130  # of each family: more than fill a shard, a chunk of labels and the slots
+FEW = 130  # per family: more than a shard, a chunk of labels or the slots hold
 GROWTH = 10
 CHAIN = (
     ("prepare",),
@@ -31,7 +31,7 @@ COMMAND = (sys.executable, "-c", "from citer.cli import main; main()")
 
 
 def growth() -> list[Finding]:
-    """Row 9: peak resident memory at ten times the problems over that at once."""
+    """Row 9: peak resident memory on ten times the problems / on the problems."""
     few, many = peaks(FEW), peaks(GROWTH * FEW)
     return [
         Finding(
@@ -50,19 +50,19 @@ def growth() -> list[Finding]:
 
 
 def peaks(problems: int) -> dict[str, int]:
-    """Bytes that each stage holds at most, with so many problems of each family in each split.
+    """Return each stage's peak memory in bytes, with `problems` of each family in each split.
 
-    The shipped SLM stands in for the finetuned one.
+    The embedded SLM replaces the finetuned one. Each stage runs in its own process, as under DVC.
     """
     with TemporaryDirectory() as folder:
         project = Path(folder)
         _make_project(project, problems)
-        found = {}
+        results = {}
         with progress(f"stages on {problems} problems a family", len(CHAIN), "stages") as advance:
             for stage in CHAIN:
-                found[stage[0]] = peak([*COMMAND, *stage], project)
+                results[stage[0]] = peak([*COMMAND, *stage], project)
                 advance(1)
-        return found
+        return results
 
 
 def _make_project(project: Path, problems: int) -> None:
@@ -77,7 +77,7 @@ def _make_project(project: Path, problems: int) -> None:
 
 
 def peak(command: list[str], folder: Path) -> int:
-    """Most bytes resident at once of a command, run in `folder`, that must succeed."""
+    """Run a command in `folder` and return its peak resident bytes. The command must succeed."""
     environment = os.environ | {"PYTHONPATH": os.getcwd()}
     done = subprocess.run(
         [sys.executable, PEAK, *command],

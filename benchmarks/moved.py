@@ -1,4 +1,4 @@
-"""Whether seconds follow bytes: the forwards of real answers, at the size of the bench's pair."""
+"""Check whether seconds follow bytes, by replaying real answers at a larger pair's size."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -29,20 +29,20 @@ RULES = {
 
 
 class Written(NamedTuple):
-    """Answers by their forwards."""
+    """The forwards that wrote some answers, and the number of tokens written."""
 
     forwards: Sequence[Forward]
     tokens: int
 
 
 def against_seconds(subject: Subject) -> Finding:
-    """Row 12: the rank correlation of seconds and bytes a token, each relative to the LLM alone.
+    """Row 12: rank correlation of seconds and bytes per token, each relative to the LLM alone.
 
-    The embedded pair answers, one question at a time, its certainty in place of a router; the
-    forwards are replayed, shape for shape, by the subject's pair.
+    The embedded pair answers one question at a time, with its certainty as the router. The
+    subject's pair replays the forwards with the same shapes.
     """
-    asked = embedded()
-    written = {name: write(asked, rule, QUESTIONS) for name, rule in RULES.items()}
+    source = embedded()
+    written = {name: write(source, rule, QUESTIONS) for name, rule in RULES.items()}
     seconds = _seconds(subject, written)
     moved = {name: _moved(subject, answers) for name, answers in written.items()}
     details: dict[str, float] = {}
@@ -61,7 +61,7 @@ def write(subject: Subject, rule: Rule, questions: int) -> Written:
 
 
 def _seconds(subject: Subject, written: Mapping[str, Written]) -> dict[str, float]:
-    """A token's, those of the LLM alone being 1."""
+    """Return each rule's seconds per token, relative to the LLM alone."""
 
     def replayed(floor: Floor, tokens: int) -> int:
         floor.run()
@@ -76,14 +76,14 @@ def _seconds(subject: Subject, written: Mapping[str, Written]) -> dict[str, floa
 
 
 def _moved(subject: Subject, written: Written) -> float:
-    """Bytes a token."""
+    """Return the bytes moved per token."""
     prices = Prices.of(subject.pair, subject.head.weight_bytes)
     slm, llm = (work(written.forwards, model) for model in ("slm", "llm"))
     return prices.moved(slm, llm) / written.tokens
 
 
 def rank_correlation(values_N: Sequence[float], others_N: Sequence[float]) -> float:
-    """Spearman's, of values without ties: 1 - 6 sum(gap²) / (n (n² - 1))."""
+    """Return Spearman's correlation without ties: 1 - 6 sum(gap²) / (n (n² - 1))."""
     rank_2N = np.argsort(np.argsort([values_N, others_N]))
     gap_N, count = rank_2N[0] - rank_2N[1], len(values_N)
     return 1 - 6 * int(gap_N @ gap_N) / (count * (count**2 - 1))

@@ -1,7 +1,7 @@
-"""What a straightforward implementation does, the published one of CITER among them.
+"""A straightforward implementation of routing, as the published code of CITER has it.
 
-Kept as plain as the method's definition: one answer at a time, the LLM without a cache, every
-token of a rollout by whole forwards. The tests hold their results against the engine's.
+It follows the definition of the method: one answer at a time, the LLM without a cache, and a whole
+forward for every token of a rollout. The tests compare its results with the engine's.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from citer.models.vocabulary import Vocabulary
 
 @torch.inference_mode()
 def decode(pair: Pair, request: Request, policy: Policy, new_tokens: int) -> list[int]:
-    """Route one answer by its tokens' scores, unaudited.
+    """Route one answer by its tokens' scores, without audits. Return its token ids.
 
-    The SLM keeps its cache, the LLM gets a `generate` for each token.
+    The SLM keeps its cache. Each token by the LLM takes one `generate` call without a cache.
     """
     ids, cached = list(request.prompt_ids), DynamicCache(config=pair.slm.network.config)
     unseen = ids
@@ -64,6 +64,6 @@ def _generate_one(pair: Pair, ids: Sequence[int]) -> int:
 
 @torch.inference_mode()
 def predict(model: LanguageModel, ids: Sequence[int], vocabulary: Vocabulary) -> int:
-    """The model's next token, by a whole forward."""
+    """Return the model's next token, from a forward over all ids."""
     hidden_1H = _last_hidden(model, ids, None)
     return int(vocabulary.choices(model.logits(hidden_1H)).argmax())

@@ -1,4 +1,4 @@
-"""Methods compared on the same questions: readings of their frontiers, with paired intervals."""
+"""Compare methods on the same questions: points of their frontiers, with paired intervals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -17,19 +17,19 @@ SEED = 17
 
 @dataclass(frozen=True)
 class Outcomes:
-    """A method's answers to Q questions by T rules, from the SLM alone to the LLM alone.
+    """A method's answers to Q questions under T rules, from the SLM alone to the LLM alone.
 
-    Readings are of resamples: in the one of number r, question q is `drawn_RQ[r, q]` times.
+    The methods below evaluate R resamples: resample r holds question q `drawn_RQ[r, q]` times.
     """
 
     rules: Sequence[Rule]
     prices: Sequence[Prices]
-    traces: Sequence[Sequence[Trace]]  # of a rule, those of its answers
+    traces: Sequence[Sequence[Trace]]  # by rule, then by question
     correct_TQ: np.ndarray
     llm_tokens_TQ: np.ndarray
     tokens_TQ: np.ndarray
     bytes_TQ: np.ndarray  # moved at batch 1
-    llms_TQ: np.ndarray  # whether it is the LLM's answer, token for token
+    llms_TQ: np.ndarray  # whether the answer equals the LLM's, token for token
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> "Outcomes":
@@ -47,12 +47,12 @@ class Outcomes:
         )
 
     def joined(self, other: "Outcomes") -> "Outcomes":
-        """Both methods' rules as one method's."""
+        """Return one method with the rules of both."""
         names = [field.name for field in fields(self)]
         return Outcomes(*(_joined(getattr(self, name), getattr(other, name)) for name in names))
 
     def fraction_for(self, share: float, drawn_RQ: np.ndarray) -> np.ndarray:
-        """fraction_R: the LLM fraction for `share` of the LLM's accuracy, linear between points."""
+        """Return fraction_R: the LLM fraction for `share` of the LLM's accuracy, interpolated."""
         right_RT = drawn_RQ @ self.correct_TQ.T
         fraction_RT = (drawn_RQ @ self.llm_tokens_TQ.T) / (drawn_RQ @ self.tokens_TQ.T)
         points = zip(fraction_RT, right_RT, strict=True)
@@ -64,15 +64,15 @@ class Outcomes:
         )
 
     def costs(self, drawn_RQ: np.ndarray) -> np.ndarray:
-        """cost_RT: the bytes of each rule at batch 1, those of the LLM alone being 1."""
+        """Return cost_RT: each rule's bytes at batch 1, relative to the LLM alone."""
         moved_RT = drawn_RQ @ self.bytes_TQ.T
         return moved_RT / moved_RT[:, -1:]
 
     def cost_for(self, share: float, drawn_RQ: np.ndarray) -> np.ndarray:
-        """cost_R: the least cost for `share` of the LLM's accuracy, linear between points.
+        """Return cost_R: the least cost for `share` of the LLM's accuracy.
 
-        The points are those that nothing cheaper reaches; what lies between two of them is had by
-        answering a part of the questions by either.
+        Interpolates linearly between the efficient rules, those that no cheaper rule equals. A mix
+        of two rules, each for a part of the questions, reaches the points between them.
         """
         right_RT = drawn_RQ @ self.correct_TQ.T
         points = zip(self.costs(drawn_RQ), right_RT, strict=True)
@@ -81,12 +81,15 @@ class Outcomes:
         )
 
     def cost_of_exact(self, drawn_RQ: np.ndarray) -> np.ndarray:
-        """cost_R: of the cheapest rule whose every answer is the LLM's."""
+        """Return cost_R: the cost of the cheapest rule whose answers all equal the LLM's."""
         differing_RT = drawn_RQ @ ~self.llms_TQ.T
         return np.where(differing_RT == 0, self.costs(drawn_RQ), np.inf).min(1)
 
     def cheapest(self, share: float | None, mine_Q: np.ndarray) -> int:
-        """The cheapest rule that has `share` of the LLM's accuracy; for None, that is exact."""
+        """Return the index of the cheapest rule with `share` of the LLM's accuracy.
+
+        If `share` is None, all its answers must equal the LLM's.
+        """
         right_TQ = self.llms_TQ if share is None else self.correct_TQ
         right_T = right_TQ @ mine_Q.astype(int)
         enough_T = right_T >= (share or 1) * right_T[-1]
@@ -94,13 +97,13 @@ class Outcomes:
         return int(np.where(enough_T, cost_T, np.inf).argmin())
 
     def moved(self, rule: int, mine_Q: np.ndarray, batch: Batch) -> int:
-        """Bytes of a rule, by number, whose answers are written so many at a time."""
+        """Return the bytes that the rule with this index moves at a batch size."""
         traces = [trace for trace, mine in zip(self.traces[rule], mine_Q, strict=True) if mine]
         return self.prices[rule].moved(*replay(traces, batch.slots, batch.delayed))
 
 
 def _joined(ours: Any, theirs: Any) -> Any:
-    """Of either all rules but one of the models alone, which the other has too."""
+    """Concatenate two methods' rules; both have the SLM alone first and the LLM alone last."""
     if isinstance(ours, np.ndarray):
         return np.concatenate([ours[:-1], theirs[1:]])
     return [*ours[:-1], *theirs[1:]]
@@ -118,9 +121,10 @@ def _least_cost(target: float, cost_T: np.ndarray, right_T: np.ndarray) -> float
 
 
 def resamples(mine_Q: np.ndarray) -> np.ndarray:
-    """drawn_RQ: how often each question is drawn; row 0 is the sample itself, each of `mine` once.
+    """Return drawn_RQ: how often each resample draws each question of `mine_Q`.
 
-    Methods that read the same resamples are compared pairwise.
+    Row 0 is the sample itself. All methods use the same resamples, so that they can be compared
+    pairwise.
     """
     rng = np.random.default_rng(SEED)
     drawn_RQ = rng.multinomial(mine_Q.sum(), mine_Q / mine_Q.sum(), size=RESAMPLES)
@@ -128,7 +132,7 @@ def resamples(mine_Q: np.ndarray) -> np.ndarray:
 
 
 def interval(value_R: np.ndarray) -> tuple[float, float, float]:
-    """The sample's own value, and the percentile interval of the resamples."""
+    """Return the sample's value, and the percentile interval of the resamples."""
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(value_R[1:], (tail, 1 - tail))
     return float(value_R[0]), float(low), float(high)

@@ -1,7 +1,7 @@
-"""The pairs to measure on, and what is asked of them.
+"""The pairs of models to measure, and their requests.
 
-Random pairs have Qwen2's architecture, answers of one length (no token ends them), and a seeded
-schedule in place of their router's decisions; the router is computed all the same.
+Random pairs have Qwen2's architecture. Their answers all have the same length, because no token
+ends them. A seeded schedule replaces the router's decisions; the router is computed all the same.
 """
 
 from collections.abc import Callable
@@ -33,11 +33,11 @@ from citer.models.router import Head, RouterMLP
 from citer.rule import Rule
 
 SEED = 17
-PROMPT, NEW_TOKENS = 128, 256  # of random pairs
+PROMPT, NEW_TOKENS = 128, 256  # tokens, for random pairs
 
 
 class Size(NamedTuple):
-    """Of a Qwen2 model."""
+    """The shape of a Qwen2 model."""
 
     vocab: int
     hidden: int
@@ -65,7 +65,7 @@ GPU = Sizes(
 
 @dataclass(frozen=True)
 class Subject:
-    """A pair with a router's head of its size; `examples(n)` are n questions to ask it."""
+    """A pair with a random head of matching size. `examples(n)` returns n encoded questions."""
 
     name: str
     pair: Pair
@@ -79,7 +79,7 @@ class Subject:
         ]
 
     def policy(self, fraction: float) -> Policy:
-        """The LLM writes this fraction of the tokens, whichever a seed says."""
+        """Return a policy by which the LLM writes this fraction of the tokens, chosen by a seed."""
         schedule, scorer = random(SEED), ScoredBy(self.head)
 
         def score(view: StepView) -> torch.Tensor:
@@ -90,7 +90,7 @@ class Subject:
 
 
 def pair_names() -> list[str]:
-    """The pairs that can be measured here."""
+    """Return the names of the pairs that this machine can measure."""
     return ["embedded", "cpu-fp32", "cpu-bf16", *(["gpu"] if torch.cuda.is_available() else [])]
 
 
@@ -104,7 +104,7 @@ def make_subject(name: str) -> Subject:
 
 
 def embedded() -> Subject:
-    """The shipped pair as params.yaml places it, asked the questions of the math family."""
+    """Return the embedded pair with the settings of params.yaml and its math questions."""
     params = load_params()
     pair = load_pair(PairFolder(Path(params.pair.slm), Path(params.pair.llm)), params.pair)
 
@@ -117,12 +117,12 @@ def embedded() -> Subject:
 
 
 def _problem(key: str, row: dict[str, str]) -> Problem:
-    """Not by way of `importing`, which grades the reference: that wants math-verify."""
+    """Make a problem without `importing`, which grades the reference with math-verify."""
     return Problem(key, "math", row["problem"], None, row["solution"], None, "toy", "test")
 
 
 def random_subject(name: str, sizes: Sizes, dtype: torch.dtype, device: torch.device) -> Subject:
-    """Prompts of 128 random tokens, references of 64 to 256, answers of 256."""
+    """Return a random pair: prompts of 128 tokens, references of 64 to 256, answers of 256."""
     slm, llm = (
         LanguageModel(model, Path(f"{name}-{model}"), "", _random_network(size, dtype, device))
         for model, size in sizes._asdict().items()
@@ -132,18 +132,18 @@ def random_subject(name: str, sizes: Sizes, dtype: torch.dtype, device: torch.de
 
     def examples(count: int) -> dict[str, Encoded]:
         generator = torch.Generator().manual_seed(SEED)
-        found = {}
+        encoded = {}
         for n in range(count):
             length = PROMPT + int(torch.randint(64, NEW_TOKENS, (), generator=generator))
             ids = torch.randint(pair.vocabulary.size, (length,), generator=generator).tolist()
-            found[f"random-{n}"] = Encoded(ids[:PROMPT], ids[PROMPT:])
-        return found
+            encoded[f"random-{n}"] = Encoded(ids[:PROMPT], ids[PROMPT:])
+        return encoded
 
     return Subject(name, pair, random_head(pair), examples, NEW_TOKENS)
 
 
 def _random_network(size: Size, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
-    """Uniform weights, one pass over them: transformers' own initialisation takes minutes."""
+    """Make a network with uniform weights. transformers' own initialisation takes minutes."""
     config = Qwen2Config(
         vocab_size=size.vocab,
         hidden_size=size.hidden,

@@ -1,20 +1,19 @@
-"""Run a command and print the most memory that it held at once, in bytes.
+"""Run a command and print its peak resident memory, in bytes.
 
     python benchmarks/peak.py COMMAND …
 
-A process of its own, since the kernel counts a child's peak from its parent's size on: this one's
-is a few megabytes.
+This needs a small process of its own: the kernel starts a child's peak at its parent's size.
 """
 
 import os
 import subprocess
 import sys
 
-UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+UNIT = 1 if sys.platform == "darwin" else 1024  # bytes per unit of ru_maxrss
 
 
 def main() -> None:
-    """Exit with the command's status; its output goes to standard error."""
+    """Run the command with its output on stderr, and exit with its status."""
     child = subprocess.Popen(sys.argv[1:], stdout=sys.stderr)
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)

@@ -1,4 +1,4 @@
-"""Methods timed in turn, so that what slows the machine slows them all."""
+"""Time methods in turn, so that other load on the machine slows all of them alike."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,16 +9,16 @@ import torch
 
 from citer.progress import progress
 
-ROUNDS = 3  # at least
-SECONDS = 10.0  # short methods are repeated for so long
+ROUNDS = 3  # the least number
+SECONDS = 10.0  # short methods are repeated until then
 MOST_ROUNDS = 30
 
-Method = Callable[[], float]  # does its work and returns how much it was: tokens, bytes, runs
+Method = Callable[[], float]  # runs once and returns the amount of work: tokens, bytes, runs
 
 
 @dataclass(frozen=True)
 class Race:
-    """What each method did a second, round by round."""
+    """Each method's amount of work per second, round by round."""
 
     speeds: Mapping[str, list[float]]
 
@@ -26,7 +26,7 @@ class Race:
         return median(self.speeds[name])
 
     def ratio(self, name: str, other: str) -> float:
-        """How many times faster `name` is than `other`: the median of the rounds' ratios."""
+        """Return how many times faster `name` is than `other`: the median of the rounds' ratios."""
         rounds = zip(self.speeds[name], self.speeds[other], strict=True)
         return median(speed / slower for speed, slower in rounds)
 
@@ -35,7 +35,7 @@ class Race:
 
 
 def race(title: str, methods: Mapping[str, Method]) -> Race:
-    """One run of each method a round; three rounds at least, more of short ones."""
+    """Run each method once per round: at least three rounds, more if the methods are short."""
     speeds: dict[str, list[float]] = {name: [] for name in methods}
     started = time.perf_counter()
     with progress(title, None, "runs") as advance:

@@ -1,4 +1,4 @@
-"""What was found: a table on the console, JSON with the machine's description."""
+"""Report findings: a table on the console, and JSON with a description of the machine."""
 
 import operator
 import os
@@ -21,7 +21,7 @@ SIGNS = {"≥": operator.ge, "≤": operator.le, ">": operator.gt}
 
 
 class Target(NamedTuple):
-    """As in `≥ 0.90`."""
+    """A bound that a value should meet, such as `≥ 0.90`."""
 
     sign: str
     bound: float
@@ -35,7 +35,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """A measured ratio; `details` are the figures that it comes from and that explain it."""
+    """A measured ratio. `details` holds the figures from which it was computed."""
 
     row: int
     what: str
@@ -54,15 +54,15 @@ class Finding:
 def of_two(
     row: int, what: str, pair: str, timed: Race, target: Target, unit: str = "tokens"
 ) -> Finding:
-    """How many times faster the first of two methods is than the second."""
+    """Return a finding: how many times faster the first of two methods is than the second."""
     ours, theirs = timed.speeds
     return Finding(row, what, pair, timed.ratio(ours, theirs), target, timed.details(unit))
 
 
-def add_to_report(path: Path, found: Finding) -> None:
-    """Write a finding into a JSON report; it takes the place of an earlier one of the same name."""
+def add_to_report(path: Path, finding: Finding) -> None:
+    """Add a finding to a JSON report, in place of an earlier one with the same name."""
     report = read_json(path) if path.exists() else []
-    ours = _as_json(found)
+    ours = _as_json(finding)
     others = [theirs for theirs in report if _name(theirs) != _name(ours)]
     write_json(path, sorted([*others, ours], key=_name))
 
@@ -71,15 +71,15 @@ def _name(finding: dict[str, Any]) -> tuple[int, str, str]:
     return finding["row"], finding["pair"], finding["what"]
 
 
-def _as_json(found: Finding) -> dict[str, Any]:
+def _as_json(finding: Finding) -> dict[str, Any]:
     return {
-        "row": found.row,
-        "what": found.what,
-        "pair": found.pair,
-        "value": _rounded(found.value),
-        "target": str(found.target) if found.target else None,
-        "verdict": found.verdict or None,
-        "details": {name: _rounded(value) for name, value in found.details.items()},
+        "row": finding.row,
+        "what": finding.what,
+        "pair": finding.pair,
+        "value": _rounded(finding.value),
+        "target": str(finding.target) if finding.target else None,
+        "verdict": finding.verdict or None,
+        "details": {name: _rounded(value) for name, value in finding.details.items()},
         "machine": machine(),
     }
 
@@ -94,11 +94,10 @@ def print_report(findings: Sequence[Finding], console: Console) -> None:
         table.add_column(heading, justify="right")
     table.add_column("")
     table.add_column("from")
-    for found in findings:
-        details = "\n".join(f"{name} {_shown(value)}" for name, value in found.details.items())
-        target = str(found.target or "")
-        value = _shown(found.value)
-        table.add_row(str(found.row), found.what, found.pair, value, target, found.verdict, details)
+    for finding in findings:
+        details = "\n".join(f"{name} {_shown(value)}" for name, value in finding.details.items())
+        figures = _shown(finding.value), str(finding.target or ""), finding.verdict, details
+        table.add_row(str(finding.row), finding.what, finding.pair, *figures)
     console.print(table)
     console.print(", ".join(f"{name} {value}" for name, value in machine().items()))
 
@@ -108,7 +107,7 @@ def _shown(value: float) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures hold for."""
+    """Describe the machine and the library versions on which the figures were measured."""
     described = {
         "date": date.today().isoformat(),
         "cpu": _cpu_model(),
@@ -124,7 +123,7 @@ def machine() -> dict[str, Any]:
 
 
 def _cpu_model() -> str:
-    """As Linux names it; elsewhere what Python knows."""
+    """Return the CPU's name from /proc/cpuinfo, or from `platform` if that is missing."""
     known = Path("/proc/cpuinfo")
     for line in known.read_text().splitlines() if known.exists() else ():
         if line.startswith("model name"):
@@ -133,7 +132,7 @@ def _cpu_model() -> str:
 
 
 def _cores() -> set[int]:
-    """Those that this process may run on."""
+    """Return the cores on which this process may run."""
     return (
         os.sched_getaffinity(0)
         if hasattr(os, "sched_getaffinity")

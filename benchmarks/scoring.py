@@ -1,4 +1,4 @@
-"""Scoring against the raw forward; the sweep of thresholds against one threshold."""
+"""Compare scoring with its bare forwards, and a sweep of thresholds with one threshold."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,13 +20,13 @@ from citer.labelling.teacher import half, length_buckets, score
 from citer.models.pair import LanguageModel, padded_batch
 from citer.rule import SLM, Rule
 
-QUESTIONS = 256  # of the sweep
-EXAMPLES = {"embedded": 256}  # to score; of larger models 16
-LOGIT_ROWS = 512  # held at a time
+QUESTIONS = 256  # in the sweep
+EXAMPLES = {"embedded": 256}  # to score; other pairs score 16
+LOGIT_ROWS = 512  # computed at a time
 
 
 def against_forwards(subject: Subject) -> list[Finding]:
-    """Row 6: reference tokens a second, over those of the same batches' forwards alone."""
+    """Row 6: reference tokens per second of scoring / of the same batches' forwards alone."""
     examples = subject.examples(EXAMPLES.get(subject.name, 16))
     batch_tokens = load_params().score_llm.batch_tokens if subject.name == "embedded" else 2048
     return [
@@ -57,9 +57,9 @@ def _scoring(
 def raw_forwards(
     model: LanguageModel, examples: Mapping[str, Encoded], batch_tokens: int
 ) -> Callable[[], int]:
-    """The forwards of the scorer's batches, logits only where a reference's token is predicted.
+    """Return a function that runs the forwards of the scorer's batches.
 
-    They return how many those are.
+    It computes logits only where a reference token is predicted, and returns their number.
     """
     encoded = list(examples.values())
     batches = []
@@ -85,10 +85,10 @@ def raw_forwards(
 
 
 def sweep_against_one(subject: Subject) -> Finding:
-    """Row 8: all thresholds of the evaluation's grid, over the one that takes longest.
+    """Row 8: seconds of a sweep over all thresholds of `evaluate` / of its slowest threshold.
 
-    As `evaluate` runs them. Certainty stands in for a trained router: thresholds at the grid's LLM
-    fractions of the SLM's own scores.
+    Certainty replaces a trained router: the thresholds are quantiles of the SLM's own scores at
+    the LLM fractions of params.yaml.
     """
     params = load_params().evaluate
     engine = Engine(subject.pair, params.slots, params.max_new_tokens, delayed=True)
@@ -109,7 +109,7 @@ def _rules(engine: Engine, requests: Sequence[Request], fractions: Sequence[floa
 def _sweep_methods(
     engine: Engine, requests: Sequence[Request], rules: Sequence[Rule]
 ) -> Mapping[str, Method]:
-    """The sweep, then its points one by one; each method is one run."""
+    """Return the sweep, and each of its thresholds alone, as methods to time."""
 
     def run(rules: Sequence[Rule]) -> int:
         work = partial(_answered, engine, [Policy(low_entropy, rule) for rule in rules])

@@ -1,4 +1,4 @@
-"""Where the studies make heads and let them answer: what a `citer run` left, and many seeds."""
+"""What the studies share: load the data of a `citer run`, train heads, answer test questions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,13 +28,13 @@ from citer.training import Trained, train_head
 
 SEEDS = range(17, 22)
 FRACTIONS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.5, 0.7)
-CITER = Rule("score", 0.9)  # what it labels by
+CITER = Rule("score", 0.9)  # the rule under which CITER labels
 Families = Mapping[str, Sequence[Rule]]
 
 
 @dataclass(frozen=True)
 class Workshop:
-    """What heads are made from, and the questions that they are tested on."""
+    """The data and models from which heads are trained, and the test questions."""
 
     params: Params
     pair: Pair
@@ -44,7 +44,7 @@ class Workshop:
 
     @classmethod
     def open(cls) -> "Workshop":
-        """Raises InputError before a `citer run`."""
+        """Load the files of the last `citer run`. Raises InputError if there are none."""
         params = load_params()
         splits = [read_problems(paths.problems(n)) for n in ("preference", "validation", "test")]
         pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
@@ -52,7 +52,7 @@ class Workshop:
 
     @property
     def tasks(self) -> dict[str, np.ndarray]:
-        """mine_Q of each task: which of the test questions are its own."""
+        """Return, by task, mine_Q: whether each test question belongs to it."""
         task_Q = np.array([problem.task for problem in self.test])
         return {str(task): task_Q == task for task in np.unique(task_Q)}
 
@@ -71,11 +71,11 @@ class Workshop:
 
     @cached_property
     def first_labels(self) -> pa.Table:
-        """Of iteration 1: rollouts by the SLM alone."""
+        """The labels of iteration 1: rollouts by the SLM alone."""
         return self._label(SLM_ALONE, 1)
 
     def second_labels(self, first: Head, rule: Rule) -> pa.Table:
-        """Of iteration 2: rollouts by the head that the first ones trained, under this rule."""
+        """Label iteration 2: rollouts under `rule`, with the head trained on the first labels."""
         return self._label(Policy(ScoredBy(first), rule), 2)
 
     def _label(self, policy: Policy, iteration: int) -> pa.Table:
@@ -84,7 +84,7 @@ class Workshop:
         return labeller.label(self.tokens, lambda _: None)
 
     def train(self, rows: pa.Table, label_N: np.ndarray, seed: int) -> Trained:
-        """A head of `rows` (problem_id, position) and their labels."""
+        """Train a head on `rows` (problem_id, position) and their labels."""
         return train_head(
             read_features(paths.SLM_TOKENS, rows),
             label_N,
@@ -98,21 +98,21 @@ class Workshop:
 
     @cached_property
     def alone(self) -> list[Run]:
-        """The SLM and the LLM alone on test."""
+        """The runs of the SLM alone and of the LLM alone on the test questions."""
         return [run for [run] in sweep(self.engine, self.test, ALONE)]
 
     def accuracies(self, mine_Q: np.ndarray) -> dict[str, float]:
-        """Of the models alone, on these of the test questions."""
+        """Return each model's accuracy alone on the test questions in `mine_Q`."""
         return {
             name: float(np.mean([result.correct for result in run.results], where=mine_Q))
             for name, run in zip(("slm", "llm"), self.alone, strict=True)
         }
 
     def answer(self, method: Method, families: Families) -> dict[str, Outcomes]:
-        """The test questions by families of rules of one method, in one sweep."""
+        """Answer the test questions with all rules of one method in one sweep; return by family."""
         rules = [rule for family in families.values() for rule in family]
-        [found] = sweep(self.engine, self.test, [Line(method, rules)])
-        runs = {run.rule: run for run in found}
+        [answered] = sweep(self.engine, self.test, [Line(method, rules)])
+        runs = {run.rule: run for run in answered}
         slm, llm = self.alone
         return {
             name: Outcomes.of([slm, *(runs[rule] for rule in family), llm])
@@ -120,13 +120,13 @@ class Workshop:
         }
 
     def certainty_thresholds(self) -> list[float]:
-        """τ at `FRACTIONS` of the certainties of the SLM's own tokens on validation."""
+        """Return τ at `FRACTIONS` of the SLM's certainties in its validation answers."""
         [[alone]] = sweep(self.engine, self.validation, ALONE[:1])
         scores = [score for result in alone.results for score in result.scores]
         return quantiles(scores, FRACTIONS)
 
 
 def thresholds(trained: Trained) -> list[float]:
-    """τ at `FRACTIONS` of the head's holdout scores."""
+    """Return τ at `FRACTIONS` of the head's holdout scores, by interpolation."""
     known = [float(fraction) for fraction in trained.thresholds]
     return np.interp(FRACTIONS, known, list(trained.thresholds.values())).tolist()

@@ -1,12 +1,12 @@
-"""Around the library: DVC's stages as a Prefect flow, its results in MLflow."""
+"""The pipeline: a Prefect flow that runs DVC's stages and registers the results in MLflow."""
 
 import os
 
-# Both read these when they are imported: nothing is reported home, no pickle is ever loaded.
+# Set before Prefect and MLflow are imported. They send no telemetry and load no pickle.
 os.environ.setdefault("DO_NOT_TRACK", "1")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-# Prefect's own 20 seconds are too few for a server's first start on a busy machine.
+# Prefect's default of 20 seconds is too short for a server's first start on a busy machine.
 os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")

@@ -1,4 +1,4 @@
-"""One retraining on this terminal; `citer run` starts it, and sees that nothing outlives it."""
+"""Run one retraining in this terminal. `citer run` starts this module and ends its processes."""
 
 import os
 import threading
@@ -16,16 +16,16 @@ from flows.pipeline import retrain
 from flows.reach import without_password
 
 NEXT = """\
-The frontier   data/summary/frontier.png
-The versions   citer compare, or: {versions}
-The runs       {prefect}
-               then citer run with PREFECT_API_URL as it says
-Once more      dvc repro (nothing to do until data, code or params.yaml change)"""
+Picture        data/summary/frontier.png
+Versions       citer compare, or: {versions}
+Prefect's page {prefect}
+               then set PREFECT_API_URL to the address that it prints, and: citer run
+Repeat         dvc repro (runs a stage only if its data, code or parameters changed)"""
 
 
 def main() -> None:
-    """Retrain; end with the table and where to look next, or with what the user must mend."""
-    versions = page(os.environ.get("MLFLOW_TRACKING_URI"))  # which MLflow sets, too
+    """Retrain, then print the table and where to look next. Exit with 2 on bad input."""
+    versions = page(os.environ.get("MLFLOW_TRACKING_URI"))  # read now: MLflow changes it later
     try:
         with _ending_with_the_server():
             outcome = retrain()
@@ -33,12 +33,13 @@ def main() -> None:
         Console(stderr=True, soft_wrap=True).print(f"citer: {error}", style="red", markup=False)
         raise SystemExit(2) from None
     table = (SUMMARY / "table.md").read_text()
-    look = NEXT.format(versions=versions, prefect=START_SERVER)
-    Console(soft_wrap=True, highlight=False).print(f"\n{table}\n{outcome}\n\n{look}", markup=False)
+    next_steps = NEXT.format(versions=versions, prefect=START_SERVER)
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"\n{table}\n{outcome}\n\n{next_steps}", markup=False)
 
 
 def page(uri: str | None) -> str:
-    """Where MLflow's page is: of a server its address, of a database the command that shows it."""
+    """Where to see MLflow's page: a server's address, or the command that serves a database."""
     if uri and uri.startswith("http"):
         return without_password(uri)
     store = '"$MLFLOW_TRACKING_URI"' if uri else "sqlite:///mlruns/mlflow.db"
@@ -47,14 +48,14 @@ def page(uri: str | None) -> str:
 
 @contextmanager
 def _ending_with_the_server() -> Iterator[None]:
-    """End all if Prefect's temporary server is killed: without it no run comes to an end."""
+    """End this process if Prefect's temporary server dies: without it the run would hang."""
     done = threading.Event()
-    server = SubprocessASGIServer()  # a singleton: Prefect starts this very object
+    server = SubprocessASGIServer()  # a singleton: the object that Prefect itself starts
 
     def watch() -> None:
         while not done.wait(1):
             if (process := server.server_process) and process.poll() is not None:
-                Console(stderr=True).print("citer: Prefect's server died; `citer run` once more")
+                Console(stderr=True).print("citer: Prefect's server died; repeat `citer run`")
                 end_all()
 
     threading.Thread(target=watch, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The retraining by the clock, served from this machine; prefect.yaml has it on work pools."""
+"""Run the retraining on a schedule from this machine. prefect.yaml does so on work pools."""
 
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.settings import get_current_settings
@@ -7,14 +7,14 @@ from pydantic import ValidationError
 from citer.errors import InputError
 from flows.pipeline import retrain
 
-# Without these it reports its use home.
+# The variables turn telemetry off.
 START_SERVER = "PREFECT_SERVER_ANALYTICS_ENABLED=false DO_NOT_TRACK=1 prefect server start"
 
 
 def serve(cron: str) -> None:
     """Run `retrain` at the times of `cron`, one at a time, until interrupted.
 
-    Raises InputError on what is no cron string, and where there is no server to keep the times.
+    Raises InputError if `cron` is not a cron string, or if PREFECT_API_URL is not set.
     """
     try:
         CronSchedule(cron=cron)

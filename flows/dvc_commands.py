@@ -1,4 +1,4 @@
-"""DVC's commands other than `repro`, the two files that say what its data are, and its locks."""
+"""Run DVC commands other than `repro`, and take file locks as DVC does."""
 
 import fcntl
 import subprocess
@@ -12,32 +12,31 @@ TMP = Path(".dvc/tmp")
 
 Log = Callable[[str], None]
 
-
-SUPPORT = "Having any troubles?"  # DVC ends an unexpected error with it
+SUPPORT = "Having any troubles?"  # the last line of DVC's unexpected errors
 
 
 class DvcError(RuntimeError):
-    """What DVC said when it could not do it, in one line."""
+    """A DVC command failed; the message is what DVC printed, as one line."""
 
 
 def dvc(*arguments: str) -> str:
-    """Run `dvc ARGUMENTS` to its end; returns what it printed. Raises DvcError."""
+    """Run `dvc ARGUMENTS` and return what it printed. Raises DvcError."""
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = " ".join(done.stderr.partition(SUPPORT)[0].split())
-        raise DvcError(f"dvc {' '.join(arguments)}: {said}")
+        message = " ".join(done.stderr.partition(SUPPORT)[0].split())
+        raise DvcError(f"dvc {' '.join(arguments)}: {message}")
     return done.stdout.strip()
 
 
 def has_remote() -> bool:
-    """Whether there is a default remote to push to and pull from."""
+    """Return whether DVC has a default remote."""
     return bool(dvc("config", "core.remote"))
 
 
 @contextmanager
 def locked(file: Path, holder: str, log: Log) -> Iterator[None]:
-    """Hold a lock file, as DVC itself holds its own; say for whom we wait where we have to."""
+    """Hold a lock file with flock, as DVC does. Log that it waits for `holder` if it has to."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as lock:
         try:

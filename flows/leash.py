@@ -1,10 +1,10 @@
-"""Run a command that cannot outlive its caller, nor leave a process behind.
+"""Run a command that never outlives its caller and leaves no process behind.
 
-`python -m flows.leash SECONDS COMMAND …` holds the other end of a pipe to its caller. When that
-closes, on a cancel or even a SIGKILL of the caller, or when the time is up, the command and all
-that it started end: SIGTERM first, so that launchers can end their ranks, then SIGKILL.
-A SIGKILL of the leash itself ends the command, too: `leashed` watches for it from above, and
-`end_with_the_leash` from below.
+`python -m flows.leash SECONDS COMMAND …` reads a pipe from its caller. The pipe closes when the
+caller ends, even by SIGKILL. Then, or after SECONDS, the leash ends the command and all its
+descendants: first with SIGTERM, so that launchers can end their ranks, then with SIGKILL.
+If the leash itself is killed, two others end the command: `leashed` in the caller, and
+`end_with_the_leash` in the command.
 """
 
 import ctypes
@@ -22,11 +22,11 @@ import psutil
 from citer.lifeline import when_closed
 from flows.scratch import scratch
 
-TIMED_OUT = 124  # as timeout(1) has it
+TIMED_OUT = 124  # the exit status of timeout(1)
 GRACE_SECONDS = 10
 PR_SET_CHILD_SUBREAPER = 36
 ADOPTS = sys.platform == "linux"
-LEASH = "CITER_LEASH"  # a pipe's end: closed with the leash that set it
+LEASH = "CITER_LEASH"  # file descriptor of a pipe that closes when the leash ends
 
 
 class Leashed(subprocess.Popen[bytes]):
@@ -36,9 +36,9 @@ class Leashed(subprocess.Popen[bytes]):
 
 @contextmanager
 def leashed(command: Sequence[str], seconds: float, env: Mapping[str, str]) -> Iterator[Leashed]:
-    """Start `command` in a process group of its own; on leaving, nothing of it is left.
+    """Start `command` in its own process group, and end all its processes on exit.
 
-    Both its streams come on `stdout`. Its status is TIMED_OUT where it took over `seconds`.
+    `stdout` carries both output streams. The exit status is TIMED_OUT after `seconds`.
     """
     process = Leashed(
         [sys.executable, "-m", "flows.leash", str(seconds), *command],
@@ -59,16 +59,16 @@ def leashed(command: Sequence[str], seconds: float, env: Mapping[str, str]) -> I
 
 
 def _end_group_after(leash: Leashed) -> None:
-    """A leash that ended by itself has left nothing in its group; one that was killed has."""
+    """Kill what is left of the leash's group: nothing, unless the leash itself was killed."""
     leash.wait()
     with suppress(ProcessLookupError):
         os.killpg(leash.pid, signal.SIGKILL)
 
 
 def held(command: Sequence[str]) -> int:
-    """Run `command` on our own terminal to its end; whatever ends us, nothing of it is left.
+    """Run `command` in this terminal and return its exit status.
 
-    Returns its exit status. The command is to call `end_with_the_leash`.
+    All its processes end with this one. The command must call `end_with_the_leash`.
     """
     leash = [sys.executable, "-m", "flows.leash", "inf", *command]
     pipe = subprocess.PIPE
@@ -79,22 +79,22 @@ def held(command: Sequence[str]) -> int:
 
 
 def end_with_the_leash() -> None:
-    """Where we run on a leash: when it is killed, end all that we started, then ourselves."""
+    """If this process runs on a leash: when the leash is killed, end all descendants and exit."""
     if pipe := os.environ.pop(LEASH, None):
         when_closed(int(pipe), end_all)
 
 
 def end_all() -> None:
-    """End this process, and before it all that it started."""
+    """End all descendants, then this process."""
     _adopt_orphans()
     _end_descendants()
     os._exit(1)
 
 
 def main(seconds: float, command: Sequence[str]) -> int:
-    """Return the command's exit status, 128 + N where signal N killed it."""
+    """Run the command and return its exit status, or 128 + N if signal N killed it."""
     _adopt_orphans()
-    lower, _ = os.pipe()  # the other end stays with us alone, and closes with us
+    lower, _ = os.pipe()  # only this process holds the other end, which closes when it ends
     env = os.environ | {LEASH: str(lower)}
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[lower], env=env)
     os.close(lower)
@@ -108,18 +108,21 @@ def main(seconds: float, command: Sequence[str]) -> int:
 
 
 def shell_status(status: int) -> int:
-    """128 + N where signal N ended a process, as shells have it; else its exit status."""
+    """Return 128 + N if signal N ended a process, as shells do; else its exit status."""
     return status if status >= 0 else 128 - status
 
 
 def _adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent dies, so that none is lost."""
+    """Make this process the new parent of orphaned descendants, so that none is lost."""
     if ADOPTS:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _end_descendants() -> None:
-    """From the top down, where orphans come to us: what a command still needs outlives it."""
+    """End parents before children, so that a command can still use its children to shut down.
+
+    Where orphans are not adopted, all descendants are ended at once.
+    """
     while descendants := psutil.Process().children(recursive=not ADOPTS):
         _send(signal.SIGTERM, descendants)
         _, alive = psutil.wait_procs(descendants, GRACE_SECONDS)

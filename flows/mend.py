@@ -1,8 +1,9 @@
-"""Mend what a killed DVC leaves in `.dvc` and in `dvc.lock`: every later call of DVC would fail.
+"""Repair what a killed DVC leaves in `.dvc` and in `dvc.lock`. Else every later DVC call fails.
 
-DVC writes its table of who works on what (`rwlock`) and `dvc.lock` in place, so a kill can tear
-both. The table also keeps the entries of killed processes. A kill can leave an empty folder in the
-run cache. Only the project's own cache, `.dvc/cache`, is mended.
+DVC rewrites `dvc.lock` and `rwlock` in place, so a kill can truncate both. `rwlock` is DVC's table
+of the paths that running processes read and write. After a kill it still names the killed process.
+A kill can also leave an empty folder in the run cache. Only the project's own cache, `.dvc/cache`,
+is repaired.
 """
 
 import json
@@ -26,31 +27,31 @@ from flows.dvc_commands import LOCK, TMP, Log, locked
 RWLOCK, GUARD = TMP / RWLOCK_FILE, TMP / RWLOCK_LOCK
 DVC_LOCK = TMP / "lock"
 KEPT, TORN = TMP / "dvc.lock.kept", TMP / "dvc.lock.torn"
-CONFLICT = b"<<<<<<<"  # of a git merge
+CONFLICT = b"<<<<<<<"  # a git merge conflict
 RUNS = Path(".dvc/cache/runs")
 ENTRY = re.compile(r"[0-9a-f]{64}")
 
-Info = dict[str, Any]  # of a process: its `pid`, its command line as `cmd`
+Info = dict[str, Any]  # a process: its `pid`, and its command line as `cmd`
 
 
 def mend(log: Log) -> None:
-    """Bring DVC's files into a state in which it works; wait for a DVC that somebody else runs."""
-    told = False
+    """Repair DVC's files. Waits while another DVC process works on them."""
+    logged = False
     while busy := _mend(log):
-        if not told:
+        if not logged:
             log(f"waiting for DVC, process {busy[0]['pid']}: {busy[0]['cmd']}")
-        told = True
+        logged = True
         time.sleep(1)
 
 
 def mend_lock(log: Log) -> None:
-    """Keep a copy of a whole `dvc.lock`; put the kept copy in the place of a torn one."""
+    """Back up `dvc.lock` if it is whole. Replace it by the backup if it is truncated."""
     with locked(DVC_LOCK, "DVC", log):
         _mend_lock(log)
 
 
 def _mend(log: Log) -> list[Info]:
-    """Mend what no living DVC works on; returns the processes that do."""
+    """Repair the files, unless other DVC processes work on them; return these processes."""
     with locked(DVC_LOCK, "DVC", log):
         if busy := _drop_the_dead(log):
             return busy
@@ -60,7 +61,7 @@ def _mend(log: Log) -> list[Info]:
 
 
 def _drop_the_dead(log: Log) -> list[Info]:
-    """Keep the entries of living processes alone in DVC's table; returns these."""
+    """Remove dead processes from DVC's table; return the living ones."""
     with locked(GUARD, "DVC", log):
         table = _read_table()
         writing = {path: info for path, info in table["write"].items() if _at_work(info)}
@@ -71,14 +72,14 @@ def _drop_the_dead(log: Log) -> list[Info]:
 
 
 def _read_table() -> dict[str, Any]:
-    """DVC's table; an empty one where there is none that can be read."""
+    """Return DVC's table, or an empty one if it is missing or damaged."""
     with suppress(FileNotFoundError, ValueError, Invalid):
         return dict(RWLOCK_SCHEMA(json.loads(RWLOCK.read_text(encoding="utf-8"))))
     return {"write": {}, "read": {}}
 
 
 def _at_work(info: Info) -> bool:
-    """Whether a process that noted itself is still there; another one may have its pid by now."""
+    """Return whether a process of the table still runs. Its pid may belong to another by now."""
     try:
         command = psutil.Process(info["pid"]).cmdline()
     except psutil.NoSuchProcess:
@@ -86,11 +87,11 @@ def _at_work(info: Info) -> bool:
     except psutil.AccessDenied:
         return True
     is_dvc = any(Path(part).name == "dvc" for part in command)
-    return is_dvc or info["cmd"] == " ".join(command[1:])  # as a script that imports DVC notes it
+    return is_dvc or info["cmd"] == " ".join(command[1:])  # a script that imports DVC
 
 
 def _clear_run_cache() -> None:
-    """Remove half-written entries and folders without entries: DVC takes any file for an entry."""
+    """Remove half-written entries and empty folders: DVC reads any file there as an entry."""
     for folder in filter(Path.is_dir, RUNS.glob("*/*")):
         for file in folder.iterdir():
             if not ENTRY.fullmatch(file.name):
@@ -106,8 +107,9 @@ def _mend_lock(log: Log) -> None:
         return
     elif whole(LOCK):
         _copy(LOCK, KEPT)
-    elif CONFLICT not in LOCK.read_bytes():  # that is for the user to solve, DVC says so
-        log(f"{LOCK}: cut short by a kill; the last whole one is put back, it is now {TORN}")
+    elif CONFLICT not in LOCK.read_bytes():  # the user must resolve it; DVC says so
+        remedy = "restored from a backup" if KEPT.exists() else "removed, since no backup exists"
+        log(f"{LOCK}: truncated by a kill; {remedy}; the damaged file is now {TORN}")
         _copy(LOCK, TORN)
         if KEPT.exists():
             _copy(KEPT, LOCK)
@@ -116,7 +118,7 @@ def _mend_lock(log: Log) -> None:
 
 
 def whole(file: Path) -> bool:
-    """Whether it is as DVC writes it, to its last line."""
+    """Return whether a `dvc.lock` is complete and valid."""
     try:
         content = file.read_text(encoding="utf-8")
         LOCK_SCHEMA(YAML(typ="safe").load(content))

@@ -1,4 +1,4 @@
-"""A router made deployable: a folder with all that it needs but the models, logged with MLflow."""
+"""Log a router as an MLflow model: code, bundle and rule. The two models are stored elsewhere."""
 
 import shutil
 from importlib.metadata import version
@@ -28,7 +28,7 @@ NEEDED = (
     "torch",
     "transformers",
 )
-# What goes in is a frame or a list, and cannot be said in a signature.
+# A signature cannot describe the input: a frame, or a list of texts and rows.
 SIGNATURE = ModelSignature(
     outputs=Schema(
         [
@@ -44,10 +44,10 @@ SIGNATURE = ModelSignature(
 def log_router(router: Path, threshold: Path, slm: str, params: Params) -> None:
     """Log a router with its rule as a model of the active run: code, safetensors and JSON.
 
-    `slm` is the URI of its finetuned SLM, which is logged by itself.
+    `slm` is the URI of the finetuned SLM, which `flows.slm` logs separately.
     """
     with TemporaryDirectory() as folder, catch_warnings():
-        # MLflow asks for an example; it would load the whole pair here to answer it.
+        # MLflow warns without an input example; with one it would load the whole pair here.
         simplefilter("ignore", UserWarning)
         bundle = Path(folder) / "bundle"
         assemble(bundle, router, threshold, slm)
@@ -69,7 +69,7 @@ def log_router(router: Path, threshold: Path, slm: str, params: Params) -> None:
 
 
 def assemble(bundle: Path, router: Path, threshold: Path, slm: str) -> None:
-    """Write `bundle`: the router, and its card with the threshold and where the SLM is kept."""
+    """Write `bundle`: the router, and its card with the chosen rule and the SLM's URI."""
     shutil.copytree(router, bundle)
     card = read_json(bundle / "router.json") | {"threshold": read_json(threshold)}
     card["slm"]["kept"] = slm

@@ -1,4 +1,4 @@
-"""The flow `retrain`: every stage that DVC names, the results to read, the router registered."""
+"""The Prefect flow `retrain`: run every stage of dvc.yaml, then register the router."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -22,38 +22,40 @@ from flows.tracking import file_md5
 
 @flow(name="retrain")
 def retrain(stage_timeout_hours: float = 24) -> Any:
-    """Bring every stage up to date, then register the router; says what became of it.
+    """Bring every stage up to date, then register the router.
 
-    The state in which it ends says so, too: no traceback where its user has something to mend.
+    The final state's message says what was registered and which version is the champion. On bad
+    input the flow fails with one line that says what to correct.
     """
     try:
-        said = _retrain(timedelta(hours=stage_timeout_hours))
+        outcome = _retrain(timedelta(hours=stage_timeout_hours))
     except InputError as error:
         return Failed(message=str(error), data=error)
-    return Completed(message=said, data=said)
+    return Completed(message=outcome, data=outcome)
 
 
 def _retrain(timeout: timedelta) -> str:
     reach_store()
-    begun = file_md5(PARAMS)
+    params_at_start = file_md5(PARAMS)
     stages = {
         name: stage_task(name)(name, timeout, fresh, return_state=True).result()
         for name, fresh in plan(get_run_logger().info).items()
     }
-    if file_md5(PARAMS) != begun:  # the stages before that have used other parameters
-        raise InputError(f"{PARAMS}: changed while the run was under way; `citer run` once more")
+    if file_md5(PARAMS) != params_at_start:  # earlier stages have read other parameters
+        raise InputError(f"{PARAMS}: changed while the run was under way; repeat `citer run`")
     create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
     return register(stages)
 
 
 @task(task_run_name="reach store", **STEP)
 def reach_store() -> None:
-    """A store that fails is better met now than after hours of work."""
+    """Check that the MLflow store works, before hours of training."""
     open_store(load_params().register_.experiment)
 
 
 @task(task_run_name="register", **STEP)
 def register(stages: Mapping[str, float | None]) -> str:
-    said = register_run(seconds.complete(stages))
+    """Register the routers, and let the gate decide whether the last one is the champion."""
+    outcome = register_run(seconds.complete(stages))
     seconds.clear()
-    return said
+    return outcome

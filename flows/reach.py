@@ -1,4 +1,4 @@
-"""Whether MLflow's store can be reached: asked once, where MLflow itself retries for minutes."""
+"""Check once whether MLflow's store answers. MLflow itself would retry for minutes."""
 
 import logging
 import re
@@ -17,18 +17,18 @@ from citer.errors import InputError
 ANSWER_SECONDS = 10
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 EXPECTED = "expected a server's http://HOST:PORT, or a database such as sqlite:////PATH/mlflow.db"
-# Each logs, with a traceback, an error that is raised as well.
+# These log a traceback of errors that they also raise.
 LOGGERS = ("mlflow.store.db.utils", "mlflow.store.db_migrations")
 
 
 class StoreError(InputError):
-    """MLflow's store cannot be used; it may be the trouble of a moment, so a flow tries again."""
+    """MLflow's store does not work. The cause may be temporary, so the flow retries."""
 
 
 def check_store(uri: str) -> None:
-    """Raise StoreError where the server or database at `uri` does not answer.
+    """Raise StoreError if the server or database at `uri` does not answer.
 
-    Raises InputError where `uri` is no address of either.
+    Raises InputError if `uri` is not the address of a server or database.
     """
     try:
         if uri.startswith("http"):
@@ -38,8 +38,8 @@ def check_store(uri: str) -> None:
         elif "://" not in uri and not uri.startswith("databricks"):
             raise ValueError(EXPECTED)
     except requests.RequestException as error:
-        said = f"no answer ({type(error).__name__}), expected a running MLflow server"
-        raise StoreError(f"MLflow at {without_password(uri)}: {said}") from None
+        problem = f"no answer ({type(error).__name__}), expected a running MLflow server"
+        raise StoreError(f"MLflow at {without_password(uri)}: {problem}") from None
     except (ArgumentError, ImportError, ValueError) as error:
         raise InputError(f"MLflow at {without_password(uri)}: {_first_line(error)}") from None
     except SQLAlchemyError as error:
@@ -47,7 +47,7 @@ def check_store(uri: str) -> None:
 
 
 def _ask(uri: str) -> None:
-    """Any answer is one; certificates are those that MLflow's own client would use."""
+    """Request the health page with the certificates of MLflow's client. Any status will do."""
     creds = get_default_host_creds(uri)
     page = f"{uri.rstrip('/')}/health"
     cert = creds.client_cert_path
@@ -56,7 +56,7 @@ def _ask(uri: str) -> None:
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Say in one line what MLflow cannot do. Raises StoreError in place of its exceptions."""
+    """Turn MLflow's exceptions into StoreError, with their first line as the message."""
     for logger in LOGGERS:
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     try:
@@ -68,7 +68,7 @@ def reported() -> Iterator[None]:
 
 
 def without_password(uri: str) -> str:
-    """A store's URI as it may be printed."""
+    """Return a store's URI without its user and password, so that it can be printed."""
     return re.sub(r"(?<=//)[^/]*@", "…@", uri)
 
 

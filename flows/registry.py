@@ -1,4 +1,4 @@
-"""The registered model: its versions, and which of them serves."""
+"""The registered model: its versions, and the aliases that say which version serves."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,20 +29,20 @@ from flows.tracking import children, track
 CHAMPION, CHALLENGER = "champion", "challenger"
 PROMOTED, KEPT_BACK = "promoted", "kept back"
 DESCRIPTION = (
-    "Routers between a small and a large language model, each with its finetuned small one. "
-    'To ask the one that serves: `mlflow.pyfunc.load_model("models:/{name}@champion")'
+    "Routers between a small and a large language model, each with its finetuned small model. "
+    'To ask the champion: `mlflow.pyfunc.load_model("models:/{name}@champion")'
     '.predict(["a question"])`, in the project\'s folder.'
 )
 
 
 @reported()
 def register_run(stages: Mapping[str, float | None]) -> str:
-    """Log the retraining whose files lie here, register its routers, decide on the last one.
+    """Log the retraining in the current folder, register its routers, and judge the last one.
 
-    What is registered already stays as it is. `stages` are those of dvc.yaml, each with the
-    seconds that it took, where it had to run. Returns a sentence on the last router, and on who
-    is the champion. Raises InputError where the champion is without a rule or its run, and where
-    the experiment is deleted.
+    Routers that are registered already are left unchanged. `stages` maps each stage of dvc.yaml to
+    the seconds that it took, or to None if it did not run. Returns a sentence that says what was
+    decided and which version is the champion. Raises InputError if the champion has no rule or no
+    run, or if the experiment is deleted.
     """
     params = load_params()
     store = open_store(params.register_.experiment)
@@ -60,21 +60,21 @@ def register_run(stages: Mapping[str, float | None]) -> str:
 def promote(version: int) -> None:
     """Make a version the champion by hand.
 
-    Raises InputError where there is no such version, and where it has no rule.
+    Raises InputError if the version does not exist or has no rule.
     """
     params = load_params()
     client = open_store(params.register_.experiment).client
     chosen = _ruled(find_version(client, params.register_.model_name, version))
     with exclusively():
         _crown(client, chosen, "by hand")
-    Console().print(f"{chosen.name} version {chosen.version} is the champion now", highlight=False)
+    Console().print(f"{chosen.name} version {chosen.version} is now the champion", highlight=False)
 
 
 @contextmanager
 def fetched_bundle(uri: str) -> Iterator[Path]:
-    """The folder of a registered router, `models:/NAME@ALIAS` or `models:/NAME/VERSION`.
+    """Yield the folder of a registered router, `models:/NAME@ALIAS` or `models:/NAME/VERSION`.
 
-    Its finetuned SLM lies in it. Raises InputError where there is no such version.
+    The folder also holds the finetuned SLM. Raises InputError if the version does not exist.
     """
     if not re.fullmatch(r"models:/[^/@]+[/@][^/@]+", uri):
         raise InputError(f"{uri}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
@@ -88,9 +88,8 @@ def _download_bundle(uri: str, folder: str) -> Path:
         bundle = Path(
             mlflow.artifacts.download_artifacts(f"{uri}/artifacts/bundle", dst_path=folder)
         )
-        if kept := read_json(bundle / "router.json")["slm"].get(
-            "kept"
-        ):  # older ones carry their own
+        kept = read_json(bundle / "router.json")["slm"].get("kept")
+        if kept:  # bundles of an older citer contain their SLM
             (bundle / "slm").symlink_to(fetch_slm(kept))
     except MlflowException as error:
         raise InputError(f"{uri}: no such registered router: {error.message}") from None
@@ -98,40 +97,43 @@ def _download_bundle(uri: str, folder: str) -> Path:
 
 
 def find_version(client: MlflowClient, name: str, version: int | str) -> ModelVersion:
-    """Raises InputError where there is no such version."""
+    """Return a version. Raises InputError if it does not exist."""
     with _expected(f"{name}: no version {version} is registered"):
         return client.get_model_version(name, str(version))
 
 
 def aliased(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
-    """Raises InputError where nothing is registered, or the version is gone or has no rule."""
+    """Return the version with an alias, or None.
+
+    Raises InputError if nothing is registered, or if the version is deleted or has no rule.
+    """
     with _expected(f"{name}: nothing is registered; run `citer run` first"):
         number = client.get_registered_model(name).aliases.get(alias)
     if number is None:
         return None
-    mend = "`citer promote` another" if alias == CHAMPION else "delete the alias on MLflow's page"
-    with _expected(f"{name}: version {number} is gone, which is the {alias}; {mend}"):
+    remedy = "`citer promote` another" if alias == CHAMPION else "delete the alias on MLflow's page"
+    with _expected(f"{name}: version {number}, the {alias}, is deleted; {remedy}"):
         return _ruled(client.get_model_version(name, number))
 
 
 def _ruled(version: ModelVersion) -> ModelVersion:
     if "rule" not in version.tags:
-        found = f"{version.name}: version {version.version} has no tag `rule`"
-        raise InputError(f"{found}, it is of an older citer; `citer promote` another one")
+        problem = f"{version.name}: version {version.version} has no tag `rule`"
+        raise InputError(f"{problem}: an older citer made it; `citer promote` another version")
     return version
 
 
 def run_of(version: ModelVersion) -> Run:
-    """The run that a version's router comes from. Raises InputError where it is gone for good."""
+    """Return the run that trained a version's router. Raises InputError if it was purged."""
     assert version.run_id
-    gone = f"{version.name}: version {version.version}: its run, with its answers, is gone"
-    with _expected(f"{gone} from MLflow; where it serves, `citer promote` another"):
+    purged = f"{version.name}: version {version.version}: MLflow no longer has its run and answers"
+    with _expected(f"{purged}; if it is the champion, `citer promote` another"):
         return mlflow.get_run(version.run_id)
 
 
 @contextmanager
 def _expected(otherwise: str) -> Iterator[None]:
-    """Raises InputError, which says `otherwise`, where what MLflow is asked for does not exist."""
+    """Raise InputError with the message `otherwise` if the requested MLflow object is missing."""
     try:
         yield
     except MlflowException as error:
@@ -141,33 +143,34 @@ def _expected(otherwise: str) -> Iterator[None]:
 
 
 def _sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool) -> str:
-    decided = facts.verdict(last.tags)
+    verdict = facts.verdict(last.tags)
     now = f"the champion is version {champion.version}" if champion else "there is no champion"
     if known:
         return (
             f"nothing new: {last.name} version {last.version}, registered earlier, is the same "
-            f"router; it was then {decided}; now {now}"
+            f"router; it was then {verdict}; now {now}"
         )
-    return f"{last.name} version {last.version} {decided}; {now}"
+    return f"{last.name} version {last.version} {verdict}; {now}"
 
 
 def _settled(client: MlflowClient, name: str, run: Run, last: Run) -> ModelVersion | None:
-    """The version of a retraining's last router, if nothing is left to decide or to alias.
+    """Return the version of a retraining's last router if its registration was completed.
 
-    The run's tag says so; of a run that somebody has deleted, that its version is there still.
+    A completed registration tags its run with `version`. If that run was deleted and logged again,
+    the version still belongs to the deleted run.
     """
-    found = _same(client, name, last)
-    if found is None or "decision" not in found.tags:
+    same = _same(client, name, last)
+    if same is None or "decision" not in same.tags:
         return None
-    return found if "version" in run.data.tags or found.run_id != last.info.run_id else None
+    return same if "version" in run.data.tags or same.run_id != last.info.run_id else None
 
 
 def _register(
     client: MlflowClient, run: Run, routers: Sequence[Run], params: Params
 ) -> ModelVersion:
-    """Register the routers of a retraining; returns the last one's version.
+    """Register the routers of a retraining and return the last one's version.
 
-    Every step takes up what an interrupted call has left; the tag on the run comes last.
+    Every step can follow an interrupted call. The run is tagged last, when all is done.
     """
     name = params.register_.model_name
     if not client.search_registered_models(f"name = '{name}'"):
@@ -176,9 +179,9 @@ def _register(
         last = _same(client, name, router) or _new_version(client, name, router)
     client.set_registered_model_alias(name, CHALLENGER, last.version)
     if "decision" not in last.tags:
-        decided = _decide(client, last, params)
-        verdict = PROMOTED if decided.promote else KEPT_BACK
-        _tag(client, last, {"reason": decided.reason, "decision": verdict})
+        decision = _decide(client, last, params)
+        verdict = PROMOTED if decision.promote else KEPT_BACK
+        _tag(client, last, {"reason": decision.reason, "decision": verdict})
     last = client.get_model_version(name, last.version)
     if last.tags["decision"] == PROMOTED:
         _crown(client, last, "by the gate")
@@ -187,7 +190,7 @@ def _register(
 
 
 def _same(client: MlflowClient, name: str, run: Run) -> ModelVersion | None:
-    """The version, if there is one, that holds the same router as a run."""
+    """Return the version that holds the same router as a run, or None."""
     same = f"name = '{name}' AND tags.digest = '{run.data.tags['digest']}'"
     return next(iter(client.search_model_versions(same)), None)
 
@@ -220,12 +223,12 @@ def _decide(client: MlflowClient, challenger: ModelVersion, params: Params) -> D
 
 
 def _crown(client: MlflowClient, version: ModelVersion, how: str) -> None:
-    """Make a version the champion. It and the one before note it first, the alias comes last."""
+    """Make a version the champion. Both histories are written before the alias moves."""
     before = client.get_registered_model(version.name).aliases.get(CHAMPION)
     if before is not None and str(before) == str(version.version):
         return
     if before is not None:
-        with suppress(InputError):  # it may be gone
+        with suppress(InputError):  # the champion before may be deleted
             replaced = find_version(client, version.name, before)
             _add_event(client, replaced, f"replaced by version {version.version}")
     _add_event(client, version, f"made the champion {how}")
@@ -234,14 +237,14 @@ def _crown(client: MlflowClient, version: ModelVersion, how: str) -> None:
 
 def _add_event(client: MlflowClient, version: ModelVersion, event: str) -> None:
     earlier = version.tags.get("history", "")
-    if not earlier.endswith(event):  # a call that was cut short has noted it
+    if not earlier.endswith(event):  # an interrupted call may have written it
         dated = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC {event}"
         _tag(client, version, {"history": f"{earlier}; {dated}" if earlier else dated})
 
 
 def _tag(client: MlflowClient, version: ModelVersion, tags: dict[str, str]) -> None:
-    """Set tags, and the description that repeats them."""
+    """Set tags, and update the description, which repeats them."""
     for key, value in tags.items():
         client.set_model_version_tag(version.name, version.version, key, value)
-    said = facts.description(version.tags | tags)
-    client.update_model_version(version.name, version.version, said)
+    description = facts.description(version.tags | tags)
+    client.update_model_version(version.name, version.version, description)

@@ -1,4 +1,4 @@
-"""DVC as a child process: which stages there are, and one of them brought up to date."""
+"""Run DVC in a child process: list the stages, and bring one of them up to date."""
 
 import json
 import os
@@ -26,20 +26,22 @@ from flows.mend import mend, mend_lock
 REPRO = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item"]
 LOCK = TMP / "flow.lock"
 DVC_ERRORS = range(251, 256)
-BAD_INPUT = 2  # the exit status of `citer` for what its user must mend
+BAD_INPUT = 2  # exit status of `citer` for errors that the user must correct
 EXITED = re.compile(r"ERROR: failed to reproduce .*, exited with (-?\d+)$")
-# What may go well the next time, of all that DVC itself fails on.
-PASSING = re.compile(r"unexpected error - | is busy, |Unable to acquire lock|\[Errno (?!2\])\d+\]")
-# On git and remotes, to the end of what DVC prints.
+# DVC errors that may be gone at the next attempt.
+TEMPORARY = re.compile(
+    r"unexpected error - | is busy, |Unable to acquire lock|\[Errno (?!2\])\d+\]"
+)
+# From here to the end, DVC prints advice on git and remotes.
 ADVICE = re.compile(rb"(?:Generating|Updating) lock file |Use `dvc push`")
 
 
 class StageError(RuntimeError):
-    """The stage's command died or ran out of time: it may go well the next time."""
+    """The stage's command died or timed out. The next attempt may succeed."""
 
 
 def stage_names() -> list[str]:
-    """The stages of dvc.yaml, each after those that it depends on."""
+    """Return the stages of dvc.yaml, each after its dependencies."""
     order: TopologicalSorter[str] = TopologicalSorter()
     for line in dvc("dag", "--dot").splitlines():
         match re.findall(r'"([^"]+)"', line):
@@ -51,15 +53,16 @@ def stage_names() -> list[str]:
 
 
 def plan(log: Log) -> dict[str, bool]:
-    """The stages in order; true for those that DVC need not be asked about again.
+    """Return the stages in order; the value is true if a stage is known to be unchanged.
 
-    These are the stages before the first stale one. The later ones may depend on what it writes.
-    Raises InputError where DVC cannot tell.
+    These are the stages before the first stale one. A later stage may depend on its outputs.
+    Raises InputError if `dvc status` fails.
     """
     with _one_at_a_time(log):
         mend(log)
-        # DVC sees edited code by itself, other versions of libraries by these digests alone. No
-        # stage runs meanwhile: DVC would note the new digest beside what the old code wrote.
+        # The stage `code` is stale after an edit of the code, but not after an upgrade of a
+        # library, so write the digests here. No stage runs now: DVC would record the new digest
+        # with the outputs of the old code.
         write_json(CODE, stage_digests())
         try:
             names, stale = stage_names(), json.loads(dvc("status", "--json"))
@@ -70,42 +73,42 @@ def plan(log: Log) -> dict[str, bool]:
 
 
 def reproduce(name: str, timeout: timedelta, log: Log) -> bool:
-    """Bring one stage up to date; False where its command did not have to run.
+    """Bring one stage up to date. Return whether its command had to run.
 
-    What the stage prints goes to the terminal, or to `log` where there is none. Raises
-    InputError where it would say the same the next time, StageError where it died, took longer
-    than `timeout`, or DVC failed for a reason that may pass.
+    The stage's output goes to the terminal, or to `log` if there is none. Raises InputError if the
+    next attempt would fail as well. Raises StageError if the stage died or timed out, or if DVC
+    failed for a temporary reason.
     """
-    said, seconds = _Said(name), timeout.total_seconds()
+    output, seconds = _Output(name), timeout.total_seconds()
     with _one_at_a_time(log):
         mend(log)
         with leashed([*REPRO, name], seconds, _environment()) as process:
             for line in _follow(process, log):
-                said.hear(line)
+                output.read(line)
             status = process.wait()
         mend_lock(log)
     if status == 0:
-        return said.ran
+        return output.ran
     if status == TIMED_OUT:
         raise StageError(f"{name}: took longer than {timeout}")
-    if said.exited == BAD_INPUT:
-        raise InputError(said.last.removeprefix("citer: "))
-    if said.exited is None and status in DVC_ERRORS:
-        raise (StageError if PASSING.search(said.error) else InputError)(said.error)
-    raise StageError(f"{name}: exit status {said.exited or status}: {said.last}")
+    if output.exited == BAD_INPUT:
+        raise InputError(output.last.removeprefix("citer: "))
+    if output.exited is None and status in DVC_ERRORS:
+        raise (StageError if TEMPORARY.search(output.error) else InputError)(output.error)
+    raise StageError(f"{name}: exit status {output.exited or status}: {output.last}")
 
 
 @dataclass
-class _Said:
-    """What DVC has printed of a stage, as far as its end is to be told from it."""
+class _Output:
+    """What DVC has printed about a stage: whether it ran, and how it failed."""
 
     name: str
     ran: bool = False
-    exited: int | None = None  # the status of the stage's command, where that was the failure
-    last: str = ""  # of the command
-    errors: list[str] = field(default_factory=list)  # DVC's own, from its first one on
+    exited: int | None = None  # exit status of the stage's command, if that failed
+    last: str = ""  # the last line that the command printed
+    errors: list[str] = field(default_factory=list)  # of DVC, from the first error on
 
-    def hear(self, line: str) -> None:
+    def read(self, line: str) -> None:
         if line == f"Running stage '{self.name}':":
             self.ran = True
         elif failure := EXITED.match(line):
@@ -122,36 +125,39 @@ class _Said:
 
 @contextmanager
 def _one_at_a_time(log: Log) -> Iterator[None]:
-    """Wait for other flow runs: while a stage's command runs, DVC's own lock is not held."""
+    """Exclude other flow runs. DVC's own lock is not held while a stage's command runs."""
     with locked(LOCK, "a stage of another run in this folder", log):
         yield
 
 
 def _follow(process: Leashed, log: Log) -> Iterator[str]:
-    """Yield what `process` prints, line by line, as plain text, until DVC turns to advice."""
+    """Yield the lines that `process` prints, as plain text, without DVC's advice at the end."""
     terminal, partial = sys.stderr.isatty(), b""
     while chunk := process.stdout.read1():
         output, *advice = ADVICE.split(chunk, maxsplit=1)
         if terminal:
-            os.write(sys.stderr.fileno(), output)  # untouched: progress bars redraw in place
+            os.write(sys.stderr.fileno(), output)  # unchanged: progress bars redraw themselves
         *lines, partial = (partial + output).split(b"\n")
         for line in map(_plain, lines):
             if not terminal:
                 log(line)
             yield line
-        if advice:  # not to be shown, but an error may follow
+        if advice:  # not shown, but an error may follow it
             hidden = (advice[0] + process.stdout.read()).split(b"\n")
             yield from dropwhile(lambda line: not line.startswith("ERROR: "), map(_plain, hidden))
             return
 
 
 def _plain(line: bytes) -> str:
-    """What is left to see of a line: no colours, and a redrawn one as it was last drawn."""
+    """Return a line without colours. Of a line that was redrawn, return the last version."""
     return Text.from_ansi(line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]).plain
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with this interpreter's commands first, and the terminal's size where there is one."""
+    """Return this environment, with the interpreter's commands first on PATH.
+
+    On a terminal it also has the terminal's width.
+    """
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
     environment = {**os.environ, "PATH": path}
     if sys.stderr.isatty():

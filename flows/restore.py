@@ -1,4 +1,4 @@
-"""Bring back the data behind a registered version, byte for byte."""
+"""Restore the data from which a registered version was made, byte for byte."""
 
 import shutil
 from contextlib import suppress
@@ -24,10 +24,11 @@ STATE = (PARAMS, LOCK)
 
 @reported()
 def restore(version: int) -> None:
-    """Put params.yaml, dvc.lock and the data that they name back to what `version` was made from.
+    """Restore params.yaml, dvc.lock and the data that they name to those of `version`.
 
-    What they replace is kept, and put back where the preference tables are neither in DVC's
-    cache nor on its remote, or where DVC would overwrite a file changed by hand: InputError.
+    The present state is kept. Raises InputError, and puts the present state back, if the
+    preference tables are neither in DVC's cache nor on its remote, or if DVC would overwrite a
+    file that was changed by hand.
     """
     section = load_params().register_
     store = open_store(section.experiment)
@@ -45,7 +46,7 @@ def restore(version: int) -> None:
                 _check_preferences(run)
         except (DvcError, InputError) as error:
             _put(before)
-            with suppress(DvcError):  # what it refuses to touch is as it was
+            with suppress(DvcError):  # the files that it refuses to overwrite are unchanged
                 dvc("checkout", "--allow-missing")
             made_by = f"it was made by git {made.data.tags['git_sha'][:12]}"
             raise InputError(f"version {version} is not restored, {made_by}: {error}") from None
@@ -53,7 +54,7 @@ def restore(version: int) -> None:
 
 
 def _keep() -> Path:
-    """Copy the present state aside, under its digest; returns the folder."""
+    """Copy the present state to a folder named by its digest; return the folder."""
     present = [file for file in STATE if file.exists()]
     folder = HOME / "before-restore" / digest(*present)[:12]
     with replacing(folder) as aside:
@@ -64,7 +65,7 @@ def _keep() -> Path:
 
 
 def _put(folder: Path) -> None:
-    """Make the present state that of `folder`, where a file may be missing."""
+    """Replace the present state by the files of `folder`. A file missing there is removed."""
     for file in STATE:
         if not (folder / file).exists():
             file.unlink(missing_ok=True)
@@ -74,21 +75,21 @@ def _put(folder: Path) -> None:
 
 
 def _check_preferences(run: Run) -> None:
-    """Raises InputError where the table that lies here is not the one that the run noted."""
+    """Raise InputError if the preference table is not the one that the run was trained on."""
     file = paths.preferences(int(run.data.tags["iteration"]))
     assert run.inputs
-    noted = {used.dataset.name: used.dataset.digest for used in run.inputs.dataset_inputs}
-    if not file.exists() or file_md5(file) != noted[file.as_posix()]:
+    recorded = {used.dataset.name: used.dataset.digest for used in run.inputs.dataset_inputs}
+    if not file.exists() or file_md5(file) != recorded[file.as_posix()]:
         raise InputError(f"{file} is neither in DVC's cache nor on its remote")
 
 
 def _explain(version: int, made: Run, before: Path) -> None:
     tags = made.data.tags
     Console().print(
-        f"Version {version} restored: params.yaml, dvc.lock and the data that they name are those "
-        f"of retraining {tags['retraining'][:7]}.\n"
-        f"The code is not touched; that version was made by git {tags['git_sha'][:12]}.\n"
-        f"{paths.SUMMARY} is git's: `dvc repro` writes it anew.\n"
+        f"Version {version} restored: params.yaml, dvc.lock and the data that they name are now "
+        f"those of retraining {tags['retraining'][:7]}.\n"
+        f"The code is unchanged; that version was made by git commit {tags['git_sha'][:12]}.\n"
+        f"{paths.SUMMARY} is unchanged, since git keeps it; `dvc repro` writes it again.\n"
         f"To go back: cp {before}/* . && dvc checkout",
         highlight=False,
         soft_wrap=True,

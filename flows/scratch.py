@@ -1,4 +1,4 @@
-"""A run's own place for temporary files: what a killed process leaves there goes with the run."""
+"""A folder for the temporary files of one run, removed even if the run was killed."""
 
 import os
 import re
@@ -10,12 +10,12 @@ from shutil import rmtree
 
 import psutil
 
-NAME = re.compile(r"citer-run-(\d+)-.+")  # with the process that made it
+NAME = re.compile(r"citer-run-(\d+)-.+")  # the number is the pid of the run
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Yield an empty folder, removed at the end; remove those of runs that were killed, too."""
+    """Yield an empty folder and remove it at the end. Remove folders of killed runs first."""
     _sweep(Path(tempfile.gettempdir()))
     folder = tempfile.mkdtemp(prefix=f"citer-run-{os.getpid()}-")
     try:
@@ -28,4 +28,4 @@ def _sweep(home: Path) -> None:
     for old in home.iterdir():
         named = NAME.fullmatch(old.name)
         if named and (int(named[1]) == os.getpid() or not psutil.pid_exists(int(named[1]))):
-            rmtree(old, ignore_errors=True)  # another user's stays
+            rmtree(old, ignore_errors=True)  # fails silently for another user's folder

@@ -1,4 +1,4 @@
-"""How long stages took, kept until their retraining is registered: it may be cut short before."""
+"""Store how long each stage took until the retraining is registered, in case it is interrupted."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,16 +12,16 @@ from flows.dvc_commands import LOCK
 
 KEPT = Path("data/.partial/seconds.json")
 
-Taken = dict[str, tuple[float, str | None]]  # by stage: seconds, the entry that `dvc.lock` then had
+Taken = dict[str, tuple[float, str | None]]  # by stage: seconds, digest of its dvc.lock entry
 
 
 def note(stage: str, seconds: float) -> None:
-    """Keep how long a stage took that has just ended well."""
+    """Store the seconds of a stage that has just succeeded."""
     write_json(KEPT, _kept() | {stage: (seconds, _entries().get(stage))})
 
 
 def complete(stages: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Fill in the seconds of what ran in an earlier attempt at this retraining."""
+    """Fill in the seconds of stages that ran in an earlier attempt at this retraining."""
     entries = _entries()
     kept = {
         name: seconds
@@ -32,18 +32,18 @@ def complete(stages: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 def clear() -> None:
-    """Forget all: the next retraining begins."""
+    """Remove the file, so that the next retraining starts empty."""
     KEPT.unlink(missing_ok=True)
 
 
 def _kept() -> Taken:
-    with suppress(InputError):  # not there, or damaged: no stage should fail for it
+    with suppress(InputError):  # missing or damaged: no reason to fail a stage
         return read_as(KEPT, Taken)
     return {}
 
 
 def _entries() -> dict[str, str]:
-    """By stage, the digest of its entry in `dvc.lock`: of all that it read and wrote."""
+    """Return, by stage, a digest of its entry in `dvc.lock`, which lists its inputs and outputs."""
     if not LOCK.exists():
         return {}
     stages = YAML(typ="safe").load(LOCK)["stages"]

@@ -1,12 +1,13 @@
-"""The registered model's code: MLflow runs this file beside a copy of `citer`.
+"""The code of a registered model. MLflow runs this file beside a copy of `citer`.
 
 `mlflow.pyfunc.load_model("models:/citer-router@champion").predict(questions)` takes plain
-questions or rows in the data files' formats (a list, or a frame with their fields as columns), and
-returns a frame with a row for each, in order. A row that cannot be asked has the reason under
-`error`. `load_model`'s `model_config` says otherwise where the LLM lies (`llm`) and how to run
-(`device`, `cuda_graphs`, `slots`, `max_new_tokens`).
+questions, or rows in the formats of the data files (a list, or a frame with the fields as
+columns). It returns a frame with one row per question, in order. The column `error` says why a
+question was refused. `load_model`'s `model_config` can override the LLM's folder (`llm`) and the
+settings `device`, `cuda_graphs`, `slots` and `max_new_tokens`.
 
-MLflow runs it to log a model, too: `citer`, which brings torch, is imported when one is loaded.
+MLflow also runs this file to log a model. `citer`, which imports torch, is therefore only imported
+when a model is loaded.
 """
 
 import logging
@@ -24,17 +25,18 @@ if TYPE_CHECKING:
 
 
 class RoutedModel(PythonModel):
-    """A pair that answers token by token, as its router says."""
+    """A pair of models that answers questions, routed by a registered router and its rule."""
 
     def load_context(self, context: PythonModelContext) -> None:
-        """Raises InputError where the models found are not those that the router was made for."""
+        """Load the pair. Raises InputError if the router was made for other models."""
         from citer.config import PairParams
         from citer.io import read_json
         from citer.serving import deploy, served_pair, stored_rule
 
         bundle, config = Path(context.artifacts["bundle"]), context.model_config
         card = read_json(bundle / "router.json")
-        slm = mlflow.artifacts.download_artifacts(card["slm"]["kept"])  # where it lies, if here
+        # No copy is made if the SLM is on this machine.
+        slm = mlflow.artifacts.download_artifacts(card["slm"]["kept"])
         pair = PairParams(
             slm=slm,
             llm=config["llm"],
@@ -51,35 +53,36 @@ class RoutedModel(PythonModel):
             max_new_tokens=config["max_new_tokens"],
         )
 
-    # MLflow warns at any hint but a frame's; lists come through as they are.
+    # MLflow warns at any other type hint than a frame's. Lists arrive unchanged.
     def predict(
         self, context: PythonModelContext, model_input: pd.DataFrame, params: dict | None = None
     ) -> pd.DataFrame:
-        """A row that cannot be asked is answered by what is wrong with it, under `error`.
+        """Answer each row. The column `error` says why a row was refused.
 
-        Raises MlflowException alone: of another one MLflow's server would send the traceback.
+        Raises only MlflowException: for any other exception MLflow's server would send the
+        traceback to the client.
         """
         try:
             return self._answers(_rows(model_input))
         except Exception as error:
-            logging.getLogger(__name__).exception("no question of a call was answered")
-            said = f"{type(error).__name__}, of which the server's log tells more"
-            raise MlflowException(f"no question of the call was answered: {said}") from error
+            logging.getLogger(__name__).exception("a call failed; none of it was answered")
+            reason = f"{type(error).__name__}, see the server's log"
+            raise MlflowException(f"the call failed, none of it was answered: {reason}") from error
 
     def _answers(self, rows: list[Any]) -> pd.DataFrame:
         from citer.serving import REPLY_FIELDS
 
-        asked = [self._problem(row) for row in rows]
-        problems = [each for each in asked if not isinstance(each, str)]
-        answered = iter(list(self.deployment.replies(problems)))
+        parsed = [self._problem(row) for row in rows]
+        problems = [each for each in parsed if not isinstance(each, str)]
+        replies = iter(list(self.deployment.replies(problems)))
         answers = [
-            {"error": each} if isinstance(each, str) else next(answered).fields for each in asked
+            {"error": each} if isinstance(each, str) else next(replies).fields for each in parsed
         ]
         frame = pd.DataFrame(answers, columns=[*REPLY_FIELDS, "error"], dtype=object)
         return frame.where(frame.notna(), None)
 
     def _problem(self, row: Any) -> "Problem | str":
-        """The problem of a row, or what is wrong with it."""
+        """Return the row's problem, or the reason why it is refused."""
         from citer.errors import InputError
 
         try:
@@ -97,14 +100,14 @@ def _rows(model_input: Any) -> list[Any]:
 
 
 def _parse(row: Any) -> "Problem":
-    """A plain text is a question without options. What is known of its answer is not looked at."""
+    """Parse a row. A plain text is a question without options. A given answer is ignored."""
     from citer.data.importing import parse_row, task_of
     from citer.data.tasks import TASKS
 
     if isinstance(row, str):
         row = {next(iter(TASKS.values())).fields[0]: row}
     if isinstance(row, dict):
-        # MLflow's server makes an array of each field of a row.
+        # MLflow's server turns each field of a row into an array.
         fields = [field for task in TASKS.values() for field in task.fields]
         row = {f: np.asarray(row[f], object).tolist() for f in fields if f in row}
     return parse_row(row, task_of(row), need="question")

@@ -1,4 +1,4 @@
-"""The finetuned SLM in MLflow: logged once, shared by all versions that route over it."""
+"""Store each finetuned SLM in MLflow once. All router versions that use it share it."""
 
 from pathlib import Path
 
@@ -17,12 +17,12 @@ READY = LoggedModelStatus.READY
 
 
 def keep_slm(store: Store) -> str:
-    """Log `data/models/slm` unless the store has its like; returns the logged model's URI."""
+    """Log `data/models/slm` unless the store has an equal one; return the logged model's URI."""
     client, tags = store.client, {"digest": digest(SLM)}
     same = f"name = '{NAME}' AND tags.digest = '{tags['digest']}'"
-    found = client.search_logged_models([store.experiment_id], same)
-    # A killed call has left a model that is not ready: it is completed.
-    kept = next((model for model in found if model.status == READY), next(iter(found), None))
+    equal = client.search_logged_models([store.experiment_id], same)
+    # A killed call leaves a model that is not ready. Complete it rather than log another.
+    kept = next((model for model in equal if model.status == READY), next(iter(equal), None))
     model = kept or client.create_logged_model(store.experiment_id, NAME, tags=tags)
     if model.status != READY:
         client.log_model_artifacts(model.model_id, str(SLM))
@@ -31,7 +31,7 @@ def keep_slm(store: Store) -> str:
 
 
 def fetch_slm(uri: str) -> Path:
-    """The folder of a kept SLM; one on a server is downloaded once, to `mlruns/slm/`."""
+    """Return a stored SLM's folder. From a server it is downloaded once, to `mlruns/slm/`."""
     model_id = uri.removeprefix("models:/")
     location = MlflowClient().get_logged_model(model_id).artifact_location
     if is_local_uri(location):

@@ -1,4 +1,4 @@
-"""One Prefect task a stage: DVC decides what is stale, Prefect when and again."""
+"""One Prefect task per stage. DVC decides what is stale; Prefect starts and retries."""
 
 import time
 from datetime import timedelta
@@ -17,7 +17,7 @@ from flows.repro import reproduce
 
 
 def stage_task(name: str) -> Task[[str, timedelta, bool], float | None]:
-    """The task of the stage `name`, under that name."""
+    """Return the Prefect task that runs the stage `name`."""
     return run_stage.with_options(name=name, task_run_name=name)
 
 
@@ -26,7 +26,7 @@ def _worth_retrying(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bo
 
 
 STEP: dict[str, Any] = {
-    "cache_policy": NO_CACHE,  # Prefect's cache would not look at the files; DVC does
+    "cache_policy": NO_CACHE,  # DVC compares the files; Prefect's cache would not
     "persist_result": False,
     "retries": 2,
     "retry_delay_seconds": exponential_backoff(10),
@@ -36,13 +36,14 @@ STEP: dict[str, Any] = {
 
 @task(**STEP)
 def run_stage(name: str, timeout: timedelta, fresh: bool = False) -> Any:
-    """Bring one stage up to date, unless DVC has called it `fresh` already.
+    """Bring one stage up to date, unless `fresh` says that DVC has found it unchanged.
 
-    Returns the seconds that it ran; in state `Cached` None: DVC found it unchanged or restored it.
+    Completes with the seconds that the stage took. The state is `Cached`, with None, if the stage
+    was unchanged or DVC restored its outputs.
     """
     start = time.monotonic()
     if not fresh and reproduce(name, timeout, get_run_logger().info):
         taken = time.monotonic() - start
         seconds.note(name, taken)
         return Completed(data=taken)
-    return Completed(name="Cached", message="unchanged, or restored by DVC")
+    return Completed(name="Cached", message="unchanged, or restored from DVC's cache")

@@ -1,4 +1,4 @@
-"""The MLflow store: embedded in the project's folder, or the one that MLFLOW_TRACKING_URI names."""
+"""The MLflow store: MLFLOW_TRACKING_URI, or by default a database in the project's folder."""
 
 import fcntl
 import logging
@@ -22,7 +22,7 @@ HOME = Path("mlruns")
 
 @dataclass(frozen=True)
 class Store:
-    """A client, and the experiment that holds this project's runs."""
+    """An MLflow client, and the experiment that holds this project's runs."""
 
     client: MlflowClient
     experiment_id: str
@@ -32,14 +32,14 @@ class Store:
 
 
 def open_store(experiment: str) -> Store:
-    """The store with its experiment; both are made where they are missing.
+    """Open the store with its experiment. Both are created if they are missing.
 
-    Raises InputError where the project's folder has moved away from its artifacts, and where the
-    store does not answer.
+    Raises InputError if the project's folder was moved away from its artifacts, or if the store
+    does not answer.
     """
     embedded = f"sqlite:///{HOME.absolute()}/mlflow.db"
     uri = os.environ.get("MLFLOW_TRACKING_URI") or embedded
-    # A server decides itself where artifacts go.
+    # A server chooses the artifacts' location itself.
     location = (HOME / "artifacts").absolute().as_uri() if uri == embedded else None
     with exclusively(), reported():
         if uri == embedded:
@@ -47,26 +47,26 @@ def open_store(experiment: str) -> Store:
         check_store(uri)
         mlflow.set_tracking_uri(uri)
         client = MlflowClient()
-        found = client.get_experiment_by_name(experiment)
-        if found and uri == embedded:
-            _require_artifacts(Path(local_file_uri_to_path(found.artifact_location)))
-        made = found.experiment_id if found else client.create_experiment(experiment, location)
-    return Store(client, made)
+        known = client.get_experiment_by_name(experiment)
+        if known and uri == embedded:
+            _require_artifacts(Path(local_file_uri_to_path(known.artifact_location)))
+        number = known.experiment_id if known else client.create_experiment(experiment, location)
+    return Store(client, number)
 
 
 def _require_artifacts(location: Path) -> None:
-    """MLflow keeps absolute paths: would log to where the folder was, and find nothing there."""
+    """Raise InputError if the folder was moved: MLflow stores absolute paths of its artifacts."""
     if not location.parent.exists():
         was, now = location.parents[1], Path.cwd()
         raise InputError(
-            f"{HOME}: this folder was {was}, where MLflow still looks for what it keeps; move it"
-            f" back, or: ln -s {now} {was}"
+            f"{HOME}: the project's folder was {was}, and MLflow still looks for its files there; "
+            f"move it back, or: ln -s {now} {was}"
         )
 
 
 @contextmanager
 def exclusively() -> Iterator[None]:
-    """One process of this project at a time."""
+    """Hold a lock that one process of this project has at a time."""
     HOME.mkdir(exist_ok=True)
     with (HOME / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -74,10 +74,13 @@ def exclusively() -> Iterator[None]:
 
 
 def make_tables(database: Path) -> None:
-    """Aside: MLflow's migrations stand neither a second client nor a kill half way."""
+    """Create MLflow's tables in a temporary file, then rename it.
+
+    MLflow's migrations fail with a second client, and after a kill.
+    """
     if database.exists():
         return
-    logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)  # it tells of every upgrade
+    logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)  # it logs every migration
     with replacing(database) as aside:
         upgrade = ["upgrade", f"sqlite:///{aside.absolute()}"]
         db.commands(upgrade, standalone_mode=False)  # `mlflow db upgrade`, in this process

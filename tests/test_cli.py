@@ -1,4 +1,4 @@
-"""The command line: one line and exit status 2 for bad input, nothing heavy before it is needed."""
+"""The command line: bad input gets one line and exit status 2; heavy imports come late."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ def citer(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
-def test_outside_a_project_one_line_says_so(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_project_is_reported_in_one_line(tmp_path: Path) -> None:
     done = citer("prepare", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "citer: params.yaml: no such file; run in the project's folder\n"
@@ -33,7 +33,7 @@ def test_outside_a_project_one_line_says_so(tmp_path: Path) -> None:
         ("tie: slm", "tie: me", "params.yaml: label.tie: 'me': "),
     ],
 )
-def test_a_wrong_parameter_is_one_line_naming_key_and_value(
+def test_a_wrong_parameter_is_reported_in_one_line_with_key_and_value(
     tmp_path: Path, old: str, new: str, complaint: str
 ) -> None:
     assert old in PARAMS.read_text()
@@ -44,7 +44,7 @@ def test_a_wrong_parameter_is_one_line_naming_key_and_value(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_full_disk_is_one_line_that_names_the_file_and_is_worth_another_try(
+def test_a_full_disk_is_reported_in_one_line_with_the_status_for_a_retry(
     tmp_path: Path,
 ) -> None:
     text = PARAMS.read_text().replace("sft: 1500", "sft: 20").replace("test: 500", "test: 20")
@@ -64,7 +64,7 @@ def test_a_full_disk_is_one_line_that_names_the_file_and_is_worth_another_try(
 
 
 @pytest.mark.parametrize("option", ["--router", "--input"])
-def test_a_path_too_long_for_the_disk_is_one_line(tmp_path: Path, option: str) -> None:
+def test_a_path_that_is_too_long_is_reported_in_one_line(tmp_path: Path, option: str) -> None:
     (tmp_path / "params.yaml").write_text(PARAMS.read_text())
     done = generate("--rule", "score 0.5", option, "x" * 5000, cwd=tmp_path)
     assert done.returncode == 2
@@ -73,13 +73,13 @@ def test_a_path_too_long_for_the_disk_is_one_line(tmp_path: Path, option: str) -
 
 
 def generate(*options: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Of questions that are not there, by a router that is an empty file."""
+    """Run `citer generate` with a missing input and an empty router file."""
     (cwd / "r").mkdir()
     (cwd / "r/router.json").touch()
     return citer("generate", "--router", "r", "--input", "q", "--output", "o", *options, cwd=cwd)
 
 
-def test_a_missing_input_is_one_line_naming_the_file(tmp_path: Path) -> None:
+def test_a_missing_input_is_reported_in_one_line_with_the_file(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text(PARAMS.read_text())
     done = generate("--rule", "score 0.5", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (
@@ -89,7 +89,9 @@ def test_a_missing_input_is_one_line_naming_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rule", ["", "tau 0.5", "score 1.5", "risk 0.9 audit"])
-def test_what_is_no_rule_is_one_line_with_what_was_expected(tmp_path: Path, rule: str) -> None:
+def test_an_invalid_rule_is_reported_in_one_line_with_the_expected_form(
+    tmp_path: Path, rule: str
+) -> None:
     (tmp_path / "params.yaml").write_text(PARAMS.read_text())
     done = generate("--rule", rule, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (2, f"citer: --rule: {rule!r}: {EXPECTED}\n")
@@ -104,7 +106,7 @@ def test_disagreements_need_a_rule_that_audits(tmp_path: Path, rule: str) -> Non
 
 
 @pytest.mark.parametrize("router", ["", "runs:/abc", "nowhere", "models"])
-def test_a_router_that_is_nowhere_is_one_line_with_what_was_expected(
+def test_a_missing_router_is_reported_in_one_line_with_the_expected_form(
     tmp_path: Path, router: str
 ) -> None:
     (tmp_path / "params.yaml").write_text(PARAMS.read_text())

@@ -1,4 +1,4 @@
-"""The embedded LLM answers right what the README and docs/operations.md ask."""
+"""The embedded LLM answers the questions in README.md and docs/operations.md right."""
 
 import json
 import re
@@ -22,7 +22,7 @@ TEXTS = ("README.md", "docs/operations.md")
 
 
 def asked() -> set[str]:
-    """On the command line, in Python, by curl."""
+    """Return the questions on the command line, in Python and by curl."""
     readme, operations = ((ROOT / name).read_text() for name in TEXTS)
     [row] = re.findall(r"echo '(.+?)' > ", readme)
     [questions] = re.findall(r"router\.predict\((\[.+?\])\)", readme)
@@ -31,13 +31,13 @@ def asked() -> set[str]:
 
 
 def problems() -> dict[str, Problem]:
-    """The embedded test questions of arithmetic: the first that are made."""
+    """Return the embedded arithmetic questions of the test split."""
     prepare = load_params(ROOT / "params.yaml").prepare
     rows = islice(toy.rows("math", prepare.toy.test, prepare.seed, "pipeline"), prepare.toy.test)
     return {row["problem"]: parse_row(row, "math", "reference") for row in rows}
 
 
-def test_the_documents_ask_what_the_embedded_llm_answers_right() -> None:
+def test_the_embedded_llm_answers_the_questions_in_the_documents_right() -> None:
     known = problems()
     slm, llm = PAIR / "slm", PAIR / "llm"
     params = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float32")

@@ -1,4 +1,4 @@
-"""A tiny random pair, asked as the large ones are; a frontier small enough to read by hand."""
+"""Fixtures: a tiny random pair to measure, and a frontier small enough to compute by hand."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ PRICES = Prices(slm_weights=1, llm_weights=10, slm_kv=0, llm_kv=0)
 
 
 def run(at: float, forwards: bytes, correct: str, digests: str) -> Run:
-    """Four answers of these forwards each; `correct` and `digests` question by question."""
+    """Four answers with these forwards each; one digit of `correct` and `digests` per question."""
     slm, llm = (Work(forwards.upper().count(model), 0, 0) for model in (b"S", b"L"))
     results = [
         Result(
@@ -47,7 +47,7 @@ def run(at: float, forwards: bytes, correct: str, digests: str) -> Run:
 
 @pytest.fixture
 def outcomes() -> Outcomes:
-    """Costs of .1, .325, .55, .775 and 1; of all questions 1, 3, 2, 4 and 4 are right."""
+    """Five rules: costs .1, .325, .55, .775 and 1; right answers 1, 3, 2, 4 and 4."""
     return Outcomes.of(
         [
             run(0, b"Ssss", "1000", "1234"),

@@ -1,4 +1,4 @@
-"""Which rows are measured on which pairs, and what the bench needs to be installed."""
+"""Which rows are measured on which pairs, and which packages the bench imports."""
 
 import subprocess
 import sys
@@ -13,19 +13,19 @@ PROJECT = Path(__file__).parents[2]
 ABSENT = "{'prefect', 'mlflow', 'dvc', 'trl', 'deepspeed', 'datasets', 'math_verify', 'sklearn'}"
 
 
-def test_rows_are_chosen_by_number_or_name_and_all_without() -> None:
+def test_rows_are_chosen_by_number_or_name_and_default_to_all() -> None:
     assert [row.number for row in choose_rows(["batches", "1"])] == [1, 5]
     assert choose_rows([]) == list(ROWS)
 
 
-def test_an_unknown_row_or_pair_is_named_with_what_is_known() -> None:
+def test_an_unknown_row_or_pair_is_reported_with_the_known_ones() -> None:
     with pytest.raises(InputError, match=r"no row '10'; expected 1, floor, 2, "):
         choose_rows(["1", "10"])
     with pytest.raises(InputError, match=r"no pair 'tpu' here; expected embedded, cpu-fp32, "):
         choose_pairs(["tpu"])
 
 
-def test_rows_that_no_chosen_pair_is_for_are_refused(tmp_path: Path) -> None:
+def test_rows_without_a_matching_pair_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="bench: sweep: not measured on cpu-bf16"):
         run(["sweep"], ["cpu-bf16"], None, tmp_path / "bench.json")
 
@@ -38,7 +38,7 @@ def test_the_bench_needs_no_trainer_no_orchestrator_and_no_grader() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_on_the_command_line_too_an_unknown_row_is_one_line() -> None:
+def test_the_command_line_reports_an_unknown_row_in_one_line() -> None:
     code = "from citer.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "bench", "speed"],

@@ -1,4 +1,4 @@
-"""Known numbers, as they are read, judged and written."""
+"""Known numbers: how they are combined, judged and written."""
 
 import json
 from dataclasses import replace
@@ -32,15 +32,15 @@ def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:
         ([4.0, 3.0, 2.0], 1.0),
     ],
 )
-def test_routing_pays_up_to_where_a_token_takes_as_long(
+def test_routing_pays_up_to_the_fraction_at_which_a_token_takes_as_long(
     gains: list[float], pays_below: float
 ) -> None:
     assert crossover((0.1, 0.4, 0.8), gains) == pytest.approx(pays_below)
 
 
 def test_a_report_holds_values_targets_and_the_machine(tmp_path: Path) -> None:
-    for found in FOUND:
-        add_to_report(tmp_path / "bench.json", found)
+    for finding in FOUND:
+        add_to_report(tmp_path / "bench.json", finding)
     report = json.loads((tmp_path / "bench.json").read_text())
     machine = report[0].pop("machine")
     assert report[0] == {
@@ -52,18 +52,18 @@ def test_a_report_holds_values_targets_and_the_machine(tmp_path: Path) -> None:
         "verdict": "met",
         "details": {"tokens/s": 12350.0},
     }
-    assert [found["verdict"] for found in report] == ["met", None, "missed"]
+    assert [finding["verdict"] for finding in report] == ["met", None, "missed"]
     assert {"cpu", "cores", "threads", "torch", "date"} <= machine.keys()
 
 
-def test_a_row_measured_again_takes_the_place_of_its_earlier_value_alone(tmp_path: Path) -> None:
-    for found in (*FOUND, replace(FOUND[1], value=3.4)):
-        add_to_report(tmp_path / "bench.json", found)
+def test_a_row_measured_again_replaces_only_its_earlier_value(tmp_path: Path) -> None:
+    for finding in (*FOUND, replace(FOUND[1], value=3.4)):
+        add_to_report(tmp_path / "bench.json", finding)
     report = json.loads((tmp_path / "bench.json").read_text())
-    assert [found["value"] for found in report] == [0.9, 2.0, 3.4]
+    assert [finding["value"] for finding in report] == [0.9, 2.0, 3.4]
 
 
-def test_the_table_says_which_targets_are_missed() -> None:
+def test_the_table_shows_which_targets_are_missed() -> None:
     console = Console(record=True, width=120)
     print_report(FOUND, console)
     lines = console.export_text().splitlines()

@@ -1,4 +1,4 @@
-"""The floor is of the forwards that ran, and it runs all of them."""
+"""The floor runs exactly the forwards that were recorded."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_the_recorded_forwards_are_the_counted_work(
     }
 
 
-def test_a_shape_is_that_of_its_longest_row() -> None:
+def test_an_even_shape_has_the_length_of_its_longest_row() -> None:
     forward = Forward("llm", starts=(7, 2, 5), counts=(1, 4, 2), wanted=(1, 2, 1))
     assert (forward.rows, forward.tokens, forward.span) == (3, 4, 8)
     assert forward.even() == Forward("llm", (4, 4, 4), (4, 4, 4), wanted=(1, 1, 1))

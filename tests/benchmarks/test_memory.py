@@ -1,4 +1,4 @@
-"""Peak memory is the command's own."""
+"""Peak memory is that of the command, not of its parent."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ from benchmarks.memory import peak
 MEGABYTES = 2**20
 
 
-def test_a_peak_is_what_the_command_held_not_what_its_parent_holds(tmp_path: Path) -> None:
+def test_a_peak_is_the_commands_and_not_its_parents(tmp_path: Path) -> None:
     ours = bytearray(300 * MEGABYTES)
     ours[::4096] = b"x" * len(ours[::4096])  # resident
     held = [

@@ -1,4 +1,4 @@
-"""What is replayed is what the cost formula prices."""
+"""The replayed forwards are those that the cost formula prices."""
 
 import pytest
 
@@ -15,7 +15,9 @@ SOME = 2  # questions
 
 
 @pytest.mark.parametrize("text", ["score 1", "score 0.4", "risk 0.2 audit 0.1", "every 8 audit 1"])
-def test_the_forwards_are_those_that_the_visits_are_priced_by(subject: Subject, text: str) -> None:
+def test_the_recorded_forwards_are_those_that_the_visits_are_priced_by(
+    subject: Subject, text: str
+) -> None:
     rule = Rule.parse(text)
     forwards, tokens = write(subject, rule, SOME)
     requests = {request.key: request for request in subject.requests(SOME)}
@@ -36,7 +38,7 @@ def test_the_forwards_are_those_that_the_visits_are_priced_by(subject: Subject, 
         assert work(forwards, model).kv_read == sum(each.kv_read for each in priced)
 
 
-def test_ranks_correlate_by_their_order_alone() -> None:
+def test_rank_correlation_depends_only_on_the_order() -> None:
     assert rank_correlation([1.0, 0.2, 0.5], [100.0, 1.0, 2.0]) == pytest.approx(1)
     assert rank_correlation([1.0, 0.2, 0.5], [1.0, 3.0, 2.0]) == pytest.approx(-1)
     assert rank_correlation([1.0, 2.0, 3.0], [1.0, 3.0, 2.0]) == pytest.approx(0.5)

@@ -1,4 +1,4 @@
-"""The naive ways do what the engine and the labeller do."""
+"""The naive ways give the results of the engine and of the labeller."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,7 @@ SOME = 4  # problems
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.3, 1.0])
-def test_naive_decoding_writes_what_the_engine_writes(subject: Subject, fraction: float) -> None:
+def test_naive_decoding_equals_the_engine(subject: Subject, fraction: float) -> None:
     requests, policy = subject.requests(3), subject.policy(fraction)
     answers = Engine(subject.pair, 2, NEW_TOKENS).decode(requests, policy)
     written = {answer.key: list(answer.token_ids) for answer in answers}
@@ -25,7 +25,7 @@ def test_naive_decoding_writes_what_the_engine_writes(subject: Subject, fraction
         assert naive.decode(subject.pair, request, policy, NEW_TOKENS) == written[request.key]
 
 
-def test_naive_labels_are_the_labellers(taught: Taught) -> None:
+def test_naive_labels_equal_the_labellers(taught: Taught) -> None:
     some = dict(list(taught.examples.items())[:SOME])
     tokens = taught.tokens.filter(pc.is_in(taught.tokens["problem_id"], pa.array(list(some))))
     engine = Engine(taught.pair, 4, NEW_TOKENS)

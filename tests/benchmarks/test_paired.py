@@ -1,4 +1,4 @@
-"""Readings of frontiers, by hand."""
+"""Points of frontiers, computed by hand."""
 
 from dataclasses import replace
 
@@ -15,38 +15,38 @@ EACH_ONCE, ONLY_THE_THIRD = np.ones(4, int), np.array([0, 0, 4, 0])
     ("share", "once", "third"),
     [(0.25, 0.1, 0.15625), (0.75, 0.325, 0.26875), (0.875, 0.55, 0.296875)],
 )
-def test_the_cost_of_an_accuracy_is_read_between_what_nothing_cheaper_reaches(
+def test_the_cost_of_an_accuracy_is_interpolated_between_efficient_rules(
     outcomes: Outcomes, share: float, once: float, third: float
 ) -> None:
     drawn_RQ = np.array([EACH_ONCE, ONLY_THE_THIRD])
     assert outcomes.cost_for(share, drawn_RQ) == pytest.approx([once, third])
 
 
-def test_an_exact_rule_writes_the_llms_tokens_in_every_answer_drawn(outcomes: Outcomes) -> None:
+def test_an_exact_rule_equals_the_llm_in_every_answer_of_a_resample(outcomes: Outcomes) -> None:
     drawn_RQ = np.array([EACH_ONCE, ONLY_THE_THIRD])
     assert outcomes.cost_of_exact(drawn_RQ) == pytest.approx([0.775, 0.325])
 
 
-def test_the_cheapest_rule_is_one_that_reaches_the_target(outcomes: Outcomes) -> None:
+def test_the_cheapest_rule_reaches_the_target(outcomes: Outcomes) -> None:
     everything = EACH_ONCE.astype(bool)
     assert [outcomes.cheapest(share, everything) for share in (0.75, 0.8, None)] == [1, 3, 3]
     third = ONLY_THE_THIRD.astype(bool)
     assert [outcomes.cheapest(share, third) for share in (0.75, None)] == [1, 1]
 
 
-def test_answers_of_a_batch_share_the_weights(outcomes: Outcomes) -> None:
+def test_answers_in_a_batch_share_the_weights(outcomes: Outcomes) -> None:
     mine_Q = np.array([True, True, False, True])
-    assert outcomes.moved(1, mine_Q, Batch("b1", 1)) == 39  # 13 an answer
+    assert outcomes.moved(1, mine_Q, Batch("b1", 1)) == 39  # 13 per answer
     assert outcomes.moved(1, mine_Q, Batch("b2", 2)) == 26
     assert outcomes.moved(-1, mine_Q, Batch("b3", 3)) == 40
 
 
-def test_llm_fractions_are_read_linearly(outcomes: Outcomes) -> None:
+def test_llm_fractions_are_interpolated_linearly(outcomes: Outcomes) -> None:
     [fraction] = outcomes.fraction_for(0.5, EACH_ONCE[None, :])
-    assert fraction == pytest.approx(0.125)  # half of the way from 0 (1 right) to 1/4 (3 right)
+    assert fraction == pytest.approx(0.125)  # halfway between 0 (1 right) and 1/4 (3 right)
 
 
-def test_joined_methods_reach_an_accuracy_for_the_cheaper_of_both(outcomes: Outcomes) -> None:
+def test_joined_methods_reach_an_accuracy_at_the_lower_cost(outcomes: Outcomes) -> None:
     cheaper_T = np.array([0, 3, 0, 0, 0])
     cheaper = replace(outcomes, bytes_TQ=outcomes.bytes_TQ - cheaper_T[:, None])
     joined = outcomes.joined(cheaper)

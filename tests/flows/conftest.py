@@ -1,4 +1,4 @@
-"""The repository itself, small enough to run in moments: no mock of git, DVC, MLflow or Prefect."""
+"""Fixtures: small clones of this repository, with real git, DVC, MLflow and Prefect."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ Pipeline = Callable[[dict[str, Any]], None]
 
 @pytest.fixture(scope="session")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clean clone that has never run, but for its pair and sizes, which are tiny."""
+    """A clean clone that has never run, with a tiny pair and few questions."""
     folder = tmp_path_factory.mktemp("clone") / "project"
     make_clone(folder)
     return folder
@@ -26,7 +26,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def pipeline(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
-    """Enter a clone; call it with the `stages` of its dvc.yaml."""
+    """Enter a clone; return a function that writes `stages` to its dvc.yaml."""
     folder = tmp_path / "project"
     shutil.copytree(clone, folder)
     monkeypatch.chdir(folder)
@@ -35,7 +35,7 @@ def pipeline(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pi
 
 @pytest.fixture(scope="session")
 def finetuned(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone that only has to label, its MLflow store made but empty."""
+    """A clone with a finetuned SLM, a pipeline of only `label`, and an empty MLflow store."""
     folder = tmp_path_factory.mktemp("finetuned") / "project"
     shutil.copytree(clone, folder)
     finetune(folder)
@@ -45,7 +45,7 @@ def finetuned(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Enter a project of one's own."""
+    """Enter a copy of `finetuned`."""
     folder = tmp_path / "project"
     shutil.copytree(finetuned, folder)
     monkeypatch.chdir(folder)

@@ -1,4 +1,4 @@
-"""A small clone of the repository, and a retraining in it: files in the true formats."""
+"""Make a small clone of the repository, and the files of a retraining in it."""
 
 import shutil
 import subprocess
@@ -26,8 +26,8 @@ from tests.tiny import make_tiny_pair
 
 ROOT = Path(__file__).parents[2]
 LLM = Path("data/pair/llm")
-QUESTIONS = 200  # fewer could not tell a loss of 2 %
-LLM_BYTES = 1000  # a question
+QUESTIONS = 200  # with fewer the gate could not exclude a loss of 2 %
+LLM_BYTES = 1000  # per question
 RULE = Rule("risk", 0.75, audit=0.1)
 STAGES: dict[str, float | None] = {"label@1": 2.5, "evaluate@1": None, "evaluate@2": 0.5}
 TOY = dict.fromkeys(("sft", "preference"), 8) | dict.fromkeys(("validation", "test"), 40)
@@ -53,7 +53,7 @@ stages:
 
 
 def make_clone(folder: Path) -> None:
-    """Put a clone of this repository there, with a tiny pair and a few short questions."""
+    """Clone this repository into `folder`, with a tiny pair and a few short questions."""
     for name in _git(ROOT, "ls-files").splitlines():
         if not name.startswith(("data/pair/", "data/summary/", "dvc.lock")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -69,14 +69,14 @@ def make_clone(folder: Path) -> None:
 
 
 def finetune(folder: Path) -> None:
-    """Put a finetuned SLM into a clone, and leave its pipeline the labels alone."""
+    """Add a finetuned SLM to a clone, and reduce its pipeline to `label`."""
     shutil.copytree(folder / LLM.with_name("slm"), folder / paths.SLM)
     write_text(folder / "dvc.yaml", DVC_YAML)
     commit(folder)
 
 
 def commit(folder: Path) -> None:
-    """Commit all that git does not ignore."""
+    """Commit all files that git does not ignore."""
     _git(folder, "add", ".")
     _git(folder, "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "Go on")
 
@@ -95,10 +95,10 @@ def retrain(
     asked: str = "test",
     llm_correct: int | None = None,
 ) -> None:
-    """Leave in the current folder what a retraining leaves; a `seed` makes one like no other.
+    """Write the files of a retraining to the current folder. Each `seed` gives another one.
 
-    The routers by `rule` answer `correct` of the questions right, for `cost` of the LLM's bytes;
-    `asked` names the questions. The LLM has the same ones right, or the first `llm_correct`.
+    Under `rule` the routers answer `correct` of the questions right, for `cost` of the LLM's bytes;
+    `asked` names the questions. The LLM answers the same ones right, or the first `llm_correct`.
     """
     llm_correct = correct if llm_correct is None else llm_correct
     for split in SPLITS:
@@ -113,7 +113,7 @@ def retrain(
 
 
 def register() -> str:
-    """Register what `retrain` left, as the flow does."""
+    """Register the files of `retrain`, as the flow does."""
     return register_run(STAGES)
 
 

@@ -1,4 +1,4 @@
-"""What the tests ask of the registry."""
+"""Read the state of the registry in a test."""
 
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion

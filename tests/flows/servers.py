@@ -20,7 +20,7 @@ def free_port() -> int:
 
 
 def until(found: Callable[[], Any], seconds: float) -> Any:
-    """The first true answer."""
+    """Call `found` until it returns something true, and return that."""
     deadline = time.monotonic() + seconds
     while not (answer := found()):
         assert time.monotonic() < deadline, f"not within {seconds} s"
@@ -30,7 +30,7 @@ def until(found: Callable[[], Any], seconds: float) -> Any:
 
 @contextmanager
 def serving(command: Sequence[str], env: Mapping[str, str], url: str) -> Iterator[None]:
-    """Run a command of the environment; `/health` has answered. It ends with the block."""
+    """Run a server of the environment inside the block, from its first answer at `/health` on."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path} | env
     process = subprocess.Popen(command, env=environment, start_new_session=True)

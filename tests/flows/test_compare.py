@@ -29,8 +29,8 @@ def test_champion_and_challenger_are_shown_side_by_side(
     assert "│ rule │ risk 0.75 audit 0.1 │ score 0.5 │" in shown
     assert "│ accuracy │ 75.0% [68.6, 80.5] │ 95.0% [91.0, 97.3] │" in shown
     low, high = least_difference(40, 0, 200, 0.05), -least_difference(0, 40, 200, 0.05)
-    said = f"+0.2000 (at least {low:+.4f}, at most {high:+.4f}, each at confidence 0.95)"
-    assert f"on 200 common questions: {said}" in shown
+    message = f"+0.2000 (at least {low:+.4f}, at most {high:+.4f}, each at confidence 0.95)"
+    assert f"on 200 common questions: {message}" in shown
     assert "Version 2. The gate at its registration: promoted: no champion yet: " in shown
     assert f"(at least {low:+.4f} at confidence 0.95" in version(4).tags["reason"]
 
@@ -38,7 +38,7 @@ def test_champion_and_challenger_are_shown_side_by_side(
 def test_versions_with_different_tags_are_compared(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The batches may have changed; a version of an older citer has no interval."""
+    """The batch sizes may have changed. A version of an older citer has no interval."""
     retrain(1)
     register()
     for tag in ("cost_b32", "accuracy_low", "accuracy_high", "questions", "preferences"):

@@ -35,7 +35,7 @@ HANGS = f"sh -c '{sys.executable} launcher.py 600 > rank'"
 
 
 class Server:
-    """Prefect's API, and its command line with the environment that leads there."""
+    """Prefect's API, and its command line with the environment for this server."""
 
     def __init__(self, url: str, home: Path) -> None:
         self.client = httpx.Client(base_url=url)
@@ -57,14 +57,14 @@ class Server:
             return False
 
     def last_run(self, deployment: str) -> dict[str, Any]:
-        """The run of `deployment` that started last; empty if none did."""
+        """Return the last run of `deployment`; empty if there is none."""
         query = {"deployments": {"name": {"any_": [deployment]}}, "sort": "START_TIME_DESC"}
         runs = self.client.post("/flow_runs/filter", json=query).json()
         return next((run for run in runs if run["start_time"]), {})
 
 
 def until(found: Callable[[], Any], seconds: float) -> Any:
-    """The first true answer."""
+    """Call `found` until it returns something true, and return that."""
     deadline = time.monotonic() + seconds
     while not (answer := found()):
         assert time.monotonic() < deadline, f"not within {seconds} s"
@@ -79,7 +79,7 @@ def running(env: Mapping[str, str], *arguments: str) -> Iterator[subprocess.Pope
         yield process
     finally:
         process.terminate()
-        with suppress(subprocess.TimeoutExpired):  # told so just after a run, a worker may hang
+        with suppress(subprocess.TimeoutExpired):  # just after a run a worker may hang
             process.wait(30)
         process.kill()
         process.wait()
@@ -99,7 +99,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def deploy(server: Server, command: str, cron: str = NEVER) -> None:
-    """Deploy the current project by the repository's own prefect.yaml, its one stage `command`."""
+    """Deploy the current project with prefect.yaml; its only stage runs `command`."""
     stage = {"foreach": ["1"], "do": {"cmd": command}}
     YAML().dump({"stages": {"evaluate": stage}}, Path("dvc.yaml"))
     weekly = (ROOT / "prefect.yaml").read_text()
@@ -109,7 +109,7 @@ def deploy(server: Server, command: str, cron: str = NEVER) -> None:
 
 
 def rank() -> int:
-    """The process id of the launcher's rank, once it has one."""
+    """Wait for the launcher's rank and return its process id."""
     return int(until(lambda: Path("rank").exists() and Path("rank").read_text(), 60))
 
 
@@ -147,7 +147,7 @@ def test_cancelling_a_run_ends_the_grandchild(server: Server, project: Path) -> 
 
 
 @pytest.mark.slow
-def test_when_worker_and_flow_are_killed_nothing_runs_on_and_the_run_has_crashed(
+def test_a_run_whose_worker_and_flow_are_killed_ends_and_is_marked_as_crashed(
     server: Server, project: Path
 ) -> None:
     Path("launcher.py").write_text(LAUNCHER)
@@ -168,12 +168,12 @@ def is_flow(process: psutil.Process) -> bool:
 
 
 @pytest.mark.parametrize("cron", ["tomorrow", "0 3 * *", "61 3 * * 1"])
-def test_what_is_no_cron_string_is_refused(cron: str) -> None:
+def test_an_invalid_cron_string_is_refused(cron: str) -> None:
     with pytest.raises(InputError, match=re.escape(repr(cron))):
         serve(cron)
 
 
-def test_without_a_server_there_is_no_schedule() -> None:
+def test_a_schedule_without_a_server_is_refused() -> None:
     no_server = temporary_settings(restore_defaults={PREFECT_API_URL})
     with no_server, pytest.raises(InputError, match="prefect server start"):
         serve("0 3 * * 1")

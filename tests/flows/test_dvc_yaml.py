@@ -17,7 +17,7 @@ from flows.stages import stage_task
 PIPELINE: dict[str, Any] = YAML(typ="safe").load(Path("dvc.yaml"))
 STAGE_FOLDER = Path("citer/stages")
 WITHOUT_SECTION = {"code", "router0", "rivals", "report"}
-# What stages share, and a side effect, which no cache may hide.
+# Sections that several stages share, and a side effect, which no cache may hide.
 OUTSIDE_DVC = {"iterations", "pair", "register"}
 
 every_stage = pytest.mark.parametrize("name", PIPELINE["stages"])
@@ -54,7 +54,7 @@ def test_there_is_no_section_module_or_command_without_a_stage() -> None:
     assert len(commands) == len(names)
 
 
-def test_dvc_knows_every_stage_of_every_iteration_and_each_is_a_task_of_its_name() -> None:
+def test_dvc_lists_every_stage_of_every_iteration_and_each_has_a_task_of_its_name() -> None:
     expected = {
         full
         for name, entry in PIPELINE["stages"].items()
@@ -76,7 +76,7 @@ def test_finetuning_depends_on_nothing_of_the_llm() -> None:
     assert "llm" not in str(stage("finetune"))
 
 
-def test_iterations_stand_in_params_yaml_alone() -> None:
+def test_iterations_are_listed_only_in_params_yaml() -> None:
     for name, entry in PIPELINE["stages"].items():
         looped = "foreach" in entry
         assert entry.get("foreach") == ("${iterations}" if looped else None)

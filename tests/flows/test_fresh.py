@@ -1,4 +1,4 @@
-"""What DVC is asked once: which stages need no look of their own."""
+"""The plan of a run: which stages DVC reports as unchanged."""
 
 import json
 from datetime import timedelta
@@ -42,16 +42,16 @@ def test_stages_are_fresh_up_to_the_first_stale_one(pipeline: Pipeline) -> None:
     assert fresh() == set()
 
 
-def test_while_another_run_works_the_digests_of_the_code_stay_as_they_are(
+def test_the_digests_of_the_code_do_not_change_while_another_run_works(
     pipeline: Pipeline,
 ) -> None:
     pipeline(STAGES)
     CODE.write_text("{}")
-    said: list[str] = []
-    waiting = Thread(target=plan, args=(said.append,))
+    messages: list[str] = []
+    waiting = Thread(target=plan, args=(messages.append,))
     with locked(LOCK, "", print):
         waiting.start()
-        while not said:
+        while not messages:
             waiting.join(0.1)
         assert CODE.read_text() == "{}"
     waiting.join()

@@ -1,4 +1,4 @@
-"""`mlflow models serve`, asked over HTTP."""
+"""Requests over HTTP to `mlflow models serve`."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from tests.flows.servers import free_port, serving
 pytestmark = pytest.mark.slow
 
 
-def test_a_bad_row_is_answered_by_its_error_and_a_bad_call_by_one_sentence(project: Path) -> None:
+def test_a_bad_row_gets_its_error_and_a_bad_call_gets_one_sentence(project: Path) -> None:
     retrain(1)
     register()
     url = f"http://127.0.0.1:{(port := free_port())}"

@@ -9,7 +9,7 @@ import pytest
 
 from flows.leash import ADOPTS, TIMED_OUT, leashed
 
-# A launcher whose rank, like those of torchrun, has a session of its own; prints the rank's pid.
+# A launcher that starts a rank in a session of its own, as torchrun does, and prints its pid.
 LAUNCHER = """
 import subprocess, sys, time
 rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
@@ -17,11 +17,11 @@ rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
 print(rank.pid, flush=True)
 time.sleep(float(sys.argv[1]))
 """
-# The same, but what it starts ignores SIGTERM.
+# The same, but the rank ignores SIGTERM.
 STUBBORN = LAUNCHER.replace(
     "import time;", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
 )
-# Says, when it is to end, whether what it started is still there.
+# At SIGTERM, prints whether its child still runs.
 NEEDY = """
 import signal, subprocess, sys, time
 needed = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -45,12 +45,12 @@ import sys
 from flows.leash import held
 held([sys.executable, "-c", sys.argv[1], "600"])
 """
-# The same, but what it starts has to end it in turn.
+# The same, but its child has to end it in turn.
 HELD = "from flows.leash import end_with_the_leash; end_with_the_leash()" + LAUNCHER
 
 
 def dead(pid: int, seconds: float = 20) -> bool:
-    """Whether the process is gone, or goes within `seconds`."""
+    """Return whether the process ends within `seconds`."""
     deadline = time.monotonic() + seconds
     while psutil.pid_exists(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -58,7 +58,7 @@ def dead(pid: int, seconds: float = 20) -> bool:
 
 
 def launch(script: str, launcher_seconds: float, seconds: float) -> tuple[int, int]:
-    """Run a launcher on a leash; its exit status and its rank's pid."""
+    """Run a launcher on a leash; return its exit status and its rank's pid."""
     command = [sys.executable, "-c", script, str(launcher_seconds)]
     with leashed(command, seconds, os.environ) as process:
         rank = int(process.stdout.readline())
@@ -72,13 +72,13 @@ def test_the_commands_status_is_passed_on(status: int) -> None:
         assert process.wait() == status
 
 
-def test_a_command_killed_by_a_signal_is_told_from_one_that_exits() -> None:
+def test_a_command_killed_by_a_signal_has_another_status_than_one_that_exits() -> None:
     command = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
     with leashed(command, 60, os.environ) as process:
         assert process.wait() == 128 + signal.SIGKILL
 
 
-def test_what_the_command_left_running_is_ended_with_it() -> None:
+def test_processes_that_the_command_leaves_running_are_ended() -> None:
     status, rank = launch(LAUNCHER, launcher_seconds=0, seconds=60)
     assert status == 0
     assert dead(rank)
@@ -91,13 +91,13 @@ def test_a_timeout_ends_the_grandchild_too() -> None:
 
 
 @pytest.mark.skipif(not ADOPTS, reason="all at once, elsewhere")
-def test_a_command_ends_before_what_it_may_need_for_that() -> None:
+def test_a_command_ends_before_its_children() -> None:
     with leashed([sys.executable, "-c", NEEDY], 2, os.environ) as process:
         assert process.stdout.readline() == b"True\n"
 
 
 @pytest.mark.slow
-def test_what_ignores_sigterm_is_killed_after_the_grace() -> None:
+def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_period() -> None:
     status, rank = launch(STUBBORN, launcher_seconds=600, seconds=2)
     assert status == TIMED_OUT
     assert dead(rank)
@@ -123,7 +123,7 @@ def test_when_the_caller_is_killed_nothing_survives(script: str, number: signal.
     caller.stdout.close()
 
 
-def test_a_killed_leash_ends_its_command_and_the_caller_learns_of_it() -> None:
+def test_a_killed_leash_ends_its_command_and_the_caller_gets_its_status() -> None:
     command = [sys.executable, "-c", LAUNCHER.replace("start_new_session=True", ""), "600"]
     with leashed(command, 600, os.environ) as process:
         child = psutil.Process(int(process.stdout.readline()))
@@ -132,7 +132,7 @@ def test_a_killed_leash_ends_its_command_and_the_caller_learns_of_it() -> None:
         assert process.stdout.read() == b""
 
 
-def test_a_killed_leash_of_a_run_leaves_nothing_of_it() -> None:
+def test_a_killed_leash_of_a_run_leaves_no_process() -> None:
     caller = subprocess.Popen([sys.executable, "-c", HOLDER, HELD], stdout=subprocess.PIPE)
     assert caller.stdout
     rank = psutil.Process(int(caller.stdout.readline()))

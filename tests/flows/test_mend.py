@@ -1,4 +1,4 @@
-"""Files as a kill leaves them, put there by hand; real DVC must work on after mending."""
+"""Files as a kill leaves them, written by hand. Real DVC must work after the repair."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ from flows.repro import plan, reproduce
 
 FIRST = {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}
 SECOND = {"cmd": "cp b c", "deps": ["b"], "outs": ["c"]}
-# Starts as DVC does, notes itself as DVC does, and stays until its input ends.
+# Starts as DVC does, adds itself to DVC's table, and runs until its input ends.
 SCRIPT = """
 import json, os, sys
 info = {"pid": os.getpid(), "cmd": " ".join(sys.argv)}
@@ -46,7 +46,7 @@ def whole(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ran(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Enter a copy of it; returns its `dvc.lock`."""
+    """Enter a copy of that project; return its `dvc.lock`."""
     shutil.copytree(whole, tmp_path / "project")
     monkeypatch.chdir(tmp_path / "project")
     return LOCK.read_text()
@@ -57,7 +57,7 @@ def run(name: str) -> bool:
 
 
 def note(pid: int, command: str) -> None:
-    """An entry of DVC's table, as `pid` would have made it when it began to write `b`."""
+    """Return DVC's table after process `pid` has begun to write `b`."""
     table = {"write": {str(Path("b").absolute()): {"pid": pid, "cmd": command}}, "read": {}}
     RWLOCK.write_text(json.dumps(table))
 
@@ -74,7 +74,7 @@ def test_a_table_that_cannot_be_read_is_dropped(ran: str, torn: str) -> None:
     assert not table().get("write")
 
 
-def test_the_entry_of_a_process_that_is_gone_or_is_no_dvc_is_dropped(ran: str) -> None:
+def test_entries_of_dead_processes_and_of_other_programs_are_dropped(ran: str) -> None:
     Path("a").write_text("two")
     note(psutil.Process().ppid() or 1, f"{sys.prefix}/bin/dvc repro --single-item first")
     assert run("first")
@@ -83,22 +83,22 @@ def test_the_entry_of_a_process_that_is_gone_or_is_no_dvc_is_dropped(ran: str) -
     assert not table().get("write")
 
 
-def test_somebody_elses_dvc_is_waited_for_and_its_entry_stays(ran: str) -> None:
+def test_another_dvc_process_is_waited_for_and_its_entry_stays(ran: str) -> None:
     script = Path("dvc")  # it looks like DVC by its name
     script.write_text(SCRIPT)
     other = subprocess.Popen([sys.executable, script], stdin=-1, stdout=-1, text=True)
     assert other.stdout
     assert other.stdin
     assert other.stdout.readline() == "noted\n"
-    said: list[str] = []
+    messages: list[str] = []
 
     def log(line: str) -> None:
-        said.append(line)
+        messages.append(line)
         assert table()["write"]
         other.communicate("")
 
     mend(log)
-    assert said == [f"waiting for DVC, process {other.pid}: dvc"]
+    assert messages == [f"waiting for DVC, process {other.pid}: dvc"]
     assert not table()["write"]
 
 
@@ -107,7 +107,7 @@ def test_a_run_cache_folder_without_a_whole_entry_is_removed(ran: str) -> None:
     for entry in entries:
         entry.rename(entry.with_name(".xX-_x.tmp"))
     entries[0].with_name(".xX-_x.tmp").unlink()
-    LOCK.unlink()  # else DVC would not ask its run cache
+    LOCK.unlink()  # else DVC would not use its run cache
     assert run("first")
     assert run("second")
     assert LOCK.read_text() == ran
@@ -125,7 +125,7 @@ def test_a_torn_lock_is_replaced_by_the_last_whole_one(ran: str, share: float) -
     assert not run("second")
 
 
-def test_a_lock_torn_as_the_next_stage_ended_costs_that_stage_alone(ran: str) -> None:
+def test_a_lock_torn_as_a_stage_ended_makes_only_that_stage_run_again(ran: str) -> None:
     Path("a").write_text("two")
     assert run("first")
     kept = LOCK.read_text()
@@ -136,7 +136,7 @@ def test_a_lock_torn_as_the_next_stage_ended_costs_that_stage_alone(ran: str) ->
     assert run("second")
 
 
-def test_the_first_lock_of_all_may_be_torn_too(ran: str) -> None:
+def test_a_torn_first_lock_is_removed(ran: str) -> None:
     KEPT.unlink()
     LOCK.write_text(ran[:40])
     run("first")
@@ -144,7 +144,7 @@ def test_the_first_lock_of_all_may_be_torn_too(ran: str) -> None:
     assert LOCK.read_text() == ran
 
 
-def test_a_lock_with_a_conflict_is_its_users_to_solve(ran: str) -> None:
+def test_a_lock_with_a_merge_conflict_is_left_to_the_user(ran: str) -> None:
     conflict = f"<<<<<<< ours\n{ran}=======\n{ran}>>>>>>> theirs\n"
     LOCK.write_text(conflict)
     mend([].append)
@@ -158,24 +158,24 @@ def test_a_lock_that_was_removed_stays_so(ran: str) -> None:
     assert not KEPT.exists()
 
 
-def test_where_nothing_is_broken_nothing_is_said(ran: str) -> None:
-    said: list[str] = []
-    mend(said.append)
-    assert said == []
+def test_nothing_is_logged_if_nothing_is_broken(ran: str) -> None:
+    messages: list[str] = []
+    mend(messages.append)
+    assert messages == []
     assert LOCK.read_text() == ran
     assert {entry.parent.parent.parent for entry in RUNS.glob("*/*/*")} == {RUNS}
     shutil.rmtree(".dvc/tmp")
-    mend(said.append)
-    assert said == []
+    mend(messages.append)
+    assert messages == []
     assert dvc("status") == "Data and pipelines are up to date."
 
 
-def test_while_files_are_mended_no_dvc_can_lock_the_project(ran: str) -> None:
+def test_dvc_cannot_lock_the_project_while_files_are_repaired(ran: str) -> None:
     with locked(DVC_LOCK, "nobody", print), pytest.raises(LockError):
         Repo().lock.lock()
 
 
-def test_a_kill_while_a_torn_lock_is_replaced_loses_neither(
+def test_a_kill_while_a_torn_lock_is_replaced_loses_no_file(
     ran: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     LOCK.write_text(ran[: len(ran) // 2])

@@ -1,4 +1,4 @@
-"""The whole flow under a real Prefect server, as a terminal and Prefect's pages show its end."""
+"""The whole flow under a real Prefect server: its messages on the terminal and in Prefect."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("prefect")
 LINE = "train.jsonl:3: answerKey: F: expected one of A, B, C"
 
 
-def test_bad_input_ends_a_run_with_its_line_alone(
+def test_bad_input_ends_a_run_with_only_its_line(
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline({"prepare": {"cmd": f"sh -c 'echo citer: {LINE} >&2; exit 2'"}})
@@ -29,7 +29,7 @@ def test_bad_input_ends_a_run_with_its_line_alone(
     assert (last.state.name, last.state.message) == ("Failed", LINE)
 
 
-def test_what_ran_by_two_versions_of_the_parameters_is_not_registered(
+def test_a_run_whose_parameters_changed_is_not_registered(
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pipeline({"prepare": {"cmd": "sh -c 'echo >> params.yaml'"}})
@@ -38,7 +38,7 @@ def test_what_ran_by_two_versions_of_the_parameters_is_not_registered(
     assert "params.yaml: changed while the run was under way" in capsys.readouterr().err
 
 
-def test_a_store_that_does_not_answer_is_met_before_any_stage_runs(
+def test_a_store_that_does_not_answer_is_reported_before_any_stage_runs(
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline({"prepare": {"cmd": "touch ran"}})
@@ -59,7 +59,7 @@ def test_a_store_that_does_not_answer_is_met_before_any_stage_runs(
         ("postgresql://me:secret@there/db", 'mlflow ui --backend-store-uri "$MLFLOW_TRACKING_URI"'),
     ],
 )
-def test_the_versions_are_shown_of_the_store_in_use(uri: str | None, shown: str) -> None:
+def test_the_address_of_the_store_in_use_is_printed(uri: str | None, shown: str) -> None:
     assert page(uri).removeprefix("MLFLOW_DISABLE_TELEMETRY=true ") == shown
 
 

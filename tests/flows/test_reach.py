@@ -1,4 +1,4 @@
-"""A store that cannot be used is one line, at once."""
+"""An unusable store is reported at once, in one line."""
 
 import re
 import socket
@@ -20,7 +20,7 @@ DATABASE = Path("mlruns/mlflow.db")
 
 
 def refused() -> str:
-    """What opening the store says, in a line."""
+    """Return the error message of opening the store."""
     with pytest.raises(StoreError) as caught:
         open_store("citer")
     assert "\n" not in str(caught.value)
@@ -28,7 +28,7 @@ def refused() -> str:
 
 
 @pytest.mark.usefixtures("project")
-def test_what_is_no_database_is_one_line() -> None:
+def test_a_file_that_is_no_database_is_reported_in_one_line() -> None:
     DATABASE.write_bytes(b"torn" * 1000)
     assert refused().endswith("mlruns/mlflow.db: (sqlite3.DatabaseError) file is not a database")
     DATABASE.unlink()
@@ -37,7 +37,7 @@ def test_what_is_no_database_is_one_line() -> None:
 
 
 @pytest.mark.usefixtures("project")
-def test_a_database_that_is_torn_inside_is_one_line_for_every_command() -> None:
+def test_a_damaged_database_is_reported_in_one_line_by_every_command() -> None:
     retrain(1)
     register()
     content = DATABASE.read_bytes()
@@ -51,43 +51,45 @@ def test_a_database_that_is_torn_inside_is_one_line_for_every_command() -> None:
 
 
 @pytest.mark.usefixtures("project")
-def test_a_database_of_another_schema_says_which_command_mends_it() -> None:
+def test_a_database_of_another_schema_names_the_command_that_upgrades_it() -> None:
     with sqlite3.connect(DATABASE) as connection:
         connection.execute("update alembic_version set version_num = 'abc'")
-    assert "found version abc" in (said := refused())
-    assert "mlflow db upgrade" in said
+    assert "found version abc" in (message := refused())
+    assert "mlflow db upgrade" in message
 
 
 @pytest.mark.slow  # SQLite itself waits five seconds
 @pytest.mark.usefixtures("project")
-def test_a_locked_database_is_one_line() -> None:
+def test_a_locked_database_is_reported_in_one_line() -> None:
     with sqlite3.connect(DATABASE) as connection:
         connection.execute("begin exclusive")
         assert refused().endswith("database is locked")
 
 
 @pytest.mark.usefixtures("project")
-def test_a_server_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_answer_is_reported_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(reach, "ANSWER_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@127.0.0.1:{port}")
-        said = refused()
+        message = refused()
     expected = "no answer (ReadTimeout), expected a running MLflow server"
-    assert said == f"MLflow at http://…@127.0.0.1:{port}: {expected}"
+    assert message == f"MLflow at http://…@127.0.0.1:{port}: {expected}"
     assert "no answer (ConnectionError), expected" in refused()
 
 
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("uri", ["nonsense", "foo://bar", "http://", "http://[x", "sqlite:", "m:/"])
-def test_what_is_no_store_s_uri_is_one_line(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
+def test_an_invalid_uri_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     with pytest.raises(InputError, match=rf"^MLflow at {re.escape(uri)}: .*$"):
         open_store("citer")
 
 
 @pytest.mark.usefixtures("project")
-def test_no_flow_tries_again_what_is_no_store_s_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_flow_does_not_retry_an_invalid_uri(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "nonsense")
     with pytest.raises(InputError) as caught:
         open_store("citer")
@@ -95,7 +97,7 @@ def test_no_flow_tries_again_what_is_no_store_s_uri(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("project")
-def test_a_folder_is_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_refused_as_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "mlruns")
     with pytest.raises(InputError, match=re.escape(f"MLflow at mlruns: {reach.EXPECTED}")):
         open_store("citer")

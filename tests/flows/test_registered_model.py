@@ -1,4 +1,4 @@
-"""What a version holds, and the model that MLflow loads from it."""
+"""The content of a version, and the model that MLflow loads from it."""
 
 import os
 import shutil
@@ -76,7 +76,7 @@ def test_the_registered_models_server_takes_questions_and_rows(
 ) -> None:
     retrain(1)
     register()
-    monkeypatch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "true")  # as the server leaves it
+    monkeypatch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "true")  # as the server sets it
     model = mlflow.pyfunc.load_model(CHAMPION)
     math, mc = model.predict([MATH, MC]).to_dict("records")
     row = {"problem": MATH}

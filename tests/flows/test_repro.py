@@ -44,7 +44,7 @@ def run(name: str, timeout: timedelta = MINUTE) -> tuple[bool, list[str]]:
     return reproduce(name, timeout, shown.append), shown
 
 
-def test_stages_are_named_each_after_what_it_depends_on(pipeline: Pipeline) -> None:
+def test_stages_are_listed_after_their_dependencies(pipeline: Pipeline) -> None:
     pipeline(
         {
             "train": {
@@ -61,7 +61,7 @@ def test_stages_are_named_each_after_what_it_depends_on(pipeline: Pipeline) -> N
     assert stage_names() == ["router0", "train@1", "train@2"]
 
 
-def test_a_pipeline_that_dvc_cannot_read_is_refused_in_its_words(pipeline: Pipeline) -> None:
+def test_a_pipeline_that_dvc_cannot_read_is_refused_with_its_message(pipeline: Pipeline) -> None:
     pipeline({"prepare": {"cmds": "true"}})
     with pytest.raises(DvcError, match="cmds"):
         stage_names()
@@ -69,7 +69,7 @@ def test_a_pipeline_that_dvc_cannot_read_is_refused_in_its_words(pipeline: Pipel
         run("prepare")
 
 
-def test_a_stage_runs_once_until_something_that_it_depends_on_changes(pipeline: Pipeline) -> None:
+def test_a_stage_runs_again_only_after_a_dependency_changed(pipeline: Pipeline) -> None:
     pipeline({"copy": {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}})
     Path("a").write_text("one")
     assert run("copy")[0] is True
@@ -117,19 +117,22 @@ FAILURES: list[tuple[Callable[[Log], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("happens", "said"), FAILURES)
-def test_what_dvc_fails_on_may_pass_and_its_whole_reason_is_told(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Log], None], said: str
+@pytest.mark.parametrize(("happens", "message"), FAILURES)
+def test_temporary_dvc_errors_are_retried_and_keep_their_whole_message(
+    pipeline: Pipeline,
+    monkeypatch: pytest.MonkeyPatch,
+    happens: Callable[[Log], None],
+    message: str,
 ) -> None:
     pipeline({"copy": {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}})
     Path("a").write_text("one")
     monkeypatch.setattr("flows.repro.mend", happens)  # after we have looked
     monkeypatch.setattr("flows.repro.mend_lock", print)
-    with pytest.raises(StageError, match=said):
+    with pytest.raises(StageError, match=message):
         run("copy")
 
 
-def test_what_dvc_cannot_read_is_refused_with_its_reason(pipeline: Pipeline) -> None:
+def test_a_file_that_dvc_cannot_read_is_refused_with_its_message(pipeline: Pipeline) -> None:
     pipeline({"copy": {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}})
     Path(".dvc/config").write_text("[core]\nnonsense = 1\n")
     with pytest.raises(InputError, match=r"^configuration error - .*nonsense"):
@@ -160,7 +163,9 @@ def test_a_stage_killed_midway_ends_up_with_the_same_bytes(pipeline: Pipeline) -
     assert Path("lines.txt").read_text() == "0\n1\n2\n3\n4\n5\n"
 
 
-def test_two_at_once_run_the_stage_once_and_the_one_that_waits_says_so(pipeline: Pipeline) -> None:
+def test_two_runs_at_once_run_the_stage_once_and_the_second_logs_that_it_waits(
+    pipeline: Pipeline,
+) -> None:
     pipeline({"slow": {"cmd": shell("echo ran >> log; sleep 3; cp log out"), "outs": ["out"]}})
     script = (
         "import datetime, flows.repro as r;"
@@ -170,8 +175,8 @@ def test_two_at_once_run_the_stage_once_and_the_one_that_waits_says_so(pipeline:
         subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=60)[0].splitlines() for process in both]
-    waited, ran = sorted(said, key=lambda lines: lines[-1])
+    outputs = [process.communicate(timeout=60)[0].splitlines() for process in both]
+    waited, ran = sorted(outputs, key=lambda lines: lines[-1])
     assert (waited[-1], ran[-1]) == ("False", "True")
     assert waited[0].startswith("waiting for a stage of another run")
     assert Path("log").read_text() == "ran\n"
@@ -202,7 +207,7 @@ def test_a_terminal_sees_progress_as_it_is_drawn(pipeline: Pipeline) -> None:
     os.close(ours)
 
 
-def test_an_error_after_dvcs_advice_is_heard_though_the_advice_is_not_shown() -> None:
+def test_an_error_after_dvcs_advice_is_read_although_the_advice_is_hidden() -> None:
     printed = ["> true", "Updating lock file 'dvc.lock'", "git add dvc.lock", "ERROR: [Errno 28]"]
     command = [sys.executable, "-c", f"for line in {printed}: print(line)"]
     shown: list[str] = []

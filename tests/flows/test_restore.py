@@ -1,4 +1,4 @@
-"""Run A, run B, restore A: in a real DVC repository."""
+"""Run A, run B, then restore A, in a real DVC repository."""
 
 import re
 import shutil
@@ -25,7 +25,7 @@ def present() -> State:
 
 
 def run(seed: int) -> State:
-    """Retrain, as `dvc repro` would leave it, and register; returns the bytes to have again."""
+    """Retrain and register; return the bytes that a restore must reproduce."""
     retrain(seed)
     params = Path("params.yaml")
     params.write_text(re.sub("holdout: .*", f"holdout: 0.{seed}", params.read_text()))
@@ -57,7 +57,7 @@ def runs(rerun: tuple[Path, State, State], tmp_path: Path, monkeypatch: pytest.M
     return tuple(states)
 
 
-def test_a_version_s_preferences_come_back_byte_for_byte(runs: Runs) -> None:
+def test_the_preferences_of_a_version_are_restored_byte_for_byte(runs: Runs) -> None:
     a, b = runs
     restore(A)
     assert present() == a
@@ -67,7 +67,9 @@ def test_a_version_s_preferences_come_back_byte_for_byte(runs: Runs) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_printed_leads_back(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_command_undoes_the_restore(
+    runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, b = runs
     Path("params.yaml").write_text(b[Path("params.yaml")].decode() + "# not committed\n")
     before = present()
@@ -80,7 +82,7 @@ def test_what_is_printed_leads_back(runs: Runs, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.slow
-def test_a_version_comes_from_the_remote_where_it_is_not_here(
+def test_a_version_missing_in_the_cache_comes_from_the_remote(
     project: Path, tmp_path: Path
 ) -> None:
     dvc("remote", "add", "--default", "backup", str(tmp_path / "remote"))
@@ -93,7 +95,7 @@ def test_a_version_comes_from_the_remote_where_it_is_not_here(
 
 
 @pytest.mark.slow
-def test_data_that_are_gone_for_good_leave_all_as_it_was(runs: Runs) -> None:
+def test_a_version_whose_data_are_lost_leaves_everything_unchanged(runs: Runs) -> None:
     _, b = runs
     lost = {runs[0][file] for file in PREFERENCES}
     for cached in Path(".dvc/cache/files").rglob("*"):

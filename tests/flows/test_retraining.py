@@ -1,4 +1,4 @@
-"""The repository's own pipeline, on a tiny pair and a few questions: DVC's promises, the flow's."""
+"""The repository's own pipeline under DVC and under the flow, on a tiny pair."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ BIN = Path(sys.executable).parent
 
 
 def run(folder: Path, *command: str) -> str:
-    """Run one of the environment's commands in a clone; returns what it printed."""
+    """Run a command of the environment in a clone; return what it printed."""
     environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -31,13 +31,13 @@ def run(folder: Path, *command: str) -> str:
 
 
 def changes(folder: Path, *pathspec: str) -> str:
-    """What git sees as new or changed."""
+    """Return the files that git reports as new or changed."""
     return run(folder, "git", "status", "--porcelain", "--untracked-files=all", *pathspec)
 
 
 @pytest.fixture(scope="module")
 def reproduced(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone after `dvc repro`, its data in a remote, its lock committed."""
+    """A clone after `dvc repro`, with its data in a remote and its lock committed."""
     folder = tmp_path_factory.mktemp("reproduced")
     shutil.copytree(clone, folder, dirs_exist_ok=True)
     run(folder, "dvc", "repro")
@@ -80,7 +80,7 @@ def test_an_experiment_runs_what_its_parameter_changes(reproduced: Path, tmp_pat
     ]
 
 
-def test_a_flow_whose_stages_are_killed_gives_what_dvc_repro_gave(
+def test_a_flow_whose_stages_are_killed_gives_the_results_of_dvc_repro(
     clone: Path, reproduced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "killed"
@@ -99,12 +99,12 @@ def test_a_flow_whose_stages_are_killed_gives_what_dvc_repro_gave(
 
 
 def digests(folder: Path) -> dict[str, Any]:
-    """What went into every stage and what came out, as DVC knows it."""
+    """Return the digests of every stage's inputs and outputs, from dvc.lock."""
     return YAML(typ="safe").load(folder / "dvc.lock")["stages"]
 
 
 def kill_once_unfinished(folder: Path, flow: subprocess.Popen[bytes], stage: str) -> None:
-    """SIGKILL a stage's command once it has a place for its unfinished work."""
+    """SIGKILL a stage's command once it has a folder for unfinished work."""
     while not any((folder / "data/.partial" / stage).glob("*")):
         assert flow.poll() is None
         time.sleep(0.01)

@@ -13,7 +13,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_it_is_empty_and_goes_with_its_run(home: Path) -> None:
+def test_the_folder_is_empty_and_is_removed_with_its_run(home: Path) -> None:
     with scratch() as folder:
         assert folder.parent == home
         assert [*folder.iterdir()] == []
@@ -21,7 +21,7 @@ def test_it_is_empty_and_goes_with_its_run(home: Path) -> None:
     assert [*home.iterdir()] == []
 
 
-def test_those_of_killed_runs_go_and_those_of_living_ones_stay(home: Path) -> None:
+def test_folders_of_killed_runs_are_removed_and_those_of_living_runs_stay(home: Path) -> None:
     killed, same_pid = home / f"citer-run-{2**22 + 1}-x", home / f"citer-run-{os.getpid()}-x"
     living, other = home / f"citer-run-{os.getppid()}-x", home / "citer-run-other"
     for folder in (killed / "left", same_pid, living, other):

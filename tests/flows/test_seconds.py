@@ -16,34 +16,34 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lock(first: str, second: str) -> None:
-    """What DVC notes of two stages, each with the digest of its output."""
+    """Write a dvc.lock of two stages, each with the digest of its output."""
     entry = "  {}:\n    cmd: true\n    outs:\n    - path: out\n      md5: {}\n"
     LOCK.write_text(
         "schema: '2.0'\nstages:\n" + entry.format("a", first) + entry.format("b", second)
     )
 
 
-def test_what_ran_in_an_earlier_attempt_is_filled_in() -> None:
+def test_seconds_of_an_earlier_attempt_are_filled_in() -> None:
     seconds.note("a", 2.5)
     seconds.note("b", 3.5)
     assert seconds.complete({"a": None, "b": 1.0, "c": None}) == {"a": 2.5, "b": 1.0, "c": None}
 
 
-def test_the_seconds_of_another_result_are_not() -> None:
+def test_seconds_of_another_result_are_not_filled_in() -> None:
     seconds.note("a", 2.5)
     seconds.note("b", 3.5)
     lock("two", "one")
     assert seconds.complete({"a": None, "b": None}) == {"a": None, "b": 3.5}
 
 
-def test_the_next_retraining_begins_with_none() -> None:
+def test_the_next_retraining_starts_without_seconds() -> None:
     seconds.note("a", 2.5)
     seconds.clear()
     seconds.clear()
     assert seconds.complete({"a": None}) == {"a": None}
 
 
-def test_without_a_lock_file_nothing_is_known() -> None:
+def test_without_a_lock_file_no_seconds_are_filled_in() -> None:
     seconds.note("a", 2.5)
     LOCK.unlink()
     assert seconds.complete({"a": None}) == {"a": None}
@@ -60,7 +60,7 @@ def test_registration_logs_them_and_clears_them(project: Path) -> None:
     assert not seconds.KEPT.exists()
 
 
-def test_a_damaged_file_costs_the_seconds_and_no_stage() -> None:
+def test_a_damaged_file_loses_the_seconds_and_fails_no_stage() -> None:
     seconds.note("a", 2.5)
     seconds.KEPT.write_text("{")
     seconds.note("b", 3.5)

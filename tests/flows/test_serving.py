@@ -1,4 +1,4 @@
-"""The registered model's own code, around a deployment that only notes what it is asked."""
+"""The code of a registered model, around a deployment that only records its questions."""
 
 import pandas as pd
 import pytest
@@ -38,7 +38,7 @@ def model() -> RoutedModel:
     return made
 
 
-def test_rows_are_answered_in_order_whatever_their_form(model: RoutedModel) -> None:
+def test_rows_of_every_form_are_answered_in_order(model: RoutedModel) -> None:
     answers = model.predict(None, ["1 + 1?", MC, {"problem": "2 + 2?"}])
     assert answers.completion.tolist() == ["1 + 1?", "A planet?", "2 + 2?"]
     assert [problem.task for problem in model.deployment.asked] == ["math", "mc", "math"]
@@ -56,8 +56,8 @@ def test_a_row_of_another_task_in_the_table_is_answered(
     assert text.task == "math"
 
 
-def test_an_answer_that_is_sent_along_is_not_looked_at(model: RoutedModel) -> None:
-    """Off the main thread no timeout would end a comparison with it."""
+def test_a_given_answer_is_ignored(model: RoutedModel) -> None:
+    """Outside the main thread no timeout would end a comparison with it."""
     tower = "9^{9^{9^{9}}}"
     row = {"problem": "1 + 1?", "answer": tower, "solution": f"\\boxed{{{tower} + 1}}"}
     model.predict(None, [row, MC | {"answerKey": "C", "cot": "None of these."}])
@@ -76,7 +76,7 @@ def test_an_answer_that_is_sent_along_is_not_looked_at(model: RoutedModel) -> No
         ("long", "question: 9 tokens"),
     ],
 )
-def test_a_row_that_cannot_be_asked_says_so_in_its_place_and_others_are_answered(
+def test_a_refused_row_has_its_reason_and_the_other_rows_are_answered(
     model: RoutedModel, row: object, complaint: str
 ) -> None:
     bad, good = model.predict(None, [row, "1 + 1?"]).to_dict("records")
@@ -90,12 +90,12 @@ def test_a_call_without_rows_has_no_answers(model: RoutedModel) -> None:
     assert len(model.predict(None, [])) == 0
 
 
-def test_what_goes_wrong_inside_is_one_sentence_without_a_path(model: RoutedModel) -> None:
+def test_an_internal_error_becomes_one_sentence_without_a_path(model: RoutedModel) -> None:
     def fail(_: list[Problem]) -> list[Reply]:
         raise RuntimeError(f"at {__file__}")
 
     model.deployment.replies = fail
     with pytest.raises(MlflowException) as caught:
         model.predict(None, ["1 + 1?"])
-    expected = "no question of the call was answered: RuntimeError, of which the server's log"
-    assert caught.value.message == f"{expected} tells more"
+    expected = "the call failed, none of it was answered: RuntimeError, see the server's log"
+    assert caught.value.message == expected

@@ -1,4 +1,4 @@
-"""The finetuned SLM of a version: kept once, and served whatever was finetuned since."""
+"""The finetuned SLM of a version is stored once, and served after later finetunings."""
 
 import json
 import shutil
@@ -26,13 +26,13 @@ WEIGHTS = "model.safetensors"
 
 
 def finetune_anew() -> None:
-    """Leave another SLM in the place of the present one, as the next retraining does."""
+    """Replace the SLM by another one, as the next retraining does."""
     shutil.rmtree(paths.SLM)
     shutil.copytree(make_tiny_pair(Path("another"), seed=7).slm, paths.SLM)
 
 
 def answer() -> str:
-    """By router 2 and the models that lie here."""
+    """Answer with router 2 and the models in the current folder."""
     pair = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
     folders, longest = PairFolder(paths.SLM, LLM), TINY["evaluate"]["max_new_tokens"]
     here = deploy(paths.router(2), folders, pair, RULE, slots=2, max_new_tokens=longest)
@@ -44,7 +44,7 @@ def kept() -> list[Path]:
     return sorted(Path("mlruns").rglob(WEIGHTS))
 
 
-def test_an_older_version_answers_with_the_slm_that_it_was_made_for(project: Path) -> None:
+def test_an_older_version_answers_with_its_own_slm(project: Path) -> None:
     retrain(1)
     register()
     older = answer()
@@ -63,7 +63,7 @@ def test_an_older_version_answers_with_the_slm_that_it_was_made_for(project: Pat
         assert json.loads(Path("out.jsonl").read_text())["completion"] == expected
 
 
-def test_versions_of_one_slm_share_one_copy_of_it(project: Path) -> None:
+def test_versions_with_the_same_slm_share_one_copy(project: Path) -> None:
     for seed in (1, 2):
         retrain(seed)
         register()
@@ -75,7 +75,7 @@ def test_versions_of_one_slm_share_one_copy_of_it(project: Path) -> None:
     assert len(kept()) == 2
 
 
-def test_an_slm_whose_logging_was_cut_short_is_completed(
+def test_an_slm_whose_logging_was_interrupted_is_completed(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retrain(1)
@@ -98,10 +98,10 @@ def test_an_slm_whose_logging_was_cut_short_is_completed(
 
 
 @pytest.mark.slow
-def test_a_machine_that_has_only_the_registry_serves_a_version(
+def test_a_machine_with_only_the_registry_serves_a_version(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The artifacts lie with the server; here are params.yaml and the LLM, as anywhere."""
+    """The artifacts are on the server. The machine has params.yaml and the LLM."""
     url = f"http://127.0.0.1:{(port := free_port())}"
     database = Path("mlruns/mlflow.db").rename(tmp_path / "mlflow.db")
     options = [f"--backend-store-uri=sqlite:///{database}", f"--port={port}"]

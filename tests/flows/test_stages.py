@@ -1,4 +1,4 @@
-"""Under a real Prefect server, on real DVC stages."""
+"""Stages as Prefect tasks: a real Prefect server, real DVC stages."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -28,7 +28,7 @@ def task_run_of(state: State[float | None]) -> TaskRun:
         return client.read_task_run(state.state_details.task_run_id)
 
 
-def test_a_stage_that_ran_tells_its_seconds_and_an_unchanged_one_is_cached(
+def test_a_stage_that_ran_returns_its_seconds_and_an_unchanged_one_is_cached(
     pipeline: Pipeline,
 ) -> None:
     pipeline({"wait": {"cmd": "sh -c 'sleep 1; touch out'", "outs": ["out"]}})
@@ -40,7 +40,7 @@ def test_a_stage_that_ran_tells_its_seconds_and_an_unchanged_one_is_cached(
     assert seconds.complete({"wait": second.result()}) == {"wait": first.result()}
 
 
-def test_outputs_that_dvc_restores_end_in_cached_with_the_right_files(pipeline: Pipeline) -> None:
+def test_a_stage_restored_by_dvc_is_cached_and_has_the_right_files(pipeline: Pipeline) -> None:
     pipeline({"copy": {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}})
     for content in ("A", "B"):
         Path("a").write_text(content)
@@ -50,7 +50,7 @@ def test_outputs_that_dvc_restores_end_in_cached_with_the_right_files(pipeline: 
     assert Path("b").read_text() == "A"
 
 
-def test_a_stage_that_dies_is_run_again(pipeline: Pipeline) -> None:
+def test_a_stage_that_dies_is_retried(pipeline: Pipeline) -> None:
     pipeline({"flaky": {"cmd": FAILS_ONCE, "outs": ["out"]}})
     state = run("flaky")
     assert state.is_completed()
