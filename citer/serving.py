@@ -73,7 +73,7 @@ class Deployment:
 
     def check(self, problem: Problem) -> None:
         """Raise InputError where a problem leaves its answer too little of the context."""
-        context = min(model.card.context for model in (self.pair.slm, self.pair.llm))
+        context = min(self.pair.slm.card.context, self.pair.llm.card.context)
         encoded = Encoded(self._prompt_ids(problem), [])
         check_context([("question", encoded)], context, self.max_new_tokens, "max_new_tokens")
 
