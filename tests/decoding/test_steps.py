@@ -1,0 +1,260 @@
+"""Requests that come and go one by one: events, mixed policies, cancelled requests."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citer.decoding.answer import Answer, Request
+from citer.decoding.engine import Engine, Finished, Settled
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
+from citer.decoding.walk import Handle, Limits
+from citer.errors import InputError
+from citer.models.graphs import no_graphs
+from citer.models.pair import Pair
+from citer.rule import Rule
+from tests.decoding.reference import random_scorer, scheduled, uncached
+from tests.decoding.test_any_schedule import POLICIES, Case, asked_pair, cases
+from tests.decoding.test_engine import MAX_NEW_TOKENS, requests
+from tests.graphs import uncaptured
+
+
+class Log:
+    """The events of an engine, as a caller would collect them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.settled: dict[Handle, list[int]] = defaultdict(list)
+        self.answers: dict[Handle, list[Answer]] = defaultdict(list)
+
+    def step(self) -> bool:
+        """Whether anything happened; a finished request has no further event."""
+        before = self.engine.slm_work.forwards + self.engine.llm_work.forwards
+        for event in self.engine.step():
+            if isinstance(event, Settled):
+                assert event.token_ids
+                assert event.handle not in self.answers
+                self.settled[event.handle] += event.token_ids
+            else:
+                self.answers[event.handle].append(event.answer)
+        return self.engine.slm_work.forwards + self.engine.llm_work.forwards > before
+
+    def drain(self) -> "Log":
+        while self.step():
+            pass
+        return self
+
+
+def engine_of(case: Case, pair: Pair) -> Engine:
+    make_graphs = uncaptured if case.filled_up else no_graphs
+    return Engine(pair, case.slots, case.max_new_tokens, case.delayed, make_graphs)
+
+
+@settings(max_examples=30)
+@given(case=cases(), data=st.data())
+def test_settled_tokens_make_up_the_answer_whatever_the_policies_in_flight(
+    pair: Pair, kin: Pair, case: Case, data: st.DataObject
+) -> None:
+    """Requests arrive at any time, each with a policy and a scorer of its own."""
+    pair = asked_pair(pair, kin, case)
+    log, submitted = Log(engine_of(case, pair)), {}
+    for request in [request for wave in case.waves for request in wave]:
+        policy = data.draw(POLICIES)
+        submitted[log.engine.submit(request, policy)] = request, policy
+        for _ in range(data.draw(st.integers(0, 4))):
+            log.step()
+            check_settled(log)
+    log.drain()
+    assert log.answers.keys() == submitted.keys()
+    for handle, (request, policy) in submitted.items():
+        [answer] = log.answers[handle]
+        assert (answer.key, answer.policy) == (request.key, policy)
+        tokens, by_llm = uncached(pair, request, policy, case.max_new_tokens)
+        assert (list(answer.token_ids), list(answer.by_llm)) == (tokens, by_llm)
+        assert log.settled[handle] == tokens
+
+
+def check_settled(log: Log) -> None:
+    """Without audits all that is written has settled; with audits nothing pending has."""
+    for handle, walk in log.engine._walks.items():
+        [path] = walk._paths
+        settled, written = len(log.settled[handle]), walk.ids[walk.begin :]
+        assert log.settled[handle] == written[:settled]
+        assert settled == min(len(written), path.pending_from if path.rule.audit else len(written))
+
+
+def test_tokens_settle_at_once_without_audits_and_at_visits_with_them(kin: Pair) -> None:
+    log = Log(Engine(kin, 2, MAX_NEW_TOKENS))
+    [request] = requests(1)
+    plain = log.engine.submit(request, SLM_ALONE)
+    audited = log.engine.submit(request, Policy(random_scorer, Rule("every", 4, 0.1)))
+    for steps in range(1, 5):
+        log.step()
+        assert len(log.settled[plain]) == steps
+        assert not log.settled[audited]
+    log.step()
+    assert 1 <= len(log.settled[audited]) <= 5
+
+
+def test_several_policies_of_a_request_share_its_forwards(pair: Pair) -> None:
+    policies = [Policy(scheduled(n), Rule("score", 0.5, n / 2)) for n in range(3)]
+    apart = [Log(Engine(pair, 1, MAX_NEW_TOKENS)) for _ in policies]
+    together = Log(Engine(pair, 1, MAX_NEW_TOKENS))
+    for request in requests(3):
+        for log, policy in zip(apart, policies, strict=True):
+            log.engine.submit(request, policy)
+        together.engine.submit(request, *policies)
+    answers = {(a.key, a.policy): a for log in apart for [a] in log.drain().answers.values()}
+    found = [answer for several in together.drain().answers.values() for answer in several]
+    assert {(answer.key, answer.policy): answer.token_ids for answer in found} == {
+        key: answer.token_ids for key, answer in answers.items()
+    }
+    assert not together.settled
+    positions = [log.engine.slm_work.positions for log in apart]
+    assert together.engine.slm_work.positions < sum(positions)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 5])
+@pytest.mark.parametrize("rule", ["score 0", "score 0.4", "risk 0.5", "score 1"])
+def test_a_cancelled_request_costs_what_one_costs_that_ends_there(
+    pair: Pair, slots: int, rule: str
+) -> None:
+    asked, policy = requests(9), Policy(random_scorer, Rule.parse(rule))
+    logs = [Log(Engine(pair, slots, MAX_NEW_TOKENS)) for _ in range(2)]
+    for log in logs:
+        handles = [log.engine.submit(request, policy) for request in asked]
+    cancelled, ended = logs
+    victims = {
+        handle: 1 + n
+        for n, handle in enumerate(handles)
+        if len(uncached(pair, asked[n], policy, MAX_NEW_TOKENS)[0]) > n + 1
+    }
+    assert len(victims) > 3
+    for handle, tokens in victims.items():
+        ended.engine._walks[handle].limits = Limits(pair.eos_ids, tokens)
+    ended.drain()
+    while cancelled.step():
+        for handle, tokens in victims.items():
+            if len(cancelled.settled[handle]) == tokens:
+                cancelled.engine.cancel(handle)
+    assert cancelled.answers.keys() == set(handles) - set(victims)
+    assert cancelled.answers == {handle: ended.answers[handle] for handle in cancelled.answers}
+    assert cancelled.engine.slm_work == ended.engine.slm_work
+    assert cancelled.engine.llm_work == ended.engine.llm_work
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4])
+@pytest.mark.parametrize(
+    ("policy", "slots"),
+    [
+        pytest.param(LLM_ALONE, 2, id="queued"),
+        pytest.param(SLM_ALONE, 2, id="queued, the LLM idle"),
+        pytest.param(LLM_ALONE, 9, id="waiting for the LLM"),
+    ],
+)
+def test_a_request_cancelled_before_it_has_run_leaves_no_trace(
+    pair: Pair, policy: Policy, slots: int, steps: int
+) -> None:
+    """A delayed LLM lets one request wait as long as two drafting ones are in flight."""
+    others = [(request, SLM_ALONE if slots == 9 else policy) for request in requests(4)]
+    logs = [Log(Engine(pair, slots, MAX_NEW_TOKENS, delayed=True)) for _ in range(2)]
+    for log in logs:
+        for request, own in others:
+            log.engine.submit(request, own)
+    there, absent = logs
+    victim = there.engine.submit(Request("victim", (1, 2, 3)), policy)
+    for log in logs:
+        for _ in range(steps):
+            log.step()
+    assert victim in there.engine._walks
+    there.engine.cancel(victim)
+    there.drain()
+    assert there.answers == absent.drain().answers
+    assert there.engine.slm_work == absent.engine.slm_work
+    assert there.engine.llm_work == absent.engine.llm_work
+
+
+@settings(max_examples=25)
+@given(case=cases(), data=st.data())
+def test_whatever_is_cancelled_the_others_are_answered_as_if_alone(
+    pair: Pair, kin: Pair, case: Case, data: st.DataObject
+) -> None:
+    pair = asked_pair(pair, kin, case)
+    log, submitted = Log(engine_of(case, pair)), {}
+    for request in [request for wave in case.waves for request in wave]:
+        policies = data.draw(st.lists(POLICIES, min_size=1, max_size=2, unique=True))
+        submitted[log.engine.submit(request, *policies)] = request, policies
+    victims = data.draw(st.sets(st.sampled_from(sorted(submitted))))
+    for victim in sorted(victims):
+        for _ in range(data.draw(st.integers(0, 6))):
+            log.step()
+        log.engine.cancel(victim)
+        log.answers.pop(victim, None)
+    log.drain()
+    assert log.answers.keys() == submitted.keys() - victims
+    for handle, answers in log.answers.items():
+        request, policies = submitted[handle]
+        assert {answer.policy for answer in answers} == set(policies)
+        for answer in answers:
+            tokens, _ = uncached(pair, request, answer.policy, case.max_new_tokens)
+            assert list(answer.token_ids) == tokens
+    assert sorted(log.engine._free) == list(range(case.slots))
+
+
+def test_cancelling_what_is_finished_or_cancelled_does_nothing(pair: Pair) -> None:
+    log = Log(Engine(pair, 1, MAX_NEW_TOKENS))
+    first, second = (log.engine.submit(request, SLM_ALONE) for request in requests(2))
+    log.engine.cancel(second)
+    log.engine.cancel(second)
+    log.drain()
+    log.engine.cancel(first)
+    assert log.answers.keys() == {first}
+    assert log.engine.step() == []
+
+
+def test_requests_queue_for_a_slot_in_the_order_of_their_submission(pair: Pair) -> None:
+    log = Log(Engine(pair, 1, MAX_NEW_TOKENS))
+    handles = [log.engine.submit(request, SLM_ALONE) for request in requests(5)]
+    assert list(log.drain().answers) == handles
+
+
+def test_an_iterator_that_is_left_early_leaves_no_request_behind(pair: Pair) -> None:
+    engine = Engine(pair, 3, MAX_NEW_TOKENS)
+    left = engine.decode(requests(9), SLM_ALONE)
+    next(left)
+    with pytest.raises(RuntimeError, match="other requests in flight"):
+        next(engine.decode(requests(1), SLM_ALONE))
+    left.close()
+    before = replace(engine.slm_work)
+    assert engine.step() == []
+    assert engine.slm_work == before
+
+
+def test_a_failed_step_can_be_cancelled_and_leaves_the_engine_usable(pair: Pair) -> None:
+    def fails(view: object) -> None:
+        raise ValueError("no score")
+
+    engine, asked = Engine(pair, 3, MAX_NEW_TOKENS), requests(5)
+    with pytest.raises(ValueError, match="no score"):
+        list(engine.decode(asked, Policy(fails, Rule("score", 0.5))))
+    answers = list(engine.decode(asked, SLM_ALONE))
+    assert answers == list(Engine(pair, 3, MAX_NEW_TOKENS).decode(asked, SLM_ALONE))
+
+
+def test_a_request_beyond_the_context_is_refused_when_it_is_submitted(pair: Pair) -> None:
+    engine = Engine(pair, 1, MAX_NEW_TOKENS)
+    with pytest.raises(InputError, match=r"long: prompt and answer may take 1044 tokens"):
+        engine.submit(Request("long", (5,) * 1020), SLM_ALONE)
+    assert engine.step() == []
+
+
+def test_events_name_the_handle_that_submit_gave(pair: Pair) -> None:
+    engine = Engine(pair, 1, MAX_NEW_TOKENS)
+    handle = engine.submit(requests(1)[0], SLM_ALONE)
+    [event] = engine.step()
+    assert isinstance(event, Settled)
+    assert event.handle == handle
+    finished = [e for _ in range(MAX_NEW_TOKENS) for e in engine.step() if isinstance(e, Finished)]
+    assert [event.handle for event in finished] == [handle]
