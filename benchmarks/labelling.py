@@ -6,6 +6,8 @@ are the same; the published code rolls out more, where both models write the sam
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
@@ -21,6 +23,7 @@ from citer.data.problems import Problem
 from citer.data.prompts import Encoded, encode_all
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
+from citer.labelling.chunks import label_in_chunks
 from citer.labelling.rollout import Labeller
 from citer.labelling.teacher import score
 from citer.models.pair import Pair
@@ -74,7 +77,8 @@ def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Tab
         params.label.tie,
         iteration=1,
     )
-    return labeller.label(tokens, lambda _: None)
+    with TemporaryDirectory() as folder:
+        return label_in_chunks(labeller, tokens, Path(folder))
 
 
 def _both_halves(pair: Pair, examples: Mapping[str, Encoded], batch_tokens: int) -> pa.Table:
