@@ -5,12 +5,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from citer.closure import code_digest
 from citer.config import PairParams, ScoreParams
 from citer.data.problems import Problem
 from citer.data.prompts import TEMPLATE_HASH, Encoded, check_context, encode_all
 from citer.data.tokens import half_schema, keep_fitting, shard_name
-from citer.executor import InLine, write_tables
+from citer.executor import Advance, InLine, write_tables
 from citer.io import read_json
 from citer.labelling.teacher import score
 from citer.models.features import FEATURE
@@ -86,13 +88,24 @@ def _write_shards(
     params: ScoreParams,
     metadata: Mapping[str, Any],
 ) -> None:
-    work = partial(score, model, batch_tokens=params.batch_tokens, vocabulary=vocabulary)
+    work = partial(_score, model, vocabulary, params.batch_tokens)
     shards = _in_shards(examples, params.shard_problems)
     paths = {folder / shard_name(shard): shard for shard in shards}
     total = sum(len(example.reference_ids) for example in examples.values())
     with progress(f"score {model.name}", total, "tokens") as advance:
         # Forwards over whole texts are large enough to multithread: no fork is faster.
         write_tables(InLine(), work, paths, half_schema(metadata), metadata, advance)
+
+
+def _score(
+    model: LanguageModel,
+    vocabulary: Vocabulary,
+    batch_tokens: int,
+    examples: Mapping[str, Encoded],
+    *,
+    advance: Advance,
+) -> pa.Table:
+    return score(model, examples, batch_tokens, vocabulary, advance)
 
 
 def _in_shards(examples: Mapping[str, Encoded], size: int) -> Iterator[dict[str, Encoded]]:
