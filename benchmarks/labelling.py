@@ -7,6 +7,8 @@ agree.
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
@@ -22,6 +24,7 @@ from citer.data.prompts import Encoded
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
+from citer.labelling.chunks import label_in_chunks
 from citer.labelling.rollout import Labeller
 from citer.labelling.teacher import half, score
 from citer.models.pair import Pair
@@ -75,7 +78,8 @@ def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Tab
         params.label.tie,
         iteration=1,
     )
-    return labeller.label(tokens, lambda _: None)
+    with TemporaryDirectory() as folder:
+        return label_in_chunks(labeller, tokens, Path(folder))
 
 
 def _both_halves(pair: Pair, examples: Mapping[str, Encoded], batch_tokens: int) -> pa.Table:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from citer.decoding.policy import SLM_ALONE, Policy, ScoredBy
 from citer.evaluation.rivals import quantiles
 from citer.evaluation.study import ALONE
 from citer.evaluation.sweep import Line, Method, Run, sweep
+from citer.labelling.chunks import label_in_chunks
 from citer.labelling.rollout import Labeller
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
@@ -81,7 +83,8 @@ class Workshop:
     def _label(self, policy: Policy, iteration: int) -> pa.Table:
         tie = self.params.label.tie
         labeller = Labeller(self.preference, self.examples, self.engine, policy, tie, iteration)
-        return labeller.label(self.tokens, lambda _: None)
+        with TemporaryDirectory() as folder:
+            return label_in_chunks(labeller, self.tokens, Path(folder))
 
     def train(self, rows: pa.Table, label_N: np.ndarray, seed: int) -> Trained:
         """Train a head on `rows` (problem_id, position) and their labels."""

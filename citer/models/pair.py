@@ -79,14 +79,9 @@ class LanguageModel:
 
     def __reduce__(self) -> tuple[Callable[..., "LanguageModel"], tuple[Any, ...]]:
         """Pickle as the folder and settings: unpickling loads the weights anew."""
-        settings = {
-            "slm": self.path.as_posix(),
-            "llm": self.path.as_posix(),
-            "device": self.device.type,
-            "dtype": str(self.dtype).removeprefix("torch."),
-            "cuda_graphs": self.cuda_graphs,
-        }
-        params = PairParams.model_validate(settings)
+        folder, dtype = str(self.path), str(self.dtype).removeprefix("torch.")
+        placement = {"device": self.device.type, "dtype": dtype, "cuda_graphs": self.cuda_graphs}
+        params = PairParams.model_validate({"slm": folder, "llm": folder, **placement})
         return _reload, (self.name, self.path, self.digest, params)
 
     def last_hidden(self, **inputs: Any) -> Tensor:

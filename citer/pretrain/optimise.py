@@ -17,7 +17,7 @@ BUCKETS = 16  # batches whose texts are sorted by length together, to reduce pad
 
 @dataclass(frozen=True)
 class Training:
-    """Steps, texts per step, and peak learning rates that fall in the last `decay` of the steps."""
+    """Steps, texts per step and peak learning rates, which fall over the last `decay` of steps."""
 
     steps: int
     batch: int
