@@ -22,7 +22,7 @@ from citer.data.prompts import Encoded, encode_all
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.labelling.rollout import Labeller
-from citer.labelling.teacher import score
+from citer.labelling.teacher import half, score
 from citer.models.pair import Pair
 
 PROBLEMS, NAIVE_PROBLEMS = 200, 20
@@ -79,10 +79,10 @@ def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Tab
 
 def _both_halves(pair: Pair, examples: Mapping[str, Encoded], batch_tokens: int) -> pa.Table:
     halves = [
-        score(model, examples, batch_tokens, pair.vocabulary, lambda _: None)
+        score(half(model, pair.vocabulary), examples, batch_tokens, lambda _: None)
         for model in (pair.slm, pair.llm)
     ]
-    return pa.table({name: half[name] for half in halves for name in half.column_names})
+    return pa.table({name: table[name] for table in halves for name in table.column_names})
 
 
 def label_naively(pair: Pair, problem: Problem, example: Encoded, new_tokens: int) -> list[int]:
