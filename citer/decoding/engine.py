@@ -75,6 +75,7 @@ class Engine:
         self._walks: dict[Handle, Walk] = {}  # of requests that are not finished
         self._queue: deque[Walk] = deque()
         self._waiting: dict[Need, list[Walk]] = {Need.SLM: [], Need.LLM: []}
+        self._read = Drafts(pair, ())
         self._start_over()
 
     @property
@@ -171,7 +172,7 @@ class Engine:
     def _start_over(self) -> None:
         """Reset slots and scorers when idle, so that a run does not depend on the one before."""
         self._free = list(range(self.slots))[::-1]
-        self._read: Drafts = Drafts(self.pair, ())
+        self._read = Drafts(self.pair, ())
 
     def _check_context(self, request: Request) -> None:
         length = len(request.prompt_ids) + len(request.prefix_ids) + self.limits.max_new_tokens
