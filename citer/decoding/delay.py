@@ -1,10 +1,11 @@
-"""When the LLM runs: the schedule that the engine follows and that cost prices."""
+"""The schedule of the LLM, for the engine and for the cost model."""
 
 
 def llm_runs(waiting: int, drafting: int, delayed: bool) -> bool:
-    """Whether the LLM runs now, where `waiting` answers need it and `drafting` go on without it.
+    """Whether the LLM runs now: `waiting` sequences need it, `drafting` ones do not.
 
-    A delayed LLM waits for half of the answers in flight. That is near the best where forwards
-    take the time to read their weights, and needs no step times: a run repeats on every machine.
+    A delayed LLM runs when half of the sequences in flight wait for it. This is near the optimum if
+    a forward takes as long as reading its weights. It depends on no measured time, so that runs
+    are reproducible.
     """
     return waiting > 0 and (not delayed or waiting >= drafting)

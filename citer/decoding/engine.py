@@ -76,6 +76,7 @@ class Engine:
         self._walks: dict[Handle, Walk] = {}  # of requests that are not finished
         self._queue: deque[Walk] = deque()
         self._waiting: dict[Need, list[Walk]] = {Need.SLM: [], Need.LLM: []}
+        self._read = Drafts(pair, ())
         self._start_over()
 
     def __reduce__(self) -> tuple[type["Engine"], tuple[Any, ...]]:

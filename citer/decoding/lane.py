@@ -99,7 +99,8 @@ class Lane:
         Attention would pad the short steps of all others to a prompt's length, which costs more
         than a forward.
         """
-        begun, fresh = [], []
+        begun: list[Turn] = []
+        fresh: list[Turn] = []
         for turn in turns:
             (begun if self.cache.lengths[turn.slot] else fresh).append(turn)
         return [group for group in (begun, fresh) if group]

@@ -1,4 +1,4 @@
-"""Who writes the next token: a rule (`citer.rule`), and who scores the SLM's tokens for it."""
+"""Policies: a rule (`citer.rule`) with the scorer that it uses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from citer.rule import LLM, SLM, Rule
 
 @dataclass(frozen=True)
 class StepView:
-    """What a scorer may look at, for N answers about to get their next token from the SLM."""
+    """A scorer's input: N sequences for which the SLM drafts the next token."""
 
     hidden_NH: Tensor
     logits_NV: Tensor
@@ -27,12 +27,12 @@ class StepView:
         return features(self.hidden_NH, self.logits_NV)
 
 
-Scorer = Callable[[StepView], Tensor]  # score_N; captured with the forward: see `Read`
+Scorer = Callable[[StepView], Tensor]  # returns score_N; on a GPU it is captured, see `Read`
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A rule, and who scores the SLM's tokens for it."""
+    """A rule and the scorer of the SLM's tokens."""
 
     scorer: Scorer
     rule: Rule
@@ -60,7 +60,7 @@ def head_for(router: Router, rule: Rule) -> Head:
 
 @dataclass(frozen=True)
 class ScoredBy:
-    """The scorer that a head is."""
+    """Scores by a router's head."""
 
     head: Head
 

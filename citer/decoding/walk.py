@@ -1,8 +1,9 @@
-"""A slot's walk through the trie of a request's answers: many policies, a branch at a time.
+"""A walk through the trie of a request's answers: many policies, one branch at a time.
 
-The answers of all share every token until one of them takes the LLM's where the others keep the
-SLM's. That one waits at the fork; so does one whose audit rolls its answer back there. When none
-is left on the SLM's branch, the walk goes back to its last fork.
+The answers of all policies share every token until one policy takes the LLM's token where the
+others keep the SLM's. That policy waits at the fork, and so does a policy whose audit rolls its
+answer back to there. When no policy is left on the SLM's branch, the walk goes back to its last
+fork.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +26,11 @@ class _Fork(NamedTuple):
 
 
 class Need(Enum):
-    """What a walk waits for."""
+    """What a walk needs next."""
 
     SLM = "the SLM's next token"
     LLM = "the LLM's verdicts"
-    NOTHING = "it is over"
+    NOTHING = "all answers are finished"
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Walk:
         self._drafts: list[Draft | None] = []  # by position; None where the SLM did not run
         self._verdicts: dict[int, Verdict] = {}
         self._forks: dict[int, _Fork] = {}
-        self._unsettled = False  # the last token is written, the visit that it may need is not made
+        self._unchecked = False  # the last token is written, the visit that it may need is not made
         self._reported = 0  # tokens that `newly_settled` has returned
 
     @property
@@ -118,15 +119,15 @@ class Walk:
         self.llm_read = self._llm_reads_to
 
     def go_on(self) -> tuple[Need, list[Answer]]:
-        """Walk until a model is needed; the answers that were finished on the way."""
+        """Go on until a model is needed; also return the answers that were finished."""
         answers: list[Answer] = []
         while True:
-            if self._unsettled:
+            if self._unchecked:
                 ended = self._ended()
                 due = self._due(ended)
                 if due and self._must_read(len(self.ids) - ended):
                     return Need.LLM, answers
-                answers += self._settle(due, ended)
+                answers += self._check(due, ended)
             if self._paths:
                 if not self.draft and any(p.asks_slm and not p.owed for p in self._paths):
                     return Need.SLM, answers
@@ -144,7 +145,7 @@ class Walk:
         return self.llm_read < reads_to
 
     def _write(self, takers: Sequence[Path]) -> None:
-        """The next token: the SLM's for those who keep it, the LLM's for the `takers`."""
+        """Write the SLM's token for the paths that keep it, the LLM's for the `takers`."""
         position, draft, self.draft = self.length, self.draft, None
         self._drafts.append(draft)
         for path in takers:
@@ -159,7 +160,7 @@ class Walk:
             self._paths += self._forks.pop(position).paths
 
     def _take_llms(self, path: Path) -> None:
-        """Send a path to where the LLM's token takes the place of the SLM's."""
+        """Move a path to the fork where it takes the LLM's token."""
         position = self.length
         if not path.owed:
             drafted = position - path.pending_from + path.asks_slm
@@ -168,19 +169,19 @@ class Walk:
         self._wait_at(position, path)
 
     def _audit(self, path: Path, drafted: int, seen: int) -> int:
-        """Visit: how many tokens are kept, all or those before the first that is rejected."""
-        kept, found = self.length, []
+        """Record a visit; return how many tokens it keeps: those before the first rejected one."""
+        kept, disagreements = self.length, []
         audited = range(path.pending_from, self.length if path.rule.audit else path.pending_from)
         for position in audited:
             token, verdict = self.ids[self.begin + position], self._verdicts[position]
             if verdict.odds is not None and token != verdict.token:
-                odds = min(verdict.odds, HIGHEST)  # of a tie, the LLM's own token is the first
-                found.append(Disagreement(position, token, verdict.token, odds))
+                odds = min(verdict.odds, HIGHEST)  # in a tie, the LLM's choice is the first token
+                disagreements.append(Disagreement(position, token, verdict.token, odds))
                 if odds < path.rule.audit:
                     kept = position
                     break
         looked_at = len(audited) if kept == self.length else kept + 1 - path.pending_from
-        path.visits.append(Visit(drafted, seen, kept, looked_at, tuple(found)))
+        path.visits.append(Visit(drafted, seen, kept, looked_at, tuple(disagreements)))
         path.pending_from, path.risk = kept + 1, 1.0
         return kept
 
@@ -189,12 +190,12 @@ class Walk:
         self._forks.setdefault(position, _Fork(token, [])).paths.append(path)
 
     def _append(self, token: int) -> None:
-        """Write a token; what the LLM said of its place without seeing it must be asked again."""
+        """Write a token. The LLM must judge its place again if it has not seen the token there."""
         verdict = self._verdicts.get(self.length)
         if verdict and verdict.odds is None and verdict.token != token:
             self.llm_read = len(self.ids) - 1
         self.ids.append(token)
-        self._unsettled = True
+        self._unchecked = True
 
     def _ended(self) -> bool:
         return self.ids[-1] in self.limits.eos_ids or self.length == self.limits.max_new_tokens
@@ -203,9 +204,9 @@ class Walk:
         length = self.length
         return [path for path in self._paths if path.may_be_due and path.due(length, ended)]
 
-    def _settle(self, due: Sequence[Path], ended: bool) -> list[Answer]:
-        """Audit the paths that are `due`; at an end, finish those that stand."""
-        self._unsettled = False
+    def _check(self, due: Sequence[Path], ended: bool) -> list[Answer]:
+        """Audit the paths that are `due`; at an end, return the answers of those that remain."""
+        self._unchecked = False
         for path in due:
             drafted = self.length - path.pending_from
             kept = self._audit(path, drafted, self._llm_reads_to - self.begin)
@@ -226,7 +227,7 @@ class Walk:
         return Answer(self.request.key, path.policy, written, scores, visits, truncated)
 
     def _go_back(self) -> None:
-        """To the last fork, and on with the LLM's token; nothing before it is pending any more."""
+        """Go back to the last fork and write the LLM's token; no earlier token is pending."""
         position = max(self._forks)
         token, self._paths = self._forks.pop(position)
         del self._drafts[position + 1 :]

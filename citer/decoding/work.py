@@ -1,11 +1,11 @@
-"""What a model did, to be priced."""
+"""Counters of a model's work, for the cost model."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class Work:
-    """Forwards run; positions computed (and written to the cache); positions attended to."""
+    """Forwards run, positions computed (and written to the cache), positions attended to."""
 
     forwards: int = 0
     positions: int = 0

@@ -2,10 +2,10 @@
 
     n_slm (W_s + W_r) + n_llm W_l + KV read + KV written,    n forwards, W weight bytes
 
-An answer's visits decide its forwards, whatever the batch: the SLM reads the prompt and then every
-token but the last, and once more what an audit rolled back; the LLM, at each visit, all that it
-has not yet seen. So a batch is priced by replaying its answers: weights are read once by every row
-of a forward.
+An answer's visits decide its forwards, whatever the batch. The SLM reads the prompt and every token
+but the last, and again the positions that an audit rolled back. The LLM reads, at each visit, the
+tokens that it has not seen. A batch is therefore priced by replaying its answers; the rows of a
+forward share one reading of the weights.
 """
 
 import re
@@ -23,9 +23,9 @@ if TYPE_CHECKING:  # takes seconds to import
 
 
 class Trace(NamedTuple):
-    """What an answer took: its forwards in order, and the work of either model at batch 1.
+    """An answer's forwards in order, and the work of each model at batch 1.
 
-    A forward is an `s` or an `l`, a capital where it is a prefill.
+    A forward is an `s` (SLM) or an `l` (LLM); a prefill is a capital.
     """
 
     forwards: bytes
@@ -34,7 +34,7 @@ class Trace(NamedTuple):
 
     @classmethod
     def of(cls, prompt_len: int, tokens: int, visits: Sequence[Visit]) -> "Trace":
-        """Of an answer of so many tokens, written with these visits of the LLM."""
+        """The trace of an answer with `tokens` tokens and these visits."""
         slm, llm, forwards, written = _Reader(), _Reader(), b"", 0
         for visit in visits:
             slm.read(prompt_len + written, visit.drafted)
@@ -50,14 +50,14 @@ class Trace(NamedTuple):
 
 
 class _Reader:
-    """A model over one answer: what it did, and how much of the text it holds."""
+    """One model at one answer: its work, and how many positions its cache holds."""
 
     def __init__(self) -> None:
         self.work = Work()
         self.held = 0
 
     def read(self, length: int, forwards: int = 1) -> None:
-        """Run at this length of the text and, a token later each, so many times in all."""
+        """Run `forwards` times: first at this length, then one token further each time."""
         if forwards > 0:
             last = length + forwards - 1
             self.work.forwards += forwards
@@ -68,9 +68,9 @@ class _Reader:
 
 @dataclass(frozen=True)
 class Prices:
-    """Bytes: weights read by a forward, keys and values of a position."""
+    """Bytes of the weights that a forward reads, and of a position's keys and values."""
 
-    slm_weights: int  # the router's with them
+    slm_weights: int  # including the router's
     llm_weights: int
     slm_kv: int
     llm_kv: int
@@ -96,9 +96,9 @@ class Prices:
 
 
 def replay(traces: Sequence[Trace], slots: int, delayed: bool = False) -> tuple[Work, Work]:
-    """The work of both models when `slots` answers at a time share every forward.
+    """The work of both models when `slots` answers at a time share forwards.
 
-    The schedule is the engine's, with its LLM `delayed` or not.
+    Follows the engine's schedule, with its LLM `delayed` or not.
     """
     slm, llm = Work(), Work()
     for trace in traces:
@@ -112,7 +112,7 @@ def replay(traces: Sequence[Trace], slots: int, delayed: bool = False) -> tuple[
 
 
 class Batch(NamedTuple):
-    """A way of batching, `b8` or `b8_delayed`: see `replay`."""
+    """A batch size and schedule, for example `b8` or `b8_delayed` (see `replay`)."""
 
     name: str
     slots: int
@@ -120,17 +120,19 @@ class Batch(NamedTuple):
 
 
 def batches(sizes: Iterable[int]) -> list[Batch]:
-    """Batch 1 and `sizes`, as they come, then with the LLM delayed."""
+    """Batch 1 and `sizes` without delay, then those above 1 with the LLM delayed."""
     slots = sorted({1, *sizes})
     plain = [Batch(f"b{n}", n) for n in slots]
     return plain + [Batch(f"b{n}_delayed", n, delayed=True) for n in slots if n > 1]
 
 
-_RUN = re.compile("[Ss]s*|[Ll]")  # the SLM's forwards up to the next visit; one of the LLM's
+_RUN = re.compile(
+    "[Ss]s*|[Ll]"
+)  # the SLM's forwards up to the next visit, or one forward of the LLM
 
 
 def _forwards(traces: Sequence[Trace], slots: int, delayed: bool) -> tuple[int, int]:
-    """Forwards of the SLM and of the LLM; each prefills in forwards of their own."""
+    """Forwards of the SLM and of the LLM. Prefills have forwards of their own."""
     queue = (iter(_RUN.findall(trace.forwards.decode())) for trace in traces)
     replayed = _Replay()
     while True:
@@ -145,17 +147,17 @@ def _forwards(traces: Sequence[Trace], slots: int, delayed: bool) -> tuple[int, 
 
 
 class _Replay:
-    """Rows, each the runs that are left of an answer, that share forwards."""
+    """Answers that share forwards. A row is the remaining runs of one answer."""
 
     def __init__(self) -> None:
         self.slm = self.llm = self.rows = 0
-        self.drafting: dict[int, list[Iterator[str]]] = {}  # by the step that is their run's last
+        self.drafting: dict[int, list[Iterator[str]]] = {}  # by the last step of their run
         self.visiting: list[tuple[str, Iterator[str]]] = []
         self._steps = 0  # of the SLM
-        self._prefills = 0  # rows that the SLM's next step begins
+        self._prefills = 0  # rows that the SLM's next step prefills
 
     def go_on(self, rows: Iterable[Iterator[str]]) -> None:
-        """Let each row wait for the model of its next run, if there is one."""
+        """Queue each row for the model of its next run, if there is one."""
         for row in rows:
             run = next(row, "")
             self.rows += bool(run)
@@ -166,7 +168,7 @@ class _Replay:
                 self._prefills += run[0] == "S"
 
     def draft(self) -> None:
-        """All steps of the SLM until a row is at the end of its run."""
+        """Run the SLM until a row is at the end of its run."""
         last, drafting = min(self.drafting), sum(map(len, self.drafting.values()))
         self.slm += last - self._steps + (0 < self._prefills < drafting)
         self._steps, self._prefills = last, 0

@@ -58,7 +58,8 @@ def score(
     scored tokens.
     """
     texts = [Text([*p, *r], len(p)) for p, r in examples.values()]
-    parts, order = [], []
+    parts: list[Columns] = []
+    order: list[int] = []
     for batch in length_buckets([len(text.ids) - 1 for text in texts], batch_tokens):
         parts.append(half([texts[index] for index in batch]))
         before = len(order)

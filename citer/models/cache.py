@@ -1,4 +1,4 @@
-"""Keys and values of many answers in one allocation: a slot an answer, indexed, never moved."""
+"""The KV cache: one allocation with a slot per sequence. Slots are indexed and never moved."""
 
 from typing import NamedTuple
 
@@ -19,17 +19,17 @@ def kv_shape(config: PreTrainedConfig) -> tuple[int, int, int]:
 
 
 class Copied(NamedTuple):
-    """The keys and values of one row."""
+    """A copy of one slot's keys and values."""
 
     keys_LKPD: Tensor
     values_LKPD: Tensor
 
 
 class SlotCache:
-    """A cache of `slots` rows, each as long as its own answer.
+    """A KV cache with `slots` slots of different lengths.
 
-    `begin` lays out a forward, whose layers then call `update`. Its verbs besides: `copy`,
-    `paste`, `cut`.
+    `begin` lays out a forward; its layers then call `update`. `copy`, `paste` and `cut` change
+    what a slot holds between forwards.
     """
 
     def __init__(self, network: PreTrainedModel, slots: int) -> None:
@@ -44,7 +44,7 @@ class SlotCache:
         return self.keys_LSKPD.shape[3]
 
     def begin(self, slots: list[int], counts: list[int], wanted: list[int]) -> Feed:
-        """Make ready for a forward of `counts[n]` new tokens in `slots[n]`: see `lay_out`."""
+        """Prepare a forward of `counts[n]` new tokens in `slots[n]` (see `lay_out`)."""
         starts = [self.lengths[slot] for slot in slots]
         for slot, count in zip(slots, counts, strict=True):
             self.lengths[slot] += count
@@ -55,17 +55,17 @@ class SlotCache:
     def update(
         self, layer: int, feed: Feed, keys_MKD: Tensor, values_MKD: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Store a layer's new keys and values; return all that the rows hold: (N, K, P, D) each."""
+        """Store a layer's new keys and values; return those of all positions, (N, K, P, D) each."""
         keys_NKPD = _store(self.keys_LSKPD[layer], keys_MKD, feed)
         return keys_NKPD, _store(self.values_LSKPD[layer], values_MKD, feed)
 
     def copy(self, slot: int) -> Copied:
-        """All that a slot holds."""
+        """Copy a slot's keys and values."""
         length = self.lengths[slot]
         return Copied(*(kv[:, slot, :, :length].clone() for kv in self._both))
 
     def paste(self, slot: int, copied: Copied, length: int) -> None:
-        """Let a slot hold the first `length` positions of a copy."""
+        """Replace a slot's content by the first `length` positions of a copy."""
         assert length <= copied.keys_LKPD.shape[2], "cannot paste more than was copied"
         self.cut(slot, 0)
         self.reserve(length)
@@ -74,9 +74,10 @@ class SlotCache:
         self.lengths[slot] = length
 
     def cut(self, slot: int, length: int) -> None:
-        """Forget all that a slot holds beyond `length` positions.
+        """Truncate a slot to `length` positions, and set the rest to zero.
 
-        A number that overflowed would come back: attention gives it no weight, but 0 · ∞ is none.
+        An overflowed value left there would reach later answers: attention gives it weight 0, but
+        0 · ∞ is NaN.
         """
         assert length <= self.lengths[slot], "cannot cut to more than the slot holds"
         held = self.lengths[slot]
@@ -86,7 +87,7 @@ class SlotCache:
             self.lengths[slot] = length
 
     def reserve(self, needed: int) -> None:
-        """Let there be room for so many positions in every slot."""
+        """Grow the cache to at least `needed` positions per slot."""
         if needed <= self.capacity:
             return
         extra = -(-needed // GROWTH) * GROWTH - self.capacity

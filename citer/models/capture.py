@@ -1,4 +1,4 @@
-"""Capturing a forward as a CUDA graph. No GPU has run it yet."""
+"""Capture a forward as a CUDA graph. No GPU has run this code yet."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -14,14 +14,15 @@ Capture = Callable[[Run], Run]
 
 
 def cuda_capture() -> Capture:
-    """Graphs that share memory: only one runs at a time, and its output is read before the next.
+    """Make a `Capture` whose graphs share one memory pool.
 
-    A new pool each time: torch refuses one all of whose graphs are gone.
+    They may share it because only one runs at a time, and its output is read before the next runs.
+    Each call makes a new pool: torch refuses a pool whose graphs are all freed.
     """
     stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
 
     def capture(forward: Run) -> Run:
-        # On the stream of the capture, so that cuBLAS has its workspace there already.
+        # Warm up on the stream of the capture, so that cuBLAS allocates its workspace there.
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UPS):
@@ -41,7 +42,7 @@ def cuda_capture() -> Capture:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """A graph that is collected as garbage while another is captured spoils it."""
+    """Disable garbage collection: freeing a graph during a capture invalidates the capture."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -6,7 +6,10 @@ from citer.errors import InputError
 
 
 def resolve_device(device: str) -> torch.device:
-    """`auto` is CUDA where there is one; raises InputError for a CUDA that is not there."""
+    """Resolve `auto` to CUDA if available, otherwise to the CPU.
+
+    Raises InputError if `cuda` is requested but not available.
+    """
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("pair.device: 'cuda': no CUDA device here, expected auto or cpu")
     if device == "auto":

@@ -1,4 +1,4 @@
-"""What a router reads of a step of the SLM: its hidden state, and how sure it is of its token."""
+"""The router's input: the SLM's hidden state, and how confident its distribution is."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from citer.schema import TOP_LOGPROBS
 
-EXTRAS = 2 + TOP_LOGPROBS  # beside the hidden state
+EXTRAS = 2 + TOP_LOGPROBS  # features besides the hidden state
 FEATURE = (
     "SLM hidden state after the final norm, entropy in nats, top-1 minus top-2 log-probability, "
     f"{TOP_LOGPROBS} largest log-probabilities"
@@ -15,7 +15,7 @@ FEATURE = (
 
 
 class Confidence(NamedTuple):
-    """Of N next-token distributions: entropy in nats, margin, the largest log-probabilities."""
+    """Entropy (nats), margin and largest log-probabilities of N next-token distributions."""
 
     entropy_N: Tensor
     margin_N: Tensor

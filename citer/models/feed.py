@@ -1,4 +1,4 @@
-"""How the new tokens of many rows go into one forward: end to end, none padded."""
+"""The layout of a forward: the new tokens of many sequences, end to end, without padding."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
@@ -7,15 +7,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Of hidden_WH, and of the given_WK of the turns, makes out_WC, in float64. It must not look into
-# its tensors from the host, nor make tensors there: on a GPU it is captured with the forward.
+# Maps hidden_WH and the turns' given_WK to out_WC in float64. On a GPU it is captured with the
+# forward, so it must not read its tensors from the host, nor create tensors there.
 Read = Callable[[Tensor, Tensor], Tensor]
 
 
 class Turn(NamedTuple):
-    """A slot that is to consume what it lacks of `ids`.
+    """The tokens that one slot adds to a forward: those of `ids` that it does not hold.
 
-    The states after its last tokens are read, one for each row of `given`, K integers each.
+    The states after the last `len(given)` tokens are read, each together with its row of `given`
+    (K integers).
     """
 
     slot: int
@@ -24,23 +25,25 @@ class Turn(NamedTuple):
 
 
 class Feed(NamedTuple):
-    """M new tokens of N rows, at most T of each, whose longest row then has P positions.
+    """M new tokens of N rows, at most T per row. The longest row then has P positions.
 
-    Only attention needs the rows side by side, each filled up with its last token: `padded_NT`
-    says which token stands where, `flat_M` leads back. Both are None where all rows have `width`.
-    What a forward is for are the states after `wanted_W`, each row's last tokens.
+    Only attention needs the rows padded to (N, T); a row is padded with its last token.
+    `padded_NT` maps to that layout and `flat_M` back. Both are None if all rows have `width`
+    tokens. The forward returns the states after the tokens `wanted_W`, the last of each row.
     """
 
     rows: slice | Tensor  # the rows' slots
     span: int  # P
-    fresh: bool  # no row had anything before
+    fresh: bool  # no row has earlier positions
     slot_M: Tensor
     position_M: Tensor
     width: int = 1
     wanted_W: Tensor | None = None  # None: all
     padded_NT: Tensor | None = None
     flat_M: Tensor | None = None
-    mask_NTP: Tensor | None = None  # what a token may attend to; None: all, or before it if fresh
+    mask_NTP: Tensor | None = (
+        None  # positions that a token may attend to; None: all, or causal if fresh
+    )
 
     def side_by_side(self, tokens_M: Tensor) -> Tensor:
         """(M, ...) → (N, T, ...)"""
@@ -65,13 +68,13 @@ def lay_out(
     wanted: list[int],
     device: torch.device,
 ) -> Feed:
-    """A feed of `counts[n]` tokens to the slot that already holds `starts[n]` positions.
+    """Lay out `counts[n]` new tokens for `slots[n]`, which already holds `starts[n]` positions.
 
-    The states after each row's last `wanted[n]` tokens are asked for.
+    The forward returns the states after each row's last `wanted[n]` tokens.
     """
     span = max(start + count for start, count in zip(starts, counts, strict=True))
     slot_N, start_N, count_N = torch.tensor([slots, starts, counts], device=device)
-    # A slice where it can be one: reading it copies nothing.
+    # A slice, if possible: reading it needs no copy.
     rows = slice(slots[0], slots[-1] + 1) if _consecutive(slots) else slot_N
     feed = Feed(rows, span, not any(starts), slot_N, start_N)
     if max(counts) > 1:
@@ -92,10 +95,10 @@ def lay_out_evenly(
     start_N: Tensor,
     count_N: Tensor,
 ) -> Feed:
-    """A feed of `width` tokens to every slot, of which the first `count_N` are meant.
+    """Lay out `width` tokens for every slot. The first `count_N` of them are real.
 
-    The states after `wanted` tokens of each row are asked for, the last of them its last one that
-    is meant. Nothing depends on what the tensors hold: it can be laid out before they hold it.
+    The forward returns the states after the last `wanted` real tokens of each row. The layout does
+    not depend on the tensors' values, so that it can be captured once and replayed.
     """
     column_T = torch.arange(width, device=slot_N.device)
     column_NU = (count_N[:, None] - wanted + column_T[:wanted]).clamp(min=0)

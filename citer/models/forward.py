@@ -1,10 +1,11 @@
 """One forward for the new tokens of many rows: transformers' modules in transformers' order.
 
-Its own forward pads every row to the longest, copies keys and values for every query head, and
-takes more Python than a small model takes arithmetic. Here only attention sees rows side by side.
+The forward of transformers pads every row to the longest, copies keys and values for every query
+head, and spends more time in Python than a small model spends computing. Here only attention uses
+a padded layout.
 
-This order is that of the versions of transformers that were tested: `check_forward` holds it
-against the installed one's own.
+The order follows the versions of transformers that were tested. `check_forward` compares it with
+the installed version.
 """
 
 from pathlib import Path
@@ -22,24 +23,24 @@ from citer.models.deviation import deviation
 from citer.models.feed import Feed
 
 TESTED = "5.23.0"  # of transformers
-# The largest deviation of states. On a CPU, 28 layers deviate by up to 8e-6 in float32 and 3e-3 in
-# float16; float32 leaves room for kernels of a GPU that round products to TF32.
+# The largest deviation of states that is accepted. On a CPU, 28 layers deviate by up to 8e-6 in
+# float32 and 3e-3 in float16. float32 leaves room for GPU kernels that round products to TF32.
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 5e-3, torch.float16: 3e-2, torch.bfloat16: 1e-1}
 BEGUN, ADDED = 3, 2  # tokens of a prompt and of a catch-up that `check_forward` reads
 
 
 @torch.inference_mode()
 def check_forward(network: PreTrainedModel, origin: Path) -> None:
-    """Raise InputError where a few tokens get other states here than by transformers' forward.
+    """Raise InputError if this forward and that of transformers differ on a few tokens.
 
-    There is nothing to fall back on: its forward knows no slots.
+    There is no fallback, because the forward of transformers has no slots.
     """
     step = network.config.vocab_size // (BEGUN + ADDED)
     ids_M = torch.arange(BEGUN + ADDED, device=network.device) * step
     theirs_MH = network.base_model(input_ids=ids_M[None], use_cache=False).last_hidden_state[0]
     if not theirs_MH.isfinite().all():
         dtype = str(network.dtype).removeprefix("torch.")
-        raise InputError(f"{origin}: states that are no numbers in {dtype}, expected finite ones")
+        raise InputError(f"{origin}: states are not finite in {dtype}, expected finite ones")
     cache = SlotCache(network, slots=1)
     parts = [
         wanted_hidden(network, part_M, cache.begin([0], [len(part_M)], [len(part_M)]), cache)
@@ -48,12 +49,12 @@ def check_forward(network: PreTrainedModel, origin: Path) -> None:
     if not deviation(torch.cat(parts), theirs_MH) <= TOLERANCE[network.dtype]:
         raise InputError(
             f"{origin}: transformers {transformers.__version__} computes other states than our "
-            f"forward, which follows {TESTED}: expected that version, or a model that it knows"
+            f"forward, which follows {TESTED}: expected that version, or a supported model"
         )
 
 
 def wanted_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: SlotCache) -> Tensor:
-    """hidden_WH after the final norm and the wanted tokens; the cache takes in all tokens."""
+    """hidden_WH, the wanted tokens' states after the final norm. The cache stores all tokens."""
     model: Any = network.base_model
     hidden_MH = model.embed_tokens(ids_M)
     shared = _Shared(
@@ -68,7 +69,7 @@ def wanted_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: Sl
 
 
 class _Shared(NamedTuple):
-    """What is the same in all layers; G are a key-value head's query heads, token by token."""
+    """What all layers share. G: a key-value head's query heads, token by token."""
 
     cos_M1D: Tensor
     sin_M1D: Tensor
@@ -100,13 +101,13 @@ def _attention(
 
 
 def _rotation(cos_MD: Tensor, sin_MD: Tensor) -> tuple[Tensor, Tensor]:
-    """Of all heads alike, the sine with the sign that each half of a head takes it with."""
+    """Cosine and sine for all heads; the sine has the sign of each half of a head."""
     first, second = sin_MD.chunk(2, -1)
     return cos_MD[:, None], torch.cat([-first, second], -1)[:, None]
 
 
 def _mask(feed: Feed, group: int, dtype: torch.dtype) -> Tensor | None:
-    """What attention adds: it would make it of booleans itself, in every layer again."""
+    """An additive mask. From a boolean one attention would make it anew in every layer."""
     if feed.mask_NTP is None:
         return None
     mask_NTP = torch.where(feed.mask_NTP, 0.0, -torch.inf).to(dtype)
@@ -114,7 +115,7 @@ def _mask(feed: Feed, group: int, dtype: torch.dtype) -> Tensor | None:
 
 
 def _rotate(states_MKD: Tensor, shared: _Shared) -> Tensor:
-    """Rotary embedding (arXiv 2104.09864), the halves of a head being its pairs."""
+    """Rotary embedding (arXiv 2104.09864) that pairs the two halves of a head."""
     turned_MKD = states_MKD.roll(states_MKD.shape[-1] // 2, -1)
     return states_MKD * shared.cos_M1D + turned_MKD * shared.sin_M1D
 
@@ -122,7 +123,7 @@ def _rotate(states_MKD: Tensor, shared: _Shared) -> Tensor:
 def _attend_before(
     query_NTQD: Tensor, keys_NKTD: Tensor, values_NKTD: Tensor, scale: float
 ) -> Tensor:
-    """mixed_NTQD of rows that begin: plainly causal, without a mask of T times T for each."""
+    """mixed_NTQD of rows without earlier positions: causal attention, no (T, T) mask per row."""
     return scaled_dot_product_attention(
         query_NTQD.transpose(1, 2),
         keys_NKTD,
@@ -140,7 +141,7 @@ def _attend(
     mask_N1GP: Tensor | None,
     scale: float,
 ) -> Tensor:
-    """mixed_NTQD. The query heads of a key-value head pass for tokens: nothing is repeated."""
+    """mixed_NTQD. Query heads of a key-value head are treated as tokens, so no key is repeated."""
     tokens, heads = query_NTQD.shape[1], keys_NKPD.shape[1]
     query_NKGD = query_NTQD.unflatten(2, (heads, -1)).transpose(1, 2).flatten(2, 3)
     group = query_NKGD.shape[2] // tokens

@@ -1,12 +1,11 @@
-"""Short forwards at fixed shapes, each captured once as a CUDA graph and replayed from then on.
+"""CUDA graphs: short forwards at fixed shapes, captured once and then replayed.
 
-A GPU is through with a small model's step before Python has launched its kernels one by one. A
-graph is one launch, of shapes and addresses that never change: rows, tokens and positions are
-filled up to powers of two. Rows are filled up with slots that nobody asked for. These, and the
-tokens that are too many, write beyond what their slots hold, where no token looks and the next
-ones write again.
+A GPU finishes a small model's step faster than Python can launch its kernels. A graph is one
+launch, with fixed shapes and addresses: rows, tokens and positions are padded to powers of two.
+Rows are padded with idle slots. Padding writes beyond the length of its slots: no token attends to
+those positions, and later tokens overwrite them.
 
-Tested on a CPU alone, where operations are replayed in place of kernels: no GPU has run it yet.
+Tested on a CPU only, where operations are replayed instead of kernels. No GPU has run it yet.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +22,12 @@ from citer.models.feed import Read, Turn, lay_out_evenly
 from citer.models.pair import LanguageModel
 
 WIDEST = 32  # tokens of a row
-MOST = 256  # tokens of a forward; of more it is the arithmetic that takes the time
+MOST = 256  # tokens of a forward; beyond that, computing takes longer than launching
 SHORTEST = 256  # positions
 
 
 class Shape(NamedTuple):
-    """N rows of T tokens, the states after `wanted` of which are read, in `span` positions."""
+    """`rows` rows of `tokens` tokens in `span` positions; the last `wanted` states are read."""
 
     rows: int
     tokens: int
@@ -37,10 +36,10 @@ class Shape(NamedTuple):
 
 
 class Graphs:
-    """The graphs of one model over its cache, made as shapes come up.
+    """The graphs of one model and its cache, captured when a shape first occurs.
 
-    A `Capture` turns a forward into one that is replayed; `capturing` makes a new one whenever all
-    graphs are dropped.
+    A `Capture` turns a forward into a replay. `capturing` makes a new one when all graphs are
+    dropped.
     """
 
     def __init__(
@@ -54,15 +53,15 @@ class Graphs:
         self._made_for: tuple[Read | None, int] = (None, 0)
 
     def fit(self, turns: Sequence[Turn]) -> bool:
-        """Whether these turns are short enough to gain by a graph."""
+        """Whether these turns are short enough to be faster with a graph."""
         rows, tokens = self._filled_up(turns)
         return tokens <= WIDEST and rows * tokens <= MOST
 
     def run(self, turns: Sequence[Turn], read: Read) -> list[list[list[float]]]:
-        """What is read of each turn, a row for each of its last tokens.
+        """Run the turns; return what `read` makes of each, a row per row given.
 
-        All goes to the device in one small transfer and comes back in another, which is the one
-        time that the host waits.
+        One small transfer goes to the device and one comes back. Only the second makes the host
+        wait.
         """
         rows, tokens = self._filled_up(turns)
         turn_N = sorted([*turns, *islice(self._idle(turns), rows - len(turns))])
@@ -80,21 +79,21 @@ class Graphs:
         return [out_NUC[row[turn.slot]][shape.wanted - len(turn.given) :] for turn in turns]
 
     def _filled_up(self, turns: Sequence[Turn]) -> tuple[int, int]:
-        """Rows and tokens of the graph for these turns."""
+        """Rows and tokens of the graph that fits these turns."""
         tokens = max(len(turn.ids) - self._cache.lengths[turn.slot] for turn in turns)
         return min(_power(len(turns)), len(self._cache.lengths)), _power(tokens)
 
     def _idle(self, turns: Sequence[Turn]) -> Iterator[Turn]:
-        asked = {turn.slot for turn in turns}
+        busy = {turn.slot for turn in turns}
         slots = range(len(self._cache.lengths))
-        return (Turn(slot, (), ()) for slot in slots if slot not in asked)
+        return (Turn(slot, (), ()) for slot in slots if slot not in busy)
 
     def _span(self, turns: Sequence[Turn], tokens: int) -> int:
         longest = max(self._cache.lengths[turn.slot] for turn in turns)
         return _power(max(SHORTEST, longest + tokens))
 
     def _drop_stale(self, read: Read) -> None:
-        """Graphs know a reader's weights and the cache by their addresses, whatever is there."""
+        """Drop all graphs if the reader or the cache has changed: graphs keep raw addresses."""
         made_for = (read, self._cache.capacity)
         if made_for != self._made_for:
             self._graphs.clear()
@@ -102,7 +101,7 @@ class Graphs:
             self._made_for = made_for
 
     def _packed(self, turns: Sequence[Turn], shape: Shape) -> Tensor:
-        """packed_NC: slot, start, count, T ids, and what is given with the tokens that are read."""
+        """packed_NC: slot, start, count, T ids, and the given rows."""
         given = shape.wanted * max(len(row) for turn in turns for row in turn.given)
         table = []
         for turn in turns:
@@ -110,20 +109,20 @@ class Graphs:
             new, known = turn.ids[start:], list(chain.from_iterable(turn.given))
             after, before = [0] * (shape.tokens - len(new)), [0] * (given - len(known))
             table.append([turn.slot, start, len(new), *new, *after, *before, *known])
-        # Pinned, so that the copy waits for nothing; the memory is not used again before its end.
+        # Pinned, so that the copy is asynchronous; the memory is not reused before it ends.
         return torch.tensor(table, pin_memory=self._model.device.type == "cuda")
 
 
 def static_forward(
     model: LanguageModel, cache: SlotCache, shape: Shape, read: Read, packed_NC: Tensor
 ) -> Tensor:
-    """out_NUC; what the host does here depends on the shape alone."""
+    """out_NUC. What the host does here depends on the shape only."""
     given = packed_NC.shape[1] - 3 - shape.tokens
     place_N3, ids_NT, given_NC = packed_NC.split((3, shape.tokens, given), 1)
     slot_N, start_N, count_N = place_N3.unbind(1)
     whole = shape.rows == len(cache.lengths)
     feed = lay_out_evenly(
-        slice(0, shape.rows) if whole else slot_N,  # a slice is read uncopied
+        slice(0, shape.rows) if whole else slot_N,  # reading a slice needs no copy
         shape.span,
         shape.tokens,
         shape.wanted,
@@ -137,32 +136,32 @@ def static_forward(
 
 
 class _Graph:
-    """A captured forward with the memory that it reads its input from."""
+    """A captured forward with its input buffer."""
 
     def __init__(
         self, forward: Callable[[Tensor], Tensor], packed_NC: Tensor, capture: Capture
     ) -> None:
-        self._packed_NC = packed_NC  # of a first forward: warming up runs it
+        self._packed_NC = packed_NC  # a valid input: warming up runs it
         self._replay = capture(partial(forward, packed_NC))
 
     def __call__(self, packed_NC: Tensor) -> Tensor:
-        """out_NUC, which the next graph may write over."""
+        """out_NUC, which the next graph may overwrite."""
         self._packed_NC.copy_(packed_NC, non_blocking=True)
         return self._replay()
 
 
 def cuda_graphs(model: LanguageModel, cache: SlotCache) -> Graphs | None:
-    """Graphs for a model on a GPU, unless it was loaded to do without (`pair.cuda_graphs`)."""
+    """Graphs for a model on a GPU, unless `pair.cuda_graphs` is off."""
     captured = model.device.type == "cuda" and model.cuda_graphs
     return Graphs(model, cache, cuda_capture) if captured else None
 
 
 def no_graphs(model: LanguageModel, cache: SlotCache) -> None:
-    """All forwards are launched kernel by kernel."""
+    """Launch all forwards kernel by kernel."""
 
 
 def _wanted(turns: Sequence[Turn], tokens: int) -> int:
-    """The last token of each row alone, or all: two graphs instead of many."""
+    """Read the last token of each row only, or all: two graphs instead of many."""
     return 1 if all(len(turn.given) == 1 for turn in turns) else tokens
 
 

@@ -1,8 +1,8 @@
-"""Large linear layers on a CPU, their weights laid out as oneDNN reads them.
+"""Large linear layers on a CPU, with weights in oneDNN's own layout.
 
-A forward of few tokens should take the time to read its weights once. PyTorch's own layer reads
-float32 weights two and three times for two and three tokens, and copies them first from four on;
-bfloat16 ones it lays out anew in every forward.
+A forward of few tokens should take as long as reading its weights once. The layer of PyTorch reads
+float32 weights two and three times for two and three tokens, and copies them for four or more. It
+converts bfloat16 weights in every forward.
 """
 
 import torch
@@ -12,13 +12,13 @@ from torch.nn.functional import pad
 from citer.models.deviation import deviation
 from citer.progress import warn
 
-LARGE = 2**20  # bytes; smaller weights stay in a core's cache
+LARGE = 2**20  # bytes; smaller weights fit a core's cache
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1e-2}  # the largest deviation of a product
-FEWEST = 4  # tokens; for fewer oneDNN has only slower products
+FEWEST = 4  # tokens; with fewer, oneDNN's products are slower
 
 
 class PackedLinear(nn.Module):
-    """Stands in for a linear layer, whose weight it takes over, when nothing is trained."""
+    """Replaces a linear layer for inference, with its weight converted."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -39,11 +39,11 @@ class PackedLinear(nn.Module):
 
 
 def pack(network: nn.Module) -> None:
-    """Replace a network's large linear layers, where device and type allow it.
+    """Replace a network's large linear layers, if device and dtype allow it.
 
-    Of weights that a head shares with the embedding, which needs them as they are, it holds two.
-    Where PyTorch's operators, which are private, are not what they were, the layers stay: with a
-    warning, since decoding then takes longer.
+    Weights that the head shares with the embedding are held twice, since the embedding needs the
+    plain layout. The operators of PyTorch are private: if they have changed, the layers stay as
+    they are, and a warning says that decoding is slower.
     """
     places = [
         (parent, name, layer)
@@ -60,15 +60,19 @@ def pack(network: nn.Module) -> None:
 
 @torch.inference_mode()
 def _works(linear: nn.Linear) -> bool:
-    """Whether a packed layer's products, of one token and of more, are the layer's own."""
+    """Whether a packed layer gives the same products, for one token and for more."""
     states_MI = torch.linspace(-1, 1, (FEWEST + 1) * linear.in_features, dtype=linear.weight.dtype)
     states_MI = states_MI.view(-1, linear.in_features)
     try:
         packed = PackedLinear(linear)
         parts = (states_MI[:1], states_MI)
         deviations = (deviation(packed(part_MI), linear(part_MI)) for part_MI in parts)
-        return all(found <= TOLERANCE[linear.weight.dtype] for found in deviations)
-    except (AttributeError, RuntimeError, TypeError):  # no such operator, or of other arguments
+        return all(each <= TOLERANCE[linear.weight.dtype] for each in deviations)
+    except (
+        AttributeError,
+        RuntimeError,
+        TypeError,
+    ):  # the operator is missing or takes other arguments
         return False
 
 

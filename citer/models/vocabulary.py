@@ -1,4 +1,4 @@
-"""The tokens that a pair chooses from: ids that both models have, and one end of an answer."""
+"""The tokens that a pair chooses from: the ids that both models have, with a single EOS."""
 
 from typing import NamedTuple
 
@@ -7,17 +7,17 @@ from torch import Tensor
 
 
 class Vocabulary(NamedTuple):
-    """The ids below `size`. All `eos_ids` mean the end; the first of them is written."""
+    """The ids below `size`. All `eos_ids` end an answer; the first one is written for all."""
 
     size: int
     eos_ids: tuple[int, ...]
 
     def choices(self, logits_NV: Tensor) -> Tensor:
-        """The logits of these ids, in place.
+        """Restrict logits to these ids, in place.
 
-        The first EOS takes the largest logit of all EOS, the others the lowest number, so that a
-        greedy choice ends an answer exactly where the model would. Infinity would make the entropy
-        no number (0 · ∞).
+        The first EOS gets the largest logit of all EOS ids, the others the lowest finite number.
+        A greedy choice then ends an answer exactly where the model would. The number is finite
+        because -inf would make the entropy NaN (0 · ∞).
         """
         logits_NV = logits_NV[:, : self.size]
         for other in self.eos_ids[1:]:

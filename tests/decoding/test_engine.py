@@ -2,37 +2,34 @@
 
 import copy
 from dataclasses import replace
-from itertools import takewhile
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citer.config import PairParams
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
-from citer.decoding.lane import MakeGraphs
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, StepView, routed
 from citer.decoding.work import Work
 from citer.errors import InputError
 from citer.evaluation.cost import Trace, replay
-from citer.models.folder import PairFolder
-from citer.models.graphs import cuda_graphs, no_graphs
-from citer.models.pair import LanguageModel, Pair, load_pair
+from citer.models.pair import LanguageModel, Pair
 from citer.models.router import HIGHEST
 from citer.rule import Rule
 from tests.decoding.reference import (
     by_first_eos,
-    next_hidden,
     random_scorer,
-    rounded,
     uncached,
 )
-from tests.graphs import Traced, uncaptured
+from tests.graphs import uncaptured
 from tests.heads import random_head, random_router
 
 MAX_NEW_TOKENS = 24
+FAMILY = [
+    Rule.parse(text)
+    for text in ("score 0", "score 0.4", "score 1", "risk 0.6 audit 0.1", "every 4 audit 1")
+]
 
 
 def requests(count: int, seed: int = 0, vocab: int = 300) -> list[Request]:
@@ -250,72 +247,6 @@ def test_a_finished_answer_frees_its_slot_at_once(pair: Pair) -> None:
     assert engine.slm_work.forwards <= max(busy_until) + len(asked)
 
 
-def branches(asked: Request, reference: tuple[int, ...], cuts: list[int]) -> list[Request]:
-    """Answers that leave one reference at several places, each with another token."""
-    trunk = (*asked.prompt_ids, *reference)
-    return [
-        Request(f"{asked.key}@{cut}", asked.prompt_ids, (*reference[:cut], 7 + cut), trunk)
-        for cut in cuts
-    ]
-
-
-@pytest.mark.parametrize("tau", [0.0, 0.4, 1.0])
-def test_a_fork_of_a_trunk_equals_a_fresh_decode_of_its_prefix(pair: Pair, tau: float) -> None:
-    policy = Policy(random_scorer, Rule("score", tau))
-    asked = [
-        branch
-        for n, request in enumerate(requests(12))
-        for branch in branches(request, tuple(range(40 + n, 60 + n)), [0, 3, 3 + n, 19])
-    ]
-    forked, engine = decode(pair, asked, policy, slots=5)
-    fresh, plain = decode(pair, [replace(one, trunk_ids=None) for one in asked], policy, slots=5)
-    for key, answer in fresh.items():
-        assert forked[key].token_ids == answer.token_ids
-        assert forked[key].by_llm == answer.by_llm
-    assert engine.slm_work.positions <= plain.slm_work.positions
-    assert engine.llm_work.positions <= plain.llm_work.positions
-
-
-TAUS = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0]
-AT_TAUS = [Policy(random_scorer, Rule("score", tau)) for tau in TAUS]
-
-
-@settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 10_000), count=st.integers(1, 6), slots=st.integers(1, 5))
-def test_a_sweep_is_a_decode_at_every_threshold(pair: Pair, seed, count, slots) -> None:
-    asked = requests(count, seed)
-    engine = Engine(pair, slots, MAX_NEW_TOKENS)
-    swept = {(answer.key, answer.policy.rule.at): answer for answer in engine.sweep(asked, AT_TAUS)}
-    assert len(swept) == count * len(TAUS)
-    for tau in TAUS:
-        alone, _ = decode(pair, asked, Policy(random_scorer, Rule("score", tau)))
-        for key, answer in alone.items():
-            assert swept[key, tau].token_ids == answer.token_ids
-            assert swept[key, tau].by_llm == answer.by_llm
-            assert swept[key, tau].truncated == answer.truncated
-
-
-def test_a_sweep_computes_shared_beginnings_once(pair: Pair) -> None:
-    """Work of the trie: below the sum over thresholds, not below the dearest of them."""
-    asked = requests(30)
-    engine = Engine(pair, 4, MAX_NEW_TOKENS)
-    list(engine.sweep(asked, AT_TAUS))
-    single = [decode(pair, asked, Policy(random_scorer, Rule("score", tau)))[1] for tau in TAUS]
-    for name in ("slm_work", "llm_work"):
-        positions = [getattr(one, name).positions for one in single]
-        assert max(positions) <= getattr(engine, name).positions < sum(positions)
-
-
-def test_a_sweep_forks_only_where_tokens_differ(pair: Pair) -> None:
-    """A model beside itself: all thresholds share all tokens, whatever the scores."""
-    twins = replace(pair, llm=pair.slm)
-    asked = requests(12)
-    engine = Engine(twins, 4, MAX_NEW_TOKENS)
-    list(engine.sweep(asked, AT_TAUS))
-    single = decode(twins, asked, Policy(random_scorer, Rule("score", 0.9)))[1]
-    assert engine.slm_work.positions == single.slm_work.positions
-
-
 def test_a_request_beyond_the_context_is_refused_by_name(pair: Pair) -> None:
     with pytest.raises(
         InputError,
@@ -327,85 +258,3 @@ def test_a_request_beyond_the_context_is_refused_by_name(pair: Pair) -> None:
 def test_a_request_may_take_the_whole_context(pair: Pair) -> None:
     answers, _ = decode(pair, [Request("fits", (5,) * 1000)], SLM_ALONE)
     assert answers.keys() == {"fits"}
-
-
-def loaded_again(pair: Pair, device: str, dtype: str) -> Pair:
-    slm, llm = pair.slm.path, pair.llm.path
-    params = PairParams(slm=str(slm), llm=str(llm), device=device, dtype=dtype)
-    return replace(load_pair(PairFolder(slm, llm), params), eos_ids=pair.eos_ids)
-
-
-FAMILY = [
-    Rule.parse(text)
-    for text in ("score 0", "score 0.4", "score 1", "risk 0.6 audit 0.1", "every 4 audit 1")
-]
-
-
-def assert_same_answers(ours: Engine, theirs: Engine, pair: Pair) -> None:
-    """Token for token; what the models say of them but for rounding."""
-    scorer = ScoredBy(random_head(pair.slm.hidden_size, dtype=torch.float64).to(pair.slm.device))
-    policies = [Policy(each, rule) for rule in FAMILY for each in (scorer, random_scorer)]
-    found, expected = (
-        {(answer.key, answer.policy): answer for answer in engine.sweep(requests(7), policies)}
-        for engine in (ours, theirs)
-    )
-    assert found.keys() == expected.keys()
-    for key, answer in found.items():
-        other = expected[key]
-        assert answer.scores == pytest.approx(other.scores, abs=1e-9)
-        assert rounded(answer.visits) == rounded(other.visits)
-        assert answer == replace(other, scores=answer.scores, visits=answer.visits)
-    assert (ours.slm_work, ours.llm_work) == (theirs.slm_work, theirs.llm_work)
-
-
-@pytest.mark.parametrize("slots", [1, 3])
-def test_replayed_forwards_write_what_launched_ones_write(kin: Pair, slots: int) -> None:
-    traced = Traced()
-    graphed = Engine(kin, slots, MAX_NEW_TOKENS, make_graphs=traced)
-    assert_same_answers(graphed, Engine(kin, slots, MAX_NEW_TOKENS), kin)
-    assert traced.captures > 0
-
-
-on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
-@pytest.mark.gpu
-@on_gpu
-@pytest.mark.parametrize("make_graphs", [cuda_graphs, no_graphs])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("tau", TAUS)
-def test_a_gpu_writes_what_a_cpu_writes(
-    pair: Pair, tau: float, dtype: str, make_graphs: MakeGraphs
-) -> None:
-    policy = Policy(random_scorer, Rule("score", tau))
-    there = loaded_again(pair, "cuda", dtype)
-    engine = Engine(there, 4, MAX_NEW_TOKENS, make_graphs=make_graphs)
-    answers = {answer.key: answer for answer in engine.decode(requests(20), policy)}
-    assert answers == decode(pair, requests(20), policy)[0]
-
-
-@pytest.mark.gpu
-@on_gpu
-@pytest.mark.parametrize("slots", [1, 3, 16])
-def test_graphs_on_a_gpu_write_what_launched_kernels_write(kin: Pair, slots: int) -> None:
-    network = copy.deepcopy(kin.llm.network).to("cuda")
-    there = loaded_again(kin, "cuda", "float64")
-    there = replace(there, llm=replace(there.llm, network=network))
-    graphed = Engine(there, slots, MAX_NEW_TOKENS)
-    launched = Engine(there, slots, MAX_NEW_TOKENS, make_graphs=no_graphs)
-    assert_same_answers(graphed, launched, there)
-
-
-def test_float32_first_differs_only_at_a_near_tie(pair: Pair) -> None:
-    """Invariant 2 in lower precision: the LLM's margin at a first difference is below 1e-4."""
-    single = loaded_again(pair, "cpu", "float32")
-    asked = requests(20)
-    answers, _ = decode(single, asked, LLM_ALONE, slots=7)
-    exact, _ = decode(pair, asked, LLM_ALONE, slots=7)
-    for request in asked:
-        both = zip(answers[request.key].token_ids, exact[request.key].token_ids, strict=False)
-        same = sum(1 for _ in takewhile(lambda tokens: tokens[0] == tokens[1], both))
-        if same < len(exact[request.key].token_ids):
-            ids = [*request.prompt_ids, *exact[request.key].token_ids[:same]]
-            first, second = pair.llm.logits(next_hidden(pair.llm, ids))[0].topk(2).values
-            assert first - second < 1e-4

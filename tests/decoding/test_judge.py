@@ -21,7 +21,8 @@ from citer.models.pair import Pair
 from citer.rule import Rule
 from tests.decoding.reference import next_logits, random_scorer
 from tests.decoding.remote import remote
-from tests.decoding.test_engine import MAX_NEW_TOKENS, branches, requests
+from tests.decoding.test_engine import MAX_NEW_TOKENS, requests
+from tests.decoding.test_trie import branches
 
 SLOTS = 4
 ROOT = Path(__file__).parents[2]

@@ -245,7 +245,7 @@ def test_a_failed_step_can_be_cancelled_and_leaves_the_engine_usable(pair: Pair)
 
 def test_a_request_beyond_the_context_is_refused_when_it_is_submitted(pair: Pair) -> None:
     engine = Engine(pair, 1, MAX_NEW_TOKENS)
-    with pytest.raises(InputError, match=r"long: prompt and answer may take 1044 tokens"):
+    with pytest.raises(InputError, match=r"long: 1020 tokens and up to 24 more \(max_new_tokens\)"):
         engine.submit(Request("long", (5,) * 1020), SLM_ALONE)
     assert engine.step() == []
 

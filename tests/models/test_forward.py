@@ -97,7 +97,7 @@ def test_a_transformers_that_computes_something_else_is_refused_by_name(
 def test_a_model_of_no_numbers_is_told_as_such() -> None:
     model = network("qwen2")
     model.base_model.norm.weight[3] = torch.nan
-    with pytest.raises(InputError, match=r"^m: states that are no numbers in float64"):
+    with pytest.raises(InputError, match=r"^m: states are not finite in float64"):
         check_forward(model, Path("m"))
 
 
