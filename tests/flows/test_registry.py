@@ -93,7 +93,7 @@ def test_a_version_s_page_opens_with_what_was_decided_and_what_it_is_worth(proje
     listed = f"""\
 - rule: risk 0.75 audit 0.1
 - heads: stand, agree
-- its bound holds: yes
+- certified: yes
 - accuracy: 75.0% [68.6, 80.5]
 - test questions: 200
 - LLM fraction: 0.25
