@@ -120,7 +120,7 @@ def test_a_first_router_that_keeps_its_promise_cheaply_is_promoted(project: Path
     said = register()
     assert holder("champion") == 2
     assert version(2).tags["decision"] == "promoted"
-    assert "bytes are 0.500" in version(2).tags["reason"]
+    assert "it moves 0.500 of the LLM's bytes" in version(2).tags["reason"]
     assert version(2).tags["reason"] in said
 
 
@@ -171,7 +171,7 @@ def test_on_questions_of_its_own_a_challenger_is_promoted_by_hand_alone(project:
     retrain(2, asked="own", cost=0.1)
     said = register()
     assert "version 4 kept back: no test question in common with the champion's" in said
-    assert "`citer promote VERSION` decides; the champion is version 2" in said
+    assert "to promote it anyway, run `citer promote VERSION`; the champion is version 2" in said
     promote(4)
     assert holder("champion") == 4
 
