@@ -1,15 +1,20 @@
-"""What audits are worth: the cost of an accuracy, and of the LLM's own answers, method by method.
+"""Measure audits: the cost of an accuracy, and of the LLM's own answers, for each method.
 
     python -m benchmarks.audited       # after `citer run`
 
-Writes `benchmarks/results/audited.{json,md}`. Five seeds of labels and training: `stand` is the
-head of iteration 2's labels, whose rollouts are by the rule of params.yaml (CITER has one of its
-own, by CITER's rule), `agree` that of the LLM's tokens. Cost: bytes moved at batch 1, the
-LLM alone being 1; for a share of the LLM's accuracy the least, read between the points that nothing
-cheaper of the method reaches, both models alone among them; for exact answers that of the cheapest
-rule whose every answer is the LLM's, token for token. An interval is of a bootstrap over test
-questions, the same resamples for all methods and seeds; means over seeds. Speculative decoding is
-read at its best γ of each resample, which favours it.
+Writes `benchmarks/results/audited.{json,md}`.
+
+Heads: five seeds of labels and training. `stand` is trained on the labels of iteration 2, whose
+rollouts follow `label.rule` of params.yaml; CITER has its own, with rollouts by CITER's rule.
+`agree` is trained on the LLM's tokens.
+
+Cost: bytes moved at batch 1, relative to the LLM alone. For a share of the LLM's accuracy it is the
+least cost, read linearly between a method's efficient points, with both models alone among them.
+For exact answers it is the cost of the cheapest rule whose every answer equals the LLM's, token for
+token. Speculative decoding is read at its best γ of each resample, which favours it.
+
+Intervals: a bootstrap over test questions, with the same resamples for all methods and seeds. Means
+are over seeds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,12 +40,12 @@ from citer.rule import Rule
 RISKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99)
 GAMMAS = (1, 2, 3, 4, 6, 8, 12, 16)
 AUDIT = 0.1
-# As in evaluation: one family of both β for an accuracy; for the LLM's own answers, β = 1.
+# As in evaluation: rules of both β compete for an accuracy, those with β = 1 for exact answers.
 SHARES = {"90 %": 0.9, "95 %": 0.95, "99 %": 0.99}  # of the LLM's accuracy
 OURS = {**dict.fromkeys(SHARES, "audited"), "exact": "exact"}
 BATCHES = [batch for batch in batches((8, 32)) if batch.slots == 1 or batch.delayed]
 RESULTS = Path("benchmarks/results")
-Row = Mapping[str, Any]  # of a method
+Row = Mapping[str, Any]  # one method
 Results = Mapping[str, Mapping[str, Row]]  # by target and method
 
 
@@ -52,7 +57,7 @@ def audited_scores(taus: Sequence[float]) -> list[Rule]:
     return [Rule("score", tau, AUDIT) for tau in taus]
 
 
-def of_stand(taus: Sequence[float]) -> Families:
+def stand_rules(taus: Sequence[float]) -> Families:
     return {
         "CITER, `stand`": by_score(taus),
         "audited, β .1": by_risk(AUDIT),
@@ -61,14 +66,14 @@ def of_stand(taus: Sequence[float]) -> Families:
     }
 
 
-def of_agree() -> Families:
+def agree_rules() -> Families:
     return {
         "audited, `agree`": by_risk(AUDIT),
         "exact": by_risk(1),
     }
 
 
-def of_certainty(taus: Sequence[float]) -> Families:
+def entropy_rules(taus: Sequence[float]) -> Families:
     return {
         "entropy": by_score(taus),
         "BiLD-like, by score": audited_scores(taus),
@@ -77,10 +82,10 @@ def of_certainty(taus: Sequence[float]) -> Families:
 
 
 def study(shop: Workshop) -> dict[str, list[Outcomes]]:
-    """Outcomes of each method, one a seed; one in all of a method that is not trained."""
+    """Collect each method's outcomes, one for each seed; methods without training have one."""
     speculative = {"speculative": [Rule("every", gamma, 1) for gamma in GAMMAS]}
-    untrained = of_certainty(shop.certainty_thresholds())
-    found = {
+    untrained = entropy_rules(shop.certainty_thresholds())
+    answered = {
         name: [outcomes]
         for method, families in (
             (Method("certainty", low_entropy), untrained),
@@ -91,9 +96,9 @@ def study(shop: Workshop) -> dict[str, list[Outcomes]]:
     with progress("audited", len(SEEDS), "seeds") as advance:
         for seed in SEEDS:
             for name, outcomes in _trained(shop, seed).items():
-                found.setdefault(name, []).append(outcomes)
+                answered.setdefault(name, []).append(outcomes)
             advance(1)
-    return found
+    return answered
 
 
 def _trained(shop: Workshop, seed: int) -> dict[str, Outcomes]:
@@ -102,14 +107,14 @@ def _trained(shop: Workshop, seed: int) -> dict[str, Outcomes]:
         shop.train_on(shop.second_labels(first.head, rule), seed)
         for rule in (CITER, shop.params.label.rule)
     )
-    found: dict[str, Outcomes] = {}
+    answered: dict[str, Outcomes] = {}
     for method, families in (
         (by_head("CITER", citers.head), {"CITER": by_score(thresholds(citers))}),
-        (by_head("stand", stand.head), of_stand(thresholds(stand))),
-        (by_head("agree", agree), of_agree()),
+        (by_head("stand", stand.head), stand_rules(thresholds(stand))),
+        (by_head("agree", agree), agree_rules()),
     ):
-        found |= shop.answer(method, families)
-    return found | {"audited": found["audited, β .1"].joined(found["exact"])}
+        answered |= shop.answer(method, families)
+    return answered | {"audited": answered["audited, β .1"].joined(answered["exact"])}
 
 
 def _agree(shop: Workshop, seed: int) -> Head:
@@ -117,19 +122,19 @@ def _agree(shop: Workshop, seed: int) -> Head:
     return shop.train(shop.tokens, slm_N == llm_N, seed).head
 
 
-def summary(found: Mapping[str, Sequence[Outcomes]], mine_Q: np.ndarray) -> Results:
-    """For each target and method: cost, how far it is above ours, cost of a rule in batches."""
+def summary(answered: Mapping[str, Sequence[Outcomes]], mine_Q: np.ndarray) -> Results:
+    """Compute for each target and method its cost, the gap to ours, and costs in batches."""
     drawn_RQ = resamples(mine_Q)
-    llm = {batch: found["exact"][0].moved(-1, mine_Q, batch) for batch in BATCHES}
+    llm = {batch: answered["exact"][0].moved(-1, mine_Q, batch) for batch in BATCHES}
     results: dict[str, Any] = {}
     for target, ours in OURS.items():
         share = SHARES.get(target)
-        cost = {name: _mean_cost(seeds, share, drawn_RQ) for name, seeds in found.items()}
+        cost = {name: _mean_cost(seeds, share, drawn_RQ) for name, seeds in answered.items()}
         results[target] = {
             name: {
                 "cost": interval(cost_R),
                 "above ours": interval(cost_R - cost[ours]) if name != ours else None,
-                "rules": [_at_rule(outcomes, share, mine_Q, llm) for outcomes in found[name]],
+                "rules": [_at_rule(outcomes, share, mine_Q, llm) for outcomes in answered[name]],
             }
             for name, cost_R in cost.items()
         }
@@ -147,7 +152,7 @@ def _mean_cost(seeds: Sequence[Outcomes], share: float | None, drawn_RQ: np.ndar
 def _at_rule(
     outcomes: Outcomes, share: float | None, mine_Q: np.ndarray, llm: Mapping[Batch, int]
 ) -> dict[str, Any]:
-    """The cheapest rule that reaches the target, its cost batch by batch."""
+    """Find the cheapest rule that reaches the target, with its cost for each way of batching."""
     rule = outcomes.cheapest(share, mine_Q)
     costs = {b.name: outcomes.moved(rule, mine_Q, b) / moved for b, moved in llm.items()}
     same = float(np.mean(outcomes.llms_TQ[rule], where=mine_Q))
@@ -155,7 +160,7 @@ def _at_rule(
 
 
 def write(results: Mapping[str, Results], file: TextIO) -> None:
-    """Three tables a task: costs, how far they are above ours, costs of single rules in batches."""
+    """Write three tables for each task: costs, gaps to ours, costs of single rules in batches."""
     console = Console(file=file, width=160)
     for task, by_target in results.items():
         for title, cell in (
@@ -175,23 +180,23 @@ def _table(by_target: Results, cell: Callable[[Row], str]) -> Table:
     return table
 
 
-def _cost(found: Row) -> str:
-    return shown(found["cost"])
+def _cost(row: Row) -> str:
+    return shown(row["cost"])
 
 
-def _above(found: Row) -> str:
-    return shown(found["above ours"], "+") if found["above ours"] else "ours"
+def _above(row: Row) -> str:
+    return shown(row["above ours"], "+") if row["above ours"] else "ours"
 
 
-def _in_batches(found: Row) -> str:
-    means = (np.mean([rule[batch.name] for rule in found["rules"]]) for batch in BATCHES)
+def _in_batches(row: Row) -> str:
+    means = (np.mean([rule[batch.name] for rule in row["rules"]]) for batch in BATCHES)
     return " / ".join(f"{mean:.3f}" for mean in means)
 
 
 def main() -> None:
     shop = Workshop.open()
-    found = study(shop)
-    results = {task: summary(found, mine_Q) for task, mine_Q in shop.tasks.items()}
+    answered = study(shop)
+    results = {task: summary(answered, mine_Q) for task, mine_Q in shop.tasks.items()}
     accuracies = {task: shop.accuracies(mine_Q) for task, mine_Q in shop.tasks.items()}
     write_json(RESULTS / "audited.json", {"accuracy": accuracies, "targets": results})
     with replacing(RESULTS / "audited.md") as aside, aside.open("w") as file:

@@ -1,12 +1,12 @@
-"""What the labels are worth: routers trained on them, five seeds, on the default run's questions.
+"""Measure labels: routers trained on them, with five seeds, on the questions of the default run.
 
     python -m benchmarks.labels        # after `citer run`
 
-Writes `benchmarks/results/labels.{json,md}`. f95 is the LLM fraction for 95 % of the LLM's
-accuracy, read between the points of CITER's rules, whose thresholds lie at the target fractions of
-each router's holdout scores (entropy: of the SLM's own answers to the validation questions). An
-interval is of a bootstrap over test questions, the same resamples for all methods and seeds; means
-over seeds.
+Writes `benchmarks/results/labels.{json,md}`. f95 is the LLM fraction that reaches 95 % of the LLM's
+accuracy, read linearly between the points of CITER's rules. Thresholds lie at the target fractions
+of each router's holdout scores; for entropy, of the SLM's own answers to the validation questions.
+Intervals come from a bootstrap over test questions, with the same resamples for all methods and
+seeds. Means are over seeds.
 """
 
 from collections.abc import Mapping
@@ -34,30 +34,30 @@ RESULTS = Path("benchmarks/results")
 
 
 class Study(NamedTuple):
-    """Outcomes of each method, one a seed; labels of iterations 1 and 2, by the router's name."""
+    """Outcomes by method, one for each seed; labels of iterations 1 and 2, by router."""
 
     outcomes: dict[str, list[Outcomes]]
     labels: dict[str, pa.Table]
 
 
 def study(shop: Workshop) -> Study:
-    """CITER's two routers, its labels with all contested tokens left to one model, and entropy."""
+    """Run CITER's two routers, two with all contested tokens left to one model, and entropy."""
     entropy = {"entropy": by_score(shop.certainty_thresholds())}
-    found = Study({}, {"router 1": shop.first_labels})
-    _note(found, shop.answer(Method("entropy", low_entropy), entropy))
+    studied = Study({}, {"router 1": shop.first_labels})
+    _note(studied, shop.answer(Method("entropy", low_entropy), entropy))
     with progress("labels", len(SEEDS), "seeds") as advance:
         for seed in SEEDS:
             routers, second = _routers(shop, seed)
             for name, trained in routers.items():
                 rules = {name: by_score(thresholds(trained))}
-                _note(found, shop.answer(by_head(name, trained.head), rules))
-            found.labels.setdefault(OURS, second)
+                _note(studied, shop.answer(by_head(name, trained.head), rules))
+            studied.labels.setdefault(OURS, second)
             advance(1)
-    return found
+    return studied
 
 
 def _routers(shop: Workshop, seed: int) -> tuple[dict[str, Trained], pa.Table]:
-    """The routers to compare, by name, and the labels of the second."""
+    """Train the routers to compare, by name; return them with the labels of the second."""
     first = shop.first_labels
     truth_N = first["label"].to_numpy()
     contested_N = first["case"].to_numpy() == "contested"
@@ -69,18 +69,18 @@ def _routers(shop: Workshop, seed: int) -> tuple[dict[str, Trained], pa.Table]:
     return routers, second
 
 
-def _note(found: Study, outcomes: Mapping[str, Outcomes]) -> None:
+def _note(studied: Study, outcomes: Mapping[str, Outcomes]) -> None:
     for name, outcome in outcomes.items():
-        found.outcomes.setdefault(name, []).append(outcome)
+        studied.outcomes.setdefault(name, []).append(outcome)
 
 
-def summary(found: Study, shop: Workshop, task: str) -> dict[str, Any]:
-    """f95 of each method and how far it is above ours; what became of contested tokens."""
+def summary(studied: Study, shop: Workshop, task: str) -> dict[str, Any]:
+    """Compute f95 of each method, its gap to ours, and how contested tokens ended."""
     mine_Q = shop.tasks[task]
     drawn_RQ = resamples(mine_Q)
     f95 = {
         name: np.mean([outcome.fraction_for(KEPT, drawn_RQ) for outcome in seeds], axis=0)
-        for name, seeds in found.outcomes.items()
+        for name, seeds in studied.outcomes.items()
     }
     return {
         "accuracy": shop.accuracies(mine_Q),
@@ -88,12 +88,14 @@ def summary(found: Study, shop: Workshop, task: str) -> dict[str, Any]:
         "f95 above ours": {
             name: interval(f95_R - f95[OURS]) for name, f95_R in f95.items() if name != OURS
         },
-        "contested": {name: _contested(table, shop, task) for name, table in found.labels.items()},
+        "contested": {
+            name: _contested(table, shop, task) for name, table in studied.labels.items()
+        },
     }
 
 
 def _contested(labels: pa.Table, shop: Workshop, task: str) -> dict[str, float]:
-    """Shares of a task's contested tokens by how their rollouts ended."""
+    """Compute shares of a task's contested tokens by the results of their rollouts."""
     rows = labels.filter(pa.compute.equal(labels["case"], "contested")).to_pylist()
     ends = [
         (row["slm_branch_correct"], row["llm_branch_correct"])
@@ -117,8 +119,8 @@ def as_table(results: Mapping[str, dict[str, Any]]) -> Table:
 
 def main() -> None:
     shop = Workshop.open()
-    found = study(shop)
-    results = {task: summary(found, shop, task) for task in shop.tasks}
+    studied = study(shop)
+    results = {task: summary(studied, shop, task) for task in shop.tasks}
     write_json(RESULTS / "labels.json", results)
     with replacing(RESULTS / "labels.md") as aside, aside.open("w") as file:
         Console(file=file, width=120).print(as_table(results))

@@ -1,4 +1,4 @@
-"""The training of a router's head: features and labels in, a calibrated score and its τ out."""
+"""Train a head of a router on features and labels, calibrate it, and compute thresholds."""
 
 import copy
 import hashlib
@@ -27,7 +27,10 @@ INFERENCE_ROWS = 8192
 
 
 class Trained(NamedTuple):
-    """`thresholds`: τ by the share of holdout tokens that it hands to the LLM."""
+    """A trained head.
+
+    `thresholds` maps a share of holdout tokens to the τ that gives this share to the LLM.
+    """
 
     head: Head
     thresholds: dict[str, float]
@@ -36,7 +39,7 @@ class Trained(NamedTuple):
 
 @dataclass(frozen=True)
 class Examples:
-    """feature_NF in float16 and label_N, in main memory; batches of them go to `device`."""
+    """feature_NF (float16) and label_N in main memory; batches are moved to `device`."""
 
     feature_NF: Tensor
     label_N: Tensor
@@ -47,7 +50,7 @@ class Examples:
         return feature_BF, self.label_N[row_B].to(self.device)
 
     def apply(self, function: Callable[[Tensor], Tensor], row_M: Tensor) -> Tensor:
-        """function(feature) of many rows, a batch at a time; on the CPU."""
+        """Compute function(feature_BF) batch by batch, and return all results on the CPU."""
         with torch.inference_mode():
             parts = [function(self.batch(row_B)[0]) for row_B in row_M.split(INFERENCE_ROWS)]
         return torch.cat(parts).cpu()
@@ -60,9 +63,11 @@ def train_head(
     params: TrainParams,
     device: torch.device,
 ) -> Trained:
-    """Train on some problems; the held-out ones decide when to stop, calibration and τ.
+    """Train a head on some problems.
 
-    Raises InputError where there are too few problems, or where training diverges.
+    The held-out problems decide when to stop, and give the calibration and the thresholds.
+    `feature_NF`, `label_N` and `problem_N` (problem ids) have a row for each labelled token.
+    Raises InputError if there are too few problems, or if training diverges.
     """
     held_N = holdout_rows(problem_N, params.seed, params.holdout)
     train_M, holdout_M = (torch.from_numpy(np.flatnonzero(side)) for side in (~held_N, held_N))
@@ -86,7 +91,7 @@ def train_head(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """How many threads add up a sum decides its last bits; the head shall not depend on it."""
+    """Sum in one thread: the number of threads would change the last bits of the weights."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -96,7 +101,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def holdout_rows(problem_N: np.ndarray, seed: int, share: float) -> np.ndarray:
-    """Mask of held-out rows: those of the first `share` of problems in order of a seeded hash."""
+    """Mask the rows of held-out problems: the first `share` in the order of a seeded hash."""
     problems = sorted(set(problem_N), key=lambda key: _hash(f"{seed} {key}"))
     if len(problems) < 2:
         raise InputError(f"preference split: {len(problems)} problem labelled, expected 2 or more")
@@ -111,9 +116,9 @@ def _hash(text: str) -> bytes:
 def fit(
     mlp: RouterMLP, examples: Examples, train_M: Tensor, holdout_M: Tensor, params: TrainParams
 ) -> list[float]:
-    """Train with early stopping; leave `mlp` in its best state, in evaluation mode.
+    """Train with early stopping, and leave `mlp` in its best state and in evaluation mode.
 
-    Returns the holdout's cross-entropy (nats) after each epoch.
+    Returns the cross-entropy on the holdout rows (nats) after each epoch.
     """
     optimizer = torch.optim.AdamW(mlp.parameters(), lr=params.learning_rate)
     generator = torch.Generator().manual_seed(params.seed)
@@ -142,7 +147,7 @@ def _train_epoch(
 ) -> None:
     mlp.train()
     for row_B in batches:
-        if len(row_B) == 1:  # no variance for batch norm; the next order deals it elsewhere
+        if len(row_B) == 1:  # batch norm needs two rows; the next epoch shuffles anew
             continue
         feature_BF, label_B = examples.batch(row_B)
         binary_cross_entropy_with_logits(mlp(feature_BF), label_B).backward()
@@ -151,7 +156,10 @@ def _train_epoch(
 
 
 def holdout_loss(mlp: RouterMLP, examples: Examples, holdout_M: Tensor) -> float:
-    """Mean cross-entropy in nats, before calibration. Raises InputError if it is not finite."""
+    """Return the mean cross-entropy in nats, before calibration.
+
+    Raises InputError if it is not finite.
+    """
     mlp.eval()
     logit_M = examples.apply(mlp, holdout_M)
     loss = binary_cross_entropy_with_logits(logit_M, examples.label_N[holdout_M]).item()
@@ -161,10 +169,10 @@ def holdout_loss(mlp: RouterMLP, examples: Examples, holdout_M: Tensor) -> float
 
 
 def platt(logit_N: np.ndarray, label_N: np.ndarray) -> tuple[float, float]:
-    """Slope and intercept of P(1) = sigmoid(slope * logit + intercept).
+    """Fit slope and intercept of P(1) = sigmoid(slope * logit + intercept).
 
-    Platt (1999), with his targets, which keep separable labels finite; (1, 0) where all labels
-    are alike and nothing can be learnt from them.
+    Platt (1999). His targets keep the fit finite for separable labels. Returns (1, 0) if all
+    labels are equal.
     """
     positives = int(label_N.sum())
     negatives = len(label_N) - positives
@@ -183,7 +191,7 @@ def platt(logit_N: np.ndarray, label_N: np.ndarray) -> tuple[float, float]:
 
 
 def thresholds(score_N: np.ndarray) -> dict[str, float]:
-    """τ at each of `FRACTIONS`: midpoints between neighbouring scores; 0 at none, 1 at all."""
+    """Compute τ for each of `FRACTIONS`, midway between two scores; 0 for none, 1 for all."""
     ordered_N = np.sort(score_N)
     midpoints = np.concatenate([[0.0], (ordered_N[:-1] + ordered_N[1:]) / 2, [1.0]])
     below = np.rint(np.array(FRACTIONS) * len(ordered_N)).astype(int)
@@ -192,7 +200,10 @@ def thresholds(score_N: np.ndarray) -> dict[str, float]:
 
 
 def _metrics(score_M: np.ndarray, held_M: np.ndarray, trained_N: np.ndarray) -> dict[str, float]:
-    """Of the calibrated scores on the holdout; `constant`: always saying the training share."""
+    """Measure the calibrated scores on the holdout rows.
+
+    `constant` is the loss of a score that always equals the share of ones in training.
+    """
     share = (trained_N.sum() + 1) / (len(trained_N) + 2)
     metrics = {
         "rows": len(trained_N),

@@ -1,4 +1,4 @@
-"""The champion beside the challenger."""
+"""Compare the champion with the challenger."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -20,7 +20,7 @@ from flows.store import open_store
 
 @reported()
 def compare() -> None:
-    """Print what is known of both. Raises InputError where there is neither."""
+    """Print the facts of both. Raises InputError if there is neither."""
     params = load_params()
     client, name = open_store(params.register_.experiment).client, params.register_.model_name
     roles: dict[str, ModelVersion] = {}
@@ -33,11 +33,11 @@ def compare() -> None:
     console.print(_side_by_side(roles))
     known = {version.version: version for version in roles.values()}
     for number, version in known.items():
-        said = " ".join(story(version.tags)) or "It was made the champion outside of citer."
-        console.print(f"Version {number}. {said}", soft_wrap=True)
+        history = " ".join(story(version.tags)) or "It was made the champion outside of citer."
+        console.print(f"Version {number}. {history}", soft_wrap=True)
     if len(known) == 2:
-        said = _difference(roles[CHAMPION], roles[CHALLENGER], params.evaluate.delta)
-        console.print(said, soft_wrap=True)
+        gap = _difference(roles[CHAMPION], roles[CHALLENGER], params.evaluate.delta)
+        console.print(gap, soft_wrap=True)
 
 
 def _side_by_side(roles: Mapping[str, ModelVersion]) -> Table:
@@ -56,13 +56,13 @@ def _facts(version: ModelVersion) -> Iterator[tuple[str, str]]:
 
 
 def _difference(champion: ModelVersion, challenger: ModelVersion, delta: float) -> str:
-    """Accuracy of the challenger less the champion's, with the bound that the gate decides by."""
+    """Subtract the champion's accuracy from the challenger's, with the gate's bounds."""
     old, new = (routed(run_of(version).info.run_id) for version in (champion, challenger))
     if not old.keys() & new.keys():
         return "They have no test question in common."
-    found = difference(new, old, delta)
+    gap = difference(new, old, delta)
     return (
-        f"Accuracy, challenger less champion, on {found.questions} common questions: "
-        f"{found.mean:+.4f} (at least {found.low:+.4f}, at most {found.high:+.4f}, "
+        f"Accuracy, challenger minus champion, on {gap.questions} common questions: "
+        f"{gap.mean:+.4f} (at least {gap.low:+.4f}, at most {gap.high:+.4f}, "
         f"each at confidence {1 - delta:g})"
     )

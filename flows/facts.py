@@ -1,4 +1,4 @@
-"""What a version says of its router: as tags, and to read on MLflow's page or a terminal."""
+"""Describe a version of the model: as tags, and as text for MLflow's page and the terminal."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,12 +10,12 @@ from flows import outcomes
 from flows.tracking import headlines
 
 RULE = ("rule", "visit", "at", "audit", "heads")
-INTERVAL = ("accuracy_low", "accuracy_high")  # Wilson's, at 95 %
+INTERVAL = ("accuracy_low", "accuracy_high")  # Wilson's interval at 95 %
 LINEAGE = ("iteration", "digest", "git_sha", "git_dirty")
 
 
 def tags_of(router: Run) -> dict[str, str]:
-    """A version's tags, from the run that its router comes from."""
+    """Make a version's tags from the run of its router."""
     run_id, tags = router.info.run_id, router.data.tags
     right = [answer.correct for answer in outcomes.routed(run_id).values()]
     interval = share_interval(sum(right), len(right))
@@ -31,20 +31,20 @@ def tags_of(router: Run) -> dict[str, str]:
 
 
 def _trained_on(router: Run) -> str:
-    """The digest by which DVC knows the table of preferences."""
+    """Return DVC's digest of the table of preferences."""
     assert router.inputs
     used = router.inputs.dataset_inputs
     return next(each.dataset.digest for each in used if each.tags[0].value == "training")
 
 
 def facts(tags: Mapping[str, str]) -> dict[str, str]:
-    """By name, what a person asks of a version; what its tags do not say is left out."""
+    """Collect what people want to know about a version; missing tags are left out."""
     batches = sorted(int(size) for size in re.findall(r"cost_b(\d+)\b", " ".join(tags)))
     dirty = " (dirty)" if tags.get("git_dirty") == "true" else ""
-    said = {
+    values = {
         "rule": tags.get("rule"),
         "heads": tags.get("heads"),
-        "its bound holds": {"true": "yes", "false": "no"}.get(tags.get("certified", "")),
+        "certified": {"true": "yes", "false": "no"}.get(tags.get("certified", "")),
         "accuracy": _accuracy(tags),
         "test questions": tags.get("questions"),
         "LLM fraction": tags.get("llm_fraction"),
@@ -54,11 +54,11 @@ def facts(tags: Mapping[str, str]) -> dict[str, str]:
         "preferences, md5": tags.get("preferences", "")[:7],
         "git": tags["git_sha"][:7] + dirty if "git_sha" in tags else None,
     }
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in values.items() if value}
 
 
 def _accuracy(tags: Mapping[str, str]) -> str:
-    """With its interval, where the version has one; a tag that is no number as it stands."""
+    """Format the accuracy with its interval, if known; leave a tag that is no number as it is."""
     accuracy = tags.get("accuracy", "")
     try:
         ends = [f"{100 * float(tags[end]):.1f}" for end in INTERVAL if end in tags]
@@ -69,19 +69,19 @@ def _accuracy(tags: Mapping[str, str]) -> str:
 
 
 def verdict(tags: Mapping[str, str]) -> str:
-    """What was decided, and why; empty of a version that was not decided on."""
+    """Return the gate's decision and its reason; empty without a decision."""
     return f"{tags['decision']}: {tags.get('reason', '')}" if "decision" in tags else ""
 
 
 def story(tags: Mapping[str, str]) -> Iterator[str]:
-    """What the gate said and what happened since; the alias alone says who serves now."""
-    said = verdict(tags) or "not judged, since it was not the last of its retraining"
-    yield f"The gate at its registration: {said}."
+    """Yield the gate's decision and what happened since. The alias says which version serves."""
+    decision = verdict(tags) or "not judged, since it was not the last of its retraining"
+    yield f"The gate at its registration: {decision}."
     if "history" in tags:
         yield f"Since then: {tags['history']}."
 
 
 def description(tags: Mapping[str, str]) -> str:
-    """Markdown for the head of MLflow's page, which shows but the first few of the tags."""
+    """Write Markdown for MLflow's page, which shows only the first few tags."""
     listed = "\n".join(f"- {name}: {value}" for name, value in facts(tags).items())
     return "\n\n".join([*story(tags), listed])

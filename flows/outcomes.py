@@ -1,4 +1,4 @@
-"""The test questions as a router answered them, read from what its run keeps."""
+"""Read a router's answers to the test questions from the artifacts of its run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,11 +30,12 @@ def deployed_method(chosen: Mapping[str, Any], deployed: Any) -> str:
 
 
 def llm_alone(run_id: str) -> GradedAnswers:
+    """Read the LLM's own answers."""
     return _read(run_id, "rivals", "llm", LLM)
 
 
 def threshold(run_id: str) -> dict[str, Any]:
-    """The deployed rule with its certificate."""
+    """Read the deployed rule with its certificate."""
     return _report(run_id, "threshold")
 
 
@@ -57,7 +58,7 @@ def _read(run_id: str, kept: str, method: str, rule: Rule) -> GradedAnswers:
 
 def _rows(file: Path, uri: str) -> list[dict[str, Any]]:
     try:
-        # A champion stays one when citer is upgraded, and its table has no seal then.
+        # The champion may be from an older citer, whose tables have no seal.
         return read_table(file, OUTCOME, sealed=False).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{uri}: not a table: {error}") from None

@@ -1,4 +1,4 @@
-"""MLflow runs, written from files: a retraining, and under it a run an iteration of the router."""
+"""Log MLflow runs from files: one for a retraining, and a child run for each iteration."""
 
 import hashlib
 import json
@@ -43,7 +43,7 @@ PIPELINE = "pipeline"  # the artifact folder of dvc.lock and params.yaml
 
 @dataclass(frozen=True)
 class Iteration:
-    """Router k and its report, as files."""
+    """The files of router k and of its report."""
 
     number: int
 
@@ -57,10 +57,10 @@ class Iteration:
 
     @cached_property
     def digest(self) -> str:
-        """Identity: the weights, what the card binds them to, rule, quality and bytes.
+        """Digest of the weights, the card, the rule, the quality and the bytes moved.
 
-        Not where the pair lies, nor which files it learnt from: those know the code that wrote
-        them, and other code may come to the same router.
+        The paths of the pair and the digests of the training data are left out: they depend on the
+        code that wrote them, and other code may produce the same router.
         """
         card = read_json(self.router / "router.json")
         bound = {key: value for key, value in card.items() if key not in ("data", "schema_version")}
@@ -71,7 +71,7 @@ class Iteration:
 
     @cached_property
     def threshold(self) -> dict[str, Any]:
-        """What is deployed: the cheaper of the two `chosen`."""
+        """The deployed rule with its certificate: the cheapest of `chosen.json`."""
         return read_json(self.report / "threshold.json")
 
     @cached_property
@@ -80,9 +80,10 @@ class Iteration:
 
     @cached_property
     def metrics(self) -> dict[str, float]:
-        """What is deployed on test, under `all/` and each task; `train/`; the `rivals/` in short.
+        """Metrics on test and of training.
 
-        Of CITER and audited routing the one that is not deployed is among the rivals.
+        The deployed method is under `all/` and its tasks, every other method in short under
+        `rivals/`, and the training of the router under `train/`.
         """
         methods = read_json(self.report / "metrics.json")
         chosen = read_json(self.report / "chosen.json")
@@ -95,9 +96,9 @@ class Iteration:
 
 
 def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> Run:
-    """The finished run of the retraining whose files lie here, logged if it is not there yet.
+    """Return the finished run of the retraining whose files are here; log it if needed.
 
-    Raises InputError where the experiment is deleted: MLflow keeps its name, and takes no runs.
+    Raises InputError if the experiment is deleted: MLflow keeps its name but accepts no runs.
     """
     experiment = store.client.get_experiment(store.experiment_id)
     if experiment.lifecycle_stage == LifecycleStage.DELETED:
@@ -108,7 +109,7 @@ def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> R
     earlier = store.runs(f"tags.retraining = '{identity}'")
     if len(earlier) == 1 + len(routers) and all(run.info.status == "FINISHED" for run in earlier):
         return next(run for run in earlier if run.data.tags["kind"] == "retraining")
-    for run in earlier:  # cut short, or some of them deleted by hand
+    for run in earlier:  # interrupted, or partly deleted by hand
         _delete(store, run.info.run_id)
     tags = {"retraining": identity, **_lineage()}
     with _run(store, f"retraining {identity[:7]}", tags | {"kind": "retraining"}) as parent:
@@ -120,7 +121,7 @@ def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> R
 
 
 def _delete(store: Store, run_id: str) -> None:
-    """Delete a run, and its router where no version has it."""
+    """Delete a run, and its logged router unless a version uses it."""
     if not store.client.search_model_versions(f"run_id = '{run_id}'"):
         logged = f"source_run_id = '{run_id}'"
         for model in store.client.search_logged_models([store.experiment_id], logged):
@@ -129,31 +130,31 @@ def _delete(store: Store, run_id: str) -> None:
 
 
 def children(store: Store, parent: str) -> list[Run]:
-    """The iterations of a retraining, in order; deleted ones too, which their versions outlive."""
-    found = store.runs(f"tags.`mlflow.parentRunId` = '{parent}'", ViewType.ALL)
-    return sorted(found, key=lambda run: int(run.data.tags["iteration"]))
+    """Return the iterations of a retraining in order, with deleted ones, which versions may use."""
+    runs = store.runs(f"tags.`mlflow.parentRunId` = '{parent}'", ViewType.ALL)
+    return sorted(runs, key=lambda run: int(run.data.tags["iteration"]))
 
 
 def headlines(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """What a router is known by, of all that was measured of it."""
+    """Select the few metrics that describe a router."""
     named = {key.removeprefix("all/"): value for key, value in metrics.items()}
     return {k: v for k, v in named.items() if k in HEADLINES or re.fullmatch(r"cost_b\d+", k)}
 
 
 def file_md5(path: Path) -> str:
-    """The digest by which DVC knows a file."""
+    """Return the digest that DVC uses for a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "md5").hexdigest()
 
 
 def _iterations(stages: Iterable[str]) -> list[Iteration]:
-    """Those of the stages alone: a router that dvc.yaml no longer names may still lie here."""
+    """List the iterations in dvc.yaml; files of others may still be here."""
     named = (stage.partition("@") for stage in stages)
     return [Iteration(k) for k in sorted(int(key) for name, _, key in named if name == "evaluate")]
 
 
 def _lineage() -> dict[str, str]:
-    """The code that is here. Lock and parameters are kept with the run: they make nothing dirty."""
+    """Identify the code. Lock and parameters are artifacts of the run and never count as dirty."""
     sha = _git("rev-parse", "HEAD") or "no repository"
     changed = _git("status", "--porcelain", "--", ".", f":!{LOCK}", f":!{PARAMS}", ":!data")
     return {
@@ -171,15 +172,15 @@ def _git(*arguments: str) -> str:
 
 @contextmanager
 def _run(store: Store, name: str, tags: Mapping[str, str]) -> Iterator[str]:
-    """A new run, active inside; it ends FINISHED, or FAILED on an exception."""
-    # Made by the client: MLflow itself would tag it with a machine path.
+    """Start a run that is active inside the block and ends FINISHED, or FAILED on an exception."""
+    # `mlflow.start_run` would tag a run of its own with a machine path.
     run = store.client.create_run(store.experiment_id, run_name=name, tags=dict(tags))
     with mlflow.start_run(run_id=run.info.run_id, nested=True):
         yield run.info.run_id
 
 
 def _overview(last: Iteration, stages: Mapping[str, float | None]) -> dict[str, float | None]:
-    """A retraining's metrics: what its last router is known by, and how long its stages took."""
+    """Collect a retraining's metrics: headlines of its last router, and seconds of its stages."""
     quality = {f"all/{name}": value for name, value in headlines(last.metrics).items()}
     return quality | {f"seconds/{s.replace('@', '_')}": taken for s, taken in stages.items()}
 
@@ -223,7 +224,7 @@ def _log_iteration(
 
 
 def _rule_tags(rule: Rule) -> dict[str, str]:
-    """The rule as its text, and in parts to search by."""
+    """Give the rule as text, and in parts that can be searched."""
     parts = {"visit": rule.visit, "at": f"{rule.at:.6g}", "audit": f"{rule.audit:.6g}"}
     return {"rule": f"{rule:.4g}"} | parts
 
@@ -247,7 +248,7 @@ def flatten(nested: Mapping[str, Any], separator: str, prefix: str = "") -> dict
 
 
 def _log_inputs(store: Store, run_id: str, used: Mapping[Path, str]) -> None:
-    """Note files as inputs, each by its role, DVC's digest and its place in the project."""
+    """Log files as inputs, each with its role, DVC's digest and its path in the project."""
     inputs = []
     for file, role in used.items():
         md5 = file_md5(file)

@@ -1,4 +1,4 @@
-"""A head's training on features whose labels a plane decides, with noise."""
+"""Training a head on features whose labels follow a plane, with noise."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def _params(**changes: Any) -> TrainParams:
 
 
 def _data(rows: int = 800, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features, labels that are right nine times in ten, and the problems of 20 rows each."""
+    """Make features, labels of which nine in ten are right, and problems of 20 rows each."""
     random = np.random.default_rng(seed)
     feature_NF = random.normal(size=(rows, WIDTH + EXTRAS)).astype(np.float16)
     clean_N = feature_NF[:, 0] + feature_NF[:, 1] > -1

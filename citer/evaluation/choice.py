@@ -31,9 +31,9 @@ class Candidate:
 class ChosenRule:
     """A chosen rule with its certificate.
 
-    P(routed wrong | LLM right) <= `bound` at confidence 1 - `delta`. `n` and `discordant` are as in
-    `Candidate`. If no rule that is cheaper than the LLM keeps the promise, `rule` is the LLM alone,
-    which keeps it trivially, and `certified` is False.
+    P(routed wrong | LLM right) <= `bound` at confidence 1 - `delta`; `n` and `discordant` are as in
+    `Candidate`. If no rule cheaper than the LLM keeps the promise, `rule` is the LLM alone, which
+    keeps it trivially, and `certified` is False.
     """
 
     rule: Rule

@@ -1,4 +1,7 @@
-"""How reports read and draw a method: described where it is defined, stored with its points."""
+"""How reports read and draw a method.
+
+A method is described where it is defined; its points store the description.
+"""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -12,7 +15,7 @@ ITERATIONS = (("#0072B2", "o"), ("#D55E00", "s"), ("#CC79A7", "D"), ("#56B4E9", 
 
 
 class Kind(StrEnum):
-    """What a method is; it decides at which of its rules a report shows the method."""
+    """The kind of a method; it decides at which of its rules a report shows the method."""
 
     ALONE = "alone"  # one model writes every token: its only rule
     ROUTER = "router"  # a trained router without audits: the chosen rule
@@ -30,11 +33,11 @@ class Style(NamedTuple):
 
     @property
     def columns(self) -> dict[str, str]:
-        """These fields as columns of the POINT table."""
+        """Columns of the POINT table."""
         return self._asdict() | {"kind": self.kind.value}
 
 
-PLAIN = Style(Kind.RIVAL, "#000000", ".")  # of a method that describes none
+PLAIN = Style(Kind.RIVAL, "#000000", ".")  # the default
 
 
 def numbered(points: Iterable[Row], iteration: str, colour: str, marker: str) -> list[Row]:
@@ -44,10 +47,10 @@ def numbered(points: Iterable[Row], iteration: str, colour: str, marker: str) ->
 
 
 def styles(points: Iterable[Row]) -> dict[str, Style]:
-    """The style of every method among rows of the POINT table, in order of first appearance."""
+    """Collect the style of every method in rows of the POINT table, in order of appearance."""
     return {row["method"]: Style(Kind(row["kind"]), row["colour"], row["marker"]) for row in points}
 
 
 def label(method: str) -> str:
-    """A method's name as people read it: `LLM`, `router 2`."""
+    """Format a method's name for people: `LLM`, `router 2`."""
     return method.upper() if method in MODELS else method.replace("_", " ")

@@ -96,7 +96,7 @@ def _of_kind(kinds: Mapping[str, Kind], *wanted: Kind) -> list[str]:
 
 
 def _last_unaudited(kinds: Mapping[str, Kind]) -> str:
-    """The last router without audits; the last of all where every router has audits."""
+    """Return the last router without audits; if all have audits, the last one."""
     return (_of_kind(kinds, Kind.ROUTER) or _of_kind(kinds, Kind.AUDITED))[-1]
 
 

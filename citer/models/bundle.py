@@ -1,4 +1,4 @@
-"""A router on disk: `router.safetensors` and `router.json`, which says whose router it is."""
+"""A router on disk: `router.safetensors`, and `router.json` with the pair that it belongs to."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # transformers' models take seconds to import
     from citer.models.pair import Pair
 
 VERSION = 3
-WITHOUT_DIGEST = 2  # the version before, whose cards have no digest of the weights
-LARGEST = 2**16  # hidden size; those of the largest models are a quarter of it
+WITHOUT_DIGEST = 2  # the earlier version, whose cards have no digest of the weights
+LARGEST = 2**16  # hidden size, four times that of the largest models
 STEEPEST = 1e6  # slope or intercept of a calibration, far beyond any fitted one
 
 Weight = Annotated[float, Field(ge=-STEEPEST, le=STEEPEST)]
@@ -54,7 +54,7 @@ HeadName = Annotated[str, AfterValidator(_identifier)]
 
 
 class Closed(BaseModel):
-    """Of these keys and no others."""
+    """A section with exactly these keys."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -80,7 +80,7 @@ class Origin(BaseModel):
 
 
 class Deployed(BaseModel):
-    """As registration adds it."""
+    """The deployed rule, which registration adds."""
 
     rule: Annotated[Rule, AfterValidator(_in_range)]
     epsilon: Share | None = None
@@ -88,11 +88,11 @@ class Deployed(BaseModel):
 
 
 class Card(BaseModel):
-    """`router.json`: what must stand in it, and the types of what may."""
+    """`router.json`: its required keys, and the types of its optional ones."""
 
     schema_version: Literal[2, 3]
     heads: Annotated[dict[HeadName, HeadCard], Field(min_length=1)]
-    weights: str | None = None  # digest of router.safetensors; None where no head has weights
+    weights: str | None = None  # digest of router.safetensors; None if no head has weights
     feature: str
     slm: Origin
     llm: Origin
@@ -104,13 +104,13 @@ class Card(BaseModel):
 
 
 def identity(pair: "Pair") -> dict[str, Any]:
-    """The fields of a card that bind a router to a pair, its precision and its prompts."""
+    """Return the fields of a card that bind a router to a pair, its precision and its prompts."""
     cards = (pair.slm.card, pair.llm.card)
     return _identity(cards, pair, str(pair.slm.dtype).removeprefix("torch."))
 
 
 def folder_identity(folders: "PairFolder", dtype: str) -> dict[str, Any]:
-    """The `identity` of the pair that `folders` give when loaded in `dtype`."""
+    """Return the `identity` of the pair that `folders` give when loaded in `dtype`."""
     return _identity((folders.slm, folders.llm), folders, dtype)
 
 
@@ -129,9 +129,9 @@ def _identity(
 
 
 def write_bundle(folder: Path, router: Router, card: dict[str, Any]) -> None:
-    """Write a router with its card: identity, data digests, thresholds (see `identity`).
+    """Write a router with its card: `identity`, data digests and thresholds.
 
-    Raises InputError where it holds what `read_bundle` would refuse.
+    Raises InputError for anything that `read_bundle` would refuse.
     """
     weights = _weights(router)
     _check_finite(weights, folder)
@@ -157,7 +157,7 @@ def _check_card(content: dict[str, Any], folder: Path) -> None:
 def _check_finite(weights: dict[str, Tensor], origin: Path) -> None:
     for name, tensor in weights.items():
         if not tensor.isfinite().all():
-            raise InputError(f"{origin}: {name}: a weight is no number, expected finite ones")
+            raise InputError(f"{origin}: {name}: a weight is not finite, expected finite weights")
 
 
 def _weights(router: Router) -> dict[str, Tensor]:
@@ -176,14 +176,14 @@ def _described(head: Head) -> dict[str, Any]:
 
 
 def read_card(folder: Path) -> dict[str, Any]:
-    """`router.json`, checked for its version and fields; raises InputError."""
+    """Read `router.json`; raise InputError if its version or a field is invalid."""
     path = folder / "router.json"
     read_as(path, Card)
     return read_json(path)
 
 
 def read_bundle(folder: Path) -> tuple[Router, dict[str, Any]]:
-    """A router in evaluation mode, and its card. Raises InputError naming what is wrong."""
+    """Read a router, in evaluation mode, and its card. Raises InputError if either is invalid."""
     card = read_card(folder)
     described, path = Card.model_validate(card), folder / "router.safetensors"
     try:
@@ -199,10 +199,12 @@ def _read_weights(path: Path, described: Card) -> dict[str, Tensor]:
     if not any(head.mlp for head in described.heads.values()):
         return {}
     if described.schema_version == WITHOUT_DIGEST:
-        warn(f"{path}: of an earlier version, without a digest: a damaged one may go unnoticed")
-    elif (found := digest(path)) != described.weights:
-        raise RuntimeError(f"their digest is {found}, expected {described.weights}")
-    weights = {name: tensor.clone() for name, tensor in load_file(path).items()}  # not the file's
+        warn(f"{path}: written by an earlier version without a digest: damage may go unnoticed")
+    elif (actual := digest(path)) != described.weights:
+        raise RuntimeError(f"their digest is {actual}, expected {described.weights}")
+    weights = {
+        name: tensor.clone() for name, tensor in load_file(path).items()
+    }  # no view of the file
     _check_finite(weights, path)
     return weights
 
@@ -213,19 +215,19 @@ def _read_head(name: str, described: HeadCard, weights: dict[str, Tensor]) -> He
         return Head(None, **calibration)
     prefix = f"{name}."
     own = {key.removeprefix(prefix): weights[key] for key in weights if key.startswith(prefix)}
-    with torch.device("meta"):  # nothing is allocated for a size that the weights do not have
+    with torch.device("meta"):  # allocates nothing for a wrong size in the card
         mlp = RouterMLP(**described.mlp.model_dump())
     mlp.load_state_dict(own, assign=True)
     return Head(mlp.float().eval().requires_grad_(False), **calibration)
 
 
 def check_card(card: dict[str, Any], pair: "Pair", origin: Path) -> None:
-    """Raise InputError naming the first field by which `card` belongs to another pair."""
+    """Raise InputError naming the first field in which `card` differs from the pair."""
     check_identity(card, identity(pair), origin)
 
 
 def check_identity(card: dict[str, Any], ours: dict[str, Any], origin: Path) -> None:
-    """`check_card` against an `identity` that was kept with the data."""
+    """Like `check_card`, against an `identity` that is stored with data."""
     for name in ("slm", "llm"):
         theirs, own = card[name], ours[name]
         if theirs["digest"] != own["digest"]:

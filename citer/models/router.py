@@ -1,4 +1,4 @@
-"""The router: from the SLM's state at a step to probabilities about its own next token."""
+"""The router: it predicts from the SLM's hidden state whether the SLM's next token is good."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from citer.models.features import EXTRAS
 
-# The largest score: below 1 in float32, so that at tau = 1 every token is the LLM's.
+# The largest score. It is below 1 in float32: at τ = 1 the LLM writes every token.
 HIGHEST = 1 - 2**-20
 
 
@@ -37,7 +37,7 @@ def _block(inputs: int, outputs: int, dropout: float) -> list[nn.Module]:
 
 @dataclass(frozen=True)
 class Head:
-    """A trained network with its Platt calibration; without a network, always sure."""
+    """A trained MLP with its Platt calibration; without an MLP every score is HIGHEST."""
 
     mlp: RouterMLP | None
     slope: float = 1.0

@@ -1,4 +1,4 @@
-"""Router k over its rules: validation chooses, test reports."""
+"""Evaluate router k: validation chooses its rules, test reports them."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -25,7 +25,7 @@ from citer.stages import paths
 
 
 def run(params: Params, iteration: int) -> None:
-    """Raises InputError where router, rivals and questions do not belong together."""
+    """Raises InputError unless router, rivals and questions belong to one study."""
     folder = paths.router(iteration)
     router, card = read_bundle(folder)
     taus = _thresholds(folder, card, params.evaluate.llm_fractions)
@@ -37,21 +37,21 @@ def run(params: Params, iteration: int) -> None:
     check_card(card, pair, folder)
     study = Study(pair, validation, test, params.evaluate)
     rivals = read_findings(paths.RIVALS, params.evaluate, study.stamp | RIVALS_STAMP)
-    found, chosen = study.router(router.to(pair.slm.device), taus, rivals)
-    points = [*rivals.points, *found.points]
+    findings, chosen = study.router(router.to(pair.slm.device), taus, rivals)
+    points = [*rivals.points, *findings.points]
     with replacing(paths.report(iteration)) as aside:
         aside.mkdir()
-        write_findings(aside, found, params.evaluate, study.stamp | ROUTER_STAMP)
+        write_findings(aside, findings, params.evaluate, study.stamp | ROUTER_STAMP)
         write_json(aside / "chosen.json", {name: asdict(each) for name, each in chosen.items()})
         write_json(aside / "threshold.json", asdict(cheapest(*chosen.values())))
         write_json(aside / "metrics.json", metrics(standings(points, chosen), chosen))
         draw(points, chosen, aside / "frontier.png")
-    for name, threshold in chosen.items():
-        Console().print(promise(f"{name}_{iteration}", threshold), highlight=False, soft_wrap=True)
+    for name, rule in chosen.items():
+        Console().print(promise(f"{name}_{iteration}", rule), highlight=False, soft_wrap=True)
 
 
 def _thresholds(folder: Path, card: dict[str, Any], fractions: Sequence[float]) -> list[float]:
-    """τ at the target LLM fractions, between those that the holdout's scores gave."""
+    """Interpolate τ at the target LLM fractions from the holdout scores in the card."""
     known = card.get("holdout_scores")
     if not known:
         raise InputError(

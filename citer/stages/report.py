@@ -1,4 +1,4 @@
-"""Iterations side by side: data/summary."""
+"""Write data/summary: all methods and iterations side by side."""
 
 from collections.abc import Sequence
 from itertools import cycle
@@ -20,7 +20,7 @@ from citer.stages import paths
 
 
 def run(params: Params) -> None:
-    """Raises InputError where a report is missing or of another study than the rivals'."""
+    """Raises InputError if a report is missing, or belongs to another study than the rivals."""
     points, chosen = _gather(params)
     rows = standings(points, chosen)
     text = summary(rows, chosen, params.evaluate.batches)
@@ -34,7 +34,7 @@ def run(params: Params) -> None:
 
 
 def _training(params: Params) -> Row:
-    """How the training of every head went, by its router."""
+    """Read the training metrics of every head, by router."""
     routers = {"agree": paths.AGREE} | {k: paths.router(int(k)) for k in params.iterations}
     files = {name: folder / "metrics.json" for name, folder in routers.items()}
     return {name: read_as(file, dict[str, float]) for name, file in files.items()}

@@ -1,4 +1,4 @@
-"""What a router must beat, once for all iterations: each model alone, entropy, chance."""
+"""Run each model alone and the methods without training, once for all iterations."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -20,14 +20,14 @@ from citer.models.pair import load_pair
 from citer.models.room import check_room
 from citer.stages import paths
 
-EXAMPLES = 3  # answers of an LLM that is right too rarely
+EXAMPLES = 3  # wrong answers to print if the LLM is right too rarely
 
 
 def run(params: Params) -> None:
     """Answer validation and test without a router.
 
-    Raises InputError for a question that leaves its answer no room in the models' context, and
-    where the LLM is right on too few validation questions.
+    Raises InputError if a question leaves too little of the models' context for its answer, and if
+    the LLM is right on too few validation questions.
     """
     validation, test = (read_problems(paths.problems(split)) for split in ("validation", "test"))
     named = ((f"{paths.problems(p.split)}: problem {p.problem_id}", p) for p in validation + test)
@@ -37,36 +37,36 @@ def run(params: Params) -> None:
     study = Study(pair, validation, test, params.evaluate)
     _check_llm(study)
     _warn(study)
-    found = study.rivals()
+    findings = study.rivals()
     with replacing(paths.RIVALS) as aside:
         aside.mkdir()
-        write_findings(aside, found, params.evaluate, study.stamp | RIVALS_STAMP)
-    _print(_summary(found.points))
+        write_findings(aside, findings, params.evaluate, study.stamp | RIVALS_STAMP)
+    _print(_summary(findings.points))
 
 
 def _check_llm(study: Study) -> None:
-    """Raises InputError, after three of its answers, where the LLM is right too rarely."""
+    """Print wrong answers of the LLM and raise InputError if it is right too rarely."""
     _, (llm,) = study.alone
-    missed = list(shortfalls(llm.results, study.params.llm_floor))
-    if not missed:
+    below = list(shortfalls(llm.results, study.params.llm_floor))
+    if not below:
         return
-    tasks = {shortfall.task for shortfall in missed}
+    tasks = {shortfall.task for shortfall in below}
     wrong = (r.problem for r in llm.results if r.problem.task in tasks and not r.correct)
     for problem in islice(wrong, EXAMPLES):
         _print(shown(problem, *study.llm_writes(problem)))
-    raise InputError(f"rivals: {'; '.join(map(str, missed))} (evaluate.llm_floor)")
+    raise InputError(f"rivals: {'; '.join(map(str, below))} (evaluate.llm_floor)")
 
 
 def _warn(study: Study) -> None:
-    """Say so where no rule can be certified, even if no routed answer is wrong."""
+    """Warn if no rule can be certified, even without a wrong routed answer."""
     _, (llm,) = study.alone
     right = sum(result.correct for result in llm.results)
     params = study.params
     enough = least_questions(params.epsilon, params.delta_a_line)
     if right < enough:
         _print(
-            f"validation: the LLM is right on {right} questions, which can certify no rule: "
-            f"evaluate.epsilon {params.epsilon:g} takes {enough:,}",
+            f"validation: the LLM is right on {right} questions, too few to certify any rule: "
+            f"evaluate.epsilon {params.epsilon:g} needs {enough:,}",
             style="yellow",
         )
 
@@ -76,10 +76,10 @@ def _print(text: str, style: str = "") -> None:
 
 
 def _summary(points: Iterable[Row]) -> str:
-    """Whether there is anything to route for, before hours go into labels."""
+    """Say how good each model is, before hours go into labels."""
     alone = [row for row in points if row["kind"] == Kind.ALONE and row["task"] == "all"]
-    said = [
+    shares = [
         f"{label(row['method'])} {row['accuracy']:.1%} right, {row['truncated_share']:.1%} cut off"
         for row in alone
     ]
-    return f"rivals, on test: {'; '.join(said)}"
+    return f"rivals, on test: {'; '.join(shares)}"

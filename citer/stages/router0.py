@@ -1,7 +1,8 @@
-"""Router 0: the SLM's token always stands, so that the first iteration is like any other.
+"""Write router 0, and train the `agree` head of all later routers.
 
-Whether the LLM would agree needs no preferences: that head is trained here, for all iterations,
-and kept apart from router 0, on which labels depend.
+Router 0 lets every token of the SLM stand, which makes the first iteration like any other. The
+`agree` head needs no preferences, so it is trained once. It has a bundle of its own, because
+labels depend on router 0.
 """
 
 from citer.config import Params
@@ -17,7 +18,7 @@ from citer.training import train_head
 
 
 def run(params: Params) -> None:
-    """Write two bundles for the pair that scored the tokens, the second with `metrics.json`."""
+    """Write both bundles for the pair that scored the tokens, the second with `metrics.json`."""
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     problems = read_problems(paths.problems("preference"))
     examples = ModelFolder(paths.SLM).prompts.encode_all(problems)

@@ -1,4 +1,4 @@
-"""Router k: its `stand` head trained and calibrated on iteration k's labels."""
+"""Train and calibrate the `stand` head of router k on the labels of iteration k."""
 
 from rich.console import Console
 
@@ -14,7 +14,7 @@ from citer.training import train_head
 
 
 def run(params: Params, iteration: int) -> None:
-    """Write the bundle with `metrics.json`; raises InputError for labels of another pair."""
+    """Write the bundle with `metrics.json`. Raises InputError if the labels are of another pair."""
     source = paths.preferences(iteration)
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     labels = read_table(source, PREFERENCE)
@@ -43,5 +43,5 @@ def _summary(iteration: int, metrics: dict[str, float]) -> str:
     loss, constant = metrics["holdout_loss_calibrated"], metrics["holdout_loss_constant"]
     return (
         f"router {iteration}: best after {metrics['best_epoch']} of {metrics['epochs']} epochs; "
-        f"holdout loss {loss:.3f} nats, a constant's {constant:.3f}"
+        f"holdout loss {loss:.3f} nats, of a constant score {constant:.3f}"
     )

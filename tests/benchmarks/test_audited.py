@@ -1,18 +1,18 @@
-"""The study's summary, by hand; its rules fit the heads that they are read with."""
+"""The study's summary, computed by hand, and the heads that its rules use."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from benchmarks.audited import OURS, of_agree, of_certainty, of_stand, summary
+from benchmarks.audited import OURS, agree_rules, entropy_rules, stand_rules, summary
 from benchmarks.paired import Outcomes
 
 FOUR = np.ones(4, bool)
 
 
 def test_every_target_has_a_method_of_ours_and_audits_are_where_they_are_said_to_be() -> None:
-    families = {**of_stand([0.5]), **of_agree(), **of_certainty([0.5])}
+    families = {**stand_rules([0.5]), **agree_rules(), **entropy_rules([0.5])}
     assert set(OURS.values()) <= {*families, "audited"}
     for name, rules in families.items():
         audits = {rule.audit for rule in rules}

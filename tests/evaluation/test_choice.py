@@ -107,7 +107,7 @@ def test_a_threshold_comes_back_from_disk(tmp_path):
 @pytest.mark.parametrize("p_right", [0.02, 0.3, 0.95])
 @pytest.mark.parametrize("p_lost", [0.051, 0.1, 1.0])
 def test_a_rule_that_breaks_the_promise_is_certified_no_more_often_than_delta(p_right, p_lost):
-    """All outcomes of 300 questions, none drawn: the LLM right on n, of which some are lost."""
+    """Enumerate all outcomes of 300 questions: the LLM is right on n and some of these are lost."""
     certified = 0.0
     for n in range(301):
         passing = [lost for lost in range(n + 1) if upper_bound(lost, n, 0.05) <= 0.05]
@@ -117,7 +117,7 @@ def test_a_rule_that_breaks_the_promise_is_certified_no_more_often_than_delta(p_
 
 @pytest.mark.parametrize("p_right", [0.3, 0.95])
 def test_the_promise_of_a_chosen_rule_holds_at_its_confidence(p_right):
-    """A line of ever cheaper rules that lose more of the same questions, chosen 2,000 times."""
+    """Draw 2,000 times: each rule is cheaper than the one before, and loses more questions."""
     rates = np.linspace(0.02, 0.09, 8)
     rng = np.random.default_rng(0)
     broken = 0

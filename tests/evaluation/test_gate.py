@@ -28,7 +28,7 @@ def first(challenger: GradedAnswers, llm_alone: GradedAnswers, certified: bool =
 
 
 def against(challenger: GradedAnswers, champion: GradedAnswers) -> Decision:
-    """The LLM is right where the challenger is: the promise is kept."""
+    """Compare both; the LLM is right wherever the challenger is, so the promise is kept."""
     return GATE.decide(challenger, champion, challenger, certified=True)
 
 
@@ -91,7 +91,7 @@ def test_only_common_questions_count():
 
 
 def test_a_few_common_questions_promote_nothing():
-    """On which the two do not even differ."""
+    """Even if both answer them alike."""
     for common in (1, 40, 149):
         assert not against(outcomes(common, 0), outcomes(common, 0)).promote
 
@@ -175,7 +175,7 @@ def test_a_difference_is_paired_and_bounded_on_either_side():
     ("gained", "lost", "questions"), [(7, 1, 21), (1, 7, 21), (3, 5, 1000), (20, 20, 40), (0, 0, 9)]
 )
 def test_the_bound_inverts_the_score_test(gained, lost, questions):
-    """Tango's test, the shares that are likeliest under the bound found by search."""
+    """Tango's test, with a search for the maximum-likelihood shares under the bound."""
     least = least_difference(gained, lost, questions, 0.05)
 
     def unlikelihood(p_lost: float) -> float:
@@ -203,7 +203,7 @@ def test_whatever_was_seen_has_a_bound_and_more_losses_a_lower_one(delta):
 
 
 def wrong_promotions(questions: int, p_gained: float) -> float:
-    """How often the gate would promote what truly loses 2 %: all outcomes, none drawn."""
+    """How often the gate promotes a router that truly loses 2 %, over all outcomes."""
     p_lost, total = p_gained + 0.02, 0.0
     for lost in range(int(binom.ppf(1 - 1e-6, questions, p_lost)) + 1):
         left = questions - lost
@@ -214,7 +214,7 @@ def wrong_promotions(questions: int, p_gained: float) -> float:
 
 
 def least_gained(lost: int, questions: int) -> int:
-    """The fewest gains with which that many losses pass."""
+    """Find the fewest gains with which that many losses pass."""
     for gained in range(questions - lost + 1):
         if least_difference(gained, lost, questions, 0.05) >= -0.02:
             return gained
@@ -228,7 +228,7 @@ def test_what_loses_the_margin_is_promoted_no_more_often_than_delta(questions, p
 
 
 def test_what_loses_nothing_is_promoted_on_the_questions_of_the_embedded_default():
-    """A thousand: with one in a hundred gained and lost alike, nearly always."""
+    """With 1,000 questions, one in a hundred gained and as many lost, it nearly always passes."""
     rng = np.random.default_rng(0)
     drawn = rng.multinomial(1000, [0.01, 0.01, 0.98], size=200)
     promoted = [least_difference(*row[:2], 1000, 0.05) >= -0.02 for row in drawn.tolist()]

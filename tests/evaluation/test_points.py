@@ -1,4 +1,4 @@
-"""Rows by hand: two questions a task, answered by a routed and by an LLM-only run."""
+"""Rows computed by hand: two questions for each task, a routed run and the LLM alone."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -53,7 +53,7 @@ def result(
 
 
 def by_score(writers: str) -> list[Visit]:
-    """CITER's visits: the LLM's L in the place of a draft."""
+    """Visits of CITER for a text such as `SLS`: at each L the LLM replaces a draft."""
     places = [-1, *(n for n, writer in enumerate(writers) if writer == "L")]
     return [Visit(place - last, place, place) for last, place in pairwise(places)]
 

@@ -31,15 +31,15 @@ def test_a_frontier_goes_from_the_slm_to_the_llm():
     assert [p["llm_fraction"] for p in line] == [0.0, 0.1, 0.4, 1.0]
 
 
-def test_what_nothing_cheaper_reaches_is_efficient():
-    """The models alone are of every method; of equal accuracy the cheapest stays."""
+def test_points_that_no_cheaper_one_reaches_are_efficient():
+    """Both models alone belong to every method; among equals the cheapest stays."""
     line = [(p["cost_b1"], p["accuracy"]) for p in efficient(points(), "audited_1")]
     assert line == [(0.1, 0.4), (0.35, 0.82), (0.45, 0.9)]
     line = [p["cost_b1"] for p in efficient(points(), "speculative")]
     assert line == [0.1, 0.65]
 
 
-def test_methods_stand_at_their_rule_and_rivals_at_the_last_routers_rate():
+def test_routers_are_read_at_their_rule_and_rivals_at_the_last_routers_llm_fraction():
     rows = standings(points(), CHOSEN)
     assert [row["method"] for row in rows] == [
         "slm", "llm", "router_1", "audited_1", "router_2", "speculative", "random", "entropy"
@@ -59,7 +59,7 @@ def test_a_rule_is_known_by_its_visits_and_its_audits():
         assert by_method(standings(points(), chosen))["audited_1"]["accuracy"] == accuracy
 
 
-def test_speculative_decoding_stands_at_its_cheapest_gamma():
+def test_speculative_decoding_is_read_at_its_cheapest_gamma():
     row = by_method(standings(points(), CHOSEN))["speculative"]
     assert (row["threshold"], row["cost_b1"]) == (4, 0.65)
     # Some questions answered by it, the others by the SLM alone.
@@ -94,13 +94,13 @@ def test_the_cost_for_a_share_of_the_llms_accuracy_is_read_off_the_efficient_poi
         assert (row["cost_for_95_percent"], row["cost_for_99_percent"]) == pytest.approx(costs)
 
 
-def test_where_nothing_is_certified_a_method_stands_where_the_llm_does():
+def test_an_uncertified_method_is_read_at_the_llms_point():
     _, llm, routed = standings(points("router_1"), {"router_1": NOTHING_CERTIFIED})
     assert routed["accuracy"] == llm["accuracy"]
 
 
-def test_audits_of_which_none_is_certified_do_not_move_the_rivals():
-    """Rivals stand at the router's rate, whatever became of the audits."""
+def test_uncertified_audits_do_not_move_the_rivals():
+    """Rivals are read at the router's LLM fraction, whether audits are certified or not."""
     chosen = {"router_1": chosen_rule("score 0.8"), "audited_1": NOTHING_CERTIFIED}
     some = points("router_1", "audited_1", "random")
     rows = by_method(standings(some, chosen))
@@ -109,7 +109,7 @@ def test_audits_of_which_none_is_certified_do_not_move_the_rivals():
     assert "LLM fraction of router 1" in summary(standings(some, chosen), chosen, [1])
 
 
-def test_where_every_method_audits_the_rivals_stand_at_the_last():
+def test_if_every_method_audits_the_rivals_are_read_at_the_last():
     chosen = {"audited_1": chosen_rule("risk 0.5 audit 0.1")}
     rows = standings(points("audited_1", "random"), chosen)
     assert by_method(rows)["random"]["llm_fraction"] == 0.05
@@ -192,5 +192,5 @@ def test_a_promise_names_its_numbers():
     assert "`risk 0.1235 audit 0.1`" in promise("audited_2", chosen_rule("risk 0.12345 audit 0.1"))
 
 
-def test_no_promise_is_said_plainly():
+def test_an_uncertified_rule_gets_a_plain_sentence():
     assert "no rule cheaper than the LLM" in promise("router_1", NOTHING_CERTIFIED)

@@ -18,14 +18,14 @@ def view(logits_NV=None, seed_N=None, position_N=None) -> StepView:
     )
 
 
-def test_certainty_is_one_minus_the_share_of_the_greatest_entropy():
+def test_low_entropy_is_one_minus_the_share_of_the_greatest_entropy():
     even_over_two = [0.0, 0.0, -1e9, -1e9]
     score_N = low_entropy(view(torch.tensor([[7.0] * 4, even_over_two, [50.0, 0, 0, 0]])))
     assert score_N[:2].tolist() == pytest.approx([0, 0.5])
     assert 0.9999 < score_N[2] < 1
 
 
-def test_certainty_reads_probabilities_not_logits():
+def test_low_entropy_reads_probabilities_not_logits():
     skewed = torch.tensor([[3.0, 1.0, 0.5, -2.0]])
     p = skewed.softmax(-1)[0].tolist()
     by_hand = 1 + sum(x * math.log(x) for x in p) / math.log(4)

@@ -1,4 +1,4 @@
-"""What each split decides, and what must agree."""
+"""What each split decides, and which results must agree."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a version answered: the rows of its own rule, among those of all that were tried."""
+"""A version's answers: the rows of its own rule among those of all rules that were tried."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tests.flows.project import LLM_ALONE, LLM_BYTES, QUESTIONS, STAGES, retrain
 
 
 def last_run(rule: Rule) -> str:
-    """A retraining's last router, which answers half of the questions right by `rule`."""
+    """Track a retraining whose last router answers half of the questions right by `rule`."""
     retrain(1, correct=QUESTIONS // 2, cost=0.5, rule=rule, llm_correct=QUESTIONS)
     store = open_store("citer")
     retraining = track(store, load_params(), STAGES).info.run_id

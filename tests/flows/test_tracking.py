@@ -1,4 +1,4 @@
-"""Runs in a real store: what is written, and that it is written once."""
+"""Runs in a real MLflow store: their content, and that each is written once."""
 
 import json
 import shutil
@@ -175,7 +175,7 @@ def test_another_router_is_another_retraining(project: Path) -> None:
 
 
 def test_what_was_cut_short_is_replaced(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed as the second router is logged: neither run nor model is left of that."""
+    """A kill while the second router is logged leaves neither a run nor a model of it."""
     retrain(1)
 
     def log_one(router: Path, *rest: Any) -> None:

@@ -1,4 +1,4 @@
-"""A router on disk: what is written comes back."""
+"""Bundles: a router that is written is read back unchanged."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Bundles that are damaged, of another version or of another pair are refused."""
+"""Bundles are refused if damaged, of another version or of another pair."""
 
 import json
 import math
@@ -80,7 +80,7 @@ def test_a_bundle_of_the_version_before_is_read_with_a_warning(
     assert torch.equal(
         back.heads["stand"].score(feature_NF), router.heads["stand"].score(feature_NF)
     )
-    said = f"{folder}/router.safetensors: of an earlier version, without a digest: "
+    said = f"{folder}/router.safetensors: written by an earlier version without a digest: "
     assert capsys.readouterr().err.startswith(said)
 
 
@@ -93,10 +93,10 @@ def test_a_router_of_no_numbers_is_neither_written_nor_read(
     weights = load_file(folder / "router.safetensors")
     weights[f"agree.{name}"].view(-1)[3] = value
     save_file(weights, folder / "router.safetensors")
-    with pytest.raises(InputError, match=rf"r/router\.safetensors: agree\.{name}: a weight is no"):
+    with pytest.raises(InputError, match=rf"r/router\.safetensors: agree\.{name}: a weight is not"):
         read_bundle(folder)
     router.heads["agree"].mlp.state_dict()[name].view(-1)[3] = value
-    with pytest.raises(InputError, match=rf"new: agree\.{name}: a weight is no number"):
+    with pytest.raises(InputError, match=rf"new: agree\.{name}: a weight is not finite"):
         write_bundle(tmp_path / "new", router, identity(pair))
     assert not (tmp_path / "new").exists()
 

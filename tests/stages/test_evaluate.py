@@ -1,4 +1,4 @@
-"""rivals and evaluate, from files to files."""
+"""The stages `rivals` and `evaluate`, from files to files."""
 
 import re
 import shutil
@@ -35,7 +35,7 @@ def test_rivals_say_at_once_what_the_models_are_worth(params, capsys):
 def test_an_llm_that_is_right_on_nothing_stops_rivals_before_test_is_asked(
     params, capsys, monkeypatch
 ):
-    """In one line, after three of its answers; nothing is written."""
+    """It prints three answers and one line, and writes nothing."""
     asked = []
     sweep = study.sweep
     monkeypatch.setattr(study, "sweep", lambda *args: asked.append(args[1]) or sweep(*args))
@@ -74,7 +74,7 @@ def test_an_llm_above_the_floor_passes_and_is_told_what_its_right_answers_can_ce
     )
     rivals.run(taught)
     said = capsys.readouterr().out
-    assert "validation: the LLM is right on 4 questions, which can certify no rule" in said
+    assert "validation: the LLM is right on 4 questions, too few to certify any rule" in said
     assert "LLM 66.7% right" in said
     higher = taught.evaluate.model_copy(update={"llm_floor": 0.7})
     with pytest.raises(InputError, match=r"LLM right on 66\.7% of 3 math questions"):
@@ -82,7 +82,7 @@ def test_an_llm_above_the_floor_passes_and_is_told_what_its_right_answers_can_ce
     assert (paths.RIVALS / "points.parquet").exists()
 
 
-def test_of_an_llm_that_is_right_on_nothing_no_rule_is_certified(params):
+def test_no_rule_is_certified_for_an_llm_that_is_right_on_nothing(params):
     rivals.run(params)
     trusting = params.evaluate.model_copy(update={"epsilon": 0.99})
     evaluate.run(params.model_copy(update={"evaluate": trusting}), 1)

@@ -1,4 +1,4 @@
-"""report, from files to files."""
+"""The stage `report`, from files to files."""
 
 import json
 import re
