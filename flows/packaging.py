@@ -23,6 +23,7 @@ NEEDED = (
     "pandas",
     "pyarrow",
     "pydantic",
+    "rich",
     "ruamel.yaml",
     "safetensors",
     "torch",
