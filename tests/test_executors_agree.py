@@ -11,7 +11,6 @@ import torch
 
 from citer.config import PairParams, ScoreParams
 from citer.data.problems import Problem
-from citer.data.prompts import encode_all
 from citer.data.tokens import read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
@@ -22,19 +21,20 @@ from citer.executor import Executor, Forked, InLine
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.rollout import Labeller
 from citer.labelling.scoring import score_half
+from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.models.router import Router
 from citer.rule import Rule
 from tests.heads import random_router
 from tests.spawned import Pickling, Spawned
-from tests.taught import TinyPair, make_taught_pair, problems
+from tests.taught import make_taught_pair, problems
 
 PLACEMENT = PairParams(slm="", llm="", device="cpu", dtype="float64")
 RULE = Rule("risk", 0.5, 0.5)
 
 
 class Taught(NamedTuple):
-    folders: TinyPair
+    folders: PairFolder
     pair: Pair
     problems: list[Problem]
     router: Router
@@ -43,9 +43,9 @@ class Taught(NamedTuple):
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
     asked = problems(12)
-    folders = make_taught_pair(tmp_path_factory.mktemp("taught"), asked)
+    folders = PairFolder(*make_taught_pair(tmp_path_factory.mktemp("taught"), asked))
     router = random_router(32, seed=5, slope=20.0)
-    return Taught(folders, load_pair(*folders, PLACEMENT), asked, router)
+    return Taught(folders, load_pair(folders, PLACEMENT), asked, router)
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +61,14 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def score(taught: Taught, folder: Path) -> dict[str, bytes]:
     params = ScoreParams(batch_tokens=600, shard_problems=2)
-    pair = taught.folders._asdict()
-    for name in pair:
-        score_half(name, pair, taught.problems, folder / name, params, PLACEMENT)
+    for name in ("slm", "llm"):
+        score_half(name, taught.folders, taught.problems, folder / name, params, PLACEMENT)
     return files(folder)
 
 
 def label(taught: Taught, tokens: Path, partial: Path) -> dict[str, bytes]:
     pair = taught.pair
-    examples = encode_all(taught.problems, pair.tokenizer, pair.eos_id)
+    examples = pair.prompts.encode_all(taught.problems)
     by_id = {problem.problem_id: problem for problem in taught.problems}
     engine = Engine(pair, 8, max_new_tokens=12, delayed=True)
     labeller = Labeller(by_id, examples, engine, routed(taught.router, RULE), "slm", 1)
@@ -80,7 +79,7 @@ def label(taught: Taught, tokens: Path, partial: Path) -> dict[str, bytes]:
 
 def evaluate(taught: Taught) -> list[list[Run]]:
     lines = [
-        Line(by_head("router", taught.router.stand), [Rule("score", 0.5), RULE]),
+        Line(by_head("router", taught.router.heads["stand"]), [Rule("score", 0.5), RULE]),
         Line(Method("random", random(17)), [Rule("score", 0.3)]),
     ]
     return sweep(Engine(taught.pair, 4, max_new_tokens=12), taught.problems, lines)
@@ -151,7 +150,7 @@ def test_a_pickled_model_is_its_folder(taught: Taught) -> None:
 
 def test_a_folder_that_changed_is_not_loaded_in_its_place(tmp_path: Path) -> None:
     slm, llm = make_taught_pair(tmp_path, problems(1), steps=1)
-    pickled = pickle.dumps(load_pair(slm, llm, PLACEMENT))
+    pickled = pickle.dumps(load_pair(PairFolder(slm, llm), PLACEMENT))
     with (slm / "config.json").open("a") as config:
         config.write("\n")
     with pytest.raises(InputError, match=f"{slm}: changed during the run"):
