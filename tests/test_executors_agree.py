@@ -27,14 +27,14 @@ from citer.models.router import Router
 from citer.rule import Rule
 from tests.heads import random_router
 from tests.spawned import Pickling, Spawned
-from tests.taught import TinyPair, make_taught_pair, problems
+from tests.taught import make_taught_pair, problems
 
 PLACEMENT = PairParams(slm="", llm="", device="cpu", dtype="float64")
 RULE = Rule("risk", 0.5, 0.5)
 
 
 class Taught(NamedTuple):
-    folders: TinyPair
+    folders: PairFolder
     pair: Pair
     problems: list[Problem]
     router: Router
@@ -43,7 +43,7 @@ class Taught(NamedTuple):
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
     asked = problems(12)
-    folders = make_taught_pair(tmp_path_factory.mktemp("taught"), asked)
+    folders = PairFolder(*make_taught_pair(tmp_path_factory.mktemp("taught"), asked))
     router = random_router(32, seed=5, slope=20.0)
     return Taught(folders, load_pair(PairFolder(*folders), PLACEMENT), asked, router)
 
