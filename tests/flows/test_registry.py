@@ -51,7 +51,7 @@ def test_a_versions_description_begins_with_the_decision_and_its_numbers(project
     listed = f"""\
 - rule: risk 0.75 audit 0.1
 - heads: stand, agree
-- its bound holds: yes
+- certified: yes
 - accuracy: 75.0% [68.6, 80.5]
 - test questions: 200
 - LLM fraction: 0.25
