@@ -12,7 +12,7 @@ A request may have several policies. They are decoded together as long as their 
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, islice
+from itertools import chain, count, islice
 from typing import Any, NamedTuple
 
 import torch
@@ -22,10 +22,11 @@ from citer.decoding.delay import llm_runs
 from citer.decoding.judge import Judge, LocalJudge
 from citer.decoding.lane import Held, Lane, MakeGraphs
 from citer.decoding.path import Draft
-from citer.decoding.policy import Policy
+from citer.decoding.policy import Policy, Scorer
 from citer.decoding.reading import Drafts
 from citer.decoding.walk import Handle, Limits, Need, Walk
 from citer.decoding.work import Work
+from citer.errors import InputError
 from citer.models.feed import Turn
 from citer.models.graphs import cuda_graphs
 from citer.models.pair import LanguageModel, Pair
@@ -65,6 +66,9 @@ class Engine:
         delayed: bool = False,
         make_graphs: MakeGraphs = cuda_graphs,
     ) -> None:
+        if min(slots, max_new_tokens) < 1:
+            limits = f"{slots} slots, {max_new_tokens} new tokens"
+            raise ValueError(f"{limits}: expected at least one of each")
         self.pair = pair
         self.slots = slots
         self.limits = Limits(pair.eos_ids, max_new_tokens)
@@ -126,14 +130,17 @@ class Engine:
     def submit(self, request: Request, *policies: Policy) -> Handle:
         """Queue a request until a slot is free; the policies share its forwards.
 
-        Raises InputError if it does not fit the models' context.
+        Raises InputError if it is empty or does not fit the models' context.
         """
         length = len(request.prompt_ids) + len(request.prefix_ids)
+        if not length:
+            raise InputError(f"{request.key}: no tokens, expected a prompt")
         check_fits(request.key, length, self.pair.context, self.limits.max_new_tokens)
         if not self._walks:
             self._start_over()
-        scorers = dict.fromkeys((*self._read.scorers, *(policy.scorer for policy in policies)))
-        self._read = Drafts(self.pair, tuple(scorers))
+        scorers = dict.fromkeys(policy.scorer for policy in policies)
+        if not scorers.keys() <= {*self._read.scorers}:
+            self._read = self._read.reading([*self._scorers(), *scorers])
         columns = {policy: self._read.scorers.index(policy.scorer) for policy in policies}
         handle = next(self._handles)
         self._walks[handle] = Walk(handle, request, columns, self.limits)
@@ -145,6 +152,7 @@ class Engine:
         walk = self._walks.pop(handle, None)
         if walk is None:
             return
+        self._read = self._read.reading(self._scorers())
         if walk in self._queue:
             self._queue.remove(walk)
             return
@@ -180,6 +188,10 @@ class Engine:
         """Reset slots and scorers when idle, so that a run does not depend on the one before."""
         self._free = list(range(self.slots))[::-1]
         self._read = Drafts(self.pair, ())
+
+    def _scorers(self) -> dict[Scorer, None]:
+        """The scorers of the requests in flight."""
+        return dict.fromkeys(chain.from_iterable(walk.scorers for walk in self._walks.values()))
 
     def _admit(self) -> list[Event]:
         """Give free slots to queued requests."""

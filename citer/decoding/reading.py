@@ -3,12 +3,13 @@
 The columns go to the host in one transfer; float64 holds every token id exactly.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from citer.decoding.policy import Scorer, StepView
+from citer.decoding.policy import Scorer, StepView, always_slm
 from citer.models.pair import Pair
 
 
@@ -18,6 +19,12 @@ class Drafts:
 
     pair: Pair
     scorers: tuple[Scorer, ...]
+
+    def reading(self, scorers: Collection[Scorer]) -> "Drafts":
+        """Read these scorers. Those that have a column keep it; other columns are used again."""
+        new = iter([scorer for scorer in scorers if scorer not in self.scorers])
+        kept = [own if own in scorers else next(new, always_slm) for own in self.scorers]
+        return Drafts(self.pair, (*kept, *new))
 
     def __call__(self, hidden_NH: Tensor, given_N2: Tensor) -> Tensor:
         """draft_NC in float64: the token, then a score per scorer.

@@ -65,6 +65,7 @@ class Walk:
         self.limits = limits
         self.slot = -1  # until it gets one
         self.single = len(policies) == 1
+        self.scorers = {policy.scorer for policy in policies}
         self.trunk = request.trunk
         self.seed = stable_hash(request.key)
         self.ids = [*request.prompt_ids, *request.prefix_ids]
