@@ -11,14 +11,14 @@ from citer.decoding.answer import Trunk
 from citer.decoding.lane import Held, Ids, Lane, MakeGraphs
 from citer.decoding.work import Work
 from citer.errors import InputError
-from citer.models.card import JudgeCard
+from citer.models.card import ModelCard
 from citer.models.feed import Turn
 from citer.models.forced import Predicted, Text, predict
 from citer.models.graphs import no_graphs
 from citer.models.pair import LanguageModel
 from citer.models.vocabulary import Vocabulary
 
-__all__ = ["Judge", "JudgeCard", "LocalJudge", "Query", "Scores", "Text", "Verdict", "Verdicts"]
+__all__ = ["Judge", "LocalJudge", "ModelCard", "Query", "Scores", "Text", "Verdict", "Verdicts"]
 
 
 class Verdict(NamedTuple):
@@ -65,7 +65,7 @@ class Judge(Protocol):
     """The LLM. A choice is greedy, among the ids of the pair's `Vocabulary`."""
 
     @property
-    def card(self) -> JudgeCard: ...
+    def card(self) -> ModelCard: ...
 
     @property
     def work(self) -> Work:
@@ -121,7 +121,7 @@ class LocalJudge:
         return LocalJudge, self._settings
 
     @property
-    def card(self) -> JudgeCard:
+    def card(self) -> ModelCard:
         return self._lane.model.card
 
     @property

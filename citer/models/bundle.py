@@ -19,7 +19,7 @@ from citer.progress import warn
 from citer.rule import EXPECTED, Rule
 
 if TYPE_CHECKING:  # transformers' models take seconds to import
-    from citer.models.card import JudgeCard
+    from citer.models.card import ModelCard
     from citer.models.folder import ModelFolder, PairFolder
     from citer.models.pair import Pair
 
@@ -115,7 +115,7 @@ def folder_identity(folders: "PairFolder", dtype: str) -> dict[str, Any]:
 
 
 def _identity(
-    models: Iterable["JudgeCard | ModelFolder"], pair: "Pair | PairFolder", dtype: str
+    models: Iterable["ModelCard | ModelFolder"], pair: "Pair | PairFolder", dtype: str
 ) -> dict[str, Any]:
     slm, llm = ({"id": model.path.as_posix(), "digest": model.digest} for model in models)
     return {

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class JudgeCard(NamedTuple):
+class ModelCard(NamedTuple):
     """What a model costs, what it can read and who it is.
 
     weight_bytes: bytes of weights that one forward reads

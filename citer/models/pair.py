@@ -15,7 +15,7 @@ from citer.config import PairParams
 from citer.data.prompts import PromptFormat
 from citer.errors import InputError
 from citer.models.cache import SlotCache, kv_shape
-from citer.models.card import JudgeCard
+from citer.models.card import ModelCard
 from citer.models.device import resolve_device
 from citer.models.feed import Feed
 from citer.models.folder import ModelFolder, PairFolder
@@ -72,10 +72,10 @@ class LanguageModel:
         return 2 * layers * heads * head_dim * self.dtype.itemsize
 
     @cached_property
-    def card(self) -> JudgeCard:
+    def card(self) -> ModelCard:
         context = self.network.config.max_position_embeddings
         sizes = (self.weight_bytes, self.kv_bytes, context, self.vocab_size)
-        return JudgeCard(*sizes, self.path, self.digest)
+        return ModelCard(*sizes, self.path, self.digest)
 
     def __reduce__(self) -> tuple[Callable[..., "LanguageModel"], tuple[Any, ...]]:
         """Pickle as the folder and settings: unpickling loads the weights anew."""

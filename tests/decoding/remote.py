@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from citer.decoding.judge import Judge, JudgeCard, LocalJudge, Query, Scores, Text, Verdict
+from citer.decoding.judge import Judge, LocalJudge, ModelCard, Query, Scores, Text, Verdict
 from citer.decoding.work import Work
 from citer.models.pair import Pair
 
@@ -17,7 +17,7 @@ from citer.models.pair import Pair
 class RemoteJudge:
     """Sends every question through a pipe; only token ids and numbers come back."""
 
-    def __init__(self, connection: Connection, card: JudgeCard) -> None:
+    def __init__(self, connection: Connection, card: ModelCard) -> None:
         self.card = card
         self._connection = connection
 

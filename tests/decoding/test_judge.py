@@ -11,7 +11,7 @@ import torch
 from citer.data.prompts import Encoded
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
-from citer.decoding.judge import JudgeCard, LocalJudge, Query, Scores, Text, Verdict
+from citer.decoding.judge import LocalJudge, ModelCard, Query, Scores, Text, Verdict
 from citer.decoding.policy import LLM_ALONE, Policy
 from citer.decoding.work import Work
 from citer.evaluation.cost import Prices
@@ -86,7 +86,7 @@ class Stateless:
         self.work = Work()
 
     @property
-    def card(self) -> JudgeCard:
+    def card(self) -> ModelCard:
         return self.pair.llm.card
 
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
