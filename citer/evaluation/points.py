@@ -51,7 +51,7 @@ def write_findings(folder: Path, findings: Findings, params: EvaluateParams, sta
 def read_findings(folder: Path, params: EvaluateParams, stamp: Row) -> Findings:
     """Read both tables of a report.
 
-    Raises InputError if a file is missing, or if its stamp differs from `stamp` (`Study.stamp`).
+    Raises InputError if a file is missing, or if its stamp differs from `stamp` (`study_stamp`).
     """
     tables = {}
     for name, schema in _schemas(params).items():

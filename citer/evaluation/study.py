@@ -41,9 +41,7 @@ class Study:
     @cached_property
     def stamp(self) -> dict[str, Any]:
         """Fields that must be equal for rows of two studies to be compared."""
-        questions = (problem.problem_id for problem in (*self.validation, *self.test))
-        settings = self.params.model_dump(mode="json", include={"seed", "max_new_tokens"})
-        return identity(self.pair) | settings | {"problems": digest(*questions)}
+        return study_stamp(identity(self.pair), [*self.validation, *self.test], self.params)
 
     @cached_property
     def alone(self) -> list[list[Run]]:
@@ -111,6 +109,15 @@ class Study:
     def _engine(self) -> Engine:
         params = self.params
         return Engine(self.pair, params.slots, params.max_new_tokens, delayed=True)
+
+
+def study_stamp(
+    identity: dict[str, Any], problems: Iterable[Problem], params: EvaluateParams
+) -> dict[str, Any]:
+    """The stamp of a study of the pair with this `identity`, on all its questions."""
+    questions = (problem.problem_id for problem in problems)
+    settings = params.model_dump(mode="json", include={"seed", "max_new_tokens"})
+    return identity | settings | {"problems": digest(*questions)}
 
 
 def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:

@@ -221,13 +221,8 @@ def _read_head(name: str, described: HeadCard, weights: dict[str, Tensor]) -> He
     return Head(mlp.float().eval().requires_grad_(False), **calibration)
 
 
-def check_card(card: dict[str, Any], pair: "Pair", origin: Path) -> None:
-    """Raise InputError naming the first field in which `card` differs from the pair."""
-    check_identity(card, identity(pair), origin)
-
-
 def check_identity(card: dict[str, Any], ours: dict[str, Any], origin: Path) -> None:
-    """Like `check_card`, against an `identity` that is stored with data."""
+    """Raise InputError naming the first field in which `card` differs from our `identity`."""
     for name in ("slm", "llm"):
         theirs, own = card[name], ours[name]
         if theirs["digest"] != own["digest"]:

@@ -15,9 +15,9 @@ from citer.evaluation.choice import cheapest
 from citer.evaluation.frontier import draw
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
 from citer.evaluation.report import metrics, promise, standings
-from citer.evaluation.study import Study
+from citer.evaluation.study import Study, study_stamp
 from citer.io import replacing, write_json
-from citer.models.bundle import check_card, read_bundle
+from citer.models.bundle import check_identity, folder_identity, read_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.room import check_room
@@ -33,15 +33,17 @@ def run(params: Params, iteration: int) -> None:
     named = ((f"{paths.problems(p.split)}: problem {p.problem_id}", p) for p in validation + test)
     folders = PairFolder(paths.SLM, Path(params.pair.llm))
     check_room(named, folders, params.evaluate.max_new_tokens)
+    own = folder_identity(folders, params.pair.dtype)
+    check_identity(card, own, folder)
+    stamp = study_stamp(own, [*validation, *test], params.evaluate)
+    rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
     pair = load_pair(folders, params.pair)
-    check_card(card, pair, folder)
     study = Study(pair, validation, test, params.evaluate)
-    rivals = read_findings(paths.RIVALS, params.evaluate, study.stamp | RIVALS_STAMP)
     findings, chosen = study.router(router.to(pair.slm.device), taus, rivals)
     points = [*rivals.points, *findings.points]
     with replacing(paths.report(iteration)) as aside:
         aside.mkdir()
-        write_findings(aside, findings, params.evaluate, study.stamp | ROUTER_STAMP)
+        write_findings(aside, findings, params.evaluate, stamp | ROUTER_STAMP)
         write_json(aside / "chosen.json", {name: asdict(each) for name, each in chosen.items()})
         write_json(aside / "threshold.json", asdict(cheapest(*chosen.values())))
         write_json(aside / "metrics.json", metrics(standings(points, chosen), chosen))

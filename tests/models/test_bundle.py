@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from citer.errors import InputError
-from citer.models.bundle import check_card, identity, read_bundle, write_bundle
+from citer.models.bundle import check_identity, identity, read_bundle, write_bundle
 from citer.models.features import FEATURE
 from citer.models.pair import Pair
 from citer.models.router import Head, Router
@@ -32,7 +32,7 @@ def test_a_bundle_comes_back_as_it_was(
         "router.safetensors",
         "router.json",
     }
-    check_card(card, pair, tmp_path / "r")
+    check_identity(card, identity(pair), tmp_path / "r")
 
 
 def test_the_same_router_is_written_to_the_same_bytes(router: Router, pair, tmp_path) -> None:
@@ -76,7 +76,7 @@ def test_another_pair_is_refused_naming_the_field(
     pair: Pair, field: str, value: object, complaint: str
 ) -> None:
     with pytest.raises(InputError, match=complaint):
-        check_card(identity(pair) | {field: value}, pair, Path("r"))
+        check_identity(identity(pair) | {field: value}, identity(pair), Path("r"))
 
 
 def test_a_bundle_holds_any_heads_by_name(

@@ -108,8 +108,9 @@ def test_a_report_holds_each_question_by_each_rule_and_what_is_chosen(params):
         assert (metrics[name]["at"], metrics[name]["audit"]) == (each.rule.at, each.rule.audit)
 
 
-def test_rivals_of_other_questions_are_refused(params):
+def test_rivals_of_other_questions_are_refused_before_a_model_is_loaded(params, monkeypatch):
     rivals.run(params)
+    monkeypatch.setattr("citer.stages.evaluate.load_pair", None)
     write_problems(paths.problems("test"), [replace(MC, split="test")], {})
     with pytest.raises(InputError, match=r"rivals/outcomes\.parquet: its problems is"):
         evaluate.run(params, 1)
@@ -125,6 +126,13 @@ def test_a_question_without_room_for_its_answer_is_told_before_a_model_is_loaded
     told = r"^data/problems/test\.parquet: problem huge: \d+ tokens and up to 12 more "
     with pytest.raises(InputError, match=told + r"\(evaluate\.max_new_tokens\), expected at most"):
         rivals.run(params) if stage == "rivals" else evaluate.run(params, 1)
+
+
+def test_a_router_of_another_pair_is_refused_before_a_model_is_loaded(params, monkeypatch):
+    monkeypatch.setattr("citer.stages.evaluate.load_pair", None)
+    other = params.pair.model_copy(update={"dtype": "float64"})
+    with pytest.raises(InputError, match=r"routers/1: its dtype is float32, here it is float64"):
+        evaluate.run(params.model_copy(update={"pair": other}), 1)
 
 
 def test_a_router_without_thresholds_is_refused(params):

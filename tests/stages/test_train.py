@@ -15,7 +15,7 @@ from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
 from citer.errors import InputError
 from citer.io import digest, read_json, read_table, table_metadata, write_json, write_table
-from citer.models.bundle import check_card, read_bundle
+from citer.models.bundle import check_identity, folder_identity, identity, read_bundle
 from citer.models.features import features
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import load_model, load_pair
@@ -45,7 +45,7 @@ def test_the_bundle_is_its_pair_s_and_names_its_data(labelled: Params) -> None:
     train.run(labelled, 1)
     router, card = read_bundle(paths.router(1))
     pair = load_pair(PairFolder(paths.SLM, Path(labelled.pair.llm)), labelled.pair)
-    check_card(card, pair, paths.router(1))
+    check_identity(card, identity(pair), paths.router(1))
     for head in router.heads.values():
         assert head.mlp
         assert head.mlp.hidden_size == pair.slm.hidden_size
@@ -110,7 +110,7 @@ def test_what_is_trained_on_is_what_is_read_while_decoding(project: Params) -> N
 def test_router_0_is_always_sure_whatever_is_trained_beside_it(scored: Params) -> None:
     router, card = read_bundle(paths.router(0))
     folders = PairFolder(paths.SLM, Path(scored.pair.llm))
-    check_card(card, load_pair(folders, scored.pair), paths.router(0))
+    check_identity(card, folder_identity(folders, scored.pair.dtype), paths.router(0))
     assert router == Router({"stand": Head(None), "agree": Head(None)})
     first = _files(paths.router(0))
     router0.run(retrained(scored, seed=5))  # labels depend on it: they are not to be made again
