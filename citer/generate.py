@@ -55,11 +55,11 @@ def generate(
     if disagreements and not rule.audit:
         raise InputError(f"--disagreements: `{rule:.4g}` has no audit, expected `… audit β`")
     rows = load_problems(source, task_of_file(source), need="question")
+    _check_targets(source, output, *([disagreements] if disagreements else []))
     limits = params.evaluate
     named = ((f"{source}:{line}", problem) for line, problem in rows)
     folders = served_pair(bundle, paths.SLM, Path(params.pair.llm))
     check_room(named, folders, limits.max_new_tokens)
-    _check_targets(source, output, *([disagreements] if disagreements else []))
     deployment = deploy(
         bundle,
         folders,

@@ -93,12 +93,12 @@ def test_a_question_without_room_for_its_answer_is_refused_with_file_line_and_ke
 
 
 @pytest.mark.parametrize("option", ["output", "disagreements"])
-def test_an_output_that_cannot_be_written_is_refused_before_a_model_is_loaded(
+def test_an_output_that_cannot_be_written_is_refused_before_a_models_folder_is_read(
     params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     source = tmp_path / "q.jsonl"
     source.write_text(json.dumps(MATH[0]))
-    monkeypatch.setattr("citer.generate.deploy", None)
+    monkeypatch.setattr("citer.generate.served_pair", None)
     for place in (Path(""), tmp_path, Path("/proc/x"), source / "x"):
         targets = {"output": tmp_path / "out.jsonl", option: place}
         with pytest.raises(InputError, match=r"not a file|cannot be written"):
