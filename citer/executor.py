@@ -10,7 +10,7 @@ import gc
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,12 +26,12 @@ import torch
 
 from citer.io import write_table
 from citer.lifeline import when_closed
+from citer.progress import Advance
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
 I_contra = TypeVar("I_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
-Advance = Callable[[float], None]
 
 FORK = multiprocessing.get_context("fork")  # workers share the loaded models
 

@@ -19,6 +19,8 @@ from rich.text import Text
 
 from citer.errors import InputError
 
+Advance = Callable[[float], None]  # adds to the work that is done
+
 LOG_WIDTH = 120  # characters: with 80, a long title would cut off the numbers
 
 
@@ -33,9 +35,7 @@ class _Throughput(ProgressColumn):
 
 
 @contextmanager
-def progress(
-    title: str, total: float | None, unit: str, before: int = 0
-) -> Iterator[Callable[[float], None]]:
+def progress(title: str, total: float | None, unit: str, before: int = 0) -> Iterator[Advance]:
     """Show a bar and yield `advance(n)`, which adds `n` units to it.
 
     `total` counts units, None if unknown; `before` of them were done by earlier runs. The bar

@@ -1,6 +1,6 @@
 """Answer questions with a router: the code shared by `citer generate` and the registered model."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +17,8 @@ from citer.models.bundle import check_identity, folder_identity, read_bundle, re
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.models.room import check_fits
+from citer.progress import Advance
 from citer.rule import Rule
-
-Advance = Callable[[float], None]
 
 REPLY_FIELDS = ("completion", "truncated", *Counts._fields)
 

@@ -8,7 +8,8 @@ from multiprocessing.process import BaseProcess
 from random import Random
 from typing import Any
 
-from citer.executor import Advance, I, InLine, R, Unit, Work
+from citer.executor import I, InLine, R, Unit, Work
+from citer.progress import Advance
 
 SPAWN = get_context("spawn")
 RESULT = "result"

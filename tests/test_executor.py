@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from citer.errors import InputError
-from citer.executor import Advance, Forked, InLine, Unit, deal, executor_for, write_tables
+from citer.executor import Forked, InLine, Unit, deal, executor_for, write_tables
 from citer.io import read_table
+from citer.progress import Advance
 
 ORPHANED = """
 import os, signal, time

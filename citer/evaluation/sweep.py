@@ -14,10 +14,10 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, ScoredBy, Scorer
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.methods import PLAIN, Style
-from citer.executor import Advance, Unit, deal, executor_for
+from citer.executor import Unit, deal, executor_for
 from citer.models.pair import Pair
 from citer.models.router import Head
-from citer.progress import progress
+from citer.progress import Advance, progress
 from citer.rule import Rule
 
 

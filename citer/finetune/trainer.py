@@ -1,7 +1,6 @@
 """Train with trl's SFTTrainer on encoded rows, in this process or in a DeepSpeed rank."""
 
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from trl import SFTConfig, SFTTrainer
 
 from citer.finetune.job import ROW, ROWS, Job, last_checkpoint, steps_done
 from citer.io import read_table
-from citer.progress import progress
+from citer.progress import Advance, progress
 
 ZERO2 = Path(__file__).with_name("zero2.json")
 
@@ -99,7 +98,7 @@ class _Trainer(SFTTrainer):
 
 
 class _Advance(TrainerCallback):
-    def __init__(self, advance: Callable[[float], None]):
+    def __init__(self, advance: Advance):
         self.advance = advance
 
     def on_step_end(

@@ -13,8 +13,8 @@ from citer.data.tasks.grading import grade
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
-from citer.executor import Advance
 from citer.labelling.preference import BranchOutcomes, Tie, cases, preferences
+from citer.progress import Advance
 
 BRANCHING = ["problem_id", "position", "slm_token", "llm_token"]
 

@@ -15,6 +15,7 @@ from citer.models.features import confidence_features
 from citer.models.forced import Predicted, Text, predict
 from citer.models.pair import LanguageModel
 from citer.models.vocabulary import Vocabulary
+from citer.progress import Advance
 
 Columns = dict[str, Tensor]
 Half = Callable[[Sequence[Text]], Columns]
@@ -50,7 +51,7 @@ def score(
     half: Half,
     examples: Mapping[str, Encoded],
     batch_tokens: int,
-    advance: Callable[[float], None],
+    advance: Advance,
 ) -> pa.Table:
     """Score every reference token. Rows are in the order of `examples`.
 
