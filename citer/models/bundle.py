@@ -161,8 +161,9 @@ def _check_finite(weights: dict[str, Tensor], origin: Path) -> None:
 
 
 def _weights(router: Router) -> dict[str, Tensor]:
+    # Heads may share an MLP, but safetensors stores no tensor twice: each head gets a copy.
     return {
-        f"{name}.{key}": tensor.contiguous()
+        f"{name}.{key}": tensor.clone(memory_format=torch.contiguous_format)
         for name, head in router.heads.items()
         if head.mlp
         for key, tensor in head.mlp.state_dict().items()

@@ -98,3 +98,14 @@ def test_a_head_whose_name_is_no_identifier_is_not_written(pair: Pair, tmp_path:
         with pytest.raises(InputError, match=f"{expected}expected letters, digits"):
             write_bundle(tmp_path / "new", Router({name: ALWAYS}), identity(pair))
     assert not (tmp_path / "new").exists()
+
+
+def test_heads_that_share_an_mlp_are_each_stored(
+    router: Router, pair: Pair, feature_NF: torch.Tensor, tmp_path: Path
+) -> None:
+    stand = router.heads["stand"]
+    steep = Head(stand.mlp, slope=2.0)
+    write_bundle(tmp_path / "r", Router({"stand": stand, "steep": steep}), identity(pair))
+    heads = read_bundle(tmp_path / "r")[0].heads
+    for name, head in (("stand", stand), ("steep", steep)):
+        assert torch.equal(heads[name].score(feature_NF), head.score(feature_NF))
