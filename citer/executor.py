@@ -43,7 +43,7 @@ class Unit(NamedTuple, Generic[I]):
     inputs: I
 
 
-class Work(Protocol[I_contra, R_co]):
+class UnitWork(Protocol[I_contra, R_co]):
     """What a stage does with the inputs of one unit. Equal inputs give equal results."""
 
     def __call__(self, inputs: I_contra, /, *, advance: Advance) -> R_co: ...
@@ -56,7 +56,7 @@ class Executor(Protocol):
     def workers(self) -> int:
         """How many units run at a time."""
 
-    def run(self, work: Work[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+    def run(self, work: UnitWork[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
         """Yield the result of each unit once, in any order.
 
         A unit whose worker died may be run again, but never twice at the same time. `advance`
@@ -70,7 +70,7 @@ class InLine:
 
     workers = 1
 
-    def run(self, work: Work[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+    def run(self, work: UnitWork[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
         for unit in units:
             with _noted(unit):
                 result = work(unit.inputs, advance=advance)
@@ -83,7 +83,7 @@ class Forked:
 
     workers: int
 
-    def run(self, work: Work[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+    def run(self, work: UnitWork[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
         waiting = iter(units)
         running: dict[Connection, _Worker] = {}
         try:
@@ -119,7 +119,7 @@ def deal(items: Sequence[I], workers: int) -> list[Sequence[I]]:
 
 def write_tables(
     executor: Executor,
-    work: Work[I, pa.Table],
+    work: UnitWork[I, pa.Table],
     inputs: Mapping[Path, I],
     schema: pa.Schema,
     metadata: Mapping[str, Any],
@@ -136,7 +136,7 @@ def write_tables(
 class _ToFile(Generic[I]):
     """A work that writes what another one returns."""
 
-    work: Work[I, pa.Table]
+    work: UnitWork[I, pa.Table]
     schema: pa.Schema
     metadata: dict[str, Any]
 
@@ -187,7 +187,7 @@ class _Worker(NamedTuple):
         self.receiver.close()
 
 
-def _start(work: Work[I, R], unit: Unit[I]) -> _Worker:
+def _start(work: UnitWork[I, R], unit: Unit[I]) -> _Worker:
     receiver, sender = FORK.Pipe(duplex=False)
     process = FORK.Process(target=_serve, args=(work, unit, sender), daemon=True)
     process.start()
@@ -195,7 +195,7 @@ def _start(work: Work[I, R], unit: Unit[I]) -> _Worker:
     return _Worker(unit, receiver, process)
 
 
-def _serve(work: Work[I, R], unit: Unit[I], sender: Connection) -> None:
+def _serve(work: UnitWork[I, R], unit: Unit[I], sender: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles ^C
     parent = multiprocessing.parent_process()
     assert parent

@@ -8,7 +8,7 @@ from multiprocessing.process import BaseProcess
 from random import Random
 from typing import Any
 
-from citer.executor import I, InLine, R, Unit, Work
+from citer.executor import I, InLine, R, Unit, UnitWork
 from citer.progress import Advance
 
 SPAWN = get_context("spawn")
@@ -18,7 +18,7 @@ RESULT = "result"
 class Pickling(InLine):
     """Runs pickled copies in this process, the last unit first."""
 
-    def run(self, work: Work[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+    def run(self, work: UnitWork[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
         work, units = pickle.loads(pickle.dumps((work, units)))
         yield from super().run(work, units[::-1], advance)
 
@@ -45,7 +45,7 @@ class Spawned:
     def workers(self) -> int:
         return len(self.processes)
 
-    def run(self, work: Work[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+    def run(self, work: UnitWork[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
         waiting = self.order.sample(units, len(units))
         pickled = pickle.dumps(work)
         running: dict[Connection, Unit[I]] = {}
