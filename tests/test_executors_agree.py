@@ -13,10 +13,11 @@ from citer.config import PairParams, ScoreParams
 from citer.data.problems import Problem
 from citer.data.tokens import read_tokens
 from citer.decoding.engine import Engine
-from citer.decoding.policy import routed
+from citer.decoding.judge import LocalJudge, Query
+from citer.decoding.policy import LLM_ALONE, routed
 from citer.errors import InputError
 from citer.evaluation.rivals import random
-from citer.evaluation.sweep import Line, Method, Run, by_head, sweep
+from citer.evaluation.sweep import Line, Method, Run, by_head, request, sweep
 from citer.executor import Executor, Forked, InLine
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.rollout import Labeller
@@ -146,6 +147,30 @@ def test_a_pickled_model_is_its_folder(taught: Taught) -> None:
     weights = slm.network.state_dict()
     for name, weight in loaded.network.state_dict().items():
         assert torch.equal(weight, weights[name])
+
+
+def test_a_pickled_engine_is_a_new_idle_one(taught: Taught) -> None:
+    engine = Engine(taught.pair, 8, max_new_tokens=12, delayed=True)
+    idle = pickle.dumps(engine)
+    asked = [request(problem, taught.pair) for problem in taught.problems]
+    answers = list(engine.decode(asked, LLM_ALONE))
+    engine.submit(asked[0], LLM_ALONE)
+    engine.step()
+    pickled = pickle.dumps(engine)
+    assert len(pickled) == len(idle), "no caches, no requests"
+    loaded = pickle.loads(pickled)
+    assert (loaded.slots, loaded.limits, loaded.delayed) == (8, engine.limits, True)
+    assert loaded.llm_work.forwards == 0
+    assert [a.token_ids for a in loaded.decode(asked, LLM_ALONE)] == [a.token_ids for a in answers]
+
+
+def test_a_pickled_judge_has_an_empty_cache(taught: Taught) -> None:
+    judge = LocalJudge(taught.pair.llm, taught.pair.vocabulary, slots=2)
+    empty = pickle.dumps(judge)
+    with torch.inference_mode():
+        verdicts = judge.verdicts([Query([1, 2, 3], 3)])
+        assert len(pickle.dumps(judge)) == len(empty)
+        assert pickle.loads(empty).verdicts([Query([1, 2, 3], 3)]) == verdicts
 
 
 def test_a_folder_that_changed_is_not_loaded_in_its_place(tmp_path: Path) -> None:
