@@ -149,7 +149,7 @@ def _follow(process: Leashed, log: Log) -> Iterator[str]:
 
 
 def _plain(line: bytes) -> str:
-    """Return a line without colours. Of a line that was redrawn, return the last version."""
+    """Return a line without colours; the last version of a line that was redrawn."""
     return Text.from_ansi(line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]).plain
 
 

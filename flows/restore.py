@@ -75,7 +75,7 @@ def _put(folder: Path) -> None:
 
 
 def _check_preferences(run: Run) -> None:
-    """Raise InputError if the preference table is not the one that the run was trained on."""
+    """Raise InputError if the run was trained on another preference table."""
     file = paths.preferences(int(run.data.tags["iteration"]))
     assert run.inputs
     recorded = {used.dataset.name: used.dataset.digest for used in run.inputs.dataset_inputs}

@@ -109,7 +109,8 @@ class Engine:
     def sweep(self, requests: Iterable[Request], policies: Sequence[Policy]) -> Iterator[Answer]:
         """Like `decode`, by each of `policies`: one answer per request and policy.
 
-        Leaving the iterator early cancels its requests.
+        Leaving the iterator early cancels its requests. Until it ends, do not call `submit` or
+        `step`: their events would be lost.
         """
         if self._walks:
             raise RuntimeError("the engine has other requests in flight")

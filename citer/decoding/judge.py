@@ -62,7 +62,10 @@ class Scores(NamedTuple):
 
 
 class Judge(Protocol):
-    """The LLM. A choice is greedy, among the ids of the pair's `Vocabulary`."""
+    """The LLM. A choice is greedy, among the ids of the pair's `Vocabulary`.
+
+    A judge with a cache per slot serves one engine at a time, and has at least as many slots.
+    """
 
     @property
     def card(self) -> ModelCard: ...
