@@ -1,5 +1,6 @@
 """Run methods on validation, which chooses rules, and on test, which only reports."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,11 +57,15 @@ class Study:
     def rivals(self) -> Findings:
         """Run each model alone on both splits and, on test, the methods without training.
 
-        Test questions decide no threshold: rivals get theirs from validation.
+        Test questions decide no threshold: rivals get theirs from validation. Raises ValueError if
+        methods share a name.
         """
         (slm,), _ = self.alone
         scores = [score for result in slm.results for score in result.scores]
         lines = (*ALONE, *(line(self.params, scores) for line in RIVALS))
+        name, count = Counter(line.method.name for line in lines).most_common(1)[0]
+        if count > 1:  # reports would show one of them
+            raise ValueError(f"rivals: {count} methods are named {name!r}")
         tested = _runs(self._sweep(self.test, lines))
         outcomes = outcome_table([*_runs(self.alone), *tested])
         return Findings(outcomes, point_rows(tested, self.params))

@@ -48,6 +48,12 @@ def test_a_new_rival_is_one_function_and_one_entry(study, studied, monkeypatch):
     assert lines["margin"] == "purple"
 
 
+def test_rivals_of_one_name_are_refused(study, monkeypatch):
+    monkeypatch.setattr(study_module, "RIVALS", (*RIVALS, RIVALS[1]))
+    with pytest.raises(ValueError, match="rivals: 2 methods are named 'random'"):
+        study.rivals()
+
+
 def test_speculative_decoding_is_tried_on_test_at_every_gamma_and_is_the_llms_answer(rivals):
     tried = {
         (row["visit"], row["threshold"], row["audit"], row["split"])
