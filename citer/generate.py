@@ -1,7 +1,7 @@
-"""Answer a file of questions, with the origin of each token; grade the answers that are known.
+"""Answer a file of questions, record which model wrote each token, and grade the answers.
 
-Audits compare the two models for every answer, graded or not. The tokens at which they disagree
-can be written to a table, to be used as labels.
+An answer is graded if the file has the right one. Audits compare the two models in every answer.
+The tokens on which they disagree can be written to a table and used as labels.
 """
 
 import fcntl
@@ -92,7 +92,7 @@ def _correct(reply: Reply) -> bool | None:
 
 
 def _partial(output: Path, key: str) -> Path:
-    """Return the file of this call's answers so far. Remove the files of other calls."""
+    """Return the file that collects this call's answers. Remove such files of other calls."""
     chosen = output.with_name(f".{output.name}.{key[:12]}.partial")
     for other in output.parent.glob(f".{escape(output.name)}.*.partial"):
         if other != chosen:
