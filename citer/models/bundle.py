@@ -54,7 +54,7 @@ HeadName = Annotated[str, AfterValidator(_identifier)]
 
 
 class Closed(BaseModel):
-    """A section with exactly these keys."""
+    """A section that allows no other keys."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -88,7 +88,7 @@ class Deployed(BaseModel):
 
 
 class Card(BaseModel):
-    """`router.json`: its required keys, and the types of its optional ones."""
+    """The keys of `router.json` that are read. Other keys are allowed."""
 
     schema_version: Literal[2, 3]
     heads: Annotated[dict[HeadName, HeadCard], Field(min_length=1)]
@@ -110,7 +110,7 @@ def identity(pair: "Pair") -> dict[str, Any]:
 
 
 def folder_identity(folders: "PairFolder", dtype: str) -> dict[str, Any]:
-    """Return the `identity` of the pair that `folders` give when loaded in `dtype`."""
+    """Return the `identity` that the pair in `folders` would have after loading in `dtype`."""
     return _identity((folders.slm, folders.llm), folders, dtype)
 
 
@@ -129,9 +129,9 @@ def _identity(
 
 
 def write_bundle(folder: Path, router: Router, card: dict[str, Any]) -> None:
-    """Write a router with its card: `identity`, data digests and thresholds.
+    """Write a router and its card. `card` has `identity`, data digests and thresholds.
 
-    Raises InputError for anything that `read_bundle` would refuse.
+    Raises InputError if `read_bundle` would refuse the result.
     """
     weights = _weights(router)
     _check_finite(weights, folder)
@@ -222,12 +222,12 @@ def _read_head(name: str, described: HeadCard, weights: dict[str, Tensor]) -> He
 
 
 def check_card(card: dict[str, Any], pair: "Pair", origin: Path) -> None:
-    """Raise InputError naming the first field in which `card` differs from the pair."""
+    """Raise InputError with the first field in which `card` differs from the pair."""
     check_identity(card, identity(pair), origin)
 
 
 def check_identity(card: dict[str, Any], ours: dict[str, Any], origin: Path) -> None:
-    """Like `check_card`, against an `identity` that is stored with data."""
+    """Raise InputError with the first field in which `card` differs from the `identity` `ours`."""
     for name in ("slm", "llm"):
         theirs, own = card[name], ours[name]
         if theirs["digest"] != own["digest"]:

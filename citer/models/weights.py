@@ -22,7 +22,7 @@ class Index(BaseModel):
 
 
 def weight_files(path: Path) -> list[Path]:
-    """Return the safetensors files of a model folder, one or several; they need not exist."""
+    """Return the paths of a model folder's safetensors files. The files may be missing."""
     single, index = path / "model.safetensors", path / "model.safetensors.index.json"
     if index.is_file() and not single.is_file():  # transformers prefers the single file
         return sorted({path / name for name in read_as(index, Index).weight_map.values()})
@@ -39,9 +39,9 @@ def tensor_shapes(file: Path) -> dict[str, list[int]]:
 
 
 def check_tensors(path: Path, network: PreTrainedModel, shapes: Shapes) -> None:
-    """Raise InputError for the first stored tensor that `network` lacks, misses or reshapes.
+    """Raise InputError for the first tensor that is missing, unexpected or of a wrong shape.
 
-    transformers would initialise a missing tensor at random and ignore one too many.
+    transformers would initialise a missing tensor at random and ignore an unexpected one.
     """
     if wrong := list(_differences(network, shapes)):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
