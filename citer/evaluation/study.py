@@ -40,7 +40,7 @@ class Study:
 
     @cached_property
     def stamp(self) -> dict[str, Any]:
-        """Fields that must be equal for rows of two studies to be compared."""
+        """The fields that must be equal before rows of two studies are compared."""
         questions = (problem.problem_id for problem in (*self.validation, *self.test))
         settings = self.params.model_dump(mode="json", include={"seed", "max_new_tokens"})
         return identity(self.pair) | settings | {"problems": digest(*questions)}
@@ -97,7 +97,7 @@ class Study:
         """
         taus = sorted((tau for tau in taus if 0 < tau < 1), reverse=True)
         risks = sorted(self.params.risks, reverse=True)
-        unaudited = head_for(router, LLM)  # as for every rule without audits
+        unaudited = head_for(router, LLM)  # every rule without audits uses this head
         lines = [Line(by_head("router", unaudited, ROUTER), by_score(taus))]
         for audit in self.params.audits if risks else ():
             rules = [Rule("risk", risk, audit) for risk in risks]
