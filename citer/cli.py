@@ -64,7 +64,7 @@ app = _make_app()
 
 
 def call(arguments: Sequence[str] | None = None) -> int:
-    """Run one command, by default with the arguments of this process; return its exit status.
+    """Run one command, by default with this process's arguments, and return its exit status.
 
     Status 2: the user must correct something. Status 1: the machine refused, for example because
     the disk is full; the flow retries this.

@@ -37,7 +37,7 @@ FORK = multiprocessing.get_context("fork")  # workers share the loaded models
 
 
 class Unit(NamedTuple, Generic[I]):
-    """A part of a stage's inputs; errors give its name."""
+    """A part of a stage's inputs. Errors give its name."""
 
     name: str
     inputs: I

@@ -85,7 +85,7 @@ def _check_targets(source: Path, *targets: Path) -> None:
 
 
 def _correct(reply: Reply) -> bool | None:
-    """Grade a reply; None if the right answer is unknown. A truncated answer is wrong."""
+    """Grade a reply. A truncated answer is wrong. Returns None if the right answer is unknown."""
     if reply.problem.answer is None:
         return None
     return not reply.answer.truncated and grade(reply.problem, reply.completion)
@@ -125,7 +125,7 @@ def _answer(problems: Sequence[Problem], deployment: Deployment, answered: Path)
 
 
 def _line(reply: Reply, deployment: Deployment) -> dict[str, Any]:
-    """Return an answer as JSON; `disagreements` are the rows of the other table."""
+    """Return an answer as JSON. `disagreements` are the rows of the other table."""
     answer, problem = reply.answer, reply.problem
     return {
         "problem_id": problem.problem_id,

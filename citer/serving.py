@@ -108,7 +108,7 @@ def served_pair(bundle: Path, slm: Path, llm: Path) -> PairFolder:
 
 
 def stored_rule(bundle: Path) -> Rule:
-    """Return the rule that registration stored with a router; InputError if there is none."""
+    """Return the rule that registration stored with a router. Raises InputError without one."""
     threshold = read_card(bundle).get("threshold")
     if not threshold:
         raise InputError(f"{bundle}: no rule in router.json: give --rule, or a registered router")

@@ -39,7 +39,7 @@ class Trained(NamedTuple):
 
 @dataclass(frozen=True)
 class Examples:
-    """feature_NF (float16) and label_N in main memory; batches are moved to `device`."""
+    """feature_NF (float16) and label_N in main memory. Batches are moved to `device`."""
 
     feature_NF: Tensor
     label_N: Tensor
@@ -151,7 +151,7 @@ def _train_epoch(
 ) -> None:
     mlp.train()
     for row_B in batches:
-        if len(row_B) == 1:  # batch norm needs two rows; the next epoch shuffles anew
+        if len(row_B) == 1:  # batch norm needs two rows; the next epoch shuffles again
             continue
         feature_BF, label_B = examples.batch(row_B)
         binary_cross_entropy_with_logits(mlp(feature_BF), label_B).backward()

@@ -1,4 +1,4 @@
-"""One command per stage. DVC runs them as dvc.yaml says; each reads and writes files only."""
+"""One command per stage. DVC runs them (dvc.yaml). Each only reads and writes files."""
 
 import gc
 from enum import StrEnum

@@ -82,7 +82,7 @@ def read_identity(slm: Path, llm: Path) -> dict[str, Any]:
 
 
 def _half_metadata(folder: Path) -> dict[str, Any]:
-    """Return the metadata that all shards of a folder share; InputError if they differ."""
+    """Return the metadata that all shards of a folder share. Raises InputError if they differ."""
     shards = _shards(folder)
     first = table_metadata(shards[0])
     for path in shards[1:]:

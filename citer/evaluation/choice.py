@@ -17,7 +17,7 @@ from citer.rule import LLM, Rule
 class Candidate:
     """A rule's results on validation.
 
-    The LLM answers `n` questions right; the routed answer is wrong on `discordant` of them.
+    The LLM answers `n` questions right. The routed answer is wrong on `discordant` of them.
     """
 
     rule: Rule

@@ -51,7 +51,7 @@ class Study:
         return self._sweep(self.validation, ALONE)
 
     def llm_writes(self, problem: Problem) -> tuple[str, bool]:
-        """Decode the LLM's own answer; return its text and whether it was cut off."""
+        """Decode the LLM's own answer. Return its text and whether it was cut off."""
         (answer,) = self._engine.decode([request(problem, self.pair)], LLM_ALONE)
         return self.pair.text(answer.token_ids), answer.truncated
 
@@ -70,7 +70,7 @@ class Study:
     def router(
         self, router: Router, taus: Sequence[float], rivals: Findings
     ) -> tuple[Findings, Chosen]:
-        """Run every line of rules on both splits; choose a rule for each method on validation.
+        """Run every line of rules on both splits. Choose a rule for each method on validation.
 
         Each line is one fixed-sequence test at its share of delta (Bonferroni). The promises hold
         for all lines together. Raises InputError if the router lacks a head that a rule needs.

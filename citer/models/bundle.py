@@ -176,7 +176,7 @@ def _described(head: Head) -> dict[str, Any]:
 
 
 def read_card(folder: Path) -> dict[str, Any]:
-    """Read `router.json`; raise InputError if its version or a field is invalid."""
+    """Read `router.json`. Raises InputError if its version or a field is invalid."""
     path = folder / "router.json"
     read_as(path, Card)
     return read_json(path)

@@ -28,7 +28,7 @@ class Copied(NamedTuple):
 class SlotCache:
     """A KV cache with `slots` slots of different lengths.
 
-    `begin` lays out a forward; its layers then call `update`. `copy`, `paste` and `cut` change
+    `begin` lays out a forward. Its layers then call `update`. `copy`, `paste` and `cut` change
     what a slot holds between forwards.
     """
 

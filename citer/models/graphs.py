@@ -27,7 +27,7 @@ SHORTEST = 256  # positions of the smallest graph
 
 
 class Shape(NamedTuple):
-    """`rows` rows of `tokens` tokens in `span` positions; the last `wanted` states are read."""
+    """`rows` rows of `tokens` tokens in `span` positions. The last `wanted` states are read."""
 
     rows: int
     tokens: int

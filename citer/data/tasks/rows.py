@@ -37,7 +37,7 @@ def text(row: dict[str, Any], field: str, expected: str) -> str:
 
 
 def text_if(required: bool, row: dict[str, Any], field: str, expected: str) -> str | None:
-    """Return a field's text; None if it is absent, null or empty and not `required`."""
+    """Return a field's text, or None if it is absent, null or empty and not `required`."""
     if not required and row.get(field) in (None, ""):
         return None
     return text(row, field, expected)

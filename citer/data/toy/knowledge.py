@@ -84,7 +84,10 @@ def _grouped(words: list[str], rng: Random) -> tuple[tuple[str, ...], ...]:
 
 
 def is_early(group: int) -> bool:
-    """Whether a group's things are in the earlier half of the alphabet (two of four `likely`)."""
+    """Return whether a group's things are in the first half of the alphabet.
+
+    This is so for two of the four `likely` groups.
+    """
     return group // 2 % 2 == 0
 
 

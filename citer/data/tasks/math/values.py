@@ -30,7 +30,7 @@ class Listed(NamedTuple):
 
 
 def boxed(text: str) -> str | None:
-    """Return the content of the last `\\boxed{}`; None without one, or if braces do not match."""
+    """Return the content of the last `\\boxed{}`, or None if there is none or it is not closed."""
     start = max((box.end() for box in BOX.finditer(text)), default=len(text))
     depth = 1
     for brace in BRACE.finditer(text, start):
