@@ -29,7 +29,7 @@ SomeListed = Field(strict=False, min_length=1)
 
 def _can_be_a_path(text: str) -> str:
     if not text.isprintable() or len(text) > 2000 or max(map(len, text.split("/"))) > 200:
-        raise ValueError(f"{shown(text)}: expected a path, its names of 200 letters at most")
+        raise ValueError(f"{shown(text)}: expected a path with names of at most 200 letters")
     return text
 
 

@@ -111,7 +111,7 @@ class PrepareParams(Section):
         if self.toy is None and not self.train:
             raise ValueError("no source; expected `toy` or at least one `train` file")
         if self.train and not sum(self.dealt_shares().values()):
-            raise ValueError("shares are 0 where `train` files could go; expected one above 0")
+            raise ValueError("no split has a share of the `train` rows; expected one above 0")
         return self
 
     def dealt_shares(self) -> dict[str, float]:

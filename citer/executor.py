@@ -94,7 +94,7 @@ class Forked:
                 if not running:
                     return
                 ready = wait(list(running))
-                for receiver in [end for end in running if end in ready]:
+                for receiver in [each for each in running if each in ready]:
                     message = running[receiver].receive()
                     if isinstance(message, _Result):
                         running.pop(receiver).end()

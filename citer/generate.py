@@ -81,7 +81,7 @@ def _check_targets(source: Path, *targets: Path) -> None:
     for target in targets:
         check_target(target)
     if len({path.resolve() for path in (source, *targets)}) <= len(targets):
-        raise InputError(f"{targets[0]}: expected another file for each input and output")
+        raise InputError(f"{targets[0]}: expected a different file for each input and output")
 
 
 def _correct(reply: Reply) -> bool | None:

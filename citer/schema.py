@@ -143,9 +143,7 @@ def point(batches: Iterable[str]) -> pa.Schema:
             _required("visits_per_token", pa.float64()),
             _required("slm_steps_per_token", pa.float64()),
             pa.field("agreement", pa.float64()),  # share of audited tokens; null without audits
-            pa.field(
-                "rejected_share", pa.float64()
-            ),  # share of audited tokens; null without audits
+            pa.field("rejected_share", pa.float64()),  # the same
             _required("tokens_per_answer", pa.float64()),
             _required("truncated_share", pa.float64()),
             *(_required(name, pa.float64()) for both in prices for name in both),

@@ -109,7 +109,7 @@ def served_pair(bundle: Path, slm: Path, llm: Path) -> PairFolder:
 
 def stored_rule(bundle: Path) -> Rule:
     """Return the rule that registration stored with a router. Raises InputError without one."""
-    threshold = read_card(bundle).get("threshold")
-    if not threshold:
+    deployed = read_card(bundle).get("threshold")
+    if not deployed:
         raise InputError(f"{bundle}: no rule in router.json: give --rule, or a registered router")
-    return Rule(**threshold["rule"])
+    return Rule(**deployed["rule"])

@@ -85,7 +85,7 @@ def _line_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Iterator[tuple[in
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             found = f"not JSON: {error}"
-            on_bad_row(RowError("row", found, "one JSON object a line", f"{path}:{number}"))
+            on_bad_row(RowError("row", found, "one JSON object per line", f"{path}:{number}"))
         else:
             yield number, row
 

@@ -73,7 +73,7 @@ def read_identity(slm: Path, llm: Path) -> dict[str, Any]:
     for field in SHARED:
         if slm_half[field] != llm_half[field]:
             values = f"{slm_half[field]!r} and {llm_half[field]!r}"
-            raise InputError(f"{slm} and {llm}: not scored alike: their {field} are {values}")
+            raise InputError(f"{slm} and {llm}: scored with different {field}: {values}")
     return {
         field: value
         for field, value in (slm_half | llm_half).items()
@@ -87,7 +87,7 @@ def _half_metadata(folder: Path) -> dict[str, Any]:
     first = table_metadata(shards[0])
     for path in shards[1:]:
         if table_metadata(path) != first:
-            raise InputError(f"{path}: not scored like {shards[0].name}: score {folder} again")
+            raise InputError(f"{path}: other metadata than {shards[0].name}: score {folder} again")
     return first
 
 

@@ -223,8 +223,8 @@ class Walk:
                 self._wait_at(kept, path)
         if not ended:
             return []
-        standing, self._paths = self._paths, []
-        return [self._answer(path) for path in standing]
+        finished, self._paths = self._paths, []
+        return [self._answer(path) for path in finished]
 
     def _answer(self, path: Path) -> Answer:
         written = tuple(self.ids[self.begin :])

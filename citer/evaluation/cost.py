@@ -126,9 +126,8 @@ def batches(sizes: Iterable[int]) -> list[Batch]:
     return plain + [Batch(f"b{n}_delayed", n, delayed=True) for n in slots if n > 1]
 
 
-_RUN = re.compile(
-    "[Ss]s*|[Ll]"
-)  # the SLM's forwards up to the next visit, or one forward of the LLM
+# The SLM's forwards up to the next visit, or one forward of the LLM.
+_RUN = re.compile("[Ss]s*|[Ll]")
 
 
 def _forwards(traces: Sequence[Trace], slots: int, delayed: bool) -> tuple[int, int]:

@@ -22,10 +22,8 @@ from citer.schema import OUTCOME, point
 if TYPE_CHECKING:  # the engine with its models takes seconds to import
     from citer.evaluation.sweep import Result, Run
 
-RIVALS_STAMP, ROUTER_STAMP = (
-    {"methods": "rivals"},
-    {"methods": "router"},
-)  # fields of a table's stamp
+# Fields of a table's stamp.
+RIVALS_STAMP, ROUTER_STAMP = {"methods": "rivals"}, {"methods": "router"}
 
 
 @dataclass(frozen=True)

@@ -145,9 +145,9 @@ def metrics(rows: Sequence[Row], chosen: Chosen) -> dict[str, Row]:
         else:
             of_task = {name: row[name] for name in FOREMOST if name in row}
             results[row["method"]][row["task"]] = of_task
-    for method, threshold in chosen.items():
-        at, bound = threshold.rule.at, threshold.bound
-        results[method] |= {"at": at, "audit": threshold.rule.audit, "discordant_bound": bound}
+    for method, each in chosen.items():
+        at, audit = each.rule.at, each.rule.audit
+        results[method] |= {"at": at, "audit": audit, "discordant_bound": each.bound}
     return results
 
 

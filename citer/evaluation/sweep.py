@@ -84,10 +84,10 @@ def sweep(engine: Engine, problems: Sequence[Problem], lines: Sequence[Line]) ->
     return [_runs(line, results, engine.pair) for line in lines]
 
 
-def _runs(line: Line, found: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:
+def _runs(line: Line, results: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:
     prices = Prices.of(pair, line.method.weight_bytes)
     name, style = line.method.name, line.method.style
-    return [Run(name, policy.rule, found[policy], prices, style) for policy in line.policies]
+    return [Run(name, policy.rule, results[policy], prices, style) for policy in line.policies]
 
 
 @dataclass(frozen=True)

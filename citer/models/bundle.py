@@ -202,9 +202,8 @@ def _read_weights(path: Path, described: Card) -> dict[str, Tensor]:
         warn(f"{path}: written by an earlier version without a digest: damage may go unnoticed")
     elif (actual := digest(path)) != described.weights:
         raise RuntimeError(f"their digest is {actual}, expected {described.weights}")
-    weights = {
-        name: tensor.clone() for name, tensor in load_file(path).items()
-    }  # no view of the file
+    # Copies, because `load_file` returns views of the file.
+    weights = {name: tensor.clone() for name, tensor in load_file(path).items()}
     _check_finite(weights, path)
     return weights
 

@@ -42,9 +42,8 @@ class Feed(NamedTuple):
     wanted_W: Tensor | None = None  # None: all
     padded_NT: Tensor | None = None
     flat_M: Tensor | None = None
-    mask_NTP: Tensor | None = (
-        None  # positions that a token may attend to; None: all, or causal if fresh
-    )
+    # Positions that a token may attend to. None: all, or if `fresh`, all before it.
+    mask_NTP: Tensor | None = None
 
     def side_by_side(self, tokens_M: Tensor) -> Tensor:
         """Pad the rows for attention: (M, ...) → (N, T, ...)."""

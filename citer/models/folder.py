@@ -182,20 +182,20 @@ class PairFolder:
     def _check_eos(self) -> None:
         if set(self.slm.eos_ids) != set(self.llm.eos_ids):
             eos = f"{list(self.slm.eos_ids)} and {list(self.llm.eos_ids)}"
-            raise InputError(f"{self}: not one EOS: {eos}")
+            raise InputError(f"{self}: different EOS ids: {eos}")
 
     def _check_tokenizers(self) -> None:
         slm, llm = self.slm.tokenizer_parts, self.llm.tokenizer_parts
         for part in slm | llm:
             if slm.get(part) != llm.get(part):
-                raise InputError(f"{self}: not one tokenizer: their `{part}` differ")
+                raise InputError(f"{self}: different tokenizers: their `{part}` differ")
 
     def _check_prompts(self) -> None:
         """Compare the ids of a problem of each task: a format may read other tokenizer settings."""
         theirs = self.llm.make_prompts(self.llm.tokenizer, self.slm.eos_ids[0])
         if theirs.digest != self.prompts.digest:
             digests = f"{self.prompts.digest} and {theirs.digest}"
-            raise InputError(f"{self}: not one prompt format: their digests are {digests}")
+            raise InputError(f"{self}: different prompt formats: their digests are {digests}")
         for problem in probes():
             pairs = zip(self.prompts.encode(problem), theirs.encode(problem), strict=True)
             for name, (slm, llm) in zip(("prompt", "reference"), pairs, strict=True):
@@ -208,7 +208,7 @@ def _difference(name: str, slm: list[int], llm: list[int]) -> str:
     shorter = min(len(slm), len(llm))
     place = next((n for n in range(shorter) if slm[n] != llm[n]), shorter)
     ids = (str(ids[place]) if place < len(ids) else "none" for ids in (slm, llm))
-    return f"not the same ids for a {name}: at position {place} {' and '.join(ids)}"
+    return f"different ids for a {name}: at position {place} {' and '.join(ids)}"
 
 
 def _check_files(path: Path) -> None:

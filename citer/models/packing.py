@@ -68,12 +68,8 @@ def _works(linear: nn.Linear) -> bool:
         parts = (states_MI[:1], states_MI)
         deviations = (deviation(packed(part_MI), linear(part_MI)) for part_MI in parts)
         return all(each <= TOLERANCE[linear.weight.dtype] for each in deviations)
-    except (
-        AttributeError,
-        RuntimeError,
-        TypeError,
-    ):  # the operator is missing or takes other arguments
-        return False
+    except (AttributeError, RuntimeError, TypeError):
+        return False  # the operator is missing or takes other arguments
 
 
 def _packable(weight: Tensor) -> bool:

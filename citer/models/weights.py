@@ -53,10 +53,10 @@ def _differences(network: PreTrainedModel, shapes: Shapes) -> Iterator[str]:
     for name in sorted(expected.keys() | shapes):
         if name not in shapes:
             if name not in network.all_tied_weights_keys:
-                yield f"{name}: no such tensor, config.json expects it"
+                yield f"{name}: missing, config.json expects this tensor"
         elif name not in expected:
             if not name.endswith(DERIVED):
-                yield f"{name}: a tensor too many, config.json expects none such"
+                yield f"{name}: unexpected, config.json has no such tensor"
         elif shapes[name] != expected[name]:
             shape = f"its shape is {shapes[name]}"
             yield f"{name}: {shape}, config.json expects {expected[name]}"

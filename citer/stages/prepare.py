@@ -104,8 +104,8 @@ def _warn(questions: int, params: EvaluateParams) -> None:
     enough = least_questions(params.epsilon, params.delta_a_line)
     if questions < enough:
         Console().print(
-            f"validation: {questions} questions can certify no rule: evaluate.epsilon "
-            f"{params.epsilon:g} takes {enough:,} that the LLM answers right",
+            f"validation: {questions} questions, too few to certify any rule: evaluate.epsilon "
+            f"{params.epsilon:g} needs {enough:,} that the LLM answers right",
             style="yellow",
             highlight=False,
             soft_wrap=True,

@@ -68,5 +68,5 @@ def _check_rules(points: Sequence[Row], own: Sequence[Row], rules: Chosen, origi
             chosen_point(points, method, chosen.rule)
         except StopIteration:
             raise InputError(
-                f"{origin}: {method}: no point by `{chosen.rule}` in points.parquet"
+                f"{origin}: {method}: no point of rule `{chosen.rule}` in points.parquet"
             ) from None

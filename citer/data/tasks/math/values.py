@@ -101,10 +101,10 @@ def _same_list(answer: Listed, given: Listed) -> bool:
         return all(map(_same, answer.values, given.values))
     left = list(given.values)
     for value in answer.values:
-        found = next((i for i, other in enumerate(left) if _same(value, other)), None)
-        if found is None:
+        index = next((i for i, other in enumerate(left) if _same(value, other)), None)
+        if index is None:
             return False
-        del left[found]
+        del left[index]
     return True
 
 

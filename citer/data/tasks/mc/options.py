@@ -59,7 +59,7 @@ TOKEN = re.compile(
 def named_labels(choices: Iterable[Choice], completion: str) -> set[str]:
     """Return the labels of the options that the last statement of an answer names."""
     sentences = _sentences(_marked(tuple(choices), completion))
-    stated = [said for said in map(_stated, sentences) if said]
+    stated = [text for text in map(_stated, sentences) if text]
     readers: tuple[Callable[[str], set[str]], ...] = (_by_label, _by_text)
     for read in readers:
         for statement in (*reversed(stated), *reversed(sentences)):
@@ -108,8 +108,8 @@ def _by_label(statement: str) -> set[str]:
     named = set()
     for mention in mentions:
         if label := mention["label"]:
-            beside = (mention["before"] or "") + (mention["after"] or "")
-            named |= {label} if label in texts else {label, *beside}
+            adjacent = (mention["before"] or "") + (mention["after"] or "")
+            named |= {label} if label in texts else {label, *adjacent}
     return named
 
 
