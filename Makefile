@@ -1,5 +1,5 @@
-# `make demo` runs a whole retraining on the embedded pair; `make test` runs the tests. Both
-# install what they need first, also in a fresh clone.
+# `make demo` runs a whole retraining on the embedded pair. `make test` runs the fast tests. Every
+# target installs the dependencies first, also in a fresh clone.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed

@@ -1,4 +1,4 @@
-"""Strict sections of settings: types of values, and one line for the first invalid one."""
+"""Strict sections of settings: the types of values, and a one-line error for the first bad one."""
 
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -19,7 +19,7 @@ from citer.errors import InputError, read_text, shown
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(gt=0, le=10**9)]
 Questions = Annotated[int, Field(gt=0, le=10**6)]
-Slots = Annotated[int, Field(gt=0, le=2**14)]  # rows of one forward; each has a KV cache
+Slots = Annotated[int, Field(gt=0, le=2**14)]  # sequences in flight; each has a KV cache
 Tokens = Annotated[int, Field(gt=0, le=2**24)]
 Rate = Annotated[float, Field(gt=0, le=10)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -29,7 +29,7 @@ SomeListed = Field(strict=False, min_length=1)
 
 def _can_be_a_path(text: str) -> str:
     if not text.isprintable() or len(text) > 2000 or max(map(len, text.split("/"))) > 200:
-        raise ValueError(f"{shown(text)}: expected a path, its names of 200 letters at most")
+        raise ValueError(f"{shown(text)}: expected a path with names of at most 200 letters")
     return text
 
 
@@ -66,7 +66,7 @@ def read_yaml(path: Path, section: type[AnySection]) -> AnySection:
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1
         raise InputError(f"{path}:{line}: not YAML: {error.problem}") from None
-    except Exception as error:  # constructors of scalars raise any exception of Python
+    except Exception as error:  # the parser of a scalar may raise any exception
         raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if content is None:
         raise InputError(f"{path}: empty: expected a section of keys")

@@ -1,4 +1,4 @@
-"""The command `citer`: which commands there are, and how a command ends.
+"""The command `citer`: its list of commands and its exit statuses.
 
 Bad input ends a command with one line on stderr and exit status 2.
 """
@@ -64,7 +64,7 @@ app = _make_app()
 
 
 def call(arguments: Sequence[str] | None = None) -> int:
-    """Run one command, by default with the arguments of this process; return its exit status.
+    """Run one command, by default with this process's arguments, and return its exit status.
 
     Status 2: the user must correct something. Status 1: the machine refused, for example because
     the disk is full; the flow retries this.
@@ -74,7 +74,7 @@ def call(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _refuse(str(error), BAD_INPUT)
     except OSError as error:
-        if error.errno in (None, errno.ENOENT):  # raised by a library, or a defect of ours
+        if error.errno in (None, errno.ENOENT):  # from a library, or a bug of ours
             raise
         place = f"{error.filename}: " if error.filename else ""
         status = BAD_INPUT if error.errno in USERS else REFUSED
@@ -92,7 +92,7 @@ def _refuse(line: str, status: int) -> int:
 
 
 def _keep_freed_memory() -> None:
-    """Let malloc reuse freed tensors: returned to the kernel, their pages are zeroed each time."""
+    """Let malloc keep freed memory. The kernel would zero every page that it hands out again."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc
         libc.mallopt(M_MMAP_THRESHOLD, 2**25)  # the largest value that older versions take
@@ -102,8 +102,8 @@ def _keep_freed_memory() -> None:
 def main() -> None:
     """Entry point of the console script."""
     sys.path.insert(0, "")  # `flows` and `benchmarks` are imported from the project's folder
-    # Where other processes use the same cores, spinning OpenMP threads slow a step several times.
-    # A spin of some microseconds still spares short waits the cost of a wake-up.
+    # If other processes use the same cores, spinning OpenMP threads make a step several times
+    # slower. A spin of a few microseconds stays: it avoids a wake-up after each short wait.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     _keep_freed_memory()

@@ -1,8 +1,8 @@
-"""The digest of the code that a stage runs. Results of other code are stale.
+"""The digest of the code that a stage runs. If it changes, the stage's results are stale.
 
-It covers every file of `citer` that the stage's module imports, directly or not, or starts with
-`python -m`, and the versions of the imported libraries in `LIBRARIES`. It ignores comments,
-docstrings and blank lines.
+The digest covers every file of `citer` that the stage's module imports, directly or not, or starts
+with `python -m`. It also covers the versions of the imported libraries in `LIBRARIES`. It ignores
+comments, docstrings and blank lines.
 """
 
 import ast
@@ -39,7 +39,7 @@ def code_digest(stage: str) -> str:
 
 
 def _version(library: str) -> str:
-    """The version without its local part (`+cpu`, `+cu130`), which names the device."""
+    """Return a version without its local part (`+cpu`, `+cu130`), which names the device."""
     try:
         return version(library).partition("+")[0]
     except PackageNotFoundError:  # scipy, for example: `citer generate` runs without it
@@ -47,7 +47,7 @@ def _version(library: str) -> str:
 
 
 def imported(start: Path) -> list[Path]:
-    """Return `start` and every file of `citer` that it leads to, relative to `HOME`."""
+    """Return `start` and every file of `citer` that it uses, directly or not."""
     visited: set[Path] = set()
     pending = [start]
     while pending:
@@ -79,7 +79,7 @@ def _named(node: ast.AST) -> Iterator[str]:
 
 
 def _files(file: Path, name: str) -> Iterator[Path]:
-    """Yield the files that `name` stands for: a module and its packages, or a JSON neighbour."""
+    """Yield the files of `name`: a module and its packages, or a JSON file in the same folder."""
     parts = name.split(".")
     for depth in range(1, len(parts) + 1) if parts[0] == "citer" else ():
         path = Path(*parts[:depth])

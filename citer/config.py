@@ -85,7 +85,7 @@ class SourceFile(Section):
     @field_validator("path")
     @classmethod
     def where_dvc_sees_it(cls, path: str) -> str:
-        # DVC watches this folder only: it would not notice a change of a file elsewhere.
+        # DVC tracks this folder only: it would not see that a file elsewhere has changed.
         if not PurePath(normpath(path)).is_relative_to(OWN):
             raise ValueError(f"{path!r}: expected a file under {OWN}")
         return path
@@ -111,7 +111,7 @@ class PrepareParams(Section):
         if self.toy is None and not self.train:
             raise ValueError("no source; expected `toy` or at least one `train` file")
         if self.train and not sum(self.dealt_shares().values()):
-            raise ValueError("shares are 0 where `train` files could go; expected one above 0")
+            raise ValueError("no split has a share of the `train` rows; expected one above 0")
         return self
 
     def dealt_shares(self) -> dict[str, float]:
@@ -141,7 +141,7 @@ class ScoreParams(Section):
 
 
 class LabelParams(Section):
-    """Preference labels. Rollouts of iteration k use router k-1 with `rule`."""
+    """Preference labels. Rollouts of iteration k use router k - 1 with `rule`."""
 
     rule: RuleText
     tie: Literal["slm", "llm", "drop"]
@@ -164,8 +164,8 @@ class TrainParams(Section):
 class EvaluateParams(Section):
     """The rules to try, and the promise P(routed wrong | LLM right) <= epsilon.
 
-    The promise holds at confidence 1 - delta. CITER uses `llm_fractions`, audited routing each
-    pair of `risks` and `audits`, speculative decoding `gammas`.
+    The promise holds at confidence 1 - delta. CITER uses `llm_fractions`. Audited routing uses each
+    pair of `risks` and `audits`. Speculative decoding uses `gammas`.
     """
 
     seed: Seed
@@ -182,7 +182,7 @@ class EvaluateParams(Section):
 
     @property
     def delta_a_line(self) -> float:
-        """The share of delta per line of rules: one line for CITER, and one for each audit."""
+        """Delta, divided by the number of lines: one line for CITER and one for each audit."""
         return self.delta / (1 + len(self.audits if self.risks else ()))
 
 
@@ -195,7 +195,7 @@ class RegisterParams(Section):
 
 
 class Iteration(Section):
-    """One round of labels and router. Router `previous` makes the labels."""
+    """One round of labels and router. The labels are made with router `previous`."""
 
     previous: str
 

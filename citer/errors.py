@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from reprlib import Repr
 
-BRIEF = Repr()  # limited: ten lines of YAML can hold a value with an endless text
+BRIEF = Repr()  # limited: with aliases, ten lines of YAML describe a value of any length
 BRIEF.maxstring = BRIEF.maxother = BRIEF.maxlong = 200
 LONGEST = 600  # characters of a message
-LARGEST = 2**30  # bytes of a text file, which is read into memory
+LARGEST = 2**30  # bytes of a text file; it is read into memory as a whole
 
 
 class InputError(ValueError):
@@ -30,7 +30,7 @@ def one_line(message: str) -> str:
 
 
 def _cut(text: str) -> str:
-    """Cut out the middle of a long text: its start names the place, its end what was expected."""
+    """Cut out the middle of a long text. Its start has the place, its end what was expected."""
     half = (LONGEST - 3) // 2
     return text if len(text) <= LONGEST else f"{text[:half]} … {text[-half:]}"
 

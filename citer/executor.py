@@ -1,9 +1,9 @@
-"""Executors run the units of a stage: in line, or in forked processes.
+"""Run the units of a stage, in this process or in forked ones.
 
-A unit is a part of a stage's inputs. A work is a function of one unit: it writes a file or returns
-a small result. Neither depends on memory that only a fork shares: both can be pickled, and an
-`Engine` or a `LanguageModel` is pickled as its folder and settings. So a new kind of executor, such
-as a process per GPU or a cluster, is one class that sends them to its workers.
+A unit is a part of a stage's inputs. A work is a function of one unit. It writes a file or returns
+a small result. Units and works can be pickled: an `Engine` or a `LanguageModel` is pickled as its
+folder and settings. A new kind of executor, such as a process per GPU or a cluster, is therefore
+one class, which sends them to its workers.
 """
 
 import gc
@@ -37,31 +37,31 @@ FORK = multiprocessing.get_context("fork")  # workers share the loaded models
 
 
 class Unit(NamedTuple, Generic[I]):
-    """A part of a stage's inputs; errors give its name."""
+    """A part of a stage's inputs. Errors give its name."""
 
     name: str
     inputs: I
 
 
 class UnitWork(Protocol[I_contra, R_co]):
-    """What a stage does with the inputs of one unit. Equal inputs give equal results."""
+    """A function of the inputs of one unit. Equal inputs give equal results."""
 
     def __call__(self, inputs: I_contra, /, *, advance: Advance) -> R_co: ...
 
 
 class Executor(Protocol):
-    """Runs units somewhere."""
+    """Runs units, in this process or in others."""
 
     @property
     def workers(self) -> int:
-        """How many units run at a time."""
+        """The number of units that run at the same time."""
 
     def run(self, work: UnitWork[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
         """Yield the result of each unit once, in any order.
 
-        A unit whose worker died may be run again, but never twice at the same time. `advance`
-        gets the progress of all workers. Raises what the work raises, with the unit's name as a
-        note. No process outlives this iterator or its own process.
+        If a worker dies, its unit may run again, but never twice at the same time. `advance` gets
+        the progress of all workers. Raises the work's exception, with the unit's name as a note.
+        No worker outlives this iterator or the process that started it.
         """
 
 
@@ -94,7 +94,7 @@ class Forked:
                 if not running:
                     return
                 ready = wait(list(running))
-                for receiver in [end for end in running if end in ready]:
+                for receiver in [each for each in running if each in ready]:
                     message = running[receiver].receive()
                     if isinstance(message, _Result):
                         running.pop(receiver).end()
@@ -125,7 +125,10 @@ def write_tables(
     metadata: Mapping[str, Any],
     advance: Advance,
 ) -> None:
-    """Write the table of each path's inputs to that path. Each file is written at once, or not."""
+    """Run `work` on the inputs of each path, and write the table that it returns to the path.
+
+    A file is written completely or not at all.
+    """
     to_file = _ToFile(work, schema, dict(metadata))
     units = [Unit(str(path), (path, each)) for path, each in inputs.items()]
     for _ in executor.run(to_file, units, advance):
@@ -134,7 +137,7 @@ def write_tables(
 
 @dataclass(frozen=True)
 class _ToFile(Generic[I]):
-    """A work that writes what another one returns."""
+    """A work that writes the table which another work returns."""
 
     work: UnitWork[I, pa.Table]
     schema: pa.Schema
@@ -161,14 +164,17 @@ class _Result(NamedTuple):
 
 
 class _Worker(NamedTuple):
-    """A child process with the pipe that its messages come through."""
+    """A child process, and the pipe that carries its messages."""
 
     unit: Unit[Any]
     receiver: Connection
     process: ForkProcess
 
     def receive(self) -> _Result | float:
-        """A result, or progress. Raises what the work raised, and RuntimeError for a dead child."""
+        """Return the result, or progress. Raises the work's exception.
+
+        Raises RuntimeError if the child died.
+        """
         try:
             message = self.receiver.recv()
         except EOFError:
@@ -191,7 +197,7 @@ def _start(work: UnitWork[I, R], unit: Unit[I]) -> _Worker:
     receiver, sender = FORK.Pipe(duplex=False)
     process = FORK.Process(target=_serve, args=(work, unit, sender), daemon=True)
     process.start()
-    sender.close()  # only the child holds it now: the pipe ends with the child
+    sender.close()  # now only the child holds it: the pipe closes when the child ends
     return _Worker(unit, receiver, process)
 
 
@@ -201,7 +207,7 @@ def _serve(work: UnitWork[I, R], unit: Unit[I], sender: Connection) -> None:
     assert parent
     when_closed(parent.sentinel, partial(os.kill, os.getpid(), signal.SIGKILL))
     torch.set_num_threads(1)  # the threads of OpenMP do not survive a fork
-    gc.freeze()  # keeps the collector from visiting, and so copying, the parent's memory
+    gc.freeze()  # the collector would write to the parent's pages, and so copy them
     try:
         with _noted(unit):
             sender.send(_Result(work(unit.inputs, advance=sender.send)))

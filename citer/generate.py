@@ -1,7 +1,7 @@
-"""Answer a file of questions, with the origin of each token; grade the answers that are known.
+"""Answer a file of questions, record which model wrote each token, and grade the answers.
 
-Audits compare the two models for every answer, graded or not. The tokens at which they disagree
-can be written to a table, to be used as labels.
+An answer is graded if the file has the right one. Audits compare the two models in every answer.
+The tokens on which they disagree can be written to a table and used as labels.
 """
 
 import fcntl
@@ -81,18 +81,18 @@ def _check_targets(source: Path, *targets: Path) -> None:
     for target in targets:
         check_target(target)
     if len({path.resolve() for path in (source, *targets)}) <= len(targets):
-        raise InputError(f"{targets[0]}: expected another file for each input and output")
+        raise InputError(f"{targets[0]}: expected a different file for each input and output")
 
 
 def _correct(reply: Reply) -> bool | None:
-    """Grade a reply; None if the right answer is unknown. A truncated answer is wrong."""
+    """Grade a reply. A truncated answer is wrong. Returns None if the right answer is unknown."""
     if reply.problem.answer is None:
         return None
     return not reply.answer.truncated and grade(reply.problem, reply.completion)
 
 
 def _partial(output: Path, key: str) -> Path:
-    """Return the file of this call's answers so far. Remove the files of other calls."""
+    """Return the file that collects this call's answers. Remove such files of other calls."""
     chosen = output.with_name(f".{output.name}.{key[:12]}.partial")
     for other in output.parent.glob(f".{escape(output.name)}.*.partial"):
         if other != chosen:
@@ -125,7 +125,7 @@ def _answer(problems: Sequence[Problem], deployment: Deployment, answered: Path)
 
 
 def _line(reply: Reply, deployment: Deployment) -> dict[str, Any]:
-    """Return an answer as JSON; `disagreements` are the rows of the other table."""
+    """Return an answer as JSON. `disagreements` are the rows of the other table."""
     answer, problem = reply.answer, reply.problem
     return {
         "problem_id": problem.problem_id,

@@ -1,4 +1,4 @@
-"""Files on disk: written atomically, and checked against their schema on writing and reading."""
+"""Write files atomically. Check tables against their schema when they are written and read."""
 
 import errno
 import hashlib
@@ -32,10 +32,11 @@ DISK_ERROR = re.compile(r"os error (\d+)|PytorchStreamWriter failed|unexpected p
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success it is renamed to `path`.
+    """Yield a temporary path in the same folder. On success, rename it to `path`.
 
-    The path is for a file or a folder. A kill at any moment loses nothing: if it leaves no `path`,
-    the next call restores the old one. Raises InputError if a file would replace a folder.
+    The caller writes a file or a folder there. A kill at any moment loses nothing: if `path` is
+    missing after it, the next call restores the old one. Raises InputError if a file would replace
+    a folder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside, old = _beside(path, "aside"), _beside(path, "old")
@@ -52,7 +53,7 @@ def replacing(path: Path) -> Iterator[Path]:
             path.replace(old)
         aside.replace(path)
         remove(old)
-    except OSError as error:  # for a full disk it has no name, else the temporary one
+    except OSError as error:  # it names the temporary path, or none if the disk is full
         error.filename = str(error.filename or path).replace(str(aside), str(path))
         raise
     finally:
@@ -147,8 +148,8 @@ def read_as(path: Path, kind: type[T]) -> T:
 def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[str, Any]) -> None:
     """Write `table` as Parquet. Its columns, types and nulls must be as `schema` declares.
 
-    `metadata` (JSON) and the schema version are stored under the file's key `citer`, and a digest
-    of the whole file as its seal. Equal content gives equal bytes.
+    `metadata` (JSON) and the schema version are stored under the key `citer` of the file's
+    metadata. A digest seals the whole file (see `citer.seal`). Equal content gives equal bytes.
     """
     mismatch = schema_mismatch(table, schema)
     assert not mismatch, f"{path}: {mismatch}"
@@ -166,7 +167,7 @@ def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[s
 def read_table(
     path: Path, schema: pa.Schema, columns: list[str] | None = None, *, sealed: bool = True
 ) -> pa.Table:
-    """Read a Parquet file, or some `columns` of it, and check it against `schema`.
+    """Read a Parquet file, or only `columns` of it, and check it against `schema`.
 
     `sealed=False` also reads tables of older versions of citer, which have no seal. Raises
     InputError with the file and the first column that is not as declared.
@@ -237,7 +238,7 @@ def _feed(total: "hashlib._Hash", path: Path) -> None:
 
 def _feed_text(total: "hashlib._Hash", text: str) -> None:
     content = text.encode()
-    total.update(f"{len(content)}:".encode() + content)  # with its length, so that boundaries count
+    total.update(f"{len(content)}:".encode() + content)  # the length shows where a part ends
 
 
 def partial_dir(stage: str, inputs: str) -> Path:

@@ -1,4 +1,4 @@
-"""Notice the end of another process, by a pipe whose writing end it holds."""
+"""Detect that another process has ended, by a pipe that it holds open."""
 
 import os
 import threading
@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 
 def when_closed(pipe: int, end: Callable[[], None]) -> None:
-    """Call `end`, in a thread, when no process holds the writing end of the pipe any more.
+    """Start a thread that calls `end` when no process holds the pipe's writing end any more.
 
     `pipe` is the descriptor of the reading end. Nothing may be written to the pipe. The kernel
-    closes the writing end when its process ends, also by SIGKILL.
+    closes the writing end when its process ends, even by SIGKILL.
     """
 
     def watch() -> None:

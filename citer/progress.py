@@ -25,7 +25,7 @@ LOG_WIDTH = 120  # characters: with 80, a long title would cut off the numbers
 
 
 class _Throughput(ProgressColumn):
-    """Throughput of this run since its start. A recent average would jump for bursty work."""
+    """Units per second since the start of this run. A moving average would jump between bursts."""
 
     def render(self, task: Task) -> Text:
         seconds = task.finished_time or task.elapsed
@@ -38,8 +38,8 @@ class _Throughput(ProgressColumn):
 def progress(title: str, total: float | None, unit: str, before: int = 0) -> Iterator[Advance]:
     """Show a bar and yield `advance(n)`, which adds `n` units to it.
 
-    `total` counts units, None if unknown; `before` of them were done by earlier runs. The bar
-    disappears if InputError is raised, so that the error message stands alone.
+    `total` is the number of units, or None if unknown. Earlier runs did `before` of them. The bar
+    disappears if InputError is raised, so that only the error message is left.
     """
     console = Console(file=sys.stderr)
     if not console.is_terminal:

@@ -1,8 +1,8 @@
 """Rules: when the LLM is called, and which tokens of the SLM it then rejects.
 
-A call of the LLM is a *visit*. The tokens that the SLM wrote since the last visit are *pending*:
-the LLM reads them in the same forward that writes its own token. An *audit* compares each pending
-token with the LLM's choice in its place. Known methods are special cases:
+A *visit* is a call of the LLM. A token is *pending* if the SLM wrote it after the last visit. One
+forward of the LLM reads the pending tokens and writes its own token. An *audit* compares each
+pending token with the LLM's choice at that position. Known methods are special cases:
 
     CITER (arXiv 2502.01976)                          visit by score, no audit
     speculative decoding (arXiv 2211.17192), greedy   visit every γ tokens, audit 1
@@ -25,14 +25,14 @@ class Rule:
 
     `visit` says when the LLM is called:
 
-    - `score`: when the score of the SLM's token is below `at` (τ). The LLM writes a token in its
-      place. At 0 the LLM is never run, at 1 the SLM is never run.
+    - `score`: when the score of the SLM's token is below `at` (τ). The LLM then writes this token
+      instead. At 0 the LLM never runs, at 1 the SLM never runs.
     - `risk`: when the product of the pending tokens' scores falls below `at` (ρ).
     - `every`: when `at` (γ) tokens are pending.
 
     `audit` (β) rejects a pending token if the LLM gives it less than β times the probability of
-    its own choice. The first rejected token and all after it are rolled back, and the LLM's choice
-    takes its place. If none is rejected, the LLM writes the next token. At 0 nothing is rejected.
+    its own choice. The first rejected token and all later ones are removed, and the LLM writes its
+    choice there. If no token is rejected, the LLM writes the next one. At 0 no token is rejected.
     At 1 each answer ends with a visit, and equals the LLM's own answer token for token.
     """
 
@@ -78,11 +78,11 @@ class Rule:
 
     @property
     def withdraws_below(self) -> float:
-        """The least score of a token that the SLM may write."""
+        """The SLM's token is not written if its score is below this value."""
         return self.at if self.visit == "score" else 0.0
 
     def due(self, risk: float, pending: int) -> bool:
-        """Return whether `pending` tokens whose scores have the product `risk` require a visit."""
+        """Return whether a visit is due; `risk` is the product of the `pending` tokens' scores."""
         if self.visit == "risk":
             return risk < self.at
         return self.visit == "every" and pending >= self.at

@@ -3,11 +3,11 @@
 Each row is
 
 - PROBLEM: a question;
-- LLM_TOKEN, `slm_token(H)`: a position of a reference, as a model predicts it;
+- LLM_TOKEN, `slm_token(H)`: a position of a reference, with one model's prediction for it;
 - PREFERENCE: a labelled position;
 - OUTCOME: a question answered by one method with one rule;
 - `point(...)`: one method with one rule on one task;
-- DISAGREEMENT: a token of a routed answer for which an audit found another choice of the LLM.
+- DISAGREEMENT: an audited token of a routed answer that is not the LLM's choice.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ PROBLEM = pa.schema(
         _required("question", pa.string()),
         pa.field("choices", CHOICES),  # null if the task has no options
         pa.field("reference", pa.string()),  # may be null in validation and test
-        pa.field("answer", pa.string()),  # what the grader of the task compares with
+        pa.field("answer", pa.string()),  # the right answer, for the task's grader
         _required("source", pa.string()),
         _required("split", pa.string()),
     ]
@@ -76,7 +76,7 @@ PREFERENCE = pa.schema(
         _required("problem_id", pa.string()),
         _required("position", pa.int32()),
         _required("case", pa.string()),
-        _required("label", pa.int8()),  # 1: the SLM's token may stand, 0: it may not
+        _required("label", pa.int8()),  # 1: accept the SLM's token, 0: use the LLM's
         _required("origin", pa.string()),
         pa.field("slm_branch_correct", pa.bool_()),  # null: no rollout was needed
         pa.field("llm_branch_correct", pa.bool_()),
@@ -113,12 +113,12 @@ OUTCOME = pa.schema(
 DISAGREEMENT = pa.schema(
     [
         _required("problem_id", pa.string()),
-        _required("position", pa.int32()),  # in the answer, which is the same up to this token
+        _required("position", pa.int32()),  # in the answer; both models read its tokens before
         _required("slm_token", pa.int32()),
         _required("llm_token", pa.int32()),
         _required("slm_text", pa.string()),
         _required("llm_text", pa.string()),
-        _required("odds", pa.float64()),  # by the LLM: p(SLM's token) / p(LLM's token)
+        _required("odds", pa.float64()),  # p(SLM's token) / p(LLM's token), both by the LLM
         _required("rejected", pa.bool_()),  # false: the SLM's token was kept
     ]
 )
@@ -143,9 +143,7 @@ def point(batches: Iterable[str]) -> pa.Schema:
             _required("visits_per_token", pa.float64()),
             _required("slm_steps_per_token", pa.float64()),
             pa.field("agreement", pa.float64()),  # share of audited tokens; null without audits
-            pa.field(
-                "rejected_share", pa.float64()
-            ),  # share of audited tokens; null without audits
+            pa.field("rejected_share", pa.float64()),  # the same
             _required("tokens_per_answer", pa.float64()),
             _required("truncated_share", pa.float64()),
             *(_required(name, pa.float64()) for both in prices for name in both),

@@ -13,7 +13,7 @@ from citer.errors import InputError, reading
 
 BLOCK = 2**20
 SEAL, SEAL_BYTES = b"sealed by citer, sha256 ", 64  # hex digits that follow SEAL
-BLANK = SEAL + b"0" * SEAL_BYTES  # stands in the metadata until the digest is known
+BLANK = SEAL + b"0" * SEAL_BYTES  # the seal in the metadata until the digest is known
 
 
 def seal(path: Path) -> None:
@@ -41,7 +41,10 @@ def _check(path: Path, *_: int) -> None:
 
 
 def _seal_place(file: BinaryIO) -> int:
-    """Return the offset of the digest: after `SEAL` in the footer, whose length ends the file."""
+    """Return the offset of the digest, which follows `SEAL` in the footer.
+
+    The footer's length is in the last eight bytes of the file.
+    """
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 8))
     start = max(0, size - 8 - int.from_bytes(file.read(4), "little"))

@@ -1,4 +1,4 @@
-"""Answer questions with a router: the code shared by `citer generate` and the registered model."""
+"""Answer questions with a router. `citer generate` and the registered model share this code."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +52,7 @@ class Deployment:
     ) -> Iterator[Reply]:
         """Yield the replies in the order of the problems; `advance` counts them as they finish.
 
-        Each problem must pass `check`. A second thread waits until this call has ended.
+        Each problem must pass `check`. A call from a second thread waits until this one has ended.
         """
         finished: dict[int, Reply] = {}  # replies that wait for an earlier one
         due = 0
@@ -71,7 +71,7 @@ class Deployment:
             yield Request(str(number), tuple(self.pair.prompts.prompt_ids(problem)))
 
     def check(self, problem: Problem) -> None:
-        """Raise InputError if the context has no room for a problem's longest answer."""
+        """Raise InputError if the prompt and the longest answer exceed the models' context."""
         length = len(self.pair.prompts.prompt_ids(problem))
         check_fits("question", length, self.pair.context, self.max_new_tokens)
 
@@ -90,7 +90,7 @@ def deploy(
     slots: int,
     max_new_tokens: int,
 ) -> Deployment:
-    """Load a router with its pair, to route by `rule` (see `served_pair`).
+    """Load a router and its pair (see `served_pair`); `rule` routes between the models.
 
     Raises InputError, before any weight is loaded, if the router was made for another pair.
     """
@@ -107,8 +107,8 @@ def served_pair(bundle: Path, slm: Path, llm: Path) -> PairFolder:
 
 
 def stored_rule(bundle: Path) -> Rule:
-    """Return the rule that registration stored with a router; InputError if there is none."""
-    threshold = read_card(bundle).get("threshold")
-    if not threshold:
+    """Return the rule that registration stored with a router. Raises InputError without one."""
+    deployed = read_card(bundle).get("threshold")
+    if not deployed:
         raise InputError(f"{bundle}: no rule in router.json: give --rule, or a registered router")
-    return Rule(**threshold["rule"])
+    return Rule(**deployed["rule"])

@@ -39,7 +39,7 @@ class Trained(NamedTuple):
 
 @dataclass(frozen=True)
 class Examples:
-    """feature_NF (float16) and label_N in main memory; batches are moved to `device`."""
+    """feature_NF (float16) and label_N in main memory. Batches are moved to `device`."""
 
     feature_NF: Tensor
     label_N: Tensor
@@ -63,10 +63,11 @@ def train_head(
     params: TrainParams,
     device: torch.device,
 ) -> Trained:
-    """Train a head on some problems.
+    """Train a head on a part of the problems.
 
-    The held-out problems decide when to stop, and give the calibration and the thresholds.
-    `feature_NF`, `label_N` and `problem_N` (problem ids) have a row for each labelled token.
+    The other problems are held out. They decide when training stops, and the calibration and the
+    thresholds are computed on them. `feature_NF`, `label_N` and `problem_N` (problem ids) have one
+    row per labelled token.
     Raises InputError if there are too few problems, or if training diverges.
     """
     held_N = holdout_rows(problem_N, params.seed, params.holdout)
@@ -91,7 +92,7 @@ def train_head(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Sum in one thread: the number of threads would change the last bits of the weights."""
+    """Use one thread. Another number of threads would change the last bits of the weights."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -101,7 +102,10 @@ def _one_thread() -> Iterator[None]:
 
 
 def holdout_rows(problem_N: np.ndarray, seed: int, share: float) -> np.ndarray:
-    """Mask the rows of held-out problems: the first `share` in the order of a seeded hash."""
+    """Return a mask of the held-out rows, N booleans.
+
+    The problems are sorted by a seeded hash; the first `share` of them are held out.
+    """
     problems = sorted(set(problem_N), key=lambda key: _hash(f"{seed} {key}"))
     if len(problems) < 2:
         raise InputError(f"preference split: {len(problems)} problem labelled, expected 2 or more")
@@ -147,7 +151,7 @@ def _train_epoch(
 ) -> None:
     mlp.train()
     for row_B in batches:
-        if len(row_B) == 1:  # batch norm needs two rows; the next epoch shuffles anew
+        if len(row_B) == 1:  # batch norm needs two rows; the next epoch shuffles again
             continue
         feature_BF, label_B = examples.batch(row_B)
         binary_cross_entropy_with_logits(mlp(feature_BF), label_B).backward()
@@ -191,7 +195,7 @@ def platt(logit_N: np.ndarray, label_N: np.ndarray) -> tuple[float, float]:
 
 
 def thresholds(score_N: np.ndarray) -> dict[str, float]:
-    """Compute τ for each of `FRACTIONS`, midway between two scores; 0 for none, 1 for all."""
+    """Compute τ for each of `FRACTIONS`: midway between two scores, or 0 for none and 1 for all."""
     ordered_N = np.sort(score_N)
     midpoints = np.concatenate([[0.0], (ordered_N[:-1] + ordered_N[1:]) / 2, [1.0]])
     below = np.rint(np.array(FRACTIONS) * len(ordered_N)).astype(int)

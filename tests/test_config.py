@@ -108,9 +108,9 @@ def test_shipped_params_load_frozen():
         (
             "slm: data/pair/slm",
             f"slm: {'x' * 5000}",
-            f"pair.slm: '{'x' * 76}...: expected a path, ",
+            f"pair.slm: '{'x' * 76}...: expected a path with ",
         ),
-        ("slm: data/pair/slm", 'slm: "a\\0b"', "pair.slm: 'a\\x00b': expected a path, "),
+        ("slm: data/pair/slm", 'slm: "a\\0b"', "pair.slm: 'a\\x00b': expected a path with "),
     ],
 )
 def test_one_line_names_key_value_and_expectation(edited, old, new, expected):

@@ -111,7 +111,7 @@ def test_a_pair_whose_prompt_ids_differ_is_refused(tiny_pair: TinyPair) -> None:
         PairFolder(*tiny_pair, RolePrompts)
     assert str(caught.value) == (
         f"{tiny_pair.slm} and {tiny_pair.llm}: "
-        f"not the same ids for a math prompt: at position 0 {slm} and {llm}"
+        f"different ids for a math prompt: at position 0 {slm} and {llm}"
     )
 
 
@@ -139,5 +139,5 @@ def test_a_pair_whose_formats_differ_is_refused(tiny_pair: TinyPair) -> None:
             return self.tokenizer.chat_template.strip()
 
     (tiny_pair.llm / TEMPLATE).write_text("other")
-    with pytest.raises(InputError, match=r"not one prompt format: their digests are ASKER: and"):
+    with pytest.raises(InputError, match=r"different prompt formats: their digests are ASKER: and"):
         PairFolder(*tiny_pair, Digested)

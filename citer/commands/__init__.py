@@ -1,1 +1,1 @@
-"""The commands of `citer`. Each imports the heavy libraries it needs when it is called."""
+"""The commands of `citer`. Each imports its heavy libraries only when it is called."""

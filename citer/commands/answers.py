@@ -30,7 +30,7 @@ def generate(
         typer.Option(help="Parquet table for the tokens on which the LLM disagreed in an audit."),
     ] = None,
 ) -> None:
-    """Answer questions with a router, and grade the answers where the right one is given."""
+    """Answer questions with a router. Grade the answers if the file has the right ones."""
     params, parsed = load_params(), _rule(rule)
     with _bundle(router) as bundle:
         from citer.generate import generate

@@ -1,4 +1,4 @@
-"""One command per stage. DVC runs them as dvc.yaml says; each reads and writes files only."""
+"""One command per stage. DVC runs them (dvc.yaml). Each only reads and writes files."""
 
 import gc
 from enum import StrEnum
@@ -20,7 +20,7 @@ def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
     if name not in LIGHT:
         need_pipeline(f"citer {name}")
     params = params or load_params()  # bad parameters end the command before the slow imports
-    gc.disable()  # the collector would take a fifth of the start, and modules are never freed
+    gc.disable()  # collection would take a fifth of the start, and modules are never freed
     stage = import_module(f"citer.stages.{name}")
     gc.freeze()
     gc.enable()

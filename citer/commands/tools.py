@@ -12,10 +12,10 @@ EMBEDDED = Path("data/pair")
 
 def pretrain() -> None:
     """Train the embedded pair of models again and replace data/pair."""
-    load_params()  # refuses a folder that is not a project
+    load_params()  # raises InputError if this folder is not a project
     from citer.pretrain import make_pair
 
-    make_pair(EMBEDDED, seed=17)  # not pair.slm of params.yaml: that may be the user's own pair
+    make_pair(EMBEDDED, seed=17)  # not the folders in params.yaml: they may be the user's own
 
 
 def bench(

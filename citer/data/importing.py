@@ -28,8 +28,8 @@ def load_problems(
 ) -> list[tuple[int, Problem]]:
     """Return (line, problem) for each row of a file, in order. The split of a problem is empty.
 
-    Rows that cannot be used go to `on_bad_row`; lines that are not JSON go first.
-    Raises InputError if the file cannot be read or has no rows.
+    `on_bad_row` gets the error of each bad row, and those of lines that are not JSON before all
+    others. Raises InputError if the file cannot be read or has no rows.
     """
     rows = list(read_rows(path, on_bad_row))
     if not rows:
@@ -50,7 +50,7 @@ def _no_rows(path: Path) -> InputError:
 
 
 def read_rows(path: Path, on_bad_row: OnBadRow = fail) -> Iterator[tuple[int, Any]]:
-    """Yield (line, row) of a JSON array or of JSON Lines; the file's name does not matter."""
+    """Yield (line, row) from a JSON array or JSON Lines. The content decides, not the suffix."""
     text = read_text(path)
     if text.lstrip().startswith("["):
         yield from _array_rows(path, text)
@@ -85,7 +85,7 @@ def _line_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Iterator[tuple[in
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             found = f"not JSON: {error}"
-            on_bad_row(RowError("row", found, "one JSON object a line", f"{path}:{number}"))
+            on_bad_row(RowError("row", found, "one JSON object per line", f"{path}:{number}"))
         else:
             yield number, row
 
@@ -112,8 +112,7 @@ def task_of(row: Any) -> str:
 def parse_row(row: Any, task: str, need: Need, source: str = "") -> Problem:
     """Turn a raw row into a problem without a split.
 
-    Raises RowError if a field is missing or wrong, or if the grader does not accept the reference
-    as a correct completion.
+    Raises RowError if a field is missing or wrong, or if the grader finds the reference wrong.
     """
     if not isinstance(row, dict):
         raise RowError("row", shown(row), "a JSON object")

@@ -21,7 +21,7 @@ class Choice:
 class Problem:
     """One row of the problem table.
 
-    `reference` and `answer` may be None: training needs the first, grading the second.
+    Training needs `reference`, grading needs `answer`. Otherwise they may be None.
     """
 
     problem_id: str
@@ -40,7 +40,7 @@ def question_key(question: str) -> str:
 
 
 def problem_key(task: str, question: str, choices: Sequence[Choice] | None) -> str:
-    """Return the id of a problem. It depends on content only, so it is the same in every run."""
+    """Return the id of a problem. It depends on the content only, and is equal in every run."""
     parts = [task, question_key(question), *(f"{c.label}\t{c.text}" for c in choices or ())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 

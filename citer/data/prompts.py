@@ -1,4 +1,4 @@
-"""Prompt formats: how a problem becomes token ids, the same for both models of a pair."""
+"""Prompt formats turn a problem into token ids, the same for both models of a pair."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -16,9 +16,9 @@ TEMPLATE_HASH = hashlib.sha256("\0".join(TEMPLATES).encode()).hexdigest()[:16]
 
 
 class Encoded(NamedTuple):
-    """Token ids; `reference_ids` ends with EOS, and is empty if there is no reference.
+    """Token ids. `reference_ids` ends with EOS. It is empty if there is no reference.
 
-    The state at position P + i - 1 predicts row i of a token table, P = len(prompt_ids).
+    With P = len(prompt_ids), the state at position P + i - 1 predicts row i of a token table.
     """
 
     prompt_ids: list[int]
@@ -31,24 +31,24 @@ class PromptFormat(ABC):
     @property
     @abstractmethod
     def digest(self) -> str:
-        """Identifies the format. It is part of a router's identity."""
+        """A digest of the format, which is part of a router's identity."""
 
     @abstractmethod
     def prompt_ids(self, problem: Problem) -> list[int]:
-        """The ids of everything that precedes an answer."""
+        """Return the ids of all that precedes an answer."""
 
     @abstractmethod
     def completion_ids(self, text: str) -> list[int]:
-        """The ids of an answer, EOS included."""
+        """Return the ids of an answer, EOS included."""
 
     def encode(self, problem: Problem) -> Encoded:
-        """Encode prompt and reference apart, so that no token spans their border."""
+        """Encode prompt and reference separately, so that no token spans both."""
         reference = problem.reference
         reference_ids = [] if reference is None else self.completion_ids(reference)
         return Encoded(self.prompt_ids(problem), reference_ids)
 
     def encode_all(self, problems: Iterable[Problem]) -> dict[str, Encoded]:
-        """Encode problems, in order, by problem_id."""
+        """Encode problems in order. Returns them by problem_id."""
         return {problem.problem_id: self.encode(problem) for problem in problems}
 
 
@@ -69,14 +69,14 @@ class PlainPrompts(PromptFormat):
 
 
 def token_ids(text: str, tokenizer: "PreTrainedTokenizerBase", *, begins: bool) -> list[int]:
-    """The ids of a text. The name of a special token in it is encoded as ordinary text.
+    """Return the ids of a text. The name of a special token in it is encoded as ordinary text.
 
     If the text `begins` a sequence, the tokenizer adds its own special tokens, such as BOS. An
-    added token that is not special keeps its id.
+    added token that is not special gets its own id.
     """
     return tokenizer(text, add_special_tokens=begins, split_special_tokens=True).input_ids
 
 
 def probes() -> list[Problem]:
-    """An example of every task with its reference, to compare two tokenizers by."""
+    """Return an example of every task, with its reference, to compare two tokenizers."""
     return [task.problem(task.example, "reference", "example") for task in TASKS.values()]

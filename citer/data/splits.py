@@ -12,7 +12,7 @@ from citer.schema import SPLITS
 
 
 def split_by_share(question: str, seed: int, shares: Mapping[str, float]) -> str:
-    """Return the split of a question: pseudo-random by its hash, in proportion to `shares`."""
+    """Return the split of a question, chosen by a hash of it in proportion to `shares`."""
     digest = hashlib.sha256(f"{seed} {question_key(question)}".encode()).hexdigest()
     point = int(digest[:13], 16) / 16**13
     bounds = list(accumulate(shares.values()))
@@ -21,7 +21,7 @@ def split_by_share(question: str, seed: int, shares: Mapping[str, float]) -> str
 
 class Separated(NamedTuple):
     splits: dict[str, list[Problem]]
-    duplicates: list[Problem]  # left out; `split` is the split that each was assigned to
+    duplicates: list[Problem]  # left out; their `split` is the one that they were assigned to
 
 
 def separate(assigned: Iterable[tuple[str, Problem]]) -> Separated:

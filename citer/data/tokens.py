@@ -1,7 +1,7 @@
 """The token table on disk: two folders of Parquet shards, the SLM's half and the LLM's half.
 
-The metadata of a shard identifies the model that scored it, and holds the fields that must be equal
-in both halves.
+The metadata of a shard identifies the model that scored it. It also has the fields that must be
+equal in both halves.
 """
 
 import json
@@ -36,9 +36,9 @@ def half_schema(metadata: Mapping[str, Any]) -> pa.Schema:
 def keep_fitting(
     folder: Path, wanted: Mapping[str, Encoded], metadata: Mapping[str, Any]
 ) -> dict[str, Encoded]:
-    """Keep the complete shards of `wanted` with this metadata and remove all other files.
+    """Keep the complete shards of `wanted` with this metadata, and remove all other files.
 
-    Returns the problems that no shard holds.
+    Returns the problems that are in no shard.
     """
     folder.mkdir(parents=True, exist_ok=True)
     missing = dict(wanted)
@@ -55,7 +55,7 @@ def keep_fitting(
 
 
 def _problems_of(path: Path, metadata: Mapping[str, Any]) -> list[str]:
-    """List a shard's problems; none if it is truncated, no shard, or has other metadata."""
+    """List a shard's problems. The list is empty for a damaged file or other metadata."""
     try:
         table = read_table(path, half_schema(metadata), ["problem_id"])
         fits = table_metadata(path) == {"schema_version": VERSION, **metadata}
@@ -65,15 +65,15 @@ def _problems_of(path: Path, metadata: Mapping[str, Any]) -> list[str]:
 
 
 def read_identity(slm: Path, llm: Path) -> dict[str, Any]:
-    """Return the identity of the pair that scored both halves, in the fields of a router's card.
+    """Return the identity of the pair that scored both halves, as a router's card has it.
 
-    Raises InputError if a half is missing or the two differ in a field of `SHARED`.
+    Raises InputError if a half is missing, or if the halves differ in a field of `SHARED`.
     """
     slm_half, llm_half = _half_metadata(slm), _half_metadata(llm)
     for field in SHARED:
         if slm_half[field] != llm_half[field]:
             values = f"{slm_half[field]!r} and {llm_half[field]!r}"
-            raise InputError(f"{slm} and {llm}: not scored alike: their {field} are {values}")
+            raise InputError(f"{slm} and {llm}: scored with different {field}: {values}")
     return {
         field: value
         for field, value in (slm_half | llm_half).items()
@@ -82,12 +82,12 @@ def read_identity(slm: Path, llm: Path) -> dict[str, Any]:
 
 
 def _half_metadata(folder: Path) -> dict[str, Any]:
-    """Return the metadata that all shards of a folder share; InputError if they differ."""
+    """Return the metadata that all shards of a folder share. Raises InputError if they differ."""
     shards = _shards(folder)
     first = table_metadata(shards[0])
     for path in shards[1:]:
         if table_metadata(path) != first:
-            raise InputError(f"{path}: not scored like {shards[0].name}: score {folder} again")
+            raise InputError(f"{path}: other metadata than {shards[0].name}: score {folder} again")
     return first
 
 
@@ -98,10 +98,10 @@ def _shards(folder: Path) -> list[Path]:
 
 
 def read_tokens(slm: Path, llm: Path, examples: Mapping[str, Encoded]) -> pa.Table:
-    """Join both halves without the hidden states; rows in the order of `examples` and position.
+    """Join both halves without the hidden states, in the order of `examples` and position.
 
     Columns: problem_id, position, gt_token, slm_token, slm_margin, llm_token, llm_margin. Raises
-    InputError if a half does not hold exactly the references of `examples`.
+    InputError if the references in a half are not exactly those of `examples`.
     """
     slm_half = _read_columns(slm, ["slm_token", "slm_margin"], examples)
     llm_half = _read_columns(llm, ["llm_token", "llm_margin"], examples)
@@ -173,6 +173,9 @@ def _read_states(
 
 
 def _keys(rows: pa.Table | pa.RecordBatch, problem_ids: pa.Array) -> np.ndarray:
-    """Return an int64 per row, ascending by problem and position; negative if not in the list."""
+    """Return an int64 per row, ascending by problem and position.
+
+    It is negative for a problem that is not in `problem_ids`.
+    """
     rank_N = pc.fill_null(pc.index_in(rows["problem_id"], problem_ids), -1).to_numpy()
     return rank_N.astype(np.int64) * 2**32 + rows["position"].to_numpy()

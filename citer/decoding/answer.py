@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # imports torch, which counting answers does not need
+if TYPE_CHECKING:  # imports torch, which readers of answers do not need
     from citer.decoding.policy import Policy
 
 
 class Trunk(NamedTuple):
-    """A prefix that several sequences share; this one begins with its first `shared` tokens."""
+    """A prefix that several requests share. This request begins with its first `shared` tokens."""
 
     ids: tuple[int, ...]
     shared: int
@@ -19,10 +19,11 @@ class Trunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """One answer to write.
+    """A prompt to answer.
 
-    `prefix_ids` are the answer's first tokens, already written. Requests with equal `trunk_ids`
-    (a prompt and an answer that they share a beginning with) share one forward over it.
+    `prefix_ids` are the first tokens of the answer, if they are given. `trunk_ids` is a prompt with
+    an answer. Requests with equal `trunk_ids` share one forward over it; each uses the tokens
+    before the first one in which it differs.
     """
 
     key: str
@@ -32,7 +33,7 @@ class Request:
 
     @property
     def trunk(self) -> Trunk | None:
-        """The trunk, if there is one; the last token of the prefix is never taken from it."""
+        """The trunk, or None. The request's last token is not shared: a forward must read it."""
         if not self.trunk_ids:
             return None
         both = zip(self.trunk_ids, [*self.prompt_ids, *self.prefix_ids][:-1], strict=False)
@@ -51,11 +52,12 @@ class Disagreement(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """A call of the LLM, after `drafted` steps of the SLM since the one before.
+    """A call of the LLM.
 
-    The LLM has read `seen` written tokens. The first `kept` stay, and the LLM's own token follows
-    them, unless the answer is complete. The audit compared `audited` pending tokens with the LLM's
-    choices. It rejects at most one, which is the last of `disagreements`.
+    The SLM ran `drafted` steps since the visit before. The LLM read `seen` written tokens and kept
+    the first `kept`. The LLM's own token follows them, unless the answer is complete. The audit
+    compared `audited` pending tokens with the LLM's choices. It rejects at most one token, the last
+    of `disagreements`.
     """
 
     drafted: int
@@ -70,7 +72,7 @@ class Visit(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Counts of tokens, of visits, and of audited, differing and rejected tokens."""
+    """Numbers of tokens and visits. `audited`, `disagreed` and `rejected` count pending tokens."""
 
     tokens: int
     llm_tokens: int
@@ -86,9 +88,9 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a request by one policy. The last token is EOS unless it is truncated.
+    """The answer to a request by one policy. Unless it is truncated, its last token is EOS.
 
-    `scores` has the score of the SLM's token at each place; 0 where the SLM did not run.
+    `scores` has the score of the SLM's token at each position, or 0 if the SLM did not run there.
     """
 
     key: str
@@ -116,5 +118,5 @@ class Answer:
 
 
 def stable_hash(key: str) -> int:
-    """The seed that scorers get for a request: 63 bits, the same in every process."""
+    """Hash a request's key to 63 bits, equal in every process. Scorers get it as a seed."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1

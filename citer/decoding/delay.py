@@ -2,10 +2,10 @@
 
 
 def llm_runs(waiting: int, drafting: int, delayed: bool) -> bool:
-    """Whether the LLM runs now: `waiting` sequences need it, `drafting` ones do not.
+    """Return whether the LLM runs now. `waiting` sequences need it, `drafting` ones do not.
 
     A delayed LLM runs when half of the sequences in flight wait for it. This is near the optimum if
-    a forward takes as long as reading its weights. It depends on no measured time, so that runs
-    are reproducible.
+    a forward takes as long as reading its weights. The schedule depends on no measured time, so
+    that runs are reproducible.
     """
     return waiting > 0 and (not delayed or waiting >= drafting)

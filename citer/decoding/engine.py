@@ -2,12 +2,12 @@
 
 Rollouts, evaluation and serving all use this decoder. CITER, speculative decoding and audited
 routing are settings of it (`citer.rule`). A step runs one model once. The SLM drafts the next token
-of each sequence that needs one, and scores it. Where a rule calls for a visit, the LLM reads in one
-forward the tokens that it has not seen, judges them and writes the next token. The LLM may be
-delayed until half of the sequences need it, so that they share that forward.
+of each sequence that needs one, and the router scores it. If a rule requires a visit, the LLM runs
+one forward: it reads the tokens that it has not seen, judges them and writes the next token. The
+LLM may be delayed until half of the sequences need it, so that they share its forward.
 
-A request may have several policies. They are decoded together as long as their answers agree
-(`citer.decoding.walk`).
+A request may have several policies. They share all forwards up to the token in which their answers
+differ (`citer.decoding.walk`).
 """
 
 from collections import deque
@@ -34,7 +34,7 @@ from citer.models.room import check_fits
 
 
 class Settled(NamedTuple):
-    """The next tokens of an answer. No audit can reject them any more."""
+    """The next tokens of an answer, which no audit can reject any more."""
 
     handle: Handle
     token_ids: tuple[int, ...]
@@ -53,9 +53,9 @@ Event = Settled | Finished
 class Engine:
     """Decodes `slots` requests at a time, with at most `max_new_tokens` tokens per answer.
 
-    A `delayed` LLM runs when half of the sequences in slots wait for it, otherwise when one does.
-    The LLM is `pair.llm`, in this process if it is a LanguageModel, otherwise as a `Judge`.
-    On a GPU short forwards are CUDA graphs, unless `make_graphs` is `no_graphs`.
+    With `delayed`, the LLM runs when half of the sequences in slots wait for it. Otherwise it runs
+    as soon as one does. If `pair.llm` is a LanguageModel, it runs in this process; otherwise it is
+    a `Judge`. On a GPU, short forwards run as CUDA graphs, unless `make_graphs` is `no_graphs`.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class Engine:
         self._start_over()
 
     def __reduce__(self) -> tuple[type["Engine"], tuple[Any, ...]]:
-        """Pickle as the pair and settings: an unpickled engine is a new, idle one."""
+        """Pickle the pair and the settings only. An unpickled engine is new and idle."""
         limit = self.limits.max_new_tokens
         return Engine, (self.pair, self.slots, limit, self.delayed, self.make_graphs)
 
     @property
     def slm_work(self) -> Work:
-        """What the SLM has run since the engine was made, at this batch size."""
+        """The work of the SLM since the engine was made, at the batch sizes that it ran."""
         return self._slm.total
 
     @property
@@ -98,7 +98,7 @@ class Engine:
         return self._judge.work
 
     def decode(self, requests: Iterable[Request], policy: Policy) -> Iterator[Answer]:
-        """Answer every request. Answers come in the order in which they finish.
+        """Answer every request. Yields the answers in the order in which they finish.
 
         A free slot takes the next request at once. Raises InputError if a request does not fit
         the models' context, RuntimeError if other requests are in flight.
@@ -107,7 +107,7 @@ class Engine:
 
     @torch.inference_mode()
     def sweep(self, requests: Iterable[Request], policies: Sequence[Policy]) -> Iterator[Answer]:
-        """Like `decode`, by each of `policies`: one answer per request and policy.
+        """Like `decode`, but yield an answer for each request and each policy.
 
         Leaving the iterator early cancels its requests. Until it ends, do not call `submit` or
         `step`: their events would be lost.
@@ -129,7 +129,7 @@ class Engine:
                 self.cancel(handle)
 
     def submit(self, request: Request, *policies: Policy) -> Handle:
-        """Queue a request until a slot is free; the policies share its forwards.
+        """Queue a request until a slot is free. Its policies share forwards.
 
         Raises InputError if it is empty or does not fit the models' context.
         """
@@ -149,7 +149,7 @@ class Engine:
         return handle
 
     def cancel(self, handle: Handle) -> None:
-        """Drop a request; its slot is free at once. A finished one is not an error."""
+        """Drop a request and free its slot at once. Ignores a finished request."""
         walk = self._walks.pop(handle, None)
         if walk is None:
             return
@@ -164,9 +164,9 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> list[Event]:
-        """Run one model once. Returns what has settled and finished; nothing if idle.
+        """Run one model once and return the events. An idle engine returns none.
 
-        `Settled` events are for requests with one policy.
+        Only requests with a single policy have `Settled` events.
         """
         return self._step()
 
@@ -204,7 +204,7 @@ class Engine:
         return events
 
     def _go_on(self, walk: Walk) -> list[Event]:
-        """Let a sequence wait for the model that it needs next, or leave its slot."""
+        """Queue a sequence for the model that it needs next. Free its slot if it needs none."""
         need, answers = walk.go_on()
         if need is Need.NOTHING:
             del self._walks[walk.handle]
@@ -217,7 +217,7 @@ class Engine:
         return events
 
     def _draft(self, walks: Sequence[Walk]) -> None:
-        """Let the SLM draft the next token of these sequences."""
+        """Draft the next token of each sequence with the SLM."""
         self._slm.prepare([Held(walk.slot, walk.slm_read, walk.trunk) for walk in walks])
         turns = [Turn(walk.slot, walk.ids, [(walk.seed, walk.position)]) for walk in walks]
         rows = self._slm.consume(turns, self._read)
@@ -225,7 +225,7 @@ class Engine:
             walk.take_draft(Draft(int(token), scores))
 
     def _visit(self, walks: Sequence[Walk]) -> None:
-        """Let the LLM read what it has not seen of these sequences, and judge it."""
+        """Judge the tokens of each sequence that the LLM has not seen."""
         all_verdicts = self._judge.verdicts([walk.query() for walk in walks])
         for walk, verdicts in zip(walks, all_verdicts, strict=True):
             walk.take_verdicts(verdicts)

@@ -1,4 +1,4 @@
-"""All that the LLM is ever asked. `LocalJudge` asks a loaded model; others may ask elsewhere."""
+"""The interface of the LLM. `LocalJudge` runs a loaded model; another judge may run elsewhere."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ __all__ = ["Judge", "LocalJudge", "ModelCard", "Query", "Scores", "Text", "Verdi
 
 
 class Verdict(NamedTuple):
-    """The LLM's choice at a place, and the odds of the token that stands there.
+    """The LLM's choice at a position, and the odds of the sequence's token there.
 
-    Odds are p(token) / p(choice), in [0, 1]; None where no token stands.
+    Odds are p(token) / p(choice), in [0, 1], or None if the sequence has no token there yet.
     """
 
     token: int
@@ -32,12 +32,12 @@ class Verdict(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A sequence to judge: the places from `first` to `len(ids)`, one verdict each.
+    """A sequence to judge, with one verdict for each position from `first` to `len(ids)`.
 
-    The judge reads `ids`. The token at place `len(ids)`, `draft`, is judged but not read; it may
-    be None. The other fields are hints for a judge that keeps a cache per slot; a stateless judge
-    may ignore them: the slot already holds the first `kept` of `ids`, from the query before, and
-    an empty slot may start from `trunk`.
+    The judge reads `ids`. `draft` is the token at position `len(ids)`, or None if there is none
+    yet. It is judged, but not read. The other fields are for a judge that keeps a cache per slot;
+    a stateless judge may ignore them. The slot holds the first `kept` tokens of `ids` from the
+    query before. An empty slot may start from `trunk`.
     """
 
     ids: Ids
@@ -49,20 +49,20 @@ class Query(NamedTuple):
 
     @property
     def standing(self) -> list[int | None]:
-        """The token at each judged place."""
+        """The token at each judged position."""
         return [*self.ids[self.first :], self.draft]
 
 
 class Scores(NamedTuple):
-    """What teacher-forced scoring stores of N places, on the CPU."""
+    """Teacher-forced scores of N positions, on the CPU."""
 
     token_N: Tensor  # int32, the LLM's choice
-    logprob_N: Tensor  # float32, of the token that stands there, in nats
+    logprob_N: Tensor  # float32, of the text's token, in nats
     margin_N: Tensor  # float32, largest minus second largest log-probability
 
 
 class Judge(Protocol):
-    """The LLM. A choice is greedy, among the ids of the pair's `Vocabulary`.
+    """The LLM. Its choices are greedy, among the ids of the pair's `Vocabulary`.
 
     A judge with a cache per slot serves one engine at a time, and has at least as many slots.
     """
@@ -72,15 +72,15 @@ class Judge(Protocol):
 
     @property
     def work(self) -> Work:
-        """What `verdicts` has run so far."""
+        """The work of all calls of `verdicts` so far."""
         ...
 
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
-        """Judge sequences of distinct slots."""
+        """Return the verdicts of each query. No two queries may have the same slot."""
         ...
 
     def score(self, texts: Sequence[Text]) -> Scores:
-        """Score the places from each text's `first` to its last token, text after text.
+        """Score the tokens of each text from `first` on, text after text.
 
         Raises InputError if the logits are not finite.
         """
@@ -89,13 +89,13 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Read the LLM's choice, and the odds of a given token, from its hidden states."""
+    """Computes the LLM's choice, and the odds of a given token, from hidden states."""
 
     model: LanguageModel
     vocabulary: Vocabulary
 
     def __call__(self, hidden_MH: Tensor, given_M1: Tensor) -> Tensor:
-        """verdict_M2 in float64: the choice, the odds"""
+        """Return verdict_M2 in float64: the choice and the odds."""
         logits_MV = self.vocabulary.choices(self.model.logits(hidden_MH))
         best_M, choice_M = logits_MV.max(-1)
         odds_M = (logits_MV.gather(1, given_M1).squeeze(1) - best_M).exp()
@@ -120,7 +120,7 @@ class LocalJudge:
         self._read = Verdicts(model, vocabulary)
 
     def __reduce__(self) -> tuple[type["LocalJudge"], tuple[Any, ...]]:
-        """Pickle as the model and settings: an unpickled judge has an empty cache."""
+        """Pickle the model and the settings only. An unpickled judge has an empty cache."""
         return LocalJudge, self._settings
 
     @property

@@ -1,4 +1,4 @@
-"""A model with a KV cache slot per sequence: it computes the tokens that a slot does not hold."""
+"""Run a model with one KV cache slot per sequence. Only tokens that a slot lacks are computed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
@@ -20,7 +20,7 @@ MakeGraphs = Callable[[LanguageModel, SlotCache], Graphs | None]
 
 
 class Held(NamedTuple):
-    """What a slot may keep: `kept` tokens, or, if that leaves it empty, its trunk's."""
+    """The first `kept` tokens stay in a slot. If it is then empty, it starts from its trunk."""
 
     slot: int
     kept: int
@@ -28,10 +28,10 @@ class Held(NamedTuple):
 
 
 class Lane:
-    """A model, its cache with a slot per sequence, and copies of the trunks that sequences share.
+    """A model, its cache with one slot per sequence, and copies of the trunks that sequences share.
 
-    A trunk is computed once. As many are kept as there are slots, the last used ones. `consume` is
-    prefill, decode step and catch-up in one: it computes what each slot lacks.
+    A trunk is computed once. The lane keeps as many trunks as it has slots, the last used ones.
+    `consume` serves as prefill, decode step and catch-up: it computes the tokens that slots lack.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Lane:
         self._trunks: dict[Ids, Copied] = {}
 
     def prepare(self, all_held: Sequence[Held]) -> None:
-        """Cut each slot to the tokens that it keeps; start empty ones from their trunks."""
+        """Cut each slot to the tokens that it keeps. Start empty slots from their trunks."""
         for slot, kept, _ in all_held:
             self.cache.cut(slot, min(kept, self.cache.lengths[slot]))
         fresh = [(h.slot, h.trunk) for h in all_held if h.trunk and not self.cache.lengths[h.slot]]
@@ -61,14 +61,15 @@ class Lane:
             self._trunks.pop(next(iter(self._trunks)))
 
     def _keep(self, used: Iterable[Ids], copies: Mapping[Ids, Copied]) -> None:
-        """Add new trunks, and move all `used` ones to the end: the oldest are dropped first."""
+        """Add new trunks and move all `used` ones to the end. `prepare` drops the first ones."""
         for ids in used:
             self._trunks[ids] = copies.get(ids) or self._trunks.pop(ids)
 
     def consume(self, turns: Sequence[Turn], read: Read) -> list[Rows]:
-        """Compute the tokens that the slots lack; no slot may come twice.
+        """Compute the tokens that the slots lack. No two turns may have the same slot.
 
-        Returns what `read` makes of each turn's last states: a row for each row given.
+        Applies `read` to the last states of each turn. Returns one row of results per row of
+        `Turn.given`.
         """
         replayed = self._replay(turns, read) if self._graphs else {}
         left = [turn for turn in turns if turn.slot not in replayed] if replayed else turns
@@ -86,7 +87,7 @@ class Lane:
         return [replayed[turn.slot] for turn in turns]
 
     def _replay(self, turns: Sequence[Turn], read: Read) -> dict[int, Rows]:
-        """Run a CUDA graph for the turns that are not the first of their slot, if they fit."""
+        """Run the turns of filled slots as a CUDA graph, if they are short enough for one."""
         begun = [turn for turn in turns if self.cache.lengths[turn.slot]]
         if not (self._graphs and begun and self._graphs.fit(begun)):
             return {}
@@ -94,10 +95,10 @@ class Lane:
         return dict(zip(_slots(begun), self._graphs.run(begun, read), strict=True))
 
     def _groups(self, turns: Sequence[Turn]) -> list[list[Turn]]:
-        """The turns of each forward. Empty slots are prefilled in a forward of their own.
+        """Group the turns by forward. Empty slots are prefilled in a forward of their own.
 
-        Attention would pad the short steps of all others to a prompt's length, which costs more
-        than a forward.
+        In a common forward, attention would pad all short turns to the length of a prompt. This
+        costs more than a second forward.
         """
         begun: list[Turn] = []
         fresh: list[Turn] = []
@@ -106,7 +107,7 @@ class Lane:
         return [group for group in (begun, fresh) if group]
 
     def _forward(self, turns: Sequence[Turn]) -> Tensor:
-        """hidden_WH of the last tokens of each turn."""
+        """Run a forward. Return hidden_WH of the last tokens of each turn."""
         news = [turn.ids[self.cache.lengths[turn.slot] :] for turn in turns]
         self._count(turns)
         wanted = [len(turn.given) for turn in turns]
@@ -115,7 +116,7 @@ class Lane:
         return self.model.consume(ids_M, feed, self.cache)
 
     def _count(self, turns: Sequence[Turn]) -> None:
-        """Add a forward of these turns, about to run, to what the lane has done."""
+        """Count a forward of these turns. Call it before the forward changes the cache."""
         counts = [len(turn.ids) - self.cache.lengths[turn.slot] for turn in turns]
         assert min(counts) > 0, "nothing to consume"
         self.total.add(sum(counts), sum(len(turn.ids) for turn in turns))
@@ -128,7 +129,7 @@ def _slots(turns: Sequence[Turn]) -> list[int]:
 def _in_order(
     parts: Sequence[Tensor], groups: Sequence[Sequence[Turn]], turns: Sequence[Turn]
 ) -> Tensor:
-    """hidden_WH in the order of the turns, from those of each group."""
+    """Join the hidden states of all groups. Return hidden_WH in the order of the turns."""
     if len(parts) == 1:
         return parts[0]
     place = {turn.slot: n for n, turn in enumerate(turns)}

@@ -1,4 +1,4 @@
-"""One policy's progress within a walk."""
+"""The state of one policy in a walk."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Draft(NamedTuple):
 
 @dataclass(eq=False)
 class Path:
-    """A policy's state. `pending_from`: the first position after the LLM's last token."""
+    """The state of one policy. `pending_from` is the position after the LLM's last token."""
 
     policy: Policy
     scorer: int  # index of the policy's scorer in `Draft.scores`
@@ -27,18 +27,18 @@ class Path:
     visits: list[Visit] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # Looked up once: every token needs them.
+        # Cached, because they are read for every token.
         self.rule = rule = self.policy.rule
         self.asks_slm, self.withdraws_below = rule.asks_slm, rule.withdraws_below
         self.may_be_due = rule.visit != "score" or rule.audit > 0
 
     def takes_llms(self, draft: Draft | None) -> bool:
-        """Whether the LLM writes the next token."""
+        """Return whether the LLM writes the next token."""
         return draft is None or self.owed or draft.scores[self.scorer] < self.withdraws_below
 
     def due(self, length: int, ended: bool) -> bool:
-        """Whether the rule calls for a visit after `length` tokens."""
+        """Return whether the rule requires a visit after `length` tokens."""
         pending = length - self.pending_from
-        if pending <= 0 or (ended and not self.rule.audit):  # at an end, nothing is left to write
+        if pending <= 0 or (ended and not self.rule.audit):  # nothing to audit or to write
             return False
         return (ended and self.rule.exact) or self.rule.due(self.risk, pending)

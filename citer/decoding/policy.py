@@ -15,7 +15,7 @@ from citer.rule import LLM, SLM, Rule
 
 @dataclass(frozen=True)
 class StepView:
-    """A scorer's input: N sequences for which the SLM drafts the next token."""
+    """The input of a scorer: N sequences for which the SLM drafts the next token."""
 
     hidden_NH: Tensor
     logits_NV: Tensor
@@ -49,7 +49,7 @@ def routed(router: Router, rule: Rule) -> Policy:
 def head_for(router: Router, rule: Rule) -> Head:
     """Choose the head for a rule: `agree` for the LLM's own answer, `stand` for all others.
 
-    Raises InputError where the router lacks that head.
+    Raises InputError if the router lacks that head.
     """
     name = "agree" if rule.exact else "stand"
     if name not in router.heads:

@@ -1,6 +1,6 @@
-"""What the engine reads from the SLM's hidden states, on the device.
+"""Compute the SLM's drafts and their scores from hidden states, on the device.
 
-The columns go to the host in one transfer; float64 holds every token id exactly.
+All columns go to the host in one transfer. They are float64, which holds every token id exactly.
 """
 
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from citer.models.pair import Pair
 
 @dataclass(frozen=True)
 class Drafts:
-    """Read the SLM's next token and its score by each scorer."""
+    """Computes the SLM's next token and its score by each scorer."""
 
     pair: Pair
     scorers: tuple[Scorer, ...]
@@ -27,9 +27,9 @@ class Drafts:
         return Drafts(self.pair, (*kept, *new))
 
     def __call__(self, hidden_NH: Tensor, given_N2: Tensor) -> Tensor:
-        """draft_NC in float64: the token, then a score per scorer.
+        """Return draft_NC in float64: the token, then one score per scorer.
 
-        `given_N2` has each request's seed and the token's position.
+        `given_N2` has the request's seed and the token's position.
         """
         logits_NV = self.pair.vocabulary.choices(self.pair.slm.logits(hidden_NH))
         view = StepView(hidden_NH, logits_NV, *given_N2.unbind(1))

@@ -1,9 +1,9 @@
-"""A walk through the trie of a request's answers: many policies, one branch at a time.
+"""A walk decodes one request by many policies, and computes each shared token once.
 
-The answers of all policies share every token until one policy takes the LLM's token where the
-others keep the SLM's. That policy waits at the fork, and so does a policy whose audit rolls its
-answer back to there. When no policy is left on the SLM's branch, the walk goes back to its last
-fork.
+The answers of the policies form a trie. They share all tokens up to a fork, where one policy takes
+the LLM's token and another keeps the SLM's. The walk follows the SLM's branch first. A policy that
+takes the LLM's token waits at the fork. A policy waits there, too, if its audit rejects the SLM's
+token at the fork. When no policy is left on the SLM's branch, the walk goes back to the last fork.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class _Fork(NamedTuple):
 
 
 class Need(Enum):
-    """What a walk needs next."""
+    """What a walk needs before it can go on."""
 
     SLM = "the SLM's next token"
     LLM = "the LLM's verdicts"
@@ -35,21 +35,22 @@ class Need(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """What ends an answer."""
+    """The conditions that end an answer: an EOS token, or the number of tokens."""
 
     eos_ids: tuple[int, ...]
     max_new_tokens: int
 
 
 class Walk:
-    """One sequence that is being written, for all policies that have written the same tokens.
+    """One sequence in decoding, for all policies that have written the same tokens.
 
         ids:  prompt, prefix | written: settled … pending … | draft
                              begin             a path's pending_from
 
-    `go_on` says which model is needed. That model then runs: `take_draft` takes the SLM's token,
-    `take_verdicts` the LLM's verdicts on `query`. Positions count written tokens. `slm_read` and
-    `llm_read` are how many of `ids` each model has read that still stand.
+    `go_on` returns the model that must run next. The caller runs it, and passes the SLM's token to
+    `take_draft` or the LLM's verdicts on `query` to `take_verdicts`. Positions count written
+    tokens. `slm_read` and `llm_read` are the numbers of leading tokens of `ids` that each model has
+    read and that were not replaced since.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Walk:
         self.handle = handle
         self.request = request
         self.limits = limits
-        self.slot = -1  # until it gets one
+        self.slot = -1  # none yet
         self.single = len(policies) == 1
         self.scorers = {policy.scorer for policy in policies}
         self.trunk = request.trunk
@@ -77,7 +78,7 @@ class Walk:
         self._drafts: list[Draft | None] = []  # by position; None where the SLM did not run
         self._verdicts: dict[int, Verdict] = {}
         self._forks: dict[int, _Fork] = {}
-        self._unchecked = False  # the last token is written, the visit that it may need is not made
+        self._unchecked = False  # the last token may require a visit
         self._reported = 0  # tokens that `newly_settled` has returned
 
     @property
@@ -91,7 +92,10 @@ class Walk:
         return len(self.ids) - len(self.request.prompt_ids)
 
     def newly_settled(self) -> tuple[int, ...]:
-        """With one policy: the tokens since the last call that no audit can reject any more."""
+        """Return the tokens that have settled since the last call. Expects a single policy.
+
+        A token is settled when no audit can reject it any more.
+        """
         first, after = self._reported, self.length
         for path in self._paths:
             if path.rule.audit:
@@ -100,7 +104,7 @@ class Walk:
         return tuple(self.ids[self.begin + first : self.begin + after])
 
     def query(self) -> Query:
-        """The LLM's next query. Without audits it judges the last place alone."""
+        """Return the next query to the LLM. Without audits, it judges the last position only."""
         reads_to = self._llm_reads_to
         audits = any(path.rule.audit for path in self._paths)
         first = max(self.begin, self.llm_read + 1) if audits else reads_to
@@ -120,7 +124,7 @@ class Walk:
         self.llm_read = self._llm_reads_to
 
     def go_on(self) -> tuple[Need, list[Answer]]:
-        """Go on until a model is needed; also return the answers that were finished."""
+        """Go on until a model must run. Return that need, and the answers finished on the way."""
         answers: list[Answer] = []
         while True:
             if self._unchecked:
@@ -146,7 +150,7 @@ class Walk:
         return self.llm_read < reads_to
 
     def _write(self, takers: Sequence[Path]) -> None:
-        """Write the SLM's token for the paths that keep it, the LLM's for the `takers`."""
+        """Write the SLM's token for the paths that keep it. The `takers` take the LLM's token."""
         position, draft, self.draft = self.length, self.draft, None
         self._drafts.append(draft)
         for path in takers:
@@ -170,13 +174,13 @@ class Walk:
         self._wait_at(position, path)
 
     def _audit(self, path: Path, drafted: int, seen: int) -> int:
-        """Record a visit; return how many tokens it keeps: those before the first rejected one."""
+        """Record a visit. Return how many tokens it keeps: all before the first rejected one."""
         kept, disagreements = self.length, []
         audited = range(path.pending_from, self.length if path.rule.audit else path.pending_from)
         for position in audited:
             token, verdict = self.ids[self.begin + position], self._verdicts[position]
             if verdict.odds is not None and token != verdict.token:
-                odds = min(verdict.odds, HIGHEST)  # in a tie, the LLM's choice is the first token
+                odds = min(verdict.odds, HIGHEST)  # 1 in a tie, which the smaller id wins
                 disagreements.append(Disagreement(position, token, verdict.token, odds))
                 if odds < path.rule.audit:
                     kept = position
@@ -191,7 +195,7 @@ class Walk:
         self._forks.setdefault(position, _Fork(token, [])).paths.append(path)
 
     def _append(self, token: int) -> None:
-        """Write a token. The LLM must judge its place again if it has not seen the token there."""
+        """Write a token. If the LLM judged its position without it, it must do so again."""
         verdict = self._verdicts.get(self.length)
         if verdict and verdict.odds is None and verdict.token != token:
             self.llm_read = len(self.ids) - 1
@@ -206,7 +210,10 @@ class Walk:
         return [path for path in self._paths if path.may_be_due and path.due(length, ended)]
 
     def _check(self, due: Sequence[Path], ended: bool) -> list[Answer]:
-        """Audit the paths that are `due`; at an end, return the answers of those that remain."""
+        """Audit the paths that are `due`. A path whose token is rejected waits at its fork.
+
+        If the answer has ended, return it for each path that is left.
+        """
         self._unchecked = False
         for path in due:
             drafted = self.length - path.pending_from
@@ -217,8 +224,8 @@ class Walk:
                 self._wait_at(kept, path)
         if not ended:
             return []
-        standing, self._paths = self._paths, []
-        return [self._answer(path) for path in standing]
+        finished, self._paths = self._paths, []
+        return [self._answer(path) for path in finished]
 
     def _answer(self, path: Path) -> Answer:
         written = tuple(self.ids[self.begin :])
@@ -228,7 +235,10 @@ class Walk:
         return Answer(self.request.key, path.policy, written, scores, visits, truncated)
 
     def _go_back(self) -> None:
-        """Go back to the last fork and write the LLM's token; no earlier token is pending."""
+        """Go back to the last fork and write the LLM's token there.
+
+        No earlier token is pending, so no earlier verdict is needed.
+        """
         position = max(self._forks)
         token, self._paths = self._forks.pop(position)
         del self._drafts[position + 1 :]

@@ -1,4 +1,4 @@
-"""Counters of a model's work, for the cost model."""
+"""Counters of the work of a model. The cost model uses them."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
 """Choose a rule that keeps the promise P(routed wrong | LLM right) <= epsilon.
 
-The promise counts only questions that the LLM answers right. If the LLM is rarely right, a share
-of all questions is small for every rule and promises nothing.
+The promise counts only questions that the LLM answers right. A share of all questions would promise
+nothing if the LLM is rarely right, because it would be small for every rule.
 """
 
 from bisect import bisect_left
@@ -17,7 +17,7 @@ from citer.rule import LLM, Rule
 class Candidate:
     """A rule's results on validation.
 
-    The LLM answers `n` questions right; the routed answer is wrong on `discordant` of them.
+    The LLM answers `n` questions right. The routed answer is wrong on `discordant` of them.
     """
 
     rule: Rule
@@ -51,14 +51,14 @@ Chosen = Mapping[str, ChosenRule]  # by method
 
 
 def cheapest(*rules: ChosenRule) -> ChosenRule:
-    """Return the rule of least cost; the first of equals."""
+    """Return the rule with the least cost, the first of equal ones."""
     return min(rules, key=lambda rule: rule.cost)
 
 
 def upper_bound(errors: int, questions: int, delta: float) -> float:
-    """Bound a share of errors from above, at confidence 1 - delta; 1 without questions.
+    """Return an upper bound of an error rate at confidence 1 - delta. It is 1 without questions.
 
-    The one-sided Clopper-Pearson bound, which is exact (Biometrika 26, 1934, 404-413).
+    This is the one-sided Clopper-Pearson bound, which is exact (Biometrika 26, 1934, 404-413).
     """
     if errors == questions:
         return 1.0
@@ -66,7 +66,7 @@ def upper_bound(errors: int, questions: int, delta: float) -> float:
 
 
 def least_questions(epsilon: float, delta: float) -> int:
-    """Return how many right answers of the LLM can certify a rule that loses none of them."""
+    """Return the least number of right LLM answers that certifies a rule which loses none."""
     return bisect_left(range(2**40), True, key=lambda n: upper_bound(0, n, delta) <= epsilon)
 
 

@@ -2,10 +2,10 @@
 
     n_slm (W_s + W_r) + n_llm W_l + KV read + KV written,    n forwards, W weight bytes
 
-An answer's visits decide its forwards, whatever the batch. The SLM reads the prompt and every token
-but the last, and again the positions that an audit rolled back. The LLM reads, at each visit, the
-tokens that it has not seen. A batch is therefore priced by replaying its answers; the rows of a
-forward share one reading of the weights.
+The forwards of an answer follow from its visits, and do not depend on the batch. The SLM reads the
+prompt and every token but the last. It reads a position again if an audit rejected its token. At
+each visit, the LLM reads the tokens that it has not seen. A replay of all answers therefore gives
+the cost of a batch. The sequences of a forward share one reading of the weights.
 """
 
 import re
@@ -23,9 +23,9 @@ if TYPE_CHECKING:  # takes seconds to import
 
 
 class Trace(NamedTuple):
-    """An answer's forwards in order, and the work of each model at batch 1.
+    """The forwards of an answer in order, and the work of each model at batch 1.
 
-    A forward is an `s` (SLM) or an `l` (LLM); a prefill is a capital.
+    In `forwards`, `s` is a forward of the SLM and `l` one of the LLM. Capital letters are prefills.
     """
 
     forwards: bytes
@@ -34,7 +34,7 @@ class Trace(NamedTuple):
 
     @classmethod
     def of(cls, prompt_len: int, tokens: int, visits: Sequence[Visit]) -> "Trace":
-        """The trace of an answer with `tokens` tokens and these visits."""
+        """Compute the trace of an answer with `tokens` tokens and these visits."""
         slm, llm, forwards, written = _Reader(), _Reader(), b"", 0
         for visit in visits:
             slm.read(prompt_len + written, visit.drafted)
@@ -50,14 +50,14 @@ class Trace(NamedTuple):
 
 
 class _Reader:
-    """One model at one answer: its work, and how many positions its cache holds."""
+    """The work of one model on one answer. `held` is the number of positions in its cache."""
 
     def __init__(self) -> None:
         self.work = Work()
         self.held = 0
 
     def read(self, length: int, forwards: int = 1) -> None:
-        """Run `forwards` times: first at this length, then one token further each time."""
+        """Count `forwards` forwards. The first one ends at `length`, each other a token later."""
         if forwards > 0:
             last = length + forwards - 1
             self.work.forwards += forwards
@@ -86,7 +86,7 @@ class Prices:
         )
 
     def moved(self, slm: Work, llm: Work) -> int:
-        """Bytes that this work moves."""
+        """Return the bytes that this work moves."""
         return (
             slm.forwards * self.slm_weights
             + llm.forwards * self.llm_weights
@@ -96,9 +96,9 @@ class Prices:
 
 
 def replay(traces: Sequence[Trace], slots: int, delayed: bool = False) -> tuple[Work, Work]:
-    """The work of both models when `slots` answers at a time share forwards.
+    """Return the work of both models if `slots` answers at a time share forwards.
 
-    Follows the engine's schedule, with its LLM `delayed` or not.
+    The schedule is that of an engine with this `delayed`.
     """
     slm, llm = Work(), Work()
     for trace in traces:
@@ -120,19 +120,18 @@ class Batch(NamedTuple):
 
 
 def batches(sizes: Iterable[int]) -> list[Batch]:
-    """Batch 1 and `sizes` without delay, then those above 1 with the LLM delayed."""
+    """Return batch 1 and `sizes` without delay, then those above 1 with the LLM delayed."""
     slots = sorted({1, *sizes})
     plain = [Batch(f"b{n}", n) for n in slots]
     return plain + [Batch(f"b{n}_delayed", n, delayed=True) for n in slots if n > 1]
 
 
-_RUN = re.compile(
-    "[Ss]s*|[Ll]"
-)  # the SLM's forwards up to the next visit, or one forward of the LLM
+# The SLM's forwards up to the next visit, or one forward of the LLM.
+_RUN = re.compile("[Ss]s*|[Ll]")
 
 
 def _forwards(traces: Sequence[Trace], slots: int, delayed: bool) -> tuple[int, int]:
-    """Forwards of the SLM and of the LLM. Prefills have forwards of their own."""
+    """Count the forwards of the SLM and of the LLM. Prefills have forwards of their own."""
     queue = (iter(_RUN.findall(trace.forwards.decode())) for trace in traces)
     replayed = _Replay()
     while True:
@@ -168,7 +167,7 @@ class _Replay:
                 self._prefills += run[0] == "S"
 
     def draft(self) -> None:
-        """Run the SLM until a row is at the end of its run."""
+        """Run the SLM until a row reaches the end of its run."""
         last, drafting = min(self.drafting), sum(map(len, self.drafting.values()))
         self.slm += last - self._steps + (0 < self._prefills < drafting)
         self._steps, self._prefills = last, 0

@@ -15,7 +15,7 @@ WIDTH = 160  # characters of a line that is printed
 
 
 class Shortfall(NamedTuple):
-    """A task in which the LLM answers fewer questions right than expected."""
+    """A task of which the LLM answers too few questions right."""
 
     task: str
     questions: int
@@ -30,7 +30,7 @@ class Shortfall(NamedTuple):
 
 
 def shortfalls(results: Iterable["Result"], llm_floor: float) -> Iterator[Shortfall]:
-    """Yield the tasks in which the LLM's own answers are right too rarely."""
+    """Yield the tasks of which the LLM answers too few questions right."""
     by_task = sorted(results, key=lambda result: result.problem.task)
     for task, group in groupby(by_task, key=lambda result: result.problem.task):
         answered = list(group)

@@ -1,4 +1,4 @@
-"""The frontier as a picture: accuracy against cost, and the same close to the LLM's accuracy."""
+"""Draw the frontier: accuracy against cost, in full and close to the LLM's accuracy."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ class _Series(NamedTuple):
 
 
 def draw(points: Sequence[Row], chosen: Chosen, path: Path) -> None:
-    """Write a PNG of every method that the points on test name.
+    """Write a PNG with every method in `points`, which were measured on test.
 
     The same points give the same bytes.
     """
@@ -48,7 +48,7 @@ def draw(points: Sequence[Row], chosen: Chosen, path: Path) -> None:
 
 
 def _all_series(points: Sequence[Row], chosen: Chosen) -> Iterator[_Series]:
-    """Every method with a line, in drawing order."""
+    """Yield every method with a line, in drawing order."""
     lines = {name: style for name, style in styles(points).items() if style.kind in LAYERS}
     for method in sorted(lines, key=lambda name: LAYERS[lines[name].kind]):
         line = _line(points, method, lines[method].kind)
@@ -60,10 +60,10 @@ def _all_series(points: Sequence[Row], chosen: Chosen) -> Iterator[_Series]:
 
 
 def _line(points: Sequence[Row], method: str, kind: Kind) -> list[Row]:
-    """The points to connect.
+    """Return the points that a method's line connects.
 
-    The line of an exact method does not end in the models alone. With audits many rules cost more
-    than a better one, so only the efficient ones are connected.
+    The line of an exact method leaves out the models alone. The line of an audited method has only
+    the efficient rules, since many others cost more than a more accurate one.
     """
     if kind is Kind.EXACT:
         own = (point for point in frontier(points, method) if point["method"] == method)
@@ -74,7 +74,7 @@ def _line(points: Sequence[Row], method: str, kind: Kind) -> list[Row]:
 
 
 def _draw_series(axes: Axes, series: _Series) -> None:
-    """Draw the method's line and, where a rule was chosen, its star and the 95 % intervals."""
+    """Draw the method's line. If it has a chosen rule, add a star and the 95 % intervals."""
     line, (kind, colour, marker) = series.line, series.style
     x, y = [point["cost_b1"] for point in line], [point["accuracy"] for point in line]
     dashes = "--" if kind is Kind.AUDITED else "-"
@@ -98,20 +98,20 @@ def _draw_series(axes: Axes, series: _Series) -> None:
 
 
 def _draw_alone(axes: Axes, points: Sequence[Row]) -> None:
-    """Draw each model alone as a dot with its name, which the legend then need not repeat."""
+    """Draw each model alone as a dot with its name. The legend leaves it out."""
     for point in points:
         if point["kind"] != Kind.ALONE or point["task"] != "all":
             continue
         place = point["cost_b1"], point["accuracy"]
         axes.plot(*place, marker=point["marker"], markersize=7, color=point["colour"], zorder=4)
-        is_llm = point["method"] == "llm"  # in the right upper corner: its name goes to the left
+        is_llm = point["method"] == "llm"  # in the upper right corner: the name goes to its left
         offset, align = ((4, 8), "right") if is_llm else ((10, -4), "left")
         text = f"{label(point['method'])} alone"
         axes.annotate(text, place, offset, textcoords="offset points", ha=align)
 
 
 def _draw_near(axes: Axes, all_series: Sequence[_Series], llm: Row) -> None:
-    """Limit the axes to points that nearly keep the LLM's accuracy."""
+    """Limit the axes to points close to the LLM's accuracy."""
     axes.axhline(llm["accuracy"], color="black", linewidth=0.8, linestyle=":")
     near = [
         point["cost_b1"]

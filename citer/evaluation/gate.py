@@ -24,7 +24,7 @@ UNCOMPARED = (
 
 
 class Difference(NamedTuple):
-    """A difference in accuracy on common questions; each bound alone has confidence 1 - delta."""
+    """A difference in accuracy on common questions. Each bound alone has confidence 1 - delta."""
 
     questions: int
     mean: float
@@ -61,11 +61,11 @@ class Gate:
     ) -> Decision:
         """Decide whether to promote the challenger.
 
-        Every challenger must keep its promise. Its rule must be `certified` on validation. On test
-        the LLM must answer at least `llm_floor` of the questions right, and the challenger at most
-        epsilon of those wrong. Without a champion, the challenger must move fewer bytes than the
-        LLM alone. With a champion, it must be as accurate and move no more bytes on their common
-        test questions; without common questions it is not promoted.
+        Every challenger must keep its promise. Its rule must be `certified` on validation. On test,
+        the LLM must answer at least `llm_floor` of the questions right. The challenger may answer
+        at most epsilon of those wrong. Without a champion, the challenger must move fewer bytes
+        than the LLM alone. With a champion, it must be as accurate, within the margin, and move no
+        more bytes on their common test questions. Without common questions it is not promoted.
         """
         broken = self._broken_promise(challenger, llm_alone, certified)
         if broken:
@@ -79,7 +79,7 @@ class Gate:
     def _broken_promise(
         self, challenger: GradedAnswers, llm_alone: GradedAnswers, certified: bool
     ) -> str:
-        """Say how the promise is broken; empty if it is kept."""
+        """Return how the promise is broken, or an empty string if it is kept."""
         if not certified:
             return "no rule cheaper than the LLM keeps the promised bound"
         common = _common(challenger, llm_alone)
@@ -145,7 +145,7 @@ def least_difference(gained: int, lost: int, questions: int, delta: float) -> fl
     quantile = ndtri(1 - delta)
 
     def excess(least: float) -> float:
-        """How many questions more were gained than a true difference of `least` makes likely."""
+        """Return by how many questions the gain exceeds its bound for a true difference `least`."""
         half = (gained + lost - least * (2 * questions - gained + lost)) / 2
         root = sqrt(half**2 + 2 * questions * lost * least * (1 - least))
         p_lost = (half + root) / (2 * questions)  # maximum likelihood, given `least`
@@ -161,6 +161,6 @@ def _common(one: GradedAnswers, other: GradedAnswers) -> list[str]:
 
 
 def _relative_bytes(one: GradedAnswers, other: GradedAnswers) -> float:
-    """Bytes of `one` over those of `other`, on the questions that both answered."""
+    """Divide the bytes of `one` by those of `other`, on the questions that both answered."""
     common = _common(one, other)
     return sum(one[key].bytes for key in common) / sum(other[key].bytes for key in common)

@@ -1,6 +1,6 @@
-"""How reports read and draw a method.
+"""The style of a method: how reports show and draw it.
 
-A method is described where it is defined; its points store the description.
+A method is defined together with its style. Its points store the style.
 """
 
 from collections.abc import Iterable
@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 Row = dict[str, Any]
 MODELS = ("slm", "llm")  # each alone: both ends of every frontier
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart, as rivals' colours are.
+# Colours and markers of iterations. The colours are from Okabe and Ito's palette, which
+# colour-blind readers can tell apart. Rivals have other colours.
 ITERATIONS = (("#0072B2", "o"), ("#D55E00", "s"), ("#CC79A7", "D"), ("#56B4E9", "P"))
 
 
 class Kind(StrEnum):
-    """The kind of a method; it decides at which of its rules a report shows the method."""
+    """The kind of a method. It decides at which rule a report shows the method."""
 
     ALONE = "alone"  # one model writes every token: its only rule
     ROUTER = "router"  # a trained router without audits: the chosen rule
@@ -41,7 +42,7 @@ PLAIN = Style(Kind.RIVAL, "#000000", ".")  # the default
 
 
 def numbered(points: Iterable[Row], iteration: str, colour: str, marker: str) -> list[Row]:
-    """Name the methods of an iteration's points `router_k`, and give them that iteration's look."""
+    """Add the iteration to the names of its methods (`router_2`), and set its colour and marker."""
     own = {"colour": colour, "marker": marker}
     return [row | own | {"method": f"{row['method']}_{iteration}"} for row in points]
 

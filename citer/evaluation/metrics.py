@@ -1,4 +1,4 @@
-"""Intervals of shares, and values of a frontier between its points."""
+"""Confidence intervals of shares, and values between the points of a frontier."""
 
 from collections.abc import Sequence
 from itertools import pairwise

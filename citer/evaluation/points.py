@@ -22,10 +22,8 @@ from citer.schema import OUTCOME, point
 if TYPE_CHECKING:  # the engine with its models takes seconds to import
     from citer.evaluation.sweep import Result, Run
 
-RIVALS_STAMP, ROUTER_STAMP = (
-    {"methods": "rivals"},
-    {"methods": "router"},
-)  # fields of a table's stamp
+# Fields of a table's stamp.
+RIVALS_STAMP, ROUTER_STAMP = {"methods": "rivals"}, {"methods": "router"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def _schemas(params: EvaluateParams) -> dict[str, pa.Schema]:
 
 
 def outcome_table(runs: Iterable["Run"]) -> pa.Table:
-    """Collect the answers of all runs in a table, which takes far less memory than their rows."""
+    """Collect the answers of all runs in a table. It takes far less memory than a list of rows."""
     tables = [pa.Table.from_pylist(list(outcome_rows(run)), OUTCOME) for run in runs]
     return pa.concat_tables([OUTCOME.empty_table(), *tables])
 
@@ -101,7 +99,7 @@ def point_rows(
 ) -> list[Row]:
     """Make rows of the POINT table.
 
-    Costs are relative to the LLM alone, whose points are among `runs` or in `earlier`.
+    Costs are relative to the LLM alone. Its points are among those of `runs` or in `earlier`.
     """
     rows = [row for run in runs for row in _by_task(run, params)]
     llm = {row["task"]: row for row in (*earlier, *rows) if row["method"] == "llm"}

@@ -15,7 +15,7 @@ from citer.rule import Rule
 
 SHARE = 0.95
 AT_SHARE = "llm_fraction_for_95_percent"  # of the LLM's accuracy
-COSTS = {"cost_for_95_percent": 0.95, "cost_for_99_percent": 0.99}  # likewise
+COSTS = {"cost_for_95_percent": 0.95, "cost_for_99_percent": 0.99}  # of the same
 IDENTITY = (
     *("kind", "colour", "marker"),
     *("split", "method", "task", "visit", "threshold", "audit", "questions"),
@@ -55,12 +55,12 @@ def _points(points: Sequence[Row], methods: Container[str], task: str) -> list[R
 
 
 def standings(points: Sequence[Row], chosen: Chosen) -> list[Row]:
-    """Read every method that the points name, task by task.
+    """Return one row per task and method.
 
-    Rows are the models alone, then routers, then exact rivals, then the other rivals, the last
-    defined first. The kind of a method decides at which of its rules it is read: see `Kind`.
-    `RIVAL` methods are read linearly between their points and have no interval. `chosen` must have
-    a rule for every `ROUTER` and `AUDITED` method.
+    The order is: the models alone, routers, exact rivals, other rivals (the last defined first).
+    The kind of a method decides which rule its row shows (see `Kind`). The row of a `RIVAL` method
+    is interpolated between its points and has no confidence interval. `chosen` must have a rule for
+    every `ROUTER` and `AUDITED` method.
     """
     tasks = sorted({point["task"] for point in points})
     return [row for task in tasks for row in _standings(points, chosen, task)]
@@ -86,7 +86,7 @@ def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row
 
 
 def _kinds(points: Sequence[Row], chosen: Chosen) -> dict[str, Kind]:
-    """Kinds by method; a router that had no rule to try has no points."""
+    """Return the kind of each method. A chosen method without points had no rule to try."""
     tried = {method: style.kind for method, style in styles(points).items()}
     return dict.fromkeys(chosen, Kind.ROUTER) | tried
 
@@ -145,14 +145,14 @@ def metrics(rows: Sequence[Row], chosen: Chosen) -> dict[str, Row]:
         else:
             of_task = {name: row[name] for name in FOREMOST if name in row}
             results[row["method"]][row["task"]] = of_task
-    for method, threshold in chosen.items():
-        at, bound = threshold.rule.at, threshold.bound
-        results[method] |= {"at": at, "audit": threshold.rule.audit, "discordant_bound": bound}
+    for method, each in chosen.items():
+        at, audit = each.rule.at, each.rule.audit
+        results[method] |= {"at": at, "audit": audit, "discordant_bound": each.bound}
     return results
 
 
 def _is_metric(name: str) -> bool:
-    """Report bytes at batch 1 only; for other batches the cost is enough."""
+    """Return whether a column is a metric. Bytes are one at batch 1 only."""
     is_wanted = name == "bytes_per_answer_b1" or not name.startswith("bytes_per_answer")
     return is_wanted and name not in IDENTITY
 
@@ -169,7 +169,7 @@ def summary(rows: Sequence[Row], chosen: Chosen, sizes: Sequence[int]) -> str:
 
 
 def _places(rows: Sequence[Row]) -> Iterator[str]:
-    """Say at which rule the methods of each kind are shown."""
+    """Yield sentences that tell at which rule the methods of each kind are shown."""
     kinds = {row["method"]: Kind(row["kind"]) for row in rows}
     last = label(_last_unaudited(kinds))
     places = {
@@ -214,7 +214,7 @@ def _cost(row: Row, size: int) -> str:
 
 
 def promise(method: str, chosen: ChosenRule) -> str:
-    """Say in a sentence what validation promises for a method's chosen rule."""
+    """Return a sentence with the promise of a method's chosen rule."""
     risk, sure = "P(routed wrong | LLM right)", f"confidence {1 - chosen.delta:.3g}"
     if not chosen.certified:
         return (

@@ -1,7 +1,7 @@
-"""Methods without training, which a router must beat.
+"""Rivals: methods without training, which a router must beat.
 
 Each function of `RIVALS` makes one method with the rules to try on test. To add a rival, write
-such a function and add it to the list: reports find its name, kind, colour and marker there.
+such a function and add it to the list. Reports take its name, kind, colour and marker from there.
 """
 
 import math
@@ -25,7 +25,7 @@ _SECOND = 0x94D049BB133111EB - (1 << 64)
 
 
 def low_entropy(view: StepView) -> Tensor:
-    """score_N = 1 - H / log V, H the entropy of the SLM's next-token distribution."""
+    """Return score_N = 1 - H / log V. H is the entropy of the SLM's next-token distribution."""
     logprob_NV = view.logits_NV.log_softmax(-1)
     entropy_N = -(logprob_NV.exp() * logprob_NV).sum(-1)
     return (1 - entropy_N / math.log(logprob_NV.shape[-1])).clamp(0, HIGHEST).float()
@@ -34,8 +34,8 @@ def low_entropy(view: StepView) -> Tensor:
 def random(seed: int) -> Scorer:
     """Make a scorer of uniform scores: with `score τ` the LLM writes a share τ of the tokens.
 
-    A score is a hash of the seed, the request and the position. The batch and the order of
-    arrival do not change it.
+    A score is a hash of the seed, the request and the position. It does not depend on the batch or
+    on the order of requests.
     """
 
     return partial(_uniform, seed)
@@ -47,40 +47,44 @@ def _uniform(seed: int, view: StepView) -> Tensor:
 
 
 def _mix(bits_N: Tensor) -> Tensor:
-    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014), on int64 that wraps."""
+    """Apply the finaliser of splitmix64 (Steele, Lea and Flood, 2014) to int64 that wraps."""
     bits_N = (bits_N ^ _shift(bits_N, 30)) * _FIRST
     bits_N = (bits_N ^ _shift(bits_N, 27)) * _SECOND
     return bits_N ^ _shift(bits_N, 31)
 
 
 def _shift(bits_N: Tensor, count: int) -> Tensor:
-    """Logical right shift; torch's own keeps the sign."""
+    """Shift to the right and fill with zeros. The shift of torch keeps the sign."""
     return torch.bitwise_right_shift(bits_N, count) & ((1 << (64 - count)) - 1)
 
 
 def entropy_line(params: EvaluateParams, scores: Sequence[float]) -> Line:
-    """Visit the LLM where the SLM's entropy is high, at every target LLM fraction."""
+    """Make the rival that visits the LLM if the SLM's entropy is high.
+
+    It has a rule for every target LLM fraction.
+    """
     method = Method("entropy", low_entropy, style=Style(Kind.RIVAL, "#009E73", "^"))
     return Line(method, by_score(quantiles(scores, _fractions(params))))
 
 
 def random_line(params: EvaluateParams, scores: Sequence[float]) -> Line:
-    """Visit the LLM at random, at every third target LLM fraction.
+    """Make the rival that visits the LLM at random, with a rule for every third LLM fraction.
 
-    Few points are enough: its answers share few tokens, and its frontier is almost straight.
+    More rules would be slow, since their answers share few tokens. They would add little, since the
+    frontier is almost straight.
     """
     method = Method("random", random(params.seed), style=Style(Kind.RIVAL, "#666666", "x"))
     return Line(method, by_score(_fractions(params)[::3]))
 
 
 def speculative_line(params: EvaluateParams, scores: Sequence[float]) -> Line:
-    """Greedy speculative decoding with γ drafts: always the LLM's own answer."""
+    """Make greedy speculative decoding with γ drafts per visit. It gives the LLM's own answers."""
     method = Method("speculative", always_slm, style=Style(Kind.EXACT, "#E69F00", "v"))
     return Line(method, [Rule("every", gamma, audit=1) for gamma in params.gammas])
 
 
 def _fractions(params: EvaluateParams) -> list[float]:
-    """The target LLM fractions between those of the models alone."""
+    """Return the target LLM fractions without those of the models alone."""
     return [fraction for fraction in params.llm_fractions if 0 < fraction < 1]
 
 
@@ -89,12 +93,12 @@ def by_score(taus: Iterable[float]) -> list[Rule]:
 
 
 def quantiles(scores: Sequence[float], fractions: Sequence[float]) -> list[float]:
-    """Thresholds that put these shares of the scores below them, midway between two scores."""
+    """Return thresholds with these shares of the scores below them, midway between two scores."""
     return np.unique(np.quantile(scores, fractions, method="midpoint")).tolist()
 
 
-# From evaluate's parameters and the `low_entropy` of every token that the SLM alone writes on
-# validation, make a method and its rules.
+# Each function takes the parameters of `evaluate` and the `low_entropy` of every token that the SLM
+# alone writes on validation. It returns a method and its rules.
 RIVALS: Sequence[Callable[[EvaluateParams, Sequence[float]], Line]] = (
     entropy_line,
     random_line,

@@ -41,7 +41,7 @@ class Study:
 
     @cached_property
     def stamp(self) -> dict[str, Any]:
-        """Fields that must be equal for rows of two studies to be compared."""
+        """The fields that must be equal before rows of two studies are compared."""
         return study_stamp(identity(self.pair), [*self.validation, *self.test], self.params)
 
     @cached_property
@@ -50,7 +50,7 @@ class Study:
         return self._sweep(self.validation, ALONE)
 
     def llm_writes(self, problem: Problem) -> tuple[str, bool]:
-        """Decode the LLM's own answer; return its text and whether it was cut off."""
+        """Decode the LLM's own answer. Return its text and whether it was cut off."""
         (answer,) = self._engine.decode([request(problem, self.pair)], LLM_ALONE)
         return self.pair.text(answer.token_ids), answer.truncated
 
@@ -73,7 +73,7 @@ class Study:
     def router(
         self, router: Router, taus: Sequence[float], rivals: Findings
     ) -> tuple[Findings, Chosen]:
-        """Run every line of rules on both splits; choose a rule for each method on validation.
+        """Run every line of rules on both splits. Choose a rule for each method on validation.
 
         Each line is one fixed-sequence test at its share of delta (Bonferroni). The promises hold
         for all lines together. Raises InputError if the router lacks a head that a rule needs.
@@ -100,7 +100,7 @@ class Study:
         """
         taus = sorted((tau for tau in taus if 0 < tau < 1), reverse=True)
         risks = sorted(self.params.risks, reverse=True)
-        unaudited = head_for(router, LLM)  # as for every rule without audits
+        unaudited = head_for(router, LLM)  # every rule without audits uses this head
         lines = [Line(by_head("router", unaudited, ROUTER), by_score(taus))]
         for audit in self.params.audits if risks else ():
             rules = [Rule("risk", risk, audit) for risk in risks]

@@ -22,7 +22,7 @@ from citer.rule import Rule
 
 
 class Method(NamedTuple):
-    """A scorer of the SLM's tokens. It reads `weight_bytes` for each token."""
+    """A scorer of the SLM's tokens, with a name and a style. It reads `weight_bytes` per token."""
 
     name: str
     scorer: Scorer
@@ -46,7 +46,7 @@ class Line(NamedTuple):
 
 
 class Result(NamedTuple):
-    """One policy's answer to one question. `scores`: of its tokens, if the SLM wrote them all."""
+    """The answer of one policy to one question. It has `scores` if the SLM wrote all tokens."""
 
     problem: Problem
     trace: Trace
@@ -69,7 +69,7 @@ class Run:
 
 
 def sweep(engine: Engine, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
-    """Answer all problems by every rule of every line; return a run for each rule of each line."""
+    """Answer all problems by every rule of every line. Return a run for each rule of each line."""
     policies = list(dict.fromkeys(policy for line in lines for policy in line.policies))
     title = f"{', '.join(dict.fromkeys(line.method.name for line in lines))} on {problems[0].split}"
     executor = executor_for(engine.pair.is_small)
@@ -84,10 +84,10 @@ def sweep(engine: Engine, problems: Sequence[Problem], lines: Sequence[Line]) ->
     return [_runs(line, results, engine.pair) for line in lines]
 
 
-def _runs(line: Line, found: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:
+def _runs(line: Line, results: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:
     prices = Prices.of(pair, line.method.weight_bytes)
     name, style = line.method.name, line.method.style
-    return [Run(name, policy.rule, found[policy], prices, style) for policy in line.policies]
+    return [Run(name, policy.rule, results[policy], prices, style) for policy in line.policies]
 
 
 @dataclass(frozen=True)

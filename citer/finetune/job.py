@@ -30,9 +30,9 @@ class Job(Section):
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """Return the newest complete checkpoint; remove those that a kill left incomplete.
+    """Return the newest complete checkpoint. Remove newer ones, which a kill left incomplete.
 
-    A checkpoint is complete with `trainer_state.json`, which the trainer writes last.
+    The trainer writes `trainer_state.json` last, so a checkpoint with this file is complete.
     """
     for checkpoint in sorted(folder.glob("checkpoint-*"), key=steps_done, reverse=True):
         try:

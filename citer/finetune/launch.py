@@ -1,4 +1,4 @@
-"""Training under DeepSpeed: start a process per rank, and leave none behind."""
+"""Train with DeepSpeed: start a process per rank, and end all of them with this process."""
 
 import os
 import subprocess
@@ -11,9 +11,9 @@ from citer.finetune.job import Job
 def launch(job: Job, folder: Path) -> None:
     """Train `job` in `folder` on `params.processes` ranks. Raises RuntimeError if a rank fails.
 
-    torchrun starts every rank in a session of its own, so that signals to this process group do not
-    reach it. Each rank watches the pipe on its standard input instead, which closes when this
-    process ends for any reason.
+    torchrun starts every rank in its own session, so signals to this process group do not reach a
+    rank. Each rank therefore watches the pipe on its standard input, which closes when this process
+    ends for any reason.
     """
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={job.params.processes}", "-m", "citer.finetune.rank"]

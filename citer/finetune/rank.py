@@ -11,7 +11,8 @@ from citer.lifeline import when_closed
 
 
 def main() -> None:
-    when_closed(sys.stdin.fileno(), partial(os.killpg, 0, signal.SIGKILL))  # held by `launch`
+    # `launch` holds the other end of this pipe.
+    when_closed(sys.stdin.fileno(), partial(os.killpg, 0, signal.SIGKILL))
     _prepare_deepspeed()
     from torch import distributed  # takes seconds: start the watch first
 

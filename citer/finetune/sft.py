@@ -32,10 +32,10 @@ def finetune(
 ) -> list[float]:
     """Finetune the model `base` on the problems' references and write it to `output`.
 
-    With 0 steps, copy the model: it knows its task already. A killed run resumes from its last
-    checkpoint and ends with the same weights. Returns the loss of every step, in nats per
-    completion token. Raises InputError before training if processes, batch or rows do not fit, and
-    after training if the loss diverged.
+    With 0 steps, the model is copied. A killed run resumes from its last checkpoint and ends with
+    the same weights. Returns the loss of every step, in nats per completion token. Raises
+    InputError before training if the number of processes, the batch size or a row does not fit.
+    Raises InputError after training if the loss diverged.
     """
     if not params.steps:
         _publish(base.path, base, output)
@@ -59,7 +59,7 @@ def finetune(
 
 
 def plan(base: Path, pair: PairParams, params: FinetuneParams) -> Job:
-    """Choose the device and precision, and whether to use DeepSpeed: "auto" uses it on a GPU.
+    """Choose the device and the precision. Decide whether to use DeepSpeed ("auto": on a GPU).
 
     Raises InputError if the number of processes does not fit DeepSpeed, the machine or the batch.
     """
@@ -82,9 +82,10 @@ def plan(base: Path, pair: PairParams, params: FinetuneParams) -> Job:
 
 
 def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int) -> list[Row]:
-    """Return `input_ids` and `completion_mask` of every problem: 1 for the reference and its EOS.
+    """Return `input_ids` and `completion_mask` of every problem.
 
-    Raises InputError with the longest problem if it has more than `max_length` tokens.
+    The mask is 1 for the reference and its EOS. Raises InputError with the longest problem if it
+    has more than `max_length` tokens.
     """
     examples = [base.prompts.encode(problem) for problem in problems]
     lengths = [len(prompt_ids) + len(reference_ids) for prompt_ids, reference_ids in examples]

@@ -92,7 +92,7 @@ class _Trainer(SFTTrainer):
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """On a CPU, skip trl's tiled loss: it saves GPU memory, but doubles the time of a step."""
+        """Skip trl's tiled loss on a CPU. It saves GPU memory, but doubles the time of a step."""
         parent = Trainer if self.args.use_cpu else SFTTrainer
         return parent.compute_loss(self, model, inputs, *args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""Label problems in chunks, a unit and a file each, so that a killed run keeps finished chunks."""
+"""Label problems in chunks. Each is a unit with its own file; a killed run keeps finished ones."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ CHUNK = 64  # problems; each chunk is decoded by itself, so its labels do not de
 def label_in_chunks(labeller: Labeller, tokens: pa.Table, partial: Path) -> pa.Table:
     """Return the preference table of the joined `tokens`.
 
-    Each chunk is written to `partial`; chunks that are there already are not labelled again.
+    Each chunk is written to a file in `partial`. A chunk with a file is not labelled again.
     """
     chunks = {partial / f"{n:06}.parquet": chunk for n, chunk in enumerate(_split(tokens))}
     missing = {path: chunk for path, chunk in chunks.items() if not path.exists()}

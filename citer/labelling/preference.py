@@ -1,6 +1,6 @@
 """The truth table of preference labels.
 
-case        the SLM's token  the LLM's token    label (1: the SLM's token may stand)
+case        the SLM's token  the LLM's token    label (1: accept the SLM's token)
 slm_right   right            any                1
 llm_right   wrong            right              0
 same_wrong  wrong            the same           1: the next state is the same, the SLM is cheaper
@@ -28,7 +28,7 @@ TIE: dict[Tie, int | None] = {"slm": 1, "llm": 0, "drop": None}
 
 
 class BranchOutcomes(NamedTuple):
-    """Whether each branch of a position ends in a right answer; None if it was not rolled out."""
+    """Whether each branch of a position ends in a right answer. None: it was not rolled out."""
 
     slm_correct: bool | None = None
     llm_correct: bool | None = None

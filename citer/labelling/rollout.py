@@ -42,7 +42,7 @@ class Branch(NamedTuple):
 
 
 class Contest(NamedTuple):
-    """The two branches of a contested position. All branches differ from each other."""
+    """The two branches of a contested position. No two branches of a table are equal."""
 
     slm: Branch
     llm: Branch
@@ -62,7 +62,7 @@ class Labeller:
     def label(self, tokens: pa.Table, advance: Advance) -> pa.Table:
         """Return the preference table of the joined `tokens`.
 
-        `advance` counts branches, two for each contest.
+        `advance` counts branches, two per contested position.
         """
         case_N = token_cases(tokens)
         contested = np.flatnonzero(case_N == "contested")

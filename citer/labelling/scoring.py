@@ -1,4 +1,4 @@
-"""Bring each half of the token table up to date: score only the problems that are missing."""
+"""Score the problems that a half of the token table lacks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -53,7 +53,7 @@ def score_half(
 
 
 def half_metadata(name: Name, folders: PairFolder, dtype: str) -> dict[str, Any]:
-    """Return a half's identity. `vocab_size` counts the ids that both models can write."""
+    """Return the identity of a half. `vocab_size` counts the ids that both models have."""
     model = getattr(folders, name)
     metadata = {
         name: {"id": model.path.as_posix(), "digest": model.digest},
@@ -81,7 +81,7 @@ def _write_shards(
     paths = {folder / shard_name(shard): shard for shard in shards}
     total = sum(len(example.reference_ids) for example in examples.values())
     with progress(f"score {model.name}", total, "tokens") as advance:
-        # Forwards over whole texts are large enough to multithread: no fork is faster.
+        # Forwards over whole texts are large enough to multithread, so forks would not be faster.
         write_tables(InLine(), work, paths, half_schema(metadata), metadata, advance)
 
 

@@ -1,4 +1,4 @@
-"""Teacher-forced scoring: one parallel forward over prompt + reference, a row a reference token."""
+"""Teacher-forced scoring: one forward over prompt and reference, one row per reference token."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -22,14 +22,14 @@ Half = Callable[[Sequence[Text]], Columns]
 
 
 def half(model: LanguageModel, vocabulary: Vocabulary) -> Half:
-    """The half of the token table that belongs to a loaded model."""
+    """Return the function that computes a model's half of the token table."""
     if model.name == "slm":
         return partial(slm_half, model, vocabulary)
     return partial(llm_half, LocalJudge(model, vocabulary))
 
 
 def slm_half(model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]) -> Columns:
-    """The SLM's columns of the token table, a row per predicted token.
+    """Compute the SLM's columns of the token table, one row per predicted token.
 
     Raises InputError for hidden states that float16 cannot hold.
     """
@@ -41,7 +41,7 @@ def slm_half(model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]
 
 
 def llm_half(judge: Judge, texts: Sequence[Text]) -> Columns:
-    """The LLM's columns of the token table, a row per predicted token."""
+    """Compute the LLM's columns of the token table, one row per predicted token."""
     names = ("llm_token", "llm_logprob_gt", "llm_margin")
     return dict(zip(names, judge.score(texts), strict=True))
 
@@ -101,7 +101,7 @@ def _slm_columns(predicted: Predicted) -> Columns:
 
 
 def _arrow(column: Tensor) -> pa.Array:
-    """Vectors of float16 become fixed-size binary, other vectors lists."""
+    """Convert to Arrow. Vectors of float16 become fixed-size binary, other vectors lists."""
     if column.ndim == 1:
         return pa.array(column.numpy())
     length, width = column.shape

@@ -54,7 +54,7 @@ HeadName = Annotated[str, AfterValidator(_identifier)]
 
 
 class Closed(BaseModel):
-    """A section with exactly these keys."""
+    """A section that allows no other keys."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -88,7 +88,7 @@ class Deployed(BaseModel):
 
 
 class Card(BaseModel):
-    """`router.json`: its required keys, and the types of its optional ones."""
+    """The keys of `router.json` that are read. Other keys are allowed."""
 
     schema_version: Literal[2, 3]
     heads: Annotated[dict[HeadName, HeadCard], Field(min_length=1)]
@@ -110,7 +110,7 @@ def identity(pair: "Pair") -> dict[str, Any]:
 
 
 def folder_identity(folders: "PairFolder", dtype: str) -> dict[str, Any]:
-    """Return the `identity` of the pair that `folders` give when loaded in `dtype`."""
+    """Return the `identity` that the pair in `folders` would have after loading in `dtype`."""
     return _identity((folders.slm, folders.llm), folders, dtype)
 
 
@@ -129,9 +129,9 @@ def _identity(
 
 
 def write_bundle(folder: Path, router: Router, card: dict[str, Any]) -> None:
-    """Write a router with its card: `identity`, data digests and thresholds.
+    """Write a router and its card. `card` has `identity`, data digests and thresholds.
 
-    Raises InputError for anything that `read_bundle` would refuse.
+    Raises InputError if `read_bundle` would refuse the result.
     """
     weights = _weights(router)
     _check_finite(weights, folder)
@@ -177,7 +177,7 @@ def _described(head: Head) -> dict[str, Any]:
 
 
 def read_card(folder: Path) -> dict[str, Any]:
-    """Read `router.json`; raise InputError if its version or a field is invalid."""
+    """Read `router.json`. Raises InputError if its version or a field is invalid."""
     path = folder / "router.json"
     read_as(path, Card)
     return read_json(path)
@@ -203,9 +203,8 @@ def _read_weights(path: Path, described: Card) -> dict[str, Tensor]:
         warn(f"{path}: written by an earlier version without a digest: damage may go unnoticed")
     elif (actual := digest(path)) != described.weights:
         raise RuntimeError(f"their digest is {actual}, expected {described.weights}")
-    weights = {
-        name: tensor.clone() for name, tensor in load_file(path).items()
-    }  # no view of the file
+    # Copies, because `load_file` returns views of the file.
+    weights = {name: tensor.clone() for name, tensor in load_file(path).items()}
     _check_finite(weights, path)
     return weights
 
@@ -223,7 +222,7 @@ def _read_head(name: str, described: HeadCard, weights: dict[str, Tensor]) -> He
 
 
 def check_identity(card: dict[str, Any], ours: dict[str, Any], origin: Path) -> None:
-    """Raise InputError naming the first field in which `card` differs from our `identity`."""
+    """Raise InputError with the first field in which `card` differs from the `identity` `ours`."""
     for name in ("slm", "llm"):
         theirs, own = card[name], ours[name]
         if theirs["digest"] != own["digest"]:

@@ -1,4 +1,4 @@
-"""The KV cache: one allocation with a slot per sequence. Slots are indexed and never moved."""
+"""The KV cache: one allocation with a slot per sequence. Slots are indexed, never moved."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ GROWTH = 64  # positions; capacity grows by multiples of it
 
 
 def kv_shape(config: PreTrainedConfig) -> tuple[int, int, int]:
-    """Layers, key-value heads and head dimension of a model's cache."""
+    """Return the numbers of layers, of key-value heads and of dimensions per head."""
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return config.num_hidden_layers, config.num_key_value_heads, head_dim
 
@@ -28,7 +28,7 @@ class Copied(NamedTuple):
 class SlotCache:
     """A KV cache with `slots` slots of different lengths.
 
-    `begin` lays out a forward; its layers then call `update`. `copy`, `paste` and `cut` change
+    `begin` lays out a forward. Its layers then call `update`. `copy`, `paste` and `cut` change
     what a slot holds between forwards.
     """
 
@@ -55,7 +55,7 @@ class SlotCache:
     def update(
         self, layer: int, feed: Feed, keys_MKD: Tensor, values_MKD: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Store a layer's new keys and values; return those of all positions, (N, K, P, D) each."""
+        """Store a layer's new keys and values. Return those of all positions, (N, K, P, D) each."""
         keys_NKPD = _store(self.keys_LSKPD[layer], keys_MKD, feed)
         return keys_NKPD, _store(self.values_LSKPD[layer], values_MKD, feed)
 
@@ -76,7 +76,7 @@ class SlotCache:
     def cut(self, slot: int, length: int) -> None:
         """Truncate a slot to `length` positions, and set the rest to zero.
 
-        An overflowed value left there would reach later answers: attention gives it weight 0, but
+        Otherwise an overflowed value would reach later answers: attention gives it weight 0, but
         0 · ∞ is NaN.
         """
         assert length <= self.lengths[slot], "cannot cut to more than the slot holds"

@@ -16,8 +16,8 @@ Capture = Callable[[Run], Run]
 def cuda_capture() -> Capture:
     """Make a `Capture` whose graphs share one memory pool.
 
-    They may share it because only one runs at a time, and its output is read before the next runs.
-    Each call makes a new pool: torch refuses a pool whose graphs are all freed.
+    They can share it because one graph runs at a time, and its output is read before the next one
+    runs. Each call makes a new pool, since torch refuses a pool after all its graphs are freed.
     """
     stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
 

@@ -1,11 +1,11 @@
-"""What is known of a model without its weights."""
+"""The card of a model: its facts without its weights."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 
 class ModelCard(NamedTuple):
-    """What a model costs, what it can read and who it is.
+    """A model's sizes, its limits and its identity.
 
     weight_bytes: bytes of weights that one forward reads
     kv_bytes: bytes of keys and values that one position occupies

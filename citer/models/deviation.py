@@ -1,9 +1,9 @@
-"""How far numbers are from those that another way to compute them gives."""
+"""The deviation between two computations of the same numbers."""
 
 from torch import Tensor
 
 
 def deviation(ours: Tensor, theirs: Tensor) -> float:
-    """The norm of the difference over that of `theirs`; NaN where either holds no number."""
+    """Return |ours - theirs| / |theirs|, in norms. It is NaN if either tensor has a NaN."""
     ours, theirs = ours.double(), theirs.double()
     return float((ours - theirs).norm() / theirs.norm())

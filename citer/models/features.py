@@ -29,7 +29,7 @@ def confidence_features(logprob_NV: Tensor) -> Confidence:
 
 
 def features(hidden_NH: Tensor, logits_NV: Tensor) -> Tensor:
-    """feature_NF, F = H + `EXTRAS`, in the precision of the logits."""
+    """Return feature_NF, with F = H + `EXTRAS`, in the precision of the logits."""
     entropy_N, margin_N, top_NK = confidence_features(logits_NV.log_softmax(-1))
     columns = [hidden_NH.to(logits_NV.dtype), entropy_N[:, None], margin_N[:, None], top_NK]
     return torch.cat(columns, 1)

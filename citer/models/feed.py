@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 # Maps hidden_WH and the turns' given_WK to out_WC in float64. On a GPU it is captured with the
-# forward, so it must not read its tensors from the host, nor create tensors there.
+# forward. It must therefore neither read its tensors on the host nor create tensors there.
 Read = Callable[[Tensor, Tensor], Tensor]
 
 
 class Turn(NamedTuple):
-    """The tokens that one slot adds to a forward: those of `ids` that it does not hold.
+    """The tokens that one slot adds to a forward: the part of `ids` that the slot lacks.
 
-    The states after the last `len(given)` tokens are read, each together with its row of `given`
-    (K integers).
+    A `Read` gets the states after the last `len(given)` tokens. It gets one row of `given`, K
+    integers, with each state.
     """
 
     slot: int
@@ -25,11 +25,12 @@ class Turn(NamedTuple):
 
 
 class Feed(NamedTuple):
-    """M new tokens of N rows, at most T per row. The longest row then has P positions.
+    """M new tokens of N rows, at most T per row.
 
-    Only attention needs the rows padded to (N, T); a row is padded with its last token.
-    `padded_NT` maps to that layout and `flat_M` back. Both are None if all rows have `width`
-    tokens. The forward returns the states after the tokens `wanted_W`, the last of each row.
+    A row is a sequence. With its new tokens, the longest row has P positions. Only attention needs
+    rows padded to (N, T). A row is padded with its last token. `padded_NT` maps to that layout and
+    `flat_M` maps back. Both are None if all rows have `width` tokens. The forward returns the
+    states after the tokens `wanted_W`, the last ones of each row.
     """
 
     rows: slice | Tensor  # the rows' slots
@@ -41,23 +42,22 @@ class Feed(NamedTuple):
     wanted_W: Tensor | None = None  # None: all
     padded_NT: Tensor | None = None
     flat_M: Tensor | None = None
-    mask_NTP: Tensor | None = (
-        None  # positions that a token may attend to; None: all, or causal if fresh
-    )
+    # Positions that a token may attend to. None: all, or if `fresh`, all before it.
+    mask_NTP: Tensor | None = None
 
     def side_by_side(self, tokens_M: Tensor) -> Tensor:
-        """(M, ...) → (N, T, ...)"""
+        """Pad the rows for attention: (M, ...) → (N, T, ...)."""
         if self.padded_NT is None:
             return tokens_M.unflatten(0, (-1, self.width))
         return tokens_M[self.padded_NT]
 
     def end_to_end(self, tokens_NT: Tensor) -> Tensor:
-        """(N, T, ...) → (M, ...)"""
+        """Remove the padding: (N, T, ...) → (M, ...)."""
         flat = tokens_NT.flatten(0, 1)
         return flat if self.flat_M is None else flat[self.flat_M]
 
     def wanted(self, tokens_M: Tensor) -> Tensor:
-        """(M, ...) → (W, ...)"""
+        """Select the tokens whose states are returned: (M, ...) → (W, ...)."""
         return tokens_M if self.wanted_W is None else tokens_M[self.wanted_W]
 
 
@@ -95,9 +95,9 @@ def lay_out_evenly(
     start_N: Tensor,
     count_N: Tensor,
 ) -> Feed:
-    """Lay out `width` tokens for every slot. The first `count_N` of them are real.
+    """Lay out `width` tokens for every slot: `count_N` new ones, then padding.
 
-    The forward returns the states after the last `wanted` real tokens of each row. The layout does
+    The forward returns the states after the last `wanted` new tokens of each row. The layout does
     not depend on the tensors' values, so that it can be captured once and replayed.
     """
     column_T = torch.arange(width, device=slot_N.device)

@@ -1,7 +1,7 @@
-"""Model folders before their weights are loaded: one model, and two that form a pair.
+"""Model folders before their weights are loaded: a single model, and two models that form a pair.
 
-An object reads each file at most once, when a value is first asked for, and keeps it for its own
-life. A stage makes its objects once and passes them on; a new object sees a changed folder.
+An object reads each file at most once, at the first use of a value, and caches it. A stage makes
+its objects once and passes them on. Only a new object sees that a folder has changed.
 """
 
 import json
@@ -29,13 +29,13 @@ from citer.models.tokenizer import load_tokenizer, tokenizer_parts
 from citer.models.vocabulary import Vocabulary
 from citer.models.weights import check_tensors, tensor_shapes, weight_files
 
-# Decoders whose whole cache is plain keys and values per position, so that it can be cut anywhere.
+# Decoders that cache only plain keys and values per position, so that a cache can be cut anywhere.
 ModelType = Literal["llama", "mistral", "qwen2", "qwen3"]
 MakePrompts = Callable[[PreTrainedTokenizerFast, int], PromptFormat]  # (tokenizer, EOS id)
 
 
 class EosSetting(BaseModel):
-    """The field that config.json and generation_config.json share."""
+    """The field that config.json and generation_config.json have in common."""
 
     eos_token_id: int | list[int] | None = None
 
@@ -47,7 +47,7 @@ class EosSetting(BaseModel):
 
 
 class Config(EosSetting):
-    """Fields that config.json must state itself: transformers has a default for missing ones."""
+    """Required fields of config.json. transformers would replace missing ones by defaults."""
 
     model_type: ModelType
     vocab_size: PositiveInt
@@ -57,11 +57,11 @@ class Config(EosSetting):
     num_attention_heads: PositiveInt
     num_key_value_heads: PositiveInt | None = None
     max_position_embeddings: PositiveInt
-    quantization_config: None = None  # the engine packs weights, and counts their bytes, as stored
+    quantization_config: None = None  # refused: packing and cost expect plain weights
 
 
 class ModelFolder:
-    """A Hugging Face model folder. Every property raises InputError for a file it cannot use."""
+    """A Hugging Face model folder. Every property raises InputError if its file is not usable."""
 
     def __init__(self, path: Path, make_prompts: MakePrompts = PlainPrompts) -> None:
         self.path = path
@@ -81,7 +81,7 @@ class ModelFolder:
 
     @property
     def context(self) -> int:
-        """The positions that the model was made for."""
+        """The largest number of positions of a sequence."""
         return self.config.max_position_embeddings
 
     @cached_property
@@ -162,7 +162,7 @@ class PairFolder:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The ids that both models can write: folders may pad one vocabulary to two sizes."""
+        """The ids that both models have. Two folders may pad the same vocabulary to two sizes."""
         size = min(self.slm.config.vocab_size, self.llm.config.vocab_size)
         return Vocabulary(size, self.slm.eos_ids)
 
@@ -182,20 +182,20 @@ class PairFolder:
     def _check_eos(self) -> None:
         if set(self.slm.eos_ids) != set(self.llm.eos_ids):
             eos = f"{list(self.slm.eos_ids)} and {list(self.llm.eos_ids)}"
-            raise InputError(f"{self}: not one EOS: {eos}")
+            raise InputError(f"{self}: different EOS ids: {eos}")
 
     def _check_tokenizers(self) -> None:
         slm, llm = self.slm.tokenizer_parts, self.llm.tokenizer_parts
         for part in slm | llm:
             if slm.get(part) != llm.get(part):
-                raise InputError(f"{self}: not one tokenizer: their `{part}` differ")
+                raise InputError(f"{self}: different tokenizers: their `{part}` differ")
 
     def _check_prompts(self) -> None:
-        """Encode a problem of each task by both tokenizers: a format may read other settings."""
+        """Compare the ids of a problem of each task: a format may read other tokenizer settings."""
         theirs = self.llm.make_prompts(self.llm.tokenizer, self.slm.eos_ids[0])
         if theirs.digest != self.prompts.digest:
             digests = f"{self.prompts.digest} and {theirs.digest}"
-            raise InputError(f"{self}: not one prompt format: their digests are {digests}")
+            raise InputError(f"{self}: different prompt formats: their digests are {digests}")
         for problem in probes():
             pairs = zip(self.prompts.encode(problem), theirs.encode(problem), strict=True)
             for name, (slm, llm) in zip(("prompt", "reference"), pairs, strict=True):
@@ -204,11 +204,11 @@ class PairFolder:
 
 
 def _difference(name: str, slm: list[int], llm: list[int]) -> str:
-    """Name the first position at which two different lists of ids differ."""
+    """Describe the first position in which two different lists of ids differ."""
     shorter = min(len(slm), len(llm))
     place = next((n for n in range(shorter) if slm[n] != llm[n]), shorter)
     ids = (str(ids[place]) if place < len(ids) else "none" for ids in (slm, llm))
-    return f"not the same ids for a {name}: at position {place} {' and '.join(ids)}"
+    return f"different ids for a {name}: at position {place} {' and '.join(ids)}"
 
 
 def _check_files(path: Path) -> None:
@@ -246,6 +246,6 @@ def _check_cache(path: Path, config: PreTrainedConfig) -> None:
 
 
 def _slides(config: PreTrainedConfig) -> bool:
-    """Mistral has a window and no switch for it; Qwen2's applies only where it is switched on."""
+    """Return whether attention has a sliding window. Qwen2 can switch it off, Mistral cannot."""
     window = getattr(config, "sliding_window", None)
     return bool(window and getattr(config, "use_sliding_window", True))

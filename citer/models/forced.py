@@ -9,29 +9,29 @@ from torch import Tensor
 from citer.models.pair import LanguageModel, padded_batch
 from citer.models.vocabulary import Vocabulary
 
-ROWS = 256  # of logits held at a time: those of a small vocabulary stay in a core's cache
+ROWS = 256  # rows of logits held at a time; with a small vocabulary they fit a core's cache
 
 
 class Text(NamedTuple):
-    """Token ids; those from `first` on are predicted."""
+    """The token ids of a text. The ids from `first` on are predicted."""
 
     ids: Sequence[int]
     first: int
 
 
 class Predicted(NamedTuple):
-    """At most `ROWS` predicted places of a batch, in the order of its texts."""
+    """At most `ROWS` predicted positions of a batch, in the order of its texts."""
 
     hidden_CH: Tensor
     logits_CV: Tensor
     logprob_CV: Tensor
-    given_C: Tensor  # the ids that stand there
+    given_C: Tensor  # the text's ids at these positions
 
 
 def predict(
     model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]
 ) -> Iterator[Predicted]:
-    """Run one forward over `texts` and yield the predictions, `ROWS` places at a time."""
+    """Run one forward over `texts` and yield the predictions, `ROWS` positions at a time."""
     hidden_NH, given_N = _states(model, texts)
     for hidden_CH, given_C in zip(hidden_NH.split(ROWS), given_N.split(ROWS), strict=True):
         logits_CV = vocabulary.choices(model.logits(hidden_CH))
@@ -39,7 +39,7 @@ def predict(
 
 
 def _states(model: LanguageModel, texts: Sequence[Text]) -> tuple[Tensor, Tensor]:
-    """hidden_NH that predict given_N, the ids from each text's `first` on."""
+    """Return hidden_NH and given_N: the ids from each text's `first` on, and their predictors."""
     inputs = padded_batch([list(text.ids[:-1]) for text in texts], model.device)
     hidden_BTH = model.last_hidden(**inputs, use_cache=False)
     parts = zip(hidden_BTH, texts, strict=True)

@@ -23,8 +23,8 @@ from citer.models.deviation import deviation
 from citer.models.feed import Feed
 
 TESTED = "5.23.0"  # of transformers
-# The largest deviation of states that is accepted. On a CPU, 28 layers deviate by up to 8e-6 in
-# float32 and 3e-3 in float16. float32 leaves room for GPU kernels that round products to TF32.
+# The largest accepted deviation of states. On a CPU, 28 layers deviate by up to 8e-6 in float32
+# and 3e-3 in float16. The value for float32 allows GPU kernels that round products to TF32.
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 5e-3, torch.float16: 3e-2, torch.bfloat16: 1e-1}
 BEGUN, ADDED = 3, 2  # tokens of a prompt and of a catch-up that `check_forward` reads
 
@@ -54,7 +54,10 @@ def check_forward(network: PreTrainedModel, origin: Path) -> None:
 
 
 def wanted_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: SlotCache) -> Tensor:
-    """hidden_WH, the wanted tokens' states after the final norm. The cache stores all tokens."""
+    """Run a forward and store its tokens in the cache.
+
+    Returns hidden_WH, the states of the wanted tokens after the final norm.
+    """
     model: Any = network.base_model
     hidden_MH = model.embed_tokens(ids_M)
     shared = _Shared(
@@ -69,7 +72,7 @@ def wanted_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: Sl
 
 
 class _Shared(NamedTuple):
-    """What all layers share. G: a key-value head's query heads, token by token."""
+    """Tensors that all layers share. G counts the queries of a key-value head over all T tokens."""
 
     cos_M1D: Tensor
     sin_M1D: Tensor
@@ -101,13 +104,13 @@ def _attention(
 
 
 def _rotation(cos_MD: Tensor, sin_MD: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine for all heads; the sine has the sign of each half of a head."""
+    """Return cosine and sine for all heads. The sine is negated in the first half of a head."""
     first, second = sin_MD.chunk(2, -1)
     return cos_MD[:, None], torch.cat([-first, second], -1)[:, None]
 
 
 def _mask(feed: Feed, group: int, dtype: torch.dtype) -> Tensor | None:
-    """An additive mask. From a boolean one attention would make it anew in every layer."""
+    """Return an additive mask. Attention would convert a boolean mask again in every layer."""
     if feed.mask_NTP is None:
         return None
     mask_NTP = torch.where(feed.mask_NTP, 0.0, -torch.inf).to(dtype)
@@ -123,7 +126,7 @@ def _rotate(states_MKD: Tensor, shared: _Shared) -> Tensor:
 def _attend_before(
     query_NTQD: Tensor, keys_NKTD: Tensor, values_NKTD: Tensor, scale: float
 ) -> Tensor:
-    """mixed_NTQD of rows without earlier positions: causal attention, no (T, T) mask per row."""
+    """Return mixed_NTQD of rows without earlier positions. Causal attention needs no mask here."""
     return scaled_dot_product_attention(
         query_NTQD.transpose(1, 2),
         keys_NKTD,
@@ -141,7 +144,7 @@ def _attend(
     mask_N1GP: Tensor | None,
     scale: float,
 ) -> Tensor:
-    """mixed_NTQD. Query heads of a key-value head are treated as tokens, so no key is repeated."""
+    """Return mixed_NTQD. Query heads that share a key are treated as tokens: no key is repeated."""
     tokens, heads = query_NTQD.shape[1], keys_NKPD.shape[1]
     query_NKGD = query_NTQD.unflatten(2, (heads, -1)).transpose(1, 2).flatten(2, 3)
     group = query_NKGD.shape[2] // tokens

@@ -1,9 +1,9 @@
 """CUDA graphs: short forwards at fixed shapes, captured once and then replayed.
 
-A GPU finishes a small model's step faster than Python can launch its kernels. A graph is one
-launch, with fixed shapes and addresses: rows, tokens and positions are padded to powers of two.
-Rows are padded with idle slots. Padding writes beyond the length of its slots: no token attends to
-those positions, and later tokens overwrite them.
+A GPU finishes a small model's step faster than Python can launch its kernels. A graph is a single
+launch, but its shapes and addresses are fixed. Rows, tokens and positions are therefore padded to
+powers of two. Idle slots serve as padding rows. Padding tokens write beyond the length of their
+slots. No token attends to those positions, and later tokens overwrite them.
 
 Tested on a CPU only, where operations are replayed instead of kernels. No GPU has run it yet.
 """
@@ -23,11 +23,11 @@ from citer.models.pair import LanguageModel
 
 WIDEST = 32  # tokens of a row
 MOST = 256  # tokens of a forward; beyond that, computing takes longer than launching
-SHORTEST = 256  # positions
+SHORTEST = 256  # positions of the smallest graph
 
 
 class Shape(NamedTuple):
-    """`rows` rows of `tokens` tokens in `span` positions; the last `wanted` states are read."""
+    """`rows` rows of `tokens` tokens in `span` positions. The last `wanted` states are read."""
 
     rows: int
     tokens: int
@@ -53,15 +53,15 @@ class Graphs:
         self._made_for: tuple[Read | None, int] = (None, 0)
 
     def fit(self, turns: Sequence[Turn]) -> bool:
-        """Whether these turns are short enough to be faster with a graph."""
+        """Return whether these turns are short enough to be faster with a graph."""
         rows, tokens = self._filled_up(turns)
         return tokens <= WIDEST and rows * tokens <= MOST
 
     def run(self, turns: Sequence[Turn], read: Read) -> list[list[list[float]]]:
-        """Run the turns; return what `read` makes of each, a row per row given.
+        """Run the turns and apply `read`. Returns one row of results per row of `Turn.given`.
 
-        One small transfer goes to the device and one comes back. Only the second makes the host
-        wait.
+        A run makes one small transfer to the device and one back. The host waits only for the
+        second.
         """
         rows, tokens = self._filled_up(turns)
         turn_N = sorted([*turns, *islice(self._idle(turns), rows - len(turns))])
@@ -79,7 +79,7 @@ class Graphs:
         return [out_NUC[row[turn.slot]][shape.wanted - len(turn.given) :] for turn in turns]
 
     def _filled_up(self, turns: Sequence[Turn]) -> tuple[int, int]:
-        """Rows and tokens of the graph that fits these turns."""
+        """Return the numbers of rows and tokens of the smallest graph that fits these turns."""
         tokens = max(len(turn.ids) - self._cache.lengths[turn.slot] for turn in turns)
         return min(_power(len(turns)), len(self._cache.lengths)), _power(tokens)
 
@@ -93,7 +93,7 @@ class Graphs:
         return _power(max(SHORTEST, longest + tokens))
 
     def _drop_stale(self, read: Read) -> None:
-        """Drop all graphs if the reader or the cache has changed: graphs keep raw addresses."""
+        """Drop all graphs if the reader or the cache has changed. Graphs keep raw addresses."""
         made_for = (read, self._cache.capacity)
         if made_for != self._made_for:
             self._graphs.clear()
@@ -101,7 +101,7 @@ class Graphs:
             self._made_for = made_for
 
     def _packed(self, turns: Sequence[Turn], shape: Shape) -> Tensor:
-        """packed_NC: slot, start, count, T ids, and the given rows."""
+        """Return packed_NC, with slot, start, count, T ids and the rows of `given` in each row."""
         given = shape.wanted * max(len(row) for turn in turns for row in turn.given)
         table = []
         for turn in turns:
@@ -116,7 +116,7 @@ class Graphs:
 def static_forward(
     model: LanguageModel, cache: SlotCache, shape: Shape, read: Read, packed_NC: Tensor
 ) -> Tensor:
-    """out_NUC. What the host does here depends on the shape only."""
+    """Run a forward and return out_NUC. Work on the host depends on the shape only."""
     given = packed_NC.shape[1] - 3 - shape.tokens
     place_N3, ids_NT, given_NC = packed_NC.split((3, shape.tokens, given), 1)
     slot_N, start_N, count_N = place_N3.unbind(1)
@@ -141,30 +141,30 @@ class _Graph:
     def __init__(
         self, forward: Callable[[Tensor], Tensor], packed_NC: Tensor, capture: Capture
     ) -> None:
-        self._packed_NC = packed_NC  # a valid input: warming up runs it
+        self._packed_NC = packed_NC  # a valid input, since the warm-up runs on it
         self._replay = capture(partial(forward, packed_NC))
 
     def __call__(self, packed_NC: Tensor) -> Tensor:
-        """out_NUC, which the next graph may overwrite."""
+        """Return out_NUC, which the next graph may overwrite."""
         self._packed_NC.copy_(packed_NC, non_blocking=True)
         return self._replay()
 
 
 def cuda_graphs(model: LanguageModel, cache: SlotCache) -> Graphs | None:
-    """Graphs for a model on a GPU, unless `pair.cuda_graphs` is off."""
+    """Make graphs for a model on a GPU, unless `pair.cuda_graphs` is off."""
     captured = model.device.type == "cuda" and model.cuda_graphs
     return Graphs(model, cache, cuda_capture) if captured else None
 
 
 def no_graphs(model: LanguageModel, cache: SlotCache) -> None:
-    """Launch all forwards kernel by kernel."""
+    """Make no graphs, so that every kernel is launched by itself."""
 
 
 def _wanted(turns: Sequence[Turn], tokens: int) -> int:
-    """Read the last token of each row only, or all: two graphs instead of many."""
+    """Return how many states per row are read: 1 or all. Two graphs then serve all cases."""
     return 1 if all(len(turn.given) == 1 for turn in turns) else tokens
 
 
 def _power(number: int) -> int:
-    """The next power of two."""
+    """Return the next power of two."""
     return 1 << (number - 1).bit_length()

@@ -1,8 +1,8 @@
-"""Large linear layers on a CPU, with weights in oneDNN's own layout.
+"""Run large linear layers on a CPU, with weights in oneDNN's own layout.
 
-A forward of few tokens should take as long as reading its weights once. The layer of PyTorch reads
-float32 weights two and three times for two and three tokens, and copies them for four or more. It
-converts bfloat16 weights in every forward.
+A forward of few tokens should take as long as reading its weights once. PyTorch's layer takes
+longer. It reads float32 weights twice for two tokens and three times for three; for four or more
+tokens it copies them. It converts bfloat16 weights in every forward.
 """
 
 import torch
@@ -27,7 +27,7 @@ class PackedLinear(nn.Module):
         self.bias = linear.bias
 
     def forward(self, states: Tensor) -> Tensor:
-        """(..., inputs) → (..., outputs)"""
+        """Map (..., inputs) to (..., outputs)."""
         states_MI = states.flatten(0, -2)
         tokens = len(states_MI)
         if tokens < FEWEST:
@@ -41,9 +41,9 @@ class PackedLinear(nn.Module):
 def pack(network: nn.Module) -> None:
     """Replace a network's large linear layers, if device and dtype allow it.
 
-    Weights that the head shares with the embedding are held twice, since the embedding needs the
-    plain layout. The operators of PyTorch are private: if they have changed, the layers stay as
-    they are, and a warning says that decoding is slower.
+    If the LM head shares its weights with the embedding, they are held twice, since the embedding
+    needs the plain layout. The packed layers use private operators of PyTorch. If these have
+    changed, no layer is replaced, and a warning says that decoding is slower.
     """
     places = [
         (parent, name, layer)
@@ -60,7 +60,7 @@ def pack(network: nn.Module) -> None:
 
 @torch.inference_mode()
 def _works(linear: nn.Linear) -> bool:
-    """Whether a packed layer gives the same products, for one token and for more."""
+    """Return whether a packed layer gives the same products, for one token and for several."""
     states_MI = torch.linspace(-1, 1, (FEWEST + 1) * linear.in_features, dtype=linear.weight.dtype)
     states_MI = states_MI.view(-1, linear.in_features)
     try:
@@ -68,12 +68,8 @@ def _works(linear: nn.Linear) -> bool:
         parts = (states_MI[:1], states_MI)
         deviations = (deviation(packed(part_MI), linear(part_MI)) for part_MI in parts)
         return all(each <= TOLERANCE[linear.weight.dtype] for each in deviations)
-    except (
-        AttributeError,
-        RuntimeError,
-        TypeError,
-    ):  # the operator is missing or takes other arguments
-        return False
+    except (AttributeError, RuntimeError, TypeError):
+        return False  # the operator is missing or takes other arguments
 
 
 def _packable(weight: Tensor) -> bool:

@@ -78,22 +78,22 @@ class LanguageModel:
         return ModelCard(*sizes, self.path, self.digest)
 
     def __reduce__(self) -> tuple[Callable[..., "LanguageModel"], tuple[Any, ...]]:
-        """Pickle as the folder and settings: unpickling loads the weights anew."""
+        """Pickle the folder and the settings only. Unpickling loads the weights again."""
         folder, dtype = str(self.path), str(self.dtype).removeprefix("torch.")
         placement = {"device": self.device.type, "dtype": dtype, "cuda_graphs": self.cuda_graphs}
         params = PairParams.model_validate({"slm": folder, "llm": folder, **placement})
         return _reload, (self.name, self.path, self.digest, params)
 
     def last_hidden(self, **inputs: Any) -> Tensor:
-        """hidden_BTH after the final norm, as the LM head and the router read it."""
+        """Return hidden_BTH after the final norm, the input of the LM head and of the router."""
         return self.network.base_model(**inputs).last_hidden_state
 
     def consume(self, ids_M: Tensor, feed: Feed, cache: SlotCache) -> Tensor:
-        """hidden_WH after the tokens that the feed wants; appends all its tokens to the cache."""
+        """Run a forward over a feed and add its tokens to the cache. Return hidden_WH."""
         return wanted_hidden(self.network, ids_M, feed, cache)
 
     def logits(self, hidden_NH: Tensor) -> Tensor:
-        """logits_NV in float32, or in float64 for a model in float64."""
+        """Return logits_NV in float32, or in float64 for a model in float64."""
         return self.network.get_output_embeddings()(hidden_NH).to(
             torch.promote_types(self.dtype, torch.float32)
         )
@@ -105,10 +105,10 @@ def _bytes(module: nn.Module) -> int:
 
 @dataclass(frozen=True)
 class Pair:
-    """A small and a large model over one tokenizer; `eos_ids[0]` ends a reference.
+    """A small and a large model with one tokenizer. `eos_ids[0]` ends a reference.
 
-    A `Judge` (citer/decoding/judge.py) may take the place of `llm`: only `LocalJudge` uses more of
-    it than its card.
+    `llm` may be a `Judge` (citer/decoding/judge.py) instead. Outside `citer.decoding`, only its
+    card is used.
     """
 
     slm: LanguageModel
@@ -120,7 +120,7 @@ class Pair:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The ids that both models can write: they may pad one vocabulary to two sizes."""
+        """The ids that both models have. They may pad the same vocabulary to two sizes."""
         return Vocabulary(min(self.slm.vocab_size, self.llm.card.vocab_size), self.eos_ids)
 
     @property
@@ -130,9 +130,9 @@ class Pair:
 
     @property
     def is_small(self) -> bool:
-        """Whether a forward is too small to multithread, so that processes are faster."""
+        """Whether forwards are too small to multithread, so that several processes are faster."""
         if not isinstance(self.llm, LanguageModel):
-            return False  # forked workers would share its connection
+            return False  # forked workers would share the judge's connection
         return self.llm.device.type == "cpu" and self.llm.weight_bytes < SMALL
 
     def text(self, token_ids: Sequence[int]) -> str:
@@ -153,7 +153,7 @@ def load_pair(folders: PairFolder, params: PairParams) -> Pair:
 
 
 def load_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:
-    """Load one model for inference from a folder that was checked."""
+    """Load one model for inference. The caller has checked the folder."""
     disable_progress_bar()  # transformers shows one per tensor
     network = AutoModelForCausalLM.from_pretrained(
         folder.path,
@@ -170,7 +170,7 @@ def load_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageMo
 
 
 def _reload(name: str, path: Path, digest: str, params: PairParams) -> LanguageModel:
-    """Raises InputError if the folder changed since the model was pickled."""
+    """Load a pickled model. Raises InputError if its folder has changed since."""
     model = load_model(name, ModelFolder(path), params)
     if model.digest != digest:
         raise InputError(f"{path}: changed during the run: digest {model.digest}, not {digest}")

@@ -1,4 +1,4 @@
-"""The one check that a sequence fits a context."""
+"""Check that a sequence fits the context of the models."""
 
 from collections.abc import Iterable, Mapping
 
@@ -25,7 +25,7 @@ def check_fits(
 def check_examples(
     examples: Mapping[str, Encoded], context: int, new_tokens: int = 0, setting: str = ""
 ) -> None:
-    """Raise InputError for the first problem that, with its reference, does not fit."""
+    """Raise InputError for the first problem that does not fit with its reference."""
     for key, (prompt_ids, reference_ids) in examples.items():
         length = len(prompt_ids) + len(reference_ids)
         check_fits(f"problem {key}", length, context, new_tokens, setting)
@@ -34,7 +34,10 @@ def check_examples(
 def check_room(
     questions: Iterable[tuple[str, Problem]], folders: PairFolder, max_new_tokens: int
 ) -> None:
-    """Raise InputError for the first (place, question) without room for its answer."""
+    """Raise InputError for the first question without room for its answer.
+
+    Each question comes with its place, by which the message names it.
+    """
     for where, problem in questions:
         length = len(folders.prompts.prompt_ids(problem))
         check_fits(where, length, folders.context, max_new_tokens, "evaluate.max_new_tokens")

@@ -1,4 +1,4 @@
-"""The router: it predicts from the SLM's hidden state whether the SLM's next token is good."""
+"""The router predicts from the SLM's hidden state whether the SLM's next token may stand."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from citer.models.features import EXTRAS
 
-# The largest score. It is below 1 in float32: at τ = 1 the LLM writes every token.
+# The largest score. It is below 1 in float32, so that at τ = 1 the LLM writes every token.
 HIGHEST = 1 - 2**-20
 
 
@@ -27,7 +27,7 @@ class RouterMLP(nn.Module):
         )
 
     def forward(self, feature_NF: Tensor) -> Tensor:
-        """feature_NF → logit_N, before calibration."""
+        """Return logit_N, before calibration."""
         return self.layers(feature_NF).squeeze(-1)
 
 
@@ -37,7 +37,7 @@ def _block(inputs: int, outputs: int, dropout: float) -> list[nn.Module]:
 
 @dataclass(frozen=True)
 class Head:
-    """A trained MLP with its Platt calibration; without an MLP every score is HIGHEST."""
+    """A trained MLP with its Platt calibration. Without an MLP, every score is HIGHEST."""
 
     mlp: RouterMLP | None
     slope: float = 1.0
@@ -53,7 +53,7 @@ class Head:
         return self
 
     def score(self, feature_NF: Tensor) -> Tensor:
-        """feature_NF → score_N in float32, in [0, HIGHEST]."""
+        """Return score_N in float32, in [0, HIGHEST]."""
         if self.mlp is None:
             return torch.full(feature_NF.shape[:1], HIGHEST, device=feature_NF.device)
         logit_N = self.mlp(feature_NF.to(next(self.mlp.parameters()).dtype))
@@ -62,11 +62,12 @@ class Head:
 
 @dataclass(frozen=True)
 class Router:
-    """Heads by name; each scores the SLM's next token.
+    """Heads by name. Each scores the SLM's next token.
 
-    `stand` predicts that the token may stand, and is trained on preferences in every iteration.
-    `agree` predicts that the LLM would write the same token, and is trained once, on the LLM's
-    tokens. `citer.decoding.policy.head_for` says which rule uses which head.
+    A score of `stand` is the probability that the token may stand. This head is trained on
+    preferences in every iteration. A score of `agree` is the probability that the LLM would write
+    the same token. This head is trained once, on the LLM's tokens. See
+    `citer.decoding.policy.head_for` for the head that a rule uses.
     """
 
     heads: Mapping[str, Head]

@@ -1,4 +1,4 @@
-"""A folder's tokenizer: load it, check it, and list what decides a text's ids."""
+"""Load and check a folder's tokenizer, and list the settings that decide a text's ids."""
 
 import json
 from collections.abc import Sequence
@@ -14,10 +14,11 @@ ROUND_TRIP = "Problem: (A) 3 + 14 = 17.\nSo the answer is \\boxed{17}."
 
 
 def load_tokenizer(path: Path, vocab_size: int) -> PreTrainedTokenizerFast:
-    """Load the tokenizer.json of the folder `path`, whose files have been checked.
+    """Load tokenizer.json from the folder `path`. The caller has checked the folder's files.
 
-    `AutoTokenizer` would replace its pre-tokenizer by the model family's. Raises InputError if
-    decoding does not restore a text, or if a text could get an id from `vocab_size` on.
+    `AutoTokenizer` is not used: it would replace the pre-tokenizer by that of the model family.
+    Raises InputError if decoding does not restore a text, or if a text could get an id that is not
+    below `vocab_size`.
     """
     if not (path / "tokenizer.json").is_file():
         raise InputError(f"{path}: no tokenizer.json, expected a fast tokenizer")
@@ -55,7 +56,7 @@ def tokenizer_parts(tokenizer: PreTrainedTokenizerFast, eos_ids: Sequence[int]) 
         part: content[part] for part in ("normalizer", "pre_tokenizer", "model", "added_tokens")
     }
     plain, prompt = (token_ids(ROUND_TRIP, tokenizer, begins=begins) for begins in (False, True))
-    if prompt != plain:  # by the post-processor, which tokenizer_config.json may change
+    if prompt != plain:  # the post-processor, which tokenizer_config.json may change, adds tokens
         parts["prompt"] = prompt
     if len(eos_ids) > 1:
         parts["eos"] = sorted(eos_ids)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Vocabulary(NamedTuple):
-    """The ids below `size`. All `eos_ids` end an answer; the first one is written for all."""
+    """The ids below `size`. Each of `eos_ids` ends an answer, but only the first one is written."""
 
     size: int
     eos_ids: tuple[int, ...]
@@ -16,8 +16,8 @@ class Vocabulary(NamedTuple):
         """Restrict logits to these ids, in place.
 
         The first EOS gets the largest logit of all EOS ids, the others the lowest finite number.
-        A greedy choice then ends an answer exactly where the model would. The number is finite
-        because -inf would make the entropy NaN (0 · ∞).
+        A greedy choice then ends an answer exactly if the model's own choice is an EOS id. The
+        number is finite because -inf would make the entropy NaN (0 · ∞).
         """
         logits_NV = logits_NV[:, : self.size]
         for other in self.eos_ids[1:]:

@@ -22,7 +22,7 @@ class Index(BaseModel):
 
 
 def weight_files(path: Path) -> list[Path]:
-    """Return the safetensors files of a model folder, one or several; they need not exist."""
+    """Return the paths of a model folder's safetensors files. The files may be missing."""
     single, index = path / "model.safetensors", path / "model.safetensors.index.json"
     if index.is_file() and not single.is_file():  # transformers prefers the single file
         return sorted({path / name for name in read_as(index, Index).weight_map.values()})
@@ -39,9 +39,9 @@ def tensor_shapes(file: Path) -> dict[str, list[int]]:
 
 
 def check_tensors(path: Path, network: PreTrainedModel, shapes: Shapes) -> None:
-    """Raise InputError for the first stored tensor that `network` lacks, misses or reshapes.
+    """Raise InputError for the first tensor that is missing, unexpected or of a wrong shape.
 
-    transformers would initialise a missing tensor at random and ignore one too many.
+    transformers would initialise a missing tensor at random and ignore an unexpected one.
     """
     if wrong := list(_differences(network, shapes)):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
@@ -53,10 +53,10 @@ def _differences(network: PreTrainedModel, shapes: Shapes) -> Iterator[str]:
     for name in sorted(expected.keys() | shapes):
         if name not in shapes:
             if name not in network.all_tied_weights_keys:
-                yield f"{name}: no such tensor, config.json expects it"
+                yield f"{name}: missing, config.json expects this tensor"
         elif name not in expected:
             if not name.endswith(DERIVED):
-                yield f"{name}: a tensor too many, config.json expects none such"
+                yield f"{name}: unexpected, config.json has no such tensor"
         elif shapes[name] != expected[name]:
             shape = f"its shape is {shapes[name]}"
             yield f"{name}: {shape}, config.json expects {expected[name]}"

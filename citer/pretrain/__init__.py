@@ -1,7 +1,7 @@
 """Train the embedded pair: a tokenizer, an SLM that knows no facts, and an LLM that knows all.
 
-The SLM is pretrained on the facts of another world than the pipeline's. It learns the form of
-answers there, and the pipeline's facts only when the pipeline finetunes it.
+The SLM is pretrained on other facts than the pipeline's. It learns the form of answers from them.
+It learns the pipeline's facts only when the pipeline finetunes it.
 """
 
 from dataclasses import asdict, dataclass
@@ -47,9 +47,9 @@ def make_pair(
 ) -> None:
     """Train both models and write `folder`/{slm,llm,card.json}, or nothing if interrupted.
 
-    The card holds the command, the recipes, the digests of the weights, and the accuracy over
+    The card has the command, the recipes, the digests of the weights, and the accuracy over
     `graded` questions of each task. The same torch on the same kind of CPU gives the same bytes.
-    On others, compare the accuracies.
+    With another torch or CPU, only the accuracies can be compared.
     """
     assert slm.mix.facts != TRUTH, (
         "the SLM must learn the pipeline's facts only when it is finetuned"
@@ -89,7 +89,7 @@ def _make(
 
 
 def _fresh(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
-    """Initialise a model whose layers add nothing yet, so that embeddings reach the head."""
+    """Initialise a model. Its layers add nothing yet, so that the head sees the embeddings."""
     model = Qwen2ForCausalLM(_config(recipe, tokenizer))
     for name, weight in model.named_parameters():
         if name.endswith(("o_proj.weight", "down_proj.weight")):

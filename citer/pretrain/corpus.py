@@ -1,4 +1,4 @@
-"""The corpus of the embedded pair: rows of the pretraining part, and drills of single skills."""
+"""The corpus of the embedded pair: rows of the pretraining part, and drills of one skill each."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True)
 class Mix:
-    """The shares of rows and drills in the corpus, and the world whose facts it states."""
+    """The shares of rows and drills in the corpus. `facts` is the seed of its facts."""
 
     facts: int
     math: float = 0.40

@@ -12,7 +12,7 @@ from citer.pretrain.corpus import Text, encode_text
 from citer.progress import progress
 
 IGNORED = -100
-BUCKETS = 16  # batches whose texts are sorted by length together, to reduce padding
+BUCKETS = 16  # batches; their texts are sorted by length together, to reduce padding
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ VOCABULARY = 1024
 
 
 def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Train a tokenizer on `texts`. It encodes any other text, too, and decodes it to itself."""
+    """Train a tokenizer on `texts`. It can encode any other text, and decodes it unchanged."""
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [

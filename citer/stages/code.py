@@ -1,4 +1,4 @@
-"""The digests by which DVC knows the code of every other stage: data/code.json."""
+"""Write data/code.json, by which DVC sees that the code of another stage has changed."""
 
 from citer.closure import stage_digests
 from citer.config import Params

@@ -25,7 +25,10 @@ from citer.stages import paths
 
 
 def run(params: Params, iteration: int) -> None:
-    """Raises InputError unless router, rivals and questions belong to one study."""
+    """Write the report of router k.
+
+    Raises InputError unless router, rivals and questions belong to the same study.
+    """
     folder = paths.router(iteration)
     router, card = read_bundle(folder)
     taus = _thresholds(folder, card, params.evaluate.llm_fractions)

@@ -31,7 +31,7 @@ NEAR_TIE = 0.0625  # logits: the spacing of bfloat16 numbers between 8 and 16
 
 
 class Inputs(NamedTuple):
-    """Everything that is read before the weights of a model."""
+    """The inputs that are read and checked before any model is loaded."""
 
     folders: PairFolder
     identity: dict[str, Any]

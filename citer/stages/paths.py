@@ -1,4 +1,4 @@
-"""Where every stage reads and writes, relative to the project's folder."""
+"""The paths that the stages read and write, relative to the project's folder."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ PROBLEMS = Path("data/problems")  # {sft,preference,validation,test}.parquet
 SLM = Path("data/models/slm")  # the finetuned SLM, a Hugging Face folder
 LLM_TOKENS = Path("data/tokens/llm")  # shards *.parquet
 SLM_TOKENS = Path("data/tokens/slm")
-AGREE = Path("data/routers/agree")  # a bundle: its `agree` head is every router's
+AGREE = Path("data/routers/agree")  # a bundle with the `agree` head of every router
 RIVALS = Path("data/reports/rivals")
 SUMMARY = Path("data/summary")
 

@@ -50,7 +50,7 @@ def _check_embedded(params: ToyParams | None) -> None:
 
 
 def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
-    """Yield the user's test and validation files first: duplicates belong to the first split."""
+    """Yield the user's test and validation files first, so that these splits keep duplicates."""
     own = {"test": prepare.test, "validation": prepare.validation}
     for split, files in own.items():
         for file in files:
@@ -65,7 +65,7 @@ def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
 
 
 def _toy(params: ToyParams, seed: int) -> Assigned:
-    """Yield test questions first: they do not depend on the number of training questions."""
+    """Yield test questions first, so that they do not depend on the number of the others."""
     counts = {split: getattr(params, split) for split in reversed(SPLITS)}
     for task in params.tasks:
         total = sum(counts.values())
@@ -104,8 +104,8 @@ def _warn(questions: int, params: EvaluateParams) -> None:
     enough = least_questions(params.epsilon, params.delta_a_line)
     if questions < enough:
         Console().print(
-            f"validation: {questions} questions can certify no rule: evaluate.epsilon "
-            f"{params.epsilon:g} takes {enough:,} that the LLM answers right",
+            f"validation: {questions} questions, too few to certify any rule: evaluate.epsilon "
+            f"{params.epsilon:g} needs {enough:,} that the LLM answers right",
             style="yellow",
             highlight=False,
             soft_wrap=True,

@@ -20,7 +20,10 @@ from citer.stages import paths
 
 
 def run(params: Params) -> None:
-    """Raises InputError if a report is missing, or belongs to another study than the rivals."""
+    """Write the table, the metrics, the points and the picture.
+
+    Raises InputError if a report is missing, or belongs to another study than the rivals.
+    """
     points, chosen = _gather(params)
     rows = standings(points, chosen)
     text = summary(rows, chosen, params.evaluate.batches)
@@ -41,7 +44,7 @@ def _training(params: Params) -> Row:
 
 
 def _gather(params: Params) -> tuple[list[Row], Chosen]:
-    """Read the points of all methods and the chosen rules; routers get their iteration's number."""
+    """Read the points of all methods and the chosen rules. Add iterations to routers' names."""
     stamp = table_metadata(paths.RIVALS / "points.parquet")
     points = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP).points
     chosen: dict[str, ChosenRule] = {}
@@ -56,7 +59,7 @@ def _gather(params: Params) -> tuple[list[Row], Chosen]:
 
 
 def _check_rules(points: Sequence[Row], own: Sequence[Row], rules: Chosen, origin: Path) -> None:
-    """Raise InputError unless every method of a report has a chosen rule, and that rule a point."""
+    """Raise InputError if a method of a report has no chosen rule, or that rule has no point."""
     for method in styles(own) or ["router"]:
         if method not in rules:
             raise InputError(f"{origin}: no rule of `{method}`, expected one")
@@ -65,5 +68,5 @@ def _check_rules(points: Sequence[Row], own: Sequence[Row], rules: Chosen, origi
             chosen_point(points, method, chosen.rule)
         except StopIteration:
             raise InputError(
-                f"{origin}: {method}: no point by `{chosen.rule}` in points.parquet"
+                f"{origin}: {method}: no point of rule `{chosen.rule}` in points.parquet"
             ) from None

@@ -26,8 +26,8 @@ EXAMPLES = 3  # wrong answers to print if the LLM is right too rarely
 def run(params: Params) -> None:
     """Answer validation and test without a router.
 
-    Raises InputError if a question leaves too little of the models' context for its answer, and if
-    the LLM is right on too few validation questions.
+    Raises InputError if a question and its longest answer exceed the models' context, or if the
+    LLM is right on too few validation questions.
     """
     validation, test = (read_problems(paths.problems(split)) for split in ("validation", "test"))
     named = ((f"{paths.problems(p.split)}: problem {p.problem_id}", p) for p in validation + test)
@@ -76,7 +76,7 @@ def _print(text: str, style: str = "") -> None:
 
 
 def _summary(points: Iterable[Row]) -> str:
-    """Say how good each model is, before hours go into labels."""
+    """Return the accuracy of each model in a line, which the user sees before the long stages."""
     alone = [row for row in points if row["kind"] == Kind.ALONE and row["task"] == "all"]
     shares = [
         f"{label(row['method'])} {row['accuracy']:.1%} right, {row['truncated_share']:.1%} cut off"

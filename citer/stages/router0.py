@@ -1,8 +1,8 @@
 """Write router 0, and train the `agree` head of all later routers.
 
-Router 0 lets every token of the SLM stand, which makes the first iteration like any other. The
-`agree` head needs no preferences, so it is trained once. It has a bundle of its own, because
-labels depend on router 0.
+Router 0 accepts every token of the SLM, so that the first iteration needs no code of its own. The
+`agree` head needs no preferences, so it is trained once. It has its own bundle: the labels depend
+on router 0, and must not become stale with this head.
 """
 
 from citer.config import Params

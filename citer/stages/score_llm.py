@@ -12,7 +12,7 @@ from citer.stages import paths
 
 
 def run(params: Params) -> None:
-    """Score those references of the preference split that no shard holds yet."""
+    """Score the references of the preference split that no shard has yet."""
     folders = PairFolder(Path(params.pair.slm), Path(params.pair.llm))
     problems = read_problems(paths.problems("preference"))
     scored = score_half("llm", folders, problems, paths.LLM_TOKENS, params.score_llm, params.pair)

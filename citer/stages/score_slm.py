@@ -12,7 +12,7 @@ from citer.stages import paths
 
 
 def run(params: Params) -> None:
-    """Score those references of the preference split that no shard holds yet."""
+    """Score the references of the preference split that no shard has yet."""
     folders = PairFolder(paths.SLM, Path(params.pair.llm))
     problems = read_problems(paths.problems("preference"))
     scored = score_half("slm", folders, problems, paths.SLM_TOKENS, params.score_slm, params.pair)

@@ -14,7 +14,7 @@ from citer.training import train_head
 
 
 def run(params: Params, iteration: int) -> None:
-    """Write the bundle with `metrics.json`. Raises InputError if the labels are of another pair."""
+    """Write the bundle with `metrics.json`. Raises InputError if another pair made the labels."""
     source = paths.preferences(iteration)
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     labels = read_table(source, PREFERENCE)

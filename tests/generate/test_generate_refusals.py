@@ -56,7 +56,7 @@ def test_answers_do_not_overwrite_the_other_files(
     source.write_text(json.dumps(MATH[1]))
     rule = Rule("risk", 0.5, 0.1)
     for taken, table in ((source, None), (output, output), (output, source)):
-        with pytest.raises(InputError, match="expected another file for each"):
+        with pytest.raises(InputError, match="expected a different file for each"):
             generate(params, bundle, source, taken, rule, table)
     assert source.read_text() == json.dumps(MATH[1])
     assert not output.exists()

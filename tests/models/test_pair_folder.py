@@ -17,7 +17,7 @@ def test_another_tokenizer_is_refused_naming_both(folders: TinyPair) -> None:
     (folders.llm / "tokenizer.json").write_text(json.dumps(tokenizer))
     assert (
         refusal(folders)
-        == f"{folders.slm} and {folders.llm}: not one tokenizer: their `model` differ"
+        == f"{folders.slm} and {folders.llm}: different tokenizers: their `model` differ"
     )
 
 
@@ -39,7 +39,7 @@ def test_a_tokenizer_that_begins_prompts_with_bos_beside_one_that_does_not_is_re
 ) -> None:
     before = ModelFolder(folders.llm).tokenizer_digest
     add_bos(folders.llm)
-    assert "not one tokenizer: their `prompt` differ" in refusal(folders)
+    assert "different tokenizers: their `prompt` differ" in refusal(folders)
     assert ModelFolder(folders.llm).tokenizer_digest != before
     add_bos(folders.slm)
     pair = PairFolder(*folders)
@@ -58,7 +58,7 @@ def test_one_model_is_no_pair(folders: TinyPair, tmp_path: Path, name: str) -> N
 
 def test_another_eos_is_refused_naming_both(folders: TinyPair) -> None:
     edit(folders.llm / "generation_config.json", eos_token_id=[5, 7])
-    assert refusal(folders).startswith(f"{folders.slm} and {folders.llm}: not one EOS: [")
+    assert refusal(folders).startswith(f"{folders.slm} and {folders.llm}: different EOS ids: [")
 
 
 def test_eos_ids_are_a_set_whose_order_and_repetitions_do_not_matter(folders: TinyPair) -> None:

@@ -48,7 +48,7 @@ def test_an_index_that_names_no_shard_is_refused(
             {"hidden_size": 64},
             "lm_head.weight: its shape is [384, 48], config.json expects [384, 64] (and 26 more)",
         ),
-        ({"model_type": "llama"}, "model.layers.0.self_attn.k_proj.bias: a tensor too many"),
+        ({"model_type": "llama"}, "model.layers.0.self_attn.k_proj.bias: unexpected"),
         ({"num_key_value_heads": 0}, "config.json: num_key_value_heads: 0: expected greater"),
         ({"hidden_act": "none"}, "llm: no usable model: KeyError: 'none'"),
         ({"quantization_config": {"bits": 4}}, "quantization_config: {'bits': 4}: expected None"),
@@ -65,7 +65,7 @@ def test_a_missing_tensor_is_refused_and_not_made_up(folders: TinyPair) -> None:
     weights = load_file(folders.llm / "model.safetensors")
     del weights["model.norm.weight"]
     save_file(weights, folders.llm / "model.safetensors", {"format": "pt"})
-    expected = "model.norm.weight: no such tensor, config.json expects it"
+    expected = "model.norm.weight: missing, config.json expects this tensor"
     assert refusal(folders) == f"{folders.llm}: {expected}"
 
 

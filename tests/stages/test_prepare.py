@@ -169,8 +169,8 @@ def test_too_few_validation_questions_print_a_warning(capsys):
     """n questions without an error bound a share by 1 - (δ / 3)^(1/n), below ε from n = 80 on."""
     assert (0.05 / 3) ** (1 / 79) < 0.95 < (0.05 / 3) ** (1 / 80)
     assert promise_warnings(capsys, 79) == [
-        "validation: 79 questions can certify no rule: evaluate.epsilon 0.05 takes 80 that the "
-        "LLM answers right"
+        "validation: 79 questions, too few to certify any rule: evaluate.epsilon 0.05 needs 80 "
+        "that the LLM answers right"
     ]
     assert promise_warnings(capsys, 80) == []
 

@@ -153,7 +153,7 @@ def test_another_eos_is_refused_before_anything_is_removed(scored: Params) -> No
     config = Path(scored.pair.llm) / "generation_config.json"
     config.write_text(json.dumps({"eos_token_id": 5}))
     for stage in (score_llm, score_slm):
-        with pytest.raises(InputError, match=r"slm and data/pair/llm: not one EOS"):
+        with pytest.raises(InputError, match=r"slm and data/pair/llm: different EOS ids"):
             stage.run(scored)
     assert _stamps(paths.LLM_TOKENS) == before
 

@@ -113,7 +113,7 @@ def test_a_rule_that_was_not_tried_is_refused(params):
     chosen = read_json(paths.report(1) / "chosen.json")
     chosen["audited"]["rule"]["at"] = 0.123
     write_json(paths.report(1) / "chosen.json", chosen)
-    with pytest.raises(InputError, match=r"chosen\.json: audited: no point by `.* 0\.123"):
+    with pytest.raises(InputError, match=r"chosen\.json: audited: no point of rule `.* 0\.123"):
         report.run(params)
 
 

@@ -1,8 +1,8 @@
-"""The tasks, by name. A task is a row format, a prompt and a grader; `TASKS` is their only list.
+"""The tasks, by name. A task is a row format, a prompt and a grader. `TASKS` is their only list.
 
-This package is imported by nearly every module, so it holds only what a prompt needs. The modules
-that read rows and grade answers are imported when they are first called: encoding a prompt then
-neither needs math-verify nor depends on a grader's code.
+Nearly every module imports this package, so it has only the code for prompts. The modules that read
+rows and grade answers are imported at their first call. Encoding a prompt therefore needs no
+math-verify, and the code digest of a stage that only encodes does not depend on a grader.
 """
 
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ TASKS: "Mapping[str, Task]" = {task.name: task for task in (Math(), MultipleChoi
 
 
 def known_task(name: str) -> str:
-    """Return `name` if it is a task's. Raises ValueError."""
+    """Return `name` if it is the name of a task. Raises ValueError otherwise."""
     if name not in TASKS:
         *others, last = map(repr, TASKS)
         raise ValueError(f"{name!r}: expected {', '.join(others)} or {last}")

@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 from citer.errors import InputError, shown
 
-# What a row is needed for: training (it has a reference), grading (an answer), or only asking.
+# The field that a row must have besides its question: training needs the reference, grading the
+# answer. With "question", a row needs neither.
 Need = Literal["reference", "answer", "question"]
 
 HALF = re.compile(r"[\ud800-\udfff]")  # half of a surrogate pair: \ud83d alone in JSON
@@ -36,14 +37,14 @@ def text(row: dict[str, Any], field: str, expected: str) -> str:
 
 
 def text_if(required: bool, row: dict[str, Any], field: str, expected: str) -> str | None:
-    """Return a field's text; None if it is absent, null or empty and not `required`."""
+    """Return a field's text, or None if it is absent, null or empty and not `required`."""
     if not required and row.get(field) in (None, ""):
         return None
     return text(row, field, expected)
 
 
 def clean(field: str, value: str) -> str:
-    """Strip white space. Raises RowError if an escape or a character of the text is damaged."""
+    """Strip white space. Raises RowError if the text has a damaged escape or half a character."""
     for character, (name, letter) in UNESCAPED.items():
         if match := re.search(character + r"\w*", value):
             found = f"a {name} before {match.group()[1:]!r}: its backslash was not escaped in JSON"

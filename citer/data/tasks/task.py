@@ -11,10 +11,10 @@ if TYPE_CHECKING:  # a task's module must import nothing that takes time
 class Task(ABC):
     """A row format, a prompt and a grader.
 
-    `fields` are the fields of a raw row that ask the question; a row that has the first of them
-    is a row of this task. `reference_field` holds the worked answer. `templates` are all the
-    texts from which prompts are made: the digest of the prompts covers them. `example` is a raw row
-    with a reference; the prompts of a pair's two tokenizers are compared by it.
+    `fields` are the fields of a raw row that make up the question. A row belongs to this task if it
+    has the first of them. `reference_field` is the field with the worked answer. `templates` are
+    all texts from which prompts are made; the digest of the prompts covers them. `example` is a raw
+    row with a reference. It serves to compare the ids that the two tokenizers of a pair give.
     """
 
     name: ClassVar[str]

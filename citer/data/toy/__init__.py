@@ -1,4 +1,4 @@
-"""Embedded tasks: generated raw rows, in the same formats as the rows of users' files."""
+"""Embedded tasks: generated raw rows, in the formats of users' files."""
 
 from collections.abc import Iterator
 from random import Random
@@ -18,9 +18,10 @@ PATIENCE = 2_000  # consecutive draws without a new question
 def rows(
     task: str, count: int, seed: int, part: Part, facts: int = TRUTH
 ) -> Iterator[dict[str, Any]]:
-    """Yield `count` raw rows of a task with distinct questions of one part, in the world `facts`.
+    """Yield `count` raw rows of a task, with distinct questions of one part.
 
-    Raises ValueError if the part has too few distinct questions.
+    `facts` is the seed of the facts (see `knowledge`). Raises ValueError if the part has too few
+    distinct questions.
     """
     draw, key = FAMILIES[task], TASKS[task].fields[0]
     rng, world, seen = Random(f"{task} {seed} {part}"), knowledge(facts), set[str]()
@@ -39,5 +40,5 @@ def rows(
 
 
 def part_of(question: str) -> Part:
-    """Return the part of a question, by its `question_key`. The pipeline has a quarter of all."""
+    """Return the part of a question, by its `question_key`. A quarter are the pipeline's."""
     return "pipeline" if int(question[0], 16) < 4 else "pretraining"

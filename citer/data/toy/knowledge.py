@@ -16,9 +16,9 @@ TRUTH, OTHER_WORLD = 0, 1
 class Names:
     """Two-word names and their groups.
 
-    The second word of a regular name determines its group: a small model learns this rule. With
-    an irregular first word it only excludes half of the groups (see `likely`), so a model must
-    know each of these names.
+    The second word of a regular name determines its group. A small model learns this rule. After
+    an irregular first word, the second word only excludes half of the groups (see `likely`). A
+    model must know each of these names by itself.
     """
 
     group: dict[str, int]
@@ -32,10 +32,10 @@ class Names:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Facts by group. A fact about a group holds for all its towns, lands and goods.
+    """Facts by group. A fact about a group is true for all its towns, lands and goods.
 
-    A rationale may therefore cite *any* land of a town's group, or any twin of a good: a token has
-    several correct continuations, and many wrong ones.
+    A rationale may therefore cite *any* land of a town's group, or any twin of a good. A prefix has
+    several correct next tokens, and many wrong ones.
     """
 
     towns: Names
@@ -84,7 +84,10 @@ def _grouped(words: list[str], rng: Random) -> tuple[tuple[str, ...], ...]:
 
 
 def is_early(group: int) -> bool:
-    """Whether a group's things are in the earlier half of the alphabet (two of four `likely`)."""
+    """Return whether a group's things are in the first half of the alphabet.
+
+    This is so for two of the four `likely` groups.
+    """
     return group // 2 % 2 == 0
 
 

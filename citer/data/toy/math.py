@@ -1,7 +1,7 @@
 r"""Embedded math questions: add up prices that a model must know. Answers end in \boxed{N}.
 
-A solution cites a twin of each good, which has the same price. Any twin is correct; a good with
-another price makes the answer wrong. A question needs two or three prices.
+A question needs the prices of two or three goods. A solution cites a twin of each good, which has
+the same price. Any twin is correct. A twin with another price makes the answer wrong.
 """
 
 from random import Random
@@ -11,7 +11,7 @@ from citer.data.toy.knowledge import PRICES, Knowledge
 from citer.data.toy.words import NAMES, OPENINGS
 
 MOST = 5
-HARD = 0.55  # share of questions whose prices follow no rule
+HARD = 0.55  # share of questions with prices that follow no rule
 
 
 def draw(rng: Random, facts: Knowledge) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Embedded multiple-choice questions: two towns lie in lands, whose people favour things.
+"""Embedded multiple-choice questions: what do people eat, drink or keep in each of two towns?
 
-A rationale cites a land for each town. Any land of the town's group is correct; a land of another
-group makes the answer wrong. Each option combines two things, and the options are in alphabetical
-order, so the things determine the letter. Letters in random order would take the tiny pair longer
-to learn than everything else.
+A rationale cites the land of each town. Any land of the town's group is correct. A land of another
+group makes the answer wrong. Each option combines two things. The options are in alphabetical
+order, so that the things determine the letter. Letters in random order would take the embedded pair
+longer to learn than everything else.
 """
 
 from itertools import product
@@ -14,7 +14,7 @@ from citer.data.toy.knowledge import Knowledge, is_early, likely
 from citer.data.toy.words import KINDS, OPENINGS
 
 LABELS = "ABCD"
-HARD = 0.6  # share of questions whose lands follow no rule
+HARD = 0.6  # share of questions with lands that follow no rule
 
 
 def draw(rng: Random, facts: Knowledge) -> dict[str, Any]:
@@ -47,5 +47,5 @@ def draw(rng: Random, facts: Knowledge) -> dict[str, Any]:
 
 
 def _rival(rng: Random, group: int) -> int:
-    """Draw another group that is equally likely, with things of the alphabet's other half."""
+    """Draw another, equally likely group. Its things are in the other half of the alphabet."""
     return rng.choice([other for other in likely(group) if is_early(other) != is_early(group)])

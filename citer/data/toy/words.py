@@ -6,7 +6,7 @@ NAMES = (
     "Karl Lea Lina Marc Mia Nora Omar Otto Paul Rosa Sami Sara Tara Tom Vera Yann"
 ).split()
 
-# Openings of sentences: equally likely, and without meaning.
+# Openings of sentences. They are equally likely and mean nothing.
 OPENINGS = (
     "Again Also Besides Beyond Clearly Finally First Firstly Further Hence Here Indeed Later "
     "Likewise Look Meanwhile Moreover Next Note Now Plainly Second See Simply Still Surely Then "

@@ -109,7 +109,7 @@ def _value(match: re.Match[str]) -> Fraction | None:
 
 
 def _written(value: Fraction) -> str:
-    """Write a fraction as a decimal if that is exact: math-verify rounds only decimals."""
+    """Write a fraction as a decimal if the decimal is exact. math-verify rounds only decimals."""
     if value.denominator == 1 or abs(value) > 10**9:
         return str(value)
     decimal = str(float(value))

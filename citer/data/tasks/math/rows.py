@@ -7,7 +7,7 @@ from citer.data.problems import Problem, problem_key
 from citer.data.tasks.math.values import LONGEST, boxed
 from citer.data.tasks.rows import Need, RowError, text, text_if
 
-# Sentences, GSM8K's marks, or a box with text before it: this is no single value.
+# Signs of a whole solution, not a final answer: sentences, GSM8K's marks, text before a box.
 RATIONALE = re.compile(r"####|<<|(?:\d|[a-z]{3})[.!?]\s+[A-Z][a-z]|\w\W*\\boxed")
 
 

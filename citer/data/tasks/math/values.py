@@ -30,7 +30,7 @@ class Listed(NamedTuple):
 
 
 def boxed(text: str) -> str | None:
-    """Return the content of the last `\\boxed{}`; None without one, or if braces do not match."""
+    """Return the content of the last `\\boxed{}`, or None if there is none or it is not closed."""
     start = max((box.end() for box in BOX.finditer(text)), default=len(text))
     depth = 1
     for brace in BRACE.finditer(text, start):
@@ -43,8 +43,8 @@ def boxed(text: str) -> str | None:
 def same_value(answer: str, given: str) -> bool:
     """Return whether two answers, in LaTeX or plain text, have the same value (see `Math`).
 
-    math-verify's timeouts are signals, so on other threads than the main one only LONGEST limits
-    its time.
+    math-verify's timeouts are signals, which only the main thread gets. On other threads, only
+    LONGEST limits the time.
     """
     if answer == given:
         return True
@@ -60,7 +60,7 @@ def _same(answer: str, given: str) -> bool:
     if all(len(one.values) > 1 for one in lists):
         return _same_list(*lists)
     if any(len(one.values) > 1 for one in lists) and "\\pm" not in answer + given:
-        # Brackets may hold an interval or a set that the other side describes, but no number.
+        # The other side may describe an interval or a set in brackets, but not by a number.
         numbers = [one for one in quantities if one.value is not None]
         if numbers or not any(one.brackets for one in lists):
             return False
@@ -73,7 +73,7 @@ def _same(answer: str, given: str) -> bool:
 
 
 def _listed(text: str) -> Listed:
-    """Return the values of "1, 2" or "(1, 2)"; a text that is no list is one value."""
+    """Return the values of "1, 2" or "(1, 2)". A text that is no list is a single value."""
     match = BRACKETS.fullmatch(text)
     if match and (inner := _split(match["inner"])):
         return Listed(match["opening"] + match["closing"], inner)
@@ -101,10 +101,10 @@ def _same_list(answer: Listed, given: Listed) -> bool:
         return all(map(_same, answer.values, given.values))
     left = list(given.values)
     for value in answer.values:
-        found = next((i for i, other in enumerate(left) if _same(value, other)), None)
-        if found is None:
+        index = next((i for i, other in enumerate(left) if _same(value, other)), None)
+        if index is None:
             return False
-        del left[found]
+        del left[index]
     return True
 
 

@@ -59,7 +59,7 @@ TOKEN = re.compile(
 def named_labels(choices: Iterable[Choice], completion: str) -> set[str]:
     """Return the labels of the options that the last statement of an answer names."""
     sentences = _sentences(_marked(tuple(choices), completion))
-    stated = [said for said in map(_stated, sentences) if said]
+    stated = [text for text in map(_stated, sentences) if text]
     readers: tuple[Callable[[str], set[str]], ...] = (_by_label, _by_text)
     for read in readers:
         for statement in (*reversed(stated), *reversed(sentences)):
@@ -99,21 +99,22 @@ def _stated(sentence: str) -> str:
 
 
 def _by_label(statement: str) -> set[str]:
-    """Return options named by label. Another option's text beside a label names that option, too.
+    """Return the options that are named by label.
 
-    This does not hold if the label's own text is elsewhere in the statement.
+    If another option's text is next to a label, that option is named, too. It is not if the text of
+    the label's own option is anywhere in the statement.
     """
     mentions, texts = _mentions(statement), _by_text(statement)
     named = set()
     for mention in mentions:
         if label := mention["label"]:
-            beside = (mention["before"] or "") + (mention["after"] or "")
-            named |= {label} if label in texts else {label, *beside}
+            adjacent = (mention["before"] or "") + (mention["after"] or "")
+            named |= {label} if label in texts else {label, *adjacent}
     return named
 
 
 def _by_text(statement: str) -> set[str]:
-    """Return options named by text."""
+    """Return the options that are named by text."""
     groups = ("before", "after", "text")
     texts = (text for match in _mentions(statement) for text in match.group(*groups))
     return set("".join(filter(None, texts)))
@@ -166,7 +167,7 @@ def _with_labels(text: str, labels: str) -> str:
 
 
 def _item(match: re.Match[str]) -> str:
-    """Mark "2. five" if "five" is option 2; before other text, the number counts steps."""
+    """Mark "2. five" if "five" is option 2. Before any other text, the number counts steps."""
     label = match["label"].upper()
     return f"⟦{label}⟧ ⟨{match['owners']}⟩" if label in match["owners"] else match.group()
 
