@@ -31,7 +31,7 @@ def test_champion_and_challenger_are_shown_side_by_side(
     low, high = least_difference(40, 0, 200, 0.05), -least_difference(0, 40, 200, 0.05)
     message = f"+0.2000 (at least {low:+.4f}, at most {high:+.4f}, each at confidence 0.95)"
     assert f"on 200 common questions: {message}" in shown
-    assert "Version 2. The gate at its registration: promoted: no champion yet: " in shown
+    assert "Version 2. The gate's decision at registration: promoted: no champion yet: " in shown
     assert f"(at least {low:+.4f} at confidence 0.95" in version(4).tags["reason"]
 
 
@@ -70,5 +70,5 @@ def test_without_champion_and_challenger_there_is_nothing_to_compare(project: Pa
     retrain(1)
     register()
     MlflowClient().delete_model_version(NAME, "2")
-    with pytest.raises(InputError, match="no champion and no challenger; `citer promote`"):
+    with pytest.raises(InputError, match="no champion and no challenger; make one with `citer"):
         compare()

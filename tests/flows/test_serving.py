@@ -97,5 +97,5 @@ def test_an_internal_error_becomes_one_sentence_without_a_path(model: RoutedMode
     model.deployment.replies = fail
     with pytest.raises(MlflowException) as caught:
         model.predict(None, ["1 + 1?"])
-    expected = "the call failed, none of it was answered: RuntimeError, see the server's log"
+    expected = "the call failed, no question was answered: RuntimeError, see the server's log"
     assert caught.value.message == expected
