@@ -35,10 +35,10 @@ def test_the_cheapest_rule_reaches_the_target(outcomes: Outcomes) -> None:
 
 
 def test_answers_in_a_batch_share_the_weights(outcomes: Outcomes) -> None:
-    mine_Q = np.array([True, True, False, True])
-    assert outcomes.moved(1, mine_Q, Batch("b1", 1)) == 39  # 13 per answer
-    assert outcomes.moved(1, mine_Q, Batch("b2", 2)) == 26
-    assert outcomes.moved(-1, mine_Q, Batch("b3", 3)) == 40
+    in_task_Q = np.array([True, True, False, True])
+    assert outcomes.moved(1, in_task_Q, Batch("b1", 1)) == 39  # 13 per answer
+    assert outcomes.moved(1, in_task_Q, Batch("b2", 2)) == 26
+    assert outcomes.moved(-1, in_task_Q, Batch("b3", 3)) == 40
 
 
 def test_llm_fractions_are_interpolated_linearly(outcomes: Outcomes) -> None:
