@@ -42,10 +42,10 @@ class Taught(NamedTuple):
 
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
-    asked = problems(12)
-    folders = PairFolder(*make_taught_pair(tmp_path_factory.mktemp("taught"), asked))
+    questions = problems(12)
+    folders = PairFolder(*make_taught_pair(tmp_path_factory.mktemp("taught"), questions))
     router = random_router(32, seed=5, slope=20.0)
-    return Taught(folders, load_pair(folders, PLACEMENT), asked, router)
+    return Taught(folders, load_pair(folders, PLACEMENT), questions, router)
 
 
 @pytest.fixture(scope="module")

@@ -70,15 +70,15 @@ def declared(extra: str | None = None) -> set[str]:
 
 def imports(files: Iterable[Path]) -> set[str]:
     """The top-level names that files import and that are not the standard library's or ours."""
-    found = set()
+    names_imported = set()
     for file in files:
         for node in ast.walk(ast.parse((ROOT / file).read_text())):
             match node:
                 case ast.Import(names=names):
-                    found |= {alias.name.partition(".")[0] for alias in names}
+                    names_imported |= {alias.name.partition(".")[0] for alias in names}
                 case ast.ImportFrom(module=str(module)):
-                    found.add(module.partition(".")[0])
-    return found - sys.stdlib_module_names - {"citer", "flows", "benchmarks"}
+                    names_imported.add(module.partition(".")[0])
+    return names_imported - sys.stdlib_module_names - {"citer", "flows", "benchmarks"}
 
 
 def python_files(start: Path) -> set[Path]:

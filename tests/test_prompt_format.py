@@ -1,4 +1,4 @@
-"""A second prompt format works behind the seam: from a problem to ids, answers and identities."""
+"""A second prompt format: its prompt ids, its answers, and the identity of its pair."""
 
 import hashlib
 from dataclasses import replace

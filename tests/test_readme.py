@@ -37,7 +37,7 @@ def problems() -> dict[str, Problem]:
     return {row["problem"]: parse_row(row, "math", "reference") for row in rows}
 
 
-def test_the_embedded_llm_answers_the_questions_in_the_documents_right() -> None:
+def test_the_embedded_llm_answers_the_questions_of_the_documents_correctly() -> None:
     known = problems()
     slm, llm = PAIR / "slm", PAIR / "llm"
     params = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float32")

@@ -1,4 +1,4 @@
-"""Hand-written shards of the two halves, in other orders than the rows that are read."""
+"""Hand-written shards of the two halves. Their order differs from that of the rows read."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -19,7 +19,7 @@ def work(trace: Trace) -> tuple[Work, Work]:
 
 
 def routed(prompt_len: int, writers: str) -> Trace:
-    """CITER's answer, token by token: the SLM's S, or the LLM's L in the place of a draft."""
+    """Make the trace of CITER from a text such as `SLS`: at an L the LLM replaces a draft."""
     places = [-1, *(n for n, writer in enumerate(writers) if writer == "L")]
     visits = [Visit(place - last, place, place) for last, place in pairwise(places)]
     return Trace.of(prompt_len, len(writers), visits)
@@ -64,7 +64,7 @@ def test_one_slot_replays_to_the_sum_of_the_answers():
 
 def test_rows_share_forwards_but_prefill_in_their_own():
     # Step 1: both prefill (1). Steps 2, 3: both go on (1 each). The LLM is needed in step 2, by
-    # a alone, which prefills it, and in step 3 by a, which goes on, and by b, which prefills.
+    # a alone, which prefills, and in step 3 by a, which continues, and by b, which prefills.
     a, b = routed(5, "SLL"), routed(5, "SSL")
     slm, llm = replay([a, b], slots=2)
     assert (slm.forwards, llm.forwards) == (3, 1 + 2)
@@ -97,7 +97,7 @@ def test_a_delayed_llm_does_not_wait_for_answers_that_never_come():
     assert replay([routed(5, "LSL")], slots=2, delayed=True)[1].forwards == 2
 
 
-def test_batches_have_batch_1_and_a_delayed_twin_of_every_other():
+def test_batches_contain_batch_1_and_every_other_size_with_and_without_delay():
     assert [tuple(batch) for batch in batches([8, 3])] == [
         ("b1", 1, False),
         ("b3", 3, False),
@@ -107,18 +107,18 @@ def test_batches_have_batch_1_and_a_delayed_twin_of_every_other():
     ]
 
 
-def test_a_freed_slot_is_refilled_before_the_llm_is_asked():
+def test_a_freed_slot_is_refilled_before_the_llm_runs():
     # a waits; b ends, and d, in its slot, needs the LLM when c does not yet: one prefill for both.
     a, b, c, d = routed(5, "L"), routed(5, "S"), routed(5, "SSS"), routed(5, "L")
     assert replay([a, b, c, d], slots=3, delayed=True)[1].forwards == 1
 
 
-def test_a_token_rolled_back_costs_the_steps_that_led_to_it_and_after_it():
-    # Prompt 5. Four drafts, all read; the second is rejected, and two tokens are thrown away.
-    # The LLM's token stands at 1; one draft more ends the answer, and the LLM reads that too.
+def test_a_rolled_back_token_costs_its_step_and_all_discarded_steps_after_it():
+    # Prompt 5. The LLM reads four drafts and rejects the second; two more are discarded. The
+    # LLM writes token 1. One more draft ends the answer, and the LLM reads that too.
     slm, llm = work(Trace.of(5, 3, [Visit(4, 4, 1), Visit(1, 2, 3)]))
     assert slm == Work(forwards=5, positions=(5 + 1 + 1 + 1) + 1, kv_read=5 + 6 + 7 + 8 + 7)
-    # At the end it lacks its own token alone: what it read of the second draft is cut away.
+    # At the last visit it lacks only its own token: positions from the second draft on were cut.
     assert llm == Work(forwards=2, positions=9 + 1, kv_read=9 + 7)
 
 
@@ -146,11 +146,11 @@ def test_a_replay_counts_what_the_engine_really_ran(
     pair: Pair, kin: Pair, slots: int, questions: int, delayed: bool, rule: Rule
 ) -> None:
     engine = Engine(kin if rule.audit else pair, slots, max_new_tokens=24, delayed=delayed)
-    asked = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(questions)]
-    answers = {answer.key: answer for answer in engine.decode(asked, Policy(random(0), rule))}
+    requests = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(questions)]
+    answers = {answer.key: answer for answer in engine.decode(requests, Policy(random(0), rule))}
     traces = [
         Trace.of(len(request.prompt_ids), len(answer.token_ids), answer.visits)
-        for request in asked
+        for request in requests
         for answer in [answers[request.key]]
     ]
     assert len({trace.forwards for trace in traces}) >= min(questions // 2, 4)
@@ -160,11 +160,11 @@ def test_a_replay_counts_what_the_engine_really_ran(
 
 
 def test_fewer_questions_than_slots_wait_for_each_other(pair: Pair) -> None:
-    """Eight in 128 slots are routed as eight in eight, with fewer forwards of the LLM."""
-    asked = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(8)]
+    """Eight questions need as many forwards in 128 slots as in 8: fewer if the LLM is delayed."""
+    requests = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(8)]
     forwards = {}
     for slots, delayed in product((8, 128), (False, True)):
         engine = Engine(pair, slots, max_new_tokens=24, delayed=delayed)
-        list(engine.decode(asked, Policy(random(0), Rule("score", 0.2))))
+        list(engine.decode(requests, Policy(random(0), Rule("score", 0.2))))
         forwards[slots, delayed] = engine.llm_work.forwards
     assert forwards[128, True] == forwards[8, True] < forwards[8, False] == forwards[128, False]

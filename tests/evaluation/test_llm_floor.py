@@ -46,8 +46,8 @@ def test_each_task_is_held_to_its_own_floor():
     results = [*answered(MATH, 19, 20), *answered(with_options(4), 6, 20)]
     (only,) = shortfalls(results, 0.2)
     assert only == Shortfall("mc", 20, 0.3, 0.35)
-    said = "LLM right on 30.0% of 20 mc questions of validation, expected at least 35.0%"
-    assert str(only) == said
+    message = "LLM right on 30.0% of 20 mc questions of validation, expected at least 35.0%"
+    assert str(only) == message
     assert not list(shortfalls(results, 0.0))
 
 

@@ -22,8 +22,8 @@ from tests.reported import (
 )
 
 
-def by_method(found: list[dict]) -> dict[str, dict]:
-    return {row["method"]: row for row in found}
+def by_method(numbers: list[dict]) -> dict[str, dict]:
+    return {row["method"]: row for row in numbers}
 
 
 def test_a_frontier_goes_from_the_slm_to_the_llm():
@@ -135,15 +135,15 @@ def test_a_method_of_any_kind_that_has_points_is_in_table_and_metrics(kind, accu
     both = [*points(), *points(task="math"), *made_up(kind), *made_up(kind, "math")]
     chosen = chosen_with_made_up(kind)
     rows = standings(both, chosen)
-    found = metrics(rows, chosen)["made_up"]
-    assert found["accuracy"] == found["math"]["accuracy"] == pytest.approx(accuracy)
+    numbers = metrics(rows, chosen)["made_up"]
+    assert numbers["accuracy"] == numbers["math"]["accuracy"] == pytest.approx(accuracy)
     assert summary(rows, chosen, [1]).count("| made up ") == 2
     others = [row for row in rows if row["method"] != "made_up" and row["task"] == "all"]
     if kind is not Kind.ROUTER:  # rivals are read at the last router's LLM fraction
         assert others == standings(points(), CHOSEN)
 
 
-def test_a_router_without_a_rule_to_try_is_where_the_llm_is():
+def test_a_router_without_rules_to_try_is_reported_at_the_llms_point():
     chosen = {"router_1": NOTHING_CERTIFIED}
     rows = by_method(standings(points("random"), chosen))
     assert rows["router_1"]["accuracy"] == rows["llm"]["accuracy"]
@@ -152,18 +152,21 @@ def test_a_router_without_a_rule_to_try_is_where_the_llm_is():
 
 def test_metrics_are_by_method_and_by_task_below_it():
     both = [*points(), *points(task="math")]
-    found = metrics(standings(both, CHOSEN), CHOSEN)
-    assert found["router_2"]["accuracy"] == 0.86
-    assert found["router_2"]["math"]["cost_b1"] == pytest.approx(0.4)
-    assert (found["router_2"]["at"], found["router_2"]["audit"]) == (0.7, 0)
-    assert (found["audited_1"]["at"], found["audited_1"]["audit"]) == (0.5, 0.1)
-    assert (found["audited_1"]["agreement"], found["audited_1"]["rejected_share"]) == (0.75, 0.125)
-    assert found["router_2"]["discordant_bound"] == 0.033
+    numbers = metrics(standings(both, CHOSEN), CHOSEN)
+    assert numbers["router_2"]["accuracy"] == 0.86
+    assert numbers["router_2"]["math"]["cost_b1"] == pytest.approx(0.4)
+    assert (numbers["router_2"]["at"], numbers["router_2"]["audit"]) == (0.7, 0)
+    assert (numbers["audited_1"]["at"], numbers["audited_1"]["audit"]) == (0.5, 0.1)
+    assert (numbers["audited_1"]["agreement"], numbers["audited_1"]["rejected_share"]) == (
+        0.75,
+        0.125,
+    )
+    assert numbers["router_2"]["discordant_bound"] == 0.033
     costs = {"cost_for_95_percent", "cost_for_99_percent"}
-    assert set(found["router_2"]["math"]) == {"accuracy", "llm_fraction", "cost_b1"} | costs
-    assert set(found["slm"]["math"]) == {"accuracy", "llm_fraction", "cost_b1"}
-    assert found["slm"]["bytes_per_answer_b1"] == 7.0
-    assert not {"threshold", "visit", "accuracy_low", "bytes_per_answer_b8"} & set(found["slm"])
+    assert set(numbers["router_2"]["math"]) == {"accuracy", "llm_fraction", "cost_b1"} | costs
+    assert set(numbers["slm"]["math"]) == {"accuracy", "llm_fraction", "cost_b1"}
+    assert numbers["slm"]["bytes_per_answer_b1"] == 7.0
+    assert not {"threshold", "visit", "accuracy_low", "bytes_per_answer_b8"} & set(numbers["slm"])
 
 
 def test_the_summary_is_a_markdown_table_with_a_row_a_method():
@@ -183,11 +186,11 @@ def test_the_summary_is_a_markdown_table_with_a_row_a_method():
 
 
 def test_a_promise_names_its_numbers():
-    said = promise("router_2", chosen_rule("score 0.7"))
-    assert said.startswith("router 2: `score 0.7` keeps P(routed wrong | LLM right) <= 0.033")
+    sentence = promise("router_2", chosen_rule("score 0.7"))
+    assert sentence.startswith("router 2: `score 0.7` keeps P(routed wrong | LLM right) <= 0.033")
     assert (
         "confidence 0.9 (on validation the LLM answers 200 questions right, and the routed answer "
-        in said
+        in sentence
     )
     assert "`risk 0.1235 audit 0.1`" in promise("audited_2", chosen_rule("risk 0.12345 audit 0.1"))
 

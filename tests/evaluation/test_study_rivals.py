@@ -31,13 +31,13 @@ def margin_line(params, scores) -> Line:
 
 def test_a_new_rival_is_one_function_and_one_entry(study, studied, monkeypatch):
     monkeypatch.setattr(study_module, "RIVALS", (*RIVALS, margin_line))
-    found, (routed, chosen) = study.rivals(), studied
+    findings, (routed, chosen) = study.rivals(), studied
     rule = Rule("score", 0.9)
     answered = by_the_engine(study, Policy(margin, rule))
-    assert in_the_rows(found, "margin", rule) == answered
+    assert in_the_rows(findings, "margin", rule) == answered
     assert sum(llm_tokens for _, _, llm_tokens in answered.values()) > 0
 
-    points = [*found.points, *routed.points]
+    points = [*findings.points, *routed.points]
     rows = standings(points, chosen)
     assert summary(rows, chosen, [1, 4]).count("| margin ") == 3  # all, math, mc
     assert metrics(rows, chosen)["margin"]["cost_b1"] > 0
@@ -48,7 +48,7 @@ def test_a_new_rival_is_one_function_and_one_entry(study, studied, monkeypatch):
     assert lines["margin"] == "purple"
 
 
-def test_speculative_decoding_is_tried_on_test_at_every_gamma_and_is_the_llms_answer(rivals):
+def test_speculative_decoding_is_tried_on_test_at_every_gamma_and_gives_the_llms_answers(rivals):
     tried = {
         (row["visit"], row["threshold"], row["audit"], row["split"])
         for row in rivals.outcomes.to_pylist()
@@ -63,7 +63,7 @@ def test_speculative_decoding_is_tried_on_test_at_every_gamma_and_is_the_llms_an
             key: row[:2] for key, row in alone.items()
         }
         for row in rows_of(rivals, "test", "speculative", rule):
-            assert row["visits"] < row["tokens"], "some drafts must have stood"
+            assert row["visits"] < row["tokens"], "no draft was accepted"
             assert row["visits"] * (gamma + 1) >= row["tokens"]
 
 

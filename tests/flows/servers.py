@@ -19,10 +19,10 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
-def until(found: Callable[[], Any], seconds: float) -> Any:
-    """Call `found` until it returns something true, and return that."""
+def until(condition: Callable[[], Any], seconds: float) -> Any:
+    """Call `condition` until it returns a true value; return that value."""
     deadline = time.monotonic() + seconds
-    while not (answer := found()):
+    while not (answer := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.5)
     return answer

@@ -195,16 +195,16 @@ def test_a_terminal_sees_progress_as_it_is_drawn(pipeline: Pipeline) -> None:
         "import datetime, flows.repro as r;"
         "r.reproduce('draw', datetime.timedelta(minutes=1), print)"
     )
-    ours, theirs = os.openpty()
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=theirs, stderr=theirs)
-    os.close(theirs)
+    parent_end, child_end = os.openpty()
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=child_end, stderr=child_end)
+    os.close(child_end)
     seen = b""
     while not seen.endswith(b"\r 50 %"):
-        seen += os.read(ours, 1024)
+        seen += os.read(parent_end, 1024)
     assert process.poll() is None
     process.wait()
-    assert os.read(ours, 1024).startswith(b"\r100 %")
-    os.close(ours)
+    assert os.read(parent_end, 1024).startswith(b"\r100 %")
+    os.close(parent_end)
 
 
 def test_an_error_after_dvcs_advice_is_read_although_the_advice_is_hidden() -> None:

@@ -26,7 +26,7 @@ class Noting:
             raise InputError("question: 9 tokens, expected at most 8")
 
     def replies(self, problems: list[Problem]) -> list[Reply]:
-        self.asked = problems
+        self.problems_seen = problems
         answer = Answer("", SLM_ALONE, (1, 2), (0.5, 0.5), (), truncated=False)
         return [Reply(problem, answer, problem.question) for problem in problems]
 
@@ -41,7 +41,7 @@ def model() -> RoutedModel:
 def test_rows_of_every_form_are_answered_in_order(model: RoutedModel) -> None:
     answers = model.predict(None, ["1 + 1?", MC, {"problem": "2 + 2?"}])
     assert answers.completion.tolist() == ["1 + 1?", "A planet?", "2 + 2?"]
-    assert [problem.task for problem in model.deployment.asked] == ["math", "mc", "math"]
+    assert [problem.task for problem in model.deployment.problems_seen] == ["math", "mc", "math"]
     framed = model.predict(None, pd.DataFrame([{"problem": "2 + 2?"}, MC]))
     assert framed.completion.tolist() == ["2 + 2?", "A planet?"]
 
@@ -51,7 +51,7 @@ def test_a_row_of_another_task_in_the_table_is_answered(
 ) -> None:
     monkeypatch.setitem(TASKS, "exact", Exact())
     model.predict(None, [ROWS[3], "1 + 1?"])
-    [problem, text] = model.deployment.asked
+    [problem, text] = model.deployment.problems_seen
     assert (problem.task, problem.question, problem.answer) == ("exact", "Spell 3.", None)
     assert text.task == "math"
 
@@ -61,7 +61,7 @@ def test_a_given_answer_is_ignored(model: RoutedModel) -> None:
     tower = "9^{9^{9^{9}}}"
     row = {"problem": "1 + 1?", "answer": tower, "solution": f"\\boxed{{{tower} + 1}}"}
     model.predict(None, [row, MC | {"answerKey": "C", "cot": "None of these."}])
-    assert all(p.answer is p.reference is None for p in model.deployment.asked)
+    assert all(p.answer is p.reference is None for p in model.deployment.problems_seen)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_refused_row_has_its_reason_and_the_other_rows_are_answered(
     assert bad.pop("error").startswith(complaint)
     assert set(bad.values()) == {None}
     assert good == {"completion": "1 + 1?", "truncated": False, **COUNTED, "error": None}
-    assert [problem.question for problem in model.deployment.asked] == ["1 + 1?"]
+    assert [problem.question for problem in model.deployment.problems_seen] == ["1 + 1?"]
 
 
 def test_a_call_without_rows_has_no_answers(model: RoutedModel) -> None:

@@ -73,7 +73,7 @@ def test_params_are_flattened_and_the_router_s_metrics_stand_first(project: Path
         ),
     ],
 )
-def test_a_run_is_of_the_method_that_is_deployed_and_says_its_rule(
+def test_a_run_has_the_metrics_and_the_rule_of_the_deployed_method(
     project: Path, rule: Rule, other: str, tags: dict[str, str]
 ) -> None:
     retrain(1, correct=QUESTIONS // 2, rule=rule)
@@ -97,7 +97,7 @@ def test_a_version_lists_every_head_of_its_bundle(project: Path) -> None:
     assert facts(tags_of(last))["heads"] == "stand, agree, audit_2"
 
 
-def test_what_could_not_be_measured_is_no_metric(project: Path) -> None:
+def test_a_value_that_could_not_be_measured_is_not_logged(project: Path) -> None:
     retrain(1)
     numbers = read_json(paths.report(2) / "metrics.json")["audited"]
     assert numbers["cost_for_99_percent"] is None
@@ -174,7 +174,9 @@ def test_another_router_is_another_retraining(project: Path) -> None:
     assert len(store.runs("")) == 6
 
 
-def test_what_was_cut_short_is_replaced(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_log_of_a_retraining_is_replaced(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A kill while the second router is logged leaves neither a run nor a model of it."""
     retrain(1)
 
@@ -194,7 +196,7 @@ def test_what_was_cut_short_is_replaced(project: Path, monkeypatch: pytest.Monke
     assert sorted(model.name for model in models) == ["router", "router", "slm"]
 
 
-def test_a_model_that_a_version_has_outlives_its_run(project: Path) -> None:
+def test_a_model_of_a_version_is_kept_when_its_run_is_deleted(project: Path) -> None:
     retrain(1)
     register()
     store = open_store("citer")
@@ -228,7 +230,7 @@ def test_a_tracking_server_that_is_named_takes_the_place_of_the_embedded_store(
     assert not Path("mlruns/mlflow.db").exists()
 
 
-def test_a_folder_that_moved_says_how_its_artifacts_are_found_again(
+def test_a_moved_folder_is_reported_with_the_command_that_links_it(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = open_store("citer").experiment_id

@@ -16,8 +16,8 @@ from citer.serving import Deployment
 from tests.generate.project import (
     LONG,
     MATH,
-    asked,
     own_pair,
+    parsed,
 )
 
 
@@ -116,7 +116,7 @@ def test_a_file_of_no_known_task_is_refused(params: Params, bundle: Path, tmp_pa
 
 
 def test_a_question_that_is_too_long_is_refused(deployment: Deployment) -> None:
-    *short, long = asked([*MATH, LONG])
+    *short, long = parsed([*MATH, LONG])
     for problem in short:
         deployment.check(problem)
     with pytest.raises(InputError, match=r"^question: \d+ tokens and up to 12 more"):

@@ -183,7 +183,7 @@ def test_an_empty_split_is_refused_in_one_line():
     assert not paths.PROBLEMS.exists()
 
 
-def test_real_rows_all_arrive(real_rows, capsys):
+def test_all_real_rows_are_imported(real_rows, capsys):
     train, rows = [], 0
     for name, task in (("gsm8k.jsonl", "math"), ("commonsenseqa.jsonl", "mc")):
         shutil.copy(real_rows / name, "data/own")
