@@ -119,16 +119,18 @@ def in_line(run_stages: RunStages) -> Stages:
     return stages
 
 
-def test_forked(run_stages: RunStages, in_line: Stages) -> None:
+def test_the_forked_executor_gives_the_same_results(run_stages: RunStages, in_line: Stages) -> None:
     assert run_stages(Forked(2)) == in_line
 
 
-def test_pickled_copies_in_another_order(run_stages: RunStages, in_line: Stages) -> None:
+def test_pickled_copies_in_another_order_give_the_same_results(
+    run_stages: RunStages, in_line: Stages
+) -> None:
     assert run_stages(Pickling()) == in_line
 
 
 @pytest.mark.slow
-def test_fresh_processes_in_any_order_one_of_them_killed(
+def test_fresh_processes_in_any_order_one_of_them_killed_give_the_same_results(
     run_stages: RunStages, in_line: Stages, spawned: Spawned
 ) -> None:
     spawned.to_kill = 1

@@ -32,7 +32,7 @@ def test_table_comes_back_with_its_metadata(tmp_path):
     assert io.table_metadata(path) == {"schema_version": VERSION, "seed": 3}
 
 
-def test_same_content_gives_same_bytes(tmp_path):
+def test_the_same_content_gives_the_same_bytes(tmp_path):
     for name, metadata in (("a", {"x": 1, "y": 2}), ("b", {"y": 2, "x": 1})):
         io.write_table(tmp_path / name, table(), LLM_TOKEN, metadata)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()

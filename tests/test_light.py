@@ -121,7 +121,7 @@ REFUSED = [
 ]
 
 
-def test_a_command_that_needs_the_extra_says_so_in_one_line(tmp_path: Path) -> None:
+def test_a_command_that_needs_the_extra_is_refused_in_one_line(tmp_path: Path) -> None:
     shutil.copy(ROOT / "params.yaml", tmp_path)
     uri = ["generate", "--router", "models:/r@champion", "--input", "q", "--output", "o"]
     done = light(*REFUSED, uri, cwd=tmp_path)
@@ -132,7 +132,7 @@ def test_a_command_that_needs_the_extra_says_so_in_one_line(tmp_path: Path) -> N
     assert [file.name for file in tmp_path.iterdir()] == ["params.yaml"]
 
 
-def test_the_stages_that_run_light_are_those_that_import_nothing_of_the_extra() -> None:
+def test_exactly_the_light_stages_import_nothing_of_the_extra() -> None:
     names = [command.__name__ for command in COMMANDS["Stages (dvc.yaml runs them)"]]
     light = {
         name for name in names if not imports(python_files(STAGES / f"{name}.py")) & {*PIPELINE}
@@ -140,7 +140,7 @@ def test_the_stages_that_run_light_are_those_that_import_nothing_of_the_extra() 
     assert light == LIGHT
 
 
-def test_the_dependencies_are_what_the_commands_import_that_run_light() -> None:
+def test_the_dependencies_are_the_imports_of_the_commands_that_run_light() -> None:
     """`citer.cli` leads to every command but the stages, which are imported by name."""
     starts = [Path("citer/cli.py"), *(STAGES / f"{name}.py" for name in LIGHT)]
     used = imports(file for start in starts for file in python_files(start))

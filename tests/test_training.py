@@ -67,7 +67,7 @@ def test_the_constant_baseline_is_the_share_of_the_training_rows() -> None:
     assert trained_N.mean() != pytest.approx(label_M.mean()), "the test could not fail"
 
 
-def test_the_best_state_is_restored_and_not_the_last() -> None:
+def test_the_best_state_is_restored_instead_of_the_last() -> None:
     feature_NF, label_N, problem_N = _data(rows=200)
     held_N = holdout_rows(problem_N, seed=0, share=0.3)
     train_M, holdout_M = (torch.from_numpy(np.flatnonzero(side)) for side in (~held_N, held_N))
@@ -162,7 +162,7 @@ def test_platt_stays_finite_on_separable_labels_and_makes_scores_average_its_tar
 
 
 @pytest.mark.parametrize("only", [0, 1])
-def test_labels_of_one_class_leave_the_logits_as_they_are(only: int) -> None:
+def test_labels_of_one_class_do_not_change_the_logits(only: int) -> None:
     assert platt(np.array([0.3, -2.0]), np.array([only, only])) == (1.0, 0.0)
 
 

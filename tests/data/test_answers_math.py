@@ -33,7 +33,7 @@ MATH = Problem("m", "math", "How many?", None, None, "1234", "", "")
         "First \\boxed{}, then \\boxed{7}, at last \\boxed{1234}.",
     ],
 )
-def test_these_are_1234(completion):
+def test_these_completions_answer_1234(completion):
     assert grade(MATH, completion)
 
 
@@ -57,7 +57,7 @@ def test_these_are_1234(completion):
         "\\boxed{words}",
     ],
 )
-def test_these_are_not_1234(completion):
+def test_these_completions_do_not_answer_1234(completion):
     assert not grade(MATH, completion)
 
 
@@ -113,7 +113,7 @@ def exact(text):
 
 
 @pytest.mark.parametrize("length", [values.LONGEST, values.LONGEST + 1])
-def test_math_verify_gets_no_long_text(monkeypatch, length):
+def test_long_texts_are_not_passed_to_math_verify(monkeypatch, length):
     seen = []
     monkeypatch.setattr(values, "_verified", lambda *texts: seen.append(texts) or True)
     assert grade(MATH, f"\\boxed{{{'x+' * length}"[: 7 + length] + "}") is (

@@ -17,13 +17,13 @@ def tokenizer(tmp_path_factory):
     return ModelFolder(tiny.make_tiny_pair(tmp_path_factory.mktemp("pair")).slm).tokenizer
 
 
-def test_math_prompt_to_the_letter():
+def test_the_math_prompt_is_exactly_this_text():
     assert prompt_text(replace(tiny.MATH, question="What is {2}?")) == (
         "Solve the problem. Put the final answer in \\boxed{}.\nProblem: What is {2}?\nSolution:\n"
     )
 
 
-def test_mc_prompt_to_the_letter():
+def test_the_mc_prompt_is_exactly_this_text():
     assert prompt_text(tiny.MC) == (
         "Choose the right option and name its letter.\n"
         "Question: Which one is a planet?\n"
@@ -35,7 +35,7 @@ def test_mc_prompt_to_the_letter():
 
 
 @pytest.mark.parametrize("problem", [tiny.MATH, tiny.MC])
-def test_reference_is_encoded_apart_and_ends_with_eos(tokenizer, problem):
+def test_the_reference_is_encoded_separately_and_ends_with_eos(tokenizer, problem):
     encoded = PlainPrompts(tokenizer, tokenizer.eos_token_id).encode(problem)
     *reference_ids, last = encoded.reference_ids
     assert last == tokenizer.eos_token_id

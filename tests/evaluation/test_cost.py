@@ -31,14 +31,14 @@ def test_an_slm_only_answer_never_prefills_the_llm():
     assert llm == Work(0, 0, 0)
 
 
-def test_the_first_visit_takes_the_prompt_and_a_later_one_only_what_was_missed():
+def test_the_first_visit_reads_the_prompt_and_a_later_one_only_new_tokens():
     slm, llm = work(routed(5, "SLSSL"))
     assert slm == Work(forwards=5, positions=9, kv_read=5 + 6 + 7 + 8 + 9)
     # token 1 is written after prompt + 1 token, token 4 after prompt + 4 tokens
     assert llm == Work(forwards=2, positions=6 + 3, kv_read=6 + 9)
 
 
-def test_a_visit_at_the_first_token_takes_the_prompt_alone():
+def test_a_visit_at_the_first_token_reads_only_the_prompt():
     assert work(routed(5, "L"))[1] == Work(forwards=1, positions=5, kv_read=5)
 
 
@@ -142,7 +142,7 @@ RULES = [
     ("slots", "questions"), [(1, 11), (3, 11), (8, 11), (8, 8), (8, 5), (128, 8), (128, 3)]
 )
 @pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_replay_counts_what_the_engine_really_ran(
+def test_a_replay_counts_the_same_work_as_the_engine(
     pair: Pair, kin: Pair, slots: int, questions: int, delayed: bool, rule: Rule
 ) -> None:
     engine = Engine(kin if rule.audit else pair, slots, max_new_tokens=24, delayed=delayed)

@@ -33,7 +33,7 @@ def answered(problem: Problem, right: int, of: int) -> list[Result]:
         ([with_options(4)], 0.0, 0.0),
     ],
 )
-def test_a_floor_lies_above_what_guessing_gives(problems, llm_floor, expected):
+def test_the_floor_is_above_the_accuracy_of_guessing(problems, llm_floor, expected):
     assert floor(problems, llm_floor) == pytest.approx(expected)
 
 

@@ -145,7 +145,7 @@ def right_on_test(findings: Findings) -> list[bool]:
     return [row["correct"] for row in findings.outcomes.to_pylist() if row["split"] == "test"]
 
 
-def test_test_answers_change_what_is_reported_and_never_what_is_chosen(study, router, studied):
+def test_test_answers_change_the_report_and_never_the_chosen_rules(study, router, studied):
     other = replace(study, test=[wrong(problem) for problem in study.test])
     findings, chosen = other.router(router, THRESHOLDS, other.rivals())
     assert chosen == studied[1]
@@ -155,7 +155,7 @@ def test_test_answers_change_what_is_reported_and_never_what_is_chosen(study, ro
     assert not any(right_on_test(findings))
 
 
-def test_validation_answers_decide_what_is_chosen(study, router, studied):
+def test_validation_answers_decide_which_rules_are_chosen(study, router, studied):
     other = replace(study, validation=[wrong(problem) for problem in study.validation])
     _, chosen = other.router(router, THRESHOLDS, other.rivals())
     assert chosen["router"].discordant == 0 < studied[1]["router"].discordant
@@ -168,7 +168,7 @@ def test_the_stamp_of_a_study_depends_on_questions_and_settings(study):
     assert replace(study, params=longer).stamp != study.stamp
 
 
-def test_a_candidate_counts_the_questions_that_the_llm_has_right_and_those_that_are_lost():
+def test_a_candidate_counts_the_llms_right_answers_and_how_many_are_lost():
     prices = Prices(slm_weights=100, llm_weights=1000, slm_kv=0, llm_kv=0)
     routed_right = [True, False, False, True]
     rule, visits = Rule("score", 0.5), (Visit(1, 0, 0),)

@@ -33,5 +33,5 @@ def test_a_checkpoint_of_the_last_step_is_finished_work(tmp_path: Path) -> None:
     assert not is_finished(checkpoint(tmp_path, 5, STATE), 10)
 
 
-def test_losses_are_those_of_the_steps(tmp_path: Path) -> None:
+def test_losses_are_read_from_the_steps_of_the_log(tmp_path: Path) -> None:
     assert losses(checkpoint(tmp_path, 2, STATE)) == [3.0, 2.5]

@@ -74,7 +74,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(
     assert whole == again
 
 
-def test_one_rank_or_two_train_as_one_plain_process(base: ModelFolder) -> None:
+def test_one_rank_and_two_ranks_give_the_weights_of_one_plain_process(base: ModelFolder) -> None:
     losses = {
         "plain": finetune(base, PROBLEMS, Path("plain"), PLACEMENT, PARAMS),
         "one": finetune(base, PROBLEMS, Path("one"), PLACEMENT, ranks(1)),

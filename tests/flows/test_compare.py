@@ -66,7 +66,7 @@ def test_a_version_with_missing_or_damaged_tags_is_shown_with_the_rest(
     assert "│ tokens per answer │ 50 │ 50 │" in shown
 
 
-def test_without_champion_and_challenger_there_is_nothing_to_compare(project: Path) -> None:
+def test_compare_is_refused_without_champion_and_challenger(project: Path) -> None:
     retrain(1)
     register()
     MlflowClient().delete_model_version(NAME, "2")

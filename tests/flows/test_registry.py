@@ -113,7 +113,7 @@ def test_a_registration_leaves_no_folder_behind(
     assert list(home.iterdir()) == []
 
 
-def test_a_registration_that_promotes_nothing_reports_that_there_is_no_champion(
+def test_a_registration_without_a_promotion_reports_that_there_is_no_champion(
     project: Path,
 ) -> None:
     retrain(1, certified=False)

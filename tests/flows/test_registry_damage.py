@@ -21,7 +21,7 @@ from tests.flows.project import register, retrain
 from tests.flows.registered import CHAMPION, DATE, NAME, fetch, holder, version, versions
 
 
-def test_a_roll_back_holds_after_the_runs_are_deleted(project: Path) -> None:
+def test_a_roll_back_remains_after_the_runs_are_deleted(project: Path) -> None:
     for seed in (1, 2):
         retrain(seed)
         register()

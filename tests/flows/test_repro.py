@@ -81,7 +81,7 @@ def test_a_stage_runs_again_only_after_a_dependency_changed(pipeline: Pipeline) 
     assert Path("b").read_text() == "one"
 
 
-def test_what_the_stage_prints_is_shown_and_dvcs_advice_is_not(pipeline: Pipeline) -> None:
+def test_the_output_of_a_stage_is_shown_without_the_advice_of_dvc(pipeline: Pipeline) -> None:
     pipeline({"speak": {"cmd": shell("echo one; echo two >&2; touch a"), "outs": ["a"]}})
     _, shown = run("speak")
     assert {"one", "two"} <= set(shown)
@@ -188,7 +188,7 @@ def test_the_interpreters_own_commands_come_first(pipeline: Pipeline) -> None:
     assert Path("out").read_text().strip() == str(Path(sys.executable).with_name("python"))
 
 
-def test_a_terminal_sees_progress_as_it_is_drawn(pipeline: Pipeline) -> None:
+def test_a_terminal_shows_progress_while_the_stage_runs(pipeline: Pipeline) -> None:
     Path("draw.sh").write_text(r'printf "\r 50 %%"; sleep 3; printf "\r100 %%\n"')
     pipeline({"draw": {"cmd": "sh draw.sh"}})
     script = (

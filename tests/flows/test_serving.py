@@ -38,7 +38,7 @@ def model() -> RoutedModel:
     return made
 
 
-def test_rows_of_every_form_are_answered_in_order(model: RoutedModel) -> None:
+def test_rows_in_every_form_are_answered_in_order(model: RoutedModel) -> None:
     answers = model.predict(None, ["1 + 1?", MC, {"problem": "2 + 2?"}])
     assert answers.completion.tolist() == ["1 + 1?", "A planet?", "2 + 2?"]
     assert [problem.task for problem in model.deployment.problems_seen] == ["math", "mc", "math"]

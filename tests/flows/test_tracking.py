@@ -147,7 +147,7 @@ def test_inputs_are_named_by_digest_and_no_machine_path(project: Path) -> None:
             assert json.loads(dataset.source)["url"].startswith("dvc://data/")
 
 
-def test_the_same_retraining_is_tracked_once_whatever_was_committed_since(project: Path) -> None:
+def test_the_same_retraining_is_tracked_once_even_after_later_commits(project: Path) -> None:
     retrain(1)
     store, run, _ = tracked()
     write_text(Path("README.md"), "A word more.\n")

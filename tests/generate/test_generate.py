@@ -31,7 +31,7 @@ from tests.generate.project import (
 )
 
 
-def test_every_question_is_answered_in_order_and_graded_where_it_can_be(
+def test_every_question_is_answered_in_order_and_graded_if_it_has_an_answer(
     params: Params, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, output = tmp_path / "questions.jsonl", tmp_path / "out.jsonl"
@@ -43,7 +43,7 @@ def test_every_question_is_answered_in_order_and_graded_where_it_can_be(
     assert "3 answers by `score 0.5`, 0 of 2 right" in " ".join(capsys.readouterr().out.split())
 
 
-def test_tokens_and_origins_are_those_of_the_engine(
+def test_tokens_and_origins_equal_those_of_the_engine(
     params: Params, bundle: Path, tmp_path: Path
 ) -> None:
     source, output = tmp_path / "mc.json", tmp_path / "out.jsonl"

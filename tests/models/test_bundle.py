@@ -43,7 +43,7 @@ def test_the_same_router_is_written_to_the_same_bytes(router: Router, pair, tmp_
 
 
 @pytest.mark.parametrize("constant", ["stand", "agree"])
-def test_a_constant_head_beside_a_trained_one_comes_back_constant(
+def test_a_constant_head_of_a_bundle_is_read_back_as_constant(
     router: Router, pair: Pair, feature_NF: torch.Tensor, tmp_path: Path, constant: str
 ) -> None:
     heads = {**router.heads, constant: ALWAYS}

@@ -49,7 +49,7 @@ def test_rows_follow_the_problem_table_and_end_with_eos(scored: Params) -> None:
     ]
 
 
-def test_the_file_names_what_it_was_made_from(scored: Params) -> None:
+def test_the_file_names_its_inputs_and_settings(scored: Params) -> None:
     label.run(scored, 1)
     metadata = table_metadata(paths.preferences(1))
     assert metadata["template"] == TEMPLATE_HASH
@@ -150,7 +150,7 @@ def _labels_from_scratch(params: Params) -> pa.Table:
     return read_table(paths.preferences(1), PREFERENCE)
 
 
-def test_the_order_of_the_eos_ids_is_the_slms_whatever_the_llms(project: Params) -> None:
+def test_the_order_of_eos_ids_is_that_of_the_slm(project: Params) -> None:
     _ends(project, [0, UNUSED], [UNUSED, 0])
     labels = _labels_from_scratch(project)
     _ends(project, [0], [0])
