@@ -139,7 +139,7 @@ def test_fresh_processes_in_any_order_one_of_them_killed_give_the_same_results(
     assert redone.endswith(".parquet")
 
 
-def test_a_pickled_model_is_its_folder(taught: Taught) -> None:
+def test_a_pickled_model_is_loaded_from_its_folder(taught: Taught) -> None:
     slm = taught.pair.slm
     pickled = pickle.dumps(slm)
     assert len(pickled) < 1000, "no weights"
@@ -150,7 +150,7 @@ def test_a_pickled_model_is_its_folder(taught: Taught) -> None:
         assert torch.equal(weight, weights[name])
 
 
-def test_a_folder_that_changed_is_not_loaded_in_its_place(tmp_path: Path) -> None:
+def test_a_pickled_model_whose_folder_changed_is_refused(tmp_path: Path) -> None:
     slm, llm = make_taught_pair(tmp_path, problems(1), steps=1)
     pickled = pickle.dumps(load_pair(PairFolder(slm, llm), PLACEMENT))
     with (slm / "config.json").open("a") as config:

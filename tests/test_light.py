@@ -141,7 +141,7 @@ def test_exactly_the_light_stages_import_nothing_of_the_extra() -> None:
 
 
 def test_the_dependencies_are_the_imports_of_the_commands_that_run_light() -> None:
-    """`citer.cli` leads to every command but the stages, which are imported by name."""
+    """`citer.cli` imports every command except the stages, which are imported by name."""
     starts = [Path("citer/cli.py"), *(STAGES / f"{name}.py" for name in LIGHT)]
     used = imports(file for start in starts for file in python_files(start))
     assert {"torch", "typer"} <= used

@@ -78,7 +78,7 @@ def test_answers_continue_the_prompts_of_the_format(
             ids.append(token)
 
 
-def test_identities_differ_in_the_template_alone(
+def test_identities_differ_only_in_the_template(
     tiny_pair: TinyPair, folders: PairFolder, params: PairParams, tmp_path: Path
 ) -> None:
     plain = PairFolder(*tiny_pair)

@@ -75,7 +75,7 @@ def test_these_completions_do_not_answer_1234(completion):
         ("-3", "- 3"),
     ],
 )
-def test_equal_in_mathematics_is_right(answer, given):
+def test_answers_that_are_mathematically_equal_are_right(answer, given):
     assert grade(replace(MATH, answer=answer), f"So \\boxed{{{given}}}.")
 
 
@@ -84,7 +84,7 @@ def test_an_answer_that_takes_too_long_to_compute_is_wrong(monkeypatch):
     assert not grade(MATH, "\\boxed{9^{9^{9^9}}}")
 
 
-def test_grades_off_the_main_thread():
+def test_grading_works_outside_the_main_thread():
     with ThreadPoolExecutor() as pool:
         assert pool.submit(grade, MATH, "\\boxed{\\frac{4936}{4}}").result()
         assert not pool.submit(grade, MATH, "\\boxed{\\frac{4937}{4}}").result()

@@ -12,7 +12,7 @@ from citer.data.tasks.grading import grade
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "commonsenseqa"])
-def test_every_reference_is_right_for_its_answer_only(real_rows, name):
+def test_every_reference_is_right_only_for_its_own_answer(real_rows, name):
     task = {"gsm8k": "math", "commonsenseqa": "mc"}[name]
     bad = []
     rows = load_problems(real_rows / f"{name}.jsonl", task, "reference", bad.append)

@@ -42,7 +42,7 @@ def test_a_visit_at_the_first_token_reads_only_the_prompt():
     assert work(routed(5, "L"))[1] == Work(forwards=1, positions=5, kv_read=5)
 
 
-def test_bytes_are_weights_a_forward_and_keys_and_values_read_and_written():
+def test_bytes_are_the_weights_of_each_forward_and_the_keys_and_values_read_and_written():
     slm, llm = work(routed(5, "SLSSL"))
     by_hand = 5 * 100 + 2 * 1000 + (35 + 9) * 1 + (15 + 9) * 10
     assert PRICES.moved(slm, llm) == by_hand == 2784

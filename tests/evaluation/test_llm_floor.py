@@ -42,7 +42,7 @@ def test_a_share_of_just_the_floor_is_enough(right, short):
     assert bool(list(shortfalls(answered(MATH, right, 20), 0.2))) == short
 
 
-def test_each_task_is_held_to_its_own_floor():
+def test_each_task_has_its_own_floor():
     results = [*answered(MATH, 19, 20), *answered(with_options(4), 6, 20)]
     (only,) = shortfalls(results, 0.2)
     assert only == Shortfall("mc", 20, 0.3, 0.35)

@@ -31,7 +31,7 @@ def test_a_frontier_goes_from_the_slm_to_the_llm():
     assert [p["llm_fraction"] for p in line] == [0.0, 0.1, 0.4, 1.0]
 
 
-def test_points_that_no_cheaper_one_reaches_are_efficient():
+def test_a_point_is_efficient_if_no_cheaper_point_is_as_accurate():
     """Both models alone belong to every method; among equals the cheapest stays."""
     line = [(p["cost_b1"], p["accuracy"]) for p in efficient(points(), "audited_1")]
     assert line == [(0.1, 0.4), (0.35, 0.82), (0.45, 0.9)]
@@ -68,7 +68,7 @@ def test_speculative_decoding_is_read_at_its_cheapest_gamma():
     assert AT_SHARE not in row
 
 
-def test_without_speculative_decoding_it_is_left_out():
+def test_speculative_decoding_is_left_out_if_it_was_not_run():
     others = [p for p in points() if p["method"] != "speculative"]
     assert "speculative" not in by_method(standings(others, CHOSEN))
 
@@ -109,7 +109,7 @@ def test_uncertified_audits_do_not_move_the_rivals():
     assert "LLM fraction of router 1" in summary(standings(some, chosen), chosen, [1])
 
 
-def test_if_every_method_audits_the_rivals_are_read_at_the_last():
+def test_if_every_router_audits_rivals_are_read_at_the_last_one():
     chosen = {"audited_1": chosen_rule("risk 0.5 audit 0.1")}
     rows = standings(points("audited_1", "random"), chosen)
     assert by_method(rows)["random"]["llm_fraction"] == 0.05
@@ -169,7 +169,7 @@ def test_metrics_are_by_method_and_by_task_below_it():
     assert not {"threshold", "visit", "accuracy_low", "bytes_per_answer_b8"} & set(numbers["slm"])
 
 
-def test_the_summary_is_a_markdown_table_with_a_row_a_method():
+def test_the_summary_is_a_markdown_table_with_a_row_for_each_method():
     text = summary(standings(points(), CHOSEN), CHOSEN, [1, 8])
     table = text.splitlines()[: 2 + 8]
     assert all(line.startswith("|") for line in table)

@@ -64,7 +64,7 @@ def test_lines_go_from_the_safest_rule_to_the_boldest_each_with_its_head(study, 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
 @pytest.mark.parametrize("risk", [0.2, 0.6])
-def test_exact_answers_are_the_llms_and_never_discordant(rivals, studied, split, risk):
+def test_exact_answers_equal_the_llms_and_are_never_discordant(rivals, studied, split, risk):
     findings = rows_of(studied[0], split, "audited", Rule("risk", risk, 1.0))
     alone = rivals.llm_alone(split)
     same = ("problem_id", "correct", "truncated", "tokens")

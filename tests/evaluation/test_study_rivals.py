@@ -29,7 +29,7 @@ def margin_line(params, scores) -> Line:
     return Line(Method("margin", margin, style=style), by_score([0.1, 0.9]))
 
 
-def test_a_new_rival_is_one_function_and_one_entry(study, studied, monkeypatch):
+def test_a_new_rival_needs_only_one_function_and_one_entry(study, studied, monkeypatch):
     monkeypatch.setattr(study_module, "RIVALS", (*RIVALS, margin_line))
     findings, (routed, chosen) = study.rivals(), studied
     rule = Rule("score", 0.9)

@@ -107,7 +107,7 @@ def test_a_run_cache_folder_without_a_whole_entry_is_removed(ran: str) -> None:
     for entry in entries:
         entry.rename(entry.with_name(".xX-_x.tmp"))
     entries[0].with_name(".xX-_x.tmp").unlink()
-    LOCK.unlink()  # else DVC would not use its run cache
+    LOCK.unlink()  # otherwise DVC would not use its run cache
     assert run("first")
     assert run("second")
     assert LOCK.read_text() == ran

@@ -90,7 +90,7 @@ def test_a_call_without_rows_has_no_answers(model: RoutedModel) -> None:
     assert len(model.predict(None, [])) == 0
 
 
-def test_an_internal_error_becomes_one_sentence_without_a_path(model: RoutedModel) -> None:
+def test_an_internal_error_is_reported_in_one_sentence_without_a_path(model: RoutedModel) -> None:
     def fail(_: list[Problem]) -> list[Reply]:
         raise RuntimeError(f"at {__file__}")
 

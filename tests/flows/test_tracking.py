@@ -35,7 +35,7 @@ def tracked() -> tuple[Store, Run, list[Run]]:
     return store, run, children(store, run.info.run_id)
 
 
-def test_a_retraining_is_a_run_with_a_run_an_iteration(project: Path) -> None:
+def test_a_retraining_is_a_run_with_a_child_run_for_each_iteration(project: Path) -> None:
     retrain(1)
     store, run, iterations = tracked()
     assert [child.data.tags["iteration"] for child in iterations] == ["1", "2"]
@@ -43,7 +43,7 @@ def test_a_retraining_is_a_run_with_a_run_an_iteration(project: Path) -> None:
     assert {child.info.status for child in [run, *iterations]} == {"FINISHED"}
 
 
-def test_params_are_flattened_and_the_router_s_metrics_stand_first(project: Path) -> None:
+def test_params_are_flattened_and_the_routers_metrics_come_first(project: Path) -> None:
     retrain(1, correct=QUESTIONS // 2)
     _, run, (_, last) = tracked()
     assert run.data.params["train.learning_rate"] == "0.001"
@@ -128,7 +128,7 @@ def test_a_run_keeps_the_files_that_it_was_made_from(project: Path) -> None:
         assert Path(mlflow.artifacts.download_artifacts(uri)).read_bytes() == kept.read_bytes()
 
 
-def test_inputs_are_named_by_digest_and_no_machine_path(project: Path) -> None:
+def test_inputs_are_logged_with_digests_and_without_machine_paths(project: Path) -> None:
     retrain(1)
     _, run, iterations = tracked()
     for child, files in [
@@ -177,7 +177,7 @@ def test_another_router_is_another_retraining(project: Path) -> None:
 def test_an_interrupted_log_of_a_retraining_is_replaced(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kill while the second router is logged leaves neither a run nor a model of it."""
+    """After a kill while the second router is logged, no run and no model of it remain."""
     retrain(1)
 
     def log_one(router: Path, *rest: Any) -> None:

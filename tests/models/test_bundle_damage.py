@@ -178,7 +178,7 @@ def rule(visit: str, at: float, **more: object) -> Callable[[dict[str, Any]], ob
         (lambda card: card.update(threshold={"rule": {"visit": 3}}), "threshold.rule.visit: 3: "),
     ],
 )
-def test_an_invalid_card_is_refused_with_its_field(
+def test_an_invalid_card_is_refused_naming_the_field(
     router: Router,
     pair: Pair,
     tmp_path: Path,

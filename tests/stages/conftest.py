@@ -1,4 +1,4 @@
-"""A project folder with a taught pair and its problems, and a stage that is killed in it."""
+"""Fixtures: a project folder with a taught pair and its problems. Helpers: kill a stage in it."""
 
 import os
 import shutil
@@ -75,7 +75,7 @@ def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def scored(project: Params) -> Params:
-    """A project with both halves of the token table, and router 0."""
+    """Enter a project with both halves of the token table, and router 0."""
     for stage in (score_llm, score_slm, router0):
         stage.run(project)
     return project
@@ -101,7 +101,7 @@ GRID = {"0.0": 0.0, "0.1": 0.35, "0.4": 0.5, "1.0": 1.0}
 
 @pytest.fixture
 def params(tmp_path, monkeypatch) -> Params:
-    """A project with a finetuned SLM, problems and two routers."""
+    """Enter a project with a finetuned SLM, problems and two routers."""
     shipped = load_params(ROOT / "params.yaml")
     monkeypatch.chdir(tmp_path)
     slm, llm = make_tiny_pair(Path("models"))
