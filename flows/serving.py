@@ -1,4 +1,4 @@
-"""The code of a registered model. MLflow runs this file beside a copy of `citer`.
+"""The code of a registered model. MLflow runs this file with a copy of `citer`.
 
 `mlflow.pyfunc.load_model("models:/citer-router@champion").predict(questions)` takes plain
 questions, or rows in the formats of the data files (a list, or a frame with the fields as

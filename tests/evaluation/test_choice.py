@@ -90,10 +90,13 @@ def test_a_smaller_share_of_delta_promises_less():
 
 
 def test_the_cheapest_of_the_chosen_rules_is_the_first_of_equals():
-    one, dear = choose([seen(0.9, 0, 0.5)], 0.05, 0.05), choose([seen(0.8, 0, 0.6)], 0.05, 0.05)
+    one, expensive = (
+        choose([seen(0.9, 0, 0.5)], 0.05, 0.05),
+        choose([seen(0.8, 0, 0.6)], 0.05, 0.05),
+    )
     equal = choose([seen(0.7, 0, 0.5)], 0.05, 0.05)
-    assert cheapest(dear, one, equal) is one
-    assert cheapest(choose([], 0.05, 0.05), dear) is dear
+    assert cheapest(expensive, one, equal) is one
+    assert cheapest(choose([], 0.05, 0.05), expensive) is expensive
 
 
 def test_a_chosen_rule_round_trips_through_a_file(tmp_path):

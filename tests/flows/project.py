@@ -156,8 +156,8 @@ def _write_report(
         folder, *outcomes, *(_outcomes(*place, 0, 2.0, questions) for place in elsewhere)
     )
     chosen = ChosenRule(rule, 0.05, 0.05, QUESTIONS, 0, 0.04, certified, 0.25, cost)
-    dearer = replace(chosen, rule=Rule("score", 0.9), cost=cost + 0.1)
-    write_json(folder / "chosen.json", {other: asdict(dearer), ours: asdict(chosen)})
+    costlier = replace(chosen, rule=Rule("score", 0.9), cost=cost + 0.1)
+    write_json(folder / "chosen.json", {other: asdict(costlier), ours: asdict(chosen)})
     write_json(folder / "threshold.json", asdict(chosen))
     numbers: dict[str, Any] = {"accuracy": correct / QUESTIONS, "llm_fraction": 0.25}
     numbers |= {f"cost_b{batch}": cost for batch in (1, 8, 32)} | {"cost_for_99_percent": None}
