@@ -1,4 +1,4 @@
-"""A tiny pair trained on a few problems, in words other than the references', some of them wrong.
+"""A tiny pair trained on a few problems. Its words differ from the references; some answers err.
 
 Neither model would write the references, so every case of the labels' truth table occurs.
 """

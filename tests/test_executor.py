@@ -48,7 +48,7 @@ def ignore(_: float) -> None:
 
 
 def products(item: int, *, advance: Advance) -> tuple[int, float, int]:
-    """Matrix products and elementwise work, both of which torch multithreads."""
+    """Do matrix products and elementwise work; torch multithreads both."""
     advance(1)
     matrix = torch.full((500, 500), float(item))
     return item, ((matrix @ matrix).sigmoid() + matrix).sum().item(), os.getpid()
@@ -73,7 +73,7 @@ def interrupt(item: int, *, advance: Advance) -> int:
 
 @pytest.fixture
 def children() -> Children:
-    """The child processes started since; other tests may have left a server running."""
+    """Return the child processes started during the test. Other tests may have left a server."""
     before = set(psutil.Process().children())
     return lambda: set(psutil.Process().children()) - before
 

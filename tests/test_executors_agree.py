@@ -86,7 +86,7 @@ def evaluate(taught: Taught) -> list[list[Run]]:
 
 
 class Stages(NamedTuple):
-    """The heavy part of each stage, run on one executor; tokens and labels as files' bytes."""
+    """The results of each stage's heavy part on one executor, tokens and labels as bytes."""
 
     tokens: dict[str, bytes]
     labels: dict[str, bytes]

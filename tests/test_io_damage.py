@@ -71,7 +71,7 @@ def test_a_table_of_another_version_is_refused(tmp_path, monkeypatch):
 
 @contextmanager
 def full_disk():
-    """Limit files to 100 bytes. A writer notices it as late as a full disk."""
+    """Limit files to 100 bytes. A writer notices the limit as late as it would a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:

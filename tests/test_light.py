@@ -55,21 +55,21 @@ for arguments in json.loads(sys.argv[2]):
 
 
 def light(*commands: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run commands in one process; stdout ends with each one's exit status."""
+    """Return a function that runs commands in one process and prints their exit statuses."""
     blocked = json.dumps([PIPELINE, sorted(declared("pipeline"))])
     command = [sys.executable, "-c", PROGRAM, blocked, json.dumps(commands)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
 
 
 def declared(extra: str | None = None) -> set[str]:
-    """The packages that pyproject.toml names, without bounds."""
+    """Return the packages that pyproject.toml names, without version bounds."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     listed = project["optional-dependencies"][extra] if extra else project["dependencies"]
     return {re.split(r"[<>=]", entry)[0] for entry in listed}
 
 
 def imports(files: Iterable[Path]) -> set[str]:
-    """The top-level names that files import and that are not the standard library's or ours."""
+    """Return the third-party packages that files import, by their top-level names."""
     names_imported = set()
     for file in files:
         for node in ast.walk(ast.parse((ROOT / file).read_text())):

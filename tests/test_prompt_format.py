@@ -27,7 +27,7 @@ TEMPLATE = "chat_template.jinja"
 
 
 class RolePrompts(PromptFormat):
-    """Writes the tokenizer's own template before a prompt, and a made-up role after it."""
+    """A format with the tokenizer's own template before a prompt, and a made-up role after it."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, eos_id: int) -> None:
         self.tokenizer = tokenizer
@@ -116,7 +116,7 @@ def test_a_pair_whose_prompt_ids_differ_is_refused(tiny_pair: TinyPair) -> None:
 
 
 class EndedTwice(RolePrompts):
-    """Ends a completion with one more token if the template says so."""
+    """A format that ends a completion with one more token if the template says so."""
 
     def prompt_ids(self, problem: Problem) -> list[int]:
         return token_ids(prompt_text(problem), self.tokenizer, begins=True)

@@ -1,4 +1,4 @@
-"""The embedded LLM answers the questions in README.md and docs/operations.md right."""
+"""The embedded LLM correctly answers the questions in README.md and docs/operations.md."""
 
 import json
 import re

@@ -57,7 +57,7 @@ def test_a_row_of_another_task_in_the_table_is_answered(
 
 
 def test_a_given_answer_is_ignored(model: RoutedModel) -> None:
-    """Outside the main thread no timeout would end a comparison with it."""
+    """Grading it could hang, because there is no timeout outside the main thread."""
     tower = "9^{9^{9^{9}}}"
     row = {"problem": "1 + 1?", "answer": tower, "solution": f"\\boxed{{{tower} + 1}}"}
     model.predict(None, [row, MC | {"answerKey": "C", "cot": "None of these."}])

@@ -236,7 +236,7 @@ def test_a_moved_folder_is_reported_with_the_command_that_links_it(
     made = open_store("citer").experiment_id
     moved = project.rename(project.with_name("moved"))
     monkeypatch.chdir(moved)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # MLflow itself has set it
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # MLflow has set it
     with pytest.raises(InputError, match=f"ln -s {moved} {project}$"):
         open_store("citer")
     project.symlink_to(moved)

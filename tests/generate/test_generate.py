@@ -148,7 +148,7 @@ def test_replies_keep_the_order_of_the_problems_and_are_counted_one_by_one(
 
 
 def test_the_first_reply_does_not_wait_for_the_last_answer(deployment: Deployment) -> None:
-    """Replies wait for an earlier one, but at most as long as that one is decoded."""
+    """A reply waits only until the earlier ones are decoded."""
     counted: list[float] = []
     first = next(
         deployment.replies(parsed([{"problem": f"{n} + 1?"} for n in range(40)]), counted.append)

@@ -81,7 +81,7 @@ def test_a_question_without_room_for_its_answer_is_refused_with_file_line_and_ke
 ) -> None:
     source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
     source.write_text("\n\n".join(json.dumps(row) for row in (*MATH, LONG)))
-    monkeypatch.setattr("citer.generate.deploy", None)  # a call would fail: no model may be loaded
+    monkeypatch.setattr("citer.generate.deploy", None)  # loading a model would fail
     with pytest.raises(InputError) as caught:
         generate(params, bundle, source, output)
     assert re.fullmatch(

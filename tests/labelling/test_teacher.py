@@ -183,7 +183,7 @@ def test_batches_hold_each_example_once_within_the_budget() -> None:
     batches = list(length_buckets(lengths, batch_tokens=82))
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     assert [[lengths[index] for index in batch] for batch in batches] == [
-        [300],  # alone, though beyond the budget
+        [300],  # a batch of its own, although it exceeds the budget
         [90],
         [41, 40],
         [12, 7, 5],

@@ -1,4 +1,4 @@
-"""Bundles: a router that is written is read back unchanged."""
+"""Bundles: writing a router and reading it back does not change it."""
 
 import re
 from pathlib import Path

@@ -9,7 +9,7 @@ from citer.models.folder import ModelFolder
 from tests.models.conftest import edit, refusal
 from tests.tiny import TinyPair
 
-# Mistral's window applies without a switch, which Qwen2's configuration has.
+# Mistral always applies its window. Qwen2's configuration has a switch for it.
 MISTRAL = {
     "model_type": "mistral",
     "sliding_window": 8,

@@ -192,7 +192,7 @@ def test_all_real_rows_are_imported(real_rows, capsys):
     prepare.run(params(train=tuple(train), on_bad_row="skip"))
     splits = prepared()
     printed = capsys.readouterr().out
-    skipped = printed.count("the answer is not ")  # one published row denies its own answer
+    skipped = printed.count("the answer is not ")  # one published row contradicts its own answer
     assert sum(len(problems) for problems in splits.values()) == rows - skipped
     assert skipped <= 1
     assert ("skipped" in printed) == bool(skipped)

@@ -1,4 +1,4 @@
-"""router0 and train@k: bundles that their own pair accepts, and that say what made them."""
+"""router0 and train@k: bundles that their own pair accepts and that name their inputs."""
 
 import shutil
 from pathlib import Path
