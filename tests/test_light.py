@@ -55,7 +55,7 @@ for arguments in json.loads(sys.argv[2]):
 
 
 def light(*commands: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Return a function that runs commands in one process and prints their exit statuses."""
+    """Run commands in one process without the extra. stdout ends with their exit statuses."""
     blocked = json.dumps([PIPELINE, sorted(declared("pipeline"))])
     command = [sys.executable, "-c", PROGRAM, blocked, json.dumps(commands)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)

@@ -63,8 +63,8 @@ def test_one_slot_replays_to_the_sum_of_the_answers():
 
 
 def test_rows_share_forwards_but_prefill_in_their_own():
-    # Step 1: both prefill (1). Steps 2, 3: both go on (1 each). The LLM is needed in step 2, by
-    # a alone, which prefills, and in step 3 by a, which continues, and by b, which prefills.
+    # Step 1: both prefill (1). Steps 2, 3: both continue (1 each). In step 2 only a needs the LLM,
+    # and prefills. In step 3 a continues, and b prefills.
     a, b = routed(5, "SLL"), routed(5, "SSL")
     slm, llm = replay([a, b], slots=2)
     assert (slm.forwards, llm.forwards) == (3, 1 + 2)
@@ -88,7 +88,7 @@ def test_batching_never_changes_positions():
 @pytest.mark.parametrize(("delayed", "llm_forwards"), [(False, 2), (True, 1)])
 @pytest.mark.parametrize("slots", [3, 128])
 def test_a_delayed_llm_waits_until_half_of_the_answers_need_it(delayed, llm_forwards, slots):
-    # a waits from step 1; b needs the LLM at step 2: together they are one prefill. c never does.
+    # a waits from step 1; b needs the LLM at step 2: one prefill for both. c never needs the LLM.
     a, b, c = routed(5, "L"), routed(5, "SL"), routed(5, "SSSS")
     assert replay([a, b, c], slots, delayed)[1].forwards == llm_forwards
 
@@ -108,7 +108,7 @@ def test_batches_contain_batch_1_and_every_other_size_with_and_without_delay():
 
 
 def test_a_freed_slot_is_refilled_before_the_llm_runs():
-    # a waits; b ends, and d, in its slot, needs the LLM when c does not yet: one prefill for both.
+    # a waits. b ends; d takes its slot and needs the LLM before c does: one prefill for a and d.
     a, b, c, d = routed(5, "L"), routed(5, "S"), routed(5, "SSS"), routed(5, "L")
     assert replay([a, b, c, d], slots=3, delayed=True)[1].forwards == 1
 

@@ -64,7 +64,7 @@ def test_a_clearly_less_accurate_challenger_is_not_promoted():
 
 
 def test_a_challenger_that_may_be_worse_is_not_promoted():
-    # One answer in a hundred lost: within the margin, but its lower bound is not.
+    # One answer in a hundred is lost. The mean is within the margin, but its lower bound is not.
     assert not against(outcomes(198, 2), outcomes(200, 0)).promote
     assert against(outcomes(9900, 100), outcomes(10000, 0)).promote
 
@@ -91,7 +91,7 @@ def test_only_common_questions_count():
 
 
 def test_a_few_common_questions_promote_nothing():
-    """Even if both answer them alike."""
+    """This holds even if both answer them alike."""
     for common in (1, 40, 149):
         assert not against(outcomes(common, 0), outcomes(common, 0)).promote
 
@@ -214,7 +214,7 @@ def wrong_promotions(questions: int, p_gained: float) -> float:
 
 
 def least_gained(lost: int, questions: int) -> int:
-    """Find the fewest gains with which that many losses pass."""
+    """Find the fewest gains with which the gate accepts that many losses."""
     for gained in range(questions - lost + 1):
         if least_difference(gained, lost, questions, 0.05) >= -0.02:
             return gained

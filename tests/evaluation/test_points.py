@@ -53,7 +53,7 @@ def result(
 
 
 def by_score(writers: str) -> list[Visit]:
-    """Visits of CITER for a text such as `SLS`: at each L the LLM replaces a draft."""
+    """Make the visits of CITER from a text such as `SLS`: at each L the LLM replaces a draft."""
     places = [-1, *(n for n, writer in enumerate(writers) if writer == "L")]
     return [Visit(place - last, place, place) for last, place in pairwise(places)]
 

@@ -62,7 +62,7 @@ def test_a_rule_is_known_by_its_visits_and_its_audits():
 def test_speculative_decoding_is_read_at_its_cheapest_gamma():
     row = by_method(standings(points(), CHOSEN))["speculative"]
     assert (row["threshold"], row["cost_b1"]) == (4, 0.65)
-    # Some questions answered by it, the others by the SLM alone.
+    # A mix: it answers some questions, the SLM alone answers the others.
     share = (0.95 * 0.9 - 0.4) / (0.9 - 0.4)
     assert row["cost_for_95_percent"] == pytest.approx(0.1 + share * 0.55)
     assert AT_SHARE not in row

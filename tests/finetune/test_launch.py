@@ -35,7 +35,7 @@ def weights(folder: str) -> dict[str, torch.Tensor]:
 
 @contextmanager
 def killed_midway(base: ModelFolder, params: FinetuneParams) -> Iterator[psutil.Process]:
-    """Start a finetuning; after the block, kill it. It has written a checkpoint by then."""
+    """Start a finetuning, wait for a checkpoint, and kill the finetuning after the block."""
     context = multiprocessing.get_context("spawn")
     process = context.Process(
         target=finetune, args=(base, PROBLEMS, Path("killed"), PLACEMENT, params)

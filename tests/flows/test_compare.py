@@ -38,7 +38,7 @@ def test_champion_and_challenger_are_shown_side_by_side(
 def test_versions_with_different_tags_are_compared(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The batch sizes may have changed. A version of an older citer has no interval."""
+    """Their batch sizes may differ. A version of an older citer has no interval."""
     retrain(1)
     register()
     for tag in ("cost_b32", "accuracy_low", "accuracy_high", "questions", "preferences"):

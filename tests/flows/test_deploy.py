@@ -43,7 +43,7 @@ class Server:
             **os.environ,
             "PREFECT_API_URL": url,
             "PREFECT_HOME": str(home),
-            "PYTHONPATH": str(ROOT),  # the stages' commands find the tests
+            "PYTHONPATH": str(ROOT),  # so that the stages' commands can import tests
             "MLFLOW_TRACKING_URI": "",
         }
 

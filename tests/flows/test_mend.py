@@ -84,7 +84,7 @@ def test_entries_of_dead_processes_and_of_other_programs_are_dropped(ran: str) -
 
 
 def test_another_dvc_process_is_waited_for_and_its_entry_stays(ran: str) -> None:
-    script = Path("dvc")  # it looks like DVC by its name
+    script = Path("dvc")  # its name makes it look like DVC
     script.write_text(SCRIPT)
     other = subprocess.Popen([sys.executable, script], stdin=-1, stdout=-1, text=True)
     assert other.stdout

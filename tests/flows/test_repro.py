@@ -17,7 +17,7 @@ from tests.flows.conftest import Pipeline
 
 MINUTE = timedelta(minutes=1)
 
-# Goes on from the lines that it finds under data/.partial, as the real stages do.
+# Continues after the lines in data/.partial, as the real stages do.
 RESUMING = """
 import os, sys
 from pathlib import Path
@@ -76,7 +76,7 @@ def test_a_stage_runs_again_only_after_a_dependency_changed(pipeline: Pipeline) 
     assert run("copy")[0] is False
     Path("a").write_text("two")
     assert run("copy")[0] is True
-    Path("a").write_text("one")  # DVC remembers: restored, not run
+    Path("a").write_text("one")  # restored from DVC's cache, not run
     assert run("copy")[0] is False
     assert Path("b").read_text() == "one"
 
@@ -126,7 +126,7 @@ def test_temporary_dvc_errors_are_retried_and_keep_their_whole_message(
 ) -> None:
     pipeline({"copy": {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}})
     Path("a").write_text("one")
-    monkeypatch.setattr("flows.repro.mend", happens)  # after we have looked
+    monkeypatch.setattr("flows.repro.mend", happens)  # in place of the repair
     monkeypatch.setattr("flows.repro.mend_lock", print)
     with pytest.raises(StageError, match=message):
         run("copy")
