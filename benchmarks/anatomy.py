@@ -32,7 +32,7 @@ COLOURS = {  # the palette of Okabe and Ito
 def most_fatal(labels: pa.Table) -> pa.Table:
     """Return the labels of the answer with the most fatal contested tokens.
 
-    Its other labels are all 1.
+    Answers in which the LLM alone is right about a token are left out.
     """
     alone = labels.filter(pc.equal(labels["case"], "llm_right"))["problem_id"].unique()
     labels = labels.filter(pc.invert(pc.is_in(labels["problem_id"], alone)))
@@ -45,7 +45,7 @@ def most_fatal(labels: pa.Table) -> pa.Table:
 
 
 def draw(words: list[str], bars: dict[str, np.ndarray], kinds: list[str]) -> Figure:
-    """Draw one panel of bars for each entry of `bars`, over the answer's tokens."""
+    """Draw a panel for each entry of `bars`, with a bar for each token of the answer."""
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     panels = figure.subplots(len(bars), 1, sharex=True)
     colours = [COLOURS[kind] for kind in kinds]
@@ -69,15 +69,15 @@ def kind(row: dict[str, Any]) -> str:
 def main() -> None:
     labels = most_fatal(read_table(paths.preferences(ITERATION), PREFERENCE))
     tokens = pq.read_table(paths.SLM_TOKENS, columns=["problem_id", "gt_token", "slm_entropy"])
-    mine = tokens.filter(pc.equal(tokens["problem_id"], labels["problem_id"][0]))
+    answer = tokens.filter(pc.equal(tokens["problem_id"], labels["problem_id"][0]))
     tokenizer = ModelFolder(paths.SLM).tokenizer
     router, _ = read_bundle(paths.router(ITERATION))
     feature_NF = torch.from_numpy(read_features(paths.SLM_TOKENS, labels)).float()
     bars = {
-        "SLM's entropy (nats)": mine["slm_entropy"].to_numpy(),
+        "SLM's entropy (nats)": answer["slm_entropy"].to_numpy(),
         "router's doubt": 1 - router.heads["stand"].score(feature_NF).numpy(),
     }
-    words = [str(tokenizer.decode([token])).strip() for token in mine["gt_token"].to_pylist()]
+    words = [str(tokenizer.decode([token])).strip() for token in answer["gt_token"].to_pylist()]
     with replacing(PICTURE) as aside:
         figure = draw(words, bars, [kind(row) for row in labels.to_pylist()])
         figure.savefig(aside, format="png", dpi=150, metadata={"Software": None})

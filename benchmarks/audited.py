@@ -9,9 +9,9 @@ rollouts follow `label.rule` of params.yaml; CITER has its own, with rollouts by
 `agree` is trained on the LLM's tokens.
 
 Cost: bytes moved at batch 1, relative to the LLM alone. For a share of the LLM's accuracy it is the
-least cost, read linearly between a method's efficient points, with both models alone among them.
-For exact answers it is the cost of the cheapest rule whose every answer equals the LLM's, token for
-token. Speculative decoding is read at its best γ of each resample, which favours it.
+least cost, interpolated linearly between the efficient points of a method and of both models alone.
+For exact answers it is the cost of the cheapest rule whose answers all equal the LLM's, token for
+token. Each resample uses the best γ of speculative decoding, which favours that method.
 
 Intervals: a bootstrap over test questions, with the same resamples for all methods and seeds. Means
 are over seeds.
@@ -40,7 +40,7 @@ from citer.rule import Rule
 RISKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99)
 GAMMAS = (1, 2, 3, 4, 6, 8, 12, 16)
 AUDIT = 0.1
-# As in evaluation: rules of both β compete for an accuracy, those with β = 1 for exact answers.
+# As in evaluation: for an accuracy, rules of both β compete; for exact answers, rules with β = 1.
 SHARES = {"90 %": 0.9, "95 %": 0.95, "99 %": 0.99}  # of the LLM's accuracy
 OURS = {**dict.fromkeys(SHARES, "audited"), "exact": "exact"}
 BATCHES = [batch for batch in batches((8, 32)) if batch.slots == 1 or batch.delayed]
@@ -82,7 +82,7 @@ def entropy_rules(taus: Sequence[float]) -> Families:
 
 
 def study(shop: Workshop) -> dict[str, list[Outcomes]]:
-    """Collect each method's outcomes, one for each seed; methods without training have one."""
+    """Collect the outcomes of each method: one for each seed, or one without training."""
     speculative = {"speculative": [Rule("every", gamma, 1) for gamma in GAMMAS]}
     untrained = entropy_rules(shop.certainty_thresholds())
     answered = {
@@ -122,10 +122,10 @@ def _agree(shop: Workshop, seed: int) -> Head:
     return shop.train(shop.tokens, slm_N == llm_N, seed).head
 
 
-def summary(answered: Mapping[str, Sequence[Outcomes]], mine_Q: np.ndarray) -> Results:
-    """Compute for each target and method its cost, the gap to ours, and costs in batches."""
-    drawn_RQ = resamples(mine_Q)
-    llm = {batch: answered["exact"][0].moved(-1, mine_Q, batch) for batch in BATCHES}
+def summary(answered: Mapping[str, Sequence[Outcomes]], in_task_Q: np.ndarray) -> Results:
+    """Compute each method's cost for each target, its gap to ours, and its costs in batches."""
+    drawn_RQ = resamples(in_task_Q)
+    llm = {batch: answered["exact"][0].moved(-1, in_task_Q, batch) for batch in BATCHES}
     results: dict[str, Any] = {}
     for target, ours in OURS.items():
         share = SHARES.get(target)
@@ -134,7 +134,7 @@ def summary(answered: Mapping[str, Sequence[Outcomes]], mine_Q: np.ndarray) -> R
             name: {
                 "cost": interval(cost_R),
                 "above ours": interval(cost_R - cost[ours]) if name != ours else None,
-                "rules": [_at_rule(outcomes, share, mine_Q, llm) for outcomes in answered[name]],
+                "rules": [_at_rule(outcomes, share, in_task_Q, llm) for outcomes in answered[name]],
             }
             for name, cost_R in cost.items()
         }
@@ -150,12 +150,12 @@ def _mean_cost(seeds: Sequence[Outcomes], share: float | None, drawn_RQ: np.ndar
 
 
 def _at_rule(
-    outcomes: Outcomes, share: float | None, mine_Q: np.ndarray, llm: Mapping[Batch, int]
+    outcomes: Outcomes, share: float | None, in_task_Q: np.ndarray, llm: Mapping[Batch, int]
 ) -> dict[str, Any]:
     """Find the cheapest rule that reaches the target, with its cost for each way of batching."""
-    rule = outcomes.cheapest(share, mine_Q)
-    costs = {b.name: outcomes.moved(rule, mine_Q, b) / moved for b, moved in llm.items()}
-    same = float(np.mean(outcomes.llms_TQ[rule], where=mine_Q))
+    rule = outcomes.cheapest(share, in_task_Q)
+    costs = {b.name: outcomes.moved(rule, in_task_Q, b) / moved for b, moved in llm.items()}
+    same = float(np.mean(outcomes.equals_llm_TQ[rule], where=in_task_Q))
     return {"rule": f"{outcomes.rules[rule]:.4g}", "the LLM's answers": same} | costs
 
 
@@ -196,8 +196,8 @@ def _in_batches(row: Row) -> str:
 def main() -> None:
     shop = Workshop.open()
     answered = study(shop)
-    results = {task: summary(answered, mine_Q) for task, mine_Q in shop.tasks.items()}
-    accuracies = {task: shop.accuracies(mine_Q) for task, mine_Q in shop.tasks.items()}
+    results = {task: summary(answered, in_task_Q) for task, in_task_Q in shop.tasks.items()}
+    accuracies = {task: shop.accuracies(in_task_Q) for task, in_task_Q in shop.tasks.items()}
     write_json(RESULTS / "audited.json", {"accuracy": accuracies, "targets": results})
     with replacing(RESULTS / "audited.md") as aside, aside.open("w") as file:
         write(results, file)

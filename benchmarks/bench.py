@@ -82,8 +82,8 @@ def run(requested: Sequence[str], pairs: Sequence[str], threads: int | None, out
     if threads:
         torch.set_num_threads(threads)
     findings = []
-    for name, mine in plan.items():
-        for finding in _measure(name, mine) if mine else ():
+    for name, planned in plan.items():
+        for finding in _measure(name, planned) if planned else ():
             add_to_report(out, finding)  # now, because the next row may take an hour
             findings.append(finding)
     print_report(findings, Console())

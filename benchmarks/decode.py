@@ -76,7 +76,7 @@ def _floor_details(subject: Subject, forwards: Sequence[Forward]) -> dict[str, f
 
 
 def against_llm(subject: Subject) -> list[Finding]:
-    """Row 3: routed decoding against the LLM alone at batch 1, measured and by their floors."""
+    """Row 3: routed decoding / the LLM alone at batch 1, as measured and as floors predict."""
     requests = subject.requests(16 if subject.pair.eos_ids else 1)
     timed = race(f"alone, {subject.name}", _methods(subject, requests))
     gain = timed.ratio("routed", "LLM generate")
@@ -120,7 +120,7 @@ def _methods(subject: Subject, requests: Sequence[Request]) -> dict[str, Method]
 def against_bytes(subject: Subject) -> Finding:
     """Row 11: routed / LLM alone, both on the engine with CUDA graphs, against their bytes.
 
-    The details also compare each with launches without graphs.
+    The details also compare each of the two with itself without graphs.
     """
     requests = subject.requests(1)
     timed = race(f"graphs, {subject.name}", _graph_methods(subject, requests))
@@ -163,7 +163,7 @@ def prediction_by_bytes(subject: Subject, requests: Sequence[Request]) -> float:
 
 
 def against_naive(subject: Subject) -> Finding:
-    """Row 4: eight answers of `NAIVE_TOKENS` in one batch, against the naive way one by one."""
+    """Row 4: eight answers of `NAIVE_TOKENS`, in one batch / one by one in the naive way."""
     requests, policy = subject.requests(8), subject.policy(FRACTION)
     engine = Engine(subject.pair, 8, NAIVE_TOKENS)
 
@@ -181,7 +181,7 @@ def against_naive(subject: Subject) -> Finding:
 
 
 def against_batches(subject: Subject, batch: int) -> list[Finding]:
-    """Row 5: routing at several LLM fractions, delayed and not, against the faster LLM alone."""
+    """Row 5: routing at several LLM fractions, delayed or not / the faster LLM alone."""
     timed = race(f"batch {batch}, {subject.name}", _batch_methods(subject, batch))
     return [_gain(subject.name, batch, how, timed) for how in ("undelayed", "delayed")]
 

@@ -91,22 +91,22 @@ def _both_halves(pair: Pair, examples: Mapping[str, Encoded], batch_tokens: int)
 
 
 def label_naively(pair: Pair, problem: Problem, example: Encoded, new_tokens: int) -> list[int]:
-    """Return a label per token of the reference: 1 if both branches end wrong."""
+    """Return one label per token of the reference. If both branches end wrong, it is 1."""
     prompt_ids, reference_ids = example
     labels = []
     for position, truth in enumerate(reference_ids):
         before = reference_ids[:position]
-        ours, theirs = (
+        slm_token, llm_token = (
             predict(model, [*prompt_ids, *before], pair.vocabulary)
             for model in (pair.slm, pair.llm)
         )
-        if truth in (ours, theirs) or ours == theirs:
-            labels.append(int(truth == ours or truth != theirs))
+        if truth in (slm_token, llm_token) or slm_token == llm_token:
+            labels.append(int(truth == slm_token or truth != llm_token))
         else:
             labels.append(
                 int(
-                    _ends_right(pair, problem, prompt_ids, [*before, ours], new_tokens)
-                    or not _ends_right(pair, problem, prompt_ids, [*before, theirs], new_tokens)
+                    _ends_right(pair, problem, prompt_ids, [*before, slm_token], new_tokens)
+                    or not _ends_right(pair, problem, prompt_ids, [*before, llm_token], new_tokens)
                 )
             )
     return labels

@@ -1,10 +1,11 @@
-"""Measure labels: routers trained on them, with five seeds, on the questions of the default run.
+"""Measure labels by the routers trained on them, with five seeds, on the last run's questions.
 
     python -m benchmarks.labels        # after `citer run`
 
 Writes `benchmarks/results/labels.{json,md}`. f95 is the LLM fraction that reaches 95 % of the LLM's
-accuracy, read linearly between the points of CITER's rules. Thresholds lie at the target fractions
-of each router's holdout scores; for entropy, of the SLM's own answers to the validation questions.
+accuracy, interpolated linearly between the points of CITER's rules. Thresholds lie at the target
+fractions of each router's holdout scores. For entropy they lie at those fractions of the scores in
+the SLM's answers to the validation questions.
 Intervals come from a bootstrap over test questions, with the same resamples for all methods and
 seeds. Means are over seeds.
 """
@@ -41,7 +42,7 @@ class Study(NamedTuple):
 
 
 def study(shop: Workshop) -> Study:
-    """Run CITER's two routers, two with all contested tokens left to one model, and entropy."""
+    """Measure CITER's two routers, two that give contested tokens to one model, and entropy."""
     entropy = {"entropy": by_score(shop.certainty_thresholds())}
     studied = Study({}, {"router 1": shop.first_labels})
     _note(studied, shop.answer(Method("entropy", low_entropy), entropy))
@@ -76,14 +77,14 @@ def _note(studied: Study, outcomes: Mapping[str, Outcomes]) -> None:
 
 def summary(studied: Study, shop: Workshop, task: str) -> dict[str, Any]:
     """Compute f95 of each method, its gap to ours, and how contested tokens ended."""
-    mine_Q = shop.tasks[task]
-    drawn_RQ = resamples(mine_Q)
+    in_task_Q = shop.tasks[task]
+    drawn_RQ = resamples(in_task_Q)
     f95 = {
         name: np.mean([outcome.fraction_for(KEPT, drawn_RQ) for outcome in seeds], axis=0)
         for name, seeds in studied.outcomes.items()
     }
     return {
-        "accuracy": shop.accuracies(mine_Q),
+        "accuracy": shop.accuracies(in_task_Q),
         "f95": {name: interval(f95_R) for name, f95_R in f95.items()},
         "f95 above ours": {
             name: interval(f95_R - f95[OURS]) for name, f95_R in f95.items() if name != OURS
@@ -95,7 +96,7 @@ def summary(studied: Study, shop: Workshop, task: str) -> dict[str, Any]:
 
 
 def _contested(labels: pa.Table, shop: Workshop, task: str) -> dict[str, float]:
-    """Compute shares of a task's contested tokens by the results of their rollouts."""
+    """Compute how many contested tokens of a task there are, and how their rollouts ended."""
     rows = labels.filter(pa.compute.equal(labels["case"], "contested")).to_pylist()
     ends = [
         (row["slm_branch_correct"], row["llm_branch_correct"])

@@ -31,7 +31,7 @@ COMMAND = (sys.executable, "-c", "from citer.cli import main; main()")
 
 
 def growth() -> list[Finding]:
-    """Row 9: peak resident memory on ten times the problems / on the problems."""
+    """Row 9: peak resident memory with ten times as many problems / with few problems."""
     few, many = peaks(FEW), peaks(GROWTH * FEW)
     return [
         Finding(

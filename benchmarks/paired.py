@@ -29,7 +29,7 @@ class Outcomes:
     llm_tokens_TQ: np.ndarray
     tokens_TQ: np.ndarray
     bytes_TQ: np.ndarray  # moved at batch 1
-    llms_TQ: np.ndarray  # whether the answer equals the LLM's, token for token
+    equals_llm_TQ: np.ndarray  # whether the answer equals the LLM's, token for token
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> "Outcomes":
@@ -71,7 +71,7 @@ class Outcomes:
     def cost_for(self, share: float, drawn_RQ: np.ndarray) -> np.ndarray:
         """Return cost_R: the least cost for `share` of the LLM's accuracy.
 
-        Interpolates linearly between the efficient rules, those that no cheaper rule equals. A mix
+        Interpolates linearly between the efficient rules; no cheaper rule is as accurate. A mix
         of two rules, each for a part of the questions, reaches the points between them.
         """
         right_RT = drawn_RQ @ self.correct_TQ.T
@@ -82,31 +82,32 @@ class Outcomes:
 
     def cost_of_exact(self, drawn_RQ: np.ndarray) -> np.ndarray:
         """Return cost_R: the cost of the cheapest rule whose answers all equal the LLM's."""
-        differing_RT = drawn_RQ @ ~self.llms_TQ.T
+        differing_RT = drawn_RQ @ ~self.equals_llm_TQ.T
         return np.where(differing_RT == 0, self.costs(drawn_RQ), np.inf).min(1)
 
-    def cheapest(self, share: float | None, mine_Q: np.ndarray) -> int:
+    def cheapest(self, share: float | None, in_task_Q: np.ndarray) -> int:
         """Return the index of the cheapest rule with `share` of the LLM's accuracy.
 
         If `share` is None, all its answers must equal the LLM's.
         """
-        right_TQ = self.llms_TQ if share is None else self.correct_TQ
-        right_T = right_TQ @ mine_Q.astype(int)
+        right_TQ = self.equals_llm_TQ if share is None else self.correct_TQ
+        right_T = right_TQ @ in_task_Q.astype(int)
         enough_T = right_T >= (share or 1) * right_T[-1]
-        [cost_T] = self.costs(mine_Q[None, :])
+        [cost_T] = self.costs(in_task_Q[None, :])
         return int(np.where(enough_T, cost_T, np.inf).argmin())
 
-    def moved(self, rule: int, mine_Q: np.ndarray, batch: Batch) -> int:
+    def moved(self, rule: int, in_task_Q: np.ndarray, batch: Batch) -> int:
         """Return the bytes that the rule with this index moves at a batch size."""
-        traces = [trace for trace, mine in zip(self.traces[rule], mine_Q, strict=True) if mine]
+        pairs = zip(self.traces[rule], in_task_Q, strict=True)
+        traces = [trace for trace, in_task in pairs if in_task]
         return self.prices[rule].moved(*replay(traces, batch.slots, batch.delayed))
 
 
-def _joined(ours: Any, theirs: Any) -> Any:
-    """Concatenate two methods' rules; both have the SLM alone first and the LLM alone last."""
-    if isinstance(ours, np.ndarray):
-        return np.concatenate([ours[:-1], theirs[1:]])
-    return [*ours[:-1], *theirs[1:]]
+def _joined(first: Any, second: Any) -> Any:
+    """Concatenate the rules of two methods. In both, the models alone come first and last."""
+    if isinstance(first, np.ndarray):
+        return np.concatenate([first[:-1], second[1:]])
+    return [*first[:-1], *second[1:]]
 
 
 def _moved(run: Run, trace: Trace) -> int:
@@ -120,15 +121,15 @@ def _least_cost(target: float, cost_T: np.ndarray, right_T: np.ndarray) -> float
     return fraction_for(target, cost_T[efficient].tolist(), right_T[efficient].tolist())
 
 
-def resamples(mine_Q: np.ndarray) -> np.ndarray:
-    """Return drawn_RQ: how often each resample draws each question of `mine_Q`.
+def resamples(in_task_Q: np.ndarray) -> np.ndarray:
+    """Return drawn_RQ: how often each resample draws each question of `in_task_Q`.
 
     Row 0 is the sample itself. All methods use the same resamples, so that they can be compared
     pairwise.
     """
     rng = np.random.default_rng(SEED)
-    drawn_RQ = rng.multinomial(mine_Q.sum(), mine_Q / mine_Q.sum(), size=RESAMPLES)
-    return np.vstack([mine_Q, drawn_RQ])
+    drawn_RQ = rng.multinomial(in_task_Q.sum(), in_task_Q / in_task_Q.sum(), size=RESAMPLES)
+    return np.vstack([in_task_Q, drawn_RQ])
 
 
 def interval(value_R: np.ndarray) -> tuple[float, float, float]:

@@ -1,7 +1,7 @@
 """The pairs of models to measure, and their requests.
 
 Random pairs have Qwen2's architecture. Their answers all have the same length, because no token
-ends them. A seeded schedule replaces the router's decisions; the router is computed all the same.
+ends them. A seeded schedule replaces the router's decisions; the router is still computed.
 """
 
 from collections.abc import Callable

@@ -9,8 +9,8 @@ import torch
 
 from citer.progress import progress
 
-ROUNDS = 3  # the least number
-SECONDS = 10.0  # short methods are repeated until then
+ROUNDS = 3  # at least
+SECONDS = 10.0  # short methods are repeated for this long
 MOST_ROUNDS = 30
 
 Method = Callable[[], float]  # runs once and returns the amount of work: tokens, bytes, runs

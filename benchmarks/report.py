@@ -55,16 +55,16 @@ def of_two(
     row: int, what: str, pair: str, timed: Race, target: Target, unit: str = "tokens"
 ) -> Finding:
     """Return a finding: how many times faster the first of two methods is than the second."""
-    ours, theirs = timed.speeds
-    return Finding(row, what, pair, timed.ratio(ours, theirs), target, timed.details(unit))
+    first, second = timed.speeds
+    return Finding(row, what, pair, timed.ratio(first, second), target, timed.details(unit))
 
 
 def add_to_report(path: Path, finding: Finding) -> None:
     """Add a finding to a JSON report, in place of an earlier one with the same name."""
     report = read_json(path) if path.exists() else []
-    ours = _as_json(finding)
-    others = [theirs for theirs in report if _name(theirs) != _name(ours)]
-    write_json(path, sorted([*others, ours], key=_name))
+    new = _as_json(finding)
+    kept = [old for old in report if _name(old) != _name(new)]
+    write_json(path, sorted([*kept, new], key=_name))
 
 
 def _name(finding: dict[str, Any]) -> tuple[int, str, str]:

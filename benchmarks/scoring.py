@@ -87,7 +87,7 @@ def raw_forwards(
 def sweep_against_one(subject: Subject) -> Finding:
     """Row 8: seconds of a sweep over all thresholds of `evaluate` / of its slowest threshold.
 
-    Certainty replaces a trained router: the thresholds are quantiles of the SLM's own scores at
+    The SLM's certainty replaces a trained router. The thresholds are quantiles of its scores at
     the LLM fractions of params.yaml.
     """
     params = load_params().evaluate
@@ -95,8 +95,8 @@ def sweep_against_one(subject: Subject) -> Finding:
     requests = subject.requests(QUESTIONS)
     rules = _rules(engine, requests, params.llm_fractions)
     timed = race(f"sweep {subject.name}", _sweep_methods(engine, requests, rules))
-    what = f"{len(rules)}-point sweep / its dearest point, {len(requests)} questions"
-    return _against_dearest(what, subject.name, timed)
+    what = f"{len(rules)}-point sweep / its slowest point, {len(requests)} questions"
+    return _against_slowest(what, subject.name, timed)
 
 
 def _rules(engine: Engine, requests: Sequence[Request], fractions: Sequence[float]) -> list[Rule]:
@@ -128,13 +128,13 @@ def _answered(
     return [answer.token_ids for answer in engine.sweep(requests, policies)]
 
 
-def _against_dearest(what: str, name: str, timed: Race) -> Finding:
+def _against_slowest(what: str, name: str, timed: Race) -> Finding:
     points = [method for method in timed.speeds if method != "sweep"]
-    dearest = min(points, key=timed.speed)
+    slowest = min(points, key=timed.speed)
     total = sum(1 / timed.speed(point) for point in points)
     details = {
         "sweep seconds": 1 / timed.speed("sweep"),
-        "dearest seconds": 1 / timed.speed(dearest),
+        "slowest seconds": 1 / timed.speed(slowest),
         "all points one by one / sweep": total * timed.speed("sweep"),
     }
-    return Finding(8, what, name, timed.ratio(dearest, "sweep"), Target("≤", 3.5), details)
+    return Finding(8, what, name, timed.ratio(slowest, "sweep"), Target("≤", 3.5), details)

@@ -1,4 +1,4 @@
-"""What the studies share: load the data of a `citer run`, train heads, answer test questions."""
+"""Shared by the studies: load the data of a `citer run`, train heads, answer test questions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class Workshop:
 
     @property
     def tasks(self) -> dict[str, np.ndarray]:
-        """Return, by task, mine_Q: whether each test question belongs to it."""
+        """Return, by task, in_task_Q: whether each test question belongs to it."""
         task_Q = np.array([problem.task for problem in self.test])
         return {str(task): task_Q == task for task in np.unique(task_Q)}
 
@@ -104,15 +104,15 @@ class Workshop:
         """The runs of the SLM alone and of the LLM alone on the test questions."""
         return [run for [run] in sweep(self.engine, self.test, ALONE)]
 
-    def accuracies(self, mine_Q: np.ndarray) -> dict[str, float]:
-        """Return each model's accuracy alone on the test questions in `mine_Q`."""
+    def accuracies(self, in_task_Q: np.ndarray) -> dict[str, float]:
+        """Return each model's accuracy alone on the test questions in `in_task_Q`."""
         return {
-            name: float(np.mean([result.correct for result in run.results], where=mine_Q))
+            name: float(np.mean([result.correct for result in run.results], where=in_task_Q))
             for name, run in zip(("slm", "llm"), self.alone, strict=True)
         }
 
     def answer(self, method: Method, families: Families) -> dict[str, Outcomes]:
-        """Answer the test questions with all rules of one method in one sweep; return by family."""
+        """Answer the test questions with all rules of a method in one sweep; group by family."""
         rules = [rule for family in families.values() for rule in family]
         [answered] = sweep(self.engine, self.test, [Line(method, rules)])
         runs = {run.rule: run for run in answered}

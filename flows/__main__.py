@@ -18,8 +18,8 @@ from flows.reach import without_password
 NEXT = """\
 Picture        data/summary/frontier.png
 Versions       citer compare, or: {versions}
-Prefect's page {prefect}
-               then set PREFECT_API_URL to the address that it prints, and: citer run
+Prefect's page run: {prefect}
+               then set PREFECT_API_URL to the address that it prints, and repeat: citer run
 Repeat         dvc repro (runs a stage only if its data, code or parameters changed)"""
 
 
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def page(uri: str | None) -> str:
-    """Where to see MLflow's page: a server's address, or the command that serves a database."""
+    """Return where MLflow's page is: a server's address, or the command that starts a server."""
     if uri and uri.startswith("http"):
         return without_password(uri)
     store = '"$MLFLOW_TRACKING_URI"' if uri else "sqlite:///mlruns/mlflow.db"

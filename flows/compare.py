@@ -20,7 +20,7 @@ from flows.store import open_store
 
 @reported()
 def compare() -> None:
-    """Print the facts of both. Raises InputError if there is neither."""
+    """Print the facts of champion and challenger. Raises InputError if neither exists."""
     params = load_params()
     client, name = open_store(params.register_.experiment).client, params.register_.model_name
     roles: dict[str, ModelVersion] = {}
@@ -28,13 +28,12 @@ def compare() -> None:
         if version := aliased(client, name, alias):
             roles[alias] = version
     if not roles:
-        raise InputError(f"{name}: no champion and no challenger; `citer promote` a version")
+        raise InputError(f"{name}: no champion and no challenger; make one with `citer promote`")
     console = Console(highlight=False)
     console.print(_side_by_side(roles))
     known = {version.version: version for version in roles.values()}
     for number, version in known.items():
-        history = " ".join(story(version.tags)) or "It was made the champion outside of citer."
-        console.print(f"Version {number}. {history}", soft_wrap=True)
+        console.print(f"Version {number}. {' '.join(story(version.tags))}", soft_wrap=True)
     if len(known) == 2:
         gap = _difference(roles[CHAMPION], roles[CHALLENGER], params.evaluate.delta)
         console.print(gap, soft_wrap=True)
@@ -43,7 +42,7 @@ def compare() -> None:
 def _side_by_side(roles: Mapping[str, ModelVersion]) -> Table:
     table = Table("", *roles)
     columns = [dict(_facts(version)) for version in roles.values()]
-    for fact in dict.fromkeys(chain.from_iterable(columns)):  # batches may have changed since
+    for fact in dict.fromkeys(chain.from_iterable(columns)):  # their batch sizes may differ
         table.add_row(fact, *(column.get(fact, "") for column in columns))
     return table
 
@@ -59,7 +58,7 @@ def _difference(champion: ModelVersion, challenger: ModelVersion, delta: float) 
     """Subtract the champion's accuracy from the challenger's, with the gate's bounds."""
     old, new = (routed(run_of(version).info.run_id) for version in (champion, challenger))
     if not old.keys() & new.keys():
-        return "They have no test question in common."
+        return "The two versions have no test question in common."
     gap = difference(new, old, delta)
     return (
         f"Accuracy, challenger minus champion, on {gap.questions} common questions: "

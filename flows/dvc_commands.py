@@ -36,7 +36,7 @@ def has_remote() -> bool:
 
 @contextmanager
 def locked(file: Path, holder: str, log: Log) -> Iterator[None]:
-    """Hold a lock file with flock, as DVC does. Log that it waits for `holder` if it has to."""
+    """Hold a lock file with flock, as DVC does. If it is taken, log `waiting for HOLDER`."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as lock:
         try:

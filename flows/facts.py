@@ -38,7 +38,7 @@ def _trained_on(router: Run) -> str:
 
 
 def facts(tags: Mapping[str, str]) -> dict[str, str]:
-    """Collect what people want to know about a version; missing tags are left out."""
+    """Select the facts to show about a version. A fact whose tag is missing is left out."""
     batches = sorted(int(size) for size in re.findall(r"cost_b(\d+)\b", " ".join(tags)))
     dirty = " (dirty)" if tags.get("git_dirty") == "true" else ""
     values = {
@@ -58,7 +58,7 @@ def facts(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def _accuracy(tags: Mapping[str, str]) -> str:
-    """Format the accuracy with its interval, if known; leave a tag that is no number as it is."""
+    """Format the accuracy with its interval, if known. Return a tag that is no number unchanged."""
     accuracy = tags.get("accuracy", "")
     try:
         ends = [f"{100 * float(tags[end]):.1f}" for end in INTERVAL if end in tags]
@@ -75,8 +75,8 @@ def verdict(tags: Mapping[str, str]) -> str:
 
 def story(tags: Mapping[str, str]) -> Iterator[str]:
     """Yield the gate's decision and what happened since. The alias says which version serves."""
-    decision = verdict(tags) or "not judged, since it was not the last of its retraining"
-    yield f"The gate at its registration: {decision}."
+    decision = verdict(tags) or "none, because it judges only the last router of a retraining"
+    yield f"The gate's decision at registration: {decision}."
     if "history" in tags:
         yield f"Since then: {tags['history']}."
 

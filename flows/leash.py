@@ -3,8 +3,8 @@
 `python -m flows.leash SECONDS COMMAND …` reads a pipe from its caller. The pipe closes when the
 caller ends, even by SIGKILL. Then, or after SECONDS, the leash ends the command and all its
 descendants: first with SIGTERM, so that launchers can end their ranks, then with SIGKILL.
-If the leash itself is killed, two others end the command: `leashed` in the caller, and
-`end_with_the_leash` in the command.
+If the leash itself is killed, `leashed` in the caller and `end_with_the_leash` in the command end
+the command.
 """
 
 import ctypes
@@ -59,7 +59,7 @@ def leashed(command: Sequence[str], seconds: float, env: Mapping[str, str]) -> I
 
 
 def _end_group_after(leash: Leashed) -> None:
-    """Kill what is left of the leash's group: nothing, unless the leash itself was killed."""
+    """Kill the processes left in the leash's group. There are some if the leash was killed."""
     leash.wait()
     with suppress(ProcessLookupError):
         os.killpg(leash.pid, signal.SIGKILL)
@@ -68,7 +68,7 @@ def _end_group_after(leash: Leashed) -> None:
 def held(command: Sequence[str]) -> int:
     """Run `command` in this terminal and return its exit status.
 
-    All its processes end with this one. The command must call `end_with_the_leash`.
+    If this process ends, so do all processes of the command, which must call `end_with_the_leash`.
     """
     leash = [sys.executable, "-m", "flows.leash", "inf", *command]
     pipe = subprocess.PIPE
@@ -79,7 +79,7 @@ def held(command: Sequence[str]) -> int:
 
 
 def end_with_the_leash() -> None:
-    """If this process runs on a leash: when the leash is killed, end all descendants and exit."""
+    """End all descendants and exit when the leash ends. Does nothing without a leash."""
     if pipe := os.environ.pop(LEASH, None):
         when_closed(int(pipe), end_all)
 
@@ -94,7 +94,7 @@ def end_all() -> None:
 def main(seconds: float, command: Sequence[str]) -> int:
     """Run the command and return its exit status, or 128 + N if signal N killed it."""
     _adopt_orphans()
-    lower, _ = os.pipe()  # only this process holds the other end, which closes when it ends
+    lower, _ = os.pipe()  # the other end closes when this process, its only holder, ends
     env = os.environ | {LEASH: str(lower)}
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[lower], env=env)
     os.close(lower)
@@ -121,7 +121,7 @@ def _adopt_orphans() -> None:
 def _end_descendants() -> None:
     """End parents before children, so that a command can still use its children to shut down.
 
-    Where orphans are not adopted, all descendants are ended at once.
+    On a system where orphans are not adopted, end all descendants at once.
     """
     while descendants := psutil.Process().children(recursive=not ADOPTS):
         _send(signal.SIGTERM, descendants)

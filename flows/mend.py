@@ -1,4 +1,4 @@
-"""Repair what a killed DVC leaves in `.dvc` and in `dvc.lock`. Else every later DVC call fails.
+"""Repair `.dvc` and `dvc.lock` after DVC was killed. Without this, every later DVC call fails.
 
 DVC rewrites `dvc.lock` and `rwlock` in place, so a kill can truncate both. `rwlock` is DVC's table
 of the paths that running processes read and write. After a kill it still names the killed process.
@@ -53,14 +53,14 @@ def mend_lock(log: Log) -> None:
 def _mend(log: Log) -> list[Info]:
     """Repair the files, unless other DVC processes work on them; return these processes."""
     with locked(DVC_LOCK, "DVC", log):
-        if busy := _drop_the_dead(log):
+        if busy := _drop_dead_processes(log):
             return busy
         _clear_run_cache()
         _mend_lock(log)
         return []
 
 
-def _drop_the_dead(log: Log) -> list[Info]:
+def _drop_dead_processes(log: Log) -> list[Info]:
     """Remove dead processes from DVC's table; return the living ones."""
     with locked(GUARD, "DVC", log):
         table = _read_table()
@@ -79,7 +79,7 @@ def _read_table() -> dict[str, Any]:
 
 
 def _at_work(info: Info) -> bool:
-    """Return whether a process of the table still runs. Its pid may belong to another by now."""
+    """Return whether a process of the table still runs. Another process may have its pid now."""
     try:
         command = psutil.Process(info["pid"]).cmdline()
     except psutil.NoSuchProcess:
@@ -107,7 +107,7 @@ def _mend_lock(log: Log) -> None:
         return
     elif whole(LOCK):
         _copy(LOCK, KEPT)
-    elif CONFLICT not in LOCK.read_bytes():  # the user must resolve it; DVC says so
+    elif CONFLICT not in LOCK.read_bytes():  # DVC asks the user to resolve it
         remedy = "restored from a backup" if KEPT.exists() else "removed, since no backup exists"
         log(f"{LOCK}: truncated by a kill; {remedy}; the damaged file is now {TORN}")
         _copy(LOCK, TORN)

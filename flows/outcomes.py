@@ -16,7 +16,7 @@ from citer.schema import OUTCOME
 
 
 def routed(run_id: str) -> GradedAnswers:
-    """Read the answers by the deployed method and rule: the LLM's own if no rule is certified."""
+    """Read the answers by the deployed rule. Without a certified rule they are the LLM's own."""
     deployed = threshold(run_id)
     rule = Rule(**deployed["rule"])
     if not rule.asks_slm:

@@ -41,8 +41,8 @@ def _retrain(timeout: timedelta) -> str:
         name: stage_task(name)(name, timeout, fresh, return_state=True).result()
         for name, fresh in plan(get_run_logger().info).items()
     }
-    if file_md5(PARAMS) != params_at_start:  # earlier stages have read other parameters
-        raise InputError(f"{PARAMS}: changed while the run was under way; repeat `citer run`")
+    if file_md5(PARAMS) != params_at_start:  # earlier stages used other parameters
+        raise InputError(f"{PARAMS}: changed during the run; repeat `citer run`")
     create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
     return register(stages)
 
@@ -55,7 +55,7 @@ def reach_store() -> None:
 
 @task(task_run_name="register", **STEP)
 def register(stages: Mapping[str, float | None]) -> str:
-    """Register the routers, and let the gate decide whether the last one is the champion."""
+    """Register the routers, and let the gate decide whether the last one becomes the champion."""
     outcome = register_run(seconds.complete(stages))
     seconds.clear()
     return outcome

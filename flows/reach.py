@@ -1,4 +1,4 @@
-"""Check once whether MLflow's store answers. MLflow itself would retry for minutes."""
+"""Check whether MLflow's store answers, with one request. MLflow itself retries for minutes."""
 
 import logging
 import re
@@ -32,7 +32,7 @@ def check_store(uri: str) -> None:
     """
     try:
         if uri.startswith("http"):
-            _ask(uri)
+            _request_health(uri)
         elif uri.startswith(DATABASES):
             inspect(create_engine(uri)).has_table("alembic_version")
         elif "://" not in uri and not uri.startswith("databricks"):
@@ -46,8 +46,8 @@ def check_store(uri: str) -> None:
         raise StoreError(f"MLflow at {without_password(uri)}: {_first_line(error)}") from None
 
 
-def _ask(uri: str) -> None:
-    """Request the health page with the certificates of MLflow's client. Any status will do."""
+def _request_health(uri: str) -> None:
+    """Request the health page with the certificates of MLflow's client. Accept any status."""
     creds = get_default_host_creds(uri)
     page = f"{uri.rstrip('/')}/health"
     cert = creds.client_cert_path

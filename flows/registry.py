@@ -28,10 +28,11 @@ from flows.tracking import children, track
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 PROMOTED, KEPT_BACK = "promoted", "kept back"
+PROMOTE_ANOTHER = "promote another version with `citer promote`"
 DESCRIPTION = (
     "Routers between a small and a large language model, each with its finetuned small model. "
-    'To ask the champion: `mlflow.pyfunc.load_model("models:/{name}@champion")'
-    '.predict(["a question"])`, in the project\'s folder.'
+    "To ask the champion, run in the project's folder: "
+    '`mlflow.pyfunc.load_model("models:/{name}@champion").predict(["a question"])`.'
 )
 
 
@@ -40,16 +41,16 @@ def register_run(stages: Mapping[str, float | None]) -> str:
     """Log the retraining in the current folder, register its routers, and judge the last one.
 
     Routers that are registered already are left unchanged. `stages` maps each stage of dvc.yaml to
-    the seconds that it took, or to None if it did not run. Returns a sentence that says what was
-    decided and which version is the champion. Raises InputError if the champion has no rule or no
-    run, or if the experiment is deleted.
+    the seconds that it took, or to None if it did not run. Returns a sentence with the gate's
+    decision and the champion. Raises InputError if the champion has no rule or no run, or if the
+    experiment is deleted.
     """
     params = load_params()
     store = open_store(params.register_.experiment)
     with exclusively():
         run = track(store, params, stages)
         routers = children(store, run.info.run_id)
-        known = _settled(store.client, params.register_.model_name, run, routers[-1])
+        known = _registered(store.client, params.register_.model_name, run, routers[-1])
         last = known or _register(store.client, run, routers, params)
     if has_remote():
         dvc("push")
@@ -64,7 +65,7 @@ def promote(version: int) -> None:
     """
     params = load_params()
     client = open_store(params.register_.experiment).client
-    chosen = _ruled(find_version(client, params.register_.model_name, version))
+    chosen = _require_rule(find_version(client, params.register_.model_name, version))
     with exclusively():
         _crown(client, chosen, "by hand")
     Console().print(f"{chosen.name} version {chosen.version} is now the champion", highlight=False)
@@ -98,7 +99,7 @@ def _download_bundle(uri: str, folder: str) -> Path:
 
 def find_version(client: MlflowClient, name: str, version: int | str) -> ModelVersion:
     """Return a version. Raises InputError if it does not exist."""
-    with _expected(f"{name}: no version {version} is registered"):
+    with _if_missing(f"{name}: no version {version} is registered"):
         return client.get_model_version(name, str(version))
 
 
@@ -107,19 +108,19 @@ def aliased(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
 
     Raises InputError if nothing is registered, or if the version is deleted or has no rule.
     """
-    with _expected(f"{name}: nothing is registered; run `citer run` first"):
+    with _if_missing(f"{name}: nothing is registered; run `citer run` first"):
         number = client.get_registered_model(name).aliases.get(alias)
     if number is None:
         return None
-    remedy = "`citer promote` another" if alias == CHAMPION else "delete the alias on MLflow's page"
-    with _expected(f"{name}: version {number}, the {alias}, is deleted; {remedy}"):
-        return _ruled(client.get_model_version(name, number))
+    remedy = PROMOTE_ANOTHER if alias == CHAMPION else "delete the alias on MLflow's page"
+    with _if_missing(f"{name}: version {number}, the {alias}, is deleted; {remedy}"):
+        return _require_rule(client.get_model_version(name, number))
 
 
-def _ruled(version: ModelVersion) -> ModelVersion:
+def _require_rule(version: ModelVersion) -> ModelVersion:
     if "rule" not in version.tags:
         problem = f"{version.name}: version {version.version} has no tag `rule`"
-        raise InputError(f"{problem}: an older citer made it; `citer promote` another version")
+        raise InputError(f"{problem}, because an older citer made it; {PROMOTE_ANOTHER}")
     return version
 
 
@@ -127,19 +128,19 @@ def run_of(version: ModelVersion) -> Run:
     """Return the run that trained a version's router. Raises InputError if it was purged."""
     assert version.run_id
     purged = f"{version.name}: version {version.version}: MLflow no longer has its run and answers"
-    with _expected(f"{purged}; if it is the champion, `citer promote` another"):
+    with _if_missing(f"{purged}; if it is the champion, {PROMOTE_ANOTHER}"):
         return mlflow.get_run(version.run_id)
 
 
 @contextmanager
-def _expected(otherwise: str) -> Iterator[None]:
-    """Raise InputError with the message `otherwise` if the requested MLflow object is missing."""
+def _if_missing(message: str) -> Iterator[None]:
+    """Raise InputError with this message if the requested MLflow object is missing."""
     try:
         yield
     except MlflowException as error:
         if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
             raise
-        raise InputError(otherwise) from None
+        raise InputError(message) from None
 
 
 def _sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool) -> str:
@@ -148,12 +149,12 @@ def _sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool)
     if known:
         return (
             f"nothing new: {last.name} version {last.version}, registered earlier, is the same "
-            f"router; it was then {verdict}; now {now}"
+            f"router; the gate's decision then: {verdict}; now {now}"
         )
     return f"{last.name} version {last.version} {verdict}; {now}"
 
 
-def _settled(client: MlflowClient, name: str, run: Run, last: Run) -> ModelVersion | None:
+def _registered(client: MlflowClient, name: str, run: Run, last: Run) -> ModelVersion | None:
     """Return the version of a retraining's last router if its registration was completed.
 
     A completed registration tags its run with `version`. If that run was deleted and logged again,
@@ -170,7 +171,7 @@ def _register(
 ) -> ModelVersion:
     """Register the routers of a retraining and return the last one's version.
 
-    Every step can follow an interrupted call. The run is tagged last, when all is done.
+    Can be called again after an interrupted call. The last step tags the run with `version`.
     """
     name = params.register_.model_name
     if not client.search_registered_models(f"name = '{name}'"):
@@ -223,12 +224,12 @@ def _decide(client: MlflowClient, challenger: ModelVersion, params: Params) -> D
 
 
 def _crown(client: MlflowClient, version: ModelVersion, how: str) -> None:
-    """Make a version the champion. Both histories are written before the alias moves."""
+    """Make a version the champion. Write the history of both versions, then move the alias."""
     before = client.get_registered_model(version.name).aliases.get(CHAMPION)
     if before is not None and str(before) == str(version.version):
         return
     if before is not None:
-        with suppress(InputError):  # the champion before may be deleted
+        with suppress(InputError):  # the former champion may be deleted
             replaced = find_version(client, version.name, before)
             _add_event(client, replaced, f"replaced by version {version.version}")
     _add_event(client, version, f"made the champion {how}")

@@ -28,11 +28,11 @@ LOCK = TMP / "flow.lock"
 DVC_ERRORS = range(251, 256)
 BAD_INPUT = 2  # exit status of `citer` for errors that the user must correct
 EXITED = re.compile(r"ERROR: failed to reproduce .*, exited with (-?\d+)$")
-# DVC errors that may be gone at the next attempt.
+# DVC errors that may not recur at the next attempt.
 TEMPORARY = re.compile(
     r"unexpected error - | is busy, |Unable to acquire lock|\[Errno (?!2\])\d+\]"
 )
-# From here to the end, DVC prints advice on git and remotes.
+# DVC ends its output with advice on git and remotes, which begins with one of these.
 ADVICE = re.compile(rb"(?:Generating|Updating) lock file |Use `dvc push`")
 
 
@@ -55,7 +55,7 @@ def stage_names() -> list[str]:
 def plan(log: Log) -> dict[str, bool]:
     """Return the stages in order; the value is true if a stage is known to be unchanged.
 
-    These are the stages before the first stale one. A later stage may depend on its outputs.
+    It is true only before the first stale stage, because a later stage may depend on its outputs.
     Raises InputError if `dvc status` fails.
     """
     with _one_at_a_time(log):
@@ -106,7 +106,7 @@ class _Output:
     ran: bool = False
     exited: int | None = None  # exit status of the stage's command, if that failed
     last: str = ""  # the last line that the command printed
-    errors: list[str] = field(default_factory=list)  # of DVC, from the first error on
+    errors: list[str] = field(default_factory=list)  # DVC's lines from its first error on
 
     def read(self, line: str) -> None:
         if line == f"Running stage '{self.name}':":
@@ -142,14 +142,14 @@ def _follow(process: Leashed, log: Log) -> Iterator[str]:
             if not terminal:
                 log(line)
             yield line
-        if advice:  # not shown, but an error may follow it
+        if advice:  # it is not shown, but an error may follow it
             hidden = (advice[0] + process.stdout.read()).split(b"\n")
             yield from dropwhile(lambda line: not line.startswith("ERROR: "), map(_plain, hidden))
             return
 
 
 def _plain(line: bytes) -> str:
-    """Return a line without colours; the last version of a line that was redrawn."""
+    """Return a line without colours. If it was redrawn, return its last version."""
     return Text.from_ansi(line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]).plain
 
 

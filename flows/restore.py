@@ -1,4 +1,4 @@
-"""Restore the data from which a registered version was made, byte for byte."""
+"""Restore, byte for byte, the data that a registered version was made from."""
 
 import shutil
 from contextlib import suppress
@@ -26,7 +26,7 @@ STATE = (PARAMS, LOCK)
 def restore(version: int) -> None:
     """Restore params.yaml, dvc.lock and the data that they name to those of `version`.
 
-    The present state is kept. Raises InputError, and puts the present state back, if the
+    A copy of the present state is kept. Raises InputError, and puts the present state back, if the
     preference tables are neither in DVC's cache nor on its remote, or if DVC would overwrite a
     file that was changed by hand.
     """
@@ -48,8 +48,8 @@ def restore(version: int) -> None:
             _put(before)
             with suppress(DvcError):  # the files that it refuses to overwrite are unchanged
                 dvc("checkout", "--allow-missing")
-            made_by = f"it was made by git {made.data.tags['git_sha'][:12]}"
-            raise InputError(f"version {version} is not restored, {made_by}: {error}") from None
+            sha = made.data.tags["git_sha"][:12]
+            raise InputError(f"version {version}, by git {sha}, is not restored: {error}") from None
     _explain(version, made, before)
 
 
@@ -75,7 +75,7 @@ def _put(folder: Path) -> None:
 
 
 def _check_preferences(run: Run) -> None:
-    """Raise InputError if the run was trained on another preference table."""
+    """Raise InputError if the preference table differs from the table that trained the run."""
     file = paths.preferences(int(run.data.tags["iteration"]))
     assert run.inputs
     recorded = {used.dataset.name: used.dataset.digest for used in run.inputs.dataset_inputs}
@@ -88,8 +88,8 @@ def _explain(version: int, made: Run, before: Path) -> None:
     Console().print(
         f"Version {version} restored: params.yaml, dvc.lock and the data that they name are now "
         f"those of retraining {tags['retraining'][:7]}.\n"
-        f"The code is unchanged; that version was made by git commit {tags['git_sha'][:12]}.\n"
-        f"{paths.SUMMARY} is unchanged, since git keeps it; `dvc repro` writes it again.\n"
+        f"The code is unchanged; git commit {tags['git_sha'][:12]} made that version.\n"
+        f"{paths.SUMMARY} is unchanged, because git stores it; `dvc repro` writes it again.\n"
         f"To go back: cp {before}/* . && dvc checkout",
         highlight=False,
         soft_wrap=True,

@@ -1,4 +1,4 @@
-"""Store how long each stage took until the retraining is registered, in case it is interrupted."""
+"""Store the seconds of each stage until they are registered, so that an interruption keeps them."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -37,7 +37,7 @@ def clear() -> None:
 
 
 def _kept() -> Taken:
-    with suppress(InputError):  # missing or damaged: no reason to fail a stage
+    with suppress(InputError):  # a missing or damaged file must not fail a stage
         return read_as(KEPT, Taken)
     return {}
 

@@ -1,4 +1,4 @@
-"""The code of a registered model. MLflow runs this file beside a copy of `citer`.
+"""The code of a registered model. MLflow runs this file with a copy of `citer`.
 
 `mlflow.pyfunc.load_model("models:/citer-router@champion").predict(questions)` takes plain
 questions, or rows in the formats of the data files (a list, or a frame with the fields as
@@ -65,9 +65,9 @@ class RoutedModel(PythonModel):
         try:
             return self._answers(_rows(model_input))
         except Exception as error:
-            logging.getLogger(__name__).exception("a call failed; none of it was answered")
+            logging.getLogger(__name__).exception("the call failed, no question was answered")
             reason = f"{type(error).__name__}, see the server's log"
-            raise MlflowException(f"the call failed, none of it was answered: {reason}") from error
+            raise MlflowException(f"the call failed, no question was answered: {reason}") from error
 
     def _answers(self, rows: list[Any]) -> pd.DataFrame:
         from citer.serving import REPLY_FIELDS
@@ -100,7 +100,7 @@ def _rows(model_input: Any) -> list[Any]:
 
 
 def _parse(row: Any) -> "Problem":
-    """Parse a row. A plain text is a question without options. A given answer is ignored."""
+    """Parse a row. Text alone is a question without options. An answer in the row is ignored."""
     from citer.data.importing import parse_row, task_of
     from citer.data.tasks import TASKS
 

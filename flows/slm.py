@@ -31,7 +31,7 @@ def keep_slm(store: Store) -> str:
 
 
 def fetch_slm(uri: str) -> Path:
-    """Return a stored SLM's folder. From a server it is downloaded once, to `mlruns/slm/`."""
+    """Return a stored SLM's folder. Download it once, to `mlruns/slm/`, if a server holds it."""
     model_id = uri.removeprefix("models:/")
     location = MlflowClient().get_logged_model(model_id).artifact_location
     if is_local_uri(location):

@@ -66,7 +66,7 @@ def _require_artifacts(location: Path) -> None:
 
 @contextmanager
 def exclusively() -> Iterator[None]:
-    """Hold a lock that one process of this project has at a time."""
+    """Hold the project's lock, which only one process can hold at a time."""
     HOME.mkdir(exist_ok=True)
     with (HOME / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -76,7 +76,7 @@ def exclusively() -> Iterator[None]:
 def make_tables(database: Path) -> None:
     """Create MLflow's tables in a temporary file, then rename it.
 
-    MLflow's migrations fail with a second client, and after a kill.
+    MLflow's own migrations fail if a second client runs them, or after they were killed.
     """
     if database.exists():
         return

@@ -59,7 +59,7 @@ class Iteration:
     def digest(self) -> str:
         """Digest of the weights, the card, the rule, the quality and the bytes moved.
 
-        The paths of the pair and the digests of the training data are left out: they depend on the
+        The paths of the pair and the digests of the training data are left out. They depend on the
         code that wrote them, and other code may produce the same router.
         """
         card = read_json(self.router / "router.json")
@@ -82,8 +82,8 @@ class Iteration:
     def metrics(self) -> dict[str, float]:
         """Metrics on test and of training.
 
-        The deployed method is under `all/` and its tasks, every other method in short under
-        `rivals/`, and the training of the router under `train/`.
+        `all/` and a section for each task hold the deployed method, `rivals/` the headlines of
+        the other methods, and `train/` the router's training.
         """
         methods = read_json(self.report / "metrics.json")
         chosen = read_json(self.report / "chosen.json")
@@ -96,14 +96,14 @@ class Iteration:
 
 
 def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> Run:
-    """Return the finished run of the retraining whose files are here; log it if needed.
+    """Return the finished run of the retraining in the current folder; log it if needed.
 
     Raises InputError if the experiment is deleted: MLflow keeps its name but accepts no runs.
     """
     experiment = store.client.get_experiment(store.experiment_id)
     if experiment.lifecycle_stage == LifecycleStage.DELETED:
-        mend = f"`mlflow experiments restore --experiment-id {experiment.experiment_id}`"
-        raise InputError(f"register.experiment: {experiment.name!r} is deleted in MLflow; {mend}")
+        remedy = f"`mlflow experiments restore --experiment-id {experiment.experiment_id}`"
+        raise InputError(f"register.experiment: {experiment.name!r} is deleted in MLflow; {remedy}")
     routers = _iterations(stages)
     identity = digest(*(router.digest for router in routers))
     earlier = store.runs(f"tags.retraining = '{identity}'")
@@ -130,7 +130,7 @@ def _delete(store: Store, run_id: str) -> None:
 
 
 def children(store: Store, parent: str) -> list[Run]:
-    """Return the iterations of a retraining in order, with deleted ones, which versions may use."""
+    """Return the iterations of a retraining in order, with deleted ones: versions may use them."""
     runs = store.runs(f"tags.`mlflow.parentRunId` = '{parent}'", ViewType.ALL)
     return sorted(runs, key=lambda run: int(run.data.tags["iteration"]))
 
@@ -148,7 +148,7 @@ def file_md5(path: Path) -> str:
 
 
 def _iterations(stages: Iterable[str]) -> list[Iteration]:
-    """List the iterations in dvc.yaml; files of others may still be here."""
+    """List the iterations of dvc.yaml. The folder may hold files of others."""
     named = (stage.partition("@") for stage in stages)
     return [Iteration(k) for k in sorted(int(key) for name, _, key in named if name == "evaluate")]
 
@@ -173,7 +173,7 @@ def _git(*arguments: str) -> str:
 @contextmanager
 def _run(store: Store, name: str, tags: Mapping[str, str]) -> Iterator[str]:
     """Start a run that is active inside the block and ends FINISHED, or FAILED on an exception."""
-    # `mlflow.start_run` would tag a run of its own with a machine path.
+    # A run that `mlflow.start_run` creates has a tag with a path on this machine.
     run = store.client.create_run(store.experiment_id, run_name=name, tags=dict(tags))
     with mlflow.start_run(run_id=run.info.run_id, nested=True):
         yield run.info.run_id
@@ -224,7 +224,7 @@ def _log_iteration(
 
 
 def _rule_tags(rule: Rule) -> dict[str, str]:
-    """Give the rule as text, and in parts that can be searched."""
+    """Return the rule as text, and in parts for searches."""
     parts = {"visit": rule.visit, "at": f"{rule.at:.6g}", "audit": f"{rule.audit:.6g}"}
     return {"rule": f"{rule:.4g}"} | parts
 

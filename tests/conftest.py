@@ -1,4 +1,4 @@
-"""What several rooms' tests share."""
+"""Fixtures that several test folders share."""
 
 import copy
 import os
@@ -13,11 +13,11 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from citer.models.pair import Pair
 
-# Read when torch is imported, here and in all children: on tiny models a second thread costs
-# more than it does.
+# Torch reads this when it is imported, here and in all child processes. On tiny models a second
+# thread costs more than it saves.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# The same examples in every run, and no clock on a busy machine.
+# Use the same examples in every run, and no deadline, which a busy machine would miss.
 settings.register_profile("citer", derandomize=True, deadline=None)
 settings.load_profile("citer")
 
@@ -38,19 +38,19 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> "Pair":
 
 @pytest.fixture(scope="session")
 def kin(pair: "Pair") -> "Pair":
-    """The LLM is the SLM with some noise: it often agrees, and at odds of all sizes does not."""
+    """A pair whose LLM is the SLM with some noise: they often agree, or differ at any odds."""
     import torch
 
     network = copy.deepcopy(pair.slm.network)
     generator = torch.Generator().manual_seed(0)
-    for weight in network.parameters():  # themselves of 0.2
+    for weight in network.parameters():  # their own deviation is 0.2
         weight += 0.02 * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
     return replace(pair, llm=replace(pair.llm, network=network), eos_ids=pair.eos_ids[:9])
 
 
 @pytest.fixture
 def two_threads() -> Iterator[None]:
-    """Two threads that torch has used: OpenMP's pool is what a fork cannot take along."""
+    """Let torch use two threads before the test. A forked process cannot use OpenMP's pool."""
     import torch
 
     before = torch.get_num_threads()
@@ -70,5 +70,5 @@ PUBLISHED = Path(__file__).parents[2] / "shared" / "data"  # no part of this rep
     ids=["shipped", "published"][: 1 + PUBLISHED.is_dir()],
 )
 def real_rows(request: pytest.FixtureRequest) -> Path:
-    """A folder of rows in the formats of GSM8K and CommonsenseQA: ours, and theirs if here."""
+    """A folder of rows like GSM8K's and CommonsenseQA's: shipped, and published if present."""
     return request.param

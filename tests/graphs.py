@@ -1,4 +1,4 @@
-"""Graphs where there is no GPU."""
+"""Imitations of CUDA graphs for machines without a GPU."""
 
 from collections.abc import Callable
 
@@ -12,14 +12,14 @@ from citer.models.pair import LanguageModel
 
 
 def uncaptured(model: LanguageModel, cache: SlotCache) -> Graphs:
-    """Forwards at fixed shapes, but run from Python each time."""
+    """Make graphs that run forwards at fixed shapes from Python each time."""
     return Graphs(model, cache, lambda: lambda forward: forward)
 
 
 class Traced:
-    """As on a GPU: what is replayed are a forward's operations, on the tensors that it met.
+    """Makes graphs that replay the operations of a traced forward on the same tensors.
 
-    Neither the host's code nor what it knew comes again.
+    As on a GPU, a replay runs no Python code, and sees no values that Python had.
     """
 
     def __init__(self) -> None:

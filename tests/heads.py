@@ -10,13 +10,13 @@ from citer.models.router import Head, Router, RouterMLP
 def random_head(
     hidden_size: int, seed: int = 0, slope: float = 9.0, dtype: torch.dtype = torch.float32
 ) -> Head:
-    """It has seen features such as a tiny pair's, so that its batch norms make light of none."""
+    """Make a head whose batch norms fit the features of a tiny pair, so that all have weight."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         mlp = RouterMLP(hidden_size, dropout=0.1)
         for norm in mlp.modules():
             if isinstance(norm, nn.BatchNorm1d):
-                norm.momentum = None  # the plain mean of what it has seen
+                norm.momentum = None  # a plain mean over all features seen
         mlp(features(torch.randn(512, hidden_size), torch.randn(512, 300)))
     return Head(mlp.to(dtype).eval().requires_grad_(False), slope)
 

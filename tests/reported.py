@@ -1,4 +1,4 @@
-"""Points of a few methods, made by hand, and the rules that were chosen on them."""
+"""Hand-written points of a few methods, and the rules that were chosen on them."""
 
 from citer.evaluation.choice import ChosenRule
 from citer.evaluation.methods import Kind, Style
@@ -34,7 +34,7 @@ STYLES = {
 
 
 def points(*methods: str, task: str = "all") -> list[dict]:
-    """The points of these methods, or of all, and of each model alone."""
+    """Make the points of these methods, or of all, and of each model alone."""
     named = {"slm", "llm", *methods} if methods else STYLES.keys()
     return [
         point(STYLES[method], method, Rule.parse(rule), *numbers, task)
@@ -52,7 +52,7 @@ def point(
     cost: float,
     task: str = "all",
 ) -> dict:
-    """A row of the POINT table."""
+    """Make a row of the POINT table."""
     audited = bool(rule.audit)
     return {
         "method": method,
@@ -94,7 +94,7 @@ CHOSEN = {
 
 
 def made_up(kind: Kind, task: str = "all") -> list[dict]:
-    """Points of a method of this kind that no list names: two rules, or one of a model alone."""
+    """Make points of a new method of this kind: two rules, or one for a model alone."""
     style = Style(kind, "purple", "p")
     bold = point(style, "made_up", Rule("score", 0.4), 0.2, 0.6, 0.45, task)
     safe = point(style, "made_up", Rule("score", 0.6), 0.4, 0.7, 0.55, task)

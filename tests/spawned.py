@@ -1,4 +1,4 @@
-"""Executors whose workers get nothing from the parent but pickles."""
+"""Executors whose workers receive only pickled data from the parent."""
 
 import pickle
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ RESULT = "result"
 
 
 class Pickling(InLine):
-    """Runs pickled copies in this process, the last unit first."""
+    """Runs pickled copies of the units in this process, in reverse order."""
 
     def run(self, work: UnitWork[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
         work, units = pickle.loads(pickle.dumps((work, units)))
@@ -26,18 +26,18 @@ class Pickling(InLine):
 class Spawned:
     """Runs units in fresh Python processes, in shuffled order.
 
-    It can kill a worker within a unit, which then runs again.
+    It can kill a worker during a unit. Another worker then runs the unit again.
     """
 
     def __init__(self, workers: int) -> None:
         self.order = Random(0)
         self.processes: dict[Connection, BaseProcess] = {}
         for _ in range(workers):
-            ours, theirs = SPAWN.Pipe()
-            process = SPAWN.Process(target=_serve, args=(theirs,), daemon=True)
+            parent_end, child_end = SPAWN.Pipe()
+            process = SPAWN.Process(target=_serve, args=(child_end,), daemon=True)
             process.start()
-            theirs.close()
-            self.processes[ours] = process
+            child_end.close()
+            self.processes[parent_end] = process
         self.to_kill = 0
         self.redone: list[str] = []
 

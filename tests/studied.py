@@ -1,4 +1,4 @@
-"""How to ask a study's pair one question at a time, and to find its rows."""
+"""Answer the questions of a study one at a time, and select rows of its findings."""
 
 from citer.config import EvaluateParams
 from citer.data.tasks.grading import grade
@@ -25,24 +25,24 @@ PARAMS = EvaluateParams(
 
 
 def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, int]]:
-    """Correct, tokens and the LLM's tokens of each test question, one at a time."""
+    """Answer the test questions one at a time; return (correct, tokens, LLM's tokens) of each."""
     engine = Engine(study.pair, 1, PARAMS.max_new_tokens)
-    found = {}
+    answers = {}
     for problem in study.test:
         prompt_ids = study.pair.prompts.prompt_ids(problem)
         (answer,) = engine.decode([Request(problem.problem_id, tuple(prompt_ids))], policy)
         right = not answer.truncated and grade(problem, study.pair.text(answer.token_ids))
-        found[problem.problem_id] = (right, len(answer.token_ids), sum(answer.by_llm))
-    return found
+        answers[problem.problem_id] = (right, len(answer.token_ids), sum(answer.by_llm))
+    return answers
 
 
-def in_the_rows(found: Findings, method: str, rule: Rule) -> dict[str, tuple[bool, int, int]]:
+def in_the_rows(findings: Findings, method: str, rule: Rule) -> dict[str, tuple[bool, int, int]]:
     return {
         row["problem_id"]: (row["correct"], row["tokens"], row["llm_tokens"])
-        for row in rows_of(found, "test", method, rule)
+        for row in rows_of(findings, "test", method, rule)
     }
 
 
-def rows_of(found: Findings, split: str, method: str, rule: Rule) -> list[dict]:
+def rows_of(findings: Findings, split: str, method: str, rule: Rule) -> list[dict]:
     wanted = {"split": split, "method": method, **rule_columns(rule)}
-    return [row for row in found.outcomes.to_pylist() if row.items() >= wanted.items()]
+    return [row for row in findings.outcomes.to_pylist() if row.items() >= wanted.items()]

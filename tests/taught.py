@@ -1,6 +1,6 @@
-"""A tiny pair that knows a few problems, says them in other words, and is wrong about some.
+"""A tiny pair trained on a few problems. Its words differ from the references; some answers err.
 
-So every case of the labels' truth table comes up: what the references say, neither model would.
+Neither model would write the references, so every case of the labels' truth table occurs.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ LABELS = "ABC"
 
 
 def problems(count: int) -> list[Problem]:
-    """Sums and choices in turn."""
+    """Make sums and choices in turn."""
     return [(_choice if n % 2 else _sum)(n) for n in range(count)]
 
 
@@ -47,19 +47,25 @@ def _choice(n: int) -> Problem:
 
 
 def make_taught_pair(folder: Path, taught: Sequence[Problem], steps: int = 30) -> TinyPair:
-    """The SLM errs on every second problem of a task, the LLM on every third."""
+    """Train a pair. The SLM errs on every second problem of a task, the LLM on every third."""
     pair = make_tiny_pair(folder)
-    _teach(pair.slm, [_said(p, "My", "", n // 2 % 2 == 0) for n, p in enumerate(taught)], steps)
-    _teach(pair.llm, [_said(p, "Our", "!", n // 2 % 3 == 0) for n, p in enumerate(taught)], steps)
+    _teach(
+        pair.slm, [_in_own_words(p, "My", "", n // 2 % 2 == 0) for n, p in enumerate(taught)], steps
+    )
+    _teach(
+        pair.llm,
+        [_in_own_words(p, "Our", "!", n // 2 % 3 == 0) for n, p in enumerate(taught)],
+        steps,
+    )
     return pair
 
 
-def _said(problem: Problem, whose: str, end: str, wrong: bool) -> Problem:
-    """The reference in a model's own words, which end in another way, if not in another answer."""
-    said = problem.reference.removeprefix("So ").replace(" The ", f" {whose} ")[:-1] + end
+def _in_own_words(problem: Problem, whose: str, end: str, wrong: bool) -> Problem:
+    """Change the words and the end of a reference for one model, and if `wrong` its answer."""
+    words = problem.reference.removeprefix("So ").replace(" The ", f" {whose} ")[:-1] + end
     right = f"({problem.answer})" if problem.choices else f"{{{problem.answer}}}"
     given = "(D)" if problem.choices else "{1}"
-    return replace(problem, reference=said.replace(right, given) if wrong else said)
+    return replace(problem, reference=words.replace(right, given) if wrong else words)
 
 
 def _teach(path: Path, taught: Sequence[Problem], steps: int) -> None:

@@ -114,7 +114,7 @@ def test_the_build_of_a_library_changes_nothing(monkeypatch: pytest.MonkeyPatch)
         ("", ""),
     ],
 )
-def test_the_code_without_its_comments(source: str, left: str | None) -> None:
+def test_the_essence_of_code_has_no_comments_and_docstrings(source: str, left: str | None) -> None:
     expected = 'def f():\n    return "# no comment"' if left is None else left
     assert essence(source) == expected
 

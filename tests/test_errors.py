@@ -18,7 +18,7 @@ def test_a_short_message_is_not_changed():
     assert str(InputError(message)) == message
 
 
-def test_a_text_file_that_is_too_large_is_refused_unread(tmp_path, monkeypatch):
+def test_a_text_file_that_is_too_large_is_refused_without_reading_it(tmp_path, monkeypatch):
     monkeypatch.setattr(errors, "LARGEST", 2)
     (tmp_path / "text").write_text("123")
     with pytest.raises(InputError, match="3 bytes: expected at most 2, so split it"):

@@ -49,7 +49,7 @@ def ignore(_: float) -> None:
 
 
 def products(item: int, *, advance: Advance) -> tuple[int, float, int]:
-    """Matrix products and elementwise work, both of which torch multithreads."""
+    """Do matrix products and elementwise work; torch multithreads both."""
     advance(1)
     matrix = torch.full((500, 500), float(item))
     return item, ((matrix @ matrix).sigmoid() + matrix).sum().item(), os.getpid()
@@ -74,12 +74,12 @@ def interrupt(item: int, *, advance: Advance) -> int:
 
 @pytest.fixture
 def children() -> Children:
-    """The child processes started since; other tests may have left a server running."""
+    """Return the child processes started during the test. Other tests may have left a server."""
     before = set(psutil.Process().children())
     return lambda: set(psutil.Process().children()) - before
 
 
-def test_forked_results_equal_those_in_line_and_come_once(children: Children) -> None:
+def test_forked_results_equal_results_in_line_and_come_once(children: Children) -> None:
     in_line = list(InLine().run(products, units(9), ignore))
     counts: list[float] = []
     forked = list(Forked(2).run(products, units(9), counts.append))
@@ -105,11 +105,11 @@ def test_small_models_fork_if_there_are_threads_to_replace() -> None:
 @pytest.mark.parametrize(
     ("count", "dealt"), [(5, [[0, 2, 4], [1, 3]]), (2, [[0], [1]]), (1, [[0]]), (0, [])]
 )
-def test_items_are_dealt_in_turn(count: int, dealt: list[list[int]]) -> None:
+def test_items_are_dealt_to_the_parts_in_turn(count: int, dealt: list[list[int]]) -> None:
     assert deal(list(range(count)), 2) == dealt
 
 
-def test_the_parents_threads_work_on() -> None:
+def test_the_threads_of_the_parent_still_work_after_a_fork() -> None:
     list(Forked(2).run(products, units(4), ignore))
     assert torch.get_num_threads() == 2
     assert (torch.ones(1000, 1000) @ torch.ones(1000, 1000)).sum() == 1e9
@@ -185,7 +185,7 @@ def to_table(item: int, *, advance: Advance) -> pa.Table:
 
 
 @pytest.mark.parametrize("executor", [InLine(), Forked(2)])
-def test_finished_files_survive_a_failure(executor: InLine | Forked, tmp_path: Path) -> None:
+def test_finished_files_remain_after_a_failure(executor: InLine | Forked, tmp_path: Path) -> None:
     inputs = {tmp_path / f"{n}.parquet": n for n in (1, 2, 5)}
     with pytest.raises(InputError, match="item 5"):
         write_tables(executor, to_table, inputs, COLUMN, {}, ignore)

@@ -43,10 +43,10 @@ class Taught(NamedTuple):
 
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
-    asked = problems(12)
-    folders = PairFolder(*make_taught_pair(tmp_path_factory.mktemp("taught"), asked))
+    questions = problems(12)
+    folders = PairFolder(*make_taught_pair(tmp_path_factory.mktemp("taught"), questions))
     router = random_router(32, seed=5, slope=20.0)
-    return Taught(folders, load_pair(folders, PLACEMENT), asked, router)
+    return Taught(folders, load_pair(folders, PLACEMENT), questions, router)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def evaluate(taught: Taught) -> list[list[Run]]:
 
 
 class Stages(NamedTuple):
-    """The heavy part of each stage, run on one executor; tokens and labels as files' bytes."""
+    """The results of each stage's heavy part on one executor, tokens and labels as bytes."""
 
     tokens: dict[str, bytes]
     labels: dict[str, bytes]
@@ -120,16 +120,18 @@ def in_line(run_stages: RunStages) -> Stages:
     return stages
 
 
-def test_forked(run_stages: RunStages, in_line: Stages) -> None:
+def test_the_forked_executor_gives_the_same_results(run_stages: RunStages, in_line: Stages) -> None:
     assert run_stages(Forked(2)) == in_line
 
 
-def test_pickled_copies_in_another_order(run_stages: RunStages, in_line: Stages) -> None:
+def test_pickled_copies_in_another_order_give_the_same_results(
+    run_stages: RunStages, in_line: Stages
+) -> None:
     assert run_stages(Pickling()) == in_line
 
 
 @pytest.mark.slow
-def test_fresh_processes_in_any_order_one_of_them_killed(
+def test_fresh_processes_in_any_order_one_of_them_killed_give_the_same_results(
     run_stages: RunStages, in_line: Stages, spawned: Spawned
 ) -> None:
     spawned.to_kill = 1
@@ -138,7 +140,7 @@ def test_fresh_processes_in_any_order_one_of_them_killed(
     assert redone.endswith(".parquet")
 
 
-def test_a_pickled_model_is_its_folder(taught: Taught) -> None:
+def test_a_pickled_model_is_loaded_from_its_folder(taught: Taught) -> None:
     slm = taught.pair.slm
     pickled = pickle.dumps(slm)
     assert len(pickled) < 1000, "no weights"
@@ -173,7 +175,7 @@ def test_a_pickled_judge_has_an_empty_cache(taught: Taught) -> None:
         assert pickle.loads(empty).verdicts([Query([1, 2, 3], 3)]) == verdicts
 
 
-def test_a_folder_that_changed_is_not_loaded_in_its_place(tmp_path: Path) -> None:
+def test_a_pickled_model_whose_folder_changed_is_refused(tmp_path: Path) -> None:
     slm, llm = make_taught_pair(tmp_path, problems(1), steps=1)
     pickled = pickle.dumps(load_pair(PairFolder(slm, llm), PLACEMENT))
     with (slm / "config.json").open("a") as config:

@@ -24,7 +24,7 @@ def table(rows=ROWS):
     return pa.Table.from_pylist(rows, schema=LLM_TOKEN)
 
 
-def test_table_comes_back_with_its_metadata(tmp_path):
+def test_a_table_round_trips_with_its_metadata(tmp_path):
     path = tmp_path / "deep" / "tokens.parquet"
     io.write_table(path, table(), LLM_TOKEN, {"seed": 3})
     assert io.read_table(path, LLM_TOKEN).to_pylist() == ROWS
@@ -32,13 +32,13 @@ def test_table_comes_back_with_its_metadata(tmp_path):
     assert io.table_metadata(path) == {"schema_version": VERSION, "seed": 3}
 
 
-def test_same_content_gives_same_bytes(tmp_path):
+def test_the_same_content_gives_the_same_bytes(tmp_path):
     for name, metadata in (("a", {"x": 1, "y": 2}), ("b", {"y": 2, "x": 1})):
         io.write_table(tmp_path / name, table(), LLM_TOKEN, metadata)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_hidden_states_come_back_bit_for_bit(tmp_path):
+def test_hidden_states_round_trip_bit_for_bit(tmp_path):
     schema = slm_token(2)
     row = {
         "problem_id": "p",
@@ -104,7 +104,7 @@ def test_a_missing_column_is_refused_in_one_line(tmp_path):
         io.read_table(path, LLM_TOKEN, ["position"])
 
 
-def test_json_comes_back_and_bad_json_is_refused(tmp_path):
+def test_json_round_trips_and_bad_json_is_refused(tmp_path):
     path = tmp_path / "x.json"
     io.write_json(path, {"τ": [0.1, None]})
     assert io.read_json(path) == {"τ": [0.1, None]}

@@ -42,7 +42,7 @@ def rewritten(path, change):
     ],
     ids=["reversed", "doubled", "empty"],
 )
-def test_a_table_that_was_changed_since_is_refused(tmp_path, change):
+def test_a_table_that_was_changed_after_it_was_written_is_refused(tmp_path, change):
     path = tmp_path / "t"
     io.write_table(path, table(), LLM_TOKEN, {})
     rewritten(path, change)
@@ -51,7 +51,7 @@ def test_a_table_that_was_changed_since_is_refused(tmp_path, change):
             read()
 
 
-def test_no_byte_of_a_table_can_change_unseen(tmp_path):
+def test_a_change_of_any_byte_of_a_table_is_detected(tmp_path):
     path = tmp_path / "t"
     io.write_table(path, table(), LLM_TOKEN, {"seed": 3})
     whole = path.read_bytes()
@@ -71,7 +71,7 @@ def test_a_table_of_another_version_is_refused(tmp_path, monkeypatch):
 
 @contextmanager
 def full_disk():
-    """Limit files to 100 bytes. A writer notices it as late as a full disk."""
+    """Limit files to 100 bytes. A writer notices the limit as late as it would a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:

@@ -55,30 +55,30 @@ for arguments in json.loads(sys.argv[2]):
 
 
 def light(*commands: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run commands in one process; stdout ends with each one's exit status."""
+    """Run commands in one process without the extra. stdout ends with their exit statuses."""
     blocked = json.dumps([PIPELINE, sorted(declared("pipeline"))])
     command = [sys.executable, "-c", PROGRAM, blocked, json.dumps(commands)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
 
 
 def declared(extra: str | None = None) -> set[str]:
-    """The packages that pyproject.toml names, without bounds."""
+    """Return the packages that pyproject.toml names, without version bounds."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     listed = project["optional-dependencies"][extra] if extra else project["dependencies"]
     return {re.split(r"[<>=]", entry)[0] for entry in listed}
 
 
 def imports(files: Iterable[Path]) -> set[str]:
-    """The top-level names that files import and that are not the standard library's or ours."""
-    found = set()
+    """Return the third-party packages that files import, by their top-level names."""
+    names_imported = set()
     for file in files:
         for node in ast.walk(ast.parse((ROOT / file).read_text())):
             match node:
                 case ast.Import(names=names):
-                    found |= {alias.name.partition(".")[0] for alias in names}
+                    names_imported |= {alias.name.partition(".")[0] for alias in names}
                 case ast.ImportFrom(module=str(module)):
-                    found.add(module.partition(".")[0])
-    return found - sys.stdlib_module_names - {"citer", "flows", "benchmarks"}
+                    names_imported.add(module.partition(".")[0])
+    return names_imported - sys.stdlib_module_names - {"citer", "flows", "benchmarks"}
 
 
 def python_files(start: Path) -> set[Path]:
@@ -121,7 +121,7 @@ REFUSED = [
 ]
 
 
-def test_a_command_that_needs_the_extra_says_so_in_one_line(tmp_path: Path) -> None:
+def test_a_command_that_needs_the_extra_is_refused_in_one_line(tmp_path: Path) -> None:
     shutil.copy(ROOT / "params.yaml", tmp_path)
     uri = ["generate", "--router", "models:/r@champion", "--input", "q", "--output", "o"]
     done = light(*REFUSED, uri, cwd=tmp_path)
@@ -132,7 +132,7 @@ def test_a_command_that_needs_the_extra_says_so_in_one_line(tmp_path: Path) -> N
     assert [file.name for file in tmp_path.iterdir()] == ["params.yaml"]
 
 
-def test_the_stages_that_run_light_are_those_that_import_nothing_of_the_extra() -> None:
+def test_exactly_the_light_stages_import_nothing_of_the_extra() -> None:
     names = [command.__name__ for command in COMMANDS["Stages (dvc.yaml runs them)"]]
     light = {
         name for name in names if not imports(python_files(STAGES / f"{name}.py")) & {*PIPELINE}
@@ -140,8 +140,8 @@ def test_the_stages_that_run_light_are_those_that_import_nothing_of_the_extra() 
     assert light == LIGHT
 
 
-def test_the_dependencies_are_what_the_commands_import_that_run_light() -> None:
-    """`citer.cli` leads to every command but the stages, which are imported by name."""
+def test_the_dependencies_are_the_imports_of_the_commands_that_run_light() -> None:
+    """`citer.cli` imports every command except the stages, which are imported by name."""
     starts = [Path("citer/cli.py"), *(STAGES / f"{name}.py" for name in LIGHT)]
     used = imports(file for start in starts for file in python_files(start))
     assert {"torch", "typer"} <= used

@@ -1,4 +1,4 @@
-"""Progress bars."""
+"""Progress bars and throughput, on terminals and in logs."""
 
 from types import SimpleNamespace
 

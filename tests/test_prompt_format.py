@@ -1,4 +1,4 @@
-"""A second prompt format works behind the seam: from a problem to ids, answers and identities."""
+"""A second prompt format: its prompt ids, its answers, and the identity of its pair."""
 
 import hashlib
 from dataclasses import replace
@@ -27,7 +27,7 @@ TEMPLATE = "chat_template.jinja"
 
 
 class RolePrompts(PromptFormat):
-    """Writes the tokenizer's own template before a prompt, and a made-up role after it."""
+    """A format with the tokenizer's own template before a prompt, and a made-up role after it."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, eos_id: int) -> None:
         self.tokenizer = tokenizer
@@ -78,7 +78,7 @@ def test_answers_continue_the_prompts_of_the_format(
             ids.append(token)
 
 
-def test_identities_differ_in_the_template_alone(
+def test_identities_differ_only_in_the_template(
     tiny_pair: TinyPair, folders: PairFolder, params: PairParams, tmp_path: Path
 ) -> None:
     plain = PairFolder(*tiny_pair)
@@ -116,7 +116,7 @@ def test_a_pair_whose_prompt_ids_differ_is_refused(tiny_pair: TinyPair) -> None:
 
 
 class EndedTwice(RolePrompts):
-    """Ends a completion with one more token if the template says so."""
+    """A format that ends a completion with one more token if the template says so."""
 
     def prompt_ids(self, problem: Problem) -> list[int]:
         return token_ids(prompt_text(problem), self.tokenizer, begins=True)

@@ -1,4 +1,4 @@
-"""The embedded LLM answers the questions in README.md and docs/operations.md right."""
+"""The embedded LLM correctly answers the questions in README.md and docs/operations.md."""
 
 import json
 import re
@@ -21,7 +21,7 @@ PAIR = ROOT / "data/pair"
 TEXTS = ("README.md", "docs/operations.md")
 
 
-def asked() -> set[str]:
+def documented_questions() -> set[str]:
     """Return the questions on the command line, in Python and by curl."""
     readme, operations = ((ROOT / name).read_text() for name in TEXTS)
     [row] = re.findall(r"echo '(.+?)' > ", readme)
@@ -37,13 +37,13 @@ def problems() -> dict[str, Problem]:
     return {row["problem"]: parse_row(row, "math", "reference") for row in rows}
 
 
-def test_the_embedded_llm_answers_the_questions_in_the_documents_right() -> None:
+def test_the_embedded_llm_answers_the_questions_of_the_documents_correctly() -> None:
     known = problems()
     slm, llm = PAIR / "slm", PAIR / "llm"
     params = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float32")
     pair = load_pair(PairFolder(slm, llm), params)
     engine = Engine(pair, slots=1, max_new_tokens=128)
-    for question in asked():
+    for question in documented_questions():
         prompt_ids = pair.prompts.prompt_ids(known[question])
         [answer] = engine.decode([Request(question, tuple(prompt_ids))], LLM_ALONE)
         assert grade(known[question], pair.text(answer.token_ids))

@@ -35,7 +35,7 @@ def _params(**changes: Any) -> TrainParams:
 
 
 def _data(rows: int = 800, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Make features, labels of which nine in ten are right, and problems of 20 rows each."""
+    """Make features, labels of which 90 % are right, and problems of 20 rows each."""
     random = np.random.default_rng(seed)
     feature_NF = random.normal(size=(rows, WIDTH + EXTRAS)).astype(np.float16)
     clean_N = feature_NF[:, 0] + feature_NF[:, 1] > -1
@@ -56,18 +56,18 @@ def test_the_head_learns_more_than_a_constant() -> None:
     assert metrics["holdout_rows"] == 200
 
 
-def test_the_constant_beside_it_is_the_share_of_the_trained_rows() -> None:
+def test_the_constant_baseline_is_the_share_of_the_training_rows() -> None:
     data, params = _data(), _params(epochs=1)
     held_N = holdout_rows(data[2], params.seed, params.holdout)
     trained_N, label_M = data[1][~held_N], data[1][held_N]
     share = (trained_N.sum() + 1) / (len(trained_N) + 2)
     expected = -np.log(np.where(label_M == 1, share, 1 - share)).mean()
-    found = train_head(*data, params, CPU).metrics["holdout_loss_constant"]
-    assert found == pytest.approx(expected)
-    assert trained_N.mean() != pytest.approx(label_M.mean()), "else this could not tell"
+    result = train_head(*data, params, CPU).metrics["holdout_loss_constant"]
+    assert result == pytest.approx(expected)
+    assert trained_N.mean() != pytest.approx(label_M.mean()), "the test could not fail"
 
 
-def test_the_best_state_is_restored_and_not_the_last() -> None:
+def test_the_best_state_is_restored_instead_of_the_last() -> None:
     feature_NF, label_N, problem_N = _data(rows=200)
     held_N = holdout_rows(problem_N, seed=0, share=0.3)
     train_M, holdout_M = (torch.from_numpy(np.flatnonzero(side)) for side in (~held_N, held_N))
@@ -106,7 +106,7 @@ def test_the_number_of_threads_does_not_change_the_head() -> None:
     assert all(np.array_equal(*both) for both in zip(*heads, strict=True))
 
 
-def test_the_caller_s_random_numbers_are_left_alone() -> None:
+def test_the_callers_random_numbers_do_not_change() -> None:
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
@@ -114,13 +114,13 @@ def test_the_caller_s_random_numbers_are_left_alone() -> None:
     assert torch.rand(3).equal(expected)
 
 
-def test_a_last_batch_of_one_row_is_no_batch() -> None:
+def test_a_last_batch_of_one_row_does_not_break_training() -> None:
     trained = train_head(*_data(), _params(batch_size=599, epochs=2), CPU)
     assert trained.metrics["rows"] == 600
     assert all(np.isfinite(array).all() for array in _state(trained))
 
 
-def test_a_problem_is_never_on_both_sides() -> None:
+def test_a_problem_is_never_in_both_training_and_holdout() -> None:
     problem_N = _data()[2]
     held_N = holdout_rows(problem_N, seed=1, share=0.25)
     held, trained = set(problem_N[held_N]), set(problem_N[~held_N])
@@ -130,7 +130,7 @@ def test_a_problem_is_never_on_both_sides() -> None:
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.001, 1), (0.999, 2)])
-def test_neither_side_is_ever_empty(share: float, expected: int) -> None:
+def test_neither_training_nor_holdout_is_ever_empty(share: float, expected: int) -> None:
     assert holdout_rows(np.array(["a", "b", "c"]), seed=0, share=share).sum() == expected
 
 
@@ -162,7 +162,7 @@ def test_platt_stays_finite_on_separable_labels_and_makes_scores_average_its_tar
 
 
 @pytest.mark.parametrize("only", [0, 1])
-def test_labels_of_one_class_leave_the_logits_as_they_are(only: int) -> None:
+def test_labels_of_one_class_do_not_change_the_logits(only: int) -> None:
     assert platt(np.array([0.3, -2.0]), np.array([only, only])) == (1.0, 0.0)
 
 
@@ -173,9 +173,9 @@ def test_labels_of_one_class_still_make_a_head() -> None:
     assert trained.head.score(torch.from_numpy(feature_NF).float()).mean() > 0.9
 
 
-def test_a_threshold_is_the_midpoint_that_hands_its_share_to_the_llm() -> None:
-    found = thresholds(np.array([0.4, 0.1, 0.9, 0.2]))
-    assert {key: found[key] for key in ("0", "0.25", "0.5", "0.75", "1")} == pytest.approx(
+def test_a_threshold_is_the_midpoint_that_gives_its_share_to_the_llm() -> None:
+    result = thresholds(np.array([0.4, 0.1, 0.9, 0.2]))
+    assert {key: result[key] for key in ("0", "0.25", "0.5", "0.75", "1")} == pytest.approx(
         {"0": 0.0, "0.25": 0.15, "0.5": 0.3, "0.75": 0.65, "1": 1.0}
     )
 

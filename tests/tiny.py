@@ -48,8 +48,8 @@ def make_tiny_pair(
 ) -> TinyPair:
     """Write `folder/slm` and `folder/llm`: fp32 Qwen2 of one tokenizer, (slm, llm) sizes.
 
-    `vocab` is the tokenizer's size at most, bytes and EOS included (257 at least). The weights
-    are random and large enough for greedy answers to differ between prompts and models.
+    The tokenizer has at most `vocab` ids, with bytes and EOS (at least 257). The weights are
+    random and large enough for greedy answers to differ between prompts and models.
     """
     tokenizer = _tokenizer(vocab)
     pair = TinyPair(folder / "slm", folder / "llm")

@@ -28,7 +28,7 @@ PRICES = Prices(slm_weights=1, llm_weights=10, slm_kv=0, llm_kv=0)
 
 
 def run(at: float, forwards: bytes, correct: str, digests: str) -> Run:
-    """Four answers with these forwards each; one digit of `correct` and `digests` per question."""
+    """Make four answers with these forwards, and a digit of `correct` and `digests` for each."""
     slm, llm = (Work(forwards.upper().count(model), 0, 0) for model in (b"S", b"L"))
     results = [
         Result(

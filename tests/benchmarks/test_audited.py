@@ -11,7 +11,7 @@ from benchmarks.paired import Outcomes
 FOUR = np.ones(4, bool)
 
 
-def test_every_target_has_a_method_of_ours_and_audits_are_where_they_are_said_to_be() -> None:
+def test_every_target_has_a_method_of_ours_and_the_names_of_methods_state_their_audits() -> None:
     families = {**stand_rules([0.5]), **agree_rules(), **entropy_rules([0.5])}
     assert set(OURS.values()) <= {*families, "audited"}
     for name, rules in families.items():
@@ -25,15 +25,15 @@ def test_every_target_has_a_method_of_ours_and_audits_are_where_they_are_said_to
 
 
 def test_costs_are_means_over_seeds_and_differences_are_paired(outcomes: Outcomes) -> None:
-    dearer_T = np.array([0, 4, 0, 0, 0])
-    dearer = replace(outcomes, bytes_TQ=outcomes.bytes_TQ + dearer_T[:, None])
-    found = {"audited": [outcomes], "exact": [outcomes], "other": [outcomes, dearer]}
-    by_target = summary(found, FOUR)
+    extra_T = np.array([0, 4, 0, 0, 0])
+    costlier = replace(outcomes, bytes_TQ=outcomes.bytes_TQ + extra_T[:, None])
+    outcomes_by_method = {"audited": [outcomes], "exact": [outcomes], "other": [outcomes, costlier]}
+    by_target = summary(outcomes_by_method, FOUR)
     assert list(by_target) == ["90 %", "95 %", "99 %", "exact"]
     at_90 = by_target["90 %"]
     assert at_90["audited"]["above ours"] is None
     assert at_90["exact"]["above ours"] == (0, 0, 0)
-    # 3.6 of 4 right: between 3 at .325 (of the dearer .425) and 4 at .775
+    # 3.6 of 4 right: between 3 at .325 (or .425, the costlier one) and 4 at .775
     assert at_90["audited"]["cost"][0] == pytest.approx(0.595)
     assert at_90["other"]["above ours"][0] == pytest.approx(0.02)
     exact = by_target["exact"]["other"]

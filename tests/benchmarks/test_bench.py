@@ -30,7 +30,7 @@ def test_rows_without_a_matching_pair_are_refused(tmp_path: Path) -> None:
         run(["sweep"], ["cpu-bf16"], None, tmp_path / "bench.json")
 
 
-def test_the_bench_needs_no_trainer_no_orchestrator_and_no_grader() -> None:
+def test_the_bench_imports_no_trainer_no_orchestrator_and_no_grader() -> None:
     code = f"import sys, benchmarks.bench; print(sorted({ABSENT} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True

@@ -32,7 +32,7 @@ def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:
         ([4.0, 3.0, 2.0], 1.0),
     ],
 )
-def test_routing_pays_up_to_the_fraction_at_which_a_token_takes_as_long(
+def test_routing_pays_below_the_fraction_at_which_a_token_takes_as_long_as_the_llms(
     gains: list[float], pays_below: float
 ) -> None:
     assert crossover((0.1, 0.4, 0.8), gains) == pytest.approx(pays_below)

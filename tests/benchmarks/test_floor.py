@@ -16,7 +16,7 @@ def ran(subject: Subject, slots: int, delayed: bool = False) -> tuple[list[Forwa
 
 
 @pytest.mark.parametrize(("slots", "delayed"), [(1, False), (4, False), (4, True)])
-def test_the_recorded_forwards_are_the_counted_work(
+def test_the_recorded_forwards_add_up_to_the_counted_work(
     subject: Subject, slots: int, delayed: bool
 ) -> None:
     log, engine = ran(subject, slots, delayed)

@@ -8,7 +8,7 @@ from benchmarks.memory import peak
 MEGABYTES = 2**20
 
 
-def test_a_peak_is_the_commands_and_not_its_parents(tmp_path: Path) -> None:
+def test_the_peak_is_that_of_the_command_not_of_its_parent(tmp_path: Path) -> None:
     ours = bytearray(300 * MEGABYTES)
     ours[::4096] = b"x" * len(ours[::4096])  # resident
     held = [

@@ -15,7 +15,7 @@ SOME = 2  # questions
 
 
 @pytest.mark.parametrize("text", ["score 1", "score 0.4", "risk 0.2 audit 0.1", "every 8 audit 1"])
-def test_the_recorded_forwards_are_those_that_the_visits_are_priced_by(
+def test_the_recorded_forwards_equal_those_that_the_cost_formula_counts(
     subject: Subject, text: str
 ) -> None:
     rule = Rule.parse(text)

@@ -35,10 +35,10 @@ def test_the_cheapest_rule_reaches_the_target(outcomes: Outcomes) -> None:
 
 
 def test_answers_in_a_batch_share_the_weights(outcomes: Outcomes) -> None:
-    mine_Q = np.array([True, True, False, True])
-    assert outcomes.moved(1, mine_Q, Batch("b1", 1)) == 39  # 13 per answer
-    assert outcomes.moved(1, mine_Q, Batch("b2", 2)) == 26
-    assert outcomes.moved(-1, mine_Q, Batch("b3", 3)) == 40
+    in_task_Q = np.array([True, True, False, True])
+    assert outcomes.moved(1, in_task_Q, Batch("b1", 1)) == 39  # 13 per answer
+    assert outcomes.moved(1, in_task_Q, Batch("b2", 2)) == 26
+    assert outcomes.moved(-1, in_task_Q, Batch("b3", 3)) == 40
 
 
 def test_llm_fractions_are_interpolated_linearly(outcomes: Outcomes) -> None:
@@ -46,7 +46,7 @@ def test_llm_fractions_are_interpolated_linearly(outcomes: Outcomes) -> None:
     assert fraction == pytest.approx(0.125)  # halfway between 0 (1 right) and 1/4 (3 right)
 
 
-def test_joined_methods_reach_an_accuracy_at_the_lower_cost(outcomes: Outcomes) -> None:
+def test_joined_methods_reach_an_accuracy_at_the_lower_of_their_costs(outcomes: Outcomes) -> None:
     cheaper_T = np.array([0, 3, 0, 0, 0])
     cheaper = replace(outcomes, bytes_TQ=outcomes.bytes_TQ - cheaper_T[:, None])
     joined = outcomes.joined(cheaper)

@@ -33,7 +33,7 @@ MATH = Problem("m", "math", "How many?", None, None, "1234", "", "")
         "First \\boxed{}, then \\boxed{7}, at last \\boxed{1234}.",
     ],
 )
-def test_these_are_1234(completion):
+def test_these_completions_answer_1234(completion):
     assert grade(MATH, completion)
 
 
@@ -57,7 +57,7 @@ def test_these_are_1234(completion):
         "\\boxed{words}",
     ],
 )
-def test_these_are_not_1234(completion):
+def test_these_completions_do_not_answer_1234(completion):
     assert not grade(MATH, completion)
 
 
@@ -75,7 +75,7 @@ def test_these_are_not_1234(completion):
         ("-3", "- 3"),
     ],
 )
-def test_equal_in_mathematics_is_right(answer, given):
+def test_answers_that_are_mathematically_equal_are_right(answer, given):
     assert grade(replace(MATH, answer=answer), f"So \\boxed{{{given}}}.")
 
 
@@ -84,7 +84,7 @@ def test_an_answer_that_takes_too_long_to_compute_is_wrong(monkeypatch):
     assert not grade(MATH, "\\boxed{9^{9^{9^9}}}")
 
 
-def test_grades_off_the_main_thread():
+def test_grading_works_outside_the_main_thread():
     with ThreadPoolExecutor() as pool:
         assert pool.submit(grade, MATH, "\\boxed{\\frac{4936}{4}}").result()
         assert not pool.submit(grade, MATH, "\\boxed{\\frac{4937}{4}}").result()
@@ -113,7 +113,7 @@ def exact(text):
 
 
 @pytest.mark.parametrize("length", [values.LONGEST, values.LONGEST + 1])
-def test_math_verify_gets_no_long_text(monkeypatch, length):
+def test_long_texts_are_not_passed_to_math_verify(monkeypatch, length):
     seen = []
     monkeypatch.setattr(values, "_verified", lambda *texts: seen.append(texts) or True)
     assert grade(MATH, f"\\boxed{{{'x+' * length}"[: 7 + length] + "}") is (

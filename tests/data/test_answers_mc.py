@@ -53,7 +53,7 @@ HELP = mc("C", "getting tired", "better grade", "sharing information", "interest
         "Made of silk, so a garments (c)",
     ],
 )
-def test_these_name_garments(completion):
+def test_these_completions_choose_garments(completion):
     assert grade(SILK, completion)
 
 
@@ -80,7 +80,7 @@ def test_these_name_garments(completion):
         "Bacchus",
     ],
 )
-def test_these_do_not_name_garments(completion):
+def test_these_completions_do_not_choose_garments(completion):
     assert not grade(SILK, completion)
 
 
@@ -108,7 +108,7 @@ def test_these_do_not_name_garments(completion):
         (HELP, "Share it with teaching. The answer is sharing information (c).", True),
     ],
 )
-def test_labels_and_texts_that_are_easily_confused(problem, completion, right):
+def test_options_whose_labels_and_texts_are_easily_confused(problem, completion, right):
     assert grade(problem, completion) is right
 
 

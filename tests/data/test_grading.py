@@ -12,12 +12,12 @@ from citer.data.tasks.grading import grade
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "commonsenseqa"])
-def test_every_reference_is_right_for_its_answer_only(real_rows, name):
+def test_every_reference_is_right_only_for_its_own_answer(real_rows, name):
     task = {"gsm8k": "math", "commonsenseqa": "mc"}[name]
     bad = []
     rows = load_problems(real_rows / f"{name}.jsonl", task, "reference", bad.append)
     assert len(rows) + len(bad) == sum(1 for _ in (real_rows / f"{name}.jsonl").open())
-    # One published rationale denies the right option of its row in its last sentence.
+    # One published rationale contradicts the right option of its row in its last sentence.
     assert all("the answer is not " in error.found for error in bad)
     assert len(bad) <= 1
     for _, problem in rows:
@@ -27,7 +27,7 @@ def test_every_reference_is_right_for_its_answer_only(real_rows, name):
             assert right == (other == problem.answer), json.dumps(problem.reference)
 
 
-# Each is repeated to 300 kB. A pattern that reads text twice would take minutes or hours.
+# Each is repeated up to 300 kB. A pattern that reads text twice would take minutes or hours.
 NASTY = {
     "mc": ["option ", "answer is ", "a, ", "not (a) ", "(a) and ", " \n"],
     "math": ["\\boxed{", "\\boxed "],

@@ -29,7 +29,7 @@ def test_the_format_is_recognised_by_content_and_not_by_file_name(written, name,
     assert [row for _, row in read_rows(written(text, name))] == rows
 
 
-def test_each_row_has_the_line_where_it_starts(written):
+def test_each_row_has_the_number_of_its_first_line(written):
     assert list(read_rows(written('\ufeff{"a": 1}\r\n\n{"a": 2}\n'))) == [
         (1, {"a": 1}),
         (3, {"a": 2}),

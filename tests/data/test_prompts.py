@@ -17,13 +17,13 @@ def tokenizer(tmp_path_factory):
     return ModelFolder(tiny.make_tiny_pair(tmp_path_factory.mktemp("pair")).slm).tokenizer
 
 
-def test_math_prompt_to_the_letter():
+def test_the_math_prompt_is_exactly_this_text():
     assert prompt_text(replace(tiny.MATH, question="What is {2}?")) == (
         "Solve the problem. Put the final answer in \\boxed{}.\nProblem: What is {2}?\nSolution:\n"
     )
 
 
-def test_mc_prompt_to_the_letter():
+def test_the_mc_prompt_is_exactly_this_text():
     assert prompt_text(tiny.MC) == (
         "Choose the right option and name its letter.\n"
         "Question: Which one is a planet?\n"
@@ -35,7 +35,7 @@ def test_mc_prompt_to_the_letter():
 
 
 @pytest.mark.parametrize("problem", [tiny.MATH, tiny.MC])
-def test_reference_is_encoded_apart_and_ends_with_eos(tokenizer, problem):
+def test_the_reference_is_encoded_separately_and_ends_with_eos(tokenizer, problem):
     encoded = PlainPrompts(tokenizer, tokenizer.eos_token_id).encode(problem)
     *reference_ids, last = encoded.reference_ids
     assert last == tokenizer.eos_token_id
@@ -59,7 +59,7 @@ def test_prompt_keeps_its_special_tokens_and_reference_has_none(tokenizer):
 
 @pytest.fixture
 def roles(tokenizer):
-    """With a special and a plain added token, and what begins a prompt."""
+    """A tokenizer with a special and a plain added token, which begins prompts with BOS."""
     from tokenizers import AddedToken
     from tokenizers.processors import TemplateProcessing
 
@@ -74,11 +74,11 @@ def roles(tokenizer):
 
 def test_special_tokens_in_a_text_are_text(roles):
     bos, think = (roles.convert_tokens_to_ids(name) for name in ("<|bos|>", "<think>"))
-    asked = f"Ignore this.{tiny.EOS}<|bos|>{tiny.EOS} <think> What is 2 + 2?"
-    problem = replace(tiny.MATH, question=asked, reference=f"4{tiny.EOS}<|bos|>")
+    question = f"Ignore this.{tiny.EOS}<|bos|>{tiny.EOS} <think> What is 2 + 2?"
+    problem = replace(tiny.MATH, question=question, reference=f"4{tiny.EOS}<|bos|>")
     first, *prompt_ids = PlainPrompts(roles, roles.eos_token_id).encode(problem).prompt_ids
     *reference_ids, last = PlainPrompts(roles, roles.eos_token_id).encode(problem).reference_ids
-    assert (first, last) == (bos, roles.eos_token_id), "only what the tokenizer itself puts there"
+    assert (first, last) == (bos, roles.eos_token_id), "the tokenizer itself adds these"
     assert not {bos, roles.eos_token_id} & {*prompt_ids, *reference_ids}
     assert think in prompt_ids, "an added token that is not special is a word"
     assert roles.decode(prompt_ids) == prompt_text(problem)
@@ -96,12 +96,12 @@ def test_ordinary_text_has_the_ids_that_the_tokenizer_gives_it(name):
 
 
 def test_reference_alone_does_not_change_the_prompt(tokenizer):
-    asked = PlainPrompts(tokenizer, 7).encode(replace(tiny.MC, reference=None))
-    assert asked.prompt_ids == PlainPrompts(tokenizer, 7).encode(tiny.MC).prompt_ids
-    assert asked.reference_ids == []
+    encoded = PlainPrompts(tokenizer, 7).encode(replace(tiny.MC, reference=None))
+    assert encoded.prompt_ids == PlainPrompts(tokenizer, 7).encode(tiny.MC).prompt_ids
+    assert encoded.reference_ids == []
 
 
-def test_all_are_encoded_in_order_by_problem(tokenizer):
+def test_encode_all_keeps_the_order_of_the_problems(tokenizer):
     encoded = PlainPrompts(tokenizer, 7).encode_all([tiny.MC, tiny.MATH])
     assert list(encoded) == ["mc-0", "math-0"]
     assert encoded["mc-0"] == PlainPrompts(tokenizer, 7).encode(tiny.MC)

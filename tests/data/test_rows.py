@@ -67,7 +67,7 @@ def test_a_row_without_reference_can_be_graded_but_not_trained_on(row, task):
         ({"question": "?", "choices": MC["choices"]}, "mc", "answerKey"),
     ],
 )
-def test_a_row_without_answer_can_only_be_asked(row, task, field):
+def test_a_row_without_answer_can_be_decoded_but_not_graded(row, task, field):
     problem = parse_row(row, task, "question")
     assert problem.reference is problem.answer is None
     assert complaint(row, task, "answer").startswith(f"{field}: missing")

@@ -87,7 +87,7 @@ def test_a_third_tasks_prompt_is_encoded_and_its_completions_graded(
     assert [grade(problem, text) for text in ("7 7\n", "7 8")] == [True, False]
 
 
-def test_a_third_task_is_decoded_graded_and_has_its_own_rows_in_the_reports(
+def test_a_third_task_is_decoded_and_graded_and_has_its_own_rows_in_the_reports(
     prepared: dict[str, list[Problem]], pair: Pair
 ) -> None:
     engine, problems = Engine(pair, 4, 64), [*prepared["test"][:3], MATH]
@@ -108,7 +108,7 @@ def test_a_third_task_is_decoded_graded_and_has_its_own_rows_in_the_reports(
     }
 
 
-def test_params_know_the_names_of_the_table(exact: None) -> None:
+def test_params_accept_only_tasks_of_the_table(exact: None) -> None:
     with pytest.raises(InputError) as caught:
         shipped_with("train: []", "train: [{path: data/own/a.json, task: art}]")
     expected = "prepare.train.0.task: 'art': expected 'math', 'mc' or 'exact'"

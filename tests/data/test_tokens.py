@@ -1,4 +1,4 @@
-"""Hand-written shards of the two halves, in other orders than the rows that are read."""
+"""Hand-written shards of the two halves. Their order differs from that of the rows read."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_a_problem_in_two_shards_is_refused(halves: tuple[Path, Path]) -> None:
         read_tokens(*halves, EXAMPLES)
 
 
-def test_a_problem_is_kept_in_one_shard_alone(halves: tuple[Path, Path]) -> None:
+def test_a_problem_is_stored_in_only_one_shard(halves: tuple[Path, Path]) -> None:
     _write_llm(halves[1], _only("a"))
     missing = keep_fitting(halves[1], EXAMPLES, LLM)
     (kept,) = halves[1].iterdir()
@@ -110,7 +110,7 @@ def test_a_problem_is_kept_in_one_shard_alone(halves: tuple[Path, Path]) -> None
     assert missing.keys() == EXAMPLES.keys() - held
 
 
-def test_features_belong_to_the_rows(halves: tuple[Path, Path]) -> None:
+def test_each_row_gets_its_own_features(halves: tuple[Path, Path]) -> None:
     keys = [("b", 0), ("b", 2), ("a", 1), ("c", 0), ("c", 3)]
     rows = pa.table({"problem_id": [key for key, _ in keys], "position": [n for _, n in keys]})
     feature_NF = read_features(halves[0], rows)
@@ -129,7 +129,7 @@ def test_both_halves_give_the_identity_of_the_pair(halves: tuple[Path, Path]) ->
     }
 
 
-def test_a_shard_s_name_depends_on_problems_prompts_and_references() -> None:
+def test_the_name_of_a_shard_depends_on_problems_prompts_and_references() -> None:
     others = [
         EXAMPLES,
         _only("b", "a"),

@@ -67,14 +67,16 @@ def test_rows_have_the_fields_of_users_files(task):
 
 def test_the_mc_answer_is_the_only_option_that_the_cited_facts_support():
     for row in rows("mc", 500, 5, "pipeline"):
-        asked = re.findall(r"[Ww]hich (\w+) do (?:people|they) \w+ in (\w+ \w+)", row["question"])
-        groups = [WORLD.towns.group[town] for _, town in asked]
-        things = [WORLD.things[kind][g] for (kind, _), g in zip(asked, groups, strict=True)]
+        asked_pairs = re.findall(
+            r"[Ww]hich (\w+) do (?:people|they) \w+ in (\w+ \w+)", row["question"]
+        )
+        groups = [WORLD.towns.group[town] for _, town in asked_pairs]
+        things = [WORLD.things[kind][g] for (kind, _), g in zip(asked_pairs, groups, strict=True)]
         options = dict(zip(row["choices"]["label"], row["choices"]["text"], strict=True))
         assert list(options) == ["A", "B", "C", "D"]
         assert len(set(options.values())) == 4
         assert options[row["answerKey"]] == " and ".join(things)
-        for (_, town), group, thing in zip(asked, groups, things, strict=True):
+        for (_, town), group, thing in zip(asked_pairs, groups, things, strict=True):
             land, favoured = re.search(
                 rf"{town} lies in (\w+): people \w+ (\w+)", row["cot"]
             ).groups()

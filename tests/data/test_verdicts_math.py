@@ -256,7 +256,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("answer", "given", "right"), ROWS)
-def test_verdict(answer, given, right):
+def test_the_verdict_is_as_listed(answer, given, right):
     problem = Problem("m", "math", "How many?", None, None, answer, "", "")
     assert grade(problem, f"So it is \\boxed{{{given}}}.") is right
 

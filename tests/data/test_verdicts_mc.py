@@ -191,7 +191,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("texts", "answer", "completion", "right"), ROWS)
-def test_verdict(texts, answer, completion, right):
+def test_the_verdict_is_as_listed(texts, answer, completion, right):
     labels = "1234" if answer.isdigit() else "ABCDE"
     choices = tuple(Choice(label, text) for label, text in zip(labels, texts, strict=False))
     assert grade(Problem("c", "mc", "Which?", choices, None, answer, "", ""), completion) is right

@@ -1,4 +1,4 @@
-"""The slowest right answer: no cache, no batch, one whole forward a token."""
+"""A slow reference decoder: no cache, no batch, one whole forward per token."""
 
 from collections.abc import Callable, Iterable
 from itertools import takewhile
@@ -23,7 +23,7 @@ def next_logits(pair: Pair, model: LanguageModel, ids: list[int]) -> torch.Tenso
 
 
 def choices(pair: Pair, logits_NV: torch.Tensor) -> torch.Tensor:
-    """Logits of the ids that both models have. The first EOS stands for every EOS."""
+    """Return the logits of the ids that both models have. The first EOS stands for every EOS."""
     logits_NV = logits_NV[:, : min(pair.slm.vocab_size, pair.llm.vocab_size)].clone()
     end_N = logits_NV[:, list(pair.eos_ids)].amax(1)
     logits_NV[:, list(pair.eos_ids)] = torch.finfo(logits_NV.dtype).min
@@ -36,7 +36,7 @@ def by_first_eos(pair: Pair, ids: list[int]) -> list[int]:
 
 
 class Reader:
-    """A model that keeps what it has read, as far as it still stands: the work of one answer."""
+    """Counts a model's work on one answer. A model keeps the longest prefix still valid."""
 
     def __init__(self) -> None:
         self.work = Work()
@@ -50,7 +50,7 @@ class Reader:
 
 
 class Uncached:
-    """A policy as its definition says, a token at a time."""
+    """Decodes one answer by the definition of a policy, one token at a time."""
 
     def __init__(self, pair: Pair, request: Request, policy: Policy, max_new_tokens: int) -> None:
         self.pair, self.request, self.policy = pair, request, policy
@@ -110,19 +110,21 @@ class Uncached:
         return int(logits[0].argmax()), float(score)
 
     def visit(self) -> None:
-        """The LLM reads all that it needs to judge what is pending and, unless ended, go on."""
+        """Let the LLM audit the pending tokens and, unless the answer has ended, write the next."""
         seen = len(self.written) - self.ended()
         self.llm.read(self.ids[: self.begin + seen])
-        audited, found = self.audit() if self.policy.rule.audit else (0, [])
-        self.visits.append(Visit(self.drafted, seen, len(self.written), audited, tuple(found)))
+        audited, disagreements = self.audit() if self.policy.rule.audit else (0, [])
+        self.visits.append(
+            Visit(self.drafted, seen, len(self.written), audited, tuple(disagreements))
+        )
         self.pending, self.drafted = [], 0
         if not self.ended():
             logits = next_logits(self.pair, self.pair.llm, self.ids)
             self.write(int(logits.argmax()), by_llm=True)
 
     def audit(self) -> tuple[int, list[Disagreement]]:
-        """How many pending tokens are looked at, and those that are not the LLM's choice."""
-        beta, found = self.policy.rule.audit, []
+        """Return the number of audited tokens, and those that are not the LLM's choice."""
+        beta, disagreements = self.policy.rule.audit, []
         places = range(len(self.ids) - len(self.pending), len(self.ids))
         for place in places:
             chance = next_logits(self.pair, self.pair.llm, self.ids[:place]).softmax(-1)
@@ -130,12 +132,12 @@ class Uncached:
             if token == best:
                 continue
             odds = float(chance[token] / chance[best])
-            found.append(Disagreement(place - self.begin, token, best, odds))
+            disagreements.append(Disagreement(place - self.begin, token, best, odds))
             if beta == 1 or odds < beta:
                 self.undone += len(self.ids) - place
                 del self.ids[place:], self.by_llm[place - self.begin :]
-                return place + 1 - places.start, found
-        return len(places), found
+                return place + 1 - places.start, disagreements
+        return len(places), disagreements
 
     def write(self, token: int, by_llm: bool) -> None:
         self.ids.append(token)
@@ -143,11 +145,11 @@ class Uncached:
 
 
 def rounded(visits: Iterable[Visit]) -> list[Visit]:
-    """Visits with odds that do not depend on the batch."""
+    """Round the odds of visits, so that they do not depend on the batch."""
     return [
         visit._replace(
             disagreements=tuple(
-                found._replace(odds=round(found.odds, 7)) for found in visit.disagreements
+                each._replace(odds=round(each.odds, 7)) for each in visit.disagreements
             )
         )
         for visit in visits
@@ -157,13 +159,13 @@ def rounded(visits: Iterable[Visit]) -> list[Visit]:
 def uncached(
     pair: Pair, request: Request, policy: Policy, max_new_tokens: int
 ) -> tuple[list[int], list[bool]]:
-    """Tokens and their origins."""
+    """Return the tokens, and for each of them whether the LLM wrote it."""
     plain = Uncached(pair, request, policy, max_new_tokens).run()
     return plain.written, plain.by_llm
 
 
 def scheduled(salt: int, levels: int = 1_000_003) -> Scorer:
-    """A pseudo-random score by request and position alone: any schedule of visits may come."""
+    """Make a scorer whose pseudo-random scores depend on request and position only."""
 
     def score(view: StepView) -> torch.Tensor:
         mixed = (view.seed_N % 1_000_003) * 7919 + (view.position_N + salt) * 104_729

@@ -15,7 +15,7 @@ from citer.models.pair import Pair
 
 
 class RemoteJudge:
-    """Sends every question through a pipe; only token ids and numbers come back."""
+    """Sends every query through a pipe. Only token ids and numbers come back."""
 
     def __init__(self, connection: Connection, card: ModelCard) -> None:
         self.card = card
@@ -38,7 +38,7 @@ class RemoteJudge:
 
 @torch.inference_mode()
 def serve(connection: Connection, judge: LocalJudge) -> None:
-    """Answer until the other end is closed."""
+    """Answer queries until the other end of the pipe is closed."""
     while True:
         try:
             name, arguments = connection.recv()
@@ -51,18 +51,18 @@ def serve(connection: Connection, judge: LocalJudge) -> None:
 
 @contextmanager
 def remote(pair: Pair, judge: Judge) -> Iterator[Pair]:
-    """The pair with its LLM in a child process: none of it is left in this one."""
+    """Yield the pair with its LLM in a child process. The pair holds no part of that LLM."""
     context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    child = context.Process(target=_child, args=(ours, theirs, judge), daemon=True)
+    parent_end, child_end = context.Pipe()
+    child = context.Process(target=_child, args=(parent_end, child_end, judge), daemon=True)
     child.start()
-    theirs.close()
-    yield replace(pair, llm=RemoteJudge(ours, judge.card))  # type: ignore[arg-type]
-    ours.close()
+    child_end.close()
+    yield replace(pair, llm=RemoteJudge(parent_end, judge.card))  # type: ignore[arg-type]
+    parent_end.close()
     child.join(10)
     assert child.exitcode == 0
 
 
-def _child(ours: Connection, theirs: Connection, judge: LocalJudge) -> None:
-    ours.close()  # else the pipe never ends
-    serve(theirs, judge)
+def _child(parent_end: Connection, child_end: Connection, judge: LocalJudge) -> None:
+    parent_end.close()  # otherwise `recv` would never raise EOFError
+    serve(child_end, judge)

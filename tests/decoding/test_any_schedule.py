@@ -1,4 +1,4 @@
-"""Whatever is asked, in whatever order and batch, the engine writes what plain decoding writes."""
+"""The engine's answers equal those of plain decoding, for any requests, order and batch."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
@@ -23,14 +23,14 @@ RULES = st.one_of(
     st.builds(Rule, st.just("risk"), st.sampled_from([0.05, 0.2, 0.7, 1.0]), BETAS),
     st.builds(Rule, st.just("every"), st.sampled_from([1, 2, 3, 8]), BETAS),
 )
-SCORERS = st.sampled_from([scheduled(salt, levels=10) for salt in range(5)])  # meet thresholds
+SCORERS = st.sampled_from([scheduled(salt, levels=10) for salt in range(5)])  # some equal τ
 POLICIES = st.builds(Policy, SCORERS, RULES)
 TOKENS = st.integers(0, 256)
 
 
 @dataclass(frozen=True)
 class Case:
-    """Waves of requests to one engine, and what an answer may and may not depend on."""
+    """Waves of requests to one engine, with the settings of the engine and of the pair."""
 
     waves: list[list[Request]]
     policies: list[Policy]
@@ -43,7 +43,7 @@ class Case:
 
 
 def family(prompt: list[int], reference: list[int], cuts: list[int], share: bool) -> list[Request]:
-    """Answers begun with a part of one reference, at odd cuts with a token of their own besides."""
+    """Make requests that begin with parts of one reference. An odd cut adds another token."""
     trunk = (*prompt, *reference) if share else None
     return [
         Request("", tuple(prompt), (*reference[: cut // 2], *([cut] * (cut % 2))), trunk)
@@ -63,12 +63,12 @@ FAMILIES = st.builds(
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     members = chain.from_iterable(draw(st.lists(FAMILIES, min_size=1, max_size=4)))
-    asked = draw(
+    requests = draw(
         st.permutations([replace(member, key=f"q{n}") for n, member in enumerate(members)])
     )
-    cut = draw(st.integers(0, len(asked)))
+    cut = draw(st.integers(0, len(requests)))
     return Case(
-        waves=[asked[:cut], asked[cut:]],
+        waves=[requests[:cut], requests[cut:]],
         policies=draw(st.lists(POLICIES, min_size=1, max_size=5, unique=True)),
         eos_every=draw(st.integers(2, 20)),
         max_new_tokens=draw(st.integers(1, 8)),
@@ -82,19 +82,19 @@ def cases(draw: st.DrawFn) -> Case:
 def answers(
     case: Case, pair: Pair, policies: Collection[Policy]
 ) -> Iterator[tuple[Request, Answer]]:
-    """What an engine answers to the case's waves, one after the other."""
+    """Yield an engine's answers to the waves of a case, one wave after the other."""
     make_graphs = uncaptured if case.filled_up else no_graphs
     engine = Engine(pair, case.slots, case.max_new_tokens, case.delayed, make_graphs)
     for wave in case.waves:
-        asked = {request.key: request for request in wave}
-        found = list(engine.sweep(wave, list(policies)))
-        assert len(found) == len(wave) * len(policies)
-        assert {(a.key, a.policy) for a in found} == set(product(asked, policies))
-        yield from ((asked[answer.key], answer) for answer in found)
+        requests = {request.key: request for request in wave}
+        results = list(engine.sweep(wave, list(policies)))
+        assert len(results) == len(wave) * len(policies)
+        assert {(a.key, a.policy) for a in results} == set(product(requests, policies))
+        yield from ((requests[answer.key], answer) for answer in results)
 
 
-def asked_pair(pair: Pair, kin: Pair, case: Case) -> Pair:
-    """One that agrees or one that does not, with many tokens that end an answer."""
+def pair_of(pair: Pair, kin: Pair, case: Case) -> Pair:
+    """Return the pair of a case, similar models or different ones, with many EOS tokens."""
     pair = kin if case.kin else pair
     return replace(pair, eos_ids=tuple(range(1, pair.vocabulary.size, case.eos_every)))
 
@@ -102,8 +102,8 @@ def asked_pair(pair: Pair, kin: Pair, case: Case) -> Pair:
 @settings(max_examples=60)
 @given(case=cases())
 def test_any_schedule_in_any_batch_is_plain_decoding(pair: Pair, kin: Pair, case: Case) -> None:
-    """Tokens, visits, what audits found, and the work of either model, all by the definition."""
-    pair = asked_pair(pair, kin, case)
+    """Compare tokens, visits, disagreements and the work of both models with the definition."""
+    pair = pair_of(pair, kin, case)
     for request, answer in answers(case, pair, case.policies):
         plain = Uncached(pair, request, answer.policy, case.max_new_tokens).run()
         assert list(answer.token_ids) == plain.written
@@ -119,7 +119,7 @@ def test_any_schedule_in_any_batch_is_plain_decoding(pair: Pair, kin: Pair, case
 def test_audits_for_every_disagreement_give_the_llms_own_tokens(
     pair: Pair, kin: Pair, case: Case
 ) -> None:
-    pair = asked_pair(pair, kin, case)
+    pair = pair_of(pair, kin, case)
     exact = {replace(p, rule=replace(p.rule, audit=1.0)) for p in case.policies}
     for request, answer in answers(case, pair, exact):
         tokens, _ = uncached(pair, request, LLM_ALONE, case.max_new_tokens)

@@ -1,4 +1,4 @@
-"""Audited decoding beside the algorithms that it holds as settings, and what it may cost."""
+"""Audited decoding against the algorithms that it contains as special cases, and its cost."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,12 +17,12 @@ from citer.rule import Rule
 from tests.decoding.reference import Scorer, Uncached, next_logits, random_scorer, rounded
 
 MAX_NEW_TOKENS = 20
-ASKED = [Request(f"q{n}", tuple(range(20 + 3 * n, 25 + 4 * n))) for n in range(10)]
+REQUESTS = [Request(f"q{n}", tuple(range(20 + 3 * n, 25 + 4 * n))) for n in range(10)]
 
 
 def answered(pair: Pair, rule: Rule, scorer: Scorer = random_scorer) -> dict[str, Answer]:
     engine = Engine(pair, 4, MAX_NEW_TOKENS)
-    return {answer.key: answer for answer in engine.decode(ASKED, Policy(scorer, rule))}
+    return {answer.key: answer for answer in engine.decode(REQUESTS, Policy(scorer, rule))}
 
 
 def greedy(pair: Pair, model: LanguageModel, ids: list[int]) -> int:
@@ -70,17 +70,17 @@ class Speculation:
 def test_every_gamma_with_full_audits_is_speculative_decoding(kin: Pair, gamma: int) -> None:
     answers = answered(kin, Rule("every", gamma, 1), always_slm)
     accepted = 0
-    for request in ASKED:
+    for request in REQUESTS:
         plain, answer = Speculation(kin, request, gamma).run(), answers[request.key]
         assert list(answer.token_ids) == plain.written
         assert len(answer.visits) == plain.calls
         trace = Trace.of(len(request.prompt_ids), len(answer.token_ids), answer.visits)
         assert (trace.slm.forwards, trace.llm.forwards) == (plain.drafts, plain.calls)
         accepted += sum(visit.audited - visit.rejects for visit in answer.visits)
-    assert accepted > 0, "some drafts must stand, else this could not tell much"
+    assert accepted > 0, "no draft was accepted: the test would prove little"
 
 
-def test_the_llm_needs_one_call_for_many_tokens_where_the_slm_is_its_twin(kin: Pair) -> None:
+def test_one_llm_call_verifies_many_tokens_if_the_slm_equals_the_llm(kin: Pair) -> None:
     twins = replace(kin, slm=replace(kin.llm, name="slm"))
     for answer in answered(twins, Rule("every", 4, 1), always_slm).values():
         tokens = len(answer.token_ids)
@@ -91,12 +91,11 @@ def test_the_llm_needs_one_call_for_many_tokens_where_the_slm_is_its_twin(kin: P
 def test_without_audits_and_visits_the_slm_answers_alone(kin: Pair) -> None:
     alone = answered(kin, SLM_ALONE.rule)
     for rule in (Rule("risk", 0.0), Rule("risk", 0.0, 0.5), Rule("every", 1000, 0.5)):
-        found = answered(kin, rule)
-        for key, answer in found.items():
+        for key, answer in answered(kin, rule).items():
             assert (answer.token_ids, answer.visits) == (alone[key].token_ids, ())
 
 
-def test_an_exact_answer_without_visits_is_read_once_at_its_end_and_then_after_each_repair(
+def test_an_exact_rule_without_visits_audits_at_the_end_and_after_each_correction(
     kin: Pair,
 ) -> None:
     alone = answered(kin, LLM_ALONE.rule)
@@ -107,26 +106,28 @@ def test_an_exact_answer_without_visits_is_read_once_at_its_end_and_then_after_e
         assert answer.visits[-1].rejects == ends_with_llms
 
 
-def test_a_token_is_rolled_back_only_below_the_odds_asked_for(kin: Pair) -> None:
-    found = [
+def test_a_token_is_rolled_back_only_if_its_odds_are_below_beta(kin: Pair) -> None:
+    odds_and_rejected = [
         (disagreement.odds, disagreement.position == visit.kept)
         for answer in answered(kin, Rule("every", 3, 0.5)).values()
         for visit in answer.visits
         for disagreement in visit.disagreements
     ]
-    assert {rejected for _, rejected in found} == {True, False}
-    assert all((odds < 0.5) == rejected for odds, rejected in found)
+    assert {rejected for _, rejected in odds_and_rejected} == {True, False}
+    assert all((odds < 0.5) == rejected for odds, rejected in odds_and_rejected)
 
 
 @pytest.mark.parametrize(
     ("beta", "odds", "written"),
     [
-        pytest.param(1, 1.0, [3], id="of a tie the LLM's own token is the first"),
-        pytest.param(0.5, 0.5, [4, 7], id="the odds asked for are enough"),
-        pytest.param(0.5, 0.4, [3], id="less are not"),
+        pytest.param(1, 1.0, [3], id="a tie goes to the LLM's choice"),
+        pytest.param(0.5, 0.5, [4, 7], id="odds equal to beta"),
+        pytest.param(0.5, 0.4, [3], id="odds below beta"),
     ],
 )
-def test_what_stands_at_these_odds(beta: float, odds: float, written: list[int]) -> None:
+def test_a_draft_is_accepted_if_its_odds_reach_beta(
+    beta: float, odds: float, written: list[int]
+) -> None:
     policy = Policy(always_slm, Rule("every", 1, beta))
     walk = Walk(Handle(0), Request("q", (5,)), {policy: 0}, Limits(eos_ids=(0,), max_new_tokens=9))
     assert walk.go_on() == (Need.SLM, [])
@@ -137,20 +138,20 @@ def test_what_stands_at_these_odds(beta: float, odds: float, written: list[int])
     assert walk.ids == [5, *written]
 
 
-def test_disagreements_are_where_the_llm_would_have_written_another_token(kin: Pair) -> None:
-    """Of the first visits: then the SLM's tokens, but for what is rejected, stand in the answer."""
+def test_disagreements_list_the_positions_where_the_llm_chooses_another_token(kin: Pair) -> None:
+    """Check first visits only: until then the answer holds the SLM's tokens."""
     answers, counted = answered(kin, Rule("every", 4, 0.6)), 0
-    for request in ASKED:
+    for request in REQUESTS:
         answer = answers[request.key]
         for visit in answer.visits[:1]:
-            told = {found.position: found for found in visit.disagreements}
-            counted += len(told)
+            by_position = {each.position: each for each in visit.disagreements}
+            counted += len(by_position)
             for position in range(visit.audited):
                 ids = [*request.prompt_ids, *answer.token_ids[:position]]
                 choices = [greedy(kin, model, ids) for model in (kin.slm, kin.llm)]
-                assert (position in told) == (choices[0] != choices[1])
-                if position in told:
-                    assert [told[position].slm_token, told[position].llm_token] == choices
+                assert (position in by_position) == (choices[0] != choices[1])
+                if each := by_position.get(position):
+                    assert [each.slm_token, each.llm_token] == choices
     assert counted > 0
 
 
@@ -163,8 +164,8 @@ ALL_KINDS = [
 ]
 
 
-class Apart(NamedTuple):
-    """A rule by itself: its answers, and the positions that either model then computed."""
+class Single(NamedTuple):
+    """The answers by one rule alone, and the positions that each model computed for them."""
 
     answers: dict[str, Answer]
     slm: int
@@ -172,38 +173,38 @@ class Apart(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def apart(kin: Pair) -> dict[Rule, Apart]:
-    found = {}
+def singles(kin: Pair) -> dict[Rule, Single]:
+    singles = {}
     for rule in ALL_KINDS:
         engine = Engine(kin, 4, MAX_NEW_TOKENS)
-        answers = {a.key: a for a in engine.decode(ASKED, Policy(random_scorer, rule))}
-        found[rule] = Apart(answers, engine.slm_work.positions, engine.llm_work.positions)
-    return found
+        answers = {a.key: a for a in engine.decode(REQUESTS, Policy(random_scorer, rule))}
+        singles[rule] = Single(answers, engine.slm_work.positions, engine.llm_work.positions)
+    return singles
 
 
 @pytest.mark.parametrize(("slots", "delayed"), [(1, False), (4, False), (4, True)])
-def test_a_sweep_of_rules_of_all_kinds_is_each_alone_for_less(
-    kin: Pair, apart: dict[Rule, Apart], slots: int, delayed: bool
+def test_a_sweep_of_all_kinds_of_rules_gives_the_same_answers_for_less_work(
+    kin: Pair, singles: dict[Rule, Single], slots: int, delayed: bool
 ) -> None:
     engine = Engine(kin, slots, MAX_NEW_TOKENS, delayed)
     policies = [Policy(random_scorer, rule) for rule in ALL_KINDS]
-    swept = {(a.key, a.policy.rule): a for a in engine.sweep(ASKED, policies)}
-    assert len(swept) == len(ASKED) * len(ALL_KINDS)
-    for rule, alone in apart.items():
-        for key, expected in alone.answers.items():
+    swept = {(a.key, a.policy.rule): a for a in engine.sweep(REQUESTS, policies)}
+    assert len(swept) == len(REQUESTS) * len(ALL_KINDS)
+    for rule, single in singles.items():
+        for key, expected in single.answers.items():
             answer = swept[key, rule]
             assert answer.token_ids == expected.token_ids
             assert answer.truncated == expected.truncated
             assert rounded(answer.visits) == rounded(expected.visits)
-    assert engine.slm_work.positions < sum(alone.slm for alone in apart.values())
-    assert engine.llm_work.positions < sum(alone.llm for alone in apart.values())
+    assert engine.slm_work.positions < sum(single.slm for single in singles.values())
+    assert engine.llm_work.positions < sum(single.llm for single in singles.values())
 
 
 @pytest.mark.parametrize("rule", ["every 4 audit 1", "risk 0.3 audit 0.5", "score 0.3 audit 0.7"])
-def test_what_is_rolled_back_is_read_again_just_once(kin: Pair, rule: str) -> None:
-    """By either model, in the engine itself, at batch 1."""
+def test_each_model_recomputes_rolled_back_positions_only_once(kin: Pair, rule: str) -> None:
+    """At batch 1 the engine's work equals the definition's."""
     policy, rolled_back = Policy(random_scorer, Rule.parse(rule)), 0
-    for request in ASKED:
+    for request in REQUESTS:
         engine = Engine(kin, 1, MAX_NEW_TOKENS)
         list(engine.decode([request], policy))
         plain = Uncached(kin, request, policy, MAX_NEW_TOKENS).run()

@@ -1,4 +1,4 @@
-"""The delay that all use, against all that there could be, by replay."""
+"""The engine's delay, compared by replay with waiting for any fixed number of answers."""
 
 import random
 from itertools import pairwise
@@ -17,15 +17,15 @@ def schedules(fraction: float, count: int) -> list[Trace]:
 
 
 def routed(by_llm: list[bool]) -> Trace:
-    """CITER's answer: the LLM writes in the place of a draft."""
-    places = [-1, *(place for place, theirs in enumerate(by_llm) if theirs)]
+    """Make the trace of CITER: at each visit the LLM's token replaces a draft."""
+    places = [-1, *(place for place, llm in enumerate(by_llm) if llm)]
     visits = [Visit(place - last, place, place) for last, place in pairwise(places)]
     return Trace.of(5, len(by_llm), visits)
 
 
 @pytest.mark.parametrize("fraction", [0.02, 0.05, 0.1])
 @pytest.mark.parametrize("llm_weights", [3, 10])
-def test_half_of_the_answers_is_near_the_best_where_weights_take_the_time(
+def test_waiting_for_half_of_the_answers_is_nearly_optimal_if_weights_take_the_time(
     fraction: float, llm_weights: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slots = 8
@@ -36,7 +36,7 @@ def test_half_of_the_answers_is_near_the_best_where_weights_take_the_time(
         return slm.forwards + llm_weights * llm.forwards
 
     def waiting_for(llm_batch: int) -> float:
-        """Seconds of a schedule whose LLM waits for so many answers."""
+        """Return the seconds of a schedule whose LLM waits for `llm_batch` answers."""
 
         def runs(waiting: int, drafting: int, delayed: bool) -> bool:
             return waiting > 0 and (waiting >= llm_batch or not drafting)
@@ -49,7 +49,7 @@ def test_half_of_the_answers_is_near_the_best_where_weights_take_the_time(
 
 
 @pytest.mark.parametrize("delayed", [False, True])
-def test_the_llm_runs_where_nothing_goes_on_without_it_and_never_for_nobody(delayed: bool) -> None:
+def test_the_llm_runs_if_every_answer_waits_for_it_and_never_if_none_does(delayed: bool) -> None:
     assert llm_runs(1, 0, delayed)
     assert not llm_runs(0, 0, delayed)
     assert not llm_runs(0, 7, delayed)

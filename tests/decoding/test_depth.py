@@ -1,4 +1,4 @@
-"""How many calls lie between a caller and a network."""
+"""The number of nested calls from a caller of the engine to a network."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ REQUESTS = [Request(f"q{n}", (n, 5, 9), trunk_ids=(n, 5, 7)) for n in range(5)]
 
 @contextmanager
 def probed(model: LanguageModel) -> Iterator[set[int]]:
-    """The depths at which the network is entered: frames of citer's code alone are counted."""
+    """Yield the depths at which the network is entered. Only frames of citer's code count."""
     depths: set[int] = set()
 
     def enter(module: object, args: object) -> None:
@@ -59,8 +59,8 @@ def test_a_forward_is_at_most_eight_calls_from_the_caller(
     assert max(slm | llm) <= MOST
 
 
-def test_the_probe_counts_what_is_deeper(kin: Pair) -> None:
-    """A captured forward lies deeper the first time: the graph's own two calls come between."""
+def test_the_probe_sees_a_deeper_call(kin: Pair) -> None:
+    """The first forward of a graph is deeper by the two calls of the graph."""
     with probed(kin.slm) as depths:
         by_decode(Engine(kin, 2, 8, make_graphs=uncaptured))
     assert max(depths) > MOST

@@ -32,8 +32,8 @@ FAMILY = [
 ]
 
 
-def requests(count: int, seed: int = 0, vocab: int = 300) -> list[Request]:
-    """Prompts of 1 to 30 random tokens."""
+def make_requests(count: int, seed: int = 0, vocab: int = 300) -> list[Request]:
+    """Make prompts of 1 to 30 random tokens."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, 31, (count,), generator=generator).tolist()
     return [
@@ -43,10 +43,10 @@ def requests(count: int, seed: int = 0, vocab: int = 300) -> list[Request]:
 
 
 def decode(
-    pair: Pair, asked: list[Request], policy: Policy, slots: int = 4
+    pair: Pair, requests: list[Request], policy: Policy, slots: int = 4
 ) -> tuple[dict[str, Answer], Engine]:
     engine = Engine(pair, slots=slots, max_new_tokens=MAX_NEW_TOKENS)
-    return {answer.key: answer for answer in engine.decode(asked, policy)}, engine
+    return {answer.key: answer for answer in engine.decode(requests, policy)}, engine
 
 
 def generate_alone(pair: Pair, model: LanguageModel, request: Request) -> list[int]:
@@ -64,13 +64,13 @@ def generate_alone(pair: Pair, model: LanguageModel, request: Request) -> list[i
 
 @pytest.mark.parametrize("slots", [1, 3, 16])
 @pytest.mark.parametrize("policy", [SLM_ALONE, LLM_ALONE], ids=["slm", "llm"])
-def test_an_end_of_the_threshold_is_that_model_alone(
+def test_thresholds_0_and_1_give_the_slm_alone_and_the_llm_alone(
     pair: Pair, policy: Policy, slots: int
 ) -> None:
     model = pair.slm if policy is SLM_ALONE else pair.llm
-    asked = requests(9)
-    answers, engine = decode(pair, asked, policy, slots)
-    for request in asked:
+    requests = make_requests(9)
+    answers, engine = decode(pair, requests, policy, slots)
+    for request in requests:
         answer = answers[request.key]
         assert list(answer.token_ids) == generate_alone(pair, model, request)
         assert set(answer.scores) == {HIGHEST if policy is SLM_ALONE else 0.0}
@@ -80,7 +80,7 @@ def test_an_end_of_the_threshold_is_that_model_alone(
 
 def test_answers_of_the_fixture_end_early_and_late(pair: Pair) -> None:
     lengths = {
-        len(answer.token_ids) for answer in decode(pair, requests(30), SLM_ALONE)[0].values()
+        len(answer.token_ids) for answer in decode(pair, make_requests(30), SLM_ALONE)[0].values()
     }
     assert MAX_NEW_TOKENS in lengths
     assert len(lengths) > 5
@@ -95,22 +95,22 @@ def test_answers_of_the_fixture_end_early_and_late(pair: Pair) -> None:
     order=st.randoms(use_true_random=False),
 )
 def test_cached_and_batched_equal_uncached_and_single(pair, seed, count, slots, tau, order) -> None:
-    asked = requests(count, seed)
-    order.shuffle(asked)
+    requests = make_requests(count, seed)
+    order.shuffle(requests)
     policy = Policy(random_scorer, Rule("score", tau))
-    answers, _ = decode(pair, asked, policy, slots)
-    for request in asked:
+    answers, _ = decode(pair, requests, policy, slots)
+    for request in requests:
         tokens, by_llm = uncached(pair, request, policy, MAX_NEW_TOKENS)
         assert list(answers[request.key].token_ids) == tokens
         assert list(answers[request.key].by_llm) == by_llm
 
 
-def test_a_trained_router_routes_as_its_scores_say(pair: Pair) -> None:
+def test_the_llm_writes_the_tokens_whose_score_is_below_the_threshold(pair: Pair) -> None:
     router = random_router(pair.slm.hidden_size, dtype=torch.float64)
     policy = routed(router, Rule("score", 0.5))
-    asked = requests(8)
-    answers, _ = decode(pair, asked, policy)
-    for request in asked:
+    requests = make_requests(8)
+    answers, _ = decode(pair, requests, policy)
+    for request in requests:
         answer = answers[request.key]
         assert (list(answer.token_ids), list(answer.by_llm)) == uncached(
             pair, request, policy, MAX_NEW_TOKENS
@@ -120,20 +120,20 @@ def test_a_trained_router_routes_as_its_scores_say(pair: Pair) -> None:
     assert 0 < sum(shares) < len(shares)
 
 
-def test_a_token_whose_score_overflowed_does_not_stand(pair: Pair) -> None:
+def test_the_llm_replaces_a_token_whose_score_is_nan(pair: Pair) -> None:
     def overflowed(view: StepView) -> torch.Tensor:
         return torch.full_like(view.position_N, torch.nan, dtype=torch.float32)
 
-    asked = requests(5)
-    answers, _ = decode(pair, asked, Policy(overflowed, Rule("score", 0.01)))
-    alone, _ = decode(pair, asked, LLM_ALONE)
+    requests = make_requests(5)
+    answers, _ = decode(pair, requests, Policy(overflowed, Rule("score", 0.01)))
+    alone, _ = decode(pair, requests, LLM_ALONE)
     for key, answer in answers.items():
         assert answer.token_ids == alone[key].token_ids
         assert all(answer.by_llm)
 
 
 def padded(model: LanguageModel) -> LanguageModel:
-    """With ids that no tokenizer has, and that it would write wherever it is let."""
+    """Add ids that no tokenizer has. Their logits are so large that the model would choose them."""
     network, vocab_size = copy.deepcopy(model.network), model.vocab_size
     network.resize_token_embeddings(vocab_size + 24, mean_resizing=False)
     with torch.no_grad():
@@ -143,15 +143,17 @@ def padded(model: LanguageModel) -> LanguageModel:
 
 @pytest.mark.parametrize("name", ["slm", "llm"])
 def test_no_token_is_written_from_the_padding_of_a_vocabulary(kin: Pair, name: str) -> None:
-    there = replace(kin, **{name: padded(getattr(kin, name))})
+    changed = replace(kin, **{name: padded(getattr(kin, name))})
     head = random_head(kin.slm.hidden_size, dtype=torch.float64)
     for rule in FAMILY:
         policy = Policy(ScoredBy(head), rule)
-        assert decode(there, requests(7), policy)[0] == decode(kin, requests(7), policy)[0]
+        assert (
+            decode(changed, make_requests(7), policy)[0] == decode(kin, make_requests(7), policy)[0]
+        )
 
 
 def with_other_ends(model: LanguageModel, eos_ids: tuple[int, ...]) -> LanguageModel:
-    """It writes the next EOS of the set where it would have written one."""
+    """Change the model: instead of an EOS it writes the next EOS of the set."""
     network, ends = copy.deepcopy(model.network), list(eos_ids)
     head = network.get_output_embeddings().weight
     head[ends] = head[ends].roll(1, 0)
@@ -159,13 +161,13 @@ def with_other_ends(model: LanguageModel, eos_ids: tuple[int, ...]) -> LanguageM
 
 
 @pytest.mark.parametrize("name", ["slm", "llm"])
-def test_which_eos_a_model_prefers_changes_nothing(kin: Pair, name: str) -> None:
-    there = replace(kin, **{name: with_other_ends(getattr(kin, name), kin.eos_ids)})
+def test_it_does_not_matter_which_eos_a_model_writes(kin: Pair, name: str) -> None:
+    changed = replace(kin, **{name: with_other_ends(getattr(kin, name), kin.eos_ids)})
     head, ended = random_head(kin.slm.hidden_size, dtype=torch.float64), 0
     for rule in FAMILY:
         policy = Policy(ScoredBy(head), rule)
-        answers, _ = decode(kin, requests(12), policy)
-        assert decode(there, requests(12), policy)[0] == answers
+        answers, _ = decode(kin, make_requests(12), policy)
+        assert decode(changed, make_requests(12), policy)[0] == answers
         ended += sum(not answer.truncated for answer in answers.values())
     assert ended > 0
 
@@ -177,30 +179,32 @@ def overflowing(model: LanguageModel, token: int) -> LanguageModel:
 
 
 @pytest.mark.parametrize("policy", [SLM_ALONE, LLM_ALONE], ids=["slm", "llm"])
-def test_an_answer_that_overflowed_does_the_next_in_its_slot_no_harm(
+def test_an_overflowed_answer_does_not_change_the_next_one_in_its_slot(
     pair: Pair, policy: Policy
 ) -> None:
-    """At fixed shapes, as on a GPU: attention then looks at more than a slot holds."""
-    there = replace(pair, slm=overflowing(pair.slm, 5), llm=overflowing(pair.llm, 5))
-    asked = [request for request in requests(9) if 5 not in request.prompt_ids]
-    engine = Engine(there, 1, MAX_NEW_TOKENS, make_graphs=uncaptured)
+    """Use fixed shapes, as on a GPU. Attention then also covers unused positions of a slot."""
+    changed = replace(pair, slm=overflowing(pair.slm, 5), llm=overflowing(pair.llm, 5))
+    requests = [request for request in make_requests(9) if 5 not in request.prompt_ids]
+    engine = Engine(changed, 1, MAX_NEW_TOKENS, make_graphs=uncaptured)
     list(engine.decode([Request("overflows", (5,) * 60)], policy))
-    answers = {answer.key: answer for answer in engine.decode(asked, policy)}
-    assert answers == decode(there, asked, policy)[0]
+    answers = {answer.key: answer for answer in engine.decode(requests, policy)}
+    assert answers == decode(changed, requests, policy)[0]
 
 
-def test_a_decode_that_was_left_early_does_the_next_no_harm(pair: Pair) -> None:
-    policy, asked = Policy(random_scorer, Rule("risk", 0.6, 0.5)), requests(9)
+def test_an_abandoned_decode_does_not_change_the_next_one(pair: Pair) -> None:
+    policy, requests = Policy(random_scorer, Rule("risk", 0.6, 0.5)), make_requests(9)
     engine = Engine(pair, slots=4, max_new_tokens=MAX_NEW_TOKENS)
-    left = engine.decode(requests(9, seed=1), policy)
+    left = engine.decode(make_requests(9, seed=1), policy)
     next(left)
     left.close()
-    answers = {answer.key: answer for answer in engine.decode(asked, policy)}
-    assert answers == decode(pair, asked, policy)[0]
+    answers = {answer.key: answer for answer in engine.decode(requests, policy)}
+    assert answers == decode(pair, requests, policy)[0]
 
 
 def test_nothing_follows_eos_and_only_the_budget_truncates(pair: Pair) -> None:
-    for answer in decode(pair, requests(30), Policy(random_scorer, Rule("score", 0.4)))[0].values():
+    for answer in decode(pair, make_requests(30), Policy(random_scorer, Rule("score", 0.4)))[
+        0
+    ].values():
         assert not set(answer.token_ids[:-1]) & set(pair.eos_ids)
         assert answer.truncated == (answer.token_ids[-1] not in pair.eos_ids)
         assert not answer.truncated or len(answer.token_ids) == MAX_NEW_TOKENS
@@ -210,21 +214,19 @@ def trace(request: Request, answer: Answer) -> Trace:
     return Trace.of(len(request.prompt_ids), len(answer.token_ids), answer.visits)
 
 
-def traces(asked: list[Request], answers: dict[str, Answer]) -> list[Trace]:
-    return [trace(one, answers[one.key]) for one in asked]
+def traces(requests: list[Request], answers: dict[str, Answer]) -> list[Trace]:
+    return [trace(one, answers[one.key]) for one in requests]
 
 
 @pytest.mark.parametrize("slots", [1, 2, 6])
-def test_each_model_processes_each_position_once_as_the_replay_counts(
-    pair: Pair, slots: int
-) -> None:
-    asked = requests(20)
-    answers, engine = decode(pair, asked, Policy(random_scorer, Rule("score", 0.4)), slots)
-    assert (engine.slm_work, engine.llm_work) == replay(traces(asked, answers), slots)
+def test_each_model_does_exactly_the_work_that_the_replay_counts(pair: Pair, slots: int) -> None:
+    requests = make_requests(20)
+    answers, engine = decode(pair, requests, Policy(random_scorer, Rule("score", 0.4)), slots)
+    assert (engine.slm_work, engine.llm_work) == replay(traces(requests, answers), slots)
 
 
-def test_one_answer_alone_costs_what_its_decisions_say(pair: Pair) -> None:
-    for request in requests(6):
+def test_the_work_of_a_single_answer_follows_from_who_wrote_its_tokens(pair: Pair) -> None:
+    for request in make_requests(6):
         answers, engine = decode(
             pair, [request], Policy(random_scorer, Rule("score", 0.4)), slots=1
         )
@@ -235,16 +237,16 @@ def test_one_answer_alone_costs_what_its_decisions_say(pair: Pair) -> None:
 
 
 def test_a_finished_answer_frees_its_slot_at_once(pair: Pair) -> None:
-    """Two slots: the SLM's steps are those of a first-come queue, none is spent on the dead."""
-    asked = requests(12)
-    answers, engine = decode(pair, asked, SLM_ALONE, slots=2)
+    """Two slots take as many steps as a first-come queue, none for a finished answer."""
+    requests = make_requests(12)
+    answers, engine = decode(pair, requests, SLM_ALONE, slots=2)
     busy_until = [0, 0]
-    for request in asked:
+    for request in requests:
         slot = busy_until.index(min(busy_until))
         busy_until[slot] += len(answers[request.key].token_ids)
-    decode_rows = engine.slm_work.positions - sum(len(request.prompt_ids) for request in asked)
+    decode_rows = engine.slm_work.positions - sum(len(request.prompt_ids) for request in requests)
     assert decode_rows == sum(len(answer.token_ids) - 1 for answer in answers.values())
-    assert engine.slm_work.forwards <= max(busy_until) + len(asked)
+    assert engine.slm_work.forwards <= max(busy_until) + len(requests)
 
 
 def test_a_request_beyond_the_context_is_refused_by_name(pair: Pair) -> None:

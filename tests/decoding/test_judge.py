@@ -1,4 +1,4 @@
-"""The seam to the LLM: a judge in another process, and one without a memory."""
+"""The `Judge` protocol: an LLM in another process, and one without a cache."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from citer.models.pair import Pair
 from citer.rule import Rule
 from tests.decoding.reference import next_logits, random_scorer
 from tests.decoding.remote import remote
-from tests.decoding.test_engine import MAX_NEW_TOKENS, requests
+from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
 from tests.decoding.test_trie import branches
 
 SLOTS = 4
@@ -36,50 +36,56 @@ POLICIES = [
 
 
 @pytest.fixture
-def far(kin: Pair) -> Iterator[Pair]:
+def remote_pair(kin: Pair) -> Iterator[Pair]:
     with remote(kin, LocalJudge(kin.llm, kin.vocabulary, SLOTS)) as pair:
         yield pair
 
 
-def decoded(engine: Engine, asked: list[Request], policies: list[Policy]) -> list[Answer]:
-    return list(engine.sweep(asked, policies))
+def decoded(engine: Engine, requests: list[Request], policies: list[Policy]) -> list[Answer]:
+    return list(engine.sweep(requests, policies))
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: str(policy.rule))
-def test_answers_of_a_judge_in_another_process_are_the_local_ones(
-    kin: Pair, far: Pair, policy: Policy
+def test_an_llm_in_another_process_gives_the_same_answers(
+    kin: Pair, remote_pair: Pair, policy: Policy
 ) -> None:
-    asked = requests(9)
-    asked += branches(asked[0], tuple(range(40, 60)), [0, 3, 19])
-    here, there = Engine(kin, SLOTS, MAX_NEW_TOKENS), Engine(far, SLOTS, MAX_NEW_TOKENS)
-    assert decoded(there, asked, [policy]) == decoded(here, asked, [policy])
-    assert there.llm_work == here.llm_work
-    assert there.slm_work == here.slm_work
+    requests = make_requests(9)
+    requests += branches(requests[0], tuple(range(40, 60)), [0, 3, 19])
+    local, far = (Engine(pair, SLOTS, MAX_NEW_TOKENS) for pair in (kin, remote_pair))
+    assert decoded(far, requests, [policy]) == decoded(local, requests, [policy])
+    assert far.llm_work == local.llm_work
+    assert far.slm_work == local.slm_work
 
 
-def test_so_are_those_of_many_policies_at_once(kin: Pair, far: Pair) -> None:
-    here, there = (Engine(pair, SLOTS, MAX_NEW_TOKENS, delayed=True) for pair in (kin, far))
-    assert decoded(there, requests(6), POLICIES) == decoded(here, requests(6), POLICIES)
+def test_an_llm_in_another_process_gives_the_same_sweep(kin: Pair, remote_pair: Pair) -> None:
+    local, far = (Engine(pair, SLOTS, MAX_NEW_TOKENS, delayed=True) for pair in (kin, remote_pair))
+    assert decoded(far, make_requests(6), POLICIES) == decoded(local, make_requests(6), POLICIES)
 
 
-def test_so_are_the_rows_of_teacher_forced_scoring(kin: Pair, far: Pair) -> None:
-    examples = {r.key: Encoded(list(r.prompt_ids), [7, n, 9, 0]) for n, r in enumerate(requests(9))}
-    here = score(half(kin.llm, kin.vocabulary), examples, 60, lambda _: None)
+def test_an_llm_in_another_process_gives_the_same_teacher_forced_scores(
+    kin: Pair, remote_pair: Pair
+) -> None:
+    examples = {
+        r.key: Encoded(list(r.prompt_ids), [7, n, 9, 0]) for n, r in enumerate(make_requests(9))
+    }
+    local = score(half(kin.llm, kin.vocabulary), examples, 60, lambda _: None)
 
-    def asked(texts: Sequence[Text]) -> dict[str, torch.Tensor]:
-        return llm_half(far.llm, texts)
+    def remote_half(texts: Sequence[Text]) -> dict[str, torch.Tensor]:
+        return llm_half(remote_pair.llm, texts)
 
-    assert score(asked, examples, 60, lambda _: None).equals(here)
+    assert score(remote_half, examples, 60, lambda _: None).equals(local)
 
 
-def test_so_are_prices_and_identity(kin: Pair, far: Pair) -> None:
-    assert Prices.of(far, 17) == Prices.of(kin, 17)
-    assert identity(far) == identity(kin)
-    assert far.vocabulary == kin.vocabulary
+def test_an_llm_in_another_process_has_the_same_prices_and_identity(
+    kin: Pair, remote_pair: Pair
+) -> None:
+    assert Prices.of(remote_pair, 17) == Prices.of(kin, 17)
+    assert identity(remote_pair) == identity(kin)
+    assert remote_pair.vocabulary == kin.vocabulary
 
 
 class Stateless:
-    """Reads every query from its beginning, ignores all hints, and keeps nothing."""
+    """A judge that reads every query from its beginning, ignores all hints and keeps nothing."""
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
@@ -110,27 +116,27 @@ def judged(query: Query) -> list[tuple[int, int | None]]:
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: str(policy.rule))
 def test_a_judge_may_ignore_all_hints(kin: Pair, policy: Policy) -> None:
-    asked = branches(requests(1)[0], tuple(range(40, 60)), [0, 3, 19]) + requests(3)
-    there = Engine(replace(kin, llm=Stateless(kin)), 2, MAX_NEW_TOKENS)
-    here = Engine(kin, 2, MAX_NEW_TOKENS)
-    found, expected = (decoded(engine, asked, [policy]) for engine in (there, here))
-    assert [a.token_ids for a in found] == [a.token_ids for a in expected]
-    assert [a.by_llm for a in found] == [a.by_llm for a in expected]
+    requests = branches(make_requests(1)[0], tuple(range(40, 60)), [0, 3, 19]) + make_requests(3)
+    pairs = (replace(kin, llm=Stateless(kin)), kin)
+    engines = (Engine(pair, 2, MAX_NEW_TOKENS) for pair in pairs)
+    answers, expected = (decoded(engine, requests, [policy]) for engine in engines)
+    assert [a.token_ids for a in answers] == [a.token_ids for a in expected]
+    assert [a.by_llm for a in answers] == [a.by_llm for a in expected]
 
 
 def sources() -> Iterator[tuple[str, list[ast.Attribute]]]:
-    """Each file of the library with the attributes that it uses."""
+    """Yield each file of the library with the attributes that it uses."""
     for file in sorted((ROOT / "citer").rglob("*.py")):
         nodes = ast.walk(ast.parse(file.read_text()))
         yield file.relative_to(ROOT).as_posix(), [n for n in nodes if isinstance(n, ast.Attribute)]
 
 
-def test_a_network_is_used_by_the_models_and_by_the_lane_alone() -> None:
+def test_only_the_models_and_the_lane_use_a_network() -> None:
     users = {name for name, nodes in sources() if any(node.attr == "network" for node in nodes)}
     assert users == {"citer/models/pair.py", "citer/decoding/lane.py"}
 
 
-def test_of_a_pairs_llm_only_the_card_is_used_but_by_the_engine() -> None:
+def test_only_the_engine_uses_more_of_a_pairs_llm_than_its_card() -> None:
     """The engine makes a judge of it. `params.pair.llm` is a path."""
     users = {(name, used) for name, nodes in sources() for used in uses_of_llm(nodes)}
     assert {name for name, used in users if used is None} == {"citer/decoding/engine.py"}
@@ -138,7 +144,7 @@ def test_of_a_pairs_llm_only_the_card_is_used_but_by_the_engine() -> None:
 
 
 def uses_of_llm(nodes: list[ast.Attribute]) -> Iterator[str | None]:
-    """What is taken of a loaded pair's LLM; None where it is passed on itself."""
+    """Yield the attributes used of a loaded pair's LLM, and None if the LLM itself is passed on."""
     taken = {id(node.value): node.attr for node in nodes}
     for node in nodes:
         owner = ast.unparse(node.value)

@@ -6,16 +6,16 @@ from citer.models.pair import Pair
 
 
 def start(lane: Lane, *trunks: tuple[int, ...]) -> None:
-    """Empty the first slots, and start a sequence in each that is its trunk."""
+    """Empty the first slots, and start in each a sequence that equals its trunk."""
     requests = [Request("", ids, trunk_ids=ids) for ids in trunks]
     lane.prepare([Held(slot, 0, request.trunk) for slot, request in enumerate(requests)])
 
 
-def test_as_many_trunks_are_kept_as_slots_the_last_used(pair: Pair) -> None:
+def test_a_lane_keeps_as_many_trunks_as_slots_and_drops_the_least_recently_used(pair: Pair) -> None:
     lane = Lane(pair.slm, slots=2)
 
     def computed(first: int) -> int:
-        """Positions computed to start from the trunk with this first token."""
+        """Return the positions computed to start from the trunk with this first token."""
         before = lane.total.positions
         start(lane, tuple(range(first, first + 9)))
         return lane.total.positions - before

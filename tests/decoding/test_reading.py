@@ -1,6 +1,6 @@
-"""A forward with what is read of its states can be captured: nothing in it asks the host.
+"""A forward and the readout of its states can be captured: they use no data on the host.
 
-On the `meta` device tensors have shapes and no values, so that looking into one is an error.
+On the `meta` device tensors have shapes but no values, so that reading a value is an error.
 """
 
 import copy
@@ -33,7 +33,7 @@ SHAPES = [Shape(1, 1, 1, 256), Shape(SLOTS, 8, 8, 256), Shape(2, 4, 1, 256)]
 
 
 class OnDevice(TorchDispatchMode):
-    """Every operation is on tensors of the device alone."""
+    """Asserts that every operation uses only tensors on the device."""
 
     def __torch_dispatch__(
         self, function: Callable, types: Any, args: Any = (), kwargs: Any = None
@@ -45,7 +45,7 @@ class OnDevice(TorchDispatchMode):
 
 
 class NoHostData(TorchFunctionMode):
-    """No tensor is made of numbers of the host's: a GPU would wait for the copy."""
+    """Asserts that no tensor is made of numbers on the host: a GPU would wait for the copy."""
 
     def __torch_function__(
         self, function: Callable, types: Any, args: Any = (), kwargs: Any = None
@@ -59,7 +59,7 @@ def on_meta(model: LanguageModel) -> LanguageModel:
 
 
 @pytest.fixture(scope="module")
-def unseen(pair: Pair) -> Pair:
+def meta_pair(pair: Pair) -> Pair:
     return replace(pair, slm=on_meta(pair.slm), llm=on_meta(pair.llm))
 
 
@@ -83,29 +83,29 @@ SCORERS: dict[str, Scorer] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("scorer", SCORERS.values(), ids=SCORERS)
-def test_a_draft_looks_at_nothing_from_the_host(unseen: Pair, scorer: Scorer, shape: Shape) -> None:
-    out_NUC = run(unseen.slm, Drafts(unseen, (scorer,)), 2, shape)
+def test_a_draft_uses_no_data_on_the_host(meta_pair: Pair, scorer: Scorer, shape: Shape) -> None:
+    out_NUC = run(meta_pair.slm, Drafts(meta_pair, (scorer,)), 2, shape)
     assert (out_NUC.shape, out_NUC.dtype) == ((shape.rows, shape.wanted, 2), torch.float64)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_verdict_looks_at_nothing_from_the_host(unseen: Pair, shape: Shape) -> None:
-    out_NUC = run(unseen.llm, Verdicts(unseen.llm, unseen.vocabulary), 1, shape)
+def test_a_verdict_uses_no_data_on_the_host(meta_pair: Pair, shape: Shape) -> None:
+    out_NUC = run(meta_pair.llm, Verdicts(meta_pair.llm, meta_pair.vocabulary), 1, shape)
     assert (out_NUC.shape, out_NUC.dtype) == ((shape.rows, shape.wanted, 2), torch.float64)
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_no_kind_of_model_does(unseen: Pair, model_type: str) -> None:
-    model = replace(unseen.llm, network=network(model_type).to(META))
-    vocabulary = replace(unseen, llm=model, eos_ids=(0, 10, 22)).vocabulary
+def test_no_model_type_uses_data_on_the_host(meta_pair: Pair, model_type: str) -> None:
+    model = replace(meta_pair.llm, network=network(model_type).to(META))
+    vocabulary = replace(meta_pair, llm=model, eos_ids=(0, 10, 22)).vocabulary
     run(model, Verdicts(model, vocabulary), 1, SHAPES[1])
 
 
-def test_rotary_embeddings_that_change_with_the_longest_row_are_found_out(unseen: Pair) -> None:
-    model = on_meta(unseen.llm)
+def test_rotary_embeddings_that_depend_on_the_longest_row_fail(meta_pair: Pair) -> None:
+    model = on_meta(meta_pair.llm)
     model.network.base_model.rotary_emb.rope_type = "dynamic"
     with pytest.raises(RuntimeError, match="meta"):
-        run(model, Verdicts(model, unseen.vocabulary), 1, SHAPES[0])
+        run(model, Verdicts(model, meta_pair.vocabulary), 1, SHAPES[0])
 
 
 def looks(view: StepView) -> Tensor:
@@ -125,6 +125,6 @@ def mixes(view: StepView) -> Tensor:
 
 
 @pytest.mark.parametrize("scorer", [looks, picks, copies, mixes])
-def test_a_scorer_that_does_is_found_out(unseen: Pair, scorer: Scorer) -> None:
+def test_a_scorer_that_uses_data_on_the_host_fails(meta_pair: Pair, scorer: Scorer) -> None:
     with pytest.raises((RuntimeError, NotImplementedError, AssertionError), match=r"meta|host"):
-        run(unseen.slm, Drafts(unseen, (scorer,)), 2, SHAPES[0])
+        run(meta_pair.slm, Drafts(meta_pair, (scorer,)), 2, SHAPES[0])

@@ -16,8 +16,8 @@ from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 from citer.rule import Rule
 from tests.decoding.reference import random_scorer, scheduled, uncached
-from tests.decoding.test_any_schedule import POLICIES, Case, asked_pair, cases
-from tests.decoding.test_engine import MAX_NEW_TOKENS, requests
+from tests.decoding.test_any_schedule import POLICIES, Case, cases, pair_of
+from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
 from tests.graphs import uncaptured
 
 
@@ -30,7 +30,7 @@ class Log:
         self.answers: dict[Handle, list[Answer]] = defaultdict(list)
 
     def step(self) -> bool:
-        """Whether anything happened; a finished request has no further event."""
+        """Run a step and return whether a forward ran. Finished requests have no more events."""
         before = self.engine.slm_work.forwards + self.engine.llm_work.forwards
         for event in self.engine.step():
             if isinstance(event, Settled):
@@ -58,7 +58,7 @@ def test_settled_tokens_make_up_the_answer_whatever_the_policies_in_flight(
     pair: Pair, kin: Pair, case: Case, data: st.DataObject
 ) -> None:
     """Requests arrive at any time, each with a policy and a scorer of its own."""
-    pair = asked_pair(pair, kin, case)
+    pair = pair_of(pair, kin, case)
     log, submitted = Log(engine_of(case, pair)), {}
     for request in [request for wave in case.waves for request in wave]:
         policy = data.draw(POLICIES)
@@ -77,7 +77,7 @@ def test_settled_tokens_make_up_the_answer_whatever_the_policies_in_flight(
 
 
 def check_settled(log: Log) -> None:
-    """Without audits all that is written has settled; with audits nothing pending has."""
+    """Check that all written tokens have settled, except pending ones under an audit."""
     for handle, walk in log.engine._walks.items():
         [path] = walk._paths
         settled, written = len(log.settled[handle]), walk.ids[walk.begin :]
@@ -87,7 +87,7 @@ def check_settled(log: Log) -> None:
 
 def test_tokens_settle_at_once_without_audits_and_at_visits_with_them(kin: Pair) -> None:
     log = Log(Engine(kin, 2, MAX_NEW_TOKENS))
-    [request] = requests(1)
+    [request] = make_requests(1)
     plain = log.engine.submit(request, SLM_ALONE)
     audited = log.engine.submit(request, Policy(random_scorer, Rule("every", 4, 0.1)))
     for steps in range(1, 5):
@@ -102,13 +102,13 @@ def test_several_policies_of_a_request_share_its_forwards(pair: Pair) -> None:
     policies = [Policy(scheduled(n), Rule("score", 0.5, n / 2)) for n in range(3)]
     apart = [Log(Engine(pair, 1, MAX_NEW_TOKENS)) for _ in policies]
     together = Log(Engine(pair, 1, MAX_NEW_TOKENS))
-    for request in requests(3):
+    for request in make_requests(3):
         for log, policy in zip(apart, policies, strict=True):
             log.engine.submit(request, policy)
         together.engine.submit(request, *policies)
     answers = {(a.key, a.policy): a for log in apart for [a] in log.drain().answers.values()}
-    found = [answer for several in together.drain().answers.values() for answer in several]
-    assert {(answer.key, answer.policy): answer.token_ids for answer in found} == {
+    results = [answer for several in together.drain().answers.values() for answer in several]
+    assert {(answer.key, answer.policy): answer.token_ids for answer in results} == {
         key: answer.token_ids for key, answer in answers.items()
     }
     assert not together.settled
@@ -118,18 +118,18 @@ def test_several_policies_of_a_request_share_its_forwards(pair: Pair) -> None:
 
 @pytest.mark.parametrize("slots", [1, 2, 5])
 @pytest.mark.parametrize("rule", ["score 0", "score 0.4", "risk 0.5", "score 1"])
-def test_a_cancelled_request_costs_what_one_costs_that_ends_there(
+def test_a_cancelled_request_costs_as_much_as_one_that_ends_there(
     pair: Pair, slots: int, rule: str
 ) -> None:
-    asked, policy = requests(9), Policy(random_scorer, Rule.parse(rule))
+    requests, policy = make_requests(9), Policy(random_scorer, Rule.parse(rule))
     logs = [Log(Engine(pair, slots, MAX_NEW_TOKENS)) for _ in range(2)]
     for log in logs:
-        handles = [log.engine.submit(request, policy) for request in asked]
+        handles = [log.engine.submit(request, policy) for request in requests]
     cancelled, ended = logs
     victims = {
         handle: 1 + n
         for n, handle in enumerate(handles)
-        if len(uncached(pair, asked[n], policy, MAX_NEW_TOKENS)[0]) > n + 1
+        if len(uncached(pair, requests[n], policy, MAX_NEW_TOKENS)[0]) > n + 1
     }
     assert len(victims) > 3
     for handle, tokens in victims.items():
@@ -157,23 +157,23 @@ def test_a_cancelled_request_costs_what_one_costs_that_ends_there(
 def test_a_request_cancelled_before_it_has_run_leaves_no_trace(
     pair: Pair, policy: Policy, slots: int, steps: int
 ) -> None:
-    """A delayed LLM lets one request wait as long as two drafting ones are in flight."""
-    others = [(request, SLM_ALONE if slots == 9 else policy) for request in requests(4)]
+    """A delayed LLM lets one request wait while two other requests are drafting."""
+    others = [(request, SLM_ALONE if slots == 9 else policy) for request in make_requests(4)]
     logs = [Log(Engine(pair, slots, MAX_NEW_TOKENS, delayed=True)) for _ in range(2)]
     for log in logs:
         for request, own in others:
             log.engine.submit(request, own)
-    there, absent = logs
-    victim = there.engine.submit(Request("victim", (1, 2, 3)), policy)
+    with_victim, without_victim = logs
+    victim = with_victim.engine.submit(Request("victim", (1, 2, 3)), policy)
     for log in logs:
         for _ in range(steps):
             log.step()
-    assert victim in there.engine._walks
-    there.engine.cancel(victim)
-    there.drain()
-    assert there.answers == absent.drain().answers
-    assert there.engine.slm_work == absent.engine.slm_work
-    assert there.engine.llm_work == absent.engine.llm_work
+    assert victim in with_victim.engine._walks
+    with_victim.engine.cancel(victim)
+    with_victim.drain()
+    assert with_victim.answers == without_victim.drain().answers
+    assert with_victim.engine.slm_work == without_victim.engine.slm_work
+    assert with_victim.engine.llm_work == without_victim.engine.llm_work
 
 
 @settings(max_examples=25)
@@ -181,7 +181,7 @@ def test_a_request_cancelled_before_it_has_run_leaves_no_trace(
 def test_whatever_is_cancelled_the_others_are_answered_as_if_alone(
     pair: Pair, kin: Pair, case: Case, data: st.DataObject
 ) -> None:
-    pair = asked_pair(pair, kin, case)
+    pair = pair_of(pair, kin, case)
     log, submitted = Log(engine_of(case, pair)), {}
     for request in [request for wave in case.waves for request in wave]:
         policies = data.draw(st.lists(POLICIES, min_size=1, max_size=2, unique=True))
@@ -203,9 +203,9 @@ def test_whatever_is_cancelled_the_others_are_answered_as_if_alone(
     assert sorted(log.engine._free) == list(range(case.slots))
 
 
-def test_cancelling_what_is_finished_or_cancelled_does_nothing(pair: Pair) -> None:
+def test_cancelling_a_finished_or_cancelled_request_does_nothing(pair: Pair) -> None:
     log = Log(Engine(pair, 1, MAX_NEW_TOKENS))
-    first, second = (log.engine.submit(request, SLM_ALONE) for request in requests(2))
+    first, second = (log.engine.submit(request, SLM_ALONE) for request in make_requests(2))
     log.engine.cancel(second)
     log.engine.cancel(second)
     log.drain()
@@ -216,31 +216,31 @@ def test_cancelling_what_is_finished_or_cancelled_does_nothing(pair: Pair) -> No
 
 def test_requests_queue_for_a_slot_in_the_order_of_their_submission(pair: Pair) -> None:
     log = Log(Engine(pair, 1, MAX_NEW_TOKENS))
-    handles = [log.engine.submit(request, SLM_ALONE) for request in requests(5)]
+    handles = [log.engine.submit(request, SLM_ALONE) for request in make_requests(5)]
     assert list(log.drain().answers) == handles
 
 
-def test_an_iterator_that_is_left_early_leaves_no_request_behind(pair: Pair) -> None:
+def test_an_abandoned_iterator_leaves_no_request_behind(pair: Pair) -> None:
     engine = Engine(pair, 3, MAX_NEW_TOKENS)
-    left = engine.decode(requests(9), SLM_ALONE)
+    left = engine.decode(make_requests(9), SLM_ALONE)
     next(left)
     with pytest.raises(RuntimeError, match="other requests in flight"):
-        next(engine.decode(requests(1), SLM_ALONE))
+        next(engine.decode(make_requests(1), SLM_ALONE))
     left.close()
     before = replace(engine.slm_work)
     assert engine.step() == []
     assert engine.slm_work == before
 
 
-def test_a_failed_step_can_be_cancelled_and_leaves_the_engine_usable(pair: Pair) -> None:
+def test_the_engine_is_usable_after_a_failed_step(pair: Pair) -> None:
     def fails(view: object) -> None:
         raise ValueError("no score")
 
-    engine, asked = Engine(pair, 3, MAX_NEW_TOKENS), requests(5)
+    engine, requests = Engine(pair, 3, MAX_NEW_TOKENS), make_requests(5)
     with pytest.raises(ValueError, match="no score"):
-        list(engine.decode(asked, Policy(fails, Rule("score", 0.5))))
-    answers = list(engine.decode(asked, SLM_ALONE))
-    assert answers == list(Engine(pair, 3, MAX_NEW_TOKENS).decode(asked, SLM_ALONE))
+        list(engine.decode(requests, Policy(fails, Rule("score", 0.5))))
+    answers = list(engine.decode(requests, SLM_ALONE))
+    assert answers == list(Engine(pair, 3, MAX_NEW_TOKENS).decode(requests, SLM_ALONE))
 
 
 def test_a_request_beyond_the_context_is_refused_when_it_is_submitted(pair: Pair) -> None:
@@ -252,7 +252,7 @@ def test_a_request_beyond_the_context_is_refused_when_it_is_submitted(pair: Pair
 
 def test_events_name_the_handle_that_submit_gave(pair: Pair) -> None:
     engine = Engine(pair, 1, MAX_NEW_TOKENS)
-    handle = engine.submit(requests(1)[0], SLM_ALONE)
+    handle = engine.submit(make_requests(1)[0], SLM_ALONE)
     [event] = engine.step()
     assert isinstance(event, Settled)
     assert event.handle == handle

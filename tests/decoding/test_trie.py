@@ -14,14 +14,14 @@ from citer.rule import Rule
 from tests.decoding.reference import (
     random_scorer,
 )
-from tests.decoding.test_engine import MAX_NEW_TOKENS, decode, requests
+from tests.decoding.test_engine import MAX_NEW_TOKENS, decode, make_requests
 
 
-def branches(asked: Request, reference: tuple[int, ...], cuts: list[int]) -> list[Request]:
-    """Answers that leave one reference at several places, each with another token."""
-    trunk = (*asked.prompt_ids, *reference)
+def branches(request: Request, reference: tuple[int, ...], cuts: list[int]) -> list[Request]:
+    """Make requests that leave one reference at several places, each with another token."""
+    trunk = (*request.prompt_ids, *reference)
     return [
-        Request(f"{asked.key}@{cut}", asked.prompt_ids, (*reference[:cut], 7 + cut), trunk)
+        Request(f"{request.key}@{cut}", request.prompt_ids, (*reference[:cut], 7 + cut), trunk)
         for cut in cuts
     ]
 
@@ -29,13 +29,13 @@ def branches(asked: Request, reference: tuple[int, ...], cuts: list[int]) -> lis
 @pytest.mark.parametrize("tau", [0.0, 0.4, 1.0])
 def test_a_fork_of_a_trunk_equals_a_fresh_decode_of_its_prefix(pair: Pair, tau: float) -> None:
     policy = Policy(random_scorer, Rule("score", tau))
-    asked = [
+    requests = [
         branch
-        for n, request in enumerate(requests(12))
+        for n, request in enumerate(make_requests(12))
         for branch in branches(request, tuple(range(40 + n, 60 + n)), [0, 3, 3 + n, 19])
     ]
-    forked, engine = decode(pair, asked, policy, slots=5)
-    fresh, plain = decode(pair, [replace(one, trunk_ids=None) for one in asked], policy, slots=5)
+    forked, engine = decode(pair, requests, policy, slots=5)
+    fresh, plain = decode(pair, [replace(one, trunk_ids=None) for one in requests], policy, slots=5)
     for key, answer in fresh.items():
         assert forked[key].token_ids == answer.token_ids
         assert forked[key].by_llm == answer.by_llm
@@ -50,12 +50,14 @@ AT_TAUS = [Policy(random_scorer, Rule("score", tau)) for tau in TAUS]
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10_000), count=st.integers(1, 6), slots=st.integers(1, 5))
 def test_a_sweep_is_a_decode_at_every_threshold(pair: Pair, seed, count, slots) -> None:
-    asked = requests(count, seed)
+    requests = make_requests(count, seed)
     engine = Engine(pair, slots, MAX_NEW_TOKENS)
-    swept = {(answer.key, answer.policy.rule.at): answer for answer in engine.sweep(asked, AT_TAUS)}
+    swept = {
+        (answer.key, answer.policy.rule.at): answer for answer in engine.sweep(requests, AT_TAUS)
+    }
     assert len(swept) == count * len(TAUS)
     for tau in TAUS:
-        alone, _ = decode(pair, asked, Policy(random_scorer, Rule("score", tau)))
+        alone, _ = decode(pair, requests, Policy(random_scorer, Rule("score", tau)))
         for key, answer in alone.items():
             assert swept[key, tau].token_ids == answer.token_ids
             assert swept[key, tau].by_llm == answer.by_llm
@@ -63,21 +65,21 @@ def test_a_sweep_is_a_decode_at_every_threshold(pair: Pair, seed, count, slots) 
 
 
 def test_a_sweep_computes_shared_beginnings_once(pair: Pair) -> None:
-    """Work of the trie: below the sum over thresholds, not below the dearest of them."""
-    asked = requests(30)
+    """The work is below the sum over the thresholds, but not below that of any threshold."""
+    requests = make_requests(30)
     engine = Engine(pair, 4, MAX_NEW_TOKENS)
-    list(engine.sweep(asked, AT_TAUS))
-    single = [decode(pair, asked, Policy(random_scorer, Rule("score", tau)))[1] for tau in TAUS]
+    list(engine.sweep(requests, AT_TAUS))
+    single = [decode(pair, requests, Policy(random_scorer, Rule("score", tau)))[1] for tau in TAUS]
     for name in ("slm_work", "llm_work"):
         positions = [getattr(one, name).positions for one in single]
         assert max(positions) <= getattr(engine, name).positions < sum(positions)
 
 
 def test_a_sweep_forks_only_where_tokens_differ(pair: Pair) -> None:
-    """A model beside itself: all thresholds share all tokens, whatever the scores."""
+    """If both models are the same, all thresholds share all tokens, whatever the scores."""
     twins = replace(pair, llm=pair.slm)
-    asked = requests(12)
+    requests = make_requests(12)
     engine = Engine(twins, 4, MAX_NEW_TOKENS)
-    list(engine.sweep(asked, AT_TAUS))
-    single = decode(twins, asked, Policy(random_scorer, Rule("score", 0.9)))[1]
+    list(engine.sweep(requests, AT_TAUS))
+    single = decode(twins, requests, Policy(random_scorer, Rule("score", 0.9)))[1]
     assert engine.slm_work.positions == single.slm_work.positions

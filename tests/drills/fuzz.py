@@ -1,4 +1,4 @@
-"""Damage done to files, by a seeded generator: to bytes, to JSON, to tables, to what a path is."""
+"""Damage files with a seeded generator: their bytes, JSON, tables or kind of file."""
 
 import json
 import os
@@ -29,7 +29,7 @@ TEXTS = (
 
 
 def flip(rng: Random, path: Path) -> None:
-    """A few bits."""
+    """Flip a few bits."""
     content = bytearray(path.read_bytes())
     for _ in range(rng.choice((1, 1, 8))):
         if content:
@@ -43,19 +43,19 @@ def truncate(rng: Random, path: Path) -> None:
 
 
 def repeat(rng: Random, path: Path) -> None:
-    """A piece of it stands there twice."""
+    """Repeat a piece."""
     content, (start, end) = path.read_bytes(), _piece(rng, path)
     path.write_bytes(content[:end] + content[start:])
 
 
 def cut(rng: Random, path: Path) -> None:
-    """A piece of it is missing."""
+    """Remove a piece."""
     content, (start, end) = path.read_bytes(), _piece(rng, path)
     path.write_bytes(content[:start] + content[end:])
 
 
 def overwrite(rng: Random, path: Path) -> None:
-    """A piece of it is noise, or zeros as after a crash."""
+    """Replace a piece by noise, or by zeros as after a crash."""
     content, (start, end) = path.read_bytes(), _piece(rng, path)
     noise = rng.choice((bytes(end - start), rng.randbytes(end - start)))
     path.write_bytes(content[:start] + noise + content[end:])
@@ -68,7 +68,7 @@ def _piece(rng: Random, path: Path) -> tuple[int, int]:
 
 
 def insert(rng: Random, path: Path) -> None:
-    """A text that is hard to parse, somewhere, or in place of everything."""
+    """Insert a text that is hard to parse, or replace everything by it."""
     text = rng.choice(TEXTS).encode()
     content = path.read_bytes() if rng.random() < 0.7 else b""
     breaks = [n for n, byte in enumerate(content) if byte in b"\n:,[{ "] or [0]
@@ -95,19 +95,19 @@ def become_fifo(rng: Random, path: Path) -> None:
 
 
 def become_device(rng: Random, path: Path) -> None:
-    """Without an end, or full."""
+    """Replace the file by a link to an endless, a full or an empty device."""
     path.unlink()
     path.symlink_to(rng.choice(("/dev/zero", "/dev/full", "/dev/null")))
 
 
 def become_loop(rng: Random, path: Path) -> None:
-    """A link to itself, or to nothing."""
+    """Replace the file by a link to itself, or to nothing."""
     path.unlink()
     path.symlink_to(rng.choice((path.name, "nowhere")))
 
 
 def swap(rng: Random, path: Path) -> None:
-    """It changes places with a file of another folder, of the same kind where there is one."""
+    """Swap the file with another one, usually of the same kind."""
     others = sorted(p for p in Path().rglob("*") if p.is_file() and p != path)
     alike = [other for other in others if other.suffix == path.suffix]
     other = rng.choice(alike if alike and rng.random() < 0.8 else others)
@@ -124,7 +124,7 @@ def change_json(rng: Random, path: Path) -> None:
 
 
 def change_line(rng: Random, path: Path) -> None:
-    """One row of JSON Lines."""
+    """Change one row of JSON Lines."""
     lines = path.read_text().splitlines()
     place = rng.randrange(len(lines))
     lines[place] = json.dumps(_changed(rng, json.loads(lines[place])))
@@ -132,13 +132,13 @@ def change_line(rng: Random, path: Path) -> None:
 
 
 def change_yaml(rng: Random, path: Path) -> None:
-    """As JSON, which YAML may be."""
+    """Change a value, and write JSON, which is valid YAML."""
     content = YAML(typ="safe").load(path)
     path.write_text(json.dumps(_changed(rng, content)))
 
 
 def _changed(rng: Random, content: Any) -> Any:
-    """One value of it is replaced, removed, doubled or nested."""
+    """Replace, remove, double or nest one value."""
     places = list(_places(content))
     if not places:
         return rng.choice(VALUES)
@@ -166,7 +166,7 @@ def _places(content: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def change_table(rng: Random, path: Path) -> None:
-    """Rows or columns, by another hand, which keeps the metadata."""
+    """Change rows or columns as another program could, but keep the metadata."""
     table = pq.read_table(path)
     rows = list(range(len(table)))
     name = rng.choice(table.column_names)
@@ -199,7 +199,7 @@ def change_metadata(rng: Random, path: Path) -> None:
 
 
 def change_tensors(rng: Random, path: Path) -> None:
-    """Of safetensors: a value of the header, or some weights become NaN."""
+    """Change a value in the header of safetensors, or set some weights to NaN."""
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     header, weights = json.loads(content[8 : 8 + length]), bytearray(content[8 + length :])
@@ -226,7 +226,7 @@ OWN: dict[str, tuple[Damage, ...]] = {
 
 
 def damage(rng: Random, path: Path) -> str:
-    """Do one kind of damage to a file; returns its name."""
+    """Damage a file in one way; return its name."""
     chosen = rng.choice(ANY + OWN[path.suffix])
     chosen(rng, path)
     return chosen.__name__

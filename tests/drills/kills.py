@@ -19,15 +19,15 @@ from ruamel.yaml import YAML
 from flows.mend import LOCK, RUNS, RWLOCK, whole
 
 BIN = Path(sys.executable).parent
-MARK = "CITER_DRILL"  # every process of a run inherits it, wherever it is adopted
-PATIENCE_SECONDS = 900  # until a run on a busy machine must have ended
-GONE_SECONDS = 60  # after `citer run` itself: more than the leash's grace
-OWN = {".git", ".dvc", "mlruns"}  # their files have names and content of their own
+MARK = "CITER_DRILL"  # every process of a run inherits it, even an orphan
+PATIENCE_SECONDS = 900  # a run ends within this time, even on a busy machine
+GONE_SECONDS = 60  # all processes end this long after `citer run`; above the leash's grace
+OWN = {".git", ".dvc", "mlruns"}  # their files differ from run to run
 
 
 @dataclass(frozen=True)
 class Kill:
-    """When and whom: `share` of an undisturbed run's seconds, `choice` among who is there."""
+    """When to kill, as `share` of an undisturbed run's seconds; `choice` of a living process."""
 
     share: float
     choice: float
@@ -35,7 +35,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left: DVC's digests of all stages, its versions, its files."""
+    """The results of a run: DVC's digests of all stages, registered versions, files."""
 
     stages: dict[str, Any]
     versions: list[str]  # the digest of each router
@@ -49,7 +49,7 @@ def draw(count: int, seed: int) -> list[Kill]:
 
 
 class Run:
-    """A `citer run` in `folder`, with a home and a place for temporary files of its own."""
+    """A `citer run` in `folder`, with its own home and folder for temporary files."""
 
     def __init__(self, folder: Path, home: Path) -> None:
         self.token, self.folder, self.home = uuid4().hex, folder, home
@@ -75,15 +75,15 @@ class Run:
         return False
 
     def processes(self) -> dict[str, psutil.Process]:
-        """Those that are there, from the top down, each by its part in the run."""
-        found: dict[str | None, psutil.Process] = {}
+        """Return the living processes by their part in the run, from the top down."""
+        by_part: dict[str | None, psutil.Process] = {}
         for process in self._marked():
             with suppress(psutil.Error):
-                found[_part(process.cmdline())] = process
-        return {part: found[part] for part in PARTS if part in found}
+                by_part[_part(process.cmdline())] = process
+        return {part: by_part[part] for part in PARTS if part in by_part}
 
     def kill(self, choice: float) -> str:
-        """Kill one of the parts that are there, or all processes at once; says whom."""
+        """Kill one of the living processes, or all at once; return the name of the part."""
         chosen = {name: [process] for name, process in self.processes().items()}
         chosen[ALL] = self._marked()
         name = [*chosen][int(choice * len(chosen))]
@@ -93,7 +93,7 @@ class Run:
         return name
 
     def settle(self) -> list[str]:
-        """Wait until nobody is left; end who is still there, and return the commands of these."""
+        """Wait until all processes have ended. Kill any that remain; return their commands."""
         self.cli.wait(PATIENCE_SECONDS)
         deadline = time.monotonic() + GONE_SECONDS
         while (left := self._marked()) and time.monotonic() < deadline:
@@ -116,7 +116,7 @@ def _part(command: list[str]) -> str | None:
     match command[1:]:
         case [script, "run"] if Path(script).name == "citer":
             return CLI
-        case ["6000"]:  # sleep's
+        case ["6000"]:  # of `sleep`
             return COMMAND
         case [script, *_] if Path(script).name == "citer":
             return COMMAND
@@ -140,7 +140,7 @@ def _carries(process: psutil.Process, token: str) -> bool:
 
 
 def outcome(folder: Path) -> Outcome:
-    """What lies in `folder` now."""
+    """Read the results of the run in `folder`."""
     stages = YAML(typ="safe").load(folder / "dvc.lock")["stages"]
     client = MlflowClient(f"sqlite:///{folder}/mlruns/mlflow.db")
     versions = client.search_model_versions("name = 'citer-router'")
@@ -159,17 +159,17 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def left_aside(folder: Path) -> list[str]:
-    """What was written aside and not renamed, or replaced and not removed."""
+    """List temporary files that were not renamed, and replaced files that were not removed."""
     ends = (".aside", ".old", ".tmp")
     return [str(file) for file in folder.rglob("*") if file.name.endswith(ends)]
 
 
 def torn(folder: Path) -> list[str]:
-    """Which of DVC's files a kill has left in a state that is to be mended."""
+    """List the kinds of DVC's files that a kill has left damaged."""
     table = folder / RWLOCK
-    found = {
+    damaged = {
         "rwlock": table.exists() and "pid" in table.read_text(),
         "dvc.lock": (folder / LOCK).exists() and not whole(folder / LOCK),
         "runs": any(not any(entry.iterdir()) for entry in (folder / RUNS).glob("*/*")),
     }
-    return [name for name, is_torn in found.items() if is_torn]
+    return [name for name, is_torn in damaged.items() if is_torn]

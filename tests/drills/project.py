@@ -1,4 +1,4 @@
-"""A tiny project in which every stage has run, on a pair that knows its few questions."""
+"""A tiny project in which every stage has run, with a pair trained on its few questions."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ TINY: dict[str, dict[str, Any]] = {
 
 
 def make_project() -> None:
-    """In the current folder. Every command of it has succeeded once."""
+    """Make the project in the current folder, and run each command once with success."""
     params = configure({})
     shutil.copy(paths_of(params["prepare"]["test"])[0], QUESTIONS)
     for command in (*STAGES, GENERATE):
@@ -53,7 +53,7 @@ def make_project() -> None:
 def configure(settings: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """Write the pair, its questions and params.yaml into the current folder.
 
-    `settings` of a section go before those of `TINY`. Returns all parameters.
+    `settings` override those of `TINY`. Returns all parameters.
     """
     taught = problems(24)
     make_taught_pair(Path("data/pair"), taught, steps=60)
@@ -73,13 +73,13 @@ def configure(settings: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     return params
 
 
-def _write_rows(name: str, asked: Sequence[Problem]) -> list[dict[str, str]]:
-    """Mathematics as JSON Lines, multiple choice as a JSON array; what params.yaml says of them."""
+def _write_rows(name: str, questions: Sequence[Problem]) -> list[dict[str, str]]:
+    """Write math as JSON Lines and choices as a JSON array; return the entries for params.yaml."""
     home = Path("data/own")
     home.mkdir(parents=True, exist_ok=True)
-    math = [json.dumps(_row(p)) for p in asked if not p.choices]
+    math = [json.dumps(_row(p)) for p in questions if not p.choices]
     (home / f"{name}.jsonl").write_text("\n".join(math))
-    choices = [_row(p) for p in asked if p.choices]
+    choices = [_row(p) for p in questions if p.choices]
     (home / f"{name}.json").write_text(json.dumps(choices, indent=1))
     return [
         {"path": f"data/own/{name}.jsonl", "task": "math"},
@@ -101,7 +101,7 @@ def _row(problem: Problem) -> dict[str, Any]:
 
 
 def pattern_of(path: Path) -> str | None:
-    """The first of `READERS` that fits; none for what is only written."""
+    """Return the first pattern of `READERS` that matches, or None for files that are not read."""
     return next((pattern for pattern in READERS if path.match(pattern)), None)
 
 

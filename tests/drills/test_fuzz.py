@@ -1,4 +1,4 @@
-"""Whatever is done to an input, a command succeeds, or says in one line what to mend.
+"""After any damage to an input, a command succeeds, or says in one line what to correct.
 
 DRILL_CASES=2000 pytest -m slow tests/drills     a full drill
 DRILL_CASE=17 pytest -m slow tests/drills        one case of it again
@@ -32,15 +32,15 @@ from tests.drills.project import READERS, make_project, pattern_of
 CASES = int(os.environ.get("DRILL_CASES", "200"))
 SEED = os.environ.get("DRILL_SEED", "0")
 ONLY = os.environ.get("DRILL_CASE")
-PATTERNS = (*READERS, *["params.yaml"] * 3)  # what people write themselves, more often
-SECONDS = 30  # a case takes about a tenth of one
+PATTERNS = (*READERS, *["params.yaml"] * 3)  # more often the file that people edit
+SECONDS = 30  # a case takes about 0.1
 
 pytestmark = pytest.mark.slow
 Files = dict[str, str]
 
 
 class Hangs(BaseException):
-    """Which no `except Exception` takes for something else."""
+    """A command hangs. `except Exception` does not catch this."""
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +63,10 @@ def test_no_damage_ends_in_a_traceback_a_hang_or_half_a_file(
         home = tmp_path / str(case)
         shutil.copytree(template, home)
         monkeypatch.chdir(home)
-        pattern, said, status, failure = drilled(case, inputs)
+        pattern, description, status, failure = drilled(case, inputs)
         tally[pattern, status] += 1
         if failure:
-            failures.append(f"{said}\n{failure}")
+            failures.append(f"{description}\n{failure}")
         monkeypatch.chdir(template)
         shutil.rmtree(home)
     for (pattern, status), count in sorted(tally.items(), key=str):
@@ -77,20 +77,22 @@ def test_no_damage_ends_in_a_traceback_a_hang_or_half_a_file(
 def drilled(case: int, inputs: list[Path]) -> tuple[str, str, int | str, str]:
     """Damage one of the inputs, and run a command that reads it.
 
-    Returns which pattern, what was done, the exit status, and what is wrong with how it ended.
+    Returns the pattern, a description, the exit status, and what is wrong, if anything.
     """
     rng = Random(f"{SEED} {case}")
     pattern = rng.choice(PATTERNS)
     path = rng.choice([path for path in inputs if pattern_of(path) == pattern])
     command = rng.choice(READERS[pattern])
-    said = f"case {case}: {damage(rng, path)} of {path}, then {' '.join(command)}"
-    print(said, file=sys.__stderr__, flush=True)  # should it end the process
-    return pattern, said, *ended(command)
+    description = f"case {case}: {damage(rng, path)} of {path}, then {' '.join(command)}"
+    print(
+        description, file=sys.__stderr__, flush=True
+    )  # now, since the command may end the process
+    return pattern, description, *ended(command)
 
 
 def files_of(folder: Path) -> list[Path]:
-    found = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
-    return [path for path in found if not path.is_relative_to(PARTIAL)]
+    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if not path.is_relative_to(PARTIAL)]
 
 
 def contents() -> Files:
@@ -102,10 +104,10 @@ def contents() -> Files:
 
 
 def ended(command: tuple[str, ...]) -> tuple[int | str, str]:
-    """The exit status of a command, and what is wrong with how it ended, if anything is."""
-    before, told = contents(), io.StringIO()
+    """Run a command; return its exit status, and what is wrong, if anything."""
+    before, stderr = contents(), io.StringIO()
     try:
-        with redirect_stdout(io.StringIO()), redirect_stderr(told), at_most(SECONDS):
+        with redirect_stdout(io.StringIO()), redirect_stderr(stderr), at_most(SECONDS):
             status = call(command)
     except Hangs:
         return "hangs", f"more than {SECONDS} s\n{traceback.format_exc()}"
@@ -113,32 +115,32 @@ def ended(command: tuple[str, ...]) -> tuple[int | str, str]:
         return type(error).__name__, traceback.format_exc()
     finally:
         gc.unfreeze()
-    return status, "; ".join(complaints(status, told.getvalue(), before, contents()))
+    return status, "; ".join(complaints(status, stderr.getvalue(), before, contents()))
 
 
-def complaints(status: int, told: str, before: Files, after: Files) -> Iterator[str]:
-    lines = [line for line in told.splitlines() if line.startswith("citer: ")]
+def complaints(status: int, stderr: str, before: Files, after: Files) -> Iterator[str]:
+    lines = [line for line in stderr.splitlines() if line.startswith("citer: ")]
     if status not in (0, 2):
         yield f"exit status {status}: {lines}"
-    if status == 2 and (len(lines) != 1 or not told.endswith(f"{lines[0]}\n")):
-        yield f"not one line: {told}"
+    if status == 2 and (len(lines) != 1 or not stderr.endswith(f"{lines[0]}\n")):
+        yield f"not one line: {stderr}"
     if any(len(line) > LONGEST + len("citer: ") for line in lines):
         yield f"a long line: {lines}"
     if left := [name for name in after if name.endswith((".aside", ".old"))]:
         yield f"left behind: {left}"
     if status and (changed := written(before, after)):
-        yield f"refused, and yet changed: {changed}; {lines}"
+        yield f"refused, but changed: {changed}; {lines}"
 
 
 def written(before: Files, after: Files) -> list[str]:
-    """What differs but for token shards, which a stage may drop or add one by one."""
+    """List the files that differ, without token shards, which are added and removed singly."""
     names = (name for name, _ in before.items() ^ after.items())
     return sorted({name for name in names if not name.startswith("data/tokens/")})
 
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Raise Hangs after so long; SIGALRM is the grader's. A hang within C ends the process."""
+    """Raise Hangs after `seconds`. The grader uses SIGALRM. A hang in C code ends the process."""
 
     def hang(*_: object) -> None:
         raise Hangs

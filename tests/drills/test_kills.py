@@ -1,6 +1,6 @@
-"""Whatever is killed, whenever: one more `citer run` ends as if nothing had happened.
+"""After a kill at any moment, one more `citer run` gives the results of an undisturbed run.
 
-DRILL_KILLS is the number of kills (a full drill has 60 or more), DRILL_SEED draws them.
+DRILL_KILLS is the number of kills (60 or more in a full drill). DRILL_SEED seeds their choice.
 """
 
 import os
@@ -34,7 +34,7 @@ from tests.flows.project import commit, make_clone
 
 pytestmark = pytest.mark.slow
 
-# A promise that four questions can keep, so that there is a champion, and something to train.
+# Four questions can keep this promise, so there is a champion. Finetuning has a few steps.
 SETTINGS: dict[str, dict[str, Any]] = {
     "finetune": {"steps": 8, "batch_size": 4, "checkpoint_steps": 2},
     "evaluate": {"epsilon": 0.9},
@@ -45,7 +45,7 @@ KILLS = draw(int(os.environ.get("DRILL_KILLS", "6")), int(os.environ.get("DRILL_
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """A project before its first run, its home; what a run makes of it, and how long that takes."""
+    """A project before its first run, with the outcome and the seconds of an undisturbed run."""
 
     project: Path
     home: Path
@@ -71,7 +71,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
 
 
 @pytest.mark.parametrize("number", range(len(KILLS)))
-def test_after_a_kill_one_run_ends_as_the_undisturbed_one(
+def test_one_run_after_a_kill_gives_the_outcome_of_an_undisturbed_run(
     undisturbed: Undisturbed, number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kill = KILLS[number]
@@ -90,11 +90,11 @@ def test_after_a_kill_one_run_ends_as_the_undisturbed_one(
     assert outcome(run.folder) == undisturbed.outcome
     assert left_aside(run.folder) == []
     assert [*again.temporary.iterdir()] == []
-    shutil.rmtree(tmp_path)  # kept where something failed
+    shutil.rmtree(tmp_path)  # kept after a failure
 
 
 def start(undisturbed: Undisturbed, kill: Kill, folder: Path) -> Run:
-    """A run that has come to the moment of the kill."""
+    """Start a run, and return it at the moment of the kill."""
     seconds = undisturbed.seconds
     while True:
         shutil.copytree(undisturbed.project, folder / "project")
@@ -107,7 +107,7 @@ def start(undisturbed: Undisturbed, kill: Kill, folder: Path) -> Run:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_when_one_process_is_killed_nothing_is_left_or_the_run_goes_on(
+def test_after_one_process_is_killed_the_run_continues_or_leaves_no_process(
     part: str, tmp_path: Path
 ) -> None:
     project = tmp_path / "project"
@@ -124,9 +124,9 @@ def test_when_one_process_is_killed_nothing_is_left_or_the_run_goes_on(
 
 
 def wait_for_tries(project: Path, count: int) -> None:
-    """Until the stage's command has begun for the `count`th time."""
+    """Wait until the stage's command has started for the `count`th time."""
     tries = project / "tries"
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not tries.exists() or len(tries.read_text().splitlines()) < count:
-        assert time.monotonic() < deadline, "the stage's command has not begun"
+        assert time.monotonic() < deadline, "the stage's command has not started"
         time.sleep(0.1)

@@ -19,10 +19,10 @@ from tests.taught import make_taught_pair, problems
 
 @pytest.fixture(scope="session")
 def study(tmp_path_factory) -> Study:
-    asked = problems(12)
-    slm, llm = make_taught_pair(tmp_path_factory.mktemp("taught"), asked)
+    questions = problems(12)
+    slm, llm = make_taught_pair(tmp_path_factory.mktemp("taught"), questions)
     section = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
-    split = [replace(p, split="validation" if n < 6 else "test") for n, p in enumerate(asked)]
+    split = [replace(p, split="validation" if n < 6 else "test") for n, p in enumerate(questions)]
     return Study(load_pair(PairFolder(slm, llm), section), split[:6], split[6:], PARAMS)
 
 

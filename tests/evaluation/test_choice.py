@@ -21,7 +21,7 @@ def seen(tau: float, discordant: int, cost: float, n: int = 100) -> Candidate:
     return Candidate(rule=rule, n=n, discordant=discordant, llm_fraction=cost, cost=cost)
 
 
-def test_no_error_in_n_questions_is_bounded_as_by_hand():
+def test_the_bound_without_an_error_is_as_by_hand():
     assert upper_bound(0, 100, 0.05) == pytest.approx(1 - 0.05 ** (1 / 100))
 
 
@@ -31,7 +31,7 @@ def test_the_bound_inverts_the_binomial_test():
 
 
 @pytest.mark.parametrize("questions", [0, 10])
-def test_all_wrong_is_bounded_by_one_and_so_is_nothing(questions):
+def test_the_bound_is_1_if_all_questions_are_lost_or_there_are_none(questions):
     assert upper_bound(questions, questions, 0.05) == 1.0
 
 
@@ -50,7 +50,7 @@ def test_the_least_number_of_questions_is_as_by_hand(epsilon, delta):
     assert not choose([seen(0.9, 0, 0.5, n=least - 1)], epsilon, delta).certified
 
 
-def test_the_cheapest_that_keeps_the_promise_is_chosen():
+def test_the_cheapest_rule_that_keeps_the_promise_is_chosen():
     chosen = choose([seen(0.9, 0, 0.6), seen(0.7, 1, 0.4), seen(0.5, 30, 0.2)], 0.05, 0.05)
     assert (chosen.rule.at, chosen.discordant, chosen.n, chosen.cost) == (0.7, 1, 100, 0.4)
     assert chosen.certified
@@ -62,13 +62,13 @@ def test_the_search_ends_at_the_first_failure_even_if_a_later_one_would_pass():
     assert choose(candidates, 0.05, 0.05).rule == Rule("score", 0.9)
 
 
-def test_the_cheapest_is_by_bytes_not_by_place():
+def test_the_cheapest_rule_is_chosen_by_bytes_not_by_its_place_in_the_line():
     chosen = choose([seen(0.9, 0, 0.5), seen(0.7, 0, 0.55)], 0.05, 0.05)
     assert chosen.rule == Rule("score", 0.9)
 
 
 @pytest.mark.parametrize("candidates", [[], [seen(0.9, 30, 0.5)], [seen(0.9, 0, 1.0)]])
-def test_where_nothing_cheaper_is_certified_the_llm_answers_alone(candidates):
+def test_the_llm_answers_alone_if_no_cheaper_rule_is_certified(candidates):
     chosen = choose(candidates, 0.05, 0.05)
     assert (chosen.rule, chosen.certified, chosen.cost, chosen.bound) == (LLM, False, 1.0, 0.0)
 
@@ -89,14 +89,17 @@ def test_a_smaller_share_of_delta_promises_less():
     assert (strict.rule, strict.delta) == (Rule("score", 0.9), 0.1 / 3)
 
 
-def test_of_chosen_rules_the_cheapest_and_the_first_of_equals():
-    one, dear = choose([seen(0.9, 0, 0.5)], 0.05, 0.05), choose([seen(0.8, 0, 0.6)], 0.05, 0.05)
+def test_the_cheapest_of_the_chosen_rules_is_the_first_of_equals():
+    one, expensive = (
+        choose([seen(0.9, 0, 0.5)], 0.05, 0.05),
+        choose([seen(0.8, 0, 0.6)], 0.05, 0.05),
+    )
     equal = choose([seen(0.7, 0, 0.5)], 0.05, 0.05)
-    assert cheapest(dear, one, equal) is one
-    assert cheapest(choose([], 0.05, 0.05), dear) is dear
+    assert cheapest(expensive, one, equal) is one
+    assert cheapest(choose([], 0.05, 0.05), expensive) is expensive
 
 
-def test_a_threshold_comes_back_from_disk(tmp_path):
+def test_a_chosen_rule_round_trips_through_a_file(tmp_path):
     rule = Rule("risk", 0.8, 0.1)
     chosen = choose([Candidate(rule, 100, 0, 0.2, 0.5)], 0.05, 0.05)
     assert chosen.rule == rule
@@ -122,7 +125,9 @@ def test_the_promise_of_a_chosen_rule_holds_at_its_confidence(p_right):
     rng = np.random.default_rng(0)
     broken = 0
     for _ in range(2000):
-        fragile = rng.random(rng.binomial(600, p_right))  # a rule loses those below its rate
+        fragile = rng.random(
+            rng.binomial(600, p_right)
+        )  # a rule loses the questions below its rate
         line = [
             seen(1 - rate, int((fragile < rate).sum()), 1 - rate, n=len(fragile)) for rate in rates
         ]

@@ -19,7 +19,7 @@ def work(trace: Trace) -> tuple[Work, Work]:
 
 
 def routed(prompt_len: int, writers: str) -> Trace:
-    """CITER's answer, token by token: the SLM's S, or the LLM's L in the place of a draft."""
+    """Make the trace of CITER from a text such as `SLS`: at an L the LLM replaces a draft."""
     places = [-1, *(n for n, writer in enumerate(writers) if writer == "L")]
     visits = [Visit(place - last, place, place) for last, place in pairwise(places)]
     return Trace.of(prompt_len, len(writers), visits)
@@ -31,18 +31,18 @@ def test_an_slm_only_answer_never_prefills_the_llm():
     assert llm == Work(0, 0, 0)
 
 
-def test_the_first_visit_takes_the_prompt_and_a_later_one_only_what_was_missed():
+def test_the_first_visit_reads_the_prompt_and_a_later_one_only_new_tokens():
     slm, llm = work(routed(5, "SLSSL"))
     assert slm == Work(forwards=5, positions=9, kv_read=5 + 6 + 7 + 8 + 9)
     # token 1 is written after prompt + 1 token, token 4 after prompt + 4 tokens
     assert llm == Work(forwards=2, positions=6 + 3, kv_read=6 + 9)
 
 
-def test_a_visit_at_the_first_token_takes_the_prompt_alone():
+def test_a_visit_at_the_first_token_reads_only_the_prompt():
     assert work(routed(5, "L"))[1] == Work(forwards=1, positions=5, kv_read=5)
 
 
-def test_bytes_are_weights_a_forward_and_keys_and_values_read_and_written():
+def test_bytes_are_the_weights_of_each_forward_and_the_keys_and_values_read_and_written():
     slm, llm = work(routed(5, "SLSSL"))
     by_hand = 5 * 100 + 2 * 1000 + (35 + 9) * 1 + (15 + 9) * 10
     assert PRICES.moved(slm, llm) == by_hand == 2784
@@ -63,8 +63,8 @@ def test_one_slot_replays_to_the_sum_of_the_answers():
 
 
 def test_rows_share_forwards_but_prefill_in_their_own():
-    # Step 1: both prefill (1). Steps 2, 3: both go on (1 each). The LLM is needed in step 2, by
-    # a alone, which prefills it, and in step 3 by a, which goes on, and by b, which prefills.
+    # Step 1: both prefill (1). Steps 2, 3: both continue (1 each). In step 2 only a needs the LLM,
+    # and prefills. In step 3 a continues, and b prefills.
     a, b = routed(5, "SLL"), routed(5, "SSL")
     slm, llm = replay([a, b], slots=2)
     assert (slm.forwards, llm.forwards) == (3, 1 + 2)
@@ -88,7 +88,7 @@ def test_batching_never_changes_positions():
 @pytest.mark.parametrize(("delayed", "llm_forwards"), [(False, 2), (True, 1)])
 @pytest.mark.parametrize("slots", [3, 128])
 def test_a_delayed_llm_waits_until_half_of_the_answers_need_it(delayed, llm_forwards, slots):
-    # a waits from step 1; b needs the LLM at step 2: together they are one prefill. c never does.
+    # a waits from step 1; b needs the LLM at step 2: one prefill for both. c never needs the LLM.
     a, b, c = routed(5, "L"), routed(5, "SL"), routed(5, "SSSS")
     assert replay([a, b, c], slots, delayed)[1].forwards == llm_forwards
 
@@ -97,7 +97,7 @@ def test_a_delayed_llm_does_not_wait_for_answers_that_never_come():
     assert replay([routed(5, "LSL")], slots=2, delayed=True)[1].forwards == 2
 
 
-def test_batches_have_batch_1_and_a_delayed_twin_of_every_other():
+def test_batches_contain_batch_1_and_every_other_size_with_and_without_delay():
     assert [tuple(batch) for batch in batches([8, 3])] == [
         ("b1", 1, False),
         ("b3", 3, False),
@@ -107,18 +107,18 @@ def test_batches_have_batch_1_and_a_delayed_twin_of_every_other():
     ]
 
 
-def test_a_freed_slot_is_refilled_before_the_llm_is_asked():
-    # a waits; b ends, and d, in its slot, needs the LLM when c does not yet: one prefill for both.
+def test_a_freed_slot_is_refilled_before_the_llm_runs():
+    # a waits. b ends; d takes its slot and needs the LLM before c does: one prefill for a and d.
     a, b, c, d = routed(5, "L"), routed(5, "S"), routed(5, "SSS"), routed(5, "L")
     assert replay([a, b, c, d], slots=3, delayed=True)[1].forwards == 1
 
 
-def test_a_token_rolled_back_costs_the_steps_that_led_to_it_and_after_it():
-    # Prompt 5. Four drafts, all read; the second is rejected, and two tokens are thrown away.
-    # The LLM's token stands at 1; one draft more ends the answer, and the LLM reads that too.
+def test_a_rolled_back_token_costs_its_step_and_all_discarded_steps_after_it():
+    # Prompt 5. The LLM reads four drafts and rejects the second; two more are discarded. The
+    # LLM writes token 1. One more draft ends the answer, and the LLM reads that too.
     slm, llm = work(Trace.of(5, 3, [Visit(4, 4, 1), Visit(1, 2, 3)]))
     assert slm == Work(forwards=5, positions=(5 + 1 + 1 + 1) + 1, kv_read=5 + 6 + 7 + 8 + 7)
-    # At the end it lacks its own token alone: what it read of the second draft is cut away.
+    # At the last visit it lacks only its own token: positions from the second draft on were cut.
     assert llm == Work(forwards=2, positions=9 + 1, kv_read=9 + 7)
 
 
@@ -142,15 +142,15 @@ RULES = [
     ("slots", "questions"), [(1, 11), (3, 11), (8, 11), (8, 8), (8, 5), (128, 8), (128, 3)]
 )
 @pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_replay_counts_what_the_engine_really_ran(
+def test_a_replay_counts_the_same_work_as_the_engine(
     pair: Pair, kin: Pair, slots: int, questions: int, delayed: bool, rule: Rule
 ) -> None:
     engine = Engine(kin if rule.audit else pair, slots, max_new_tokens=24, delayed=delayed)
-    asked = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(questions)]
-    answers = {answer.key: answer for answer in engine.decode(asked, Policy(random(0), rule))}
+    requests = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(questions)]
+    answers = {answer.key: answer for answer in engine.decode(requests, Policy(random(0), rule))}
     traces = [
         Trace.of(len(request.prompt_ids), len(answer.token_ids), answer.visits)
-        for request in asked
+        for request in requests
         for answer in [answers[request.key]]
     ]
     assert len({trace.forwards for trace in traces}) >= min(questions // 2, 4)
@@ -160,11 +160,11 @@ def test_a_replay_counts_what_the_engine_really_ran(
 
 
 def test_fewer_questions_than_slots_wait_for_each_other(pair: Pair) -> None:
-    """Eight in 128 slots are routed as eight in eight, with fewer forwards of the LLM."""
-    asked = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(8)]
+    """Eight questions need as many forwards in 128 slots as in 8: fewer if the LLM is delayed."""
+    requests = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(8)]
     forwards = {}
     for slots, delayed in product((8, 128), (False, True)):
         engine = Engine(pair, slots, max_new_tokens=24, delayed=delayed)
-        list(engine.decode(asked, Policy(random(0), Rule("score", 0.2))))
+        list(engine.decode(requests, Policy(random(0), Rule("score", 0.2))))
         forwards[slots, delayed] = engine.llm_work.forwards
     assert forwards[128, True] == forwards[8, True] < forwards[8, False] == forwards[128, False]

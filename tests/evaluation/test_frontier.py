@@ -33,14 +33,14 @@ def test_the_frontier_is_a_picture_with_the_same_bytes_every_time(tmp_path):
         pytest.param({"router_1": chosen_rule("score 0.8")}, id="no audits tried"),
     ],
 )
-def test_a_frontier_is_drawn_whatever_there_is_to_show(tmp_path, chosen):
+def test_a_frontier_is_drawn_without_certified_rules_and_without_audits(tmp_path, chosen):
     draw(points("entropy", *chosen), chosen, tmp_path / "frontier.png")
     assert (tmp_path / "frontier.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.fixture
 def figures(monkeypatch) -> list[Figure]:
-    """The figures that were drawn, in place of files."""
+    """Collect the figures that are drawn instead of writing files."""
     drawn: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
     return drawn
@@ -70,10 +70,10 @@ def test_a_method_is_drawn_in_its_own_colour_and_marker(figures):
     [
         ("risk 0.5 audit 0.1", (0.35, 0.82)),
         ("risk 0.5 audit 1", (0.45, 0.9)),
-        ("risk 0.9 audit 0.1", (0.55, 0.88)),  # no efficient one
+        ("risk 0.9 audit 0.1", (0.55, 0.88)),  # not an efficient point
     ],
 )
-def test_a_star_marks_the_one_point_that_was_chosen(figures, rule, place):
+def test_a_star_marks_only_the_chosen_point(figures, rule, place):
     draw(points(), CHOSEN | {"audited_1": chosen_rule(rule)}, Path("frontier.png"))
     for axes in figures[0].axes:
         (star,) = (
@@ -84,7 +84,7 @@ def test_a_star_marks_the_one_point_that_was_chosen(figures, rule, place):
         assert list(zip(*star.get_data(), strict=True)) == [place]
 
 
-def test_a_line_is_drawn_of_what_is_efficient_of_audits_and_of_all_else(figures):
+def test_the_line_of_an_audited_method_joins_only_its_efficient_points(figures):
     draw(points(), CHOSEN, Path("frontier.png"))
     drawn = {line.get_label(): list(line.get_xdata()) for line in figures[0].axes[0].lines}
     assert drawn["audited 1"] == [0.1, 0.35, 0.45]

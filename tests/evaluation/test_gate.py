@@ -40,14 +40,14 @@ def test_without_a_champion_a_certified_cheaper_router_is_promoted():
     assert "100 questions" in reason
 
 
-def test_without_a_champion_an_uncertified_router_is_not():
+def test_without_a_champion_an_uncertified_router_is_not_promoted():
     decision = first(outcomes(99, 1, 40), outcomes(95, 5, 100), certified=False)
     assert not decision.promote
     assert "bound" in decision.reason
 
 
 @pytest.mark.parametrize("bytes", [100, 130])
-def test_without_a_champion_a_router_no_cheaper_than_the_llm_is_not(bytes):
+def test_without_a_champion_a_router_no_cheaper_than_the_llm_is_not_promoted(bytes):
     decision = first(outcomes(95, 5, bytes), outcomes(95, 5, 100))
     assert not decision.promote
     assert f"{bytes / 100:.3f}" in decision.reason
@@ -57,14 +57,14 @@ def test_an_equal_challenger_is_promoted():
     assert against(outcomes(190, 10), outcomes(190, 10)).promote
 
 
-def test_a_clearly_less_accurate_challenger_is_not():
+def test_a_clearly_less_accurate_challenger_is_not_promoted():
     promote, reason = against(outcomes(800, 200, 30), outcomes(900, 100))
     assert not promote
     assert "-0.1000" in reason
 
 
-def test_a_challenger_that_only_may_be_worse_is_not():
-    # One answer in a hundred lost: within the margin, but its lower bound is not.
+def test_a_challenger_that_may_be_worse_is_not_promoted():
+    # One answer in a hundred is lost. The mean is within the margin, but its lower bound is not.
     assert not against(outcomes(198, 2), outcomes(200, 0)).promote
     assert against(outcomes(9900, 100), outcomes(10000, 0)).promote
 
@@ -76,7 +76,7 @@ def test_a_challenger_that_may_lose_just_the_margin_is_promoted():
     assert gate.decide(challenger, champion, challenger, certified=True).promote
 
 
-def test_a_dearer_challenger_is_not_promoted_however_accurate():
+def test_a_more_expensive_challenger_is_not_promoted_however_accurate():
     promote, reason = against(outcomes(95, 5, 51), outcomes(80, 20, 50))
     assert not promote
     assert "1.020 of the champion's bytes" in reason
@@ -91,7 +91,7 @@ def test_only_common_questions_count():
 
 
 def test_a_few_common_questions_promote_nothing():
-    """Even if both answer them alike."""
+    """This holds even if both answer them alike."""
     for common in (1, 40, 149):
         assert not against(outcomes(common, 0), outcomes(common, 0)).promote
 
@@ -123,9 +123,9 @@ def test_a_champion_is_never_displaced_on_other_questions():
             "wrong on 51 of the 950 test questions that the LLM answers right, ",
         ),
     ],
-    ids=["both right on nothing", "an LLM hardly right", "right on nothing", "promise broken"],
+    ids=["both never right", "LLM below the floor", "never right", "promise broken"],
 )
-def test_a_router_that_keeps_a_promise_only_in_name_is_promoted_over_nothing(
+def test_a_certified_router_that_breaks_the_promise_or_the_floor_on_test_is_never_promoted(
     champion, challenger, llm_alone, reason
 ):
     llm = outcomes(*llm_alone, bytes=100)
@@ -162,13 +162,13 @@ def test_an_uncertified_challenger_displaces_no_champion():
 def test_a_difference_is_paired_and_bounded_on_either_side():
     one = {"a": Graded(True, 1.0), "b": Graded(False, 1.0), "c": Graded(True, 1.0)}
     other = {"b": Graded(True, 1.0), "c": Graded(False, 1.0), "a": Graded(False, 1.0)}
-    found = difference(one | {"d": Graded(True, 1.0)}, other, 0.05)
-    assert (found.questions, found.mean) == (3, 1 / 3)
-    assert (found.low, found.high) == (
+    gap = difference(one | {"d": Graded(True, 1.0)}, other, 0.05)
+    assert (gap.questions, gap.mean) == (3, 1 / 3)
+    assert (gap.low, gap.high) == (
         least_difference(2, 1, 3, 0.05),
         -least_difference(1, 2, 3, 0.05),
     )
-    assert -1 < found.low < found.mean < found.high < 1
+    assert -1 < gap.low < gap.mean < gap.high < 1
 
 
 @pytest.mark.parametrize(
@@ -190,12 +190,12 @@ def test_the_bound_inverts_the_score_test(gained, lost, questions):
     assert score == pytest.approx(ndtri(0.95), abs=1e-4)
 
 
-def test_where_all_is_lost_nothing_is_left():
+def test_the_bound_is_minus_1_if_every_question_is_lost():
     assert least_difference(0, 40, 40, 0.05) == -1.0
 
 
 @pytest.mark.parametrize("delta", [0.001, 0.05, 0.5, 0.9])
-def test_whatever_was_seen_has_a_bound_and_more_losses_a_lower_one(delta):
+def test_every_outcome_has_a_bound_that_falls_with_more_losses(delta):
     for gained in range(13):
         bounds = [least_difference(gained, lost, 12, delta) for lost in range(13 - gained)]
         assert all(-1 <= bound <= 1 for bound in bounds)
@@ -203,18 +203,18 @@ def test_whatever_was_seen_has_a_bound_and_more_losses_a_lower_one(delta):
 
 
 def wrong_promotions(questions: int, p_gained: float) -> float:
-    """How often the gate promotes a router that truly loses 2 %, over all outcomes."""
+    """Return the probability that the gate promotes a router that truly loses 2 %."""
     p_lost, total = p_gained + 0.02, 0.0
     for lost in range(int(binom.ppf(1 - 1e-6, questions, p_lost)) + 1):
         left = questions - lost
         gained = least_gained(lost, questions)
-        found = binom.sf(gained - 1, left, p_gained / (1 - p_lost))
-        total += binom.pmf(lost, questions, p_lost) * found
+        p_enough = binom.sf(gained - 1, left, p_gained / (1 - p_lost))
+        total += binom.pmf(lost, questions, p_lost) * p_enough
     return total
 
 
 def least_gained(lost: int, questions: int) -> int:
-    """Find the fewest gains with which that many losses pass."""
+    """Find the fewest gains with which the gate accepts that many losses."""
     for gained in range(questions - lost + 1):
         if least_difference(gained, lost, questions, 0.05) >= -0.02:
             return gained
@@ -223,12 +223,12 @@ def least_gained(lost: int, questions: int) -> int:
 
 @pytest.mark.parametrize("questions", [40, 135, 300, 1000])
 @pytest.mark.parametrize("p_gained", [0.0, 0.01, 0.05])
-def test_what_loses_the_margin_is_promoted_no_more_often_than_delta(questions, p_gained):
+def test_a_router_that_loses_the_margin_is_promoted_no_more_often_than_delta(questions, p_gained):
     assert wrong_promotions(questions, p_gained) <= 0.05
 
 
-def test_what_loses_nothing_is_promoted_on_the_questions_of_the_embedded_default():
-    """With 1,000 questions, one in a hundred gained and as many lost, it nearly always passes."""
+def test_a_router_that_loses_nothing_is_promoted_on_as_many_questions_as_in_the_default_run():
+    """It nearly always passes with 1,000 questions, of which 1 % are gained and 1 % lost."""
     rng = np.random.default_rng(0)
     drawn = rng.multinomial(1000, [0.01, 0.01, 0.98], size=200)
     promoted = [least_difference(*row[:2], 1000, 0.05) >= -0.02 for row in drawn.tolist()]

@@ -33,7 +33,7 @@ def answered(problem: Problem, right: int, of: int) -> list[Result]:
         ([with_options(4)], 0.0, 0.0),
     ],
 )
-def test_a_floor_lies_above_what_guessing_gives(problems, llm_floor, expected):
+def test_the_floor_is_above_the_accuracy_of_guessing(problems, llm_floor, expected):
     assert floor(problems, llm_floor) == pytest.approx(expected)
 
 
@@ -42,12 +42,12 @@ def test_a_share_of_just_the_floor_is_enough(right, short):
     assert bool(list(shortfalls(answered(MATH, right, 20), 0.2))) == short
 
 
-def test_each_task_is_held_to_its_own_floor():
+def test_each_task_has_its_own_floor():
     results = [*answered(MATH, 19, 20), *answered(with_options(4), 6, 20)]
     (only,) = shortfalls(results, 0.2)
     assert only == Shortfall("mc", 20, 0.3, 0.35)
-    said = "LLM right on 30.0% of 20 mc questions of validation, expected at least 35.0%"
-    assert str(only) == said
+    message = "LLM right on 30.0% of 20 mc questions of validation, expected at least 35.0%"
+    assert str(only) == message
     assert not list(shortfalls(results, 0.0))
 
 

@@ -12,7 +12,7 @@ def test_the_interval_of_a_share_is_wilsons(successes, trials):
     assert 0 <= low < high <= 1
 
 
-def test_a_value_between_points_is_linear_whatever_their_order():
+def test_values_between_points_are_interpolated_linearly_in_any_order_of_points():
     assert value_at(0.3, [1.0, 0.0, 0.2], [0.9, 0.1, 0.5]) == pytest.approx(0.5 + 0.4 / 8)
 
 

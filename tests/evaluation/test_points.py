@@ -53,7 +53,7 @@ def result(
 
 
 def by_score(writers: str) -> list[Visit]:
-    """Visits of CITER for a text such as `SLS`: at each L the LLM replaces a draft."""
+    """Make the visits of CITER from a text such as `SLS`: at each L the LLM replaces a draft."""
     places = [-1, *(n for n, writer in enumerate(writers) if writer == "L")]
     return [Visit(place - last, place, place) for last, place in pairwise(places)]
 
@@ -77,11 +77,11 @@ ROUTED = Run(
 LLM_VISITS = [Visit(0, 0, 0), Visit(0, 1, 1)]
 ALONE = Run("llm", Rule("score", 1.0), [result(n, LLM_VISITS, 2, True) for n in range(4)], PRICES)
 
-# Four drafts are read: the first two agree, the third does not, but may stand, the fourth is
-# rolled back. Then a draft that ends the answer is read and agreed with.
+# The LLM reads four drafts: it agrees with two, accepts the third at its odds, and rejects the
+# fourth. Then it reads a draft that ends the answer, and agrees.
 FIRST = Disagreement(2, 7, 8, 0.4)
 CORRECTED = [Visit(4, 4, 3, 4, (FIRST, Disagreement(3, 7, 9, 0.01))), Visit(1, 4, 5, 1)]
-# Two drafts are agreed with, and the LLM adds a token.
+# The LLM agrees with two drafts and adds a token.
 CONFIRMED = [Visit(2, 2, 2, 2)]
 AUDITED = Run(
     "audited",
@@ -139,7 +139,7 @@ def test_a_point_is_a_mean_over_questions_and_a_share_of_tokens():
     assert point["bytes_per_answer_b1"] == (8 * 100 + 3 * 1000) / 4
 
 
-def test_an_outcome_counts_what_audits_looked_at_and_what_became_of_it():
+def test_an_outcome_counts_audited_disagreed_and_rejected_tokens():
     first, second, third, _ = outcome_rows(AUDITED)
     names = ("visits", "llm_tokens", "audited", "disagreed", "rejected", "slm_steps")
     assert [first[name] for name in names] == [2, 1, 5, 2, 1, 5]
@@ -148,7 +148,7 @@ def test_an_outcome_counts_what_audits_looked_at_and_what_became_of_it():
     assert first["bytes"] == 5 * 100 + 2 * 1000
 
 
-def test_shares_of_audits_are_of_the_tokens_that_they_looked_at():
+def test_audit_shares_are_relative_to_the_audited_tokens():
     point = rows(AUDITED, ALONE)["audited", "all"]
     assert (point["visit"], point["threshold"], point["audit"]) == ("risk", 0.5, 0.1)
     audited, tokens = 5 + 2 + 0 + 2, 5 + 3 + 2 + 3
@@ -160,33 +160,33 @@ def test_shares_of_audits_are_of_the_tokens_that_they_looked_at():
     assert point["cost_b1"] == (11 * 100 + 4 * 1000) / 8000
 
 
-def test_without_audits_there_is_no_agreement_to_tell():
-    found = rows(ROUTED, ALONE)
+def test_agreement_is_missing_without_audits():
+    points_by_key = rows(ROUTED, ALONE)
     for method in ("router", "llm"):
-        point = found[method, "all"]
+        point = points_by_key[method, "all"]
         assert point["agreement"] is point["rejected_share"] is None
-    assert found["llm", "all"]["slm_steps_per_token"] == 0
-    assert found["llm", "all"]["visits_per_token"] == 1
+    assert points_by_key["llm", "all"]["slm_steps_per_token"] == 0
+    assert points_by_key["llm", "all"]["visits_per_token"] == 1
 
 
 def test_every_task_has_a_point_of_its_own():
-    found = rows(ROUTED, ALONE)
-    assert {task for _, task in found} == {"all", "math", "mc"}
-    assert found["router", "math"]["accuracy"] == 1.0
-    assert found["router", "mc"]["accuracy"] == 0.5
-    assert found["router", "math"]["llm_fraction"] == 1 / 4
+    points_by_key = rows(ROUTED, ALONE)
+    assert {task for _, task in points_by_key} == {"all", "math", "mc"}
+    assert points_by_key["router", "math"]["accuracy"] == 1.0
+    assert points_by_key["router", "mc"]["accuracy"] == 0.5
+    assert points_by_key["router", "math"]["llm_fraction"] == 1 / 4
 
 
 def test_cost_is_relative_to_the_llm_alone_on_its_own_answers_at_the_same_batch():
-    found = rows(ROUTED, ALONE)
-    assert found["llm", "all"]["cost_b1"] == found["llm", "all"]["cost_b2"] == 1.0
-    assert found["router", "all"]["cost_b1"] == 3800 / 8000
+    points_by_key = rows(ROUTED, ALONE)
+    assert points_by_key["llm", "all"]["cost_b1"] == points_by_key["llm", "all"]["cost_b2"] == 1.0
+    assert points_by_key["router", "all"]["cost_b1"] == 3800 / 8000
     # Two at a time, math alone: the SLM prefills both, then runs twice; one LLM call. The LLM
     # alone prefills both, then runs once.
-    assert found["router", "math"]["cost_b2"] == (3 * 100 + 1000) / 2000
+    assert points_by_key["router", "math"]["cost_b2"] == (3 * 100 + 1000) / 2000
 
 
-def test_the_llm_may_have_been_priced_before():
+def test_points_can_be_priced_by_the_llms_points_of_an_earlier_call():
     earlier = point_rows([ALONE], PARAMS)
     assert point_rows([ROUTED], PARAMS, earlier) == point_rows([ALONE, ROUTED], PARAMS)[3:]
 
@@ -194,14 +194,14 @@ def test_the_llm_may_have_been_priced_before():
 @pytest.fixture
 def written(tmp_path):
     runs = [ROUTED, AUDITED, ALONE]
-    found = Findings(outcome_table(runs), point_rows(runs, PARAMS))
-    write_findings(tmp_path, found, PARAMS, {"seed": 1, "dtype": "float32"})
-    return tmp_path, found
+    points_by_key = Findings(outcome_table(runs), point_rows(runs, PARAMS))
+    write_findings(tmp_path, points_by_key, PARAMS, {"seed": 1, "dtype": "float32"})
+    return tmp_path, points_by_key
 
 
-def test_findings_come_back_from_disk(written):
-    folder, found = written
-    assert read_findings(folder, PARAMS, {"seed": 1, "dtype": "float32"}) == found
+def test_findings_round_trip_through_files(written):
+    folder, points_by_key = written
+    assert read_findings(folder, PARAMS, {"seed": 1, "dtype": "float32"}) == points_by_key
 
 
 def test_findings_of_another_study_are_refused_by_field(written):

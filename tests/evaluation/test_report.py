@@ -22,8 +22,8 @@ from tests.reported import (
 )
 
 
-def by_method(found: list[dict]) -> dict[str, dict]:
-    return {row["method"]: row for row in found}
+def by_method(numbers: list[dict]) -> dict[str, dict]:
+    return {row["method"]: row for row in numbers}
 
 
 def test_a_frontier_goes_from_the_slm_to_the_llm():
@@ -31,7 +31,7 @@ def test_a_frontier_goes_from_the_slm_to_the_llm():
     assert [p["llm_fraction"] for p in line] == [0.0, 0.1, 0.4, 1.0]
 
 
-def test_points_that_no_cheaper_one_reaches_are_efficient():
+def test_a_point_is_efficient_if_no_cheaper_point_is_as_accurate():
     """Both models alone belong to every method; among equals the cheapest stays."""
     line = [(p["cost_b1"], p["accuracy"]) for p in efficient(points(), "audited_1")]
     assert line == [(0.1, 0.4), (0.35, 0.82), (0.45, 0.9)]
@@ -62,13 +62,13 @@ def test_a_rule_is_known_by_its_visits_and_its_audits():
 def test_speculative_decoding_is_read_at_its_cheapest_gamma():
     row = by_method(standings(points(), CHOSEN))["speculative"]
     assert (row["threshold"], row["cost_b1"]) == (4, 0.65)
-    # Some questions answered by it, the others by the SLM alone.
+    # A mix: it answers some questions, the SLM alone answers the others.
     share = (0.95 * 0.9 - 0.4) / (0.9 - 0.4)
     assert row["cost_for_95_percent"] == pytest.approx(0.1 + share * 0.55)
     assert AT_SHARE not in row
 
 
-def test_without_speculative_decoding_it_is_left_out():
+def test_speculative_decoding_is_left_out_if_it_was_not_run():
     others = [p for p in points() if p["method"] != "speculative"]
     assert "speculative" not in by_method(standings(others, CHOSEN))
 
@@ -109,7 +109,7 @@ def test_uncertified_audits_do_not_move_the_rivals():
     assert "LLM fraction of router 1" in summary(standings(some, chosen), chosen, [1])
 
 
-def test_if_every_method_audits_the_rivals_are_read_at_the_last():
+def test_if_every_router_audits_rivals_are_read_at_the_last_one():
     chosen = {"audited_1": chosen_rule("risk 0.5 audit 0.1")}
     rows = standings(points("audited_1", "random"), chosen)
     assert by_method(rows)["random"]["llm_fraction"] == 0.05
@@ -135,15 +135,15 @@ def test_a_method_of_any_kind_that_has_points_is_in_table_and_metrics(kind, accu
     both = [*points(), *points(task="math"), *made_up(kind), *made_up(kind, "math")]
     chosen = chosen_with_made_up(kind)
     rows = standings(both, chosen)
-    found = metrics(rows, chosen)["made_up"]
-    assert found["accuracy"] == found["math"]["accuracy"] == pytest.approx(accuracy)
+    numbers = metrics(rows, chosen)["made_up"]
+    assert numbers["accuracy"] == numbers["math"]["accuracy"] == pytest.approx(accuracy)
     assert summary(rows, chosen, [1]).count("| made up ") == 2
     others = [row for row in rows if row["method"] != "made_up" and row["task"] == "all"]
     if kind is not Kind.ROUTER:  # rivals are read at the last router's LLM fraction
         assert others == standings(points(), CHOSEN)
 
 
-def test_a_router_without_a_rule_to_try_is_where_the_llm_is():
+def test_a_router_without_rules_to_try_is_reported_at_the_llms_point():
     chosen = {"router_1": NOTHING_CERTIFIED}
     rows = by_method(standings(points("random"), chosen))
     assert rows["router_1"]["accuracy"] == rows["llm"]["accuracy"]
@@ -152,21 +152,24 @@ def test_a_router_without_a_rule_to_try_is_where_the_llm_is():
 
 def test_metrics_are_by_method_and_by_task_below_it():
     both = [*points(), *points(task="math")]
-    found = metrics(standings(both, CHOSEN), CHOSEN)
-    assert found["router_2"]["accuracy"] == 0.86
-    assert found["router_2"]["math"]["cost_b1"] == pytest.approx(0.4)
-    assert (found["router_2"]["at"], found["router_2"]["audit"]) == (0.7, 0)
-    assert (found["audited_1"]["at"], found["audited_1"]["audit"]) == (0.5, 0.1)
-    assert (found["audited_1"]["agreement"], found["audited_1"]["rejected_share"]) == (0.75, 0.125)
-    assert found["router_2"]["discordant_bound"] == 0.033
+    numbers = metrics(standings(both, CHOSEN), CHOSEN)
+    assert numbers["router_2"]["accuracy"] == 0.86
+    assert numbers["router_2"]["math"]["cost_b1"] == pytest.approx(0.4)
+    assert (numbers["router_2"]["at"], numbers["router_2"]["audit"]) == (0.7, 0)
+    assert (numbers["audited_1"]["at"], numbers["audited_1"]["audit"]) == (0.5, 0.1)
+    assert (numbers["audited_1"]["agreement"], numbers["audited_1"]["rejected_share"]) == (
+        0.75,
+        0.125,
+    )
+    assert numbers["router_2"]["discordant_bound"] == 0.033
     costs = {"cost_for_95_percent", "cost_for_99_percent"}
-    assert set(found["router_2"]["math"]) == {"accuracy", "llm_fraction", "cost_b1"} | costs
-    assert set(found["slm"]["math"]) == {"accuracy", "llm_fraction", "cost_b1"}
-    assert found["slm"]["bytes_per_answer_b1"] == 7.0
-    assert not {"threshold", "visit", "accuracy_low", "bytes_per_answer_b8"} & set(found["slm"])
+    assert set(numbers["router_2"]["math"]) == {"accuracy", "llm_fraction", "cost_b1"} | costs
+    assert set(numbers["slm"]["math"]) == {"accuracy", "llm_fraction", "cost_b1"}
+    assert numbers["slm"]["bytes_per_answer_b1"] == 7.0
+    assert not {"threshold", "visit", "accuracy_low", "bytes_per_answer_b8"} & set(numbers["slm"])
 
 
-def test_the_summary_is_a_markdown_table_with_a_row_a_method():
+def test_the_summary_is_a_markdown_table_with_a_row_for_each_method():
     text = summary(standings(points(), CHOSEN), CHOSEN, [1, 8])
     table = text.splitlines()[: 2 + 8]
     assert all(line.startswith("|") for line in table)
@@ -183,11 +186,11 @@ def test_the_summary_is_a_markdown_table_with_a_row_a_method():
 
 
 def test_a_promise_names_its_numbers():
-    said = promise("router_2", chosen_rule("score 0.7"))
-    assert said.startswith("router 2: `score 0.7` keeps P(routed wrong | LLM right) <= 0.033")
+    sentence = promise("router_2", chosen_rule("score 0.7"))
+    assert sentence.startswith("router 2: `score 0.7` keeps P(routed wrong | LLM right) <= 0.033")
     assert (
         "confidence 0.9 (on validation the LLM answers 200 questions right, and the routed answer "
-        in said
+        in sentence
     )
     assert "`risk 0.1235 audit 0.1`" in promise("audited_2", chosen_rule("risk 0.12345 audit 0.1"))
 

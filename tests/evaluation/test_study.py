@@ -20,7 +20,7 @@ from tests.studied import PARAMS, THRESHOLDS, by_the_engine, in_the_rows, rows_o
 from tests.taught import problems
 
 
-def test_each_model_alone_answers_as_it_does_by_itself(study, rivals):
+def test_each_model_alone_gives_the_answers_of_single_decodes(study, rivals):
     assert in_the_rows(rivals, "slm", SLM_ALONE.rule) == by_the_engine(study, SLM_ALONE)
     alone = in_the_rows(rivals, "llm", LLM_ALONE.rule)
     assert alone == by_the_engine(study, LLM_ALONE)
@@ -36,7 +36,7 @@ def test_each_model_alone_answers_as_it_does_by_itself(study, rivals):
         ("audited", "risk 0.2 audit 1"),
     ],
 )
-def test_a_router_answers_by_each_rule_as_it_does_by_that_one_alone(
+def test_each_rule_of_a_study_gives_the_answers_of_single_decodes(
     study, router, studied, method, text
 ):
     rule = Rule.parse(text)
@@ -44,7 +44,7 @@ def test_a_router_answers_by_each_rule_as_it_does_by_that_one_alone(
     assert answered == by_the_engine(study, routed(router, rule))
 
 
-def test_lines_go_from_the_safest_rule_to_the_boldest_by_the_head_that_fits(study, router):
+def test_lines_go_from_the_safest_rule_to_the_boldest_each_with_its_head(study, router):
     lines = study.lines(router, THRESHOLDS)
     assert [(line.method.name, [str(rule) for rule in line.rules]) for line in lines] == [
         ("router", ["score 0.7", "score 0.5", "score 0.3"]),
@@ -64,23 +64,23 @@ def test_lines_go_from_the_safest_rule_to_the_boldest_by_the_head_that_fits(stud
 
 @pytest.mark.parametrize("split", ["validation", "test"])
 @pytest.mark.parametrize("risk", [0.2, 0.6])
-def test_exact_answers_are_the_llms_and_never_discordant(rivals, studied, split, risk):
-    found = rows_of(studied[0], split, "audited", Rule("risk", risk, 1.0))
+def test_exact_answers_equal_the_llms_and_are_never_discordant(rivals, studied, split, risk):
+    findings = rows_of(studied[0], split, "audited", Rule("risk", risk, 1.0))
     alone = rivals.llm_alone(split)
     same = ("problem_id", "correct", "truncated", "tokens")
-    assert len(found) == len(alone) == 6
-    for row in found:
+    assert len(findings) == len(alone) == 6
+    for row in findings:
         assert {name: row[name] for name in same} == {
             name: alone[row["problem_id"]][name] for name in same
         }
-    assert {row["disagreed"] for row in found} != {0}
-    assert all(row["disagreed"] == row["rejected"] for row in found)
+    assert {row["disagreed"] for row in findings} != {0}
+    assert all(row["disagreed"] == row["rejected"] for row in findings)
 
 
 def test_each_line_is_tested_at_its_share_of_delta_and_a_method_gets_its_cheapest(
     study, router, rivals, studied
 ):
-    found, chosen = studied
+    findings, chosen = studied
     alone = rivals.llm_alone("validation")
     expected = {}
     for line in study.lines(router, THRESHOLDS):
@@ -88,7 +88,7 @@ def test_each_line_is_tested_at_its_share_of_delta_and_a_method_gets_its_cheapes
         for rule in line.rules:
             pairs = [
                 (row, alone[row["problem_id"]])
-                for row in rows_of(found, "validation", line.method.name, rule)
+                for row in rows_of(findings, "validation", line.method.name, rule)
             ]
             kept = [row["correct"] for row, llm in pairs if llm["correct"]]
             candidates.append(
@@ -104,13 +104,13 @@ def test_each_line_is_tested_at_its_share_of_delta_and_a_method_gets_its_cheapes
         best = choose(candidates, PARAMS.epsilon, PARAMS.delta / 3)
         expected.setdefault(line.method.name, []).append(best)
     assert chosen == {
-        name: min(found, key=lambda each: each.cost) for name, found in expected.items()
+        name: min(rules, key=lambda each: each.cost) for name, rules in expected.items()
     }
     assert {each.delta for each in chosen.values()} == {PARAMS.delta / 3}
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_two_processes_find_what_one_does(study, router, rivals, studied):
+def test_two_processes_give_the_same_findings_as_one(study, router, rivals, studied):
     assert study.router(router, THRESHOLDS, rivals) == studied
 
 
@@ -118,11 +118,11 @@ def by_rule(row: dict) -> tuple:
     return row["method"], row["visit"], row["threshold"], row["audit"]
 
 
-def test_points_are_of_test_alone(study, rivals, studied):
-    asked = {"all": len(study.test)} | Counter(problem.task for problem in study.test)
-    assert len(rivals.points) == len(asked) * len({by_rule(row) for row in rivals.points})
+def test_points_cover_only_the_test_questions(study, rivals, studied):
+    counts = {"all": len(study.test)} | Counter(problem.task for problem in study.test)
+    assert len(rivals.points) == len(counts) * len({by_rule(row) for row in rivals.points})
     for row in (*rivals.points, *studied[0].points):
-        assert row["questions"] == asked[row["task"]]
+        assert row["questions"] == counts[row["task"]]
 
 
 def test_without_rules_to_try_only_the_models_alone_are_run(study, router):
@@ -130,8 +130,8 @@ def test_without_rules_to_try_only_the_models_alone_are_run(study, router):
     ends = replace(study, params=PARAMS.model_copy(update=nothing))
     rivals = ends.rivals()
     assert {row["method"] for row in rivals.points} == {"slm", "llm"}
-    found, chosen = ends.router(router, [0.0, 1.0], rivals)
-    assert (found.points, len(found.outcomes)) == ([], 0)
+    findings, chosen = ends.router(router, [0.0, 1.0], rivals)
+    assert (findings.points, len(findings.outcomes)) == ([], 0)
     assert {name: (each.rule, each.certified) for name, each in chosen.items()} == {
         "router": (LLM, False)
     }
@@ -141,34 +141,34 @@ def wrong(problem: Problem) -> Problem:
     return replace(problem, answer="never")
 
 
-def right_on_test(found: Findings) -> list[bool]:
-    return [row["correct"] for row in found.outcomes.to_pylist() if row["split"] == "test"]
+def right_on_test(findings: Findings) -> list[bool]:
+    return [row["correct"] for row in findings.outcomes.to_pylist() if row["split"] == "test"]
 
 
-def test_test_answers_change_what_is_reported_and_never_what_is_chosen(study, router, studied):
+def test_test_answers_change_the_report_and_never_the_chosen_rules(study, router, studied):
     other = replace(study, test=[wrong(problem) for problem in study.test])
-    found, chosen = other.router(router, THRESHOLDS, other.rivals())
+    findings, chosen = other.router(router, THRESHOLDS, other.rivals())
     assert chosen == studied[1]
     assert set(chosen) == {"router", "audited"}
     assert all(each.certified for each in chosen.values())
     assert any(right_on_test(studied[0]))
-    assert not any(right_on_test(found))
+    assert not any(right_on_test(findings))
 
 
-def test_validation_answers_decide_what_is_chosen(study, router, studied):
+def test_validation_answers_decide_which_rules_are_chosen(study, router, studied):
     other = replace(study, validation=[wrong(problem) for problem in study.validation])
     _, chosen = other.router(router, THRESHOLDS, other.rivals())
     assert chosen["router"].discordant == 0 < studied[1]["router"].discordant
 
 
-def test_a_study_is_known_by_pair_questions_and_settings(study):
+def test_the_stamp_of_a_study_depends_on_questions_and_settings(study):
     assert replace(study).stamp == study.stamp
     assert replace(study, test=study.test[1:]).stamp != study.stamp
     longer = PARAMS.model_copy(update={"max_new_tokens": 41})
     assert replace(study, params=longer).stamp != study.stamp
 
 
-def test_a_candidate_counts_the_questions_that_the_llm_has_right_and_those_that_are_lost():
+def test_a_candidate_counts_the_llms_right_answers_and_how_many_are_lost():
     prices = Prices(slm_weights=100, llm_weights=1000, slm_kv=0, llm_kv=0)
     routed_right = [True, False, False, True]
     rule, visits = Rule("score", 0.5), (Visit(1, 0, 0),)

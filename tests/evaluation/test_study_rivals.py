@@ -29,15 +29,15 @@ def margin_line(params, scores) -> Line:
     return Line(Method("margin", margin, style=style), by_score([0.1, 0.9]))
 
 
-def test_a_new_rival_is_one_function_and_one_entry(study, studied, monkeypatch):
+def test_a_new_rival_needs_only_one_function_and_one_entry(study, studied, monkeypatch):
     monkeypatch.setattr(study_module, "RIVALS", (*RIVALS, margin_line))
-    found, (routed, chosen) = study.rivals(), studied
+    findings, (routed, chosen) = study.rivals(), studied
     rule = Rule("score", 0.9)
     answered = by_the_engine(study, Policy(margin, rule))
-    assert in_the_rows(found, "margin", rule) == answered
+    assert in_the_rows(findings, "margin", rule) == answered
     assert sum(llm_tokens for _, _, llm_tokens in answered.values()) > 0
 
-    points = [*found.points, *routed.points]
+    points = [*findings.points, *routed.points]
     rows = standings(points, chosen)
     assert summary(rows, chosen, [1, 4]).count("| margin ") == 3  # all, math, mc
     assert metrics(rows, chosen)["margin"]["cost_b1"] > 0
@@ -54,7 +54,7 @@ def test_rivals_of_one_name_are_refused(study, monkeypatch):
         study.rivals()
 
 
-def test_speculative_decoding_is_tried_on_test_at_every_gamma_and_is_the_llms_answer(rivals):
+def test_speculative_decoding_is_tried_on_test_at_every_gamma_and_gives_the_llms_answers(rivals):
     tried = {
         (row["visit"], row["threshold"], row["audit"], row["split"])
         for row in rivals.outcomes.to_pylist()
@@ -69,7 +69,7 @@ def test_speculative_decoding_is_tried_on_test_at_every_gamma_and_is_the_llms_an
             key: row[:2] for key, row in alone.items()
         }
         for row in rows_of(rivals, "test", "speculative", rule):
-            assert row["visits"] < row["tokens"], "some drafts must have stood"
+            assert row["visits"] < row["tokens"], "no draft was accepted"
             assert row["visits"] * (gamma + 1) >= row["tokens"]
 
 

@@ -23,15 +23,15 @@ def test_the_newest_whole_checkpoint_is_chosen_and_torn_ones_are_removed(tmp_pat
     assert not half_a_state.exists()
 
 
-def test_no_checkpoint_is_no_finished_work(tmp_path: Path) -> None:
+def test_training_without_a_checkpoint_is_not_finished(tmp_path: Path) -> None:
     assert last_checkpoint(tmp_path) is None
     assert not is_finished(None, 10)
 
 
-def test_a_checkpoint_of_the_last_step_is_finished_work(tmp_path: Path) -> None:
+def test_training_is_finished_with_a_checkpoint_of_the_last_step(tmp_path: Path) -> None:
     assert is_finished(checkpoint(tmp_path, 10, STATE), 10)
     assert not is_finished(checkpoint(tmp_path, 5, STATE), 10)
 
 
-def test_losses_are_those_of_the_steps(tmp_path: Path) -> None:
+def test_losses_are_read_from_the_steps_of_the_log(tmp_path: Path) -> None:
     assert losses(checkpoint(tmp_path, 2, STATE)) == [3.0, 2.5]

@@ -35,7 +35,7 @@ def weights(folder: str) -> dict[str, torch.Tensor]:
 
 @contextmanager
 def killed_midway(base: ModelFolder, params: FinetuneParams) -> Iterator[psutil.Process]:
-    """Start a finetuning; after the block, kill it. It has written a checkpoint by then."""
+    """Start a finetuning, wait for a checkpoint, and kill the finetuning after the block."""
     context = multiprocessing.get_context("spawn")
     process = context.Process(
         target=finetune, args=(base, PROBLEMS, Path("killed"), PLACEMENT, params)
@@ -74,7 +74,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(
     assert whole == again
 
 
-def test_one_rank_or_two_train_as_one_plain_process(base: ModelFolder) -> None:
+def test_one_rank_and_two_ranks_give_the_weights_of_one_plain_process(base: ModelFolder) -> None:
     losses = {
         "plain": finetune(base, PROBLEMS, Path("plain"), PLACEMENT, PARAMS),
         "one": finetune(base, PROBLEMS, Path("one"), PLACEMENT, ranks(1)),

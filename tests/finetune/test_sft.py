@@ -23,7 +23,7 @@ def changed(**fields: object) -> FinetuneParams:
     return PARAMS.model_copy(update=fields)
 
 
-def test_reference_and_one_eos_count_and_the_prompt_does_not(base: ModelFolder) -> None:
+def test_the_loss_covers_the_reference_and_one_eos_but_not_the_prompt(base: ModelFolder) -> None:
     (row,) = encode_rows(base, [MATH], max_length=512)
     tokenizer, eos_id = base.tokenizer, base.eos_ids[0]
     counted = [i for i, m in zip(row["input_ids"], row["completion_mask"], strict=True) if m]
@@ -49,7 +49,7 @@ def test_the_first_loss_is_the_cross_entropy_of_the_completions_alone(base: Mode
     assert losses == [pytest.approx(total / tokens, rel=1e-5)]
 
 
-def test_same_seed_same_bytes_and_a_falling_loss(base: ModelFolder) -> None:
+def test_the_same_seed_gives_the_same_bytes_and_the_loss_falls(base: ModelFolder) -> None:
     rows = problems(12)
     losses = finetune(base, rows, Path("one"), PLACEMENT, PARAMS)
     assert finetune(base, rows, Path("two"), PLACEMENT, PARAMS) == losses
@@ -67,7 +67,7 @@ def test_another_seed_gives_another_model(base: ModelFolder) -> None:
     assert any(not torch.equal(one[name], two[name]) for name in one)
 
 
-def test_no_steps_leave_the_model_as_it_is(base: ModelFolder) -> None:
+def test_a_training_of_zero_steps_does_not_change_the_model(base: ModelFolder) -> None:
     assert finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=0)) == []
     files, written = (
         load_file(folder / "model.safetensors") for folder in (base.path, Path("slm"))
@@ -78,7 +78,7 @@ def test_no_steps_leave_the_model_as_it_is(base: ModelFolder) -> None:
     assert {file.name for file in Path("slm").iterdir()} == names
 
 
-def test_only_the_weights_differ_from_the_base(base: ModelFolder) -> None:
+def test_only_the_weights_differ_from_the_base_model(base: ModelFolder) -> None:
     """No pickle, tokenizer or EOS setting of the trainer is written; the work folder is removed."""
     finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=2, batch_size=2))
     files = {file.name: file.read_bytes() for file in base.path.iterdir()}
@@ -88,7 +88,7 @@ def test_only_the_weights_differ_from_the_base(base: ModelFolder) -> None:
     assert not list((PARTIAL / "finetune").iterdir())
 
 
-def test_weights_are_written_in_the_bases_precision(base: ModelFolder) -> None:
+def test_weights_are_written_in_the_precision_of_the_base_model(base: ModelFolder) -> None:
     weights = load_file(base.path / "model.safetensors")
     halved = {name: weight.bfloat16() for name, weight in weights.items()}
     save_file(halved, base.path / "model.safetensors", {"format": "pt"})

@@ -92,23 +92,24 @@ def retrain(
     cost: float = 0.5,
     certified: bool = True,
     rule: Rule = RULE,
-    asked: str = "test",
+    questions: str = "test",
     llm_correct: int | None = None,
 ) -> None:
     """Write the files of a retraining to the current folder. Each `seed` gives another one.
 
     Under `rule` the routers answer `correct` of the questions right, for `cost` of the LLM's bytes;
-    `asked` names the questions. The LLM answers the same ones right, or the first `llm_correct`.
+    `questions` is the prefix of their ids. The LLM answers the same ones right, or the first
+    `llm_correct`.
     """
     llm_correct = correct if llm_correct is None else llm_correct
     for split in SPLITS:
         write_table(paths.problems(split), PROBLEM.empty_table(), PROBLEM, {"split": split})
-    _write_outcomes(paths.RIVALS, _outcomes("test", "llm", LLM_ALONE, llm_correct, 1.0, asked))
+    _write_outcomes(paths.RIVALS, _outcomes("test", "llm", LLM_ALONE, llm_correct, 1.0, questions))
     write_text(paths.SUMMARY / "table.md", "| method | accuracy |\n")
     for k in (1, 2):
         _write_preferences(seed, k)
         _write_router(seed, k)
-        _write_report(k, rule, correct, cost, certified, asked)
+        _write_report(k, rule, correct, cost, certified, questions)
     write_text(Path("dvc.lock"), f"schema: '2.0'\nstages: {{}} # {seed}\n")
 
 
@@ -139,7 +140,7 @@ def _write_router(seed: int, k: int) -> None:
 
 
 def _write_report(
-    k: int, rule: Rule, correct: int, cost: float, certified: bool, asked: str
+    k: int, rule: Rule, correct: int, cost: float, certified: bool, questions: str
 ) -> None:
     folder = paths.report(k)
     ours, other = ("audited", "router") if rule.audit else ("router", "audited")
@@ -150,11 +151,13 @@ def _write_report(
         ("test", ours, replace(rule, at=(rule.at + 0.5) / 3)),
         ("test", ours, replace(rule, audit=(rule.audit + 0.5) / 2)),
     ]
-    found = [_outcomes("test", ours, rule, correct, cost, asked)]
-    _write_outcomes(folder, *found, *(_outcomes(*place, 0, 2.0, asked) for place in elsewhere))
+    outcomes = [_outcomes("test", ours, rule, correct, cost, questions)]
+    _write_outcomes(
+        folder, *outcomes, *(_outcomes(*place, 0, 2.0, questions) for place in elsewhere)
+    )
     chosen = ChosenRule(rule, 0.05, 0.05, QUESTIONS, 0, 0.04, certified, 0.25, cost)
-    dearer = replace(chosen, rule=Rule("score", 0.9), cost=cost + 0.1)
-    write_json(folder / "chosen.json", {other: asdict(dearer), ours: asdict(chosen)})
+    costlier = replace(chosen, rule=Rule("score", 0.9), cost=cost + 0.1)
+    write_json(folder / "chosen.json", {other: asdict(costlier), ours: asdict(chosen)})
     write_json(folder / "threshold.json", asdict(chosen))
     numbers: dict[str, Any] = {"accuracy": correct / QUESTIONS, "llm_fraction": 0.25}
     numbers |= {f"cost_b{batch}": cost for batch in (1, 8, 32)} | {"cost_for_99_percent": None}
@@ -166,7 +169,7 @@ def _write_report(
 
 
 def _outcomes(
-    split: str, method: str, rule: Rule, correct: int, cost: float, asked: str
+    split: str, method: str, rule: Rule, correct: int, cost: float, questions: str
 ) -> Iterator[dict[str, Any]]:
     for number in range(QUESTIONS):
         yield dict.fromkeys(OUTCOME.names, 0) | {
@@ -175,7 +178,7 @@ def _outcomes(
             "visit": rule.visit,
             "threshold": rule.at,
             "audit": rule.audit,
-            "problem_id": f"{asked}-{number}",
+            "problem_id": f"{questions}-{number}",
             "task": "math",
             "correct": number < correct,
             "truncated": False,
@@ -183,6 +186,6 @@ def _outcomes(
         }
 
 
-def _write_outcomes(folder: Path, *found: Iterator[dict[str, Any]]) -> None:
-    rows = [row for outcomes in found for row in outcomes]
+def _write_outcomes(folder: Path, *outcomes: Iterator[dict[str, Any]]) -> None:
+    rows = [row for each in outcomes for row in each]
     write_table(folder / "outcomes.parquet", pa.Table.from_pylist(rows, OUTCOME), OUTCOME, {})

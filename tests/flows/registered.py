@@ -19,8 +19,8 @@ def versions() -> list[int]:
 
 
 def holder(alias: str) -> int | None:
-    found = aliased(MlflowClient(), NAME, alias)
-    return found and int(found.version)
+    holding = aliased(MlflowClient(), NAME, alias)
+    return holding and int(holding.version)
 
 
 def fetch(uri: str) -> None:

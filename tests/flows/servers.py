@@ -19,10 +19,10 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
-def until(found: Callable[[], Any], seconds: float) -> Any:
-    """Call `found` until it returns something true, and return that."""
+def until(condition: Callable[[], Any], seconds: float) -> Any:
+    """Call `condition` until it returns a true value; return that value."""
     deadline = time.monotonic() + seconds
-    while not (answer := found()):
+    while not (answer := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.5)
     return answer
@@ -30,7 +30,7 @@ def until(found: Callable[[], Any], seconds: float) -> Any:
 
 @contextmanager
 def serving(command: Sequence[str], env: Mapping[str, str], url: str) -> Iterator[None]:
-    """Run a server of the environment inside the block, from its first answer at `/health` on."""
+    """Run a server inside the block, which starts when `/health` answers."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path} | env
     process = subprocess.Popen(command, env=environment, start_new_session=True)
@@ -46,5 +46,5 @@ def serving(command: Sequence[str], env: Mapping[str, str], url: str) -> Iterato
         until(healthy, 180)
         yield
     finally:
-        os.killpg(process.pid, signal.SIGTERM)  # its workers with it
+        os.killpg(process.pid, signal.SIGTERM)  # and its workers
         process.wait(30)

@@ -31,14 +31,14 @@ def test_champion_and_challenger_are_shown_side_by_side(
     low, high = least_difference(40, 0, 200, 0.05), -least_difference(0, 40, 200, 0.05)
     message = f"+0.2000 (at least {low:+.4f}, at most {high:+.4f}, each at confidence 0.95)"
     assert f"on 200 common questions: {message}" in shown
-    assert "Version 2. The gate at its registration: promoted: no champion yet: " in shown
+    assert "Version 2. The gate's decision at registration: promoted: no champion yet: " in shown
     assert f"(at least {low:+.4f} at confidence 0.95" in version(4).tags["reason"]
 
 
 def test_versions_with_different_tags_are_compared(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The batch sizes may have changed. A version of an older citer has no interval."""
+    """Their batch sizes may differ. A version of an older citer has no interval."""
     retrain(1)
     register()
     for tag in ("cost_b32", "accuracy_low", "accuracy_high", "questions", "preferences"):
@@ -66,9 +66,9 @@ def test_a_version_with_missing_or_damaged_tags_is_shown_with_the_rest(
     assert "│ tokens per answer │ 50 │ 50 │" in shown
 
 
-def test_without_champion_and_challenger_there_is_nothing_to_compare(project: Path) -> None:
+def test_compare_is_refused_without_champion_and_challenger(project: Path) -> None:
     retrain(1)
     register()
     MlflowClient().delete_model_version(NAME, "2")
-    with pytest.raises(InputError, match="no champion and no challenger; `citer promote`"):
+    with pytest.raises(InputError, match="no champion and no challenger; make one with `citer"):
         compare()

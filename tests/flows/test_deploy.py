@@ -43,7 +43,7 @@ class Server:
             **os.environ,
             "PREFECT_API_URL": url,
             "PREFECT_HOME": str(home),
-            "PYTHONPATH": str(ROOT),  # the stages' commands find the tests
+            "PYTHONPATH": str(ROOT),  # so that the stages' commands can import tests
             "MLFLOW_TRACKING_URI": "",
         }
 
@@ -63,10 +63,10 @@ class Server:
         return next((run for run in runs if run["start_time"]), {})
 
 
-def until(found: Callable[[], Any], seconds: float) -> Any:
-    """Call `found` until it returns something true, and return that."""
+def until(condition: Callable[[], Any], seconds: float) -> Any:
+    """Call `condition` until it returns a true value; return that value."""
     deadline = time.monotonic() + seconds
-    while not (answer := found()):
+    while not (answer := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(1)
     return answer

@@ -1,4 +1,4 @@
-"""dvc.yaml against the code: one name for one step, and every dependency named."""
+"""dvc.yaml against the code: each step has one name, and every dependency is listed."""
 
 import ast
 import re
@@ -17,20 +17,20 @@ from flows.stages import stage_task
 PIPELINE: dict[str, Any] = YAML(typ="safe").load(Path("dvc.yaml"))
 STAGE_FOLDER = Path("citer/stages")
 WITHOUT_SECTION = {"code", "router0", "rivals", "report"}
-# Sections that several stages share, and a side effect, which no cache may hide.
+# Sections that several stages share, and the side effect `register`, which must not be cached.
 OUTSIDE_DVC = {"iterations", "pair", "register"}
 
 every_stage = pytest.mark.parametrize("name", PIPELINE["stages"])
 
 
 def stage(name: str) -> dict[str, Any]:
-    """A stage of dvc.yaml, one template for all iterations."""
+    """Return a stage of dvc.yaml, the template if it has iterations."""
     entry = PIPELINE["stages"][name]
     return entry.get("do", entry)
 
 
 def sections(name: str) -> set[str]:
-    """The sections of params.yaml that a stage depends on, wholly or in part."""
+    """Return the sections of params.yaml that a stage depends on, wholly or in part."""
     texts = [entry for entry in stage(name).get("params", []) if isinstance(entry, str)]
     return {text.partition(".")[0] for text in texts}
 

@@ -45,7 +45,7 @@ import sys
 from flows.leash import held
 held([sys.executable, "-c", sys.argv[1], "600"])
 """
-# The same, but its child has to end it in turn.
+# A launcher that ends itself when its leash is killed.
 HELD = "from flows.leash import end_with_the_leash; end_with_the_leash()" + LAUNCHER
 
 

@@ -84,7 +84,7 @@ def test_entries_of_dead_processes_and_of_other_programs_are_dropped(ran: str) -
 
 
 def test_another_dvc_process_is_waited_for_and_its_entry_stays(ran: str) -> None:
-    script = Path("dvc")  # it looks like DVC by its name
+    script = Path("dvc")  # its name makes it look like DVC
     script.write_text(SCRIPT)
     other = subprocess.Popen([sys.executable, script], stdin=-1, stdout=-1, text=True)
     assert other.stdout
@@ -107,7 +107,7 @@ def test_a_run_cache_folder_without_a_whole_entry_is_removed(ran: str) -> None:
     for entry in entries:
         entry.rename(entry.with_name(".xX-_x.tmp"))
     entries[0].with_name(".xX-_x.tmp").unlink()
-    LOCK.unlink()  # else DVC would not use its run cache
+    LOCK.unlink()  # otherwise DVC would not use its run cache
     assert run("first")
     assert run("second")
     assert LOCK.read_text() == ran

@@ -1,4 +1,4 @@
-"""A version's answers: the rows of its own rule among those of all rules that were tried."""
+"""The answers of a version: the rows of its own rule, selected from those of all rules."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def last_run(rule: Rule) -> str:
 
 
 @pytest.mark.parametrize("rule", [Rule("score", 0.5), Rule("risk", 0.8, 0.1), Rule("risk", 0, 1)])
-def test_a_router_s_answers_are_those_by_the_very_rule(project: Path, rule: Rule) -> None:
+def test_a_routers_answers_are_those_under_its_deployed_rule(project: Path, rule: Rule) -> None:
     assert routed(last_run(rule)) == {
         f"test-{number}": Graded(number < QUESTIONS // 2, LLM_BYTES / 2)
         for number in range(QUESTIONS)
@@ -48,7 +48,7 @@ def test_a_method_of_any_name_can_be_deployed(project: Path) -> None:
     assert routed(run_id) == expected
 
 
-def test_where_the_llm_answers_alone_its_rows_are_the_routers(project: Path) -> None:
+def test_a_router_without_a_certified_rule_has_the_llms_answers(project: Path) -> None:
     run_id = last_run(LLM_ALONE)
     expected = {f"test-{number}": Graded(True, LLM_BYTES) for number in range(QUESTIONS)}
     assert routed(run_id) == llm_alone(run_id) == expected

@@ -35,7 +35,7 @@ def test_a_run_whose_parameters_changed_is_not_registered(
     pipeline({"prepare": {"cmd": "sh -c 'echo >> params.yaml'"}})
     with pytest.raises(SystemExit):
         main()
-    assert "params.yaml: changed while the run was under way" in capsys.readouterr().err
+    assert "params.yaml: changed during the run" in capsys.readouterr().err
 
 
 def test_a_store_that_does_not_answer_is_reported_before_any_stage_runs(

@@ -64,7 +64,7 @@ def test_a_challenger_replaces_the_champion_only_if_as_accurate_and_as_cheap(
 def test_a_challenger_without_common_questions_is_only_promoted_by_hand(project: Path) -> None:
     retrain(1, correct=150)
     register()
-    retrain(2, asked="own", cost=0.1)
+    retrain(2, questions="own", cost=0.1)
     message = register()
     assert "version 4 kept back: no test question in common with the champion's" in message
     assert "run `citer promote VERSION`; the champion is version 2" in message
@@ -79,7 +79,7 @@ def test_a_router_with_no_right_answer_replaces_no_champion(
 ) -> None:
     retrain(1, correct=150)
     register()
-    retrain(2, correct=0, llm_correct=llm_correct, asked=questions, cost=0.1)
+    retrain(2, correct=0, llm_correct=llm_correct, questions=questions, cost=0.1)
     assert "version 4 kept back: " in register()
     assert holder("champion") == 2
 

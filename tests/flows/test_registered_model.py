@@ -76,7 +76,7 @@ def test_the_registered_models_server_takes_questions_and_rows(
 ) -> None:
     retrain(1)
     register()
-    monkeypatch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "true")  # as the server sets it
+    monkeypatch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "true")  # MLflow's server sets this
     model = mlflow.pyfunc.load_model(CHAMPION)
     math, mc = model.predict([MATH, MC]).to_dict("records")
     row = {"problem": MATH}

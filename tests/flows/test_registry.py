@@ -62,10 +62,11 @@ def test_a_versions_description_begins_with_the_decision_and_its_numbers(project
 - iteration: 1
 - preferences, md5: {file_md5(paths.preferences(1))[:7]}
 - git: {version(1).tags["git_sha"][:7]}"""
-    not_judged = "not judged, since it was not the last of its retraining"
-    assert version(1).description == f"The gate at its registration: {not_judged}.\n\n{listed}"
+    not_judged = "none, because it judges only the last router of a retraining"
+    gate = "The gate's decision at registration"
+    assert version(1).description == f"{gate}: {not_judged}.\n\n{listed}"
     judged, since, _ = (version(2).description or "").split("\n\n")
-    assert judged.startswith("The gate at its registration: promoted: no champion yet: ")
+    assert judged.startswith(f"{gate}: promoted: no champion yet: ")
     assert re.fullmatch(rf"Since then: {DATE} made the champion by the gate\.", since)
     promote(1)
     _, since, rest = (version(1).description or "").split("\n\n")
@@ -112,7 +113,7 @@ def test_a_registration_leaves_no_folder_behind(
     assert list(home.iterdir()) == []
 
 
-def test_a_registration_that_promotes_nothing_reports_that_there_is_no_champion(
+def test_a_registration_without_a_promotion_reports_that_there_is_no_champion(
     project: Path,
 ) -> None:
     retrain(1, certified=False)

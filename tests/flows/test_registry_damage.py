@@ -21,7 +21,7 @@ from tests.flows.project import register, retrain
 from tests.flows.registered import CHAMPION, DATE, NAME, fetch, holder, version, versions
 
 
-def test_a_roll_back_holds_after_the_runs_are_deleted(project: Path) -> None:
+def test_a_roll_back_remains_after_the_runs_are_deleted(project: Path) -> None:
     for seed in (1, 2):
         retrain(seed)
         register()
@@ -143,7 +143,8 @@ def test_a_champion_whose_version_is_gone_is_reported_and_can_be_replaced(projec
         database.execute("update registered_model_aliases set version = 9 where alias = 'champion'")
     for action in (register, compare):
         with pytest.raises(
-            InputError, match="version 9, the champion, is deleted; `citer promote` another"
+            InputError,
+            match="version 9, the champion, is deleted; promote another version",
         ):
             action()
     with pytest.raises(InputError, match="no such registered router"):

@@ -17,7 +17,7 @@ from tests.flows.conftest import Pipeline
 
 MINUTE = timedelta(minutes=1)
 
-# Goes on from the lines that it finds under data/.partial, as the real stages do.
+# Continues after the lines in data/.partial, as the real stages do.
 RESUMING = """
 import os, sys
 from pathlib import Path
@@ -76,12 +76,12 @@ def test_a_stage_runs_again_only_after_a_dependency_changed(pipeline: Pipeline) 
     assert run("copy")[0] is False
     Path("a").write_text("two")
     assert run("copy")[0] is True
-    Path("a").write_text("one")  # DVC remembers: restored, not run
+    Path("a").write_text("one")  # restored from DVC's cache, not run
     assert run("copy")[0] is False
     assert Path("b").read_text() == "one"
 
 
-def test_what_the_stage_prints_is_shown_and_dvcs_advice_is_not(pipeline: Pipeline) -> None:
+def test_the_output_of_a_stage_is_shown_without_the_advice_of_dvc(pipeline: Pipeline) -> None:
     pipeline({"speak": {"cmd": shell("echo one; echo two >&2; touch a"), "outs": ["a"]}})
     _, shown = run("speak")
     assert {"one", "two"} <= set(shown)
@@ -126,7 +126,7 @@ def test_temporary_dvc_errors_are_retried_and_keep_their_whole_message(
 ) -> None:
     pipeline({"copy": {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}})
     Path("a").write_text("one")
-    monkeypatch.setattr("flows.repro.mend", happens)  # after we have looked
+    monkeypatch.setattr("flows.repro.mend", happens)  # in place of the repair
     monkeypatch.setattr("flows.repro.mend_lock", print)
     with pytest.raises(StageError, match=message):
         run("copy")
@@ -188,23 +188,23 @@ def test_the_interpreters_own_commands_come_first(pipeline: Pipeline) -> None:
     assert Path("out").read_text().strip() == str(Path(sys.executable).with_name("python"))
 
 
-def test_a_terminal_sees_progress_as_it_is_drawn(pipeline: Pipeline) -> None:
+def test_a_terminal_shows_progress_while_the_stage_runs(pipeline: Pipeline) -> None:
     Path("draw.sh").write_text(r'printf "\r 50 %%"; sleep 3; printf "\r100 %%\n"')
     pipeline({"draw": {"cmd": "sh draw.sh"}})
     script = (
         "import datetime, flows.repro as r;"
         "r.reproduce('draw', datetime.timedelta(minutes=1), print)"
     )
-    ours, theirs = os.openpty()
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=theirs, stderr=theirs)
-    os.close(theirs)
+    parent_end, child_end = os.openpty()
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=child_end, stderr=child_end)
+    os.close(child_end)
     seen = b""
     while not seen.endswith(b"\r 50 %"):
-        seen += os.read(ours, 1024)
+        seen += os.read(parent_end, 1024)
     assert process.poll() is None
     process.wait()
-    assert os.read(ours, 1024).startswith(b"\r100 %")
-    os.close(ours)
+    assert os.read(parent_end, 1024).startswith(b"\r100 %")
+    os.close(parent_end)
 
 
 def test_an_error_after_dvcs_advice_is_read_although_the_advice_is_hidden() -> None:

@@ -14,7 +14,7 @@ from tests.flows.project import register, retrain
 
 PREFERENCES = [paths.preferences(k) for k in (1, 2)]
 STATE = [Path("params.yaml"), Path("dvc.lock"), *PREFERENCES]
-A, B = 2, 4  # versions: the last routers'
+A, B = 2, 4  # versions of the last routers
 
 State = dict[Path, bytes]
 Runs = tuple[State, State]

@@ -67,7 +67,9 @@ def test_dvc_shows_metrics_and_plots(reproduced: Path) -> None:
     assert '"method": "router_2"' in page.read_text()
 
 
-def test_an_experiment_runs_what_its_parameter_changes(reproduced: Path, tmp_path: Path) -> None:
+def test_an_experiment_runs_only_the_stages_that_its_parameter_changes(
+    reproduced: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "clone"
     run(tmp_path, "git", "clone", "-q", str(reproduced), "clone")
     run(folder, "dvc", "pull")

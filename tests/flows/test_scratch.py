@@ -21,7 +21,7 @@ def test_the_folder_is_empty_and_is_removed_with_its_run(home: Path) -> None:
     assert [*home.iterdir()] == []
 
 
-def test_folders_of_killed_runs_are_removed_and_those_of_living_runs_stay(home: Path) -> None:
+def test_folders_of_killed_runs_are_removed_and_folders_of_living_runs_stay(home: Path) -> None:
     killed, same_pid = home / f"citer-run-{2**22 + 1}-x", home / f"citer-run-{os.getpid()}-x"
     living, other = home / f"citer-run-{os.getppid()}-x", home / "citer-run-other"
     for folder in (killed / "left", same_pid, living, other):

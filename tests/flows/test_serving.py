@@ -26,7 +26,7 @@ class Noting:
             raise InputError("question: 9 tokens, expected at most 8")
 
     def replies(self, problems: list[Problem]) -> list[Reply]:
-        self.asked = problems
+        self.problems_seen = problems
         answer = Answer("", SLM_ALONE, (1, 2), (0.5, 0.5), (), truncated=False)
         return [Reply(problem, answer, problem.question) for problem in problems]
 
@@ -38,10 +38,10 @@ def model() -> RoutedModel:
     return made
 
 
-def test_rows_of_every_form_are_answered_in_order(model: RoutedModel) -> None:
+def test_rows_in_every_form_are_answered_in_order(model: RoutedModel) -> None:
     answers = model.predict(None, ["1 + 1?", MC, {"problem": "2 + 2?"}])
     assert answers.completion.tolist() == ["1 + 1?", "A planet?", "2 + 2?"]
-    assert [problem.task for problem in model.deployment.asked] == ["math", "mc", "math"]
+    assert [problem.task for problem in model.deployment.problems_seen] == ["math", "mc", "math"]
     framed = model.predict(None, pd.DataFrame([{"problem": "2 + 2?"}, MC]))
     assert framed.completion.tolist() == ["2 + 2?", "A planet?"]
 
@@ -51,17 +51,17 @@ def test_a_row_of_another_task_in_the_table_is_answered(
 ) -> None:
     monkeypatch.setitem(TASKS, "exact", Exact())
     model.predict(None, [ROWS[3], "1 + 1?"])
-    [problem, text] = model.deployment.asked
+    [problem, text] = model.deployment.problems_seen
     assert (problem.task, problem.question, problem.answer) == ("exact", "Spell 3.", None)
     assert text.task == "math"
 
 
 def test_a_given_answer_is_ignored(model: RoutedModel) -> None:
-    """Outside the main thread no timeout would end a comparison with it."""
+    """Grading it could hang, because there is no timeout outside the main thread."""
     tower = "9^{9^{9^{9}}}"
     row = {"problem": "1 + 1?", "answer": tower, "solution": f"\\boxed{{{tower} + 1}}"}
     model.predict(None, [row, MC | {"answerKey": "C", "cot": "None of these."}])
-    assert all(p.answer is p.reference is None for p in model.deployment.asked)
+    assert all(p.answer is p.reference is None for p in model.deployment.problems_seen)
 
 
 @pytest.mark.parametrize(
@@ -83,19 +83,19 @@ def test_a_refused_row_has_its_reason_and_the_other_rows_are_answered(
     assert bad.pop("error").startswith(complaint)
     assert set(bad.values()) == {None}
     assert good == {"completion": "1 + 1?", "truncated": False, **COUNTED, "error": None}
-    assert [problem.question for problem in model.deployment.asked] == ["1 + 1?"]
+    assert [problem.question for problem in model.deployment.problems_seen] == ["1 + 1?"]
 
 
 def test_a_call_without_rows_has_no_answers(model: RoutedModel) -> None:
     assert len(model.predict(None, [])) == 0
 
 
-def test_an_internal_error_becomes_one_sentence_without_a_path(model: RoutedModel) -> None:
+def test_an_internal_error_is_reported_in_one_sentence_without_a_path(model: RoutedModel) -> None:
     def fail(_: list[Problem]) -> list[Reply]:
         raise RuntimeError(f"at {__file__}")
 
     model.deployment.replies = fail
     with pytest.raises(MlflowException) as caught:
         model.predict(None, ["1 + 1?"])
-    expected = "the call failed, none of it was answered: RuntimeError, see the server's log"
+    expected = "the call failed, no question was answered: RuntimeError, see the server's log"
     assert caught.value.message == expected

@@ -35,7 +35,7 @@ def tracked() -> tuple[Store, Run, list[Run]]:
     return store, run, children(store, run.info.run_id)
 
 
-def test_a_retraining_is_a_run_with_a_run_an_iteration(project: Path) -> None:
+def test_a_retraining_is_a_run_with_a_child_run_for_each_iteration(project: Path) -> None:
     retrain(1)
     store, run, iterations = tracked()
     assert [child.data.tags["iteration"] for child in iterations] == ["1", "2"]
@@ -43,7 +43,7 @@ def test_a_retraining_is_a_run_with_a_run_an_iteration(project: Path) -> None:
     assert {child.info.status for child in [run, *iterations]} == {"FINISHED"}
 
 
-def test_params_are_flattened_and_the_router_s_metrics_stand_first(project: Path) -> None:
+def test_params_are_flattened_and_the_routers_metrics_come_first(project: Path) -> None:
     retrain(1, correct=QUESTIONS // 2)
     _, run, (_, last) = tracked()
     assert run.data.params["train.learning_rate"] == "0.001"
@@ -73,7 +73,7 @@ def test_params_are_flattened_and_the_router_s_metrics_stand_first(project: Path
         ),
     ],
 )
-def test_a_run_is_of_the_method_that_is_deployed_and_says_its_rule(
+def test_a_run_has_the_metrics_and_the_rule_of_the_deployed_method(
     project: Path, rule: Rule, other: str, tags: dict[str, str]
 ) -> None:
     retrain(1, correct=QUESTIONS // 2, rule=rule)
@@ -97,7 +97,7 @@ def test_a_version_lists_every_head_of_its_bundle(project: Path) -> None:
     assert facts(tags_of(last))["heads"] == "stand, agree, audit_2"
 
 
-def test_what_could_not_be_measured_is_no_metric(project: Path) -> None:
+def test_a_value_that_could_not_be_measured_is_not_logged(project: Path) -> None:
     retrain(1)
     numbers = read_json(paths.report(2) / "metrics.json")["audited"]
     assert numbers["cost_for_99_percent"] is None
@@ -128,7 +128,7 @@ def test_a_run_keeps_the_files_that_it_was_made_from(project: Path) -> None:
         assert Path(mlflow.artifacts.download_artifacts(uri)).read_bytes() == kept.read_bytes()
 
 
-def test_inputs_are_named_by_digest_and_no_machine_path(project: Path) -> None:
+def test_inputs_are_logged_with_digests_and_without_machine_paths(project: Path) -> None:
     retrain(1)
     _, run, iterations = tracked()
     for child, files in [
@@ -147,7 +147,7 @@ def test_inputs_are_named_by_digest_and_no_machine_path(project: Path) -> None:
             assert json.loads(dataset.source)["url"].startswith("dvc://data/")
 
 
-def test_the_same_retraining_is_tracked_once_whatever_was_committed_since(project: Path) -> None:
+def test_the_same_retraining_is_tracked_once_even_after_later_commits(project: Path) -> None:
     retrain(1)
     store, run, _ = tracked()
     write_text(Path("README.md"), "A word more.\n")
@@ -174,8 +174,10 @@ def test_another_router_is_another_retraining(project: Path) -> None:
     assert len(store.runs("")) == 6
 
 
-def test_what_was_cut_short_is_replaced(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill while the second router is logged leaves neither a run nor a model of it."""
+def test_an_interrupted_log_of_a_retraining_is_replaced(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a kill while the second router is logged, no run and no model of it remain."""
     retrain(1)
 
     def log_one(router: Path, *rest: Any) -> None:
@@ -194,7 +196,7 @@ def test_what_was_cut_short_is_replaced(project: Path, monkeypatch: pytest.Monke
     assert sorted(model.name for model in models) == ["router", "router", "slm"]
 
 
-def test_a_model_that_a_version_has_outlives_its_run(project: Path) -> None:
+def test_a_model_of_a_version_is_kept_when_its_run_is_deleted(project: Path) -> None:
     retrain(1)
     register()
     store = open_store("citer")
@@ -228,13 +230,13 @@ def test_a_tracking_server_that_is_named_takes_the_place_of_the_embedded_store(
     assert not Path("mlruns/mlflow.db").exists()
 
 
-def test_a_folder_that_moved_says_how_its_artifacts_are_found_again(
+def test_a_moved_folder_is_reported_with_the_command_that_links_it(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = open_store("citer").experiment_id
     moved = project.rename(project.with_name("moved"))
     monkeypatch.chdir(moved)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # MLflow itself has set it
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # MLflow has set it
     with pytest.raises(InputError, match=f"ln -s {moved} {project}$"):
         open_store("citer")
     project.symlink_to(moved)

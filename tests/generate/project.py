@@ -54,5 +54,5 @@ def audited(
 LONG = {"problem": "Why? " * 400}
 
 
-def asked(rows: list[dict]) -> list[Problem]:
+def parsed(rows: list[dict]) -> list[Problem]:
     return [parse_row(row, "math", need="question") for row in rows]

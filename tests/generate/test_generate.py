@@ -25,13 +25,13 @@ from tests.generate.project import (
     MC,
     RULE,
     answers,
-    asked,
     audited,
     own_pair,
+    parsed,
 )
 
 
-def test_every_question_is_answered_in_order_and_graded_where_it_can_be(
+def test_every_question_is_answered_in_order_and_graded_if_it_has_an_answer(
     params: Params, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, output = tmp_path / "questions.jsonl", tmp_path / "out.jsonl"
@@ -43,7 +43,7 @@ def test_every_question_is_answered_in_order_and_graded_where_it_can_be(
     assert "3 answers by `score 0.5`, 0 of 2 right" in " ".join(capsys.readouterr().out.split())
 
 
-def test_tokens_and_origins_are_those_of_the_engine(
+def test_tokens_and_origins_equal_those_of_the_engine(
     params: Params, bundle: Path, tmp_path: Path
 ) -> None:
     source, output = tmp_path / "mc.json", tmp_path / "out.jsonl"
@@ -90,8 +90,8 @@ def differences(pair: Pair, questions: list[dict]) -> Iterator[dict]:
         problem = parse_row(question, "math", need="question")
         ids = list(pair.prompts.prompt_ids(problem))
         for position in range(MAX_NEW_TOKENS):
-            theirs = next_logits(pair, pair.llm, ids)
-            slm, llm = int(next_logits(pair, pair.slm, ids).argmax()), int(theirs.argmax())
+            llm_logits = next_logits(pair, pair.llm, ids)
+            slm, llm = int(next_logits(pair, pair.slm, ids).argmax()), int(llm_logits.argmax())
             if slm != llm:
                 yield {
                     "problem_id": problem.problem_id,
@@ -100,7 +100,9 @@ def differences(pair: Pair, questions: list[dict]) -> Iterator[dict]:
                     "llm_token": llm,
                     "slm_text": pair.tokenizer.decode([slm]),
                     "llm_text": pair.tokenizer.decode([llm]),
-                    "odds": pytest.approx(float((theirs[slm] - theirs[llm]).exp()), rel=1e-3),
+                    "odds": pytest.approx(
+                        float((llm_logits[slm] - llm_logits[llm]).exp()), rel=1e-3
+                    ),
                     "rejected": True,
                 }
             ids.append(llm)
@@ -118,9 +120,9 @@ def test_only_tokens_with_low_odds_are_rolled_back(
     rejected = sum(line["rejected"] for line in lines)
     assert rejected == sum(row["rejected"] for row in rows)
     text = " ".join(capsys.readouterr().out.split())
-    said = re.search(r"of (\d+) audited tokens (\d+) agreed, (\d+) were rolled back", text)
-    assert said
-    seen, agreed, rolled_back = map(int, said.groups())
+    counts_shown = re.search(r"of (\d+) audited tokens (\d+) agreed, (\d+) were rolled back", text)
+    assert counts_shown
+    seen, agreed, rolled_back = map(int, counts_shown.groups())
     assert (seen - agreed, rolled_back) == (len(rows), rejected)
     assert "by `every 3 audit 0.05`" in text
 
@@ -129,7 +131,7 @@ def test_threads_can_share_a_deployment(
     deployment: Deployment,
 ) -> None:
     def completions(_: int) -> list[str]:
-        return [reply.completion for reply in deployment.replies(asked(MATH))]
+        return [reply.completion for reply in deployment.replies(parsed(MATH))]
 
     alone = completions(0)
     with ThreadPoolExecutor(4) as threads:
@@ -140,16 +142,16 @@ def test_replies_keep_the_order_of_the_problems_and_are_counted_one_by_one(
     deployment: Deployment,
 ) -> None:
     counted: list[float] = []
-    replies = list(deployment.replies(asked(MATH), counted.append))
+    replies = list(deployment.replies(parsed(MATH), counted.append))
     assert [reply.problem.question for reply in replies] == [row["problem"] for row in MATH]
     assert counted == [1, 1, 1]
 
 
 def test_the_first_reply_does_not_wait_for_the_last_answer(deployment: Deployment) -> None:
-    """Replies wait for an earlier one, but at most as long as that one is decoded."""
+    """A reply waits only until the earlier ones are decoded."""
     counted: list[float] = []
     first = next(
-        deployment.replies(asked([{"problem": f"{n} + 1?"} for n in range(40)]), counted.append)
+        deployment.replies(parsed([{"problem": f"{n} + 1?"} for n in range(40)]), counted.append)
     )
     assert first.problem.question == "0 + 1?"
     assert len(counted) <= MAX_NEW_TOKENS + 1

@@ -16,8 +16,8 @@ from citer.serving import Deployment
 from tests.generate.project import (
     LONG,
     MATH,
-    asked,
     own_pair,
+    parsed,
 )
 
 
@@ -81,7 +81,7 @@ def test_a_question_without_room_for_its_answer_is_refused_with_file_line_and_ke
 ) -> None:
     source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
     source.write_text("\n\n".join(json.dumps(row) for row in (*MATH, LONG)))
-    monkeypatch.setattr("citer.generate.deploy", None)  # a call would fail: no model may be loaded
+    monkeypatch.setattr("citer.generate.deploy", None)  # loading a model would fail
     with pytest.raises(InputError) as caught:
         generate(params, bundle, source, output)
     assert re.fullmatch(
@@ -116,7 +116,7 @@ def test_a_file_of_no_known_task_is_refused(params: Params, bundle: Path, tmp_pa
 
 
 def test_a_question_that_is_too_long_is_refused(deployment: Deployment) -> None:
-    *short, long = asked([*MATH, LONG])
+    *short, long = parsed([*MATH, LONG])
     for problem in short:
         deployment.check(problem)
     with pytest.raises(InputError, match=r"^question: \d+ tokens and up to 12 more"):

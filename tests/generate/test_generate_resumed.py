@@ -93,12 +93,12 @@ def killed_at(number: int) -> Callable[..., dict]:
     return wrapper
 
 
-def noting(asked: list[Problem]) -> Callable[..., Iterator[Reply]]:
+def noting(seen: list[Problem]) -> Callable[..., Iterator[Reply]]:
     """Wrap `Deployment.replies`: append its problems to a list."""
     replies = Deployment.replies
 
     def wrapper(self: Deployment, problems: list[Problem], *rest: Any) -> Iterator[Reply]:
-        asked.extend(problems)
+        seen.extend(problems)
         return replies(self, problems, *rest)
 
     return wrapper

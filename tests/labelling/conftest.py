@@ -1,4 +1,4 @@
-"""A taught pair in float64, and the joined token table of problems that it knows in part."""
+"""A taught pair in float64, and the joined token table of its problems."""
 
 from typing import NamedTuple
 
@@ -25,13 +25,13 @@ class Taught(NamedTuple):
 @pytest.fixture(scope="session")
 def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
     folder = tmp_path_factory.mktemp("taught")
-    asked = problems(12)
-    folders = PairFolder(*make_taught_pair(folder, asked))
+    questions = problems(12)
+    folders = PairFolder(*make_taught_pair(folder, questions))
     placement = PairParams(slm="", llm="", device="cpu", dtype="float64")
     pair = load_pair(folders, placement)
     score = ScoreParams(batch_tokens=600, shard_problems=5)
     for name in ("slm", "llm"):
-        score_half(name, folders, asked, folder / "tokens" / name, score, placement)
-    examples = pair.prompts.encode_all(asked)
+        score_half(name, folders, questions, folder / "tokens" / name, score, placement)
+    examples = pair.prompts.encode_all(questions)
     tokens = read_tokens(folder / "tokens/slm", folder / "tokens/llm", examples)
-    return Taught(pair, {problem.problem_id: problem for problem in asked}, examples, tokens)
+    return Taught(pair, {problem.problem_id: problem for problem in questions}, examples, tokens)

@@ -1,4 +1,4 @@
-"""Labels against the algorithm of the paper (arXiv 2502.01976), one token at a time, no cache."""
+"""Labels against the paper's algorithm (arXiv 2502.01976), token by token and without a cache."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -133,7 +133,7 @@ def test_labels_under_a_router_equal_brute_force(taught: Taught, router: Router)
 
 
 def test_labels_under_audits_equal_brute_force(taught: Taught, router: Router) -> None:
-    """The branch's own token is not pending: only tokens after it can be rolled back."""
+    """The first token of a branch is not pending: only tokens after it can be rolled back."""
     policy = routed(router, Rule("risk", TAU, 0.5))
 
     def finish(ids: list[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Teacher-forced scores against one plain, unbatched forward a problem."""
+"""Teacher-forced scores against one plain, unbatched forward per problem."""
 
 import copy
 from dataclasses import replace
@@ -54,7 +54,7 @@ def _score(model: LanguageModel, examples: dict[str, Encoded], batch_tokens: int
 
 
 def _states(model: LanguageModel, example: Encoded) -> tuple[torch.Tensor, torch.Tensor]:
-    """hidden_RH and logits_RV that predict a reference: one forward, no padding, no slicing."""
+    """Return hidden_RH and logits_RV that predict a reference, from one unpadded forward."""
     ids = torch.tensor([[*example.prompt_ids, *example.reference_ids]])
     result = model.network(ids, output_hidden_states=True)
     start = len(example.prompt_ids) - 1
@@ -98,7 +98,7 @@ def test_rows_follow_the_examples_and_end_with_eos(
     )
 
 
-def test_the_slm_adds_what_routers_and_rivals_read(
+def test_the_slms_half_adds_the_features_of_routers_and_rivals(
     model: LanguageModel, examples: dict[str, Encoded]
 ) -> None:
     table = _score(model, examples, batch_tokens=300)
@@ -126,7 +126,7 @@ def test_the_size_of_a_chunk_of_logits_changes_nothing(
     assert _score(model, examples, batch_tokens=10_000).equals(whole)
 
 
-def test_a_model_whose_numbers_overflow_is_refused_by_name(
+def test_a_model_whose_states_overflow_is_refused_by_name(
     model: LanguageModel, examples: dict[str, Encoded]
 ) -> None:
     network = copy.deepcopy(model.network)
@@ -140,29 +140,31 @@ def test_no_token_is_chosen_from_the_padding_of_a_vocabulary(
 ) -> None:
     small = {key: Encoded(p, [token % 64 for token in r]) for key, (p, r) in examples.items()}
     logits_NV = torch.cat([_states(model, example)[1] for example in small.values()])
-    assert logits_NV.argmax(-1).max() >= 64, "else this test could not fail"
+    assert logits_NV.argmax(-1).max() >= 64, "the test could not fail"
     table = score(half(model, Vocabulary(64, (0,))), small, 10_000, lambda _: None)
     assert _column(table, f"{model.name}_token").equal(logits_NV[:, :64].argmax(-1))
 
 
-def test_scoring_and_the_engine_read_the_same_of_a_state(
+def test_scoring_and_the_engine_compute_the_same_from_a_state(
     model: LanguageModel, examples: dict[str, Encoded], pair: TinyPair
 ) -> None:
-    """Where several tokens end an answer, too."""
+    """This includes pairs with several EOS tokens."""
     eos_ids = (0, *range(10, model.vocab_size, 12))
     slm = ModelFolder(pair.slm)
-    there = Pair(model, model, slm.tokenizer, slm.tokenizer_digest, eos_ids, slm.prompts)
-    table = score(half(model, there.vocabulary), examples, 10_000, lambda _: None)
+    pair_of_one = Pair(model, model, slm.tokenizer, slm.tokenizer_digest, eos_ids, slm.prompts)
+    table = score(half(model, pair_of_one.vocabulary), examples, 10_000, lambda _: None)
     hidden_NH = torch.cat([_states(model, example)[0] for example in examples.values()])
     gt_N, place_N2 = _column(table, "gt_token"), torch.zeros(len(table), 2, dtype=torch.int64)
     if model.name == "slm":
-        token_N, entropy_N, margin_N = Drafts(there, (_entropy, _margin))(
+        token_N, entropy_N, margin_N = Drafts(pair_of_one, (_entropy, _margin))(
             hidden_NH, place_N2
         ).unbind(1)
         torch.testing.assert_close(_column(table, "slm_entropy"), entropy_N.float())
         torch.testing.assert_close(_column(table, "slm_margin"), margin_N.float())
     else:
-        token_N, odds_N = Verdicts(model, there.vocabulary)(hidden_NH, gt_N[:, None]).unbind(1)
+        token_N, odds_N = Verdicts(model, pair_of_one.vocabulary)(hidden_NH, gt_N[:, None]).unbind(
+            1
+        )
         assert (odds_N == 1).equal(_column(table, "llm_token") == gt_N)
     assert _column(table, f"{model.name}_token").equal(token_N.long())
     assert set(token_N.tolist()) & set(eos_ids) == {0}
@@ -181,7 +183,7 @@ def test_batches_hold_each_example_once_within_the_budget() -> None:
     batches = list(length_buckets(lengths, batch_tokens=82))
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     assert [[lengths[index] for index in batch] for batch in batches] == [
-        [300],  # alone, though beyond the budget
+        [300],  # a batch of its own, although it exceeds the budget
         [90],
         [41, 40],
         [12, 7, 5],

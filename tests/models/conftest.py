@@ -1,4 +1,4 @@
-"""A tiny pair to damage with the message of its refusal; a router and its bundle on disk."""
+"""Fixtures: a tiny pair to damage, the message of its refusal, a router and its bundle."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Bundles: a router that is written is read back unchanged."""
+"""Bundles: writing a router and reading it back does not change it."""
 
 import re
 from pathlib import Path
@@ -16,17 +16,17 @@ from tests.heads import random_head
 ALWAYS = Head(None)
 
 
-def test_a_bundle_comes_back_as_it_was(
+def test_a_bundle_round_trips_through_its_folder(
     router: Router, pair: Pair, feature_NF: torch.Tensor, tmp_path: Path
 ) -> None:
     write_bundle(tmp_path / "r", router, identity(pair) | {"iteration": 2})
     back, card = read_bundle(tmp_path / "r")
     assert list(back.heads) == ["stand", "agree"]
-    for name, theirs in back.heads.items():
-        ours = router.heads[name]
-        assert torch.equal(theirs.score(feature_NF), ours.score(feature_NF))
-        assert (theirs.slope, theirs.intercept) == (ours.slope, ours.intercept)
-        assert not theirs.mlp.training
+    for name, loaded in back.heads.items():
+        original = router.heads[name]
+        assert torch.equal(loaded.score(feature_NF), original.score(feature_NF))
+        assert (loaded.slope, loaded.intercept) == (original.slope, original.intercept)
+        assert not loaded.mlp.training
     assert (card["iteration"], card["schema_version"], card["feature"]) == (2, 3, FEATURE)
     assert {file.name for file in (tmp_path / "r").iterdir()} == {
         "router.safetensors",
@@ -43,7 +43,7 @@ def test_the_same_router_is_written_to_the_same_bytes(router: Router, pair, tmp_
 
 
 @pytest.mark.parametrize("constant", ["stand", "agree"])
-def test_a_constant_head_beside_a_trained_one_comes_back_constant(
+def test_a_constant_head_of_a_bundle_is_read_back_as_constant(
     router: Router, pair: Pair, feature_NF: torch.Tensor, tmp_path: Path, constant: str
 ) -> None:
     heads = {**router.heads, constant: ALWAYS}

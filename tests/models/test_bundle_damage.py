@@ -18,7 +18,7 @@ from citer.models.router import Head, Router
 from tests.heads import random_head, random_router
 
 
-def test_torn_bundles_and_those_of_another_version_are_refused(
+def test_torn_bundles_and_bundles_of_another_version_are_refused(
     router: Router, pair: Pair, tmp_path: Path
 ) -> None:
     folder = tmp_path / "r"
@@ -35,7 +35,7 @@ def test_torn_bundles_and_those_of_another_version_are_refused(
         read_bundle(tmp_path / "nowhere")
 
 
-def as_of_the_version_before(folder: Path) -> None:
+def as_of_the_previous_version(folder: Path) -> None:
     path = folder / "router.json"
     card = json.loads(path.read_text()) | {"schema_version": 2}
     del card["weights"]
@@ -72,24 +72,24 @@ def test_a_card_that_lost_its_digest_is_refused(folder: Path) -> None:
         read_bundle(folder)
 
 
-def test_a_bundle_of_the_version_before_is_read_with_a_warning(
+def test_a_bundle_of_the_previous_version_is_read_with_a_warning(
     folder: Path, router: Router, feature_NF: torch.Tensor, capsys: pytest.CaptureFixture
 ) -> None:
-    as_of_the_version_before(folder)
+    as_of_the_previous_version(folder)
     back, _ = read_bundle(folder)
     assert torch.equal(
         back.heads["stand"].score(feature_NF), router.heads["stand"].score(feature_NF)
     )
-    said = f"{folder}/router.safetensors: written by an earlier version without a digest: "
-    assert capsys.readouterr().err.startswith(said)
+    warning = f"{folder}/router.safetensors: written by an earlier version without a digest: "
+    assert capsys.readouterr().err.startswith(warning)
 
 
 @pytest.mark.parametrize("name", ["layers.0.weight", "layers.1.running_var"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_router_of_no_numbers_is_neither_written_nor_read(
+def test_a_router_with_non_finite_weights_is_neither_written_nor_read(
     folder: Path, router: Router, pair: Pair, tmp_path: Path, name: str, value: float
 ) -> None:
-    as_of_the_version_before(folder)
+    as_of_the_previous_version(folder)
     weights = load_file(folder / "router.safetensors")
     weights[f"agree.{name}"].view(-1)[3] = value
     save_file(weights, folder / "router.safetensors")
@@ -110,7 +110,7 @@ def test_a_calibration_that_could_not_be_read_is_not_written(
     assert not (tmp_path / "new").exists()
 
 
-def test_a_size_that_no_memory_holds_is_held_against_the_weights(folder: Path) -> None:
+def test_an_impossible_size_is_refused_by_the_shapes_of_the_weights(folder: Path) -> None:
     card = json.loads((folder / "router.json").read_text())
     card["heads"]["stand"]["mlp"]["hidden_size"] = 2**16
     (folder / "router.json").write_text(json.dumps(card))
@@ -178,7 +178,7 @@ def rule(visit: str, at: float, **more: object) -> Callable[[dict[str, Any]], ob
         (lambda card: card.update(threshold={"rule": {"visit": 3}}), "threshold.rule.visit: 3: "),
     ],
 )
-def test_a_card_that_is_no_routers_is_refused_naming_the_field(
+def test_an_invalid_card_is_refused_naming_the_field(
     router: Router,
     pair: Pair,
     tmp_path: Path,
@@ -194,7 +194,7 @@ def test_a_card_that_is_no_routers_is_refused_naming_the_field(
         read_bundle(tmp_path / "r")
 
 
-def test_a_card_that_is_no_object_is_refused(tmp_path: Path) -> None:
+def test_a_card_that_is_not_an_object_is_refused(tmp_path: Path) -> None:
     (tmp_path / "router.json").write_text("[]")
     with pytest.raises(InputError, match=r"router\.json: top level: \[\]: expected a section"):
         read_bundle(tmp_path)

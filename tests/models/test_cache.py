@@ -1,4 +1,4 @@
-"""The slot cache against transformers' own."""
+"""The slot cache against the cache of transformers."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from tests.decoding.reference import next_hidden
 def feed(
     lane: Lane, slots: list[int], ids: list[list[int]], wanted: list[int] | None = None
 ) -> torch.Tensor:
-    """hidden_WH of the last `wanted` tokens of each row, or of the last one."""
+    """Return hidden_WH of the last `wanted` tokens of each row, or of the last one."""
     counts = wanted or [1] * len(slots)
     turns = [Turn(*turn, [(0,)] * count) for *turn, count in zip(slots, ids, counts, strict=True)]
     states = lane.consume(turns, lambda hidden_WH, given_WK: hidden_WH)
@@ -25,7 +25,7 @@ def rows(*lengths: int) -> list[list[int]]:
     return [[(7 * n + 13 * t) % 250 for t in range(length)] for n, length in enumerate(lengths)]
 
 
-def test_rows_of_unequal_backlog_equal_one_by_one(pair: Pair) -> None:
+def test_rows_with_different_numbers_of_new_tokens_equal_single_rows(pair: Pair) -> None:
     lane = Lane(pair.llm, slots=4)
     ids = rows(9, 14, 5, 120)
     feed(lane, [0, 2, 3], [ids[0][:4], ids[1][:11], ids[3][:1]])
@@ -34,7 +34,7 @@ def test_rows_of_unequal_backlog_equal_one_by_one(pair: Pair) -> None:
         torch.testing.assert_close(hidden[n], next_hidden(pair.llm, row)[0])
 
 
-def test_states_come_in_the_order_of_the_slots_be_they_empty_or_begun(pair: Pair) -> None:
+def test_states_of_empty_and_begun_slots_come_in_the_order_of_the_slots(pair: Pair) -> None:
     lane = Lane(pair.llm, slots=3)
     ids, wanted = rows(9, 14, 5), [2, 3, 1]
     feed(lane, [1], [ids[1][:8]])
@@ -47,14 +47,14 @@ def test_states_come_in_the_order_of_the_slots_be_they_empty_or_begun(pair: Pair
     torch.testing.assert_close(hidden_MH, torch.cat(expected))
 
 
-def test_it_holds_what_transformers_cache_holds(pair: Pair) -> None:
+def test_the_cache_holds_the_same_keys_as_that_of_transformers(pair: Pair) -> None:
     ids = rows(12)[0]
     lane = Lane(pair.slm, slots=1)
     feed(lane, [0], [ids[:5]])
     feed(lane, [0], [ids])
-    theirs = DynamicCache(config=pair.slm.network.config)
-    pair.slm.network(torch.tensor([ids]), past_key_values=theirs)
-    torch.testing.assert_close(lane.cache.keys_LSKPD[0, :1, :, :12], theirs.layers[0].keys)
+    reference = DynamicCache(config=pair.slm.network.config)
+    pair.slm.network(torch.tensor([ids]), past_key_values=reference)
+    torch.testing.assert_close(lane.cache.keys_LSKPD[0, :1, :, :12], reference.layers[0].keys)
 
 
 def test_cut_and_paste_go_back_to_a_prefix(pair: Pair) -> None:
@@ -69,7 +69,7 @@ def test_cut_and_paste_go_back_to_a_prefix(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("way", ["cut", "paste"])
-def test_what_overflowed_is_gone_with_what_a_slot_forgets(pair: Pair, way: str) -> None:
+def test_infinite_values_at_forgotten_positions_change_no_state(pair: Pair, way: str) -> None:
     ids, longer = rows(10, 20)
     lane = Lane(pair.slm, slots=2)
     feed(lane, [0, 1], [ids, longer[:19]])
@@ -81,7 +81,7 @@ def test_what_overflowed_is_gone_with_what_a_slot_forgets(pair: Pair, way: str) 
     torch.testing.assert_close(hidden[0], next_hidden(pair.slm, ids[:7])[0])
 
 
-def test_growing_keeps_what_is_there(pair: Pair) -> None:
+def test_a_growing_cache_keeps_its_content(pair: Pair) -> None:
     ids = rows(200)[0]
     lane = Lane(pair.slm, slots=2)
     feed(lane, [1], [ids[:60]])

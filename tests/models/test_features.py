@@ -1,4 +1,4 @@
-"""What a router reads, by hand."""
+"""The features of a router, computed by hand."""
 
 import math
 
@@ -18,7 +18,7 @@ def entropy(shares: list[float]) -> float:
     return -sum(share * math.log(share) for share in shares)
 
 
-def test_the_columns_are_the_state_and_how_sure_the_slm_is() -> None:
+def test_the_columns_are_state_entropy_margin_and_top_log_probabilities() -> None:
     even = [1 / 9] * 9
     logits_NV = torch.tensor([shuffled(SHARES), even], dtype=torch.float64).log() + 3.7
     feature_NF = features(torch.tensor([[5.0, -1.0], [0.5, 2.0]]), logits_NV)
@@ -29,12 +29,12 @@ def test_the_columns_are_the_state_and_how_sure_the_slm_is() -> None:
     assert feature_NF[1].tolist() == pytest.approx(second, abs=1e-12)
 
 
-def test_they_come_in_the_precision_of_the_logits() -> None:
+def test_features_have_the_precision_of_the_logits() -> None:
     assert features(torch.zeros(1, 2).bfloat16(), torch.zeros(1, 9)).dtype == torch.float32
     assert features(torch.zeros(1, 2), torch.zeros(1, 9).double()).dtype == torch.float64
 
 
-def test_the_confidence_reads_log_probabilities() -> None:
+def test_confidence_features_are_computed_from_log_probabilities() -> None:
     entropy_N, margin_N, top_NK = confidence_features(torch.tensor([shuffled(SHARES)]).log())
     assert entropy_N.tolist() == pytest.approx([entropy(SHARES)])
     assert margin_N.tolist() == pytest.approx([math.log(1.5)])

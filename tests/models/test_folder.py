@@ -9,7 +9,7 @@ from citer.models.folder import ModelFolder
 from tests.models.conftest import edit, refusal
 from tests.tiny import TinyPair
 
-# Mistral's window applies without a switch, which Qwen2's configuration has.
+# Mistral always applies its window. Qwen2's configuration has a switch for it.
 MISTRAL = {
     "model_type": "mistral",
     "sliding_window": 8,
@@ -69,11 +69,11 @@ def test_a_model_that_the_engine_cannot_run_is_refused(
     assert complaint in refusal(folders)
 
 
-def test_no_model_folder_is_refused(folders: TinyPair) -> None:
+def test_a_folder_without_a_model_is_refused(folders: TinyPair) -> None:
     assert "no config.json" in refusal(TinyPair(folders.slm / "nowhere", folders.llm))
 
 
-def test_the_digest_is_of_the_weights(folders: TinyPair) -> None:
+def test_the_digest_depends_on_the_weights(folders: TinyPair) -> None:
     before = ModelFolder(folders.slm).digest
     assert ModelFolder(folders.slm).digest == before
     weights = bytearray((folders.slm / "model.safetensors").read_bytes())
@@ -82,7 +82,7 @@ def test_the_digest_is_of_the_weights(folders: TinyPair) -> None:
     assert ModelFolder(folders.slm).digest != before
 
 
-def test_the_digest_is_of_the_weights_that_are_loaded_where_an_index_lies_beside(
+def test_the_digest_covers_the_loaded_weights_although_an_index_names_others(
     folders: TinyPair,
 ) -> None:
     before = ModelFolder(folders.slm).digest

@@ -1,4 +1,4 @@
-"""The forward over tokens end to end against transformers' own."""
+"""The forward over tokens laid end to end, against that of transformers."""
 
 from pathlib import Path
 from typing import get_args
@@ -58,7 +58,7 @@ def own_hidden(model: PreTrainedModel, ids: list[int], wanted: int = 1) -> torch
 
 @torch.inference_mode()
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_prefill_catch_up_and_step_are_transformers_own(model_type: str) -> None:
+def test_prefill_catch_up_and_step_give_the_states_of_transformers(model_type: str) -> None:
     model = network(model_type)
     cache = SlotCache(model, slots=4)
     ids = rows(30, 9, 101, 17)
@@ -73,7 +73,7 @@ def test_prefill_catch_up_and_step_are_transformers_own(model_type: str) -> None
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_the_installed_transformers_is_the_one_that_it_follows(
+def test_the_installed_transformers_computes_the_same_states(
     model_type: str, dtype: torch.dtype
 ) -> None:
     check_forward(network(model_type).to(dtype), Path("m"))
@@ -85,16 +85,18 @@ def mixed(module: nn.Module, inputs: object, hidden_BTH: torch.Tensor) -> torch.
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_a_transformers_that_computes_something_else_is_refused_by_name(
+def test_a_transformers_that_computes_other_states_is_refused_with_its_version(
     model_type: str, dtype: torch.dtype
 ) -> None:
     model = network(model_type).to(dtype)
-    model.base_model.layers[1].register_forward_hook(mixed)  # which only its own forward calls
+    model.base_model.layers[1].register_forward_hook(
+        mixed
+    )  # only transformers' forward calls hooks
     with pytest.raises(InputError, match=r"^m: transformers 5\.\S+ computes other states"):
         check_forward(model, Path("m"))
 
 
-def test_a_model_of_no_numbers_is_told_as_such() -> None:
+def test_a_model_with_nan_states_is_refused() -> None:
     model = network("qwen2")
     model.base_model.norm.weight[3] = torch.nan
     with pytest.raises(InputError, match=r"^m: states are not finite in float64"):
@@ -115,7 +117,7 @@ def test_rows_of_one_length_need_no_mask(slots: list[int]) -> None:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("begun", [True, False])
-def test_each_row_gives_the_states_after_as_many_tokens_as_it_is_asked_for(begun: bool) -> None:
+def test_each_row_gives_the_states_of_its_last_wanted_tokens(begun: bool) -> None:
     model = network("qwen2")
     cache = SlotCache(model, slots=3)
     ids, slots, wanted = rows(9, 14, 5), [2, 0, 1], [3, 1, 4]
@@ -128,7 +130,7 @@ def test_each_row_gives_the_states_after_as_many_tokens_as_it_is_asked_for(begun
 
 
 @torch.inference_mode()
-def test_a_row_may_begin_beside_one_that_goes_on() -> None:
+def test_a_new_row_and_a_continued_row_share_a_forward() -> None:
     model = network("qwen2")
     cache = SlotCache(model, slots=2)
     ids = rows(9, 7)

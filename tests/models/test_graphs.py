@@ -1,4 +1,4 @@
-"""Forwards at fixed shapes, replayed, against transformers' own."""
+"""Replayed forwards at fixed shapes, against those of transformers."""
 
 import pytest
 import torch
@@ -29,13 +29,13 @@ def given(hidden_WH: Tensor, given_WK: Tensor) -> Tensor:
 
 
 def turn(slot: int, length: int, wanted: int = 1) -> Turn:
-    """One with each slot's own row and numbers that tell its places apart."""
+    """Make a turn with the tokens of its slot. `given` holds (slot, position)."""
     ids = [(7 * slot + 13 * place) % 250 for place in range(length)]
     return Turn(slot, ids, [(slot, place) for place in range(length - wanted, length)])
 
 
 def begun(model: LanguageModel, traced: Traced, lengths: list[int]) -> Lane:
-    """A lane whose first slots hold rows of these lengths."""
+    """Make a lane whose first slots hold rows of these lengths."""
     lane = Lane(model, SLOTS, traced)
     lane.consume([turn(slot, length) for slot, length in enumerate(lengths)], states)
     assert traced.captures == 0
@@ -43,14 +43,14 @@ def begun(model: LanguageModel, traced: Traced, lengths: list[int]) -> Lane:
 
 
 def check(lane: Lane, *turns: Turn) -> None:
-    """Feed the turns, and hold what is read against whole forwards."""
-    for found, one in zip(lane.consume(turns, states), turns, strict=True):
+    """Feed the turns, and compare their states with those of whole forwards."""
+    for hidden, one in zip(lane.consume(turns, states), turns, strict=True):
         places = range(len(one.ids) - len(one.given), len(one.ids))
         own = [next_hidden(lane.model, list(one.ids[: place + 1])) for place in places]
-        torch.testing.assert_close(torch.tensor(found, dtype=own[0].dtype), torch.cat(own))
+        torch.testing.assert_close(torch.tensor(hidden, dtype=own[0].dtype), torch.cat(own))
 
 
-def test_turns_of_all_lengths_in_any_slots_are_transformers_own(pair: Pair) -> None:
+def test_turns_of_all_lengths_in_any_slots_give_the_states_of_transformers(pair: Pair) -> None:
     lane = begun(pair.llm, Traced(), [9, 14, 1, 30, 4])
     check(lane, *(turn(slot, length + 1) for slot, length in enumerate([9, 14, 1, 30, 4])))
     check(lane, turn(3, 36), turn(1, 17))
@@ -59,7 +59,7 @@ def test_turns_of_all_lengths_in_any_slots_are_transformers_own(pair: Pair) -> N
     check(lane, *(turn(slot, 38 + slot, wanted=1 + slot % 2) for slot in range(SLOTS)))
 
 
-def test_begun_and_empty_slots_may_come_together_in_any_order(pair: Pair) -> None:
+def test_begun_and_empty_slots_share_a_forward_in_any_order(pair: Pair) -> None:
     traced = Traced()
     lane = begun(pair.slm, traced, [9, 14])
     check(lane, turn(3, 8, wanted=2), turn(1, 16, wanted=2), turn(2, 5), turn(0, 10))
@@ -67,7 +67,7 @@ def test_begun_and_empty_slots_may_come_together_in_any_order(pair: Pair) -> Non
     assert lane.total == Work(3, 9 + 14 + 8 + 5 + 2 + 1, 9 + 14 + 8 + 5 + 16 + 10)
 
 
-def test_slots_that_nobody_asked_keep_what_they_hold(pair: Pair) -> None:
+def test_slots_without_a_turn_keep_their_content(pair: Pair) -> None:
     lane = begun(pair.llm, Traced(), [9, 14, 3])
     held = [lane.cache.copy(slot) for slot in range(3)]
     check(lane, turn(1, 17))
@@ -76,14 +76,14 @@ def test_slots_that_nobody_asked_keep_what_they_hold(pair: Pair) -> None:
         torch.testing.assert_close(lane.cache.copy(slot), held[slot], rtol=0, atol=0)
 
 
-def test_there_is_room_for_the_tokens_that_fill_up(pair: Pair) -> None:
-    """Of a turn itself, and of a slot that holds more than all whose turn it is."""
+def test_the_cache_has_room_for_padding(pair: Pair) -> None:
+    """Padding of a turn, and of a slot that holds more than all slots with a turn."""
     lane = begun(pair.llm, Traced(), [9, SHORTEST - 1, 9, 9])
     check(lane, *(turn(slot, 11) for slot in (0, 2, 3)))
     check(lane, turn(1, SHORTEST + 2))
 
 
-def test_what_was_cut_is_written_again(pair: Pair) -> None:
+def test_cut_positions_are_written_again(pair: Pair) -> None:
     lane = begun(pair.llm, Traced(), [9, 14])
     check(lane, turn(0, 14), turn(1, 15))
     lane.prepare([Held(0, 10)])
@@ -102,7 +102,7 @@ def test_a_shape_is_captured_once(pair: Pair) -> None:
     assert traced.captures == 2
 
 
-def test_graphs_are_made_anew_when_the_cache_has_moved(pair: Pair) -> None:
+def test_graphs_are_captured_again_after_the_cache_has_moved(pair: Pair) -> None:
     traced = Traced()
     lane = begun(pair.llm, traced, [SHORTEST - 2, 9])
     check(lane, turn(0, SHORTEST - 1), turn(1, 10))
@@ -116,12 +116,12 @@ def test_graphs_are_made_anew_when_the_cache_has_moved(pair: Pair) -> None:
     assert traced.captures == 4
 
 
-def test_graphs_are_made_anew_for_another_reader(pair: Pair) -> None:
+def test_graphs_are_captured_again_for_another_readout(pair: Pair) -> None:
     traced = Traced()
     lane = begun(pair.llm, traced, [9, 14])
     check(lane, turn(0, 10))
-    asked = [turn(0, 13, wanted=2), turn(1, 15)]
-    assert lane.consume(asked, given) == [[[0, 11], [0, 12]], [[1, 14]]]
+    turns = [turn(0, 13, wanted=2), turn(1, 15)]
+    assert lane.consume(turns, given) == [[[0, 11], [0, 12]], [[1, 14]]]
     check(lane, turn(0, 14))
     assert traced.captures == 3
 
@@ -139,19 +139,19 @@ def test_long_forwards_are_not_captured(pair: Pair, rows: int, tokens: int, capt
 
 
 @pytest.mark.parametrize("switch", [True, False])
-def test_a_model_on_a_gpu_is_captured_unless_it_was_loaded_to_do_without(
+def test_a_model_on_a_gpu_is_captured_unless_cuda_graphs_are_off(
     pair: Pair, switch: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("citer.models.graphs.cuda_capture", Traced)
     folders = {"slm": str(pair.slm.path), "llm": str(pair.llm.path)}
     params = PairParams(**folders, device="cpu", dtype="float32", cuda_graphs=switch)
-    there = load_pair(PairFolder(pair.slm.path, pair.llm.path), params)
-    for model in (there.slm, there.llm):
+    pair_on_gpu = load_pair(PairFolder(pair.slm.path, pair.llm.path), params)
+    for model in (pair_on_gpu.slm, pair_on_gpu.llm):
         vars(model)["device"] = torch.device("cuda")
-    engine = Engine(there, 1, 8)
+    engine = Engine(pair_on_gpu, 1, 8)
     lanes = (engine._slm, engine._judge._lane)
     assert [bool(lane._graphs) for lane in lanes] == [switch, switch]
-    assert "cuda_graphs" not in str(identity(there))
+    assert "cuda_graphs" not in str(identity(pair_on_gpu))
 
 
 def test_without_a_gpu_nothing_is_captured(pair: Pair) -> None:

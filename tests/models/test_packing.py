@@ -1,4 +1,4 @@
-"""Packed layers against the layers that they stand in for."""
+"""Packed layers against the layers that they replace."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ def layer(dtype: torch.dtype, outputs: int = 1024, bias: bool = True) -> nn.Line
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(1,), (2,), (3,), (4,), (9,), (1, 1), (2, 3), (5, 40)])
-def test_it_computes_what_the_layer_computes(
+def test_a_packed_layer_computes_the_same(
     dtype: torch.dtype, bias: bool, shape: tuple[int, ...]
 ) -> None:
     linear = layer(dtype, bias=bias)
@@ -48,7 +48,7 @@ def without_bias(packed: PackedLinear, states: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("changed", [without_operator, of_other_arguments, without_bias])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_layers_stay_where_the_operators_are_not_what_they_were(
+def test_layers_are_not_packed_if_the_operators_of_onednn_have_changed(
     changed: Callable,
     dtype: torch.dtype,
     monkeypatch: pytest.MonkeyPatch,
@@ -62,14 +62,14 @@ def test_layers_stay_where_the_operators_are_not_what_they_were(
     assert "oneDNN's operators have changed: decoding will be slower" in capsys.readouterr().err
 
 
-def test_its_weights_count_as_before() -> None:
+def test_a_packed_layer_has_the_same_sizes_of_weights() -> None:
     network = nn.Sequential(layer(torch.float32))
     before = [(weight.nbytes, weight.shape, weight.dtype) for weight in network.parameters()]
     pack(network)
     assert [(w.nbytes, w.shape, w.dtype) for w in network.parameters()] == before
 
 
-def test_small_and_exact_weights_stay() -> None:
+def test_small_and_float64_layers_are_not_packed() -> None:
     small, exact = layer(torch.float32, outputs=8), layer(torch.float64)
     assert small.weight.nbytes < LARGE <= exact.weight.nbytes
     network = nn.ModuleList([small, exact])
@@ -77,7 +77,7 @@ def test_small_and_exact_weights_stay() -> None:
     assert list(network) == [small, exact]
 
 
-def test_a_head_of_the_embedding_s_weights_reads_as_many_bytes(tmp_path: Path) -> None:
+def test_packing_a_tied_head_does_not_change_the_bytes_that_it_reads(tmp_path: Path) -> None:
     config = LlamaConfig(
         vocab_size=1024,
         hidden_size=256,

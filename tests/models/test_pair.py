@@ -27,7 +27,7 @@ def test_padded_vocabularies_of_one_tokenizer_are_fine(folders: TinyPair, tmp_pa
     assert padded.vocabulary.size == padded.slm.vocab_size
 
 
-def test_cuda_where_there_is_none_is_refused(
+def test_cuda_is_refused_without_a_device(
     folders: TinyPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -35,7 +35,7 @@ def test_cuda_where_there_is_none_is_refused(
         load_model("slm", ModelFolder(folders.slm), params(folders, device="cuda"))
 
 
-def test_a_transformers_that_computes_something_else_is_refused_at_load(
+def test_a_transformers_that_computes_other_states_is_refused_at_load(
     folders: TinyPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Qwen2DecoderLayer, "forward", lambda self, hidden_BTH, **_: hidden_BTH)
@@ -43,8 +43,8 @@ def test_a_transformers_that_computes_something_else_is_refused_at_load(
         load_model("slm", ModelFolder(folders.slm), params(folders))
 
 
-def test_bytes_of_weights_and_cache_are_those_of_the_shapes(folders: TinyPair) -> None:
-    """The tiny SLM by hand: hidden 32, ffn 64, 4 heads of 8, 2 of them key-value, one layer."""
+def test_bytes_of_weights_and_cache_follow_from_the_shapes(folders: TinyPair) -> None:
+    """The tiny SLM by hand: hidden 32, ffn 64, 4 heads of 8, 2 key-value heads, one layer."""
     model = load_model("slm", ModelFolder(folders.slm), params(folders))
     attention = (32 * 32 + 32) + 2 * (32 * 16 + 16) + 32 * 32
     layer = attention + 3 * 32 * 64 + 2 * 32

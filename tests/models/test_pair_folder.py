@@ -34,7 +34,7 @@ def add_bos(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
-def test_a_tokenizer_that_begins_prompts_with_bos_beside_one_that_does_not_is_refused(
+def test_a_pair_in_which_only_one_tokenizer_adds_bos_is_refused(
     folders: TinyPair,
 ) -> None:
     before = ModelFolder(folders.llm).tokenizer_digest
@@ -47,7 +47,7 @@ def test_a_tokenizer_that_begins_prompts_with_bos_beside_one_that_does_not_is_re
 
 
 @pytest.mark.parametrize("name", ["slm", "link", "links"])
-def test_one_model_is_no_pair(folders: TinyPair, tmp_path: Path, name: str) -> None:
+def test_two_copies_of_one_model_are_refused(folders: TinyPair, tmp_path: Path, name: str) -> None:
     (tmp_path / "link").symlink_to(folders.slm)
     (tmp_path / "links").mkdir()
     for file in folders.slm.iterdir():

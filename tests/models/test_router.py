@@ -27,7 +27,7 @@ def test_a_head_without_weights_lets_every_token_stand() -> None:
     assert Head(None).weight_bytes == 0
 
 
-def test_the_shape_is_the_papers_but_for_what_is_read_beside_the_state() -> None:
+def test_the_shape_is_the_papers_with_ten_more_inputs() -> None:
     mlp = RouterMLP(32, dropout=0.1)
     shapes = [tuple(w.shape) for name, w in mlp.named_parameters() if w.ndim == 2]
     assert shapes == [(64, 32 + 10), (32, 64), (1, 32)]
@@ -35,7 +35,7 @@ def test_the_shape_is_the_papers_but_for_what_is_read_beside_the_state() -> None
     assert Head(mlp).weight_bytes == 4 * (64 * 42 + 64 + 32 * 64 + 32 + 32 + 1 + norms)
 
 
-def test_agreement_decides_where_the_answer_is_to_be_the_llms_own(router: Router) -> None:
+def test_exact_rules_use_the_agree_head_and_all_others_the_stand_head(router: Router) -> None:
     rules = {
         "score 0.9": router.heads["stand"],
         "risk 0.5 audit 0.1": router.heads["stand"],

@@ -11,7 +11,7 @@ from tests import tiny
 from tests.models.conftest import edit, refusal
 from tests.tiny import TinyPair
 
-UNASKED = {
+UNUSED = {
     "post_processor": {
         "type": "ByteLevel",
         "add_prefix_space": True,
@@ -30,9 +30,9 @@ UNASKED = {
 }
 
 
-def test_settings_that_encoding_does_not_ask_for_change_nothing(folders: TinyPair) -> None:
+def test_settings_that_encoding_does_not_use_change_nothing(folders: TinyPair) -> None:
     ids = token_ids("What is 2 + 2?", ModelFolder(folders.slm).tokenizer, begins=True)
-    edit(folders.llm / "tokenizer.json", **UNASKED)
+    edit(folders.llm / "tokenizer.json", **UNUSED)
     edit(folders.llm / "tokenizer_config.json", split_special_tokens=True, model_max_length=4)
     PairFolder(*folders)
     assert token_ids("What is 2 + 2?", ModelFolder(folders.llm).tokenizer, begins=True) == ids
@@ -46,7 +46,7 @@ def test_a_tokenizer_that_loses_text_is_refused(folders: TinyPair) -> None:
 
 @pytest.mark.parametrize("number", [1000, 2**31])
 def test_an_id_beyond_the_models_vocabulary_is_refused(folders: TinyPair, number: int) -> None:
-    """Before the comparison of the tokenizers' parts, which would take minutes."""
+    """This is refused before the tokenizers' parts are compared, which would take minutes."""
     tokenizer = json.loads((folders.llm / "tokenizer.json").read_text())
     tokenizer["model"]["vocab"]["a"] = number
     (folders.llm / "tokenizer.json").write_text(json.dumps(tokenizer))

@@ -1,4 +1,4 @@
-"""What a pair chooses from: the ids of both models, the end once."""
+"""The tokens that a pair chooses from: ids that both models have, with one EOS."""
 
 import pytest
 import torch
@@ -12,12 +12,12 @@ def logits_NV() -> torch.Tensor:
     return torch.randn(400, 20, generator=torch.Generator().manual_seed(0))
 
 
-def test_with_one_end_the_logits_are_the_models_own(logits_NV: torch.Tensor) -> None:
+def test_with_at_most_one_eos_the_logits_are_unchanged(logits_NV: torch.Tensor) -> None:
     assert Vocabulary(17, (3,)).choices(logits_NV.clone()).equal(logits_NV[:, :17])
     assert Vocabulary(17, ()).choices(logits_NV.clone()).equal(logits_NV[:, :17])
 
 
-def test_greedy_choices_end_where_the_models_own_do_by_the_first_end(
+def test_every_eos_that_a_model_chooses_becomes_the_first_eos(
     logits_NV: torch.Tensor,
 ) -> None:
     own_N = logits_NV[:, :17].argmax(1)
@@ -27,7 +27,7 @@ def test_greedy_choices_end_where_the_models_own_do_by_the_first_end(
     assert chosen_N.equal(own_N.where(~ends_N, 3))
 
 
-def test_the_end_has_the_odds_of_the_likeliest(logits_NV: torch.Tensor) -> None:
+def test_the_first_eos_has_the_odds_of_the_likeliest_eos(logits_NV: torch.Tensor) -> None:
     chance_NV = Vocabulary(20, (3, 0)).choices(logits_NV.clone()).softmax(1)
     assert (chance_NV[:, 0] == 0).all()
     odds_N = logits_NV[:, [3, 0]].amax(1) - logits_NV[:, 5]
@@ -35,7 +35,7 @@ def test_the_end_has_the_odds_of_the_likeliest(logits_NV: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_what_a_router_reads_stays_finite(logits_NV: torch.Tensor, dtype: torch.dtype) -> None:
+def test_a_routers_features_stay_finite(logits_NV: torch.Tensor, dtype: torch.dtype) -> None:
     choices_NV = Vocabulary(20, (3, 0, 9)).choices(logits_NV.to(dtype))
     feature_NF = features(torch.zeros(400, 2), choices_NV)
     assert feature_NF.isfinite().all()

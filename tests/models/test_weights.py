@@ -61,7 +61,7 @@ def test_a_configuration_of_other_weights_is_refused(
     assert complaint in refusal(folders)
 
 
-def test_a_missing_tensor_is_refused_and_not_made_up(folders: TinyPair) -> None:
+def test_a_missing_tensor_is_refused_and_not_initialised_at_random(folders: TinyPair) -> None:
     weights = load_file(folders.llm / "model.safetensors")
     del weights["model.norm.weight"]
     save_file(weights, folders.llm / "model.safetensors", {"format": "pt"})
@@ -69,7 +69,7 @@ def test_a_missing_tensor_is_refused_and_not_made_up(folders: TinyPair) -> None:
     assert refusal(folders) == f"{folders.llm}: {expected}"
 
 
-def test_tensors_that_follow_from_others_may_be_there_or_not(folders: TinyPair) -> None:
+def test_tensors_that_follow_from_others_are_optional(folders: TinyPair) -> None:
     weights = load_file(folders.llm / "model.safetensors")
     edit(folders.llm / "config.json", tie_word_embeddings=True)
     PairFolder(*folders)

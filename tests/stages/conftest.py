@@ -1,4 +1,4 @@
-"""A project folder with a taught pair and its problems, and a stage that is killed in it."""
+"""Fixtures: a project folder with a taught pair and its problems. Helpers: kill a stage in it."""
 
 import os
 import shutil
@@ -56,7 +56,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
-    """The current folder is a project whose problems are not yet scored."""
+    """Enter a project whose problems are not yet scored."""
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("citer.labelling.chunks.CHUNK", CHUNK)
@@ -75,7 +75,7 @@ def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def scored(project: Params) -> Params:
-    """A project with both halves of the token table, and router 0."""
+    """Enter a project with both halves of the token table, and router 0."""
     for stage in (score_llm, score_slm, router0):
         stage.run(project)
     return project
@@ -101,7 +101,7 @@ GRID = {"0.0": 0.0, "0.1": 0.35, "0.4": 0.5, "1.0": 1.0}
 
 @pytest.fixture
 def params(tmp_path, monkeypatch) -> Params:
-    """A project with a finetuned SLM, problems and two routers."""
+    """Enter a project with a finetuned SLM, problems and two routers."""
     shipped = load_params(ROOT / "params.yaml")
     monkeypatch.chdir(tmp_path)
     slm, llm = make_tiny_pair(Path("models"))
@@ -115,17 +115,17 @@ def params(tmp_path, monkeypatch) -> Params:
         "risks": (0.2, 0.6),
         "audits": (0.1, 1.0),
         "gammas": (2, 4),
-        "llm_floor": 0.0,  # the tiny LLM is right on nothing
+        "llm_floor": 0.0,  # the tiny LLM is never right
     }
     section = shipped.evaluate.model_copy(update=limits)
     for split in ("validation", "test"):
-        asked = [
+        rows = [
             replace(problem, problem_id=f"{split}-{problem.task}-{n}", split=split)
             for n in range(3)
             for problem in (MATH, MC)
         ]
-        asked = [replace(p, question=f"{p.question} {n}") for n, p in enumerate(asked)]
-        write_problems(paths.problems(split), asked, {})
+        rows = [replace(p, question=f"{p.question} {n}") for n, p in enumerate(rows)]
+        write_problems(paths.problems(split), rows, {})
     params = shipped.model_copy(update={"pair": pair, "evaluate": section})
     for iteration in (1, 2):
         write_router(params, iteration, {"holdout_scores": GRID})

@@ -20,7 +20,7 @@ from tests.taught import make_taught_pair, problems
 from tests.tiny import MATH, MC
 
 
-def test_rivals_say_at_once_what_the_models_are_worth(params, capsys):
+def test_rivals_prints_the_accuracy_of_each_model_alone(params, capsys):
     rivals.run(params)
     rows = pq.read_table(paths.RIVALS / "outcomes.parquet").to_pylist()
     cut = {
@@ -32,22 +32,20 @@ def test_rivals_say_at_once_what_the_models_are_worth(params, capsys):
     assert f"rivals, on test: {expected}\n" in capsys.readouterr().out
 
 
-def test_an_llm_that_is_right_on_nothing_stops_rivals_before_test_is_asked(
-    params, capsys, monkeypatch
-):
+def test_an_llm_below_the_floor_stops_rivals_before_the_test_questions(params, capsys, monkeypatch):
     """It prints three answers and one line, and writes nothing."""
-    asked = []
+    swept = []
     sweep = study.sweep
-    monkeypatch.setattr(study, "sweep", lambda *args: asked.append(args[1]) or sweep(*args))
+    monkeypatch.setattr(study, "sweep", lambda *args: swept.append(args[1]) or sweep(*args))
     floored = params.evaluate.model_copy(update={"llm_floor": 0.2})
-    said = (
+    message = (
         "rivals: LLM right on 0.0% of 3 math questions of validation, expected at least 20.0%; "
         "LLM right on 0.0% of 3 mc questions of validation, expected at least 43.3% "
         "(evaluate.llm_floor)"
     )
-    with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         rivals.run(params.model_copy(update={"evaluate": floored}))
-    assert [{problem.split for problem in each} for each in asked] == [{"validation"}]
+    assert [{problem.split for problem in each} for each in swept] == [{"validation"}]
     assert not paths.RIVALS.parent.exists()
     shown = capsys.readouterr().out
     assert shown.count("question: ") == shown.count("expected: ") == 3
@@ -55,15 +53,13 @@ def test_an_llm_that_is_right_on_nothing_stops_rivals_before_test_is_asked(
     assert "(cut off)\nexpected: 31\n" in shown
 
 
-def test_an_llm_above_the_floor_passes_and_is_told_what_its_right_answers_can_certify(
-    params, capsys
-):
-    asked = problems(6)
-    pair = make_taught_pair(Path("taught"), asked)
+def test_an_llm_above_the_floor_passes_with_a_warning_about_too_few_right_answers(params, capsys):
+    questions = problems(6)
+    pair = make_taught_pair(Path("taught"), questions)
     shutil.rmtree(paths.SLM)
     pair.slm.rename(paths.SLM)
     for split in ("validation", "test"):
-        rows = [replace(p, problem_id=f"{split}-{p.problem_id}", split=split) for p in asked]
+        rows = [replace(p, problem_id=f"{split}-{p.problem_id}", split=split) for p in questions]
         write_problems(paths.problems(split), rows, {})
     limits = {"llm_floor": 0.6, "max_new_tokens": 40}
     taught = params.model_copy(
@@ -73,16 +69,16 @@ def test_an_llm_above_the_floor_passes_and_is_told_what_its_right_answers_can_ce
         }
     )
     rivals.run(taught)
-    said = capsys.readouterr().out
-    assert "validation: the LLM is right on 4 questions, too few to certify any rule" in said
-    assert "LLM 66.7% right" in said
+    printed = capsys.readouterr().out
+    assert "validation: the LLM is right on 4 questions, too few to certify any rule" in printed
+    assert "LLM 66.7% right" in printed
     higher = taught.evaluate.model_copy(update={"llm_floor": 0.7})
     with pytest.raises(InputError, match=r"LLM right on 66\.7% of 3 math questions"):
         rivals.run(taught.model_copy(update={"evaluate": higher}))
     assert (paths.RIVALS / "points.parquet").exists()
 
 
-def test_no_rule_is_certified_for_an_llm_that_is_right_on_nothing(params):
+def test_no_rule_is_certified_for_an_llm_that_is_never_right(params):
     rivals.run(params)
     trusting = params.evaluate.model_copy(update={"epsilon": 0.99})
     evaluate.run(params.model_copy(update={"evaluate": trusting}), 1)
@@ -90,14 +86,14 @@ def test_no_rule_is_certified_for_an_llm_that_is_right_on_nothing(params):
     assert not any(each.certified for each in chosen.values())
 
 
-def test_a_report_holds_each_question_by_each_rule_and_what_is_chosen(params):
+def test_a_report_holds_every_question_under_every_rule_and_the_chosen_rules(params):
     rivals.run(params)
     evaluate.run(params, 1)
     folder = paths.report(1)
-    found = read_findings(folder, params.evaluate, table_metadata(folder / "points.parquet"))
+    findings = read_findings(folder, params.evaluate, table_metadata(folder / "points.parquet"))
     names = ("split", "visit", "threshold", "audit", "problem_id")
-    asked = {tuple(row[name] for name in names) for row in found.outcomes.to_pylist()}
-    assert len(asked) == len(found.outcomes) == 2 * (2 + 4) * 6
+    keys = {tuple(row[name] for name in names) for row in findings.outcomes.to_pylist()}
+    assert len(keys) == len(findings.outcomes) == 2 * (2 + 4) * 6
     chosen = read_as(folder / "chosen.json", dict[str, ChosenRule])
     assert list(chosen) == ["router", "audited"]
     deployed = read_as(folder / "threshold.json", ChosenRule)
@@ -117,14 +113,15 @@ def test_rivals_of_other_questions_are_refused_before_a_model_is_loaded(params, 
 
 
 @pytest.mark.parametrize("stage", ["rivals", "evaluate"])
-def test_a_question_without_room_for_its_answer_is_told_before_a_model_is_loaded(
+def test_a_question_without_room_for_its_answer_is_refused_before_a_model_is_loaded(
     params, monkeypatch, stage
 ):
     rows = [replace(MATH, problem_id="huge", question="Why? " * 400, split="test")]
     write_problems(paths.problems("test"), rows, {})
     monkeypatch.setattr(f"citer.stages.{stage}.load_pair", None)
-    told = r"^data/problems/test\.parquet: problem huge: \d+ tokens and up to 12 more "
-    with pytest.raises(InputError, match=told + r"\(evaluate\.max_new_tokens\), expected at most"):
+    message = r"^data/problems/test\.parquet: problem huge: \d+ tokens and up to 12 more "
+    expected = r"\(evaluate\.max_new_tokens\), expected at most"
+    with pytest.raises(InputError, match=message + expected):
         rivals.run(params) if stage == "rivals" else evaluate.run(params, 1)
 
 

@@ -1,4 +1,4 @@
-"""Bad input leaves what a stage wrote before as it is, to the last byte."""
+"""Bad input leaves the earlier output of a stage unchanged, byte for byte."""
 
 import shutil
 from pathlib import Path
@@ -32,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["report"], "data/reports/1/chosen.json", paths.SUMMARY),
     ],
 )
-def test_bad_input_leaves_what_was_there(
+def test_bad_input_leaves_earlier_output_unchanged(
     made: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -45,8 +45,8 @@ def test_bad_input_leaves_what_was_there(
     monkeypatch.chdir(tmp_path)
     before = digest(kept)
     Path(damaged).write_bytes(Path(damaged).read_bytes()[:-9])
-    there = sorted(kept.parent.iterdir())
+    files = sorted(kept.parent.iterdir())
     assert cli.call(command) == 2
     assert f"citer: {damaged}" in capsys.readouterr().err.splitlines()[-1]
     assert digest(kept) == before
-    assert sorted(kept.parent.iterdir()) == there
+    assert sorted(kept.parent.iterdir()) == files

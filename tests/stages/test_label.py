@@ -49,7 +49,7 @@ def test_rows_follow_the_problem_table_and_end_with_eos(scored: Params) -> None:
     ]
 
 
-def test_the_file_says_what_made_it(scored: Params) -> None:
+def test_the_file_names_its_inputs_and_settings(scored: Params) -> None:
     label.run(scored, 1)
     metadata = table_metadata(paths.preferences(1))
     assert metadata["template"] == TEMPLATE_HASH
@@ -107,7 +107,7 @@ def test_a_killed_stage_keeps_its_chunks_and_ends_in_the_same_bytes(scored: Para
 
 
 @pytest.mark.parametrize("field", ["dtype", "tokenizer", "vocab_size"])
-def test_halves_that_were_not_scored_alike_are_refused(scored: Params, field: str) -> None:
+def test_halves_scored_in_different_ways_are_refused(scored: Params, field: str) -> None:
     for path in paths.LLM_TOKENS.iterdir():
         metadata = {**table_metadata(path), field: "another"}
         write_table(path, read_table(path, LLM_TOKEN), LLM_TOKEN, metadata)
@@ -123,7 +123,7 @@ def test_shards_of_one_half_must_agree(scored: Params) -> None:
         label.run(scored, 1)
 
 
-def test_a_half_that_is_not_there_is_named(scored: Params) -> None:
+def test_a_missing_half_is_named(scored: Params) -> None:
     shutil.rmtree(paths.LLM_TOKENS)
     with pytest.raises(InputError, match=r"data/tokens/llm: no shards"):
         label.run(scored, 1)
@@ -150,20 +150,24 @@ def _labels_from_scratch(params: Params) -> pa.Table:
     return read_table(paths.preferences(1), PREFERENCE)
 
 
-def test_the_order_of_the_eos_ids_is_the_slms_whatever_the_llms(project: Params) -> None:
+def test_the_order_of_eos_ids_is_that_of_the_slm(project: Params) -> None:
     _ends(project, [0, UNUSED], [UNUSED, 0])
     labels = _labels_from_scratch(project)
     _ends(project, [0], [0])
     assert _labels_from_scratch(project).equals(labels)
 
 
-def test_an_llm_that_ends_by_another_eos_than_the_references_is_right(project: Params) -> None:
+def test_an_llm_that_ends_with_another_eos_than_the_reference_counts_as_right(
+    project: Params,
+) -> None:
     problems = read_problems(paths.problems("preference"))
     as_llm = [replace(problem, reference=f"{problem.reference[:-1]}!") for problem in problems]
     write_problems(paths.problems("preference"), as_llm, {})
     labels = _labels_from_scratch(project)
     position_N, case_N = (labels[name].to_numpy() for name in ("position", "case"))
-    assert "llm_right" in case_N[np.append(position_N[1:], 0) == 0], "its EOS is the reference's"
+    assert "llm_right" in case_N[np.append(position_N[1:], 0) == 0], (
+        "the LLM writes the reference's EOS"
+    )
     weights = Path(project.pair.llm) / "model.safetensors"
     tensors = load_file(weights)
     tensors["lm_head.weight"][[0, UNUSED]] = tensors["lm_head.weight"][[UNUSED, 0]]

@@ -183,7 +183,7 @@ def test_an_empty_split_is_refused_in_one_line():
     assert not paths.PROBLEMS.exists()
 
 
-def test_real_rows_all_arrive(real_rows, capsys):
+def test_all_real_rows_are_imported(real_rows, capsys):
     train, rows = [], 0
     for name, task in (("gsm8k.jsonl", "math"), ("commonsenseqa.jsonl", "mc")):
         shutil.copy(real_rows / name, "data/own")
@@ -192,7 +192,7 @@ def test_real_rows_all_arrive(real_rows, capsys):
     prepare.run(params(train=tuple(train), on_bad_row="skip"))
     splits = prepared()
     printed = capsys.readouterr().out
-    skipped = printed.count("the answer is not ")  # one published row denies its own answer
+    skipped = printed.count("the answer is not ")  # one published row contradicts its own answer
     assert sum(len(problems) for problems in splits.values()) == rows - skipped
     assert skipped <= 1
     assert ("skipped" in printed) == bool(skipped)

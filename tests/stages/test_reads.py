@@ -26,7 +26,7 @@ MODELS = ("data/models/slm", "data/pair/llm", "data/pair/slm")
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
-    """Counts (kind, file or folder) in the functions that really read a model folder."""
+    """Count (kind, file or folder) in the functions that really read a model folder."""
     counts: Reads = Counter()
 
     def count(owner: object, name: str, kind: str, place: int = 0) -> None:
@@ -63,7 +63,7 @@ def small(params: Params) -> Params:
 
 
 def stages(params: Params) -> dict[str, tuple[Callable[[], None], int]]:
-    """Every stage that reads models, in order, with the number of tokenizers that it builds."""
+    """Yield every stage that reads models, in order, with the number of tokenizers it builds."""
     source = Path("questions.jsonl")
     source.write_text('{"problem": "What is 1 + 1?"}\n')
     answer = partial(generate, params, paths.router(1), source, Path("answers.jsonl"))

@@ -27,7 +27,7 @@ def _shards(folder: Path) -> dict[str, bytes]:
 
 
 def _stamps(folder: Path) -> dict[str, int]:
-    """The time at which each file was written: a kept shard keeps its own."""
+    """Return the time at which each file was written. A kept shard keeps its time."""
     return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
 
 
@@ -106,7 +106,7 @@ def test_a_changed_problem_replaces_its_shard_and_no_other(scored: Params, chang
     _assert_whole(change(problems))
 
 
-def test_a_retrained_slm_leaves_the_llm_s_half_alone(scored: Params, tmp_path: Path) -> None:
+def test_a_retrained_slm_leaves_the_llms_half_unchanged(scored: Params, tmp_path: Path) -> None:
     slm, llm = _stamps(paths.SLM_TOKENS), _stamps(paths.LLM_TOKENS)
     other = make_taught_pair(tmp_path / "other", read_problems(PREFERENCE), steps=2)
     shutil.copy(other.slm / "model.safetensors", paths.SLM)
@@ -117,14 +117,14 @@ def test_a_retrained_slm_leaves_the_llm_s_half_alone(scored: Params, tmp_path: P
     assert not _stamps(paths.SLM_TOKENS).items() & slm.items()
 
 
-def test_another_precision_is_scored_anew(scored: Params) -> None:
+def test_another_precision_scores_everything_again(scored: Params) -> None:
     pair = scored.pair.model_copy(update={"dtype": "float64"})
     score_slm.run(scored.model_copy(update={"pair": pair}))
     stamps = {table_metadata(path)["dtype"] for path in paths.SLM_TOKENS.iterdir()}
     assert stamps == {"float64"}
 
 
-def test_a_correction_of_the_code_is_scored_anew(
+def test_a_correction_of_the_code_scores_everything_again(
     scored: Params, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr("citer.labelling.scoring.code_digest", lambda stage: f"corrected {stage}")

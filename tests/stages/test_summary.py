@@ -71,34 +71,34 @@ def test_the_summary_holds_every_method_of_every_iteration(params):
     }
 
 
-def test_reports_that_have_changed_places_are_refused(params):
+def test_swapped_reports_are_refused(params):
     rivals.run(params)
     evaluate.run(params, 1)
     for name in ("points", "outcomes"):
-        ours, theirs = (home / f"{name}.parquet" for home in (paths.report(1), paths.RIVALS))
-        ours.rename("aside")
-        theirs.rename(ours)
-        Path("aside").rename(theirs)
+        router, rival = (home / f"{name}.parquet" for home in (paths.report(1), paths.RIVALS))
+        router.rename("aside")
+        rival.rename(router)
+        Path("aside").rename(rival)
         for read in (lambda: evaluate.run(params, 1), lambda: report.run(params)):
             with pytest.raises(InputError, match="its methods is router, here it is rivals"):
                 read()
 
 
-def test_a_summary_is_of_the_iterations_that_params_yaml_names(params):
+def test_a_summary_covers_the_iterations_of_params_yaml(params):
     run_all(params)
     report.run(params.model_copy(update={"iterations": {"1": Iteration(previous="0")}}))
     metrics = read_json(paths.SUMMARY / "metrics.json")
     assert set(metrics) == {"slm", "llm", "router_1", "audited_1", *RIVAL_NAMES, "train"}
 
 
-def test_what_was_not_evaluated_is_not_reported(params):
+def test_a_summary_without_an_evaluation_is_refused(params):
     rivals.run(params)
     with pytest.raises(InputError, match=r"data/reports/1/outcomes\.parquet: no such file"):
         report.run(params)
 
 
 @pytest.mark.parametrize("text", ['{"epochs": NaN}', '{"\\ud83d": 1}', '{"epochs": []}', "[]"])
-def test_metrics_of_a_training_that_are_no_numbers_are_refused(params, text):
+def test_training_metrics_that_are_not_numbers_are_refused(params, text):
     run_all(params)
     before = digest(paths.SUMMARY)
     (paths.router(1) / "metrics.json").write_text(text)
@@ -126,7 +126,7 @@ def test_a_rule_that_was_not_tried_is_refused(params):
         ([], "top level: []: expected a valid dictionary"),
     ],
 )
-def test_a_report_of_what_is_no_choice_is_refused(params, chosen, complaint):
+def test_an_invalid_file_of_chosen_rules_is_refused(params, chosen, complaint):
     rivals.run(params)
     evaluate.run(params, 1)
     write_json(paths.report(1) / "chosen.json", chosen)

@@ -1,4 +1,4 @@
-"""router0 and train@k: bundles that their own pair accepts, and that say what made them."""
+"""router0 and train@k: bundles that their own pair accepts and that name their inputs."""
 
 import shutil
 from pathlib import Path
@@ -41,7 +41,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_the_bundle_is_its_pair_s_and_names_its_data(labelled: Params) -> None:
+def test_the_bundle_belongs_to_its_pair_and_names_its_data(labelled: Params) -> None:
     train.run(labelled, 1)
     router, card = read_bundle(paths.router(1))
     pair = load_pair(PairFolder(paths.SLM, Path(labelled.pair.llm)), labelled.pair)
@@ -56,7 +56,7 @@ def test_the_bundle_is_its_pair_s_and_names_its_data(labelled: Params) -> None:
     }
 
 
-def test_the_bundle_s_thresholds_cut_the_holdout_s_scores(labelled: Params) -> None:
+def test_the_bundles_thresholds_are_quantiles_of_its_holdout_scores(labelled: Params) -> None:
     train.run(labelled, 1)
     router, card = read_bundle(paths.router(1))
     labels = read_table(paths.preferences(1), PREFERENCE)
@@ -71,7 +71,7 @@ def test_the_bundle_s_thresholds_cut_the_holdout_s_scores(labelled: Params) -> N
     assert read_json(paths.router(1) / "metrics.json")["holdout_rows"] == len(score_M)
 
 
-def test_each_label_meets_its_own_features(labelled: Params) -> None:
+def test_each_label_gets_the_features_of_its_own_position(labelled: Params) -> None:
     labels = read_table(paths.preferences(1), PREFERENCE)
     labels = labels.filter(np.arange(len(labels)) % 3 > 0)  # as if ties were dropped
     stored = {
@@ -88,8 +88,8 @@ def test_each_label_meets_its_own_features(labelled: Params) -> None:
     assert np.array_equal(read_features(paths.SLM_TOKENS, labels), expected)
 
 
-def test_what_is_trained_on_is_what_is_read_while_decoding(project: Params) -> None:
-    """Up to float16, in which it is stored."""
+def test_stored_features_equal_those_computed_while_decoding(project: Params) -> None:
+    """Up to rounding: features are stored in float16."""
     params = project.model_copy(
         update={"pair": project.pair.model_copy(update={"dtype": "float64"})}
     )
@@ -107,13 +107,13 @@ def test_what_is_trained_on_is_what_is_read_while_decoding(project: Params) -> N
     torch.testing.assert_close(stored_NF, torch.cat(live).half(), rtol=2**-10, atol=1e-6)
 
 
-def test_router_0_is_always_sure_whatever_is_trained_beside_it(scored: Params) -> None:
+def test_router_0_is_constant_and_does_not_depend_on_the_seed(scored: Params) -> None:
     router, card = read_bundle(paths.router(0))
     folders = PairFolder(paths.SLM, Path(scored.pair.llm))
     check_identity(card, folder_identity(folders, scored.pair.dtype), paths.router(0))
     assert router == Router({"stand": Head(None), "agree": Head(None)})
     first = _files(paths.router(0))
-    router0.run(retrained(scored, seed=5))  # labels depend on it: they are not to be made again
+    router0.run(retrained(scored, seed=5))  # labels depend on router 0, so it must not change
     assert _files(paths.router(0)) == first
 
 
@@ -121,7 +121,7 @@ def retrained(params: Params, seed: int) -> Params:
     return params.model_copy(update={"train": params.train.model_copy(update={"seed": seed})})
 
 
-def test_agreement_is_learnt_from_where_both_models_write_the_same(scored: Params) -> None:
+def test_the_agree_head_learns_where_both_models_choose_the_same_token(scored: Params) -> None:
     router, card = read_bundle(paths.AGREE)
     assert card["data"] == {
         "slm_tokens": digest(paths.SLM_TOKENS),
@@ -143,16 +143,16 @@ def test_agreement_is_learnt_from_where_both_models_write_the_same(scored: Param
     assert read_json(paths.AGREE / "metrics.json") == trained.metrics
 
 
-def test_agreement_is_carried_on_bit_for_bit(labelled: Params) -> None:
+def test_train_copies_the_agree_head_bit_for_bit(labelled: Params) -> None:
     train.run(labelled, 1)
     folders = paths.AGREE, paths.router(1)
     first, later = (load_file(folder / "router.safetensors") for folder in folders)
-    assert first, "else there were nothing to carry"
+    assert first, "there is no weight to copy"
     assert all(key.startswith("agree.") for key in first)
     assert all(torch.equal(later[key], tensor) for key, tensor in first.items())
     cards = [read_json(folder / "router.json") for folder in folders]
     assert cards[0]["heads"]["agree"] == cards[1]["heads"]["agree"]
-    assert later.keys() - first.keys(), "a head of its own beside it"
+    assert later.keys() - first.keys(), "train adds a head"
 
 
 def test_two_runs_of_router_0_give_the_same_bytes(scored: Params) -> None:
@@ -162,7 +162,7 @@ def test_two_runs_of_router_0_give_the_same_bytes(scored: Params) -> None:
     assert _files(paths.AGREE) == first
 
 
-def test_agreement_of_another_pair_is_refused(labelled: Params) -> None:
+def test_an_agree_head_of_another_pair_is_refused(labelled: Params) -> None:
     path = paths.AGREE / "router.json"
     write_json(path, read_json(path) | {"llm": {"id": "other", "digest": "0"}})
     with pytest.raises(InputError, match=r"routers/agree: made for the LLM other \(0\)"):
