@@ -21,11 +21,11 @@ from citer.evaluation.study import ALONE
 from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.rollout import Labeller
-from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.models.router import Head
 from citer.rule import Rule
 from citer.stages import paths
+from citer.stages.folders import finetuned_pair
 from citer.training import Trained, train_head
 
 SEEDS = range(17, 22)
@@ -49,7 +49,7 @@ class Workshop:
         """Load the files of the last `citer run`. Raises InputError if there are none."""
         params = load_params()
         splits = [read_problems(paths.problems(n)) for n in ("preference", "validation", "test")]
-        pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
+        pair = load_pair(finetuned_pair(params), params.pair)
         return cls(params, pair, {p.problem_id: p for p in splits[0]}, *splits[1:])
 
     @property

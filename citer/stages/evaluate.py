@@ -18,10 +18,10 @@ from citer.evaluation.report import metrics, promise, standings
 from citer.evaluation.study import Study, study_stamp
 from citer.io import replacing, write_json
 from citer.models.bundle import check_identity, folder_identity, read_bundle
-from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.room import check_room
 from citer.stages import paths
+from citer.stages.folders import finetuned_pair
 
 
 def run(params: Params, iteration: int) -> None:
@@ -34,7 +34,7 @@ def run(params: Params, iteration: int) -> None:
     taus = _thresholds(folder, card, params.evaluate.llm_fractions)
     validation, test = (read_problems(paths.problems(split)) for split in ("validation", "test"))
     named = ((f"{paths.problems(p.split)}: problem {p.problem_id}", p) for p in validation + test)
-    folders = PairFolder(paths.SLM, Path(params.pair.llm))
+    folders = finetuned_pair(params)
     check_room(named, folders, params.evaluate.max_new_tokens)
     own = folder_identity(folders, params.pair.dtype)
     check_identity(card, own, folder)

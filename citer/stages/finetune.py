@@ -1,19 +1,17 @@
 """Finetune the SLM: data/problems/sft.parquet → data/models/slm."""
 
-from pathlib import Path
-
 from rich.console import Console
 
 from citer.config import Params
 from citer.data.problems import read_problems
 from citer.finetune.sft import finetune
-from citer.models.folder import ModelFolder
 from citer.stages import paths
+from citer.stages.folders import base_slm
 
 
 def run(params: Params) -> None:
     """Finetune and print the losses. Raises InputError if model, rows or parameters do not fit."""
-    base = ModelFolder(Path(params.pair.slm))
+    base = base_slm(params)
     base.check()
     problems = read_problems(paths.problems("sft"))
     losses = finetune(base, problems, paths.SLM, params.pair, params.finetune)

@@ -1,7 +1,6 @@
 """Make the preference labels of iteration k: roll out contested tokens under router k - 1."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from citer.models.room import check_examples
 from citer.models.router import Router
 from citer.schema import CASES, PREFERENCE
 from citer.stages import paths
+from citer.stages.folders import finetuned_pair
 
 NEAR_TIE = 0.0625  # logits: the spacing of bfloat16 numbers between 8 and 16
 
@@ -65,7 +65,7 @@ def _read(params: Params, iteration: int) -> Inputs:
     router, card = read_bundle(origin)
     check_identity(card, identity, origin)
     problems = {p.problem_id: p for p in read_problems(paths.problems("preference"))}
-    folders = PairFolder(paths.SLM, Path(params.pair.llm))
+    folders = finetuned_pair(params)
     check_identity(identity, folder_identity(folders, params.pair.dtype), paths.SLM_TOKENS)
     examples = folders.prompts.encode_all(problems.values())
     room = params.label.max_new_tokens  # a rollout may begin after any token of a reference

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from itertools import islice
-from pathlib import Path
 
 from rich.console import Console
 
@@ -15,10 +14,10 @@ from citer.evaluation.methods import Kind, Row, label
 from citer.evaluation.points import RIVALS_STAMP, write_findings
 from citer.evaluation.study import Study
 from citer.io import replacing
-from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.room import check_room
 from citer.stages import paths
+from citer.stages.folders import finetuned_pair
 
 EXAMPLES = 3  # wrong answers to print if the LLM is right too rarely
 
@@ -31,7 +30,7 @@ def run(params: Params) -> None:
     """
     validation, test = (read_problems(paths.problems(split)) for split in ("validation", "test"))
     named = ((f"{paths.problems(p.split)}: problem {p.problem_id}", p) for p in validation + test)
-    folders = PairFolder(paths.SLM, Path(params.pair.llm))
+    folders = finetuned_pair(params)
     check_room(named, folders, params.evaluate.max_new_tokens)
     pair = load_pair(folders, params.pair)
     study = Study(pair, validation, test, params.evaluate)

@@ -11,9 +11,9 @@ from citer.data.tokens import read_features, read_identity, read_tokens
 from citer.io import digest, replacing, write_json
 from citer.models.bundle import write_bundle
 from citer.models.device import resolve_device
-from citer.models.folder import ModelFolder
 from citer.models.router import Head, Router
 from citer.stages import paths
+from citer.stages.folders import finetuned_slm
 from citer.training import train_head
 
 
@@ -21,7 +21,7 @@ def run(params: Params) -> None:
     """Write both bundles for the pair that scored the tokens, the second with `metrics.json`."""
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     problems = read_problems(paths.problems("preference"))
-    examples = ModelFolder(paths.SLM).prompts.encode_all(problems)
+    examples = finetuned_slm().prompts.encode_all(problems)
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
     trained = train_head(
         read_features(paths.SLM_TOKENS, tokens),

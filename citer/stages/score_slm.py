@@ -1,19 +1,17 @@
 """Score the SLM's half of the token table, with the hidden states for the router."""
 
-from pathlib import Path
-
 from rich.console import Console
 
 from citer.config import Params
 from citer.data.problems import read_problems
 from citer.labelling.scoring import score_half
-from citer.models.folder import PairFolder
 from citer.stages import paths
+from citer.stages.folders import finetuned_pair
 
 
 def run(params: Params) -> None:
     """Score the references of the preference split that no shard has yet."""
-    folders = PairFolder(paths.SLM, Path(params.pair.llm))
+    folders = finetuned_pair(params)
     problems = read_problems(paths.problems("preference"))
     scored = score_half("slm", folders, problems, paths.SLM_TOKENS, params.score_slm, params.pair)
     Console().print(f"score_slm: {scored.added} problems scored, {scored.kept} kept")
