@@ -141,7 +141,7 @@ def test_workers_leave_an_interrupt_to_the_parent() -> None:
 
 def test_an_interrupted_parent_leaves_no_process(children: Children) -> None:
     def interrupted(_: float) -> None:
-        assert len(children()) == 2
+        assert children()
         signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):

@@ -128,8 +128,8 @@ class Engine:
             for handle in handles:
                 self.cancel(handle)
 
-    def submit(self, request: Request, *policies: Policy) -> Handle:
-        """Queue a request until a slot is free. Its policies share forwards.
+    def submit(self, request: Request, policy: Policy, *more: Policy) -> Handle:
+        """Queue a request until a slot is free. Several policies share its forwards.
 
         Raises InputError if it is empty or does not fit the models' context.
         """
@@ -139,10 +139,11 @@ class Engine:
         check_fits(request.key, length, self.pair.context, self.limits.max_new_tokens)
         if not self._walks:
             self._start_over()
-        scorers = dict.fromkeys(policy.scorer for policy in policies)
+        policies = (policy, *more)
+        scorers = dict.fromkeys(each.scorer for each in policies)
         if not scorers.keys() <= {*self._read.scorers}:
             self._read = self._read.reading([*self._scorers(), *scorers])
-        columns = {policy: self._read.scorers.index(policy.scorer) for policy in policies}
+        columns = {each: self._read.scorers.index(each.scorer) for each in policies}
         handle = next(self._handles)
         self._walks[handle] = Walk(handle, request, columns, self.limits)
         self._queue.append(self._walks[handle])

@@ -131,7 +131,8 @@ def _identity(
 def write_bundle(folder: Path, router: Router, card: dict[str, Any]) -> None:
     """Write a router and its card. `card` has `identity`, data digests and thresholds.
 
-    Raises InputError if `read_bundle` would refuse the result.
+    The card of a bundle that was read may be given: heads and weights are described anew. Raises
+    InputError if `read_bundle` would refuse the result.
     """
     weights = _weights(router)
     _check_finite(weights, folder)
@@ -142,7 +143,8 @@ def write_bundle(folder: Path, router: Router, card: dict[str, Any]) -> None:
         if weights:
             save_file(weights, path)
         made = {"weights": digest(path) if weights else None}
-        content = {"schema_version": VERSION, "heads": heads} | made | card
+        content = {"schema_version": VERSION, "heads": heads} | made
+        content |= {field: value for field, value in card.items() if field not in content}
         _check_card(content, folder)
         write_json(aside / "router.json", content)
 

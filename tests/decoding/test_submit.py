@@ -10,7 +10,7 @@ from citer.errors import InputError
 from citer.models.pair import Pair
 from citer.rule import Rule
 from tests.decoding.reference import random_scorer, scheduled, uncached
-from tests.decoding.test_engine import MAX_NEW_TOKENS, requests
+from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
 from tests.decoding.test_steps import Log
 
 
@@ -28,7 +28,7 @@ class Counting:
 def test_the_scorer_of_a_cancelled_request_runs_no_more(pair: Pair) -> None:
     engine, gone, stays = Engine(pair, 2, MAX_NEW_TOKENS), Counting(), Counting()
     log = Log(engine)
-    asked, rule = requests(2), Rule("score", 0.5)
+    asked, rule = make_requests(2), Rule("score", 0.5)
     cancelled, other = (
         engine.submit(request, Policy(scorer, rule))
         for request, scorer in zip(asked, (gone, stays), strict=True)
@@ -47,7 +47,7 @@ def test_scorers_of_finished_requests_do_not_pile_up_in_an_engine_that_is_never_
 ) -> None:
     log = Log(Engine(pair, 2, MAX_NEW_TOKENS))
     submitted = {}
-    for request in requests(12):
+    for request in make_requests(12):
         policy = Policy(scheduled(len(submitted)), Rule("score", 0.5))
         submitted[log.engine.submit(request, policy)] = request, policy
         while len(log.engine._walks) > 1:
