@@ -41,6 +41,10 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
     "Tools": [tools.bench, tools.pretrain],
 }
 
+HELP = """Token-level routing between a small and a large language model.
+
+Exit status: 0 done; 1 failed, for example because the disk is full; 2 bad input: correct it.
+"""
 BAD_INPUT, REFUSED = 2, 1  # exit statuses
 # Errors that the user can correct. Others, such as a full disk, may be gone at the next attempt.
 USERS = {errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM}
@@ -52,7 +56,7 @@ def _make_app() -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        help="Token-level routing between a small and a large language model.",
+        help=HELP,
     )
     for panel, commands in COMMANDS.items():
         for command in commands:

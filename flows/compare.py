@@ -40,8 +40,12 @@ def compare() -> None:
 
 
 def _side_by_side(roles: Mapping[str, ModelVersion]) -> Table:
-    table = Table("", *roles)
-    columns = [dict(_facts(version)) for version in roles.values()]
+    versions = {version.version: version for version in roles.values()}
+    table = Table("")
+    for number in versions:
+        own = (role for role, version in roles.items() if version.version == number)
+        table.add_column(" and ".join(own))
+    columns = [dict(_facts(version)) for version in versions.values()]
     for fact in dict.fromkeys(chain.from_iterable(columns)):  # their batch sizes may differ
         table.add_row(fact, *(column.get(fact, "") for column in columns))
     return table

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from benchmarks.bench import ROWS
 from citer import cli
 from citer.commands import tools
 from citer.rule import EXPECTED
@@ -42,6 +43,23 @@ def test_a_wrong_parameter_is_reported_in_one_line_with_key_and_value(
     assert done.returncode == 2
     assert done.stderr.startswith(f"citer: {complaint}")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("stage", ["label", "train", "evaluate"])
+@pytest.mark.parametrize("iteration", ["7", "3", "0", "01", "x"])
+def test_an_iteration_that_params_yaml_does_not_list_is_reported_before_the_stage_starts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    stage: str,
+    iteration: str,
+) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("citer.commands.stages.import_module", lambda name: pytest.fail(name))
+    assert cli.call([stage, iteration]) == 2
+    line = f"citer: params.yaml lists iterations 1, 2, not {iteration}\n"
+    assert capsys.readouterr().err == line
 
 
 def test_a_full_disk_is_reported_in_one_line_with_the_status_for_a_retry(
@@ -125,6 +143,20 @@ def test_pretrain_never_replaces_the_folder_of_another_pair(
     monkeypatch.setattr("citer.pretrain.make_pair", lambda folder, seed: made.append(folder))
     tools.pretrain()
     assert made == [Path("data/pair")]
+
+
+@pytest.mark.parametrize("version", ["0", "x", "1.0", "9" * 30])
+@pytest.mark.parametrize("command", ["promote", "restore"])
+def test_a_version_that_is_no_number_is_reported_in_one_line(
+    command: str, version: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.call([command, version]) == 2
+    line = f"citer: VERSION: {version!r}: expected a whole number from 1\n"
+    assert capsys.readouterr().err == line
+
+
+def test_help_of_bench_lists_every_row() -> None:
+    assert ", ".join(f"{row.number} {row.name}" for row in ROWS) == tools.ROWS
 
 
 def test_help_explains_every_argument() -> None:

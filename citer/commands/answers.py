@@ -16,21 +16,42 @@ def generate(
     router: Annotated[
         str,
         typer.Option(
-            help="models:/NAME@ALIAS, models:/NAME/VERSION, or a folder (then with --rule)."
+            help="models:/NAME@ALIAS, models:/NAME/VERSION, or a router's folder. The folder of a "
+            "registered router has its own rule; others, such as data/routers/2, need --rule."
         ),
     ],
-    input: Annotated[Path, typer.Option(help="Questions, JSON or JSON Lines.")],
-    output: Annotated[Path, typer.Option(help="Answers, one JSON line each.")],
+    input: Annotated[
+        Path,
+        typer.Option(
+            help="Questions, JSON or JSON Lines, one task per file. Rows of math: "
+            '{"problem": "…"}; of mc: '
+            '{"question": "…", "choices": {"text": ["…", "…"], "label": ["A", "B"]}}. '
+            'The right answer is optional: "answer" (math), "answerKey" (mc).'
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            help="Answers, one JSON line each. Repeat a killed call, and it resumes after its "
+            "last answer."
+        ),
+    ],
     rule: Annotated[
         str | None,
-        typer.Option(help='Replaces the router\'s own rule, for example "risk 0.8 audit 0.1".'),
+        typer.Option(
+            help="When the LLM is called; replaces the router's own rule: score τ | risk ρ | "
+            'every γ, each with an optional audit β. For example "risk 0.8 audit 0.1".'
+        ),
     ] = None,
     disagreements: Annotated[
         Path | None,
         typer.Option(help="Parquet table for the tokens on which the LLM disagreed in an audit."),
     ] = None,
 ) -> None:
-    """Answer questions with a router. Grade the answers if the file has the right ones."""
+    """Answer questions with a router. Grade the answers if the file has the right ones.
+
+    Needs params.yaml in the current folder.
+    """
     params, parsed = load_params(), _rule(rule)
     with _bundle(router) as bundle:
         from citer.generate import generate

@@ -1,5 +1,6 @@
 """Commands of the pipeline (`flows`): start retrainings, manage the registered routers."""
 
+import re
 import sys
 from typing import Annotated
 
@@ -7,12 +8,18 @@ import typer
 
 from citer.commands.extra import need_pipeline
 from citer.config import load_params
+from citer.errors import InputError
 
-Version = Annotated[int, typer.Argument(min=1, help="Number of a registered version.")]
+Version = Annotated[str, typer.Argument(metavar="VERSION", help="Number of a registered version.")]
 
 
 def run() -> None:
-    """Run the whole retraining: every stage, registration, promotion."""
+    """Retrain: run the stale stages, register the routers, perhaps promote the last one.
+
+    Reads params.yaml, the two models and data/own. Writes data, dvc.lock and mlruns. A stage is
+    stale if its data, code or parameters changed. If the last router passes the gate, it becomes
+    the champion.
+    """
     need_pipeline("citer run")
     load_params()  # bad parameters end the command before a server starts
     from flows.leash import held
@@ -32,7 +39,11 @@ def schedule(
 
 
 def compare() -> None:
-    """Show the champion and the challenger side by side."""
+    """Show the champion and the challenger side by side.
+
+    The costs are those without delay, where the LLM runs as soon as one sequence of the batch
+    needs it.
+    """
     need_pipeline("citer compare")
     from flows.compare import compare
 
@@ -42,14 +53,26 @@ def compare() -> None:
 def promote(version: Version) -> None:
     """Make a registered version the champion. To roll back, give an older version."""
     need_pipeline("citer promote")
+    number = _number(version)
     from flows.registry import promote
 
-    promote(version)
+    promote(number)
 
 
 def restore(version: Version) -> None:
-    """Restore params.yaml, dvc.lock and all outputs to those of a version."""
+    """Restore params.yaml, dvc.lock and all outputs to those of a version.
+
+    Overwrites params.yaml and dvc.lock, committed or not. Copies of both are kept
+    in mlruns/before-restore. If an output was changed by hand, nothing is restored.
+    """
     need_pipeline("citer restore")
+    number = _number(version)
     from flows.restore import restore
 
-    restore(version)
+    restore(number)
+
+
+def _number(version: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", version):
+        raise InputError(f"VERSION: {version!r}: expected a whole number from 1")
+    return int(version)

@@ -9,8 +9,11 @@ import typer
 
 from citer.commands.extra import need_pipeline
 from citer.config import Params, load_params
+from citer.errors import InputError
 
-Iteration = Annotated[int, typer.Argument(min=1, help="Number of the iteration, from 1.")]
+Iteration = Annotated[
+    str, typer.Argument(metavar="K", help="Number of an iteration in params.yaml.")
+]
 BadRow = StrEnum("BadRow", ["fail", "skip"])
 
 LIGHT = frozenset({"code", "label", "score_llm", "score_slm"})  # run without the extra `pipeline`
@@ -25,6 +28,15 @@ def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
     gc.freeze()
     gc.enable()
     stage.run(params, *args)
+
+
+def _run_iteration(name: str, iteration: str) -> None:
+    """Run a stage for one iteration. Raises InputError if params.yaml does not list it."""
+    params = load_params()
+    if iteration not in params.iterations:
+        listed = ", ".join(params.iterations)
+        raise InputError(f"params.yaml lists iterations {listed}, not {iteration}")
+    _run_stage(name, int(iteration), params=params)
 
 
 def code() -> None:
@@ -56,7 +68,7 @@ def score_llm() -> None:
 
 
 def score_slm() -> None:
-    """Compute the SLM's next token at every position, and store its hidden states."""
+    """Compute the SLM's next token and hidden state at every position of each reference."""
     _run_stage("score_slm")
 
 
@@ -66,23 +78,26 @@ def router0() -> None:
 
 
 def rivals() -> None:
-    """Answer validation and test without a router: the baselines that a router must beat."""
+    """Answer validation and test without a router: the baselines that a router must beat.
+
+    Stops the run if the LLM is right on too few validation questions (evaluate.llm_floor).
+    """
     _run_stage("rivals")
 
 
 def label(iteration: Iteration) -> None:
     """Label every token. A contested token is labelled by rollouts under the previous router."""
-    _run_stage("label", iteration)
+    _run_iteration("label", iteration)
 
 
 def train(iteration: Iteration) -> None:
-    """Train and calibrate the router of an iteration."""
-    _run_stage("train", iteration)
+    """Train and calibrate the head `stand` of router K. router0 trains its head `agree`."""
+    _run_iteration("train", iteration)
 
 
 def evaluate(iteration: Iteration) -> None:
     """Try every rule, choose one on validation, and measure it on test."""
-    _run_stage("evaluate", iteration)
+    _run_iteration("evaluate", iteration)
 
 
 def report() -> None:

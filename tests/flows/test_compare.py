@@ -62,8 +62,10 @@ def test_a_version_with_missing_or_damaged_tags_is_shown_with_the_rest(
     MlflowClient().set_model_version_tag(NAME, "2", "accuracy", "high")
     compare()
     shown = " ".join(capsys.readouterr().out.split())
-    assert "│ accuracy │ high │ high │" in shown
-    assert "│ tokens per answer │ 50 │ 50 │" in shown
+    assert "┃ champion and challenger ┃" in shown
+    assert "│ accuracy │ high │" in shown
+    assert "│ tokens per answer │ 50 │" in shown
+    assert "high │ high" not in shown
 
 
 def test_compare_is_refused_without_champion_and_challenger(project: Path) -> None:
