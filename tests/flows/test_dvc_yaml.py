@@ -46,7 +46,7 @@ def test_a_stage_has_one_name_as_module_command_and_params_section(name: str) ->
 
 def test_there_is_no_section_module_or_command_without_a_stage() -> None:
     names = set(PIPELINE["stages"])
-    modules = {file.stem for file in STAGE_FOLDER.glob("*.py")} - {"__init__", "paths"}
+    modules = {file.stem for file in STAGE_FOLDER.glob("*.py")} - {"__init__", "folders", "paths"}
     sections = {field.alias or key for key, field in Params.model_fields.items()} - OUTSIDE_DVC
     commands = [c for c in app.registered_commands if c.rich_help_panel == STAGES]
     assert modules == names
