@@ -54,7 +54,7 @@ def _falls(
         for number in (stable_hash(request.key), position)
     )
     score_1 = policy.scorer(StepView(hidden_1H, logits_1V, seed_1, position_1))
-    return float(score_1) < policy.rule.withdraws_below
+    return float(score_1) < policy.rule.least_score
 
 
 def _generate_one(pair: Pair, ids: Sequence[int]) -> int:

@@ -17,7 +17,7 @@ from citer.data.tokens import read_features, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy, ScoredBy
 from citer.evaluation.rivals import quantiles
-from citer.evaluation.study import ALONE
+from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.rollout import Labeller
@@ -102,7 +102,7 @@ class Workshop:
     @cached_property
     def alone(self) -> list[Run]:
         """The runs of the SLM alone and of the LLM alone on the test questions."""
-        return [run for [run] in sweep(self.engine, self.test, ALONE)]
+        return [run for [run] in sweep(self.engine, self.test, ALONE_LINES)]
 
     def accuracies(self, in_task_Q: np.ndarray) -> dict[str, float]:
         """Return each model's accuracy alone on the test questions in `in_task_Q`."""
@@ -124,7 +124,7 @@ class Workshop:
 
     def certainty_thresholds(self) -> list[float]:
         """Return τ at `FRACTIONS` of the SLM's certainties in its validation answers."""
-        [[alone]] = sweep(self.engine, self.validation, ALONE[:1])
+        [[alone]] = sweep(self.engine, self.validation, ALONE_LINES[:1])
         scores = [score for result in alone.results for score in result.scores]
         return quantiles(scores, FRACTIONS)
 

@@ -181,7 +181,7 @@ class EvaluateParams(Section):
     batches: Annotated[tuple[Slots, ...], SomeListed]
 
     @property
-    def delta_a_line(self) -> float:
+    def delta_per_line(self) -> float:
         """Delta, divided by the number of lines: one line for CITER and one for each audit."""
         return self.delta / (1 + len(self.audits if self.risks else ()))
 

@@ -1,9 +1,9 @@
 """Run the units of a stage, in this process or in forked ones.
 
-A unit is a part of a stage's inputs. A work is a function of one unit. It writes a file or returns
-a small result. Units and works can be pickled: an `Engine` or a `LanguageModel` is pickled as its
-folder and settings. A new kind of executor, such as a process per GPU or a cluster, is therefore
-one class, which sends them to its workers.
+A unit is a part of a stage's inputs. A job is a function of a unit's inputs; it writes a file or
+returns a picklable result. Units and jobs can be pickled: an `Engine` or a `LanguageModel` is
+pickled as its folder and settings. A new kind of executor, such as a process per GPU or a cluster,
+is therefore one class, which sends them to its workers.
 """
 
 import gc
@@ -43,8 +43,8 @@ class Unit(NamedTuple, Generic[I]):
     inputs: I
 
 
-class UnitWork(Protocol[I_contra, R_co]):
-    """A function of the inputs of one unit. Equal inputs give equal results."""
+class Job(Protocol[I_contra, R_co]):
+    """A function of a unit's inputs. Equal inputs give equal results."""
 
     def __call__(self, inputs: I_contra, /, *, advance: Advance) -> R_co: ...
 
@@ -56,11 +56,11 @@ class Executor(Protocol):
     def workers(self) -> int:
         """The number of units that run at the same time."""
 
-    def run(self, work: UnitWork[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+    def run(self, job: Job[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
         """Yield the result of each unit once, in any order.
 
         If a worker dies, its unit may run again, but never twice at the same time. `advance` gets
-        the progress of all workers. Raises the work's exception, with the unit's name as a note.
+        the progress of all workers. Raises the job's exception, with the unit's name as a note.
         No worker outlives this iterator or the process that started it.
         """
 
@@ -70,10 +70,10 @@ class InLine:
 
     workers = 1
 
-    def run(self, work: UnitWork[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+    def run(self, job: Job[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
         for unit in units:
             with _noted(unit):
-                result = work(unit.inputs, advance=advance)
+                result = job(unit.inputs, advance=advance)
             yield result
 
 
@@ -83,13 +83,13 @@ class Forked:
 
     workers: int
 
-    def run(self, work: UnitWork[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+    def run(self, job: Job[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
         waiting = iter(units)
         running: dict[Connection, _Worker] = {}
         try:
             while True:
                 for unit in islice(waiting, self.workers - len(running)):
-                    worker = _start(work, unit)
+                    worker = _start(job, unit)
                     running[worker.receiver] = worker
                 if not running:
                     return
@@ -107,7 +107,10 @@ class Forked:
 
 
 def executor_for(small: bool) -> InLine | Forked:
-    """Fork single-threaded workers when a model is too small to multithread."""
+    """Fork single-threaded workers if models are small.
+
+    `small`: forwards too small to multithread (`Pair.is_small`).
+    """
     threads = torch.get_num_threads()
     return Forked(threads) if small and threads > 1 else InLine()
 
@@ -119,17 +122,17 @@ def deal(items: Sequence[I], workers: int) -> list[Sequence[I]]:
 
 def write_tables(
     executor: Executor,
-    work: UnitWork[I, pa.Table],
+    job: Job[I, pa.Table],
     inputs: Mapping[Path, I],
     schema: pa.Schema,
     metadata: Mapping[str, Any],
     advance: Advance,
 ) -> None:
-    """Run `work` on the inputs of each path, and write the table that it returns to the path.
+    """Run `job` on the inputs of each path, and write the table that it returns to the path.
 
     A file is written completely or not at all.
     """
-    to_file = _ToFile(work, schema, dict(metadata))
+    to_file = _ToFile(job, schema, dict(metadata))
     units = [Unit(str(path), (path, each)) for path, each in inputs.items()]
     for _ in executor.run(to_file, units, advance):
         pass
@@ -137,15 +140,15 @@ def write_tables(
 
 @dataclass(frozen=True)
 class _ToFile(Generic[I]):
-    """A work that writes the table which another work returns."""
+    """A job that writes the table which another job returns."""
 
-    work: UnitWork[I, pa.Table]
+    job: Job[I, pa.Table]
     schema: pa.Schema
     metadata: dict[str, Any]
 
     def __call__(self, inputs: tuple[Path, I], /, *, advance: Advance) -> None:
         path, content = inputs
-        write_table(path, self.work(content, advance=advance), self.schema, self.metadata)
+        write_table(path, self.job(content, advance=advance), self.schema, self.metadata)
 
 
 @contextmanager
@@ -171,7 +174,7 @@ class _Worker(NamedTuple):
     process: ForkProcess
 
     def receive(self) -> _Result | float:
-        """Return the result, or progress. Raises the work's exception.
+        """Return the result, or progress. Raises the job's exception.
 
         Raises RuntimeError if the child died.
         """
@@ -193,24 +196,24 @@ class _Worker(NamedTuple):
         self.receiver.close()
 
 
-def _start(work: UnitWork[I, R], unit: Unit[I]) -> _Worker:
+def _start(job: Job[I, R], unit: Unit[I]) -> _Worker:
     receiver, sender = FORK.Pipe(duplex=False)
-    process = FORK.Process(target=_serve, args=(work, unit, sender), daemon=True)
+    process = FORK.Process(target=_serve, args=(job, unit, sender), daemon=True)
     process.start()
     sender.close()  # now only the child holds it: the pipe closes when the child ends
     return _Worker(unit, receiver, process)
 
 
-def _serve(work: UnitWork[I, R], unit: Unit[I], sender: Connection) -> None:
+def _serve(job: Job[I, R], unit: Unit[I], sender: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles ^C
     parent = multiprocessing.parent_process()
     assert parent
     when_closed(parent.sentinel, partial(os.kill, os.getpid(), signal.SIGKILL))
     torch.set_num_threads(1)  # the threads of OpenMP do not survive a fork
-    gc.freeze()  # the collector would write to the parent's pages, and so copy them
+    gc.freeze()  # collection writes to pages shared with the parent, and a write copies the page
     try:
         with _noted(unit):
-            sender.send(_Result(work(unit.inputs, advance=sender.send)))
+            sender.send(_Result(job(unit.inputs, advance=sender.send)))
     except Exception as error:
         error.add_note(format_exc())
         sender.send(error)

@@ -54,7 +54,7 @@ def generate(
     rule = rule or stored_rule(bundle)
     if disagreements and not rule.audit:
         raise InputError(f"--disagreements: `{rule:.4g}` has no audit, expected `… audit β`")
-    rows = load_problems(source, task_of_file(source), need="question")
+    rows = load_problems(source, task_of_file(source), requires="question")
     _check_targets(source, output, *([disagreements] if disagreements else []))
     limits = params.evaluate
     named = ((f"{source}:{line}", problem) for line, problem in rows)
@@ -190,5 +190,5 @@ def _summary(graded: Sequence[Graded], rule: Rule, output: Path) -> str:
     agreed = total.audited - total.disagreed
     return (
         f"{text}; of {total.audited:,} audited tokens {agreed:,} agreed, "
-        f"{total.rejected:,} were rolled back"
+        f"{total.rejected:,} audits rejected a token"
     )

@@ -77,7 +77,7 @@ class Rule:
         return self.audit == 1
 
     @property
-    def withdraws_below(self) -> float:
+    def least_score(self) -> float:
         """The SLM's token is not written if its score is below this value."""
         return self.at if self.visit == "score" else 0.0
 

@@ -104,7 +104,7 @@ OUTCOME = pa.schema(
         _required("visits", pa.int32()),
         _required("audited", pa.int32()),  # the SLM's tokens that an audit checked
         _required("disagreed", pa.int32()),  # audited tokens that are not the LLM's choice
-        _required("rejected", pa.int32()),  # audited tokens that were rolled back
+        _required("rejected", pa.int32()),  # audits that rejected a token
         _required("slm_steps", pa.int32()),
         _required("bytes", pa.int64()),  # moved at batch 1
     ]

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from citer.data.problems import Problem, problem_key
 from citer.data.tasks import Task
-from citer.data.tasks.rows import Need, text, text_if
+from citer.data.tasks.rows import Requires, text, text_if
 
 ROWS = [{"prompt": f"Spell {n}.", "expected": f" {n} {n} "} for n in range(100)]
 
@@ -18,9 +18,9 @@ class Exact(Task):
     templates = ("Say exactly: {}\n",)
     example: ClassVar = ROWS[0]
 
-    def problem(self, row: dict[str, Any], need: Need, source: str) -> Problem:
+    def problem(self, row: dict[str, Any], requires: Requires, source: str) -> Problem:
         question = text(row, "prompt", "what to say")
-        expected = text_if(need != "question", row, "expected", "the whole answer")
+        expected = text_if(row, "expected", "the whole answer", required=requires != "question")
         key = problem_key(self.name, question, None)
         return Problem(key, self.name, question, None, expected, expected, source, split="")
 

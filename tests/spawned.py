@@ -8,7 +8,7 @@ from multiprocessing.process import BaseProcess
 from random import Random
 from typing import Any
 
-from citer.executor import I, InLine, R, Unit, UnitWork
+from citer.executor import I, InLine, Job, R, Unit
 from citer.progress import Advance
 
 SPAWN = get_context("spawn")
@@ -18,9 +18,9 @@ RESULT = "result"
 class Pickling(InLine):
     """Runs pickled copies of the units in this process, in reverse order."""
 
-    def run(self, work: UnitWork[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
-        work, units = pickle.loads(pickle.dumps((work, units)))
-        yield from super().run(work, units[::-1], advance)
+    def run(self, job: Job[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+        job, units = pickle.loads(pickle.dumps((job, units)))
+        yield from super().run(job, units[::-1], advance)
 
 
 class Spawned:
@@ -45,9 +45,9 @@ class Spawned:
     def workers(self) -> int:
         return len(self.processes)
 
-    def run(self, work: UnitWork[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+    def run(self, job: Job[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
         waiting = self.order.sample(units, len(units))
-        pickled = pickle.dumps(work)
+        pickled = pickle.dumps(job)
         running: dict[Connection, Unit[I]] = {}
         while waiting or running:
             for pipe in [idle for idle in self.processes if idle not in running][: len(waiting)]:
@@ -82,10 +82,10 @@ def _serve(pipe: Connection) -> None:
     import torch
 
     torch.set_num_threads(1)
-    works: dict[bytes, Any] = {}
+    jobs: dict[bytes, Any] = {}
     while True:
         pickled, inputs = pipe.recv()
-        if pickled not in works:
-            works = {pickled: pickle.loads(pickled)}  # loads the models from their folders
+        if pickled not in jobs:
+            jobs = {pickled: pickle.loads(pickled)}  # loads the models from their folders
         advance = lambda count: pipe.send(("progress", count))  # noqa: E731
-        pipe.send((RESULT, works[pickled](pickle.loads(inputs), advance=advance)))
+        pipe.send((RESULT, jobs[pickled](pickle.loads(inputs), advance=advance)))

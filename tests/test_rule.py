@@ -76,9 +76,9 @@ def test_only_the_llm_alone_does_not_run_the_slm() -> None:
 
 
 def test_a_token_is_withdrawn_by_its_own_score() -> None:
-    assert Rule("score", 0.4).withdraws_below == 0.4
-    assert Rule("risk", 0.4).withdraws_below == 0
-    assert Rule("every", 4, 1).withdraws_below == 0
+    assert Rule("score", 0.4).least_score == 0.4
+    assert Rule("risk", 0.4).least_score == 0
+    assert Rule("every", 4, 1).least_score == 0
 
 
 def test_pending_tokens_decide_when_a_visit_is_due() -> None:

@@ -8,12 +8,12 @@ from typing import Any, NoReturn
 from citer.data.problems import Problem
 from citer.data.tasks import TASKS
 from citer.data.tasks.grading import grade
-from citer.data.tasks.rows import Need, RowError
+from citer.data.tasks.rows import Requires, RowError
 from citer.errors import InputError, read_text, shown
 from citer.progress import progress
 
-# The tasks import these modules by themselves; see `citer.data.tasks.grading.GRADERS`.
-ROWS = ("citer.data.tasks.math.rows", "citer.data.tasks.mc.rows")
+# The tasks import these modules lazily; see `citer.data.tasks.grading.GRADER_MODULES`.
+ROW_MODULES = ("citer.data.tasks.math.rows", "citer.data.tasks.mc.rows")
 
 OnBadRow = Callable[[RowError], object]
 
@@ -24,7 +24,7 @@ def fail(error: RowError) -> NoReturn:
 
 
 def load_problems(
-    path: Path, task: str, need: Need, on_bad_row: OnBadRow = fail
+    path: Path, task: str, requires: Requires, on_bad_row: OnBadRow = fail
 ) -> list[tuple[int, Problem]]:
     """Return (line, problem) for each row of a file, in order. The split of a problem is empty.
 
@@ -38,7 +38,7 @@ def load_problems(
     with progress(f"reading {path.name}", len(rows), "rows") as advance:
         for line, row in rows:
             try:
-                problems.append((line, parse_row(row, task, need, source=path.name)))
+                problems.append((line, parse_row(row, task, requires, source=path.name)))
             except RowError as error:
                 on_bad_row(error.at(f"{path}:{line}"))
             advance(1)
@@ -109,14 +109,14 @@ def task_of(row: Any) -> str:
     raise RowError("row", shown(row), f"the field {fields}")
 
 
-def parse_row(row: Any, task: str, need: Need, source: str = "") -> Problem:
+def parse_row(row: Any, task: str, requires: Requires, source: str = "") -> Problem:
     """Turn a raw row into a problem without a split.
 
     Raises RowError if a field is missing or wrong, or if the grader finds the reference wrong.
     """
     if not isinstance(row, dict):
         raise RowError("row", shown(row), "a JSON object")
-    problem = TASKS[task].problem(row, need, source)
+    problem = TASKS[task].problem(row, requires, source)
     if problem.reference is not None and not grade(problem, problem.reference):
         found = f"ends {problem.reference[-60:]!r}"
         expected = f"a text that the grader reads as {problem.answer!r}"

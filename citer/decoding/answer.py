@@ -54,10 +54,10 @@ class Disagreement(NamedTuple):
 class Visit(NamedTuple):
     """A call of the LLM.
 
-    The SLM ran `drafted` steps since the visit before. The LLM read `seen` written tokens and kept
-    the first `kept`. The LLM's own token follows them, unless the answer is complete. The audit
-    compared `audited` pending tokens with the LLM's choices. It rejects at most one token, the last
-    of `disagreements`.
+    It read `seen` tokens; the first `kept` stay (an EOS at the end is judged unread). The LLM's own
+    token follows them, unless the answer is complete. The SLM ran `drafted` steps since the visit
+    before. The audit compared `audited` pending tokens with the LLM's choices. It rejects at most
+    one token, the last of `disagreements`.
     """
 
     drafted: int
@@ -72,7 +72,10 @@ class Visit(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Numbers of tokens and visits. `audited`, `disagreed` and `rejected` count pending tokens."""
+    """Numbers of tokens and visits. `audited` and `disagreed` count pending tokens.
+
+    `rejected`: visits whose audit rejected a token. Tokens dropped after it are not counted.
+    """
 
     tokens: int
     llm_tokens: int

@@ -80,7 +80,7 @@ class Engine:
         self._walks: dict[Handle, Walk] = {}  # of requests that are not finished
         self._queue: deque[Walk] = deque()
         self._waiting: dict[Need, list[Walk]] = {Need.SLM: [], Need.LLM: []}
-        self._read = Drafts(pair, ())
+        self._drafts = Drafts(pair, ())
         self._start_over()
 
     def __reduce__(self) -> tuple[type["Engine"], tuple[Any, ...]]:
@@ -107,9 +107,9 @@ class Engine:
 
     @torch.inference_mode()
     def sweep(self, requests: Iterable[Request], policies: Sequence[Policy]) -> Iterator[Answer]:
-        """Like `decode`, but yield an answer for each request and each policy.
+        """Like `decode`, but yield an answer for each request and each different policy.
 
-        Leaving the iterator early cancels its requests. Until it ends, do not call `submit` or
+        Leaving the iterator early cancels its requests. While it runs, do not call `submit` or
         `step`: their events would be lost.
         """
         if self._walks:
@@ -141,9 +141,9 @@ class Engine:
             self._start_over()
         policies = (policy, *more)
         scorers = dict.fromkeys(each.scorer for each in policies)
-        if not scorers.keys() <= {*self._read.scorers}:
-            self._read = self._read.reading([*self._scorers(), *scorers])
-        columns = {each: self._read.scorers.index(each.scorer) for each in policies}
+        if not scorers.keys() <= {*self._drafts.scorers}:
+            self._drafts = self._drafts.reading([*self._scorers(), *scorers])
+        columns = {each: self._drafts.scorers.index(each.scorer) for each in policies}
         handle = next(self._handles)
         self._walks[handle] = Walk(handle, request, columns, self.limits)
         self._queue.append(self._walks[handle])
@@ -154,7 +154,7 @@ class Engine:
         walk = self._walks.pop(handle, None)
         if walk is None:
             return
-        self._read = self._read.reading(self._scorers())
+        self._drafts = self._drafts.reading(self._scorers())
         if walk in self._queue:
             self._queue.remove(walk)
             return
@@ -165,8 +165,9 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> list[Event]:
-        """Run one model once and return the events. An idle engine returns none.
+        """Run one model once and return the events.
 
+        The list may be empty; the engine is idle when every handle has finished or was cancelled.
         Only requests with a single policy have `Settled` events.
         """
         return self._step()
@@ -187,9 +188,9 @@ class Engine:
         return events
 
     def _start_over(self) -> None:
-        """Reset slots and scorers when idle, so that a run does not depend on the one before."""
+        """Give slots and scorer columns in the same order to every run."""
         self._free = list(range(self.slots))[::-1]
-        self._read = Drafts(self.pair, ())
+        self._drafts = Drafts(self.pair, ())
 
     def _scorers(self) -> dict[Scorer, None]:
         """The scorers of the requests in flight."""
@@ -220,8 +221,8 @@ class Engine:
     def _draft(self, walks: Sequence[Walk]) -> None:
         """Draft the next token of each sequence with the SLM."""
         self._slm.prepare([Held(walk.slot, walk.slm_read, walk.trunk) for walk in walks])
-        turns = [Turn(walk.slot, walk.ids, [(walk.seed, walk.position)]) for walk in walks]
-        rows = self._slm.consume(turns, self._read)
+        turns = [Turn(walk.slot, walk.ids, [(walk.seed, walk.answer_index)]) for walk in walks]
+        rows = self._slm.consume(turns, self._drafts)
         for walk, [(token, *scores)] in zip(walks, rows, strict=True):
             walk.take_draft(Draft(int(token), scores))
 

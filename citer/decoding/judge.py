@@ -18,7 +18,16 @@ from citer.models.graphs import no_graphs
 from citer.models.pair import LanguageModel
 from citer.models.vocabulary import Vocabulary
 
-__all__ = ["Judge", "LocalJudge", "ModelCard", "Query", "Scores", "Text", "Verdict", "Verdicts"]
+__all__ = [
+    "ForcedScores",
+    "Judge",
+    "LocalJudge",
+    "ModelCard",
+    "Query",
+    "Text",
+    "Verdict",
+    "Verdicts",
+]
 
 
 class Verdict(NamedTuple):
@@ -34,10 +43,11 @@ class Verdict(NamedTuple):
 class Query(NamedTuple):
     """A sequence to judge, with one verdict for each position from `first` to `len(ids)`.
 
-    The judge reads `ids`. `draft` is the token at position `len(ids)`, or None if there is none
-    yet. It is judged, but not read. The other fields are for a judge that keeps a cache per slot;
-    a stateless judge may ignore them. The slot holds the first `kept` tokens of `ids` from the
-    query before. An empty slot may start from `trunk`.
+    `first` indexes `ids`, which begins with the prompt. The judge reads `ids`. `draft` is the token
+    at position `len(ids)`, or None if there is none yet. It is judged, but not read. The other
+    fields are for a judge that keeps a cache per slot; a stateless judge may ignore them. The slot
+    holds the first `kept` tokens of `ids` from the query before. An empty slot may start from
+    `trunk`.
     """
 
     ids: Ids
@@ -48,12 +58,12 @@ class Query(NamedTuple):
     trunk: Trunk | None = None
 
     @property
-    def standing(self) -> list[int | None]:
+    def judged_tokens(self) -> list[int | None]:
         """The token at each judged position."""
         return [*self.ids[self.first :], self.draft]
 
 
-class Scores(NamedTuple):
+class ForcedScores(NamedTuple):
     """Teacher-forced scores of N positions, on the CPU."""
 
     token_N: Tensor  # int32, the LLM's choice
@@ -64,7 +74,8 @@ class Scores(NamedTuple):
 class Judge(Protocol):
     """The LLM. Its choices are greedy, among the ids of the pair's `Vocabulary`.
 
-    A judge with a cache per slot serves one engine at a time, and has at least as many slots.
+    A judge with a cache per slot serves one engine at a time, and needs at least as many slots as
+    that engine.
     """
 
     @property
@@ -79,7 +90,7 @@ class Judge(Protocol):
         """Return the verdicts of each query. No two queries may have the same slot."""
         ...
 
-    def score(self, texts: Sequence[Text]) -> Scores:
+    def score(self, texts: Sequence[Text]) -> ForcedScores:
         """Score the tokens of each text from `first` on, text after text.
 
         Raises InputError if the logits are not finite.
@@ -133,18 +144,18 @@ class LocalJudge:
 
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
         self._lane.prepare([Held(query.slot, query.kept, query.trunk) for query in queries])
-        standing = [query.standing for query in queries]
+        judged = [query.judged_tokens for query in queries]
         turns = [
             Turn(query.slot, query.ids, [(token or 0,) for token in tokens])
-            for query, tokens in zip(queries, standing, strict=True)
+            for query, tokens in zip(queries, judged, strict=True)
         ]
         rows = self._lane.consume(turns, self._read)
-        return list(map(_verdicts, standing, rows))
+        return list(map(_verdicts, judged, rows))
 
-    def score(self, texts: Sequence[Text]) -> Scores:
+    def score(self, texts: Sequence[Text]) -> ForcedScores:
         model, vocabulary = self._read.model, self._read.vocabulary
         parts = [_scores(predicted) for predicted in predict(model, vocabulary, texts)]
-        scores = Scores(*map(torch.cat, zip(*parts, strict=True)))
+        scores = ForcedScores(*map(torch.cat, zip(*parts, strict=True)))
         if not scores.margin_N.isfinite().all():
             raise InputError(
                 f"{self.card.path}: logits that are not finite, expected another pair.dtype"
@@ -152,17 +163,19 @@ class LocalJudge:
         return scores
 
 
-def _verdicts(standing: Sequence[int | None], rows: Sequence[Sequence[float]]) -> list[Verdict]:
+def _verdicts(
+    judged_tokens: Sequence[int | None], rows: Sequence[Sequence[float]]
+) -> list[Verdict]:
     return [
         Verdict(int(choice), None if token is None else odds)
-        for (choice, odds), token in zip(rows, standing, strict=True)
+        for (choice, odds), token in zip(rows, judged_tokens, strict=True)
     ]
 
 
-def _scores(predicted: Predicted) -> Scores:
+def _scores(predicted: Predicted) -> ForcedScores:
     _, logits_CV, logprob_CV, given_C = predicted
     first_C, second_C = logprob_CV.topk(2).values.unbind(1)
-    return Scores(
+    return ForcedScores(
         logits_CV.argmax(-1).int().cpu(),
         logprob_CV.gather(1, given_C[:, None]).squeeze(1).float().cpu(),
         (first_C - second_C).float().cpu(),

@@ -76,7 +76,7 @@ class Lane:
         if not left:
             return [replayed[turn.slot] for turn in turns]
         groups = self._groups(left)
-        parts = list(map(self._forward, groups))  # a comprehension would be one call deeper
+        parts = list(map(self._forward, groups))
         given = [row for turn in left for row in turn.given]
         given_WK = torch.tensor(given, device=self.model.device)
         lines = iter(read(_in_order(parts, groups, left), given_WK).tolist())

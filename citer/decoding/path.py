@@ -29,16 +29,20 @@ class Path:
     def __post_init__(self) -> None:
         # Cached, because they are read for every token.
         self.rule = rule = self.policy.rule
-        self.asks_slm, self.withdraws_below = rule.asks_slm, rule.withdraws_below
+        self.asks_slm, self.least_score = rule.asks_slm, rule.least_score
         self.may_be_due = rule.visit != "score" or rule.audit > 0
 
-    def takes_llms(self, draft: Draft | None) -> bool:
-        """Return whether the LLM writes the next token."""
-        return draft is None or self.owed or draft.scores[self.scorer] < self.withdraws_below
+    def takes_llm_token(self, draft: Draft | None) -> bool:
+        """Return whether the LLM writes the next token.
+
+        True without a draft: no path asks the SLM.
+        """
+        return draft is None or self.owed or draft.scores[self.scorer] < self.least_score
 
     def due(self, length: int, ended: bool) -> bool:
         """Return whether the rule requires a visit after `length` tokens."""
         pending = length - self.pending_from
-        if pending <= 0 or (ended and not self.rule.audit):  # nothing to audit or to write
+        # No visit: no pending token, or the answer ended and is not audited.
+        if pending <= 0 or (ended and not self.rule.audit):
             return False
         return (ended and self.rule.exact) or self.rule.due(self.risk, pending)

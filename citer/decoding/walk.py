@@ -42,15 +42,17 @@ class Limits:
 
 
 class Walk:
-    """One sequence in decoding, for all policies that have written the same tokens.
+    """One request in a slot, decoded for all its policies.
+
+    `ids` is the branch being written; other paths wait in `_forks`.
 
         ids:  prompt, prefix | written: settled … pending … | draft
                              begin             a path's pending_from
 
     `go_on` returns the model that must run next. The caller runs it, and passes the SLM's token to
     `take_draft` or the LLM's verdicts on `query` to `take_verdicts`. Positions count written
-    tokens. `slm_read` and `llm_read` are the numbers of leading tokens of `ids` that each model has
-    read and that were not replaced since.
+    tokens, without the prefix. `slm_read` and `llm_read` are the numbers of leading tokens of
+    `ids` that each model has read and that were not replaced since.
     """
 
     def __init__(
@@ -78,7 +80,8 @@ class Walk:
         self._drafts: list[Draft | None] = []  # by position; None where the SLM did not run
         self._verdicts: dict[int, Verdict] = {}
         self._forks: dict[int, _Fork] = {}
-        self._unchecked = False  # the last token may require a visit
+        # No rule has been asked yet whether the last token requires a visit.
+        self._unchecked = False
         self._reported = 0  # tokens that `newly_settled` has returned
 
     @property
@@ -87,8 +90,8 @@ class Walk:
         return len(self.ids) - self.begin
 
     @property
-    def position(self) -> int:
-        """Index of the next token in the answer."""
+    def answer_index(self) -> int:
+        """Index of the next token from the answer's start. The prefix counts."""
         return len(self.ids) - len(self.request.prompt_ids)
 
     def newly_settled(self) -> tuple[int, ...]:
@@ -104,13 +107,16 @@ class Walk:
         return tuple(self.ids[self.begin + first : self.begin + after])
 
     def query(self) -> Query:
-        """Return the next query to the LLM. Without audits, it judges the last position only."""
+        """Return the next query to the LLM.
+
+        Without audits, it judges only the position after what it reads.
+        """
         reads_to = self._llm_reads_to
         audits = any(path.rule.audit for path in self._paths)
         first = max(self.begin, self.llm_read + 1) if audits else reads_to
-        after = [*self.ids[reads_to:], self.draft.token if self.draft else None]
+        unread = [*self.ids[reads_to:], self.draft.token if self.draft else None]
         return Query(
-            self.ids[:reads_to], first, after[0], self.slot, kept=self.llm_read, trunk=self.trunk
+            self.ids[:reads_to], first, unread[0], self.slot, kept=self.llm_read, trunk=self.trunk
         )
 
     def take_draft(self, draft: Draft) -> None:
@@ -136,7 +142,7 @@ class Walk:
             if self._paths:
                 if not self.draft and any(p.asks_slm and not p.owed for p in self._paths):
                     return Need.SLM, answers
-                takers = [path for path in self._paths if path.takes_llms(self.draft)]
+                takers = [path for path in self._paths if path.takes_llm_token(self.draft)]
                 if takers and self._must_read(len(self.ids)):
                     return Need.LLM, answers
                 self._write(takers)
@@ -180,7 +186,9 @@ class Walk:
         for position in audited:
             token, verdict = self.ids[self.begin + position], self._verdicts[position]
             if verdict.odds is not None and token != verdict.token:
-                odds = min(verdict.odds, HIGHEST)  # 1 in a tie, which the smaller id wins
+                # In a tie the odds are 1 though the LLM chose the smaller id; stay below 1, so that
+                # audit 1 rejects.
+                odds = min(verdict.odds, HIGHEST)
                 disagreements.append(Disagreement(position, token, verdict.token, odds))
                 if odds < path.rule.audit:
                     kept = position
@@ -195,7 +203,11 @@ class Walk:
         self._forks.setdefault(position, _Fork(token, [])).paths.append(path)
 
     def _append(self, token: int) -> None:
-        """Write a token. If the LLM judged its position without it, it must do so again."""
+        """Write a token.
+
+        If the LLM's choice here was made before a token stood, and differs from `token`, mark it
+        unread: an audit needs the odds.
+        """
         verdict = self._verdicts.get(self.length)
         if verdict and verdict.odds is None and verdict.token != token:
             self.llm_read = len(self.ids) - 1

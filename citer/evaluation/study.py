@@ -23,10 +23,12 @@ from citer.models.pair import Pair
 from citer.models.router import Router
 from citer.rule import LLM, Rule
 
-ALONE = tuple(
+# rivals() takes its thresholds from the SLM's entropies.
+ALONE_LINES = tuple(
     Line(Method(name, low_entropy, style=Style(Kind.ALONE, "#000000", "o")), [policy.rule])
     for name, policy in zip(MODELS, (SLM_ALONE, LLM_ALONE), strict=True)
 )
+# Styles of the first iteration; `numbered` replaces them.
 ROUTER, AUDITED = (Style(kind, *ITERATIONS[0]) for kind in (Kind.ROUTER, Kind.AUDITED))
 
 
@@ -45,9 +47,9 @@ class Study:
         return study_stamp(identity(self.pair), [*self.validation, *self.test], self.params)
 
     @cached_property
-    def alone(self) -> list[list[Run]]:
+    def alone_runs(self) -> list[list[Run]]:
         """Runs of the SLM alone and of the LLM alone on validation."""
-        return self._sweep(self.validation, ALONE)
+        return self._sweep(self.validation, ALONE_LINES)
 
     def llm_writes(self, problem: Problem) -> tuple[str, bool]:
         """Decode the LLM's own answer. Return its text and whether it was cut off."""
@@ -57,17 +59,17 @@ class Study:
     def rivals(self) -> Findings:
         """Run each model alone on both splits and, on test, the methods without training.
 
-        Test questions decide no threshold: rivals get theirs from validation. Raises ValueError if
-        methods share a name.
+        Thresholds that depend on data come from validation. Raises ValueError if methods share a
+        name.
         """
-        (slm,), _ = self.alone
+        (slm,), _ = self.alone_runs
         scores = [score for result in slm.results for score in result.scores]
-        lines = (*ALONE, *(line(self.params, scores) for line in RIVALS))
+        lines = (*ALONE_LINES, *(line(self.params, scores) for line in RIVALS))
         name, count = Counter(line.method.name for line in lines).most_common(1)[0]
         if count > 1:  # reports would show one of them
             raise ValueError(f"rivals: {count} methods are named {name!r}")
         tested = _runs(self._sweep(self.test, lines))
-        outcomes = outcome_table([*_runs(self.alone), *tested])
+        outcomes = outcome_table([*_runs(self.alone_runs), *tested])
         return Findings(outcomes, point_rows(tested, self.params))
 
     def router(
@@ -85,11 +87,11 @@ class Study:
         return Findings(outcomes, point_rows(tested, self.params, rivals.points)), chosen
 
     def _validated(self, lines: Sequence[Line], rivals: Findings) -> tuple[pa.Table, Chosen]:
-        tried, alone = self._sweep(self.validation, lines), rivals.llm_alone("validation")
+        tried, llm_rows = self._sweep(self.validation, lines), rivals.llm_alone("validation")
         chosen: dict[str, ChosenRule] = {}
         for line, runs in zip(lines, tried, strict=True):
-            candidates = [candidate(run, alone) for run in runs]
-            rule = choose(candidates, self.params.epsilon, self.params.delta_a_line)
+            candidates = [candidate(run, llm_rows) for run in runs]
+            rule = choose(candidates, self.params.epsilon, self.params.delta_per_line)
             chosen[line.method.name] = cheapest(chosen.get(line.method.name, rule), rule)
         return outcome_table(_runs(tried)), chosen
 
@@ -129,14 +131,14 @@ def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:
     return [run for line in lines for run in line]
 
 
-def candidate(run: Run, alone: Mapping[str, Row]) -> Candidate:
+def candidate(run: Run, llm_rows: Mapping[str, Row]) -> Candidate:
     """Compare a run with the LLM's own answers to the same questions.
 
-    `alone` holds the LLM's outcomes by problem_id.
+    `llm_rows` holds the LLM's outcomes by problem_id.
     """
     rows = list(outcome_rows(run))
-    llm_bytes = sum(alone[row["problem_id"]]["bytes"] for row in rows)
-    kept = [row["correct"] for row in rows if alone[row["problem_id"]]["correct"]]
+    llm_bytes = sum(llm_rows[row["problem_id"]]["bytes"] for row in rows)
+    kept = [row["correct"] for row in rows if llm_rows[row["problem_id"]]["correct"]]
     return Candidate(
         rule=run.rule,
         n=len(kept),

@@ -92,7 +92,7 @@ def _runs(line: Line, results: Mapping[Policy, Sequence[Result]], pair: Pair) ->
 
 @dataclass(frozen=True)
 class _Answering:
-    """The work of a sweep: answer and grade problems by every policy."""
+    """The job of a sweep: answer and grade problems by every policy."""
 
     engine: Engine
     policies: Sequence[Policy]

@@ -76,13 +76,13 @@ def _write_shards(
     params: ScoreParams,
     metadata: Mapping[str, Any],
 ) -> None:
-    work = partial(score, half(model, vocabulary), batch_tokens=params.batch_tokens)
+    job = partial(score, half(model, vocabulary), batch_tokens=params.batch_tokens)
     shards = _in_shards(examples, params.shard_problems)
     paths = {folder / shard_name(shard): shard for shard in shards}
     total = sum(len(example.reference_ids) for example in examples.values())
     with progress(f"score {model.name}", total, "tokens") as advance:
         # Forwards over whole texts are large enough to multithread, so forks would not be faster.
-        write_tables(InLine(), work, paths, half_schema(metadata), metadata, advance)
+        write_tables(InLine(), job, paths, half_schema(metadata), metadata, advance)
 
 
 def _in_shards(examples: Mapping[str, Encoded], size: int) -> Iterator[dict[str, Encoded]]:

@@ -35,7 +35,7 @@ MakePrompts = Callable[[PreTrainedTokenizerFast, int], PromptFormat]  # (tokeniz
 
 
 class EosSetting(BaseModel):
-    """The field that config.json and generation_config.json have in common."""
+    """The EOS ids, as both files store them."""
 
     eos_token_id: int | list[int] | None = None
 
@@ -47,7 +47,7 @@ class EosSetting(BaseModel):
 
 
 class Config(EosSetting):
-    """Required fields of config.json. transformers would replace missing ones by defaults."""
+    """Fields that citer needs or refuses. transformers would replace missing ones by defaults."""
 
     model_type: ModelType
     vocab_size: PositiveInt
@@ -191,13 +191,16 @@ class PairFolder:
                 raise InputError(f"{self}: different tokenizers: their `{part}` differ")
 
     def _check_prompts(self) -> None:
-        """Compare the ids of a problem of each task: a format may read other tokenizer settings."""
-        theirs = self.llm.make_prompts(self.llm.tokenizer, self.slm.eos_ids[0])
-        if theirs.digest != self.prompts.digest:
-            digests = f"{self.prompts.digest} and {theirs.digest}"
+        """Compare the ids of a problem of each task.
+
+        Equal tokenizers are not enough: a format may read settings that `tokenizer_parts` omits.
+        """
+        llm_prompts = self.llm.make_prompts(self.llm.tokenizer, self.slm.eos_ids[0])
+        if llm_prompts.digest != self.prompts.digest:
+            digests = f"{self.prompts.digest} and {llm_prompts.digest}"
             raise InputError(f"{self}: different prompt formats: their digests are {digests}")
         for problem in probes():
-            pairs = zip(self.prompts.encode(problem), theirs.encode(problem), strict=True)
+            pairs = zip(self.prompts.encode(problem), llm_prompts.encode(problem), strict=True)
             for name, (slm, llm) in zip(("prompt", "reference"), pairs, strict=True):
                 if slm != llm:
                     raise InputError(f"{self}: {_difference(f'{problem.task} {name}', slm, llm)}")

@@ -101,7 +101,7 @@ def _report(separated: Separated, skipped: list[RowError]) -> None:
 
 def _warn(questions: int, params: EvaluateParams) -> None:
     """Warn if no rule can be certified, even if the LLM answers every question correctly."""
-    enough = least_questions(params.epsilon, params.delta_a_line)
+    enough = least_questions(params.epsilon, params.delta_per_line)
     if questions < enough:
         Console().print(
             f"validation: {questions} questions, too few to certify any rule: evaluate.epsilon "

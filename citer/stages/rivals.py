@@ -45,7 +45,7 @@ def run(params: Params) -> None:
 
 def _check_llm(study: Study) -> None:
     """Print wrong answers of the LLM and raise InputError if it is right too rarely."""
-    _, (llm,) = study.alone
+    _, (llm,) = study.alone_runs
     below = list(shortfalls(llm.results, study.params.llm_floor))
     if not below:
         return
@@ -58,10 +58,10 @@ def _check_llm(study: Study) -> None:
 
 def _warn(study: Study) -> None:
     """Warn if no rule can be certified, even without a wrong routed answer."""
-    _, (llm,) = study.alone
+    _, (llm,) = study.alone_runs
     right = sum(result.correct for result in llm.results)
     params = study.params
-    enough = least_questions(params.epsilon, params.delta_a_line)
+    enough = least_questions(params.epsilon, params.delta_per_line)
     if right < enough:
         _print(
             f"validation: the LLM is right on {right} questions, too few to certify any rule: "

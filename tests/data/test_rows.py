@@ -16,9 +16,9 @@ MC = {
 }
 
 
-def complaint(row, task, need="reference"):
+def complaint(row, task, requires="reference"):
     with pytest.raises(RowError) as caught:
-        parse_row(row, task, need)
+        parse_row(row, task, requires)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -130,8 +130,8 @@ def test_an_answer_alone_is_not_changed(answer):
 
 def test_a_whole_solution_in_the_answer_field_is_refused_even_if_no_solution_is_needed():
     row = {"problem": "2 + 2?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4"}
-    for need in ("answer", "question"):
-        assert complaint(row, "math", need).startswith("answer: a whole solution, ends")
+    for requires in ("answer", "question"):
+        assert complaint(row, "math", requires).startswith("answer: a whole solution, ends")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from citer.decoding.judge import Judge, LocalJudge, ModelCard, Query, Scores, Text, Verdict
+from citer.decoding.judge import ForcedScores, Judge, LocalJudge, ModelCard, Query, Text, Verdict
 from citer.decoding.work import Work
 from citer.models.pair import Pair
 
@@ -28,8 +28,8 @@ class RemoteJudge:
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
         return self._ask("verdicts", list(queries))
 
-    def score(self, texts: Sequence[Text]) -> Scores:
-        return Scores(*map(torch.from_numpy, self._ask("score", list(texts))))
+    def score(self, texts: Sequence[Text]) -> ForcedScores:
+        return ForcedScores(*map(torch.from_numpy, self._ask("score", list(texts))))
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         self._connection.send((name, arguments))

@@ -11,7 +11,7 @@ import torch
 from citer.data.prompts import Encoded
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
-from citer.decoding.judge import LocalJudge, ModelCard, Query, Scores, Text, Verdict
+from citer.decoding.judge import ForcedScores, LocalJudge, ModelCard, Query, Text, Verdict
 from citer.decoding.policy import LLM_ALONE, Policy
 from citer.decoding.work import Work
 from citer.evaluation.cost import Prices
@@ -106,12 +106,12 @@ class Stateless:
         choice = int(chance_V.argmax())
         return Verdict(choice, None if token is None else float(chance_V[token] / chance_V[choice]))
 
-    def score(self, texts: Sequence[Text]) -> Scores:
+    def score(self, texts: Sequence[Text]) -> ForcedScores:
         raise NotImplementedError
 
 
 def judged(query: Query) -> list[tuple[int, int | None]]:
-    return list(enumerate(query.standing, query.first))
+    return list(enumerate(query.judged_tokens, query.first))
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: str(policy.rule))

@@ -52,7 +52,7 @@ def test_scorers_of_finished_requests_do_not_pile_up_in_an_engine_that_is_never_
         submitted[log.engine.submit(request, policy)] = request, policy
         while len(log.engine._walks) > 1:
             log.step()
-        assert len(log.engine._read.scorers) <= 2
+        assert len(log.engine._drafts.scorers) <= 2
     log.drain()
     for handle, (request, policy) in submitted.items():
         [answer] = log.answers[handle]

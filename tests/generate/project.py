@@ -55,4 +55,4 @@ LONG = {"problem": "Why? " * 400}
 
 
 def parsed(rows: list[dict]) -> list[Problem]:
-    return [parse_row(row, "math", need="question") for row in rows]
+    return [parse_row(row, "math", requires="question") for row in rows]

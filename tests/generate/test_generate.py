@@ -87,7 +87,7 @@ def test_an_exact_rule_lists_each_token_at_which_the_slm_differs_from_the_llms_a
 def differences(pair: Pair, questions: list[dict]) -> Iterator[dict]:
     """Compare the models along the LLM's answers, with a whole forward for each token."""
     for question in questions:
-        problem = parse_row(question, "math", need="question")
+        problem = parse_row(question, "math", requires="question")
         ids = list(pair.prompts.prompt_ids(problem))
         for position in range(MAX_NEW_TOKENS):
             llm_logits = next_logits(pair, pair.llm, ids)
@@ -120,7 +120,9 @@ def test_only_tokens_with_low_odds_are_rolled_back(
     rejected = sum(line["rejected"] for line in lines)
     assert rejected == sum(row["rejected"] for row in rows)
     text = " ".join(capsys.readouterr().out.split())
-    counts_shown = re.search(r"of (\d+) audited tokens (\d+) agreed, (\d+) were rolled back", text)
+    counts_shown = re.search(
+        r"of (\d+) audited tokens (\d+) agreed, (\d+) audits rejected a token", text
+    )
     assert counts_shown
     seen, agreed, rolled_back = map(int, counts_shown.groups())
     assert (seen - agreed, rolled_back) == (len(rows), rejected)

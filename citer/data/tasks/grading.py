@@ -3,9 +3,9 @@
 from citer.data.problems import Problem
 from citer.data.tasks import TASKS
 
-# The tasks import these modules by themselves, when they grade. Naming them here puts them into
+# The tasks import these modules lazily, when they grade. Naming them here puts them into
 # the code digest of each stage that grades (`citer.closure`), and of no other stage.
-GRADERS = ("citer.data.tasks.math.values", "citer.data.tasks.mc.options")
+GRADER_MODULES = ("citer.data.tasks.math.values", "citer.data.tasks.mc.options")
 
 
 def grade(problem: Problem, completion: str) -> bool:

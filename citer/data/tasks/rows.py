@@ -5,9 +5,8 @@ from typing import Any, Literal
 
 from citer.errors import InputError, shown
 
-# The field that a row must have besides its question: training needs the reference, grading the
-# answer. With "question", a row needs neither.
-Need = Literal["reference", "answer", "question"]
+# reference: training rows; answer: rows to grade; question: rows to answer only.
+Requires = Literal["reference", "answer", "question"]
 
 HALF = re.compile(r"[\ud800-\udfff]")  # half of a surrogate pair: \ud83d alone in JSON
 UNESCAPED = {"\b": ("backspace", "b"), "\f": ("form feed", "f")}
@@ -36,7 +35,7 @@ def text(row: dict[str, Any], field: str, expected: str) -> str:
     return clean(field, value)
 
 
-def text_if(required: bool, row: dict[str, Any], field: str, expected: str) -> str | None:
+def text_if(row: dict[str, Any], field: str, expected: str, *, required: bool) -> str | None:
     """Return a field's text, or None if it is absent, null or empty and not `required`."""
     if not required and row.get(field) in (None, ""):
         return None

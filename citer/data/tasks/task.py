@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:  # a task's module must import nothing that takes time
     from citer.data.problems import Problem
-    from citer.data.tasks.rows import Need
+    from citer.data.tasks.rows import Requires
 
 
 class Task(ABC):
@@ -24,7 +24,7 @@ class Task(ABC):
     example: ClassVar[dict[str, Any]]
 
     @abstractmethod
-    def problem(self, row: dict[str, Any], need: "Need", source: str) -> "Problem":
+    def problem(self, row: dict[str, Any], requires: "Requires", source: str) -> "Problem":
         """Turn a raw row into a problem without a split. Raises RowError."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ from citer.data.tasks.task import Task
 
 if TYPE_CHECKING:
     from citer.data.problems import Problem
-    from citer.data.tasks.rows import Need
+    from citer.data.tasks.rows import Requires
 
 
 class Math(Task):
@@ -41,8 +41,8 @@ class Math(Task):
         "solution": "3 * 12 = 36.\n\\boxed{36}",
     }
 
-    def problem(self, row: dict[str, Any], need: "Need", source: str) -> "Problem":
-        return import_module(".rows", __name__).problem(row, need, source)
+    def problem(self, row: dict[str, Any], requires: "Requires", source: str) -> "Problem":
+        return import_module(".rows", __name__).problem(row, requires, source)
 
     def prompt_text(self, problem: "Problem") -> str:
         return self.templates[0].format(question=problem.question)

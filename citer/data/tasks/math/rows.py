@@ -5,28 +5,28 @@ from typing import Any
 
 from citer.data.problems import Problem, problem_key
 from citer.data.tasks.math.values import LONGEST, boxed
-from citer.data.tasks.rows import Need, RowError, text, text_if
+from citer.data.tasks.rows import Requires, RowError, text, text_if
 
 # Signs of a whole solution, not a final answer: sentences, GSM8K's marks, text before a box.
 RATIONALE = re.compile(r"####|<<|(?:\d|[a-z]{3})[.!?]\s+[A-Z][a-z]|\w\W*\\boxed")
 
 
-def problem(row: dict[str, Any], need: Need, source: str) -> Problem:
+def problem(row: dict[str, Any], requires: Requires, source: str) -> Problem:
     """Turn a raw row into a problem. Raises RowError."""
     question = text(row, "problem", "the problem")
-    training = need == "reference"
-    reference = text_if(training, row, "solution", "a solution in training files")
+    training = requires == "reference"
+    reference = text_if(row, "solution", "a solution in training files", required=training)
     answer = _short_answer(row)
     if reference is not None:
         answer = answer or _final_answer(reference)
-    if answer is None and need != "question":
+    if answer is None and requires != "question":
         raise RowError("solution", "missing, and no `answer`", "either, to grade against")
     key = problem_key("math", question, None)
     return Problem(key, "math", question, None, reference, answer, source, split="")
 
 
 def _short_answer(row: dict[str, Any]) -> str | None:
-    answer = text_if(False, row, "answer", "the final answer")
+    answer = text_if(row, "answer", "the final answer", required=False)
     if answer and (len(answer) > LONGEST or RATIONALE.search(answer)):
         found = f"a whole solution, ends {answer[-60:]!r}"
         raise RowError("answer", found, "the final answer alone, and the rest in `solution`")

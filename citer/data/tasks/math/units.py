@@ -76,7 +76,7 @@ def _known(word: str) -> str | None:
 
 
 def _stem(word: str) -> str:
-    """Remove the ending of a plural."""
+    """Strip trailing e and s; only equality of stems counts."""
     stem = word.rstrip("es") or word
     return stem[:-1] + "i" if stem.endswith("y") else stem
 

@@ -101,8 +101,8 @@ def _stated(sentence: str) -> str:
 def _by_label(statement: str) -> set[str]:
     """Return the options that are named by label.
 
-    If another option's text is next to a label, that option is named, too. It is not if the text of
-    the label's own option is anywhere in the statement.
+    A label next to another option's text names both, unless the statement also has the label's own
+    text.
     """
     mentions, texts = _mentions(statement), _by_text(statement)
     named = set()

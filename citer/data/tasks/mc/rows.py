@@ -3,18 +3,19 @@
 from typing import Any
 
 from citer.data.problems import Choice, Problem, problem_key
-from citer.data.tasks.rows import Need, RowError, clean, text, text_if
+from citer.data.tasks.rows import Requires, RowError, clean, text, text_if
 from citer.errors import shown
 
 LABEL_SETS = ("ABCDE", "1234")
 
 
-def problem(row: dict[str, Any], need: Need, source: str) -> Problem:
+def problem(row: dict[str, Any], requires: Requires, source: str) -> Problem:
     """Turn a raw row into a problem. Raises RowError."""
     question = text(row, "question", "the question")
     choices = _choices(row.get("choices"))
-    reference = text_if(need == "reference", row, "cot", "a rationale in training files")
-    answer = text_if(need != "question", row, "answerKey", "the right option's label")
+    training, graded = requires == "reference", requires != "question"
+    reference = text_if(row, "cot", "a rationale in training files", required=training)
+    answer = text_if(row, "answerKey", "the right option's label", required=graded)
     labels = [choice.label for choice in choices]
     if answer is not None and answer not in labels:
         raise RowError("answerKey", repr(answer), f"one of {', '.join(labels)}")
