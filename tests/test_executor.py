@@ -139,6 +139,15 @@ def test_workers_leave_an_interrupt_to_the_parent() -> None:
     assert sorted(Forked(2).run(interrupt, units(4), ignore)) == [0, 1, 2, 3]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Handle ^C, which a shell makes its background jobs ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_parent_leaves_no_process(children: Children) -> None:
     def interrupted(_: float) -> None:
         assert children()

@@ -114,7 +114,7 @@ class Engine:
         """
         if self._walks:
             raise RuntimeError("the engine has other requests in flight")
-        queue, handles = iter(requests), set[Handle]()
+        queue, handles = iter(requests if policies else ()), set[Handle]()
         try:
             while True:
                 for request in islice(queue, len(self._free)):
