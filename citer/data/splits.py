@@ -21,7 +21,7 @@ def split_by_share(question: str, seed: int, shares: Mapping[str, float]) -> str
 
 class Separated(NamedTuple):
     splits: dict[str, list[Problem]]
-    duplicates: list[Problem]  # left out; their `split` is the one that they were assigned to
+    duplicates: list[Problem]  # in no split; their field `split` keeps the assigned one
 
 
 def separate(assigned: Iterable[tuple[str, Problem]]) -> Separated:
