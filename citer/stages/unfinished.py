@@ -1,12 +1,14 @@
-"""Where `rivals` and `evaluate` keep the results of an unfinished run."""
+"""Where stages that evaluate or train keep the work of an unfinished run."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from citer.closure import code_digest
 from citer.config import Params
 from citer.io import digest, partial_dir
+from citer.models.device import resolve_device
 from citer.stages import paths
 
 JUDGED_LATER = {"llm_floor", "epsilon", "delta", "batches"}  # settings that change no answer
@@ -28,3 +30,10 @@ def partial_sweeps(
         code_digest(stage),
     )
     return partial_dir(stage, digest(*questions, *settings, *inputs))
+
+
+def partial_training(stage: str, params: Params, data: Mapping[str, str]) -> Path:
+    """Return the folder for a stage's unfinished training on `data`, which are digests."""
+    device = str(resolve_device(params.pair.device))  # the state of its generator is kept, too
+    settings = params.train.model_dump_json(), device, code_digest(stage)
+    return partial_dir(stage, digest(*data.values(), *settings))
