@@ -27,7 +27,7 @@ from citer.checked import (
     Tokens,
     read_yaml,
 )
-from citer.data.prompt_settings import ChatParams, PromptKind, PromptSettings
+from citer.data.prompt_settings import ChatParams, PromptKind, PromptSettings, StopStrings
 from citer.data.tasks import known_task
 from citer.errors import InputError
 from citer.rule import Rule
@@ -51,6 +51,7 @@ class PairParams(Section):
     cuda_graphs: bool = True
     prompt: PromptKind = "plain"
     chat: ChatParams = ChatParams()
+    stop: StopStrings = ()
 
 
 class ToyParams(Section):
@@ -227,8 +228,8 @@ class Params(Section):
     @property
     def prompts(self) -> PromptSettings:
         """The settings of the prompt format that all stages use."""
-        pair = self.pair
-        return PromptSettings(kind=pair.prompt, chat=pair.chat, tasks=self.prepare.tasks)
+        pair, tasks = self.pair, self.prepare.tasks
+        return PromptSettings(kind=pair.prompt, chat=pair.chat, stop=pair.stop, tasks=tasks)
 
     @field_validator("iterations")
     @classmethod
