@@ -20,6 +20,8 @@ from citer.errors import InputError, shown
 if TYPE_CHECKING:  # takes a second to import
     from transformers import PreTrainedTokenizerBase
 
+CLOCK = "strftime_now"  # a function of templates, which returns the date
+
 
 class Encoded(NamedTuple):
     """Token ids. `reference_ids` ends with EOS. It is empty if there is no reference.
@@ -169,7 +171,8 @@ class ChatPrompts(PromptFormat):
 
     def _render(self, turns: Sequence[Message], *, answered: bool = False) -> str:
         conversation = [{"role": turn.role, "content": turn.content} for turn in turns]
-        variables: dict[str, Any] = self.chat.variables
+        # A prompt must not depend on the day, so a template that calls the clock fails.
+        variables: dict[str, Any] = {CLOCK: None} | self.chat.variables
         try:
             return self.tokenizer.apply_chat_template(
                 conversation, tokenize=False, add_generation_prompt=not answered, **variables
@@ -177,6 +180,8 @@ class ChatPrompts(PromptFormat):
         except Exception as error:  # a template may raise anything
             roles = ", ".join(turn.role for turn in turns)
             reason = " ".join(str(error).split())
+            if CLOCK in self.template and isinstance(error, TypeError):
+                reason = "it writes today's date; expected a fixed one in pair.chat.variables"
             raise InputError(f"the chat template refuses the turns {roles}: {reason}") from None
 
     def _ids(self, text: str) -> list[int]:
