@@ -39,7 +39,7 @@ OWN = PurePath("data/own")  # the folder of the user's files
 
 
 class PairParams(Section):
-    """The two models: local Hugging Face folders with one tokenizer, and the form of prompts.
+    """The two models, local Hugging Face folders with one tokenizer, and the form of prompts.
 
     Without `cuda_graphs`, a GPU launches the kernels of each forward one by one.
     """
@@ -52,6 +52,12 @@ class PairParams(Section):
     prompt: PromptKind = "plain"
     chat: ChatParams = ChatParams()
     stop: StopStrings = ()
+
+    @model_validator(mode="after")
+    def chat_is_used(self) -> Self:
+        if self.prompt == "plain" and self.chat != ChatParams():
+            raise ValueError("chat: not read by plain prompts; expected prompt: chat")
+        return self
 
 
 class ToyParams(Section):

@@ -88,7 +88,7 @@ class RoutedModel(PythonModel):
         from citer.errors import InputError
 
         try:
-            problem = _parse(row, self.deployment.pair.prompts.tasks)
+            problem = _parse(row, self.deployment.tasks)
             self.deployment.check(problem)
         except InputError as error:
             return str(error)

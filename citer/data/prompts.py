@@ -174,7 +174,7 @@ class ChatPrompts(PromptFormat):
         # A prompt must not depend on the day, so a template that calls the clock fails.
         variables: dict[str, Any] = {CLOCK: None} | self.chat.variables
         try:
-            return self.tokenizer.apply_chat_template(
+            rendered = self.tokenizer.apply_chat_template(
                 conversation, tokenize=False, add_generation_prompt=not answered, **variables
             )
         except Exception as error:  # a template may raise anything
@@ -183,6 +183,7 @@ class ChatPrompts(PromptFormat):
             if CLOCK in self.template and isinstance(error, TypeError):
                 reason = "it writes today's date; expected a fixed one in pair.chat.variables"
             raise InputError(f"the chat template refuses the turns {roles}: {reason}") from None
+        return str(rendered)
 
     def _ids(self, text: str) -> list[int]:
         encoded = self.tokenizer(text, add_special_tokens=False, split_special_tokens=False)

@@ -28,10 +28,9 @@ class StopTexts:
 
     def end(self, ids: Sequence[int], first: int = 0) -> bool:
         """Return whether a text stands at the end of an answer, which begins at index `first`."""
-        tail = self.tokenizer.decode(
-            ids[max(first, len(ids) - self.window) :], skip_special_tokens=True
-        )
-        return any(text in tail for text in self.texts)
+        tail = list(ids[max(first, len(ids) - self.window) :])
+        written = self.tokenizer.decode(tail, skip_special_tokens=True)
+        return any(text in written for text in self.texts)
 
     def cut(self, answer: str) -> str:
         """Return the part of an answer before the first stop text."""

@@ -5,7 +5,7 @@ from rich.console import Console
 from citer.config import Params
 from citer.data.tokens import read_features, read_identity
 from citer.io import digest, read_table, replacing, table_metadata, write_json
-from citer.models.bundle import check_identity, read_bundle, write_bundle
+from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
 from citer.models.device import resolve_device
 from citer.models.router import Router
 from citer.schema import PREFERENCE
@@ -19,8 +19,8 @@ def run(params: Params, iteration: int) -> None:
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     labels = read_table(source, PREFERENCE)
     check_identity(table_metadata(source), identity, source)
-    agreement, made_for = read_bundle(paths.AGREE)
-    check_identity(made_for, identity, paths.AGREE)
+    agreement, card = read_bundle(paths.AGREE)
+    check_identity(card, identity, paths.AGREE)
     trained = train_head(
         read_features(paths.SLM_TOKENS, labels),
         labels["label"].to_numpy(),
@@ -29,7 +29,7 @@ def run(params: Params, iteration: int) -> None:
         resolve_device(params.pair.device),
     )
     card = identity | {
-        "prompts": made_for["prompts"],
+        "prompts": stored_prompts(paths.AGREE).model_dump(mode="json"),
         "iteration": iteration,
         "data": {"preferences": digest(source), "slm_tokens": digest(paths.SLM_TOKENS)},
         "holdout_scores": trained.thresholds,
