@@ -27,7 +27,8 @@ def generate(
             '{"problem": "…"}; of mc: '
             '{"question": "…", "choices": {"text": ["…", "…"], "label": ["A", "B"]}}. '
             'A row may have a conversation instead of its question: {"messages": [{"role": '
-            '"user", "content": "…"}]}. The right answer is optional: "answer" (math), "answerKey" (mc).'
+            '"user", "content": "…"}]}. The right answer is optional: "answer" (math), "answerKey" '
+            "(mc)."
         ),
     ],
     output: Annotated[
