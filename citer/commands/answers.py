@@ -26,7 +26,9 @@ def generate(
             help="Questions, JSON or JSON Lines, one task per file. Rows of math: "
             '{"problem": "…"}; of mc: '
             '{"question": "…", "choices": {"text": ["…", "…"], "label": ["A", "B"]}}. '
-            'The right answer is optional: "answer" (math), "answerKey" (mc).'
+            'A row may have a conversation instead of its question: {"messages": [{"role": '
+            '"user", "content": "…"}]}. The right answer is optional: "answer" (math), "answerKey" '
+            "(mc)."
         ),
     ],
     output: Annotated[

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from citer.data.messages import with_earlier_turns, with_question
 from citer.data.problems import Problem
 from citer.data.tasks import TASKS
 from citer.data.tasks.grading import grade
@@ -102,6 +103,8 @@ def task_of_file(path: Path) -> str:
 
 def task_of(row: Any) -> str:
     """Return the name of the task whose first field the row has. Raises RowError."""
+    if isinstance(row, dict):
+        row = with_question(row)
     for name, task in TASKS.items():
         if isinstance(row, dict) and row.get(task.fields[0]) not in (None, ""):
             return name
@@ -116,9 +119,9 @@ def parse_row(row: Any, task: str, requires: Requires, source: str = "") -> Prob
     """
     if not isinstance(row, dict):
         raise RowError("row", shown(row), "a JSON object")
-    problem = TASKS[task].problem(row, requires, source)
+    problem = TASKS[task].problem(with_question(row, task), requires, source)
     if problem.reference is not None and not grade(problem, problem.reference):
         found = f"ends {problem.reference[-60:]!r}"
         expected = f"a text that the grader reads as {problem.answer!r}"
         raise RowError(TASKS[task].reference_field, found, expected)
-    return problem
+    return with_earlier_turns(problem, row)

@@ -60,7 +60,7 @@ def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
     shares = prepare.dealt_shares()
     for file in prepare.train:
         for _, problem in load_problems(Path(file.path), file.task, "reference", on_bad_row):
-            yield split_by_share(problem.question, prepare.seed, shares), problem
+            yield split_by_share(problem.conversation, prepare.seed, shares), problem
 
 
 def _toy(params: ToyParams, seed: int) -> Assigned:

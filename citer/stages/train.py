@@ -6,7 +6,7 @@ from citer.checkpoint import Checkpoint
 from citer.config import Params
 from citer.data.tokens import read_features, read_identity
 from citer.io import digest, read_table, remove, replacing, table_metadata, write_json
-from citer.models.bundle import check_identity, read_bundle, write_bundle
+from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
 from citer.models.device import resolve_device
 from citer.models.router import Router
 from citer.schema import PREFERENCE
@@ -37,7 +37,7 @@ def run(params: Params, iteration: int) -> None:
         Checkpoint(partial / "state.pt"),
     )
     card = identity | {
-        "prompts": made_for["prompts"],
+        "prompts": stored_prompts(paths.AGREE).model_dump(mode="json"),
         "iteration": iteration,
         "data": data,
         "holdout_scores": trained.thresholds,
