@@ -108,7 +108,7 @@ def _parse(row: Any) -> "Problem":
         row = {next(iter(TASKS.values())).fields[0]: row}
     if isinstance(row, dict):
         # MLflow's server turns each field of a row into an array.
-        fields = [field for task in TASKS.values() for field in task.fields]
+        fields = ["task", *(field for task in TASKS.values() for field in task.fields)]
         row = {f: np.asarray(row[f], object).tolist() for f in fields if f in row}
     return parse_row(row, task_of(row), requires="question")
 

@@ -6,14 +6,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from citer.data.problems import Problem
-from citer.data.tasks import TASKS
+from citer.data.tasks import TASKS, find_task, known_task
 from citer.data.tasks.grading import grade
 from citer.data.tasks.rows import Requires, RowError
 from citer.errors import InputError, read_text, shown
 from citer.progress import progress
 
 # The tasks import these modules lazily; see `citer.data.tasks.grading.GRADER_MODULES`.
-ROW_MODULES = ("citer.data.tasks.math.rows", "citer.data.tasks.mc.rows")
+ROW_MODULES = (
+    "citer.data.tasks.math.rows",
+    "citer.data.tasks.mc.rows",
+    "citer.data.tasks.plain.rows",
+)
 
 OnBadRow = Callable[[RowError], object]
 
@@ -101,12 +105,32 @@ def task_of_file(path: Path) -> str:
 
 
 def task_of(row: Any) -> str:
-    """Return the name of the task whose first field the row has. Raises RowError."""
+    """Return the task that a row names in `task`; else the first whose first field it has.
+
+    Raises RowError.
+    """
+    if not isinstance(row, dict):
+        raise _no_task(row)
+    if named := row.get("task"):
+        return _named(named)
     for name, task in TASKS.items():
-        if isinstance(row, dict) and row.get(task.fields[0]) not in (None, ""):
+        if row.get(task.fields[0]) not in (None, ""):
             return name
-    fields = " or ".join(f"`{task.fields[0]}` ({name})" for name, task in TASKS.items())
-    raise RowError("row", shown(row), f"the field {fields}")
+    raise _no_task(row)
+
+
+def _named(value: Any) -> str:
+    try:
+        return known_task(str(value))
+    except ValueError as error:
+        expected = str(error).rpartition(": expected ")[2]
+        raise RowError("task", shown(value), expected) from None
+
+
+def _no_task(row: Any) -> RowError:
+    first = {task.fields[0]: name for name, task in reversed(TASKS.items())}
+    fields = [f"`{field}` ({name})" for field, name in reversed(first.items())]
+    return RowError("row", shown(row), f"the field {' or '.join(fields)}, or a `task`")
 
 
 def parse_row(row: Any, task: str, requires: Requires, source: str = "") -> Problem:
@@ -116,9 +140,9 @@ def parse_row(row: Any, task: str, requires: Requires, source: str = "") -> Prob
     """
     if not isinstance(row, dict):
         raise RowError("row", shown(row), "a JSON object")
-    problem = TASKS[task].problem(row, requires, source)
+    problem = find_task(task).problem(row, requires, source)
     if problem.reference is not None and not grade(problem, problem.reference):
         found = f"ends {problem.reference[-60:]!r}"
         expected = f"a text that the grader reads as {problem.answer!r}"
-        raise RowError(TASKS[task].reference_field, found, expected)
+        raise RowError(find_task(task).reference_field, found, expected)
     return problem

@@ -11,7 +11,7 @@ from citer.data.tasks import TASKS, prompt_text
 if TYPE_CHECKING:  # takes a second to import
     from transformers import PreTrainedTokenizerBase
 
-TEMPLATES = [template for task in TASKS.values() for template in task.templates]
+TEMPLATES = dict.fromkeys(template for task in TASKS.values() for template in task.templates)
 TEMPLATE_HASH = hashlib.sha256("\0".join(TEMPLATES).encode()).hexdigest()[:16]
 
 

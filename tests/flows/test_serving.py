@@ -11,7 +11,7 @@ from citer.decoding.policy import SLM_ALONE
 from citer.errors import InputError
 from citer.serving import Reply
 from flows.serving import RoutedModel
-from tests.exact import ROWS, Exact
+from tests.spelling import ROWS, Spelling
 
 MC = {"question": "A planet?", "choices": {"text": ["Mars", "the Sun"], "label": ["A", "B"]}}
 
@@ -49,10 +49,10 @@ def test_rows_in_every_form_are_answered_in_order(model: RoutedModel) -> None:
 def test_a_row_of_another_task_in_the_table_is_answered(
     model: RoutedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(TASKS, "exact", Exact())
+    monkeypatch.setitem(TASKS, "spelling", Spelling())
     model.predict(None, [ROWS[3], "1 + 1?"])
     [problem, text] = model.deployment.problems_seen
-    assert (problem.task, problem.question, problem.answer) == ("exact", "Spell 3.", None)
+    assert (problem.task, problem.question, problem.answer) == ("spelling", "Spell 3.", None)
     assert text.task == "math"
 
 

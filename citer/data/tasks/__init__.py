@@ -1,4 +1,6 @@
-"""The tasks, by name. A task is a row format, a prompt and a grader. `TASKS` is their only list.
+"""The tasks, by name. A task is a row format, a prompt and a grader.
+
+`TASKS` are the built-in ones. `find_task` also knows tasks of the user, `python:FILE:CLASS`.
 
 Nearly every module imports this package, so it has only the code for prompts. The modules that read
 rows and grade answers are imported at their first call. Encoding a prompt therefore needs no
@@ -7,8 +9,9 @@ math-verify, and the code digest of a stage that only encodes does not depend on
 
 from typing import TYPE_CHECKING
 
-from citer.data.tasks.math import Math
+from citer.data.tasks.math import Math, Number
 from citer.data.tasks.mc import MultipleChoice
+from citer.data.tasks.plain import Contains, Exact, Json
 from citer.data.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -16,9 +19,17 @@ if TYPE_CHECKING:
 
     from citer.data.problems import Problem
 
-__all__ = ["TASKS", "Task", "known_task", "prompt_text"]
+__all__ = ["TASKS", "Task", "find_task", "known_task", "prompt_text"]
 
-TASKS: "Mapping[str, Task]" = {task.name: task for task in (Math(), MultipleChoice())}
+# The order counts: a row without `task` belongs to the first task whose first field it has.
+TASKS: "Mapping[str, Task]" = {
+    task.name: task for task in (Math(), MultipleChoice(), Number(), Exact(), Contains(), Json())
+}
+
+
+def find_task(name: str) -> Task:
+    """Return a task by its name. Raises ValueError if there is none."""
+    return TASKS[known_task(name)]
 
 
 def known_task(name: str) -> str:
@@ -31,4 +42,4 @@ def known_task(name: str) -> str:
 
 def prompt_text(problem: "Problem") -> str:
     """Return the text of a problem's prompt, without special tokens."""
-    return TASKS[problem.task].prompt_text(problem)
+    return find_task(problem.task).prompt_text(problem)

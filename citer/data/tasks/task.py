@@ -14,7 +14,8 @@ class Task(ABC):
     `fields` are the fields of a raw row that make up the question. A row belongs to this task if it
     has the first of them. `reference_field` is the field with the worked answer. `templates` are
     all texts from which prompts are made; the digest of the prompts covers them. `example` is a raw
-    row with a reference. It serves to compare the ids that the two tokenizers of a pair give.
+    row with a reference. It serves to compare the ids that the two tokenizers of a pair give. A
+    completion is right if its share is at least `pass_share`.
     """
 
     name: ClassVar[str]
@@ -22,6 +23,7 @@ class Task(ABC):
     reference_field: ClassVar[str]
     templates: ClassVar[tuple[str, ...]]
     example: ClassVar[dict[str, Any]]
+    pass_share: float = 1.0
 
     @abstractmethod
     def problem(self, row: dict[str, Any], requires: "Requires", source: str) -> "Problem":
@@ -39,8 +41,8 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def grade(self, problem: "Problem", completion: str) -> bool:
-        """Return whether `completion` answers `problem` correctly.
+    def grade(self, problem: "Problem", completion: str) -> bool | float:
+        """Return whether `completion` answers `problem`, or which share of it, from 0 to 1.
 
         `completion` is the text that follows the prompt. The problem has an answer.
         """
