@@ -10,7 +10,7 @@ from citer.errors import InputError
 from citer.rule import EXPECTED, Rule
 
 SHIPPED = Path(__file__).parents[1] / "params.yaml"
-TASKS = "'math', 'mc', 'number', 'exact', 'contains' or 'json'"
+TASKS = "'math', 'mc', 'number', 'exact', 'contains', 'json' or python:data/own/FILE.py:CLASS"
 RULE = "risk 0.9 audit 0.1"
 SECTIONS = (
     "iterations, pair, prepare, finetune, score_llm, score_slm, label, train, evaluate, register"

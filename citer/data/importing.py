@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from citer.data.problems import Problem
 from citer.data.tasks import TASKS, find_task, known_task
-from citer.data.tasks.grading import grade
+from citer.data.tasks.grading import assess
 from citer.data.tasks.rows import Requires, RowError
 from citer.errors import InputError, read_text, shown
 from citer.progress import progress
@@ -16,6 +16,7 @@ from citer.progress import progress
 ROW_MODULES = (
     "citer.data.tasks.math.rows",
     "citer.data.tasks.mc.rows",
+    "citer.data.tasks.own.rows",
     "citer.data.tasks.plain.rows",
 )
 
@@ -128,8 +129,10 @@ def _named(value: Any) -> str:
 
 
 def _no_task(row: Any) -> RowError:
-    first = {task.fields[0]: name for name, task in reversed(TASKS.items())}
-    fields = [f"`{field}` ({name})" for field, name in reversed(first.items())]
+    first: dict[str, str] = {}
+    for name, task in TASKS.items():
+        first.setdefault(task.fields[0], name)
+    fields = [f"`{field}` ({name})" for field, name in first.items()]
     return RowError("row", shown(row), f"the field {' or '.join(fields)}, or a `task`")
 
 
@@ -141,8 +144,18 @@ def parse_row(row: Any, task: str, requires: Requires, source: str = "") -> Prob
     if not isinstance(row, dict):
         raise RowError("row", shown(row), "a JSON object")
     problem = find_task(task).problem(row, requires, source)
-    if problem.reference is not None and not grade(problem, problem.reference):
-        found = f"ends {problem.reference[-60:]!r}"
-        expected = f"a text that the grader reads as {problem.answer!r}"
-        raise RowError(find_task(task).reference_field, found, expected)
+    if problem.reference is not None:
+        _check_reference(problem, problem.reference)
     return problem
+
+
+def _check_reference(problem: Problem, reference: str) -> None:
+    correct, share, failure = assess(problem, reference)
+    if correct:
+        return
+    field = find_task(problem.task).reference_field
+    if failure:
+        raise RowError(field, f"its grader failed: {failure}", "a grade")
+    grade = f" (share {share:.2f})" if share else ""
+    found = f"ends {reference[-60:]!r}{grade}"
+    raise RowError(field, found, f"a text that the grader reads as {problem.answer!r}")

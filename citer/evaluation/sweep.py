@@ -8,7 +8,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from citer.data.problems import Problem
-from citer.data.tasks.grading import grade
+from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.decoding.answer import Answer, Counts, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, ScoredBy, Scorer
@@ -55,6 +55,8 @@ class Result(NamedTuple):
     truncated: bool
     counts: Counts
     digest: int = 0  # of its token ids: equal answers have equal digests
+    share: float | None = None  # of the answer, where it is neither 0 nor 1
+    failure: str | None = None  # why the grader failed
 
 
 @dataclass(frozen=True)
@@ -104,26 +106,28 @@ class _Answering:
         results: dict[Policy, list[Result]] = {policy: [] for policy in self.policies}
 
         @lru_cache(1024)  # a question's answers come together, and many policies give the same
-        def correct(key: str, token_ids: tuple[int, ...]) -> bool:
-            return grade(by_id[key], self.engine.pair.text(token_ids))
+        def graded(key: str, token_ids: tuple[int, ...]) -> Grade:
+            return assess(by_id[key], self.engine.pair.text(token_ids))
 
         for answer in self.engine.sweep(requests.values(), self.policies):
-            right = not answer.truncated and correct(answer.key, answer.token_ids)
+            grade = WRONG if answer.truncated else graded(answer.key, answer.token_ids)
             prompt_len = len(requests[answer.key].prompt_ids)
-            results[answer.policy].append(_result(by_id[answer.key], prompt_len, answer, right))
+            results[answer.policy].append(_result(by_id[answer.key], prompt_len, answer, grade))
             advance(1)
         return list(results.values())
 
 
-def _result(problem: Problem, prompt_len: int, answer: Answer, correct: bool) -> Result:
+def _result(problem: Problem, prompt_len: int, answer: Answer, grade: Grade) -> Result:
     return Result(
         problem=problem,
         trace=Trace.of(prompt_len, len(answer.token_ids), answer.visits),
         scores=() if answer.visits else array("f", answer.scores),
-        correct=correct,
+        correct=grade.correct,
         truncated=answer.truncated,
         counts=answer.counts,
         digest=hash(answer.token_ids),
+        share=grade.partial,
+        failure=grade.failure,
     )
 
 

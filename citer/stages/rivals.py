@@ -40,7 +40,8 @@ def run(params: Params) -> None:
     with replacing(paths.RIVALS) as aside:
         aside.mkdir()
         write_findings(aside, findings, params.evaluate, study.stamp | RIVALS_STAMP)
-    _print(_summary(findings.points))
+    for line in (_summary(findings.points), *map(str, findings.failures)):
+        _print(line)
 
 
 def _check_llm(study: Study) -> None:

@@ -13,6 +13,7 @@ from citer.data.importing import parse_row, task_of
 from citer.data.problems import Problem, read_problems
 from citer.data.tasks import TASKS
 from citer.data.tasks.grading import grade
+from citer.data.tasks.own import FORM
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, always_slm
 from citer.errors import InputError
@@ -114,8 +115,8 @@ def test_a_third_task_is_decoded_and_graded_and_has_its_own_rows_in_the_reports(
 def test_params_accept_only_tasks_of_the_table(spelling: None) -> None:
     with pytest.raises(InputError) as caught:
         shipped_with("train: []", "train: [{path: data/own/a.json, task: art}]")
-    expected = f"prepare.train.0.task: 'art': expected {NAMES} or 'spelling'"
-    assert str(caught.value) == f"params.yaml: {expected}"
+    expected = f"expected {NAMES}, 'spelling' or {FORM}"
+    assert str(caught.value) == f"params.yaml: prepare.train.0.task: 'art': {expected}"
 
 
 def test_a_task_without_generated_rows_cannot_be_an_embedded_one(spelling: None) -> None:

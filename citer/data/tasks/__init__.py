@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from citer.data.tasks.math import Math, Number
 from citer.data.tasks.mc import MultipleChoice
+from citer.data.tasks.own import FORM, PREFIX, own_task, place
 from citer.data.tasks.plain import Contains, Exact, Json
 from citer.data.tasks.task import Task
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from citer.data.problems import Problem
 
-__all__ = ["TASKS", "Task", "find_task", "known_task", "prompt_text"]
+__all__ = ["TASKS", "Task", "find_task", "known_task", "prompt_text", "task_label"]
 
 # The order counts: a row without `task` belongs to the first task whose first field it has.
 TASKS: "Mapping[str, Task]" = {
@@ -28,16 +29,28 @@ TASKS: "Mapping[str, Task]" = {
 
 
 def find_task(name: str) -> Task:
-    """Return a task by its name. Raises ValueError if there is none."""
-    return TASKS[known_task(name)]
+    """Return a task by its name. The file of a user's task is imported once.
+
+    Raises ValueError if there is no such task, and InputError if the user's file cannot be used.
+    """
+    return TASKS.get(name) or own_task(known_task(name))
 
 
 def known_task(name: str) -> str:
-    """Return `name` if it is the name of a task. Raises ValueError otherwise."""
-    if name not in TASKS:
-        *others, last = map(repr, TASKS)
-        raise ValueError(f"{name!r}: expected {', '.join(others)} or {last}")
+    """Return `name` if a task is named so, or if it has the form of a user's task.
+
+    Raises ValueError otherwise.
+    """
+    if name.startswith(PREFIX):
+        place(name)
+    elif name not in TASKS:
+        raise ValueError(f"{name!r}: expected {', '.join(map(repr, TASKS))} or {FORM}")
     return name
+
+
+def task_label(name: str) -> str:
+    """Return the name of a task as reports show it: of a user's task, the class alone."""
+    return name.rpartition(":")[2]
 
 
 def prompt_text(problem: "Problem") -> str:

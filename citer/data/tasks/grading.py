@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from citer.data.problems import Problem
 from citer.data.tasks import find_task
+from citer.data.tasks.task import GraderError
 
 # The tasks import these modules lazily, when they grade. Naming them here puts them into
 # the code digest of each stage that grades (`citer.closure`), and of no other stage.
@@ -11,18 +12,25 @@ GRADER_MODULES = (
     "citer.data.tasks.math.numbers",
     "citer.data.tasks.math.values",
     "citer.data.tasks.mc.options",
+    "citer.data.tasks.own.grader",
     "citer.data.tasks.plain.values",
 )
 
 
 class Grade(NamedTuple):
-    """Whether a completion is right, and its share of the answer, from 0 to 1."""
+    """Whether a completion is right, its share of the answer, and why its grader failed, if so."""
 
     correct: bool
-    share: float
+    share: float  # from 0 to 1
+    failure: str | None = None
+
+    @property
+    def partial(self) -> float | None:
+        """The share, if `correct` does not say it."""
+        return None if self.share == self.correct else self.share
 
 
-WRONG = Grade(correct=False, share=0.0)
+WRONG = Grade(correct=False, share=0.0)  # of a truncated answer
 
 
 def grade(problem: Problem, completion: str) -> bool:
@@ -34,8 +42,14 @@ def grade(problem: Problem, completion: str) -> bool:
 
 
 def assess(problem: Problem, completion: str) -> Grade:
-    """Grade `completion`, the text after the prompt. The problem must have an answer."""
+    """Grade `completion`, the text after the prompt. The problem must have an answer.
+
+    Raises InputError if the process of a user's grader does not start.
+    """
     assert problem.answer is not None, f"{problem.problem_id}: no answer to grade against"
     task = find_task(problem.task)
-    share = float(task.grade(problem, completion))
+    try:
+        share = float(task.grade(problem, completion))
+    except GraderError as error:
+        return WRONG._replace(failure=str(error))
     return Grade(share >= task.pass_share, share)
