@@ -152,9 +152,10 @@ def test_a_code_digest_covers_the_parts_of_a_task_that_its_stage_runs() -> None:
     home = ROOT / "citer/data/tasks"
     every = {file.relative_to(home).as_posix() for file in home.rglob("*.py")}
     rows = {file for file in every if file.endswith("rows.py")}
-    prompts = {file for file in every if file.endswith("__init__.py")} | {"task.py"}
-    assert len(rows) == len(prompts) - 1 == 4
-    assert task_files("prepare") == every
+    packages = {file for file in every if file.endswith("__init__.py")}
+    assert len(rows) == len(packages) == 5
+    prompts = packages | {"task.py", "own/source.py"}
+    assert task_files("prepare") == every - {"failures.py"}
     for stage in ("rivals", "label", "evaluate"):
         assert task_files(stage) == every - rows
     for stage in ("score_llm", "score_slm", "finetune"):

@@ -30,7 +30,8 @@ class Grade(NamedTuple):
         return None if self.share == self.correct else self.share
 
 
-WRONG = Grade(correct=False, share=0.0)  # of a truncated answer
+WRONG = Grade(correct=False, share=0.0)  # also of a truncated answer
+WHOLE = {1.0: Grade(correct=True, share=1.0), 0.0: WRONG}  # True equals 1, False equals 0
 
 
 def grade(problem: Problem, completion: str) -> bool:
@@ -49,7 +50,7 @@ def assess(problem: Problem, completion: str) -> Grade:
     assert problem.answer is not None, f"{problem.problem_id}: no answer to grade against"
     task = find_task(problem.task)
     try:
-        share = float(task.grade(problem, completion))
+        share = task.grade(problem, completion)
     except GraderError as error:
         return WRONG._replace(failure=str(error))
-    return Grade(share >= task.pass_share, share)
+    return WHOLE.get(share) or Grade(share >= task.pass_share, share)
