@@ -73,7 +73,11 @@ def test_a_share_is_right_from_the_pass_share_on(write_task: WriteTask) -> None:
         ("return completion.x", "AttributeError: 'str' object has no attribute 'x'"),
         ("sys.exit(0)", "SystemExit: 0"),
         ("os._exit(0)", "its process ended with exit status 0 before it returned"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "its process ended by SIGSEGV"),
+        (
+            "os.kill(os.getpid(), signal.SIGSEGV)",
+            "its process ended by signal 11 before it returned",
+        ),
+        ("os.kill(os.getpid(), 40)", "its process ended by signal 40"),
         ("os.kill(os.getppid(), signal.SIGKILL)", "its process ended with exit status -9"),
         ("return 'x' * 2**40", "MemoryError"),
         ("return open('f', 'wb').write(b'x' * 2**25)", "OSError: [Errno 27] File too large"),
@@ -170,6 +174,13 @@ def test_each_forked_worker_has_a_grader_which_ends_with_it(write_task: WriteTas
     assert len({*pids, grader_pid(task)}) == 3
     assert all(map(ends, pids))
     assert assess(problem, "no").share == 0
+
+
+def test_an_answer_ends_when_its_grader_is_killed(write_task: WriteTask, project: Path) -> None:
+    body = f"open('{project}/pid', 'w').write(str(os.getpid()))\n"
+    task = write_task(f"{body}os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(99)")
+    assert assess(problem_of(task), "").failure == "its process ended with exit status -9"
+    assert ends(int((project / "pid").read_text()))
 
 
 PARENT = """

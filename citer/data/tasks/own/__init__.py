@@ -31,7 +31,7 @@ from functools import cache, cached_property
 from importlib import import_module
 from os.path import normpath
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from citer.data.tasks.own.source import Source, called
 from citer.data.tasks.task import Task
@@ -53,7 +53,7 @@ class OwnTask(Task):
     fields = ()
     reference_field = "reference"
     templates = ()
-    example = {}  # noqa: RUF012
+    example: ClassVar = {}
 
     def __init__(self, name: str) -> None:
         """Import the class. Raises InputError if it cannot be used."""

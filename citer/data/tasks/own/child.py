@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from multiprocessing import Pipe
@@ -19,20 +18,21 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
-from citer.data.tasks.own.source import Source, checked_share, summed_up
+from citer.data.tasks.own.source import Limits, Source, checked_share, summed_up
 from citer.errors import InputError, one_line
+from citer.lifeline import when_closed
 
 LARGEST_FILE = 2**24  # bytes that an answer may write into a file
 LONGEST = 2**16  # bytes of a reply
 
 
-def main(descriptor: str, file: str, class_name: str, seconds: str, mebibytes: str) -> None:
+def main(descriptor: str, file: str, class_name: str) -> None:
     """Answer requests until the parent closes the pipe."""
     parent = Connection(int(descriptor))
     try:
-        own = Source(Path(file), class_name).own
+        source = Source(Path(file), class_name)
     except InputError as error:
         parent.send_bytes(_json({"failure": str(error)}))
         return
@@ -40,7 +40,7 @@ def main(descriptor: str, file: str, class_name: str, seconds: str, mebibytes: s
     with suppress(EOFError, OSError):  # the parent has ended
         while True:
             request = json.loads(parent.recv_bytes())
-            parent.send_bytes(_json(_graded(own, request, float(seconds), mebibytes, parent)))
+            parent.send_bytes(_json(_graded(source.own, request, source.limits, parent)))
 
 
 def _json(content: dict[str, Any]) -> bytes:
@@ -48,52 +48,54 @@ def _json(content: dict[str, Any]) -> bytes:
 
 
 def _graded(
-    own: Any, request: dict[str, Any], seconds: float, mebibytes: str, parent: Connection
+    own: Any, request: dict[str, Any], limits: Limits, parent: Connection
 ) -> dict[str, Any]:
-    """Grade in a fork. It is killed after `seconds`, or when the parent ends."""
-    reader, writer = Pipe(duplex=False)
+    """Grade in a fork. It is killed after its time, or when this process or its parent ends."""
+    (reader, writer), lifeline = Pipe(duplex=False), os.pipe()
     with TemporaryDirectory(prefix="citer-grader-", ignore_cleanup_errors=True) as folder:
         fork = os.fork()
         if not fork:
-            parent.close()
-            _grade(own, request, partial(_restrict, folder, seconds, float(mebibytes)), writer)
+            try:
+                parent.close()
+                _restrict(folder, limits, lifeline)
+                _grade(own, request, writer)
+            finally:
+                os._exit(0)
         writer.close()
-        ready = wait([reader, parent], seconds)
+        ready = wait([reader, parent], limits.time_limit)
         reply = _reply(reader) if reader in ready else None
         status = _end(fork)
-        reader.close()
-    if not ready:
-        return {"failure": f"timeout after {seconds:g} s"}
-    return reply or {"failure": f"its process ended {_ending(status)}"}
+    reader.close()
+    for end in lifeline:
+        os.close(end)
+    timeout = f"timeout after {limits.time_limit:g} s"
+    return reply or {"failure": _ending(status) if ready else timeout}
 
 
-def _restrict(folder: str, seconds: float, mebibytes: float) -> None:
+def _restrict(folder: str, limits: Limits, lifeline: tuple[int, int]) -> None:
     os.setsid()
+    os.close(lifeline[1])  # now only the process that forked holds it
+    when_closed(lifeline[0], partial(os.killpg, 0, signal.SIGKILL))
     os.chdir(folder)
-    bytes_, cpu = int(mebibytes * 2**20), math.ceil(seconds) + 1
-    limits = {
-        resource.RLIMIT_AS: bytes_,
-        resource.RLIMIT_CPU: cpu,
+    most = {
+        resource.RLIMIT_AS: int(limits.memory_limit * 2**20),
+        resource.RLIMIT_CPU: math.ceil(limits.time_limit) + 1,
         resource.RLIMIT_FSIZE: LARGEST_FILE,
         resource.RLIMIT_CORE: 0,
     }
-    for kind, limit in limits.items():
+    for kind, limit in most.items():
         hardest = resource.getrlimit(kind)[1]
         least = limit if hardest == resource.RLIM_INFINITY else min(limit, hardest)
         resource.setrlimit(kind, (least, least))
 
 
-def _grade(
-    own: Any, request: dict[str, Any], restrict: Callable[[], None], writer: Connection
-) -> NoReturn:
+def _grade(own: Any, request: dict[str, Any], writer: Connection) -> None:
     try:
-        restrict()
         problem = SimpleNamespace(**request["problem"])
         reply: dict[str, Any] = {"share": checked_share(own.grade(problem, request["completion"]))}
     except BaseException as error:  # SystemExit, too: code that is graded may call sys.exit
         reply = {"failure": one_line(summed_up(error))}
     writer.send_bytes(_json(reply))
-    os._exit(0)
 
 
 def _reply(reader: Connection) -> dict[str, Any] | None:
@@ -113,9 +115,8 @@ def _end(fork: int) -> int:
 
 
 def _ending(status: int) -> str:
-    if status < 0:
-        return f"by {signal.Signals(-status).name}"
-    return f"with exit status {status} before it returned"
+    how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
+    return f"its process ended {how} before it returned"
 
 
 if __name__ == "__main__":

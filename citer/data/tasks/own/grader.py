@@ -28,6 +28,7 @@ CHILD = "citer.data.tasks.own.child"
 HOME = Path(__file__).parents[4]  # the folder that holds the package
 START_SECONDS = 60  # for the import of the user's file
 GRACE_SECONDS = 30  # after which a child that does not end a timed-out answer is replaced
+END_SECONDS = 1
 SENT = ("problem_id", "task", "question", "answer", "reference")
 
 
@@ -64,9 +65,8 @@ class _Child:
     """The child process, and the pipe to it."""
 
     def __init__(self, source: Source) -> None:
-        limits = source.limits
         self.owner = os.getpid()
-        self.patience = limits.time_limit + GRACE_SECONDS
+        self.patience = source.limits.time_limit + GRACE_SECONDS
         self.pipe, self.process = _started(source)
         self.end = finalize(self, _end, self.owner, self.process, self.pipe)
         reply = self._reply(START_SECONDS)
@@ -103,17 +103,19 @@ class _Child:
 def _end(owner: int, process: "subprocess.Popen[bytes]", pipe: Connection) -> None:
     """End the child. A fork of the owner leaves it alone."""
     if owner == os.getpid():
-        process.kill()
-        process.wait()
-        pipe.close()
+        pipe.close()  # it ends by itself, with the answer that it grades
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _started(source: Source) -> tuple[Connection, "subprocess.Popen[bytes]"]:
     ours, theirs = Pipe()
-    limits = (str(limit) for limit in source.limits[:2])
     place = (str(theirs.fileno()), str(source.file), source.class_name)
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", CHILD, *place, *limits],
+        [sys.executable, "-P", "-m", CHILD, *place],
         env=os.environ | _environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
