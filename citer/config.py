@@ -29,13 +29,12 @@ from citer.checked import (
 )
 from citer.data.prompt_settings import ChatParams, PromptKind, PromptSettings, StopStrings
 from citer.data.tasks import known_task
+from citer.data.tasks.own import OWN
 from citer.errors import InputError
 from citer.rule import Rule
 
 TaskName = Annotated[str, AfterValidator(known_task)]
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
-
-OWN = PurePath("data/own")  # the folder of the user's files
 
 
 class PairParams(Section):

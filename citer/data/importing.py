@@ -7,14 +7,19 @@ from typing import Any, NoReturn
 
 from citer.data.messages import with_earlier_turns, with_question
 from citer.data.problems import Problem
-from citer.data.tasks import TASKS
-from citer.data.tasks.grading import grade
+from citer.data.tasks import TASKS, find_task, known_task
+from citer.data.tasks.grading import assess
 from citer.data.tasks.rows import Requires, RowError
 from citer.errors import InputError, read_text, shown
 from citer.progress import progress
 
 # The tasks import these modules lazily; see `citer.data.tasks.grading.GRADER_MODULES`.
-ROW_MODULES = ("citer.data.tasks.math.rows", "citer.data.tasks.mc.rows")
+ROW_MODULES = (
+    "citer.data.tasks.math.rows",
+    "citer.data.tasks.mc.rows",
+    "citer.data.tasks.own.rows",
+    "citer.data.tasks.plain.rows",
+)
 
 OnBadRow = Callable[[RowError], object]
 
@@ -102,14 +107,35 @@ def task_of_file(path: Path) -> str:
 
 
 def task_of(row: Any) -> str:
-    """Return the name of the task whose first field the row has. Raises RowError."""
-    if isinstance(row, dict):
-        row = with_question(row)
+    """Return the task that a row names in `task`; else the first whose first field it has.
+
+    Raises RowError.
+    """
+    if not isinstance(row, dict):
+        raise _no_task(row)
+    if named := row.get("task"):
+        return _named(named)
+    row = with_question(row)
     for name, task in TASKS.items():
-        if isinstance(row, dict) and row.get(task.fields[0]) not in (None, ""):
+        if row.get(task.fields[0]) not in (None, ""):
             return name
-    fields = " or ".join(f"`{task.fields[0]}` ({name})" for name, task in TASKS.items())
-    raise RowError("row", shown(row), f"the field {fields}")
+    raise _no_task(row)
+
+
+def _named(value: Any) -> str:
+    try:
+        return known_task(str(value))
+    except ValueError as error:
+        expected = str(error).rpartition(": expected ")[2]
+        raise RowError("task", shown(value), expected) from None
+
+
+def _no_task(row: Any) -> RowError:
+    first: dict[str, str] = {}
+    for name, task in TASKS.items():
+        first.setdefault(task.fields[0], name)
+    fields = [f"`{field}` ({name})" for field, name in first.items()]
+    return RowError("row", shown(row), f"the field {' or '.join(fields)}, or a `task`")
 
 
 def parse_row(row: Any, task: str, requires: Requires, source: str = "") -> Problem:
@@ -119,9 +145,19 @@ def parse_row(row: Any, task: str, requires: Requires, source: str = "") -> Prob
     """
     if not isinstance(row, dict):
         raise RowError("row", shown(row), "a JSON object")
-    problem = TASKS[task].problem(with_question(row, task), requires, source)
-    if problem.reference is not None and not grade(problem, problem.reference):
-        found = f"ends {problem.reference[-60:]!r}"
-        expected = f"a text that the grader reads as {problem.answer!r}"
-        raise RowError(TASKS[task].reference_field, found, expected)
+    problem = find_task(task).problem(with_question(row, task), requires, source)
+    if problem.reference is not None:
+        _check_reference(problem, problem.reference)
     return with_earlier_turns(problem, row)
+
+
+def _check_reference(problem: Problem, reference: str) -> None:
+    correct, share, failure = assess(problem, reference)
+    if correct:
+        return
+    field = find_task(problem.task).reference_field
+    if failure:
+        raise RowError(field, f"its grader failed: {failure}", "a grade")
+    grade = f" (share {share:.2f})" if share else ""
+    found = f"ends {reference[-60:]!r}{grade}"
+    raise RowError(field, found, f"a text that the grader reads as {problem.answer!r}")

@@ -111,7 +111,7 @@ def test_a_file_of_no_known_task_is_refused(params: Params, bundle: Path, tmp_pa
     source.write_text('\n{"prompt": "2 + 2?"}')
     with pytest.raises(InputError) as caught:
         generate(params, bundle, source, tmp_path / "out.jsonl")
-    expected = "expected the field `problem` (math) or `question` (mc)"
+    expected = "expected the field `problem` (math) or `question` (mc), or a `task`"
     assert str(caught.value) == f"{source}:2: row: {{'prompt': '2 + 2?'}}; {expected}"
 
 
