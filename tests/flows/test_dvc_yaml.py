@@ -16,7 +16,7 @@ from flows.stages import stage_task
 
 PIPELINE: dict[str, Any] = YAML(typ="safe").load(Path("dvc.yaml"))
 STAGE_FOLDER = Path("citer/stages")
-WITHOUT_SECTION = {"code", "router0", "rivals", "report"}
+WITHOUT_SECTION = {"code", "probe", "router0", "rivals", "report"}
 # Sections that several stages share, and the side effect `register`, which must not be cached.
 OUTSIDE_DVC = {"iterations", "pair", "register"}
 
@@ -69,7 +69,8 @@ def test_dvc_lists_every_stage_of_every_iteration_and_each_has_a_task_of_its_nam
 
 def test_the_pair_is_checked_before_anything_is_trained() -> None:
     names = stage_names()
-    assert names.index("score_llm") < names.index("finetune")
+    assert names.index("probe") < names.index("score_llm")
+    assert names.index("probe") < names.index("finetune")
 
 
 def test_finetuning_depends_on_nothing_of_the_llm() -> None:

@@ -15,3 +15,8 @@ def grade(problem: Problem, completion: str) -> bool:
     """
     assert problem.answer is not None, f"{problem.problem_id}: no answer to grade against"
     return TASKS[problem.task].grade(problem, completion)
+
+
+def extracted(problem: Problem, completion: str) -> str | None:
+    """Return what the grader reads in a completion (see `Task.extracted`)."""
+    return TASKS[problem.task].extracted(problem, completion)

@@ -51,6 +51,9 @@ class Math(Task):
         given = self._values.boxed(completion)
         return given is not None and self._values.same_value(problem.answer, given)
 
+    def extracted(self, problem: "Problem", completion: str) -> str:
+        return self._values.boxed(completion) or ""
+
     @cached_property
     def _values(self) -> ModuleType:
         return import_module(".values", __name__)
