@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from citer.evaluation.floor import Shortfall, shortfalls
+from citer.evaluation.floor import shortfalls
 from citer.evaluation.probe import Reply, by_task
 
 SHARE = 0.25  # of the answers: a rarer fault is not mentioned
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?!\w)")
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-# The words for a role in the chat templates of common families, as a model writes them.
+# Roles and special tokens of the chat templates of common families, as a model writes them.
 ROLE = re.compile(
     r"<\|[\w ]+\|>|</?s>|<</?SYS>>|\[/?INST\]|<(?:start|end)_of_turn>"
     r"|^(?:user|assistant|system|human)\s*:?\s*$|^(?:user|assistant|system|human):",
@@ -25,43 +25,46 @@ class Fault(NamedTuple):
     says: str
 
 
-def stops(llm: Sequence[Reply], llm_floor: float) -> list[str]:
-    """Return a reason for each task of which the LLM is certainly right too rarely."""
-    return [_reason(short, llm) for short in shortfalls(llm, llm_floor) if short.is_certain]
+def reason_to_stop(llm: Sequence[Reply], llm_floor: float) -> str:
+    """Name the tasks of which the LLM is certainly right too rarely, with the most likely hint.
+
+    Returns "" if there is none.
+    """
+    certain = [short for short in shortfalls(llm, llm_floor) if short.is_certain]
+    if not certain:
+        return ""
+    task = certain[0].task
+    likely = (f"; {task}: {hint}" for hint in hints(by_task(llm)[task]))
+    return f"{'; '.join(map(str, certain))} (evaluate.llm_floor){next(likely, '')}"
 
 
 def warnings(slm: Sequence[Reply], llm: Sequence[Reply], llm_floor: float) -> Iterator[str]:
-    """Yield what may be wrong, but is no reason to stop."""
+    """Yield the hints for each task, and what makes routing doubtful but is no reason to stop."""
     short = {each.task: each for each in shortfalls(llm, llm_floor)}
     weak = by_task(slm)
     for task, replies in by_task(llm).items():
-        if task not in short:
-            yield from (f"{task}: {hint}" for hint in hints(replies))
-        elif short[task].is_certain:
-            continue  # a reason to stop
-        else:
-            yield f"too few questions to be sure, but {_reason(short[task], replies)}"
+        yield from (f"{task}: {hint}" for hint in hints(replies))
+        if task in short and not short[task].is_certain:
+            yield f"too few questions to be sure, but {short[task]} (evaluate.llm_floor)"
         slm_right, llm_right = (sum(r.correct for r in each) for each in (weak[task], replies))
-        if slm_right >= llm_right:
+        if 0 < llm_right <= slm_right:
             yield (
                 f"{task}: the SLM alone is right on {slm_right} of {len(replies)} questions, the "
                 f"LLM on {llm_right}: routing cannot pay"
             )
 
 
-def _reason(short: Shortfall, llm: Sequence[Reply]) -> str:
-    return "; ".join([f"{short} (evaluate.llm_floor)", *hints(by_task(llm)[short.task])])
-
-
 def hints(replies: Sequence[Reply]) -> list[str]:
-    """Return a sentence for each fault that at least SHARE of one task's answers have."""
+    """Say which faults at least SHARE of one task's answers have, and what to change."""
     wrong = [reply for reply in replies if not reply.correct]
     counts = [(fault, sum(map(fault.has, wrong))) for fault in FAULTS]
     seen = [(fault, count) for fault, count in counts if count >= SHARE * len(replies)]
     if not seen and len(wrong) > len(replies) / 2:
         seen = [(WEAK, len(wrong))]
     task = replies[0].problem.task
-    return [f"{n} of {len(replies)} answers {fault.says.format(task=task)}" for fault, n in seen]
+    other = f"the task {OTHER_TASK[task]}, or " if task in OTHER_TASK else ""
+    said = ((count, fault.says.format(task=task, other=other)) for fault, count in seen)
+    return [f"{count} of {len(replies)} answers {text}" for count, text in said]
 
 
 def is_empty(reply: Reply) -> bool:
@@ -111,35 +114,33 @@ def has_no_letter(reply: Reply) -> bool:
     return not read_one and any(_holds(reply.text, text) for text in right)
 
 
+CHAT = "its chat template (pair.prompt: chat)"
+OTHER_TASK = {"math": "number", "exact": "contains"}  # which read more forms of an answer
 FAULTS = (
-    Fault(
-        is_empty, "are empty: check the prompt; a chat model needs its template (pair.prompt: chat)"
-    ),
+    Fault(is_empty, f"are empty: check the prompt; a chat model needs {CHAT}"),
     Fault(
         has_role,
-        "contain a chat role or a special token: the model expects its chat template "
-        "(pair.prompt: chat), or its EOS is missing in generation_config.json",
+        f"contain a special token or the name of a chat role: the model expects {CHAT}, or its EOS "
+        "is missing in generation_config.json",
     ),
     Fault(
         is_loop,
-        "repeat the same tokens until they are cut off: the model does not know this kind of "
-        "prompt; try its chat template (pair.prompt: chat) or another prompt",
+        f"repeat the same tokens at the end: use another prompt; a chat model needs {CHAT}",
     ),
     Fault(
         is_endless,
-        "are cut off before EOS: if the texts go on after the answer, check eos_token_id in "
-        "generation_config.json or use the chat template (pair.prompt: chat); if they are just "
-        "long, ask for short answers or raise evaluate.max_new_tokens",
+        f"are cut off before EOS: a chat model needs {CHAT}; check eos_token_id in "
+        "generation_config.json; ask for short answers, or raise evaluate.max_new_tokens",
     ),
     Fault(
         is_unread,
-        "hold the right answer, but not where the task {task} reads it: use the task number, "
-        "which reads the last number, or a prompt that asks for that form",
+        "hold the right answer, but not where the task {task} reads it: use {other}a prompt that "
+        "asks for that form",
     ),
     Fault(
         has_no_letter,
         "have the text of the right option, but no single letter: use a prompt that asks for the "
-        "letter alone",
+        "letter",
     ),
 )
 WEAK = Fault(

@@ -13,7 +13,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE
 from citer.errors import InputError
 from citer.evaluation.forecast import Workload, in_words
-from citer.evaluation.hints import stops, warnings
+from citer.evaluation.hints import reason_to_stop, warnings
 from citer.evaluation.methods import label
 from citer.evaluation.probe import Asked, ask, choose_questions, reply_rows
 from citer.evaluation.probe_report import examples, overview, speed
@@ -52,8 +52,8 @@ def run(params: Params) -> None:
     _print(f"later stages, a rough forecast: {_forecast(splits, slm, llm, params)}")
     for warning in warnings(slm.replies, llm.replies, params.evaluate.llm_floor):
         _print(f"probe: {warning}", style="yellow")
-    if reasons := stops(llm.replies, params.evaluate.llm_floor):
-        raise InputError(f"probe: {'; '.join(reasons)}")
+    if reason := reason_to_stop(llm.replies, params.evaluate.llm_floor):
+        raise InputError(f"probe: {reason}")
     write_json(paths.PASSED, {"passed": True})
 
 

@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 from citer.cli import STAGES, app
 from citer.config import Params, load_params
 from citer.stages import paths
+from flows.dvc_commands import dvc
 from flows.repro import stage_names
 from flows.stages import stage_task
 
@@ -71,6 +72,17 @@ def test_the_pair_is_checked_before_anything_is_trained() -> None:
     names = stage_names()
     assert names.index("probe") < names.index("score_llm")
     assert names.index("probe") < names.index("finetune")
+
+
+def test_every_later_stage_waits_for_the_probe_but_none_for_its_answers() -> None:
+    waiting, found = {"probe"}, 0
+    edges = re.findall(r'"([^"]+)" -> "([^"]+)"', dvc("dag", "--dot"))
+    while len(waiting) > found:
+        found = len(waiting)
+        waiting |= {later for earlier, later in edges if earlier in waiting}
+    assert waiting == {*stage_names()} - {"code", "prepare"}
+    deps = {dep for name in PIPELINE["stages"] for dep in stage(name).get("deps", [])}
+    assert {dep for dep in deps if dep.startswith("data/probe")} == {str(paths.PASSED)}
 
 
 def test_finetuning_depends_on_nothing_of_the_llm() -> None:
