@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from citer.data.prompt_settings import PromptKind
 from citer.evaluation.floor import shortfalls
 from citer.evaluation.probe import Reply, by_task
 
@@ -25,7 +26,7 @@ class Fault(NamedTuple):
     says: str
 
 
-def reason_to_stop(llm: Sequence[Reply], llm_floor: float) -> str:
+def reason_to_stop(llm: Sequence[Reply], llm_floor: float, prompt: PromptKind) -> str:
     """Name the tasks of which the LLM is certainly right too rarely, with the most likely hint.
 
     Returns "" if there is none.
@@ -34,16 +35,18 @@ def reason_to_stop(llm: Sequence[Reply], llm_floor: float) -> str:
     if not certain:
         return ""
     task = certain[0].task
-    likely = (f"; {task}: {hint}" for hint in hints(by_task(llm)[task]))
+    likely = (f"; {task}: {hint}" for hint in hints(by_task(llm)[task], prompt))
     return f"{'; '.join(map(str, certain))} (evaluate.llm_floor){next(likely, '')}"
 
 
-def warnings(slm: Sequence[Reply], llm: Sequence[Reply], llm_floor: float) -> Iterator[str]:
+def warnings(
+    slm: Sequence[Reply], llm: Sequence[Reply], llm_floor: float, prompt: PromptKind
+) -> Iterator[str]:
     """Yield the hints for each task, and what makes routing doubtful but is no reason to stop."""
     short = {each.task: each for each in shortfalls(llm, llm_floor)}
     weak = by_task(slm)
     for task, replies in by_task(llm).items():
-        yield from (f"{task}: {hint}" for hint in hints(replies))
+        yield from (f"{task}: {hint}" for hint in hints(replies, prompt))
         if task in short and not short[task].is_certain:
             yield f"too few questions to be sure, but {short[task]} (evaluate.llm_floor)"
         slm_right, llm_right = (sum(r.correct for r in each) for each in (weak[task], replies))
@@ -54,7 +57,7 @@ def warnings(slm: Sequence[Reply], llm: Sequence[Reply], llm_floor: float) -> It
             )
 
 
-def hints(replies: Sequence[Reply]) -> list[str]:
+def hints(replies: Sequence[Reply], prompt: PromptKind) -> list[str]:
     """Say which faults at least SHARE of one task's answers have, and what to change."""
     wrong = [reply for reply in replies if not reply.correct]
     counts = [(fault, sum(map(fault.has, wrong))) for fault in FAULTS]
@@ -63,8 +66,10 @@ def hints(replies: Sequence[Reply]) -> list[str]:
         seen = [(WEAK, len(wrong))]
     task = replies[0].problem.task
     other = f"the task {OTHER_TASK[task]}, or " if task in OTHER_TASK else ""
-    said = ((count, fault.says.format(task=task, other=other)) for fault, count in seen)
-    return [f"{count} of {len(replies)} answers {text}" for count, text in said]
+    words = {"task": task, "other": other, "form": FORM[prompt]}
+    return [
+        f"{count} of {len(replies)} answers {fault.says.format(**words)}" for fault, count in seen
+    ]
 
 
 def is_empty(reply: Reply) -> bool:
@@ -114,23 +119,27 @@ def has_no_letter(reply: Reply) -> bool:
     return not read_one and any(_holds(reply.text, text) for text in right)
 
 
-CHAT = "its chat template (pair.prompt: chat)"
+# By pair.prompt: what to change if the form of the prompt may be at fault.
+FORM: dict[PromptKind, str] = {
+    "plain": "a chat model needs its chat template (pair.prompt: chat)",
+    "chat": "look at the template's system prompt and variables (pair.chat)",
+}
 OTHER_TASK = {"math": "number", "exact": "contains"}  # which read more forms of an answer
 FAULTS = (
-    Fault(is_empty, f"are empty: check the prompt; a chat model needs {CHAT}"),
+    Fault(is_empty, "are empty: {form}, or use another prompt"),
     Fault(
         has_role,
-        f"contain a special token or the name of a chat role: the model expects {CHAT}, or its EOS "
-        "is missing in generation_config.json",
+        "contain a special token or the name of a chat role: {form}, or check eos_token_id in "
+        "generation_config.json",
     ),
     Fault(
         is_loop,
-        f"repeat the same tokens at the end: use another prompt; a chat model needs {CHAT}",
+        "repeat the same tokens at the end: {form}, or use another prompt",
     ),
     Fault(
         is_endless,
-        f"are cut off before EOS: a chat model needs {CHAT}; check eos_token_id in "
-        "generation_config.json; ask for short answers, or raise evaluate.max_new_tokens",
+        "are cut off before EOS: {form}, check eos_token_id in generation_config.json, ask for "
+        "shorter answers, or raise evaluate.max_new_tokens",
     ),
     Fault(
         is_unread,

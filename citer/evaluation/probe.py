@@ -24,17 +24,13 @@ class Reply(NamedTuple):
 
     problem: Problem
     text: str
-    token_ids: tuple[int, ...]  # without the EOS at the end
+    token_ids: tuple[int, ...]  # without EOS
     raw: str  # the text of `token_ids` with special tokens
     truncated: bool
     extracted: str | None  # what the grader read: "" for nothing, None if the task does not say
     correct: bool
     prompt_tokens: int
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the answer, including EOS."""
-        return len(self.token_ids) + (not self.truncated)
+    tokens: int  # of the answer, including EOS
 
 
 class Pace(NamedTuple):
@@ -104,7 +100,7 @@ def _timed(engine: Engine, batch: Sequence[Request], policy: Policy, advance: Ad
 
 def _reply(problem: Problem, answer: Answer, prompt_tokens: int, pair: Pair) -> Reply:
     text = pair.text(answer.token_ids)
-    written = answer.token_ids if answer.truncated else answer.token_ids[:-1]
+    written = tuple(token for token in answer.token_ids if token not in pair.eos_ids)
     return Reply(
         problem=problem,
         text=text,
@@ -114,6 +110,7 @@ def _reply(problem: Problem, answer: Answer, prompt_tokens: int, pair: Pair) -> 
         extracted=extracted(problem, text),
         correct=not answer.truncated and grade(problem, text),
         prompt_tokens=prompt_tokens,
+        tokens=len(answer.token_ids),
     )
 
 

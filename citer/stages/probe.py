@@ -50,9 +50,10 @@ def run(params: Params) -> None:
     _print(examples(llm.replies))
     _print(speed(slm.pace, llm.pace, len(chosen)))
     _print(f"later stages, a rough forecast: {_forecast(splits, slm, llm, params)}")
-    for warning in warnings(slm.replies, llm.replies, params.evaluate.llm_floor):
+    floor, prompt = params.evaluate.llm_floor, params.pair.prompt
+    for warning in warnings(slm.replies, llm.replies, floor, prompt):
         _print(f"probe: {warning}", style="yellow")
-    if reason := reason_to_stop(llm.replies, params.evaluate.llm_floor):
+    if reason := reason_to_stop(llm.replies, floor, prompt):
         raise InputError(f"probe: {reason}")
     write_json(paths.PASSED, {"passed": True})
 

@@ -31,12 +31,13 @@ def reply(text: str, problem: Problem = SUM, truncated: bool = False, raw: str =
         extracted=extracted(problem, text),
         correct=not truncated and grade(problem, text),
         prompt_tokens=9,
+        tokens=len(text.split()),
     )
 
 
 def test_a_right_number_without_a_box_stops_the_run_and_names_the_task_number():
     """SmolLM2-135M-Instruct answered like this; half an hour later it was right on 0.0 %."""
-    assert reason_to_stop([reply(UNBOXED)] * 20, FLOOR) == (
+    assert reason_to_stop([reply(UNBOXED)] * 20, FLOOR, "plain") == (
         "LLM right on 0.0% of 20 math questions of validation, expected at least 20.0% "
         "(evaluate.llm_floor); math: 20 of 20 answers hold the right answer, but not where the "
         "task math reads it: use the task number, or a prompt that asks for that form"
@@ -69,21 +70,21 @@ def test_a_right_number_without_a_box_stops_the_run_and_names_the_task_number():
 )
 def test_each_fault_of_an_answer_has_its_hint(wrong, words):
     assert not wrong.correct
-    assert words in hints([wrong] * 20)[0]
+    assert words in hints([wrong] * 20, "plain")[0]
 
 
 @pytest.mark.parametrize("text", ["I am. " * 5, "so " * 15, "a b c d e f g h " * 3])
 def test_a_few_equal_words_are_no_repetition(text):
-    assert "repeat" not in str(hints([reply(text)] * 20))
+    assert "repeat" not in str(hints([reply(text)] * 20, "plain"))
 
 
 def test_right_answers_have_no_faults_even_if_their_text_looks_odd():
-    assert not hints([reply(f"user:\n{'so ' * 20}{RIGHT}")] * 20)
+    assert not hints([reply(f"user:\n{'so ' * 20}{RIGHT}")] * 20, "plain")
 
 
 def test_a_fault_of_fewer_than_a_quarter_of_the_answers_is_not_mentioned():
     def some(count):
-        return hints([reply(UNBOXED)] * count + [reply(RIGHT)] * (20 - count))
+        return hints([reply(UNBOXED)] * count + [reply(RIGHT)] * (20 - count), "plain")
 
     assert not some(4)
     assert len(some(5)) == 1
@@ -104,29 +105,41 @@ def test_only_an_llm_that_is_certainly_below_the_floor_stops_the_run(problem, ri
     good, bad = ("(A)", "(B)") if problem.choices else (RIGHT, UNBOXED)
     replies = [reply(good if n < right else bad, problem) for n in range(of)]
     slm = [reply("", problem)] * of
-    said = list(warnings(slm, replies, FLOOR))
-    assert bool(reason_to_stop(replies, FLOOR)) == stopped
+    said = list(warnings(slm, replies, FLOOR, "plain"))
+    assert bool(reason_to_stop(replies, FLOOR, "plain")) == stopped
     assert any(text.startswith("too few questions to be sure, but LLM right") for text in said) == (
         not stopped
     )
-    assert not reason_to_stop(replies, 0.0)
+    assert not reason_to_stop(replies, 0.0, "plain")
 
 
 def test_an_llm_may_be_below_a_high_floor_without_a_fault_to_name():
     replies = [reply(RIGHT)] * 10 + [reply("It is \\boxed{14}.")] * 10
-    assert reason_to_stop(replies, 0.9).endswith("at least 90.0% (evaluate.llm_floor)")
+    assert reason_to_stop(replies, 0.9, "plain").endswith("at least 90.0% (evaluate.llm_floor)")
 
 
 def test_each_task_is_judged_alone():
     replies = [*[reply(RIGHT)] * 20, *[reply("(B)", PLANET)] * 20]
-    assert reason_to_stop(replies, FLOOR).startswith("LLM right on 0.0% of 20 mc questions")
+    assert reason_to_stop(replies, FLOOR, "plain").startswith(
+        "LLM right on 0.0% of 20 mc questions"
+    )
 
 
 @pytest.mark.parametrize(("slm_right", "warned"), [(4, False), (5, True), (6, True)])
 def test_an_slm_that_is_not_worse_than_the_llm_is_a_warning(slm_right, warned):
     llm = [reply(RIGHT if n < 5 else UNBOXED) for n in range(6)]
     slm = [reply(RIGHT if n < slm_right else "") for n in range(6)]
-    said = list(warnings(slm, llm, FLOOR))
+    said = list(warnings(slm, llm, FLOOR, "plain"))
     message = f"math: the SLM alone is right on {slm_right} of 6 questions, the LLM on 5: "
     assert any(text.startswith(message) for text in said) == warned
-    assert not reason_to_stop(llm, FLOOR)
+    assert not reason_to_stop(llm, FLOOR, "plain")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "advice"),
+    [("plain", "its chat template (pair.prompt: chat)"), ("chat", "variables (pair.chat)")],
+)
+@pytest.mark.parametrize("text", ["", "so " * 16, "user:\nWhy?"])
+def test_a_chat_prompt_is_not_advised_to_use_a_chat_prompt(prompt, advice, text):
+    [hint] = hints([reply(text)] * 20, prompt)
+    assert advice in hint
