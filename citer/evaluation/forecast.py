@@ -15,7 +15,10 @@ SHARED = 0.5  # share of the work that is left, since rules share the tokens bef
 
 @dataclass(frozen=True)
 class Workload:
-    """Questions per split, the mean tokens of a prompt and of an answer, each model's pace."""
+    """Questions per split, the mean tokens of a prompt and of an answer, each model's pace.
+
+    The answer is the LLM's, since a finetuned SLM writes about as much.
+    """
 
     questions: Mapping[str, int]
     prompt: float
@@ -25,17 +28,16 @@ class Workload:
 
     def minutes(self, params: EvaluateParams) -> dict[str, float]:
         """Return the minutes of the long stages; @k: for each iteration."""
-        both = self.questions["validation"] + self.questions["test"]
+        preference, test = self.questions["preference"], self.questions["test"]
+        both = self.questions["validation"] + test
         rivals = both * (self._routed(0) + self._alone(self.llm))
-        rivals += self.questions["test"] * SHARED * sum(map(self._routed, _rivals(params)))
+        rivals += test * SHARED * sum(map(self._routed, _rivals(params)))
         evaluate = both * SHARED * sum(map(self._routed, _rules(params)))
         rollouts = 2 * CONTESTED * self.answer  # of half an answer each, on average
         seconds = {
-            "score_llm": self.questions["preference"]
-            * (self.prompt + self.answer)
-            * self.llm.prompt,
+            "score_llm": preference * (self.prompt + self.answer) * self.llm.prompt,
             "rivals": rivals,
-            "label@k": self.questions["preference"] * rollouts / 2 * self._routed(AUDITED),
+            "label@k": preference * rollouts / 2 * self._routed(AUDITED),
             "evaluate@k": evaluate,
         }
         return {stage: total / 60 for stage, total in seconds.items()}

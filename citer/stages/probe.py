@@ -15,7 +15,7 @@ from citer.errors import InputError
 from citer.evaluation.forecast import Workload, in_words
 from citer.evaluation.hints import reason_to_stop, warnings
 from citer.evaluation.methods import label
-from citer.evaluation.probe import Asked, ask, choose_questions, reply_rows
+from citer.evaluation.probe import Asked, Reply, ask, choose_questions, reply_rows
 from citer.evaluation.probe_report import examples, overview, speed
 from citer.io import remove, write_json, write_table
 from citer.models.pair import load_pair
@@ -48,14 +48,19 @@ def run(params: Params) -> None:
     write_table(paths.PROBED, pa.Table.from_pylist(rows, PROBED), PROBED, {})
     _print(overview(slm.replies, llm.replies))
     _print(examples(llm.replies))
-    _print(speed(slm.pace, llm.pace, len(chosen)))
+    _print(speed(slm.pace, llm.pace, engine.slots))
     _print(f"later stages, a rough forecast: {_forecast(splits, slm, llm, params)}")
-    floor, prompt = params.evaluate.llm_floor, params.pair.prompt
-    for warning in warnings(slm.replies, llm.replies, floor, prompt):
-        _print(f"probe: {warning}", style="yellow")
-    if reason := reason_to_stop(llm.replies, floor, prompt):
-        raise InputError(f"probe: {reason}")
+    _check(slm.replies, llm.replies, params)
     write_json(paths.PASSED, {"passed": True})
+
+
+def _check(slm: Sequence[Reply], llm: Sequence[Reply], params: Params) -> None:
+    """Print warnings. Raises InputError if the LLM is certainly below the floor."""
+    floor, prompt = params.evaluate.llm_floor, params.pair.prompt
+    for warning in warnings(slm, llm, floor, prompt):
+        _print(f"probe: {warning}", style="yellow")
+    if reason := reason_to_stop(llm, floor, prompt):
+        raise InputError(f"probe: {reason}")
 
 
 def _ask(engine: Engine, chosen: Sequence[Problem], model: str) -> Asked:
