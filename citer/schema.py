@@ -3,6 +3,7 @@
 Each row is
 
 - PROBLEM: a question;
+- PROBED: a question answered by one model alone, with the text;
 - LLM_TOKEN, `slm_token(H)`: a position of a reference, with one model's prediction for it;
 - PREFERENCE: a labelled position;
 - OUTCOME: a question answered by one method with one rule;
@@ -40,6 +41,19 @@ PROBLEM = pa.schema(
         _required("source", pa.string()),
         _required("split", pa.string()),
         pa.field("messages", MESSAGES),  # the turns before the question; null without any
+    ]
+)
+
+PROBED = pa.schema(
+    [
+        _required("problem_id", pa.string()),
+        _required("task", pa.string()),
+        _required("model", pa.string()),  # "slm" or "llm"
+        _required("text", pa.string()),
+        pa.field("extracted", pa.string()),  # what the grader read; null if the task does not say
+        _required("correct", pa.bool_()),  # false for a truncated answer
+        _required("truncated", pa.bool_()),
+        _required("tokens", pa.int32()),  # of the answer, including EOS
     ]
 )
 

@@ -116,7 +116,7 @@ def test_generate_answers_with_a_routers_folder(project: Path) -> None:
 
 REFUSED = [
     *(["run"], ["compare"], ["promote", "1"], ["restore", "1"], ["schedule", "--cron", "@daily"]),
-    *(["prepare"], ["finetune"], ["router0"], ["rivals"], ["report"]),
+    *(["prepare"], ["probe"], ["finetune"], ["router0"], ["rivals"], ["report"]),
     *(["train", "1"], ["evaluate", "1"]),
 ]
 

@@ -113,6 +113,8 @@ def test_an_outcome_counts_tokens_and_prices_them_at_batch_1():
         "task": "math",
         "correct": True,
         "truncated": False,
+        "share": None,
+        "failure": None,
         "tokens": 3,
         "llm_tokens": 1,
         "visits": 1,

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from citer.data.tasks.grading import Grade
 from citer.decoding.answer import Answer, Disagreement, Visit
 from citer.decoding.policy import SLM_ALONE
 from citer.evaluation.result import Result, as_row, from_row, token_digest
@@ -21,7 +22,7 @@ ROUTED = Visit(3, 4, 2, 3, (Disagreement(2, 5, 6, 0.25),))
 @pytest.mark.parametrize("visits", [(), (ROUTED,)])
 def test_a_result_is_read_as_it_was_written(visits: tuple[Visit, ...], tmp_path: Path) -> None:
     answer = Answer("", SLM_ALONE, (7, 2**31 - 1, 5, 6, 1), ODD, visits, truncated=False)
-    result = Result.of(MATH, 11, answer, correct=True)
+    result = Result.of(MATH, 11, answer, Grade(correct=False, share=0.25, failure="KeyError: 1"))
     path = tmp_path / "results.parquet"
     write_table(path, pa.Table.from_pylist([as_row(3, result)], RESULT), RESULT, {})
     [row] = read_table(path, RESULT).to_pylist()

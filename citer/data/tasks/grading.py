@@ -54,3 +54,8 @@ def assess(problem: Problem, completion: str) -> Grade:
     except GraderError as error:
         return WRONG._replace(failure=str(error))
     return WHOLE.get(share) or Grade(share >= task.pass_share, share)
+
+
+def extracted(problem: Problem, completion: str) -> str | None:
+    """Return what the grader reads in a completion (see `Task.extracted`)."""
+    return find_task(problem.task).extracted(problem, completion)

@@ -52,3 +52,10 @@ class Task(ABC):
         `completion` is the text that follows the prompt. The problem has an answer. Raises
         GraderError only if it runs code of the user.
         """
+
+    def extracted(self, problem: "Problem", completion: str) -> str | None:
+        """Return what `grade` reads in a completion as its answer, for people to look at.
+
+        "" if it reads nothing. None if the task does not say, which is the default.
+        """
+        return None

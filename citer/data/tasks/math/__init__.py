@@ -55,6 +55,9 @@ class Math(Task):
         given = self.stated(completion)
         return given is not None and self._values.same_value(problem.answer, given)
 
+    def extracted(self, problem: "Problem", completion: str) -> str:
+        return self.stated(completion) or ""
+
     def stated(self, text: str) -> str | None:
         """Return the final answer that a text states, or None."""
         return self._values.boxed(text)

@@ -65,6 +65,9 @@ class MultipleChoice(Task):
         named = self._options.named_labels(problem.choices or (), completion)
         return named == {problem.answer}
 
+    def extracted(self, problem: "Problem", completion: str) -> str:
+        return ", ".join(sorted(self._options.named_labels(problem.choices or (), completion)))
+
     @cached_property
     def _options(self) -> ModuleType:
         return import_module(".options", __name__)
