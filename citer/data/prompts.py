@@ -72,20 +72,20 @@ class PromptFormat(ABC):
         return [*token_ids(text, self.tokenizer, begins=False), self.eos_id]
 
     def encode(self, problem: Problem) -> Encoded:
-        """Encode prompt and reference separately, so that no token spans both."""
-        reference = problem.reference
-        reference_ids = [] if reference is None else self.completion_ids(reference)
-        return Encoded(self.prompt_ids(problem), reference_ids)
+        """Encode prompt and reference separately, so that no token spans both.
 
-    def encode_all(self, problems: Iterable[Problem]) -> dict[str, Encoded]:
-        """Encode problems in order. Returns them by problem_id. Raises InputError."""
-        return {problem.problem_id: self._encode(problem) for problem in problems}
-
-    def _encode(self, problem: Problem) -> Encoded:
+        Raises InputError, which names the problem.
+        """
+        text = problem.reference
         try:
-            return self.encode(problem)
+            reference_ids = [] if text is None else self.completion_ids(text)
+            return Encoded(self.prompt_ids(problem), reference_ids)
         except InputError as error:
             raise InputError(f"problem {problem.problem_id}: {error}") from None
+
+    def encode_all(self, problems: Iterable[Problem]) -> dict[str, Encoded]:
+        """Encode problems in order. Returns them by problem_id."""
+        return {problem.problem_id: self.encode(problem) for problem in problems}
 
     def examples(self) -> list[Problem]:
         """Return an example of each task in use, with its reference, to compare two tokenizers."""

@@ -36,7 +36,9 @@ from citer.models.weights import check_tensors, tensor_shapes, weight_files
 
 # Decoders that cache only plain keys and values per position, so that a cache can be cut anywhere.
 ModelType = Literal["llama", "mistral", "qwen2", "qwen3"]
-MakePrompts = Callable[[PreTrainedTokenizerFast, Sequence[int]], PromptFormat]  # (…, EOS ids)
+MakePrompts = Callable[
+    [PreTrainedTokenizerFast, Sequence[int]], PromptFormat
+]  # (tokenizer, EOS ids)
 PLAIN = partial(make_prompts, PromptSettings())
 
 

@@ -121,7 +121,7 @@ def test_no_text_can_begin_or_end_a_turn(
     make: Make, problem: Problem, role: str, token: str
 ) -> None:
     with pytest.raises(InputError, match="expected text without the template's") as caught:
-        make(QWEN3).encode(problem)
+        make(QWEN3).prompt_ids(problem)
     assert str(caught.value).startswith(f"the {role}'s turn contains {token!r}; ")
 
 
@@ -182,9 +182,9 @@ def test_turns_that_do_not_alternate_are_refused_naming_the_problem(make: Make) 
 
 def test_a_task_that_is_not_in_use_is_refused(make: Make) -> None:
     prompts = make(CHATML, tasks=["math"])
-    assert prompts.encode(MATH)
+    assert prompts.prompt_ids(MATH)
     with pytest.raises(InputError, match=r"^task 'mc': expected math, the router's tasks$"):
-        prompts.encode(MC)
+        prompts.prompt_ids(MC)
 
 
 def test_the_digest_covers_all_that_decides_a_prompt(make: Make) -> None:
