@@ -1,39 +1,16 @@
 """The forward over tokens laid end to end, against that of transformers."""
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from citer.errors import InputError
 from citer.models.cache import SlotCache
-from citer.models.folder import ModelType
 from citer.models.forward import TOLERANCE, check_forward, wanted_hidden
-
-MODEL_TYPES = get_args(ModelType)
-SIZES = {
-    "vocab_size": 64,
-    "hidden_size": 48,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 256,
-    "sliding_window": None,
-}
-
-
-def network(model_type: str) -> PreTrainedModel:
-    torch.manual_seed(0)
-    config = AutoConfig.for_model(model_type, **SIZES)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float64).eval()
-    for weight in model.requires_grad_(False).parameters():
-        weight.normal_(std=0.3)
-    return model
+from tests.networks import CASES, network
 
 
 def rows(*lengths: int) -> list[list[int]]:
@@ -57,9 +34,9 @@ def own_hidden(model: PreTrainedModel, ids: list[int], wanted: int = 1) -> torch
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_prefill_catch_up_and_step_give_the_states_of_transformers(model_type: str) -> None:
-    model = network(model_type)
+@pytest.mark.parametrize("case", CASES)
+def test_prefill_catch_up_and_step_give_the_states_of_transformers(case: str) -> None:
+    model = network(case)
     cache = SlotCache(model, slots=4)
     ids = rows(30, 9, 101, 17)
     ends, slots = [0, 0, 0, 0], [2, 0, 3, 1]
@@ -72,11 +49,9 @@ def test_prefill_catch_up_and_step_give_the_states_of_transformers(model_type: s
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_the_installed_transformers_computes_the_same_states(
-    model_type: str, dtype: torch.dtype
-) -> None:
-    check_forward(network(model_type).to(dtype), Path("m"))
+@pytest.mark.parametrize("case", CASES)
+def test_the_installed_transformers_computes_the_same_states(case: str, dtype: torch.dtype) -> None:
+    check_forward(network(case).to(dtype), Path("m"))
 
 
 def mixed(module: nn.Module, inputs: object, hidden_BTH: torch.Tensor) -> torch.Tensor:
@@ -84,11 +59,11 @@ def mixed(module: nn.Module, inputs: object, hidden_BTH: torch.Tensor) -> torch.
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
+@pytest.mark.parametrize("case", CASES)
 def test_a_transformers_that_computes_other_states_is_refused_with_its_version(
-    model_type: str, dtype: torch.dtype
+    case: str, dtype: torch.dtype
 ) -> None:
-    model = network(model_type).to(dtype)
+    model = network(case).to(dtype)
     model.base_model.layers[1].register_forward_hook(
         mixed
     )  # only transformers' forward calls hooks
