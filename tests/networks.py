@@ -12,7 +12,6 @@ from citer.models.families import ModelType
 
 MODEL_TYPES = get_args(ModelType)
 SIZES = {
-    "vocab_size": 64,
     "hidden_size": 48,
     "intermediate_size": 96,
     "num_hidden_layers": 4,
@@ -22,7 +21,7 @@ SIZES = {
     "max_position_embeddings": 256,
     "pad_token_id": 0,
     "bos_token_id": None,
-    "eos_token_id": 1,
+    "eos_token_id": 0,
     "sliding_window": None,
 }
 WINDOW = {"sliding_window": 7}
@@ -52,10 +51,11 @@ CASES: dict[str, dict[str, object]] = {
 }
 
 
-def network(case: str) -> PreTrainedModel:
+def network(case: str, vocab_size: int = 64) -> PreTrainedModel:
     """Build the model of a case of `CASES`. Its weights, norms included, are random."""
     torch.manual_seed(0)
-    config = AutoConfig.for_model(case.split(",")[0], **SIZES | CASES[case])
+    settings = SIZES | CASES[case]
+    config = AutoConfig.for_model(case.split(",")[0], vocab_size=vocab_size, **settings)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float64).eval()
     for weight in model.requires_grad_(False).parameters():
         weight.normal_(std=0.3)

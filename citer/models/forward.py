@@ -63,10 +63,11 @@ def wanted_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: Sl
     """
     model: Any = network.base_model
     family = FAMILIES[network.config.model_type]
-    kinds = family.kinds(network.config)
     hidden_MH = model.embed_tokens(ids_M)
-    shared = {kind: _shared(model, kind, family, hidden_MH, feed, cache) for kind in set(kinds)}
-    for index, (layer, kind) in enumerate(zip(model.layers, kinds, strict=True)):
+    shared = {
+        kind: _shared(model, kind, family, hidden_MH, feed, cache) for kind in set(cache.kinds)
+    }
+    for index, (layer, kind) in enumerate(zip(model.layers, cache.kinds, strict=True)):
         attend = partial(_attention, layer.self_attn, shared[kind], index)
         hidden_MH = family.block(layer, attend, hidden_MH)
     return model.norm(feed.wanted(hidden_MH))
@@ -85,8 +86,7 @@ class _Shared(NamedTuple):
 def _shared(
     model: Any, kind: Kind, family: Family, hidden_MH: Tensor, feed: Feed, cache: SlotCache
 ) -> _Shared:
-    group = model.layers[0].self_attn.num_key_value_groups
-    mask_N1GP = _mask(feed.visible(kind.window), group, hidden_MH.dtype)
+    mask_N1GP = _mask(model, feed.visible(kind.window), hidden_MH.dtype)
     if kind.rope is None:
         return _Shared(family.heads, _unrotated, mask_N1GP, feed, cache)
     cos_MD, sin_MD = model.rotary_emb(hidden_MH, feed.position_M, *kind.rope)
@@ -116,10 +116,11 @@ def _unrotated(states_MKD: Tensor) -> Tensor:
     return states_MKD
 
 
-def _mask(visible_NTP: Tensor | None, group: int, dtype: torch.dtype) -> Tensor | None:
+def _mask(model: Any, visible_NTP: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """Return an additive mask. Attention would convert a boolean mask again in every layer."""
     if visible_NTP is None:
         return None
+    group = model.layers[0].self_attn.num_key_value_groups
     mask_NTP = torch.where(visible_NTP, 0.0, -torch.inf).to(dtype)
     return mask_NTP.repeat_interleave(group, 1)[:, None]
 

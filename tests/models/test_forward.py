@@ -12,6 +12,8 @@ from citer.models.cache import SlotCache
 from citer.models.forward import TOLERANCE, check_forward, wanted_hidden
 from tests.networks import CASES, network
 
+WINDOWS = [case for case in CASES if "sliding_window" in CASES[case]]
+
 
 def rows(*lengths: int) -> list[list[int]]:
     return [[(7 * n + 13 * t) % 64 for t in range(length)] for n, length in enumerate(lengths)]
@@ -79,13 +81,29 @@ def test_a_model_with_nan_states_is_refused() -> None:
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("case", WINDOWS)
+def test_a_row_that_is_cut_and_one_that_is_pasted_go_on_from_there(case: str) -> None:
+    model = network(case)
+    cache = SlotCache(model, slots=2)
+    (ids,) = rows(40)
+    feed_in(model, cache, [0], [ids[:30]])
+    copied = cache.copy(0)
+    cache.cut(0, 21)  # what a window keeps of 30 positions would not suffice
+    cache.paste(1, copied, 24)
+    hidden_NH = feed_in(model, cache, [0, 1], [ids[21:25][::-1], ids[24:40]])
+    expected = [own_hidden(model, row) for row in (ids[:21] + ids[21:25][::-1], ids)]
+    torch.testing.assert_close(hidden_NH, torch.cat(expected))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("case", ["qwen2", "mistral, window"])
 @pytest.mark.parametrize("slots", [[0, 1, 2], [3, 0, 2]])
-def test_rows_of_one_length_need_no_mask(slots: list[int]) -> None:
-    model = network("qwen2")
+def test_rows_of_one_length_need_a_mask_only_beyond_a_window(case: str, slots: list[int]) -> None:
+    model = network(case)
     cache = SlotCache(model, slots=4)
-    ids = rows(6, 6, 6)
-    feed_in(model, cache, slots, [row[:5] for row in ids])
-    hidden_NH = feed_in(model, cache, slots, [row[5:] for row in ids])
+    ids = rows(9, 9, 9)
+    feed_in(model, cache, slots, [row[:8] for row in ids])
+    hidden_NH = feed_in(model, cache, slots, [row[8:] for row in ids])
     for row, hidden_H in zip(ids, hidden_NH, strict=True):
         torch.testing.assert_close(hidden_H, own_hidden(model, row)[0])
 
