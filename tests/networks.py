@@ -3,14 +3,9 @@
 Windows are shorter than the tests' rows.
 """
 
-from typing import get_args
-
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from citer.models.families import ModelType
-
-MODEL_TYPES = get_args(ModelType)
 SIZES = {
     "hidden_size": 48,
     "intermediate_size": 96,

@@ -1,8 +1,7 @@
 """The model types: one record each, with what differs between their decoders.
 
 The functions call transformers' modules in transformers' order. Embeddings, norms, MLPs and rotary
-frequencies are those of the modules, so that only their arrangement stands here. What all types
-share is in `citer/models/forward.py`.
+frequencies are the modules' own. `citer/models/forward.py` has what all types share.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,8 @@ ModelType = Literal[
     "llama", "mistral", "ministral", "qwen2", "qwen3", "smollm3", "gemma3_text", "phi3"
 ]
 
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")  # of other types, angles depend on the batch
+# Not "dynamic" and "longrope", whose angles depend on a batch's longest row.
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 FULL, SLIDING = "full_attention", "sliding_attention"  # in `layer_types`
 
 Rope = tuple[str, ...] | None
@@ -28,7 +28,7 @@ Rotate = Callable[[Tensor, Tensor, Tensor], Tensor]
 Block = Callable[[Any, Callable[[Tensor], Tensor], Tensor], Tensor]
 
 
-class Kind(NamedTuple):
+class LayerKind(NamedTuple):
     """Layers of one kind share rotary embedding and mask.
 
     rope: arguments of the rotary embedding after states and positions; None: no such embedding
@@ -138,19 +138,18 @@ class Family(NamedTuple):
     needed: tuple[str, ...] = ()
     unset: tuple[str, ...] = ()
 
-    def kinds(self, config: PreTrainedConfig) -> list[Kind]:
+    def kinds(self, config: PreTrainedConfig) -> list[LayerKind]:
         """Return the kind of each layer."""
-        return list(map(Kind, self.ropes(config), self.windows(config)))
+        return list(map(LayerKind, self.ropes(config), self.windows(config)))
 
 
 SOFT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 
-FAMILIES: dict[ModelType, Family] = {
+FAMILIES: dict[str, Family] = {
     "llama": Family(_no_window, unset=("sliding_window",)),
     "mistral": Family(_same_window),
-    "ministral": Family(  # also mistral, if its config.json has `layer_types`
-        _window_by_type, needed=("sliding_window",)
-    ),
+    # AutoConfig makes it of a "mistral" whose config.json has `layer_types`, too.
+    "ministral": Family(_window_by_type, needed=("sliding_window",)),
     "qwen2": Family(_window_by_type),
     "qwen3": Family(_window_by_type, heads=normed),
     "smollm3": Family(_window_by_type, ropes=_some_ropes),
@@ -168,22 +167,27 @@ FAMILIES: dict[ModelType, Family] = {
 
 def check_settings(path: Path, config: PreTrainedConfig) -> None:
     """Raise InputError for the first setting of config.json that the forward does not follow."""
-    family, file = FAMILIES[config.model_type], path / "config.json"
+    file = path / "config.json"
+    if not (family := FAMILIES.get(config.model_type)):
+        raise InputError(f"{file}: model_type: {_unlike(config.model_type, *FAMILIES)}")
     for name in family.needed:
         if not getattr(config, name):
             raise InputError(f"{file}: {name}: not set, {config.model_type} needs it")
     for name in family.unset:
         if value := getattr(config, name, None):
             raise InputError(f"{file}: {name}: {value}: expected none")
-    expected = [SLIDING if window else FULL for window in family.windows(config)]
-    stated = getattr(config, "layer_types", None) or expected
-    for layer, (name, other) in enumerate(zip(stated, expected, strict=True)):
-        if name != other:
-            raise InputError(f"{file}: layer_types.{layer}: {name!r}: expected {other!r}")
     for rope in _rope_types(config):
         if rope not in ROPE_TYPES:
-            supported = ", ".join(ROPE_TYPES)
-            raise InputError(f"{file}: rope_type: {rope!r}: expected one of {supported}")
+            raise InputError(f"{file}: rope_type: {_unlike(rope, *ROPE_TYPES)}")
+    followed = [SLIDING if window else FULL for window in family.windows(config)]
+    stated = getattr(config, "layer_types", None) or followed
+    for layer, (name, other) in enumerate(zip(stated, followed, strict=True)):
+        if name != other:
+            raise InputError(f"{file}: layer_types.{layer}: {_unlike(name, other)}")
+
+
+def _unlike(value: str, *expected: str) -> str:
+    return f"{value!r}: expected {' or '.join(map(repr, expected))}"
 
 
 def _rope_types(config: PreTrainedConfig) -> list[str]:

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from citer.errors import InputError
 from citer.models.cache import SlotCache
 from citer.models.deviation import deviation
-from citer.models.families import FAMILIES, Family, Heads, Kind
+from citer.models.families import FAMILIES, Family, Heads, LayerKind
 from citer.models.feed import Feed
 
 TESTED = "5.23.0"  # of transformers
@@ -84,7 +84,7 @@ class _Shared(NamedTuple):
 
 
 def _shared(
-    model: Any, kind: Kind, family: Family, hidden_MH: Tensor, feed: Feed, cache: SlotCache
+    model: Any, kind: LayerKind, family: Family, hidden_MH: Tensor, feed: Feed, cache: SlotCache
 ) -> _Shared:
     mask_N1GP = _mask(model, feed.visible(kind.window), hidden_MH.dtype)
     if kind.rope is None:
