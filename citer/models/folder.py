@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import BaseModel, PositiveInt
@@ -16,7 +16,6 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     GenerationConfig,
-    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
@@ -25,6 +24,7 @@ from citer.data.prompt_settings import PromptSettings
 from citer.data.prompts import PromptFormat, make_prompts
 from citer.errors import InputError, reading
 from citer.io import digest, read_as
+from citer.models.families import ModelType, check_settings
 from citer.models.tokenizer import (
     load_tokenizer,
     named_eos_ids,
@@ -34,8 +34,6 @@ from citer.models.tokenizer import (
 from citer.models.vocabulary import Vocabulary
 from citer.models.weights import check_tensors, tensor_shapes, weight_files
 
-# Decoders that cache only plain keys and values per position, so that a cache can be cut anywhere.
-ModelType = Literal["llama", "mistral", "qwen2", "qwen3"]
 MakePrompts = Callable[
     [PreTrainedTokenizerFast, Sequence[int]], PromptFormat
 ]  # (tokenizer, EOS ids)
@@ -147,9 +145,8 @@ class ModelFolder:
         if beyond := [end for end in self.eos_ids if not 0 <= end < size]:
             expected = f"expected one below vocab_size {size}"
             raise InputError(f"{self}: eos_token_id: {beyond[0]}: {expected}")
-        shapes, network = self.shapes, _outline(self.path)
-        _check_cache(self.path, network.config)
-        check_tensors(self.path, network, shapes)
+        shapes = self.shapes
+        check_tensors(self.path, _outline(self.path), shapes)
 
 
 class PairFolder:
@@ -238,32 +235,19 @@ def _check_files(path: Path) -> None:
 
 
 def _outline(path: Path) -> PreTrainedModel:
-    """Build the model that the configurations describe, without weights."""
+    """Build the model that the configurations describe, without weights.
+
+    Raises InputError if the engine cannot run it.
+    """
     try:
         if (path / "generation_config.json").is_file():
             GenerationConfig.from_pretrained(path, local_files_only=True)
+        config = AutoConfig.from_pretrained(path, local_files_only=True)
+        check_settings(path, config)
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(
-                AutoConfig.from_pretrained(path, local_files_only=True)
-            )
+            return AutoModelForCausalLM.from_config(config)
+    except InputError:
+        raise
     except Exception as error:  # a wrong configuration may raise anything
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise InputError(f"{path}: no usable model: {reason}") from error
-
-
-def _check_cache(path: Path, config: PreTrainedConfig) -> None:
-    """Raise InputError for a cache that cannot be cut, or positions that depend on the batch."""
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"} or _slides(config):
-        raise InputError(f"{path}: a sliding-window cache cannot be cut, expected full attention")
-    rope = config.rope_parameters["rope_type"]
-    if rope in ("dynamic", "longrope"):
-        raise InputError(
-            f"{path}: rope_type {rope!r} depends on a batch's longest row, expected another"
-        )
-
-
-def _slides(config: PreTrainedConfig) -> bool:
-    """Return whether attention has a sliding window. Qwen2 can switch it off, Mistral cannot."""
-    window = getattr(config, "sliding_window", None)
-    return bool(window and getattr(config, "use_sliding_window", True))
