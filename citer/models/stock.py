@@ -1,0 +1,126 @@
+"""The stock forward: that of transformers, unchanged, for an LLM that ours cannot run.
+
+Such an LLM is quantised, or its layers are on several devices. The stock forward pads all rows to
+the longest and is slower than ours. Its keys and values are in our slots.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from citer.errors import InputError
+from citer.models.cache import Copied, SlotCache
+from citer.models.device import device_of
+from citer.models.feed import Feed
+from citer.models.forward import Forward
+
+
+class SplitCache:
+    """A KV cache whose layers are on the devices of the network's layers: a `SlotCache` on each.
+
+    It has the methods of a `SlotCache`.
+    """
+
+    def __init__(self, network: PreTrainedModel, slots: int) -> None:
+        model: Any = network.base_model
+        devices = list(map(device_of, model.layers))
+        self._parts = {
+            device: SlotCache(network, slots, layers, device)
+            for device, layers in Counter(devices).items()
+        }
+        self._feeds: dict[torch.device, Feed] = {}
+        # The device of each layer, and the layer's number there.
+        self._places = [(place, devices[:n].count(place)) for n, place in enumerate(devices)]
+
+    @property
+    def lengths(self) -> list[int]:
+        return next(iter(self._parts.values())).lengths
+
+    def begin(self, slots: list[int], counts: list[int], wanted: list[int]) -> Feed:
+        """Prepare a forward on every device. Return the feed on the device of the last layer."""
+        self._feeds = {
+            device: part.begin(slots, counts, wanted) for device, part in self._parts.items()
+        }
+        return self._feeds[self._places[-1][0]]
+
+    def update(self, keys_NKTD: Tensor, values_NKTD: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Store a layer's new keys and values. Return those of all positions, (N, K, P, D) each.
+
+        transformers' attention calls it.
+        """
+        device, index = self._places[layer]
+        feed = self._feeds[device]
+        new = (feed.end_to_end(kv.transpose(1, 2)) for kv in (keys_NKTD, values_NKTD))
+        return self._parts[device].update(index, feed, *new)
+
+    def copy(self, slot: int) -> list[Copied]:
+        """Copy a slot's keys and values."""
+        return [part.copy(slot) for part in self._parts.values()]
+
+    def paste(self, slot: int, copied: list[Copied], length: int) -> None:
+        """Replace a slot's content by the first `length` positions of a copy."""
+        for part, held in zip(self._parts.values(), copied, strict=True):
+            part.paste(slot, held, length)
+
+    def cut(self, slot: int, length: int) -> None:
+        """Truncate a slot to `length` positions."""
+        for part in self._parts.values():
+            part.cut(slot, length)
+
+
+def stock_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: SplitCache) -> Tensor:
+    """Run a forward and store its tokens in the cache. `feed` comes from the cache's `begin`.
+
+    Returns hidden_WH, the states of the wanted tokens after the final norm.
+    """
+    position_NT = feed.side_by_side(feed.position_M)
+    hidden_NTH = network.base_model(
+        input_ids=feed.side_by_side(ids_M.to(position_NT.device)),
+        position_ids=position_NT,
+        # Without a mask, transformers would take all rows to have equal lengths.
+        attention_mask=_mask(feed.span, position_NT),
+        past_key_values=cache,
+        use_cache=True,
+    ).last_hidden_state
+    return feed.wanted(feed.end_to_end(hidden_NTH))
+
+
+def _mask(span: int, position_NT: Tensor) -> Tensor:
+    visible_NTP = torch.arange(span, device=position_NT.device) <= position_NT[:, :, None]
+    return visible_NTP[:, None]
+
+
+STOCK = Forward(stock_hidden, SplitCache)
+
+
+@torch.inference_mode()
+def load_stock(path: Path, dtype: str, device_map: str) -> PreTrainedModel:
+    """Load a network as transformers loads it, quantised or not, on the devices of `device_map`.
+
+    Raises InputError if transformers cannot load it, would initialise a tensor at random, or cannot
+    run it in `dtype`.
+    """
+    try:
+        network, report = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=getattr(torch, dtype),
+            attn_implementation="sdpa",
+            local_files_only=True,
+            device_map=device_map,
+            output_loading_info=True,
+        )
+        network.requires_grad_(False).eval()
+        network.base_model(
+            input_ids=torch.tensor([[0]], device=device_of(network.get_input_embeddings())),
+            use_cache=False,
+        )
+    except Exception as error:  # each quantiser raises errors of its own
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"{path}: transformers cannot run it in {dtype}: {reason}") from error
+    if missing := sorted(report["missing_keys"]):
+        raise InputError(f"{path}: {missing[0]}: missing, config.json expects this tensor")
+    return network
