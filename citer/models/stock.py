@@ -28,7 +28,7 @@ class SplitCache:
     def __init__(self, network: PreTrainedModel, slots: int) -> None:
         model: Any = network.base_model
         devices = list(map(device_of, model.layers))
-        self._parts = {
+        self.parts = {
             device: SlotCache(network, slots, layers, device)
             for device, layers in Counter(devices).items()
         }
@@ -38,12 +38,12 @@ class SplitCache:
 
     @property
     def lengths(self) -> list[int]:
-        return next(iter(self._parts.values())).lengths
+        return next(iter(self.parts.values())).lengths
 
     def begin(self, slots: list[int], counts: list[int], wanted: list[int]) -> Feed:
         """Prepare a forward on every device. Return the feed on the device of the last layer."""
         self._feeds = {
-            device: part.begin(slots, counts, wanted) for device, part in self._parts.items()
+            device: part.begin(slots, counts, wanted) for device, part in self.parts.items()
         }
         return self._feeds[self._places[-1][0]]
 
@@ -55,20 +55,20 @@ class SplitCache:
         device, index = self._places[layer]
         feed = self._feeds[device]
         new = (feed.end_to_end(kv.transpose(1, 2)) for kv in (keys_NKTD, values_NKTD))
-        return self._parts[device].update(index, feed, *new)
+        return self.parts[device].update(index, feed, *new)
 
     def copy(self, slot: int) -> list[Copied]:
         """Copy a slot's keys and values."""
-        return [part.copy(slot) for part in self._parts.values()]
+        return [part.copy(slot) for part in self.parts.values()]
 
     def paste(self, slot: int, copied: list[Copied], length: int) -> None:
         """Replace a slot's content by the first `length` positions of a copy."""
-        for part, held in zip(self._parts.values(), copied, strict=True):
+        for part, held in zip(self.parts.values(), copied, strict=True):
             part.paste(slot, held, length)
 
     def cut(self, slot: int, length: int) -> None:
         """Truncate a slot to `length` positions."""
-        for part in self._parts.values():
+        for part in self.parts.values():
             part.cut(slot, length)
 
 
