@@ -38,10 +38,9 @@ class Lane:
         self, model: LanguageModel, slots: int, make_graphs: MakeGraphs = cuda_graphs
     ) -> None:
         self.model = model
-        self.cache = model.cache(slots)
+        self.cache = cache = model.cache(slots)
         self.total = Work()
-        graphed = isinstance(self.cache, SlotCache)
-        self._graphs = make_graphs(model, self.cache) if graphed else None
+        self._graphs = make_graphs(model, cache) if isinstance(cache, SlotCache) else None
         self._trunks: dict[Ids, Any] = {}  # copies of slots
 
     def prepare(self, all_held: Sequence[Held]) -> None:

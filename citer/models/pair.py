@@ -14,14 +14,14 @@ from transformers.utils.logging import disable_progress_bar
 from citer.config import PairParams
 from citer.data.prompts import PromptFormat
 from citer.errors import InputError
-from citer.models.cache import SlotCache, kv_shape
-from citer.models.card import ModelCard
+from citer.models.cache import kv_shape
+from citer.models.card import Carded, ModelCard
 from citer.models.device import device_for, device_map_for, device_of
 from citer.models.feed import Feed
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.forward import OWN, Forward, check_forward
 from citer.models.packing import pack
-from citer.models.stock import STOCK, SplitCache, load_stock
+from citer.models.stock import STOCK, KVCache, load_stock
 from citer.models.vocabulary import Vocabulary
 
 SMALL = 2**26  # bytes of the LLM's weights
@@ -99,11 +99,11 @@ class LanguageModel:
         """Return hidden_BTH after the final norm, the input of the LM head and of the router."""
         return self.network.base_model(**inputs).last_hidden_state
 
-    def cache(self, slots: int) -> SlotCache | SplitCache:
+    def cache(self, slots: int) -> KVCache:
         """Return an empty KV cache."""
         return self.forward.cache(self.network, slots)
 
-    def consume(self, ids_M: Tensor, feed: Feed, cache: SlotCache | SplitCache) -> Tensor:
+    def consume(self, ids_M: Tensor, feed: Feed, cache: KVCache) -> Tensor:
         """Run a forward over a feed and add its tokens to the cache. Return hidden_WH."""
         return self.forward.hidden(self.network, ids_M, feed, cache)
 
@@ -122,12 +122,12 @@ def _bytes(module: nn.Module) -> int:
 class Pair:
     """A small and a large model with one tokenizer. `eos_ids[0]` ends a reference.
 
-    `llm` may be a `Judge` (citer/decoding/judge.py) instead. Outside `citer.decoding`, only its
-    card is used.
+    An `llm` that is no LanguageModel is a `Judge` (citer/decoding/judge.py). Outside
+    `citer.decoding`, only the LLM's card is used.
     """
 
     slm: LanguageModel
-    llm: LanguageModel
+    llm: LanguageModel | Carded
     tokenizer: PreTrainedTokenizerFast
     tokenizer_digest: str
     eos_ids: tuple[int, ...]
@@ -137,6 +137,12 @@ class Pair:
     def vocabulary(self) -> Vocabulary:
         """The ids that both models have. They may pad the same vocabulary to two sizes."""
         return Vocabulary(min(self.slm.vocab_size, self.llm.card.vocab_size), self.eos_ids)
+
+    @property
+    def local_llm(self) -> LanguageModel:
+        """The LLM of a pair that was loaded in this process."""
+        assert isinstance(self.llm, LanguageModel), "expected no judge elsewhere"
+        return self.llm
 
     @property
     def context(self) -> int:

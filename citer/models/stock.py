@@ -17,6 +17,7 @@ from citer.models.cache import Copied, SlotCache
 from citer.models.device import device_of
 from citer.models.feed import Feed
 from citer.models.forward import Forward
+from citer.progress import warn
 
 
 class SplitCache:
@@ -94,6 +95,7 @@ def _mask(span: int, position_NT: Tensor) -> Tensor:
     return visible_NTP[:, None]
 
 
+KVCache = SlotCache | SplitCache
 STOCK = Forward(stock_hidden, SplitCache)
 
 
@@ -105,7 +107,7 @@ def load_stock(path: Path, dtype: str, device_map: str) -> PreTrainedModel:
     run it in `dtype`.
     """
     try:
-        network, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=getattr(torch, dtype),
             attn_implementation="sdpa",
@@ -113,6 +115,7 @@ def load_stock(path: Path, dtype: str, device_map: str) -> PreTrainedModel:
             device_map=device_map,
             output_loading_info=True,
         )
+        network, report = loaded
         network.requires_grad_(False).eval()
         network.base_model(
             input_ids=torch.tensor([[0]], device=device_of(network.get_input_embeddings())),
@@ -123,4 +126,6 @@ def load_stock(path: Path, dtype: str, device_map: str) -> PreTrainedModel:
         raise InputError(f"{path}: transformers cannot run it in {dtype}: {reason}") from error
     if missing := sorted(report["missing_keys"]):
         raise InputError(f"{path}: {missing[0]}: missing, config.json expects this tensor")
+    if any(weight.is_meta for weight in network.parameters()):
+        warn(f"{path}: too large for the devices: some weights are loaded again in every forward")
     return network

@@ -1,6 +1,5 @@
 """Quantised weights: an LLM may have them, an SLM may not."""
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from citer.config import PairParams
 from citer.errors import InputError
 from citer.models.deviation import deviation
 from citer.models.folder import ModelFolder, PairFolder
-from citer.models.pair import LanguageModel, load_model, load_pair
+from citer.models.pair import LanguageModel, load_pair
 from tests.models.conftest import edit, refusal
 from tests.quantised import METHODS, to_fp8
 from tests.tiny import TinyPair
@@ -26,7 +25,9 @@ def llm(folders: TinyPair, dtype: str = "float32") -> LanguageModel:
 
 
 @pytest.mark.parametrize("quantise", METHODS)
-def test_a_quantised_llm_has_nearly_the_states_of_the_plain_one(folders: TinyPair, quantise) -> None:
+def test_a_quantised_llm_has_nearly_the_states_of_the_plain_one(
+    folders: TinyPair, quantise
+) -> None:
     ids = torch.tensor([[5, 90, 17, 300, 2]])
     plain_BTH = llm(folders).last_hidden(input_ids=ids)
     quantise(folders.llm)
