@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from citer.errors import InputError
 from citer.models.cache import Copied, SlotCache
@@ -18,6 +18,8 @@ from citer.models.device import device_of
 from citer.models.feed import Feed
 from citer.models.forward import Forward
 from citer.progress import warn
+
+FULL, SLIDING = "full_attention", "sliding_attention"  # in `layer_types`
 
 
 class SplitCache:
@@ -82,17 +84,25 @@ def stock_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: Spl
     hidden_NTH = network.base_model(
         input_ids=feed.side_by_side(ids_M.to(position_NT.device)),
         position_ids=position_NT,
-        # Without a mask, transformers would take all rows to have equal lengths.
-        attention_mask=_mask(feed.span, position_NT),
+        # Without masks, transformers would take all rows to have equal lengths.
+        attention_mask=_masks(network.config, feed.span, position_NT),
         past_key_values=cache,
         use_cache=True,
     ).last_hidden_state
     return feed.wanted(feed.end_to_end(hidden_NTH))
 
 
-def _mask(span: int, position_NT: Tensor) -> Tensor:
-    visible_NTP = torch.arange(span, device=position_NT.device) <= position_NT[:, :, None]
-    return visible_NTP[:, None]
+def _masks(
+    config: PreTrainedConfig, span: int, position_NT: Tensor
+) -> Tensor | dict[str, Tensor]:
+    """Return mask_N1TP, the positions that a token attends to, or one such mask per layer type."""
+    position_P = torch.arange(span, device=position_NT.device)
+    age_N1TP = (position_NT[:, :, None] - position_P)[:, None]
+    window = getattr(config, "sliding_window", None)
+    every = {FULL: age_N1TP >= 0}
+    every[SLIDING] = every[FULL] & (age_N1TP < window) if window else every[FULL]
+    kinds = set(getattr(config, "layer_types", None) or [SLIDING])
+    return {kind: every[kind] for kind in kinds} if len(kinds) > 1 else every[kinds.pop()]
 
 
 KVCache = SlotCache | SplitCache
