@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, TorchAoConfig
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, TorchAoConfig
+from transformers.utils.quantization_config import QuantizationConfigMixin
 
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 
@@ -30,22 +31,32 @@ def to_fp8(folder: Path) -> None:
 
 
 def to_int8(folder: Path) -> None:
-    """Quantise the linear layers by torchao, one scale per row."""
+    """Quantise the linear layers by torchao, with a scale and a zero per row."""
     from torchao.quantization import Int8WeightOnlyConfig
 
+    _save(folder, TorchAoConfig(Int8WeightOnlyConfig(version=2)))
+
+
+def to_8_bits(folder: Path) -> None:
+    """Quantise the linear layers by bitsandbytes, with a scale per row."""
+    _save(folder, BitsAndBytesConfig(load_in_8bit=True))
+
+
+def _save(folder: Path, settings: QuantizationConfigMixin) -> None:
     AutoModelForCausalLM.from_pretrained(
-        folder,
-        dtype=torch.float32,
-        device_map="cpu",
-        quantization_config=TorchAoConfig(Int8WeightOnlyConfig(version=2)),
+        folder, dtype=torch.float32, device_map="cpu", quantization_config=settings
     ).save_pretrained(folder)
 
 
 METHODS = [
-    pytest.param(to_fp8, id="fp8"),
     pytest.param(
-        to_int8,
-        id="int8",
-        marks=pytest.mark.skipif(find_spec("torchao") is None, reason="torchao is not installed"),
-    ),
+        quantise,
+        id=package,
+        marks=pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed"),
+    )
+    for package, quantise in {
+        "transformers": to_fp8,
+        "torchao": to_int8,
+        "bitsandbytes": to_8_bits,
+    }.items()
 ]

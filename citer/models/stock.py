@@ -92,9 +92,7 @@ def stock_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: Spl
     return feed.wanted(feed.end_to_end(hidden_NTH))
 
 
-def _masks(
-    config: PreTrainedConfig, span: int, position_NT: Tensor
-) -> Tensor | dict[str, Tensor]:
+def _masks(config: PreTrainedConfig, span: int, position_NT: Tensor) -> Tensor | dict[str, Tensor]:
     """Return mask_N1TP, the positions that a token attends to, or one such mask per layer type."""
     position_P = torch.arange(span, device=position_NT.device)
     age_N1TP = (position_NT[:, :, None] - position_P)[:, None]
@@ -117,25 +115,28 @@ def load_stock(path: Path, dtype: str, device_map: str) -> PreTrainedModel:
     run it in `dtype`.
     """
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            path,
-            dtype=getattr(torch, dtype),
-            attn_implementation="sdpa",
-            local_files_only=True,
-            device_map=device_map,
-            output_loading_info=True,
-        )
-        network, report = loaded
-        network.requires_grad_(False).eval()
-        network.base_model(
-            input_ids=torch.tensor([[0]], device=device_of(network.get_input_embeddings())),
-            use_cache=False,
-        )
+        network, missing = _loaded(path, dtype, device_map)
+        first_11 = torch.tensor([[0]], device=device_of(network.get_input_embeddings()))
+        network.base_model(input_ids=first_11, use_cache=False)
     except Exception as error:  # each quantiser raises errors of its own
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"{path}: transformers cannot run it in {dtype}: {reason}") from error
-    if missing := sorted(report["missing_keys"]):
+    if missing:
         raise InputError(f"{path}: {missing[0]}: missing, config.json expects this tensor")
     if any(weight.is_meta for weight in network.parameters()):
         warn(f"{path}: too large for the devices: some weights are loaded again in every forward")
     return network
+
+
+def _loaded(path: Path, dtype: str, device_map: str) -> tuple[PreTrainedModel, list[str]]:
+    """Return the network and the tensors that its files lack."""
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        path,
+        dtype=getattr(torch, dtype),
+        attn_implementation="sdpa",
+        local_files_only=True,
+        device_map=device_map,
+        output_loading_info=True,
+    )
+    network, report = loaded
+    return network.requires_grad_(False).eval(), sorted(report["missing_keys"])

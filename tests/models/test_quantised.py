@@ -13,7 +13,7 @@ from citer.models.deviation import deviation
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import LanguageModel, load_pair
 from tests.models.conftest import edit, refusal
-from tests.quantised import METHODS, to_fp8
+from tests.quantised import METHODS, to_8_bits, to_fp8, to_int8
 from tests.tiny import TinyPair
 
 LAYER = "model.layers.1.mlp.up_proj"
@@ -39,12 +39,13 @@ def test_a_quantised_llm_has_nearly_the_states_of_the_plain_one(
 def test_weights_count_as_they_are_stored(folders: TinyPair, quantise) -> None:
     """The tiny LLM by hand: hidden 48, ffn 96, 4 heads of 12, 2 key-value heads, two layers.
 
-    Each row has a scale of 4 bytes and a zero of 1 byte with torchao; FP8 has a scale per matrix.
+    FP8 has a scale of 4 bytes per matrix; torchao has one per row, and a zero of 1 byte;
+    bitsandbytes has one per row, and 1 byte per matrix for the layout.
     """
     quantise(folders.llm)
     rows = 48 + 2 * 24 + 48 + 2 * 96 + 48
     matrices = 48 * 48 + 2 * 24 * 48 + 48 * 48 + 3 * 48 * 96
-    scales = 4 * 7 if quantise is to_fp8 else 5 * rows
+    scales = {to_fp8: 4 * 7, to_int8: 5 * rows, to_8_bits: 4 * rows + 7}[quantise]
     plain = 4 * (2 * (48 + 2 * 24) + 2 * 2 * 48 + 48 + 384 * 48)  # biases, norms, head
     assert llm(folders).weight_bytes == 2 * (matrices + scales) + plain
 

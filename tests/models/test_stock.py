@@ -1,6 +1,7 @@
 """The stock forward over padded rows and slots, against transformers' forward of one sequence."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import pytest
 import torch
@@ -28,6 +29,10 @@ NETWORKS = {
 }
 
 
+# Tokens per row, and how many of their states are wanted: a prefill, a catch-up and a step.
+STEPS = [((12, 3, 31), (1, 2, 9)), ((1, 5, 2), (1, 3, 2)), ((1, 1, 1), (1, 1, 1))]
+
+
 def network(model_type: str, settings: dict[str, object]) -> PreTrainedModel:
     torch.manual_seed(0)
     config = AutoConfig.for_model(model_type, **SIZES, **settings)
@@ -47,15 +52,14 @@ def alone(model: PreTrainedModel, ids: Sequence[int], wanted: int) -> torch.Tens
 def test_rows_of_any_length_have_the_states_of_transformers(
     model_type: str, settings: dict[str, object]
 ) -> None:
-    """A prefill, a catch-up of several tokens, and a step, with rows in other slots each time."""
     model = network(model_type, settings)
     cache = SplitCache(model, slots=4)
     ids = [[(7 * n + 13 * t) % 64 for t in range(60)] for n in range(3)]
     ends = [0, 0, 0]
-    for counts, wanted in (((12, 3, 31), (1, 2, 9)), ((1, 5, 2), (1, 3, 2)), ((1, 1, 1), (1, 1, 1))):
+    for counts, wanted in STEPS:
         news = [row[end : end + count] for row, end, count in zip(ids, ends, counts, strict=True)]
         feed = cache.begin([2, 0, 3], list(counts), list(wanted))
-        found_WH = stock_hidden(model, torch.tensor(sum(news, [])), feed, cache)
+        found_WH = stock_hidden(model, torch.tensor([*chain.from_iterable(news)]), feed, cache)
         ends = [end + count for end, count in zip(ends, counts, strict=True)]
         rows = zip(ids, ends, wanted, strict=True)
         expected_WH = torch.cat([alone(model, row[:end], last) for row, end, last in rows])

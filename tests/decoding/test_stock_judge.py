@@ -3,7 +3,6 @@
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +16,7 @@ from citer.decoding.policy import LLM_ALONE, Policy
 from citer.labelling.teacher import half, score
 from citer.models import stock
 from citer.models.bundle import identity
+from citer.models.device import device_for, device_map_for
 from citer.models.folder import ModelFolder
 from citer.models.pair import LanguageModel, Pair, load_model
 from citer.models.stock import STOCK
@@ -170,13 +170,11 @@ def test_the_identity_does_not_depend_on_the_devices(kin: Pair, stock_pair: Pair
 
 
 def test_several_gpus_share_the_llm_and_the_slm_runs_on_the_last_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     params = PairParams(slm="s", llm="l", device="cuda", dtype="float32", llm_device_map="auto")
-    from citer.models.device import device_for, device_map_for
-
     assert device_for("slm", params) == torch.device("cuda", 2)
     assert device_map_for("llm", params) == "auto"
     one = params.model_copy(update={"llm_device_map": None})
