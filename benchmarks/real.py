@@ -115,7 +115,7 @@ def _methods(pair: Pair, requests: Sequence[Request], new_tokens: int) -> dict[s
 
 def _one_by_one(pair: Pair, requests: Sequence[Request], new_tokens: int, **options: Any) -> int:
     for each in requests:
-        generate(pair, pair.llm, [each], 1, new_tokens, **options)
+        generate(pair, pair.local_llm, [each], 1, new_tokens, **options)
     return len(requests)
 
 

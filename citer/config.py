@@ -40,7 +40,9 @@ RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
 class PairParams(Section):
     """The two models, local Hugging Face folders with one tokenizer, and the form of prompts.
 
-    Without `cuda_graphs`, a GPU launches the kernels of each forward one by one.
+    Without `cuda_graphs`, a GPU launches the kernels of each forward one by one. With
+    `llm_device_map: auto`, accelerate distributes the LLM's layers over all GPUs, and the SLM and
+    the router run on the last one.
     """
 
     slm: LocalPath
@@ -48,6 +50,7 @@ class PairParams(Section):
     device: Literal["auto", "cpu", "cuda"]
     dtype: Literal["float32", "bfloat16", "float16", "float64"]
     cuda_graphs: bool = True
+    llm_device_map: Literal["auto"] | None = None
     prompt: PromptKind = "plain"
     chat: ChatParams = ChatParams()
     stop: StopStrings = ()

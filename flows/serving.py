@@ -4,7 +4,7 @@
 questions, or rows in the formats of the data files (a list, or a frame with the fields as
 columns). It returns a frame with one row per question, in order. The column `error` says why a
 question was refused. `load_model`'s `model_config` can override the LLM's folder (`llm`) and the
-settings `device`, `cuda_graphs`, `slots` and `max_new_tokens`.
+settings `device`, `cuda_graphs`, `llm_device_map`, `slots` and `max_new_tokens`.
 
 MLflow also runs this file to log a model. `citer`, which imports torch, is therefore only imported
 when a model is loaded.
@@ -45,6 +45,7 @@ class RoutedModel(PythonModel):
             device=config["device"],
             dtype=card["dtype"],
             cuda_graphs=config["cuda_graphs"],
+            llm_device_map=config.get("llm_device_map"),  # earlier versions have none
         )
         self.deployment = deploy(
             bundle,

@@ -25,6 +25,7 @@ from citer.data.prompts import PromptFormat, make_prompts
 from citer.errors import InputError, reading
 from citer.io import digest, read_as
 from citer.models.families import ModelType, check_settings
+from citer.models.quantised import bytes_read, check_quantiser, free_names
 from citer.models.tokenizer import (
     load_tokenizer,
     named_eos_ids,
@@ -32,7 +33,7 @@ from citer.models.tokenizer import (
     tokenizer_parts,
 )
 from citer.models.vocabulary import Vocabulary
-from citer.models.weights import check_tensors, tensor_shapes, weight_files
+from citer.models.weights import check_tensors, tensor_bytes, tensor_shapes, weight_files
 
 MakePrompts = Callable[
     [PreTrainedTokenizerFast, Sequence[int]], PromptFormat
@@ -62,7 +63,7 @@ class Config(EosSetting):
     num_attention_heads: PositiveInt
     num_key_value_heads: PositiveInt | None = None
     max_position_embeddings: PositiveInt
-    quantization_config: None = None  # refused: packing and cost expect plain weights
+    quantization_config: dict[str, Any] | None = None
 
 
 class ModelFolder:
@@ -88,6 +89,10 @@ class ModelFolder:
     def context(self) -> int:
         """The largest number of positions of a sequence."""
         return self.config.max_position_embeddings
+
+    @property
+    def quantised(self) -> bool:
+        return self.config.quantization_config is not None
 
     @cached_property
     def eos_ids(self) -> tuple[int, ...]:
@@ -135,18 +140,30 @@ class ModelFolder:
         return dict(chain.from_iterable(tensor_shapes(f).items() for f in self.weight_files))
 
     @cached_property
+    def stored_bytes(self) -> int:
+        """Bytes of stored weights that every forward reads (see `LanguageModel.weight_bytes`)."""
+        sizes = dict(chain.from_iterable(tensor_bytes(f).items() for f in self.weight_files))
+        return bytes_read(_outline(self.path), sizes)
+
+    @cached_property
     def digest(self) -> str:
         """The model's identity: a digest of configuration and weights."""
         return digest(self.path / "config.json", *self.weight_files)
 
-    def check(self) -> None:
+    def check(self, *, may_be_quantised: bool = False) -> None:
         """Raise InputError if the engine cannot run this model. Reads no weight."""
+        if self.quantised and not may_be_quantised:
+            raise InputError(
+                f"{self}/config.json: quantization_config: only an LLM may be quantised"
+            )
         size = self.config.vocab_size
         if beyond := [end for end in self.eos_ids if not 0 <= end < size]:
             expected = f"expected one below vocab_size {size}"
             raise InputError(f"{self}: eos_token_id: {beyond[0]}: {expected}")
-        shapes = self.shapes
-        check_tensors(self.path, _outline(self.path), shapes)
+        shapes, network = self.shapes, _outline(self.path)
+        if settings := self.config.quantization_config:
+            check_quantiser(self.path, settings)
+        check_tensors(self.path, network, shapes, free_names(network) if settings else ())
 
 
 class PairFolder:
@@ -160,7 +177,7 @@ class PairFolder:
         self.slm = ModelFolder(slm, make_prompts)
         self.llm = ModelFolder(llm, make_prompts)
         self.slm.check()
-        self.llm.check()
+        self.llm.check(may_be_quantised=True)
         self._check_weights()
         self._check_tokenizers()
         self._check_prompts()

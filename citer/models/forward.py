@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 from citer.errors import InputError
 from citer.models.cache import SlotCache
 from citer.models.deviation import deviation
+from citer.models.device import device_of
 from citer.models.families import FAMILIES, Family, Heads, LayerKind
 from citer.models.feed import Feed
 
@@ -29,31 +30,49 @@ TESTED = "5.23.0"  # of transformers
 # The largest accepted deviation of states. On a CPU, 28 layers deviate by up to 8e-6 in float32
 # and 3e-3 in float16. The value for float32 allows GPU kernels that round products to TF32.
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 5e-3, torch.float16: 3e-2, torch.bfloat16: 1e-1}
+QUANTISED = 1e-1  # of a quantised network, which may round the states in every layer
 BEGUN, ADDED = 3, 2  # tokens of a prompt and of a catch-up that `check_forward` reads
 
 
-@torch.inference_mode()
-def check_forward(network: PreTrainedModel, origin: Path) -> None:
-    """Raise InputError if this forward and that of transformers differ on a few tokens.
+class Forward(NamedTuple):
+    """A forward over a feed, and the cache that it uses.
 
-    There is no fallback, because the forward of transformers has no slots.
+    hidden: from network, ids_M, feed and cache to hidden_WH, as `wanted_hidden`
+    cache: from network and number of slots to a cache
     """
+
+    hidden: Callable[..., Tensor]
+    cache: Callable[[PreTrainedModel, int], Any]
+
+
+@torch.inference_mode()
+def check_forward(network: PreTrainedModel, origin: Path, forward: Forward | None = None) -> None:
+    """Raise InputError if a forward and that of transformers differ on a few tokens.
+
+    The forward is `OWN`, unless one is given.
+    """
+    forward = forward or OWN
     step = network.config.vocab_size // (BEGUN + ADDED)
-    ids_M = torch.arange(BEGUN + ADDED, device=network.device) * step
+    device = device_of(network.get_input_embeddings())
+    ids_M = torch.arange(BEGUN + ADDED, device=device) * step
     theirs_MH = network.base_model(input_ids=ids_M[None], use_cache=False).last_hidden_state[0]
     if not theirs_MH.isfinite().all():
         dtype = str(network.dtype).removeprefix("torch.")
         raise InputError(f"{origin}: states are not finite in {dtype}, expected finite ones")
-    cache = SlotCache(network, slots=1)
+    cache = forward.cache(network, 1)
     parts = [
-        wanted_hidden(network, part_M, cache.begin([0], [len(part_M)], [len(part_M)]), cache)
+        forward.hidden(network, part_M, cache.begin([0], [len(part_M)], [len(part_M)]), cache)
         for part_M in (ids_M[:BEGUN], ids_M[BEGUN:])
     ]
-    if not deviation(torch.cat(parts), theirs_MH) <= TOLERANCE[network.dtype]:
+    if not deviation(torch.cat(parts), theirs_MH) <= _tolerance(network):
         raise InputError(
             f"{origin}: transformers {transformers.__version__} computes other states than our "
             f"forward, which follows {TESTED}: expected that version, or a supported model"
         )
+
+
+def _tolerance(network: PreTrainedModel) -> float:
+    return QUANTISED if getattr(network, "is_quantized", False) else TOLERANCE[network.dtype]
 
 
 def wanted_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: SlotCache) -> Tensor:
@@ -71,6 +90,9 @@ def wanted_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: Sl
         attend = partial(_attention, layer.self_attn, shared[kind], index)
         hidden_MH = family.block(layer, attend, hidden_MH)
     return model.norm(feed.wanted(hidden_MH))
+
+
+OWN = Forward(wanted_hidden, SlotCache)
 
 
 class _Shared(NamedTuple):
