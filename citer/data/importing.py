@@ -1,121 +1,163 @@
-"""Read users' JSON and JSON Lines files: check each row and turn it into a problem."""
+"""Turn the rows of users' files into problems: recognise their format and check each row."""
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 
+from rich.console import Console
+
+from citer.data.files import OnBadRow, fail, read_rows
 from citer.data.problems import Problem
 from citer.data.tasks import TASKS
+from citer.data.tasks.formats import Format, given
 from citer.data.tasks.grading import grade
 from citer.data.tasks.rows import Requires, RowError
-from citer.errors import InputError, read_text, shown
+from citer.errors import InputError, shown
 from citer.progress import progress
 
 # The tasks import these modules lazily; see `citer.data.tasks.grading.GRADER_MODULES`.
-ROW_MODULES = ("citer.data.tasks.math.rows", "citer.data.tasks.mc.rows")
+ROW_MODULES = (
+    "citer.data.tasks.math.formats",
+    "citer.data.tasks.math.rows",
+    "citer.data.tasks.mc.formats",
+    "citer.data.tasks.mc.rows",
+)
 
-OnBadRow = Callable[[RowError], object]
+
+class Kind(NamedTuple):
+    """The task and the format of a row. A task without formats has None."""
+
+    task: str
+    format: Format | None
+
+    @property
+    def name(self) -> str:
+        return self.format.name if self.format else self.task
+
+    @property
+    def signs(self) -> str:
+        return self.format.signs if self.format else f"`{TASKS[self.task].fields[0]}`"
+
+    def fits(self, row: dict[str, Any]) -> bool:
+        return self.format.fits(row) if self.format else given(row, TASKS[self.task].fields[0])
 
 
-def fail(error: RowError) -> NoReturn:
-    """Raise the error of a bad row. To skip bad rows instead, pass the `append` of a list."""
-    raise error
+class RowReader:
+    """Turns the rows of one file into problems. All must be of one kind.
+
+    A `format` that is named, or a `task` without formats, decides the kind. Otherwise it is that of
+    the first row that has the fields of a format of the task, or of any task.
+    """
+
+    def __init__(
+        self, task: str | None, requires: Requires, source: str = "", format: str | None = None
+    ) -> None:
+        self.requires, self.source = requires, source
+        self.kinds = list(_kinds([task] if task else TASKS))
+        self.kind: Kind | None = None
+        self.said = "`format` says"
+        if task and format:
+            self.kind = Kind(task, TASKS[task].format_named(format))
+        elif task and not TASKS[task].formats():
+            [self.kind] = self.kinds
+        self.recognises = self.kind is None
+
+    def problem(self, row: Any, line: int) -> Problem:
+        """Return the problem of a row. Raises RowError."""
+        if not isinstance(row, dict):
+            raise RowError("row", shown(row), "a JSON object")
+        if not self.kind:
+            self.kind, self.said = recognised(row, self.kinds), f"line {line} looks like"
+        try:
+            return parse_row(row, self.kind.task, self.requires, self.source, self.kind.format)
+        except RowError as error:
+            raise self._hinted(error, row, self.kind) from None
+
+    def _hinted(self, error: RowError, row: dict[str, Any], kind: Kind) -> RowError:
+        """Add to the error that the row looks like one of another kind, if it does."""
+        other = next((other for other in self.kinds if other.fits(row)), kind)
+        if other.name == kind.name:
+            return error
+        hint = f"this row looks like {other.name}, but {self.said} {kind.name}"
+        return RowError(error.field, error.found, f"{error.expected} ({hint})")
 
 
 def load_problems(
-    path: Path, task: str, requires: Requires, on_bad_row: OnBadRow = fail
+    path: Path,
+    task: str | None,
+    requires: Requires,
+    on_bad_row: OnBadRow = fail,
+    format: str | None = None,
 ) -> list[tuple[int, Problem]]:
     """Return (line, problem) for each row of a file, in order. The split of a problem is empty.
 
-    `on_bad_row` gets the error of each bad row, and those of lines that are not JSON before all
-    others. Raises InputError if the file cannot be read or has no rows.
+    If `task` or `format` is None, it is recognised (see `RowReader`) and printed in one line.
+    `on_bad_row` gets the error of each bad row. Raises InputError if the file cannot be read or
+    has no rows.
     """
-    rows = list(read_rows(path, on_bad_row))
-    if not rows:
-        raise _no_rows(path)
-    problems = []
-    with progress(f"reading {path.name}", len(rows), "rows") as advance:
-        for line, row in rows:
+    reader = RowReader(task, requires, path.name, format)
+    problems, empty = [], True
+    with progress(f"reading {path.name}", None, "rows") as advance:
+        for line, row in read_rows(path, on_bad_row):
+            empty = False
             try:
-                problems.append((line, parse_row(row, task, requires, source=path.name)))
+                problems.append((line, reader.problem(row, line)))
             except RowError as error:
                 on_bad_row(error.at(f"{path}:{line}"))
             advance(1)
+    if empty:
+        raise InputError(f"{path}: no rows, expected JSON, JSON Lines, Parquet or CSV")
+    if reader.recognises and reader.kind:
+        found = f"{path}: {len(problems):,} {reader.kind.name} rows"
+        Console().print(
+            f"{found} (recognised by {reader.kind.signs})",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     return problems
 
 
-def _no_rows(path: Path) -> InputError:
-    return InputError(f"{path}: no rows, expected a JSON array or JSON Lines")
-
-
-def read_rows(path: Path, on_bad_row: OnBadRow = fail) -> Iterator[tuple[int, Any]]:
-    """Yield (line, row) from a JSON array or JSON Lines. The content decides, not the suffix."""
-    text = read_text(path)
-    if text.lstrip().startswith("["):
-        yield from _array_rows(path, text)
-    else:
-        yield from _line_rows(path, text, on_bad_row)
-
-
-def _array_rows(path: Path, text: str) -> Iterator[tuple[int, Any]]:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not a JSON array: {error}") from None
-    decoder = json.JSONDecoder()
-    line, end = 1, 0
-    start = text.index("[") + 1
-    while text[start := _element_start(text, start)] != "]":
-        line += text.count("\n", end, start)
-        row, end = decoder.raw_decode(text, start)
-        yield line, row
-        line, start = line + text.count("\n", start, end), end
-
-
-def _element_start(text: str, start: int) -> int:
-    return next(i for i in range(start, len(text)) if text[i] not in " \t\r\n,")
-
-
-def _line_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            found = f"not JSON: {error}"
-            on_bad_row(RowError("row", found, "one JSON object per line", f"{path}:{number}"))
-        else:
-            yield number, row
-
-
-def task_of_file(path: Path) -> str:
-    """Return the task of a file's first row. Raises InputError if no task has such rows."""
-    for line, row in read_rows(path):
-        try:
-            return task_of(row)
-        except RowError as error:
-            raise error.at(f"{path}:{line}") from None
-    raise _no_rows(path)
+def _kinds(tasks: Iterable[str]) -> Iterator[Kind]:
+    for task in tasks:
+        for format in TASKS[task].formats() or (None,):
+            yield Kind(task, format)
 
 
 def task_of(row: Any) -> str:
-    """Return the name of the task whose first field the row has. Raises RowError."""
-    for name, task in TASKS.items():
-        if isinstance(row, dict) and row.get(task.fields[0]) not in (None, ""):
-            return name
-    fields = " or ".join(f"`{task.fields[0]}` ({name})" for name, task in TASKS.items())
-    raise RowError("row", shown(row), f"the field {fields}")
+    """Return the name of the task that a row belongs to. Raises RowError."""
+    return recognised(row, list(_kinds(TASKS))).task
 
 
-def parse_row(row: Any, task: str, requires: Requires, source: str = "") -> Problem:
+def recognised(row: Any, kinds: list[Kind]) -> Kind:
+    """Return the first kind whose fields a row has. Raises RowError."""
+    for kind in kinds:
+        if isinstance(row, dict) and kind.fits(row):
+            return kind
+    *others, last = (f"{kind.signs} ({kind.name})" for kind in kinds)
+    fields = f"{', '.join(others)} or {last}" if others else last
+    raise RowError("row", shown(row), fields)
+
+
+def parse_row(
+    row: Any, task: str, requires: Requires, source: str = "", format: Format | None = None
+) -> Problem:
     """Turn a raw row into a problem without a split.
 
     Raises RowError if a field is missing or wrong, or if the grader finds the reference wrong.
     """
     if not isinstance(row, dict):
         raise RowError("row", shown(row), "a JSON object")
+    if not format:
+        return _graded(row, task, requires, source)
+    try:
+        return _graded(format.rewrite(row, requires), task, requires, source)
+    except RowError as error:
+        field = error.field if error.field in row else format.fields.get(error.field, error.field)
+        raise RowError(field, error.found, error.expected) from None
+
+
+def _graded(row: dict[str, Any], task: str, requires: Requires, source: str) -> Problem:
     problem = TASKS[task].problem(row, requires, source)
     if problem.reference is not None and not grade(problem, problem.reference):
         found = f"ends {problem.reference[-60:]!r}"

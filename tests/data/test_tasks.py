@@ -71,7 +71,7 @@ def test_rows_of_a_third_task_become_problems_in_every_split(
 
 def test_a_third_tasks_rows_are_recognised_and_their_errors_name_its_fields(exact: None) -> None:
     assert [task_of(row) for row in (ROWS[0], {"problem": "2?"})] == ["exact", "math"]
-    with pytest.raises(InputError, match=r"`question` \(mc\) or `prompt` \(exact\)"):
+    with pytest.raises(InputError, match=r"`choices` \(mc\) or `prompt` \(exact\)"):
         task_of({})
     with pytest.raises(InputError, match="expected: missing; expected the whole answer"):
         parse_row({"prompt": "Spell 1."}, "exact", "answer")
@@ -147,7 +147,8 @@ def task_files(stage: str) -> set[str]:
 def test_a_code_digest_covers_the_parts_of_a_task_that_its_stage_runs() -> None:
     home = ROOT / "citer/data/tasks"
     every = {file.relative_to(home).as_posix() for file in home.rglob("*.py")}
-    rows = {"rows.py", "math/rows.py", "mc/rows.py"}
+    rows = {"rows.py", "formats.py", "mc/cells.py"}
+    rows |= {f"{task}/{name}.py" for task in ("math", "mc") for name in ("rows", "formats")}
     prompts = {"__init__.py", "task.py", "math/__init__.py", "mc/__init__.py"}
     assert task_files("prepare") == every
     for stage in ("rivals", "label", "evaluate"):

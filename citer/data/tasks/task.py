@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:  # a task's module must import nothing that takes time
     from citer.data.problems import Problem
+    from citer.data.tasks.formats import Format
     from citer.data.tasks.rows import Requires
 
 
@@ -22,6 +23,21 @@ class Task(ABC):
     reference_field: ClassVar[str]
     templates: ClassVar[tuple[str, ...]]
     example: ClassVar[dict[str, Any]]
+
+    def formats(self) -> "tuple[Format, ...]":
+        """Return the formats of raw rows that this task accepts, most specific first.
+
+        A task without formats accepts only rows in its own format.
+        """
+        return ()
+
+    def format_named(self, name: str) -> "Format":
+        """Return a format by its name. Raises ValueError."""
+        formats = {format.name: format for format in self.formats()}
+        if name not in formats:
+            expected = " or ".join(formats) or "none, the task has only its own"
+            raise ValueError(f"{name!r}: expected {expected}")
+        return formats[name]
 
     @abstractmethod
     def problem(self, row: dict[str, Any], requires: "Requires", source: str) -> "Problem":
