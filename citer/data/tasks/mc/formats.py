@@ -25,13 +25,17 @@ def _keyed(row: Row, requires: Requires) -> Row:
 def _mmlu(row: Row, requires: Requires) -> Row:
     """Give the options letters. The answer is an index from 0 on, or already a letter."""
     texts = nested(row.get("choices"))
-    if not isinstance(texts, list) or not 2 <= len(texts) <= len(LETTERS):
+    if not _are_texts(texts) or not 2 <= len(texts) <= len(LETTERS):
         raise RowError("choices", shown(texts), f"a list of 2 to {len(LETTERS)} texts")
     labels = list(LETTERS[: len(texts)])
     row = row | {"choices": {"text": texts, "label": labels}, "answerKey": None}
     if given(row, "answer"):
         row["answerKey"] = _letter(row["answer"], labels)
     return _keyed(row, requires)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _letter(answer: Any, labels: list[str]) -> str:
