@@ -98,7 +98,7 @@ class SourceFile(Section):
     @field_validator("format")
     @classmethod
     def known_to_the_task(cls, format: str | None, info: ValidationInfo) -> str | None:
-        if format and "task" in info.data:
+        if format is not None and "task" in info.data:
             TASKS[info.data["task"]].format_named(format)
         return format
 

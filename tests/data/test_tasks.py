@@ -115,6 +115,13 @@ def test_params_accept_only_tasks_of_the_table(exact: None) -> None:
     assert str(caught.value) == f"params.yaml: {expected}"
 
 
+def test_a_task_without_formats_refuses_the_name_of_one(exact: None) -> None:
+    with pytest.raises(InputError) as caught:
+        shipped_with("train: []", "train: [{path: data/own/a, task: exact, format: gsm8k}]")
+    expected = "prepare.train.0.format: 'gsm8k': expected none, since 'exact' has no formats"
+    assert str(caught.value) == f"params.yaml: {expected}"
+
+
 def test_a_task_without_generated_rows_cannot_be_an_embedded_one(exact: None) -> None:
     with pytest.raises(InputError) as caught:
         prepare.run(shipped_with("tasks: [math, mc]", "tasks: [math, exact]"))

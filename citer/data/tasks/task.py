@@ -35,8 +35,8 @@ class Task(ABC):
         """Return a format by its name. Raises ValueError."""
         formats = {format.name: format for format in self.formats()}
         if name not in formats:
-            expected = " or ".join(formats) or "none, the task has only its own"
-            raise ValueError(f"{name!r}: expected {expected}")
+            known = ", ".join(map(repr, formats)) or f"none, since {self.name!r} has no formats"
+            raise ValueError(f"{name!r}: expected {known}")
         return formats[name]
 
     @abstractmethod
