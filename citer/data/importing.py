@@ -24,7 +24,7 @@ ROW_MODULES = (
 )
 
 
-class Kind(NamedTuple):
+class RowKind(NamedTuple):
     """The task and the format of a row. A task without formats has None."""
 
     task: str
@@ -37,6 +37,9 @@ class Kind(NamedTuple):
     @property
     def signs(self) -> str:
         return self.format.signs if self.format else f"`{TASKS[self.task].fields[0]}`"
+
+    def __str__(self) -> str:
+        return f"{self.name} rows (recognised by {self.signs})"
 
     def fits(self, row: dict[str, Any]) -> bool:
         return self.format.fits(row) if self.format else given(row, TASKS[self.task].fields[0])
@@ -54,10 +57,10 @@ class RowReader:
     ) -> None:
         self.requires, self.source = requires, source
         self.kinds = list(_kinds([task] if task else TASKS))
-        self.kind: Kind | None = None
+        self.kind: RowKind | None = None
         self.said = "`format` says"
         if task and format:
-            self.kind = Kind(task, TASKS[task].format_named(format))
+            self.kind = RowKind(task, TASKS[task].format_named(format))
         elif task and not TASKS[task].formats():
             [self.kind] = self.kinds
         self.recognises = self.kind is None
@@ -73,7 +76,7 @@ class RowReader:
         except RowError as error:
             raise self._hinted(error, row, self.kind) from None
 
-    def _hinted(self, error: RowError, row: dict[str, Any], kind: Kind) -> RowError:
+    def _hinted(self, error: RowError, row: dict[str, Any], kind: RowKind) -> RowError:
         """Add to the error that the row looks like one of another kind, if it does."""
         other = next((other for other in self.kinds if other.fits(row)), kind)
         if other.name == kind.name:
@@ -108,20 +111,18 @@ def load_problems(
     if empty:
         raise InputError(f"{path}: no rows, expected JSON, JSON Lines, Parquet or CSV")
     if reader.recognises and reader.kind:
-        found = f"{path}: {len(problems):,} {reader.kind.name} rows"
-        Console().print(
-            f"{found} (recognised by {reader.kind.signs})",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        _say(f"{path}: {len(problems):,} {reader.kind}")
     return problems
 
 
-def _kinds(tasks: Iterable[str]) -> Iterator[Kind]:
+def _say(text: str) -> None:
+    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _kinds(tasks: Iterable[str]) -> Iterator[RowKind]:
     for task in tasks:
         for format in TASKS[task].formats() or (None,):
-            yield Kind(task, format)
+            yield RowKind(task, format)
 
 
 def task_of(row: Any) -> str:
@@ -129,12 +130,12 @@ def task_of(row: Any) -> str:
     return recognised(row, list(_kinds(TASKS))).task
 
 
-def recognised(row: Any, kinds: list[Kind]) -> Kind:
+def recognised(row: Any, kinds: list[RowKind]) -> RowKind:
     """Return the first kind whose fields a row has. Raises RowError."""
     for kind in kinds:
         if isinstance(row, dict) and kind.fits(row):
             return kind
-    *others, last = (f"{kind.signs} ({kind.name})" for kind in kinds)
+    *others, last = dict.fromkeys(f"{kind.signs} ({kind.name})" for kind in kinds)
     fields = f"{', '.join(others)} or {last}" if others else last
     raise RowError("row", shown(row), fields)
 

@@ -22,9 +22,6 @@ class Format(NamedTuple):
     rewrite: Callable[[Row, Requires], Row]
     fields: Mapping[str, str] = {}
 
-    def __str__(self) -> str:
-        return f"{self.signs} ({self.name})"
-
 
 def given(row: Row, *fields: str) -> bool:
     """Return whether a row has each of the fields, neither null nor empty."""

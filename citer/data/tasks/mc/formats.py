@@ -70,5 +70,5 @@ FORMATS = (
         _keyed,
         {"cot": "answerKey"},
     ),
-    Format("mc", "`question` and `choices`", lambda row: given(row, "question", "choices"), _own),
+    Format("mc", "`question`", lambda row: given(row, "question"), _own),
 )
