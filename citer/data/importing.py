@@ -1,15 +1,15 @@
 """Turn the rows of users' files into problems: recognise their format and check each row."""
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 
 from citer.data.files import OnBadRow, fail, read_rows
+from citer.data.kinds import RowKind, recognised, row_kinds
 from citer.data.problems import Problem
 from citer.data.tasks import TASKS
-from citer.data.tasks.formats import Format, given
+from citer.data.tasks.formats import Format
 from citer.data.tasks.grading import grade
 from citer.data.tasks.rows import Requires, RowError
 from citer.errors import InputError, shown
@@ -24,45 +24,24 @@ ROW_MODULES = (
 )
 
 
-class RowKind(NamedTuple):
-    """The task and the format of a row. A task without formats has None."""
-
-    task: str
-    format: Format | None
-
-    @property
-    def name(self) -> str:
-        return self.format.name if self.format else self.task
-
-    @property
-    def signs(self) -> str:
-        return self.format.signs if self.format else f"`{TASKS[self.task].fields[0]}`"
-
-    def __str__(self) -> str:
-        return f"{self.name} rows (recognised by {self.signs})"
-
-    def fits(self, row: dict[str, Any]) -> bool:
-        return self.format.fits(row) if self.format else given(row, TASKS[self.task].fields[0])
-
-
 class RowReader:
-    """Turns the rows of one file into problems. All must be of one kind.
+    """Turns the rows of one file into problems. All must be of one kind: task and format.
 
-    A `format` that is named, or a `task` without formats, decides the kind. Otherwise it is that of
-    the first row that has the fields of a format of the task, or of any task.
+    `kind` is None until the first row that has the fields of a format of `task`, or of any task if
+    `task` is None. That row decides it. With a named `format`, nothing is recognised.
     """
 
     def __init__(
         self, task: str | None, requires: Requires, source: str = "", format: str | None = None
     ) -> None:
+        self.tasks = (task,) if task else tuple(TASKS)
         self.requires, self.source = requires, source
-        self.kinds = list(_kinds([task] if task else TASKS))
-        self.kind: RowKind | None = None
         self.said = "`format` says"
+        self.kind: RowKind | None = None
         if task and format:
             self.kind = RowKind(task, TASKS[task].format_named(format))
         elif task and not TASKS[task].formats():
-            [self.kind] = self.kinds
+            self.kind = RowKind(task, None)
         self.recognises = self.kind is None
 
     def problem(self, row: Any, line: int) -> Problem:
@@ -70,7 +49,7 @@ class RowReader:
         if not isinstance(row, dict):
             raise RowError("row", shown(row), "a JSON object")
         if not self.kind:
-            self.kind, self.said = recognised(row, self.kinds), f"line {line} looks like"
+            self.kind, self.said = recognised(row, self.tasks), f"line {line} looks like"
         try:
             return parse_row(row, self.kind.task, self.requires, self.source, self.kind.format)
         except RowError as error:
@@ -78,7 +57,7 @@ class RowReader:
 
     def _hinted(self, error: RowError, row: dict[str, Any], kind: RowKind) -> RowError:
         """Add to the error that the row looks like one of another kind, if it does."""
-        other = next((other for other in self.kinds if other.fits(row)), kind)
+        other = next((other for other in row_kinds(self.tasks) if other.fits(row)), kind)
         if other.name == kind.name:
             return error
         hint = f"this row looks like {other.name}, but {self.said} {kind.name}"
@@ -111,57 +90,48 @@ def load_problems(
     if empty:
         raise InputError(f"{path}: no rows, expected JSON, JSON Lines, Parquet or CSV")
     if reader.recognises and reader.kind:
-        _say(f"{path}: {len(problems):,} {reader.kind}")
+        _say(f"{path}: {len(problems):,} {reader.kind.name} rows", reader.kind.signs)
     return problems
 
 
-def _say(text: str) -> None:
+def _say(rows: str, signs: str) -> None:
+    text = f"{rows} (recognised by {signs})"
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _kinds(tasks: Iterable[str]) -> Iterator[RowKind]:
-    for task in tasks:
-        for format in TASKS[task].formats() or (None,):
-            yield RowKind(task, format)
 
 
 def task_of(row: Any) -> str:
     """Return the name of the task that a row belongs to. Raises RowError."""
-    return recognised(row, list(_kinds(TASKS))).task
-
-
-def recognised(row: Any, kinds: list[RowKind]) -> RowKind:
-    """Return the first kind whose fields a row has. Raises RowError."""
-    for kind in kinds:
-        if isinstance(row, dict) and kind.fits(row):
-            return kind
-    *others, last = dict.fromkeys(f"{kind.signs} ({kind.name})" for kind in kinds)
-    fields = f"{', '.join(others)} or {last}" if others else last
-    raise RowError("row", shown(row), fields)
+    return recognised(row, TASKS).task
 
 
 def parse_row(
     row: Any, task: str, requires: Requires, source: str = "", format: Format | None = None
 ) -> Problem:
-    """Turn a raw row into a problem without a split.
+    """Turn a raw row into a problem without a split. Without a `format`, it is the task's own.
 
     Raises RowError if a field is missing or wrong, or if the grader finds the reference wrong.
     """
     if not isinstance(row, dict):
         raise RowError("row", shown(row), "a JSON object")
-    if not format:
-        return _graded(row, task, requires, source)
     try:
-        return _graded(format.rewrite(row, requires), task, requires, source)
+        own = format.rewrite(row, requires) if format else row
+        problem = TASKS[task].problem(own, requires, source)
+        if problem.reference is not None:
+            _check_reference(problem, problem.reference)
     except RowError as error:
-        field = error.field if error.field in row else format.fields.get(error.field, error.field)
-        raise RowError(field, error.found, error.expected) from None
-
-
-def _graded(row: dict[str, Any], task: str, requires: Requires, source: str) -> Problem:
-    problem = TASKS[task].problem(row, requires, source)
-    if problem.reference is not None and not grade(problem, problem.reference):
-        found = f"ends {problem.reference[-60:]!r}"
-        expected = f"a text that the grader reads as {problem.answer!r}"
-        raise RowError(TASKS[task].reference_field, found, expected)
+        raise _as_given(error, row, format) from None
     return problem
+
+
+def _check_reference(problem: Problem, reference: str) -> None:
+    if not grade(problem, reference):
+        found = f"ends {reference[-60:]!r}"
+        expected = f"a text that the grader reads as {problem.answer!r}"
+        raise RowError(TASKS[problem.task].reference_field, found, expected)
+
+
+def _as_given(error: RowError, row: dict[str, Any], format: Format | None) -> RowError:
+    """Return the error with the name that its field has in the raw row."""
+    if not format or error.field in row:
+        return error
+    return RowError(format.fields.get(error.field, error.field), error.found, error.expected)

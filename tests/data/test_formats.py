@@ -2,7 +2,8 @@
 
 import pytest
 
-from citer.data.importing import RowReader, parse_row, recognised
+from citer.data.importing import RowReader, parse_row
+from citer.data.kinds import recognised
 from citer.data.problems import Choice
 from citer.data.tasks import TASKS
 from citer.data.tasks.grading import grade
@@ -196,6 +197,5 @@ def test_a_huge_row_is_named_in_one_short_line():
 
 
 def test_a_row_that_fits_two_formats_has_the_more_specific_one():
-    kinds = RowReader("mc", "answer").kinds
-    assert recognised(COMMONSENSEQA | {"cot": "(A)"}, kinds).name == "commonsenseqa"
-    assert recognised(ARC | {"cot": "(2)"}, kinds).name == "mc"
+    assert recognised(COMMONSENSEQA | {"cot": "(A)"}, TASKS).name == "commonsenseqa"
+    assert recognised(ARC | {"cot": "(2)"}, TASKS).name == "mc"

@@ -1,0 +1,45 @@
+"""Recognise what the rows of a file are: their task, and the format of that task."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from citer.data.tasks import TASKS
+from citer.data.tasks.formats import Format, given
+from citer.data.tasks.rows import RowError
+from citer.errors import shown
+
+
+class RowKind(NamedTuple):
+    """The task and the format of a row. A task without formats has None."""
+
+    task: str
+    format: Format | None
+
+    @property
+    def name(self) -> str:
+        return self.format.name if self.format else self.task
+
+    @property
+    def signs(self) -> str:
+        """How rows of this kind are recognised."""
+        return self.format.signs if self.format else f"`{TASKS[self.task].fields[0]}`"
+
+    def fits(self, row: dict[str, Any]) -> bool:
+        return self.format.fits(row) if self.format else given(row, TASKS[self.task].fields[0])
+
+
+def row_kinds(tasks: Iterable[str]) -> Iterator[RowKind]:
+    """Yield the kinds of rows of each task; within a task, the more specific ones first."""
+    for task in tasks:
+        for format in TASKS[task].formats() or (None,):
+            yield RowKind(task, format)
+
+
+def recognised(row: Any, tasks: Iterable[str]) -> RowKind:
+    """Return the first kind of row that fits. Raises RowError."""
+    kinds = list(row_kinds(tasks))
+    for kind in kinds:
+        if isinstance(row, dict) and kind.fits(row):
+            return kind
+    *others, last = dict.fromkeys(f"{kind.signs} ({kind.name})" for kind in kinds)
+    raise RowError("row", shown(row), f"{', '.join(others)} or {last}" if others else last)
