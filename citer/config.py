@@ -28,6 +28,7 @@ from citer.checked import (
     Tokens,
     read_yaml,
 )
+from citer.data.prompt_settings import ChatParams, PromptKind, PromptSettings
 from citer.data.tasks import TASKS, known_task
 from citer.errors import InputError
 from citer.rule import Rule
@@ -39,7 +40,7 @@ OWN = PurePath("data/own")  # the folder of the user's files
 
 
 class PairParams(Section):
-    """The two models: local Hugging Face folders with one tokenizer.
+    """The two models: local Hugging Face folders with one tokenizer, and the form of prompts.
 
     Without `cuda_graphs`, a GPU launches the kernels of each forward one by one.
     """
@@ -49,6 +50,8 @@ class PairParams(Section):
     device: Literal["auto", "cpu", "cuda"]
     dtype: Literal["float32", "bfloat16", "float16", "float64"]
     cuda_graphs: bool = True
+    prompt: PromptKind = "plain"
+    chat: ChatParams = ChatParams()
 
 
 class ToyParams(Section):
@@ -125,6 +128,13 @@ class PrepareParams(Section):
         if self.train and not sum(self.dealt_shares().values()):
             raise ValueError("no split has a share of the `train` rows; expected one above 0")
         return self
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks of all sources."""
+        files = (*self.train, *self.validation, *self.test)
+        own = {file.task for file in files}
+        return tuple(sorted(own.union(self.toy.tasks if self.toy else ())))
 
     def dealt_shares(self) -> dict[str, float]:
         """Return the shares of the splits without a file of their own; the sum may be below 1."""
@@ -225,6 +235,12 @@ class Params(Section):
     train: TrainParams
     evaluate: EvaluateParams
     register_: Annotated[RegisterParams, Field(alias="register")]
+
+    @property
+    def prompts(self) -> PromptSettings:
+        """The settings of the prompt format that all stages use."""
+        pair = self.pair
+        return PromptSettings(kind=pair.prompt, chat=pair.chat, tasks=self.prepare.tasks)
 
     @field_validator("iterations")
     @classmethod

@@ -26,6 +26,7 @@ def _required(name: str, kind: pa.DataType) -> pa.Field:
 
 
 CHOICES = pa.list_(pa.struct([_required("label", pa.string()), _required("text", pa.string())]))
+MESSAGES = pa.list_(pa.struct([_required("role", pa.string()), _required("content", pa.string())]))
 
 PROBLEM = pa.schema(
     [
@@ -37,6 +38,7 @@ PROBLEM = pa.schema(
         pa.field("answer", pa.string()),  # the right answer, for the task's grader
         _required("source", pa.string()),
         _required("split", pa.string()),
+        pa.field("messages", MESSAGES),  # the turns before the question; null without any
     ]
 )
 

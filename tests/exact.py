@@ -27,5 +27,8 @@ class Exact(Task):
     def prompt_text(self, problem: Problem) -> str:
         return self.templates[0].format(problem.question)
 
+    def message_text(self, problem: Problem) -> str:
+        return f"Say exactly: {problem.question}"
+
     def grade(self, problem: Problem, completion: str) -> bool:
         return completion.strip() == problem.answer

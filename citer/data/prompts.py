@@ -1,18 +1,24 @@
-"""Prompt formats turn a problem into token ids, the same for both models of a pair."""
+"""Prompt formats turn a problem into token ids, the same for both models of a pair.
+
+`make_prompts` makes one from `PromptSettings`: `PlainPrompts` or `ChatPrompts`.
+"""
 
 import hashlib
+import inspect
+import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from citer.data.problems import Problem
-from citer.data.tasks import TASKS, prompt_text
+from citer.data.problems import Message, Problem
+from citer.data.prompt_settings import ChatParams, PromptSettings
+from citer.data.tasks import EMBEDDED_TASKS, TASKS, prompt_text
+from citer.errors import InputError, shown
 
 if TYPE_CHECKING:  # takes a second to import
     from transformers import PreTrainedTokenizerBase
-
-TEMPLATES = [template for task in TASKS.values() for template in task.templates]
-TEMPLATE_HASH = hashlib.sha256("\0".join(TEMPLATES).encode()).hexdigest()[:16]
 
 
 class Encoded(NamedTuple):
@@ -26,7 +32,20 @@ class Encoded(NamedTuple):
 
 
 class PromptFormat(ABC):
-    """Turns problems into token ids. A pair's two tokenizers must give the same ids."""
+    """Turns problems into token ids. A pair's two tokenizers must give the same ids.
+
+    `eos_id` ends a reference.
+    """
+
+    def __init__(
+        self,
+        tokenizer: "PreTrainedTokenizerBase",
+        eos_id: int,
+        tasks: Sequence[str] = EMBEDDED_TASKS,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.eos_id = eos_id
+        self.tasks = tuple(sorted(tasks))
 
     @property
     @abstractmethod
@@ -35,11 +54,14 @@ class PromptFormat(ABC):
 
     @abstractmethod
     def prompt_ids(self, problem: Problem) -> list[int]:
-        """Return the ids of all that precedes an answer."""
+        """Return the ids of all that precedes an answer.
 
-    @abstractmethod
+        Raises InputError for a problem that the format cannot express.
+        """
+
     def completion_ids(self, text: str) -> list[int]:
         """Return the ids of an answer, EOS included."""
+        return [*token_ids(text, self.tokenizer, begins=False), self.eos_id]
 
     def encode(self, problem: Problem) -> Encoded:
         """Encode prompt and reference separately, so that no token spans both."""
@@ -48,24 +70,154 @@ class PromptFormat(ABC):
         return Encoded(self.prompt_ids(problem), reference_ids)
 
     def encode_all(self, problems: Iterable[Problem]) -> dict[str, Encoded]:
-        """Encode problems in order. Returns them by problem_id."""
-        return {problem.problem_id: self.encode(problem) for problem in problems}
+        """Encode problems in order. Returns them by problem_id. Raises InputError."""
+        return {problem.problem_id: self._encode(problem) for problem in problems}
+
+    def _encode(self, problem: Problem) -> Encoded:
+        try:
+            return self.encode(problem)
+        except InputError as error:
+            raise InputError(f"problem {problem.problem_id}: {error}") from None
+
+    def examples(self) -> list[Problem]:
+        """Return an example of each task in use, with its reference, to compare two tokenizers."""
+        tasks = map(TASKS.__getitem__, self.tasks)
+        return [task.problem(task.example, "reference", "example") for task in tasks]
+
+    def check_task(self, problem: Problem) -> None:
+        """Raise InputError if the problem's task is not in use."""
+        if problem.task not in self.tasks:
+            known = " or ".join(self.tasks)
+            raise InputError(f"task {problem.task!r}: expected {known}, the router's tasks")
 
 
 class PlainPrompts(PromptFormat):
     """The plain template of each task, without chat roles."""
 
-    digest = TEMPLATE_HASH
-
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase", eos_id: int) -> None:
-        self.tokenizer = tokenizer
-        self.eos_id = eos_id
+    @cached_property
+    def digest(self) -> str:
+        return _digest("\0".join(text for task in self.tasks for text in TASKS[task].templates))
 
     def prompt_ids(self, problem: Problem) -> list[int]:
+        self.check_task(problem)
+        if problem.messages:
+            raise InputError("messages: turns before the question; expected pair.prompt: chat")
         return token_ids(prompt_text(problem), self.tokenizer, begins=True)
 
-    def completion_ids(self, text: str) -> list[int]:
-        return [*token_ids(text, self.tokenizer, begins=False), self.eos_id]
+
+class ChatPrompts(PromptFormat):
+    """The tokenizer's chat template. The prompt ends where the assistant's answer begins.
+
+    The template writes BOS and all role tokens, so the tokenizer adds none. A reference ends with
+    the token that the template writes after an assistant's turn, which must be one of `eos_ids`.
+    Raises InputError if the template is missing, or raises for a system prompt or the variables.
+    """
+
+    def __init__(
+        self,
+        tokenizer: "PreTrainedTokenizerBase",
+        eos_ids: Sequence[int],
+        chat: ChatParams,
+        tasks: Sequence[str] = EMBEDDED_TASKS,
+    ) -> None:
+        super().__init__(tokenizer, eos_ids[0], tasks)
+        self.chat = chat
+        self.template = _template(tokenizer)
+        self._check_variables()
+        self.eos_id = self._end_of_turn(eos_ids)
+
+    @cached_property
+    def digest(self) -> str:
+        """Covers the template's text and its input, and the examples as it renders them."""
+        rendered = [self.text(problem) for problem in self.examples()]
+        return _digest(json.dumps([self.template, self.chat.model_dump(), rendered]))
+
+    def prompt_ids(self, problem: Problem) -> list[int]:
+        return self._ids(self.text(problem))
+
+    def text(self, problem: Problem) -> str:
+        """Return the rendered prompt. Raises InputError if a turn contains a control token."""
+        self.check_task(problem)
+        question = TASKS[problem.task].message_text(problem)
+        turns = self._turns(problem.messages or (), question)
+        for turn in turns:
+            self._check_content(turn)
+        return self._render(turns)
+
+    def _turns(self, earlier: Sequence[Message], question: str) -> list[Message]:
+        """Return all turns. A system turn of the problem replaces the system prompt."""
+        own = self.chat.system
+        if own and not (earlier and earlier[0].role == "system"):
+            earlier = [Message("system", own), *earlier]
+        return [*earlier, Message("user", question)]
+
+    def _render(self, turns: Sequence[Message], *, answered: bool = False) -> str:
+        conversation = [{"role": turn.role, "content": turn.content} for turn in turns]
+        try:
+            return self.tokenizer.apply_chat_template(
+                conversation,
+                tokenize=False,
+                add_generation_prompt=not answered,
+                **self.chat.variables,
+            )
+        except Exception as error:  # a template may raise anything
+            roles = ", ".join(turn.role for turn in turns)
+            reason = " ".join(str(error).split())
+            raise InputError(f"the chat template refuses the turns {roles}: {reason}") from None
+
+    def _ids(self, text: str) -> list[int]:
+        encoded = self.tokenizer(text, add_special_tokens=False, split_special_tokens=False)
+        return encoded.input_ids
+
+    @cached_property
+    def _control_tokens(self) -> dict[int, str]:
+        """The added tokens that can begin or end a turn: special ones, and the template's own.
+
+        Runs of white space, which some tokenizers add, are no control tokens.
+        """
+        added = self.tokenizer.added_tokens_decoder.items()
+        return {
+            number: token.content
+            for number, token in added
+            if token.special or (token.content.strip("▁ \n\t") and token.content in self.template)
+        }
+
+    def _check_content(self, turn: Message) -> None:
+        for number in self._ids(turn.content):
+            if name := self._control_tokens.get(number):
+                found = f"the {turn.role}'s turn contains {name!r}"
+                raise InputError(f"{found}; expected text without the template's control tokens")
+
+    def _check_variables(self) -> None:
+        taken = {"messages", *inspect.signature(self.tokenizer.apply_chat_template).parameters}
+        for name in self.chat.variables:
+            if name in taken or not re.search(rf"\b{re.escape(name)}\b", self.template):
+                raise InputError(
+                    f"pair.chat.variables: {name!r}: expected a variable of the chat template"
+                )
+
+    def _end_of_turn(self, eos_ids: Sequence[int]) -> int:
+        """Return the first token that the template writes after an assistant's turn."""
+        answer = "ANSWER"
+        turns = [*self._turns((), "QUESTION"), Message("assistant", answer)]
+        _, found, written = self._render(turns, answered=True).rpartition(answer)
+        ids = self._ids(written.strip()) if found else []
+        if not ids or ids[0] not in eos_ids:
+            names = ", ".join(map(repr, self.tokenizer.convert_ids_to_tokens(list(eos_ids))))
+            raise InputError(
+                f"the chat template writes {shown(written)} after an assistant's turn; "
+                f"expected one of the EOS tokens {names}"
+            )
+        return ids[0]
+
+
+def make_prompts(
+    settings: PromptSettings, tokenizer: "PreTrainedTokenizerBase", eos_ids: Sequence[int]
+) -> PromptFormat:
+    """Make a folder's format. Under `plain`, the first EOS ends a reference. Raises InputError."""
+    if settings.kind == "chat":
+        return ChatPrompts(tokenizer, eos_ids, settings.chat, settings.tasks)
+    return PlainPrompts(tokenizer, eos_ids[0], settings.tasks)
 
 
 def token_ids(text: str, tokenizer: "PreTrainedTokenizerBase", *, begins: bool) -> list[int]:
@@ -77,6 +229,15 @@ def token_ids(text: str, tokenizer: "PreTrainedTokenizerBase", *, begins: bool) 
     return tokenizer(text, add_special_tokens=begins, split_special_tokens=True).input_ids
 
 
-def probes() -> list[Problem]:
-    """Return an example of every task, with its reference, to compare two tokenizers."""
-    return [task.problem(task.example, "reference", "example") for task in TASKS.values()]
+def _template(tokenizer: "PreTrainedTokenizerBase") -> str:
+    try:
+        return tokenizer.get_chat_template()
+    except ValueError:
+        raise InputError(
+            "no chat template; expected chat_template.jinja, or `chat_template` in "
+            "tokenizer_config.json, or pair.prompt: plain"
+        ) from None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -4,9 +4,8 @@ An object reads each file at most once, at the first use of a value, and caches 
 its objects once and passes them on. Only a new object sees that a folder has changed.
 """
 
-import json
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -22,28 +21,34 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from citer.data.prompts import PlainPrompts, PromptFormat, probes
+from citer.data.prompt_settings import PromptSettings
+from citer.data.prompts import PromptFormat, make_prompts
 from citer.errors import InputError, reading
 from citer.io import digest, read_as
-from citer.models.tokenizer import load_tokenizer, tokenizer_parts
+from citer.models.tokenizer import (
+    load_tokenizer,
+    named_eos_ids,
+    tokenizer_digest,
+    tokenizer_parts,
+)
 from citer.models.vocabulary import Vocabulary
 from citer.models.weights import check_tensors, tensor_shapes, weight_files
 
 # Decoders that cache only plain keys and values per position, so that a cache can be cut anywhere.
 ModelType = Literal["llama", "mistral", "qwen2", "qwen3"]
-MakePrompts = Callable[[PreTrainedTokenizerFast, int], PromptFormat]  # (tokenizer, EOS id)
+MakePrompts = Callable[[PreTrainedTokenizerFast, Sequence[int]], PromptFormat]  # (…, EOS ids)
+PLAIN = partial(make_prompts, PromptSettings())
 
 
 class EosSetting(BaseModel):
-    """The EOS ids, as both files store them."""
+    """The EOS ids, as config.json and generation_config.json store them."""
 
     eos_token_id: int | list[int] | None = None
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
         setting = self.eos_token_id
-        ids = setting if isinstance(setting, list) else [] if setting is None else [setting]
-        return tuple(dict.fromkeys(ids))
+        return tuple(setting if isinstance(setting, list) else [] if setting is None else [setting])
 
 
 class Config(EosSetting):
@@ -63,7 +68,7 @@ class Config(EosSetting):
 class ModelFolder:
     """A Hugging Face model folder. Every property raises InputError if its file is not usable."""
 
-    def __init__(self, path: Path, make_prompts: MakePrompts = PlainPrompts) -> None:
+    def __init__(self, path: Path, make_prompts: MakePrompts = PLAIN) -> None:
         self.path = path
         self.make_prompts = make_prompts
 
@@ -86,12 +91,19 @@ class ModelFolder:
 
     @cached_property
     def eos_ids(self) -> tuple[int, ...]:
-        """The ids that end an answer, from generation_config.json or else config.json."""
+        """The ids that end an answer. The first one ends a reference."""
+        return tuple(dict.fromkeys((self.prompts.eos_id, *self._listed_eos_ids)))
+
+    @cached_property
+    def _listed_eos_ids(self) -> list[int]:
+        """The EOS ids of generation_config.json, config.json and the tokenizer, in this order."""
         path = self.path / "generation_config.json"
-        ids = read_as(path, EosSetting).eos_ids if path.is_file() else ()
-        if ids := ids or self.config.eos_ids:
+        generation = read_as(path, EosSetting).eos_ids if path.is_file() else ()
+        named = [end for end in named_eos_ids(self.tokenizer) if end < self.config.vocab_size]
+        if ids := [*generation, *self.config.eos_ids, *named]:
             return ids
-        raise InputError(f"{self}: no eos_token_id in generation_config.json or config.json")
+        expected = "eos_token_id in generation_config.json or config.json"
+        raise InputError(f"{self}: no EOS, expected {expected}")
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:
@@ -99,16 +111,19 @@ class ModelFolder:
 
     @cached_property
     def tokenizer_parts(self) -> dict[str, Any]:
-        return tokenizer_parts(self.tokenizer, self.eos_ids)
-
-    @cached_property
-    def tokenizer_digest(self) -> str:
-        return digest(json.dumps(self.tokenizer_parts, sort_keys=True))
+        return tokenizer_parts(self.tokenizer)
 
     @cached_property
     def prompts(self) -> PromptFormat:
-        """The format of prompts and references; the first EOS id ends a reference."""
-        return self.make_prompts(self.tokenizer, self.eos_ids[0])
+        """The format of prompts and references."""
+        return self.prompts_after(self._listed_eos_ids)
+
+    def prompts_after(self, eos_ids: Sequence[int]) -> PromptFormat:
+        """Make the format of this folder's tokenizer with other EOS ids."""
+        try:
+            return self.make_prompts(self.tokenizer, eos_ids)
+        except InputError as error:
+            raise InputError(f"{self}: {error}") from None
 
     @cached_property
     def weight_files(self) -> list[Path]:
@@ -142,13 +157,12 @@ class PairFolder:
     folders and the first difference, or if both hold the same model.
     """
 
-    def __init__(self, slm: Path, llm: Path, make_prompts: MakePrompts = PlainPrompts) -> None:
+    def __init__(self, slm: Path, llm: Path, make_prompts: MakePrompts = PLAIN) -> None:
         self.slm = ModelFolder(slm, make_prompts)
         self.llm = ModelFolder(llm, make_prompts)
         self.slm.check()
         self.llm.check()
         self._check_weights()
-        self._check_eos()
         self._check_tokenizers()
         self._check_prompts()
 
@@ -164,25 +178,25 @@ class PairFolder:
     def vocabulary(self) -> Vocabulary:
         """The ids that both models have. Two folders may pad the same vocabulary to two sizes."""
         size = min(self.slm.config.vocab_size, self.llm.config.vocab_size)
-        return Vocabulary(size, self.slm.eos_ids)
+        return Vocabulary(size, self.eos_ids)
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The EOS ids of both models, those of the SLM first."""
+        return tuple(dict.fromkeys((*self.slm.eos_ids, *self.llm.eos_ids)))
 
     @property
     def tokenizer_digest(self) -> str:
-        return self.slm.tokenizer_digest
+        return tokenizer_digest(self.slm.tokenizer_parts, self.eos_ids)
 
     @property
     def prompts(self) -> PromptFormat:
-        """The format of both models' prompts."""
+        """The format of both models' prompts, made from the SLM's folder."""
         return self.slm.prompts
 
     def _check_weights(self) -> None:
         if any(map(Path.samefile, self.slm.weight_files, self.llm.weight_files)):
             raise InputError(f"{self}: the same weights, expected two models")
-
-    def _check_eos(self) -> None:
-        if set(self.slm.eos_ids) != set(self.llm.eos_ids):
-            eos = f"{list(self.slm.eos_ids)} and {list(self.llm.eos_ids)}"
-            raise InputError(f"{self}: different EOS ids: {eos}")
 
     def _check_tokenizers(self) -> None:
         slm, llm = self.slm.tokenizer_parts, self.llm.tokenizer_parts
@@ -191,15 +205,14 @@ class PairFolder:
                 raise InputError(f"{self}: different tokenizers: their `{part}` differ")
 
     def _check_prompts(self) -> None:
-        """Compare the ids of a problem of each task.
+        """Compare the ids of a problem of each task in use.
 
         Equal tokenizers are not enough: a format may read settings that `tokenizer_parts` omits.
+        The texts of two chat templates may differ where no example shows it, such as in the part
+        for tools. Both models get the prompts of the SLM's template.
         """
-        llm_prompts = self.llm.make_prompts(self.llm.tokenizer, self.slm.eos_ids[0])
-        if llm_prompts.digest != self.prompts.digest:
-            digests = f"{self.prompts.digest} and {llm_prompts.digest}"
-            raise InputError(f"{self}: different prompt formats: their digests are {digests}")
-        for problem in probes():
+        llm_prompts = self.llm.prompts_after(self.slm.eos_ids)
+        for problem in self.prompts.examples():
             pairs = zip(self.prompts.encode(problem), llm_prompts.encode(problem), strict=True)
             for name, (slm, llm) in zip(("prompt", "reference"), pairs, strict=True):
                 if slm != llm:

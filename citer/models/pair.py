@@ -147,7 +147,7 @@ def load_pair(folders: PairFolder, params: PairParams) -> Pair:
         llm=load_model("llm", folders.llm, params),
         tokenizer=folders.slm.tokenizer,
         tokenizer_digest=folders.tokenizer_digest,
-        eos_ids=folders.slm.eos_ids,
+        eos_ids=folders.eos_ids,
         prompts=folders.prompts,
     )
 

@@ -13,7 +13,6 @@ from citer.data import toy
 from citer.data.files import OnBadRow, fail
 from citer.data.importing import load_problems, parse_row
 from citer.data.problems import Problem, write_problems
-from citer.data.prompts import TEMPLATE_HASH
 from citer.data.splits import Separated, separate, split_by_share
 from citer.data.tasks.rows import Requires, RowError
 from citer.errors import InputError
@@ -39,7 +38,7 @@ def run(params: Params) -> None:
     _report(separated, skipped)
     if empty := [split for split, problems in separated.splits.items() if not problems]:
         raise InputError(f"prepare: no problem in {', '.join(empty)}; expected one in each split")
-    _write(separated, params.prepare.seed)
+    _write(separated, params.prepare)
     _warn(len(separated.splits["validation"]), params.evaluate)
 
 
@@ -83,11 +82,12 @@ def _toy(params: ToyParams, seed: int) -> Assigned:
                     advance(1)
 
 
-def _write(separated: Separated, seed: int) -> None:
+def _write(separated: Separated, prepare: PrepareParams) -> None:
+    stamp = {"tasks": prepare.tasks, "seed": prepare.seed}
     with replacing(paths.PROBLEMS) as aside:
         for split, problems in separated.splits.items():
             sources = Counter(problem.source for problem in problems)
-            metadata = {"template": TEMPLATE_HASH, "seed": seed, "sources": dict(sources)}
+            metadata = stamp | {"sources": dict(sources)}
             write_problems(aside / paths.problems(split).name, problems, metadata)
 
 

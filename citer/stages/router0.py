@@ -21,7 +21,7 @@ def run(params: Params) -> None:
     """Write both bundles for the pair that scored the tokens, the second with `metrics.json`."""
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     problems = read_problems(paths.problems("preference"))
-    examples = finetuned_slm().prompts.encode_all(problems)
+    examples = finetuned_slm(params).prompts.encode_all(problems)
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
     trained = train_head(
         read_features(paths.SLM_TOKENS, tokens),
@@ -31,10 +31,11 @@ def run(params: Params) -> None:
         resolve_device(params.pair.device),
     )
     always = Head(None)
+    made_for = identity | {"prompts": params.prompts.model_dump(mode="json")}
     first = Router({"stand": always, "agree": always})
-    write_bundle(paths.router(0), first, identity | {"iteration": 0})
+    write_bundle(paths.router(0), first, made_for | {"iteration": 0})
     data = {"slm_tokens": digest(paths.SLM_TOKENS), "llm_tokens": digest(paths.LLM_TOKENS)}
     with replacing(paths.AGREE) as aside:
         agreement = Router({"stand": always, "agree": trained.head})
-        write_bundle(aside, agreement, identity | {"data": data})
+        write_bundle(aside, agreement, made_for | {"data": data})
         write_json(aside / "metrics.json", trained.metrics)

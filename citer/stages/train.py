@@ -19,8 +19,8 @@ def run(params: Params, iteration: int) -> None:
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     labels = read_table(source, PREFERENCE)
     check_identity(table_metadata(source), identity, source)
-    agreement, card = read_bundle(paths.AGREE)
-    check_identity(card, identity, paths.AGREE)
+    agreement, made_for = read_bundle(paths.AGREE)
+    check_identity(made_for, identity, paths.AGREE)
     trained = train_head(
         read_features(paths.SLM_TOKENS, labels),
         labels["label"].to_numpy(),
@@ -29,6 +29,7 @@ def run(params: Params, iteration: int) -> None:
         resolve_device(params.pair.device),
     )
     card = identity | {
+        "prompts": made_for["prompts"],
         "iteration": iteration,
         "data": {"preferences": digest(source), "slm_tokens": digest(paths.SLM_TOKENS)},
         "holdout_scores": trained.thresholds,

@@ -11,6 +11,7 @@ from citer.closure import STAGES, imported
 from citer.config import Params, load_params
 from citer.data.importing import parse_row, task_of
 from citer.data.problems import Problem, read_problems
+from citer.data.prompts import PlainPrompts
 from citer.data.tasks import TASKS
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
@@ -77,11 +78,15 @@ def test_a_third_tasks_rows_are_recognised_and_their_errors_name_its_fields(exac
         parse_row({"prompt": "Spell 1."}, "exact", "answer")
 
 
+def prompts(pair: Pair) -> PlainPrompts:
+    return PlainPrompts(pair.tokenizer, pair.eos_ids[0], ["exact", "math"])
+
+
 def test_a_third_tasks_prompt_is_encoded_and_its_completions_graded(
     exact: None, pair: Pair
 ) -> None:
     problem = parse_row(ROWS[7], "exact", "reference")
-    encoded = pair.prompts.encode(problem)
+    encoded = prompts(pair).encode(problem)
     assert pair.tokenizer.decode(encoded.prompt_ids) == "Say exactly: Spell 7.\n"
     assert pair.tokenizer.decode(encoded.reference_ids[:-1]) == "7 7"
     assert [grade(problem, text) for text in ("7 7\n", "7 8")] == [True, False]
@@ -90,6 +95,7 @@ def test_a_third_tasks_prompt_is_encoded_and_its_completions_graded(
 def test_a_third_task_is_decoded_and_graded_and_has_its_own_rows_in_the_reports(
     prepared: dict[str, list[Problem]], pair: Pair
 ) -> None:
+    pair = replace(pair, prompts=prompts(pair))
     engine, problems = Engine(pair, 4, 64), [*prepared["test"][:3], MATH]
     [written] = engine.decode([request(problems[0], pair)], LLM_ALONE)
     assert not written.truncated

@@ -6,7 +6,6 @@ import pytest
 
 from citer.config import Params, SourceFile, ToyParams, load_params
 from citer.data.problems import question_key, read_problems
-from citer.data.prompts import TEMPLATE_HASH
 from citer.data.tasks.grading import grade
 from citer.errors import InputError
 from citer.io import table_metadata
@@ -83,7 +82,7 @@ def test_more_training_questions_do_not_change_the_test_questions():
 def test_metadata_has_template_seed_and_sources():
     prepare.run(params(toy=TOY, test=(math_file("own.jsonl", numbered(7)),)))
     metadata = table_metadata(paths.problems("test"))
-    assert metadata["template"] == TEMPLATE_HASH
+    assert metadata["tasks"] == ["math", "mc"]
     assert metadata["seed"] == 17
     assert metadata["sources"] == {"own.jsonl": 7, "toy": 30}
 

@@ -94,7 +94,7 @@ def test_every_stage_reads_each_model_folder_once(project: Params, reads: Reads)
 def test_the_counters_see_a_second_read(project: Params, reads: Reads) -> None:
     for _ in range(2):
         model = ModelFolder(paths.SLM)
-        assert model.tokenizer_digest
+        assert model.tokenizer_parts
         assert model.digest
         assert model.shapes
     assert {kind for kind, _ in reads} == {"tokenizer", "hash", "settings", "header"}

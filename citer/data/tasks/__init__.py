@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
     from citer.data.problems import Problem
 
-__all__ = ["TASKS", "Task", "known_task", "prompt_text"]
+__all__ = ["EMBEDDED_TASKS", "TASKS", "Task", "known_task", "prompt_text"]
 
 TASKS: "Mapping[str, Task]" = {task.name: task for task in (Math(), MultipleChoice())}
+
+EMBEDDED_TASKS = (Math.name, MultipleChoice.name)
 
 
 def known_task(name: str) -> str:

@@ -45,7 +45,14 @@ class Task(ABC):
 
     @abstractmethod
     def prompt_text(self, problem: "Problem") -> str:
-        """Return the text of the prompt, without special tokens."""
+        """Return the text of the plain prompt, without special tokens."""
+
+    @abstractmethod
+    def message_text(self, problem: "Problem") -> str:
+        """Return the user's turn under a chat template: the question, and the form of the answer.
+
+        A format reads it for `example`, too, so that its digest covers the text.
+        """
 
     @abstractmethod
     def grade(self, problem: "Problem", completion: str) -> bool:

@@ -51,6 +51,9 @@ class Math(Task):
     def prompt_text(self, problem: "Problem") -> str:
         return self.templates[0].format(question=problem.question)
 
+    def message_text(self, problem: "Problem") -> str:
+        return f"{problem.question}\nPut the final answer in \\boxed{{}}."
+
     def grade(self, problem: "Problem", completion: str) -> bool:
         given = self._values.boxed(completion)
         return given is not None and self._values.same_value(problem.answer, given)

@@ -54,9 +54,16 @@ class MultipleChoice(Task):
         return import_module(".rows", __name__).problem(row, requires, source)
 
     def prompt_text(self, problem: "Problem") -> str:
-        prompt, option = self.templates
+        return self.templates[0].format(question=problem.question, options=self._listed(problem))
+
+    def message_text(self, problem: "Problem") -> str:
+        form = 'End with the letter of the right option: "The answer is (X)."'
+        return f"{problem.question}\n{self._listed(problem)}\n{form}"
+
+    def _listed(self, problem: "Problem") -> str:
+        option = self.templates[1]
         lines = (option.format(label=c.label, text=c.text) for c in problem.choices or ())
-        return prompt.format(question=problem.question, options="\n".join(lines))
+        return "\n".join(lines)
 
     def grade(self, problem: "Problem", completion: str) -> bool:
         named = self._options.named_labels(problem.choices or (), completion)
