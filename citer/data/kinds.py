@@ -41,5 +41,8 @@ def recognised(row: Any, tasks: Iterable[str]) -> RowKind:
     for kind in kinds:
         if isinstance(row, dict) and kind.fits(row):
             return kind
-    *others, last = dict.fromkeys(f"{kind.signs} ({kind.name})" for kind in kinds)
+    names: dict[str, str] = {}
+    for kind in kinds:
+        names.setdefault(kind.signs, kind.name)
+    *others, last = (f"{signs} ({name})" for signs, name in names.items())
     raise RowError("row", shown(row), f"{', '.join(others)} or {last}" if others else last)

@@ -73,7 +73,7 @@ def test_a_named_and_a_recognised_format_give_the_same_problem(name, row):
 
 def test_rows_in_the_tasks_own_format_are_the_same_with_and_without_a_format():
     for task in TASKS.values():
-        assert read(task.example) == parse_row(task.example, task.name, "reference")
+        assert read(task.example, task.name) == parse_row(task.example, task.name, "reference")
 
 
 def test_gsm8k_loses_its_calculator_marks_and_gets_a_box():
