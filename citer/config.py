@@ -28,7 +28,7 @@ from citer.checked import (
     Tokens,
     read_yaml,
 )
-from citer.data.prompt_settings import ChatParams, PromptKind, PromptSettings
+from citer.data.prompt_settings import ChatParams, PromptKind, PromptSettings, StopStrings
 from citer.data.tasks import TASKS, known_task
 from citer.errors import InputError
 from citer.rule import Rule
@@ -40,7 +40,7 @@ OWN = PurePath("data/own")  # the folder of the user's files
 
 
 class PairParams(Section):
-    """The two models: local Hugging Face folders with one tokenizer, and the form of prompts.
+    """The two models, local Hugging Face folders with one tokenizer, and the form of prompts.
 
     Without `cuda_graphs`, a GPU launches the kernels of each forward one by one.
     """
@@ -52,6 +52,13 @@ class PairParams(Section):
     cuda_graphs: bool = True
     prompt: PromptKind = "plain"
     chat: ChatParams = ChatParams()
+    stop: StopStrings = ()
+
+    @model_validator(mode="after")
+    def chat_is_used(self) -> Self:
+        if self.prompt == "plain" and self.chat != ChatParams():
+            raise ValueError("chat: not read by plain prompts; expected prompt: chat")
+        return self
 
 
 class ToyParams(Section):
@@ -239,8 +246,8 @@ class Params(Section):
     @property
     def prompts(self) -> PromptSettings:
         """The settings of the prompt format that all stages use."""
-        pair = self.pair
-        return PromptSettings(kind=pair.prompt, chat=pair.chat, tasks=self.prepare.tasks)
+        pair, tasks = self.pair, self.prepare.tasks
+        return PromptSettings(kind=pair.prompt, chat=pair.chat, stop=pair.stop, tasks=tasks)
 
     @field_validator("iterations")
     @classmethod

@@ -6,6 +6,7 @@ Each row is
 - LLM_TOKEN, `slm_token(H)`: a position of a reference, with one model's prediction for it;
 - PREFERENCE: a labelled position;
 - OUTCOME: a question answered by one method with one rule;
+- RESULT: the same with all that reports are made from, in the files of an unfinished sweep;
 - `point(...)`: one method with one rule on one task;
 - DISAGREEMENT: an audited token of a routed answer that is not the LLM's choice.
 """
@@ -109,6 +110,27 @@ OUTCOME = pa.schema(
         _required("rejected", pa.int32()),  # audits that rejected a token
         _required("slm_steps", pa.int32()),
         _required("bytes", pa.int64()),  # moved at batch 1
+    ]
+)
+
+_WORK = pa.struct([_required(name, pa.int64()) for name in ("forwards", "positions", "kv_read")])
+_TRACE = [
+    _required("forwards", pa.binary()),
+    _required("slm", _WORK),
+    _required("llm", _WORK),
+]
+_COUNTS = ("tokens", "llm_tokens", "visits", "audited", "disagreed", "rejected")
+
+RESULT = pa.schema(
+    [
+        _required("policy", pa.int32()),  # its place in the sweep
+        _required("problem_id", pa.string()),
+        _required("trace", pa.struct(_TRACE)),
+        _required("scores", pa.list_(pa.float32())),  # empty if the LLM was called
+        _required("correct", pa.bool_()),
+        _required("truncated", pa.bool_()),
+        _required("counts", pa.struct([_required(name, pa.int32()) for name in _COUNTS])),
+        _required("digest", pa.int64()),  # of its token ids
     ]
 )
 

@@ -54,6 +54,11 @@ class Deployment:
     max_new_tokens: int
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that the router was trained on."""
+        return self.pair.prompts.tasks
+
     def replies(
         self, problems: Sequence[Problem], advance: Advance = lambda _: None
     ) -> Iterator[Reply]:
@@ -78,7 +83,10 @@ class Deployment:
             yield Request(str(number), tuple(self.pair.prompts.prompt_ids(problem)))
 
     def check(self, problem: Problem) -> None:
-        """Raise InputError if the prompt and the longest answer exceed the models' context."""
+        """Raise InputError if the problem has no prompt (see `PromptFormat`), or no room.
+
+        The prompt and the longest answer must not exceed the models' context.
+        """
         length = len(self.pair.prompts.prompt_ids(problem))
         check_fits("question", length, self.pair.context, self.max_new_tokens)
 

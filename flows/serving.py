@@ -21,6 +21,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PythonModel, PythonModelContext
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from citer.data.problems import Problem
 
 
@@ -86,7 +88,7 @@ class RoutedModel(PythonModel):
         from citer.errors import InputError
 
         try:
-            problem = _parse(row)
+            problem = _parse(row, self.deployment.tasks)
             self.deployment.check(problem)
         except InputError as error:
             return str(error)
@@ -99,16 +101,19 @@ def _rows(model_input: Any) -> list[Any]:
     return np.atleast_1d(np.asarray(model_input, object)).tolist()
 
 
-def _parse(row: Any) -> "Problem":
-    """Parse a row. Text alone is a question without options. An answer in the row is ignored."""
+def _parse(row: Any, tasks: "Sequence[str]") -> "Problem":
+    """Parse a row. Text alone is a question of the router's first task, without options.
+
+    An answer in the row is ignored.
+    """
     from citer.data.importing import parse_row, task_of
     from citer.data.tasks import TASKS
 
     if isinstance(row, str):
-        row = {next(iter(TASKS.values())).fields[0]: row}
+        row = {TASKS[tasks[0]].fields[0]: row}
     if isinstance(row, dict):
         # MLflow's server turns each field of a row into an array.
-        fields = [field for task in TASKS.values() for field in task.fields]
+        fields = ["messages", *(field for task in TASKS.values() for field in task.fields)]
         row = {f: np.asarray(row[f], object).tolist() for f in fields if f in row}
     return parse_row(row, task_of(row), requires="question")
 

@@ -10,6 +10,7 @@ from citer.errors import InputError
 from citer.rule import EXPECTED, Rule
 
 SHIPPED = Path(__file__).parents[1] / "params.yaml"
+CHAT = "{system: null, variables: {}}"
 RULE = "risk 0.9 audit 0.1"
 SECTIONS = (
     "iterations, pair, prepare, finetune, score_llm, score_slm, label, train, evaluate, register"
@@ -124,6 +125,15 @@ def test_shipped_params_load_frozen():
             f"pair.slm: '{'x' * 76}...: expected a path with ",
         ),
         ("slm: data/pair/slm", 'slm: "a\\0b"', "pair.slm: 'a\\x00b': expected a path with "),
+        ("prompt: plain", "prompt: roles", "pair.prompt: 'roles': expected 'plain' or 'chat'"),
+        (CHAT, "{system: 3, variables: {}}", "pair.chat.system: 3: expected a valid string"),
+        (CHAT, "{system: '', variables: {}}", "pair.chat.system: '': expected at least 1"),
+        (CHAT, "{sistem: null}", "pair.chat: unknown key 'sistem'; expected system, variables"),
+        (CHAT, "{variables: [think]}", "pair.chat.variables: ['think']: expected a valid dict"),
+        (CHAT, "{variables: {day: 2024-07-26}}", "pair.chat.variables.day: datetime.date(2024, 7"),
+        (CHAT, "{system: Be brief.}", "pair: chat: not read by plain prompts; expected prompt: ch"),
+        ("stop: []", "stop: END", "pair.stop: 'END': expected a list"),
+        ("stop: []", "stop: ['']", "pair.stop.0: '': expected at least 1"),
     ],
 )
 def test_one_line_names_key_value_and_expectation(edited, old, new, expected):

@@ -27,7 +27,9 @@ def generate(
             'Rows of math: {"problem": "…"}; of mc: '
             '{"question": "…", "choices": {"text": ["…", "…"], "label": ["A", "B"]}}; '
             "or rows of GSM8K, MATH, CommonsenseQA, ARC or MMLU as published. "
-            'The right answer is optional: "answer" (math), "answerKey" (mc).'
+            'A row may have a conversation instead of its question: {"messages": [{"role": '
+            '"user", "content": "…"}]}. The right answer is optional: "answer" (math), "answerKey" '
+            "(mc)."
         ),
     ],
     output: Annotated[

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from citer.data.files import OnBadRow, fail, read_rows
 from citer.data.kinds import RowKind, recognised, row_kinds
+from citer.data.messages import with_earlier_turns, with_question
 from citer.data.problems import Problem
 from citer.data.tasks import TASKS
 from citer.data.tasks.formats import Format
@@ -101,7 +102,7 @@ def _say(rows: str, signs: str) -> None:
 
 def task_of(row: Any) -> str:
     """Return the name of the task that a row belongs to. Raises RowError."""
-    return recognised(row, TASKS).task
+    return recognised(row, tuple(TASKS)).task
 
 
 def parse_row(
@@ -114,13 +115,14 @@ def parse_row(
     if not isinstance(row, dict):
         raise RowError("row", shown(row), "a JSON object")
     try:
-        own = format.rewrite(row, requires) if format else row
+        asked = with_question(row, task)
+        own = format.rewrite(asked, requires) if format else asked
         problem = TASKS[task].problem(own, requires, source)
         if problem.reference is not None:
             _check_reference(problem, problem.reference)
     except RowError as error:
         raise _as_given(error, row, format) from None
-    return problem
+    return with_earlier_turns(problem, row)
 
 
 def _check_reference(problem: Problem, reference: str) -> None:

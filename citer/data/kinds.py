@@ -1,8 +1,9 @@
 """Recognise what the rows of a file are: their task, and the format of that task."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from citer.data.messages import with_question
 from citer.data.tasks import TASKS
 from citer.data.tasks.formats import Format, given
 from citer.data.tasks.rows import RowError
@@ -35,14 +36,20 @@ def row_kinds(tasks: Iterable[str]) -> Iterator[RowKind]:
             yield RowKind(task, format)
 
 
-def recognised(row: Any, tasks: Iterable[str]) -> RowKind:
+def recognised(row: Any, tasks: Sequence[str]) -> RowKind:
     """Return the first kind of row that fits. Raises RowError."""
     kinds = list(row_kinds(tasks))
-    for kind in kinds:
-        if isinstance(row, dict) and kind.fits(row):
-            return kind
+    if isinstance(row, dict):
+        asked = with_question(row, tasks[0] if len(tasks) == 1 else None)
+        if fitting := next((kind for kind in kinds if kind.fits(asked)), None):
+            return fitting
+    raise RowError("row", shown(row), _expected(kinds))
+
+
+def _expected(kinds: Iterable[RowKind]) -> str:
+    """Name the signs of each kind. If two kinds have the same, the first is recognised."""
     names: dict[str, str] = {}
     for kind in kinds:
         names.setdefault(kind.signs, kind.name)
     *others, last = (f"{signs} ({name})" for signs, name in names.items())
-    raise RowError("row", shown(row), f"{', '.join(others)} or {last}" if others else last)
+    return f"{', '.join(others)} or {last}" if others else last

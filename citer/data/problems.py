@@ -43,6 +43,11 @@ class Problem:
     split: str
     messages: tuple[Message, ...] | None = None
 
+    @property
+    def conversation(self) -> str:
+        """The text of all turns. Problems with equal ones belong to one split."""
+        return "\n".join([*(turn.content for turn in self.messages or ()), self.question])
+
 
 def question_key(question: str) -> str:
     """Return a hash of the question that ignores case and white space."""

@@ -8,21 +8,26 @@ from citer.checked import Listed, Section
 from citer.data.tasks import EMBEDDED_TASKS
 
 PromptKind = Literal["plain", "chat"]
+SomeText = Annotated[str, Field(min_length=1)]
+StopStrings = Annotated[tuple[SomeText, ...], Listed]
 
 
 class ChatParams(Section):
     """Input of a chat template besides the turns: a system prompt, and variables by name."""
 
-    system: Annotated[str, Field(min_length=1)] | None = None
+    system: SomeText | None = None
     variables: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 class PromptSettings(Section):
-    """Everything from which a folder's prompt format is made. `tasks` are those in use.
+    """Everything from which a folder's prompt format is made.
+
+    `stop` has texts that end an answer. `tasks` are those in use.
 
     A router's card stores these settings, so that it can be served without `params.yaml`.
     """
 
     kind: PromptKind = "plain"
     chat: ChatParams = ChatParams()
+    stop: StopStrings = ()
     tasks: Annotated[tuple[str, ...], Listed] = EMBEDDED_TASKS

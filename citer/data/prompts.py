@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from citer.data.problems import Message, Problem
 from citer.data.prompt_settings import ChatParams, PromptSettings
@@ -19,6 +19,8 @@ from citer.errors import InputError, shown
 
 if TYPE_CHECKING:  # takes a second to import
     from transformers import PreTrainedTokenizerBase
+
+CLOCK = "strftime_now"  # a function of templates, which returns the date
 
 
 class Encoded(NamedTuple):
@@ -34,7 +36,7 @@ class Encoded(NamedTuple):
 class PromptFormat(ABC):
     """Turns problems into token ids. A pair's two tokenizers must give the same ids.
 
-    `eos_id` ends a reference.
+    `eos_id` ends a reference. `stop` has texts that end an answer.
     """
 
     def __init__(
@@ -42,10 +44,13 @@ class PromptFormat(ABC):
         tokenizer: "PreTrainedTokenizerBase",
         eos_id: int,
         tasks: Sequence[str] = EMBEDDED_TASKS,
+        stop: Sequence[str] = (),
     ) -> None:
         self.tokenizer = tokenizer
         self.eos_id = eos_id
         self.tasks = tuple(sorted(tasks))
+        self.stop = tuple(stop)
+        self._check_stop()
 
     @property
     @abstractmethod
@@ -60,7 +65,10 @@ class PromptFormat(ABC):
         """
 
     def completion_ids(self, text: str) -> list[int]:
-        """Return the ids of an answer, EOS included."""
+        """Return the ids of an answer, EOS included. Raises InputError if it has a stop text."""
+        for stop in self.stop:
+            if stop in text:
+                raise InputError(f"reference: contains {stop!r}, one of pair.stop")
         return [*token_ids(text, self.tokenizer, begins=False), self.eos_id]
 
     def encode(self, problem: Problem) -> Encoded:
@@ -90,13 +98,21 @@ class PromptFormat(ABC):
             known = " or ".join(self.tasks)
             raise InputError(f"task {problem.task!r}: expected {known}, the router's tasks")
 
+    def _check_stop(self) -> None:
+        for stop in self.stop:
+            ids = self.tokenizer(stop, add_special_tokens=False, split_special_tokens=False)
+            if stop not in self.tokenizer.decode(ids.input_ids, skip_special_tokens=True):
+                found = f"pair.stop: {stop!r}: not in the text of an answer"
+                raise InputError(f"{found}; expected text without special tokens")
+
 
 class PlainPrompts(PromptFormat):
     """The plain template of each task, without chat roles."""
 
     @cached_property
     def digest(self) -> str:
-        return _digest("\0".join(text for task in self.tasks for text in TASKS[task].templates))
+        texts = [text for task in self.tasks for text in TASKS[task].templates]
+        return _digest("\0".join([*texts, *(f"stop {text}" for text in self.stop)]))
 
     def prompt_ids(self, problem: Problem) -> list[int]:
         self.check_task(problem)
@@ -119,8 +135,9 @@ class ChatPrompts(PromptFormat):
         eos_ids: Sequence[int],
         chat: ChatParams,
         tasks: Sequence[str] = EMBEDDED_TASKS,
+        stop: Sequence[str] = (),
     ) -> None:
-        super().__init__(tokenizer, eos_ids[0], tasks)
+        super().__init__(tokenizer, eos_ids[0], tasks, stop)
         self.chat = chat
         self.template = _template(tokenizer)
         self._check_variables()
@@ -130,7 +147,8 @@ class ChatPrompts(PromptFormat):
     def digest(self) -> str:
         """Covers the template's text and its input, and the examples as it renders them."""
         rendered = [self.text(problem) for problem in self.examples()]
-        return _digest(json.dumps([self.template, self.chat.model_dump(), rendered]))
+        parts = [self.template, self.chat.model_dump(), self.stop, rendered]
+        return _digest(json.dumps(parts, sort_keys=True))
 
     def prompt_ids(self, problem: Problem) -> list[int]:
         return self._ids(self.text(problem))
@@ -153,17 +171,19 @@ class ChatPrompts(PromptFormat):
 
     def _render(self, turns: Sequence[Message], *, answered: bool = False) -> str:
         conversation = [{"role": turn.role, "content": turn.content} for turn in turns]
+        # A prompt must not depend on the day, so a template that calls the clock fails.
+        variables: dict[str, Any] = {CLOCK: None} | self.chat.variables
         try:
-            return self.tokenizer.apply_chat_template(
-                conversation,
-                tokenize=False,
-                add_generation_prompt=not answered,
-                **self.chat.variables,
+            rendered = self.tokenizer.apply_chat_template(
+                conversation, tokenize=False, add_generation_prompt=not answered, **variables
             )
         except Exception as error:  # a template may raise anything
             roles = ", ".join(turn.role for turn in turns)
             reason = " ".join(str(error).split())
+            if CLOCK in self.template and isinstance(error, TypeError):
+                reason = "it writes today's date; expected a fixed one in pair.chat.variables"
             raise InputError(f"the chat template refuses the turns {roles}: {reason}") from None
+        return str(rendered)
 
     def _ids(self, text: str) -> list[int]:
         encoded = self.tokenizer(text, add_special_tokens=False, split_special_tokens=False)
@@ -215,9 +235,10 @@ def make_prompts(
     settings: PromptSettings, tokenizer: "PreTrainedTokenizerBase", eos_ids: Sequence[int]
 ) -> PromptFormat:
     """Make a folder's format. Under `plain`, the first EOS ends a reference. Raises InputError."""
+    tasks, stop = settings.tasks, settings.stop
     if settings.kind == "chat":
-        return ChatPrompts(tokenizer, eos_ids, settings.chat, settings.tasks)
-    return PlainPrompts(tokenizer, eos_ids[0], settings.tasks)
+        return ChatPrompts(tokenizer, eos_ids, settings.chat, tasks, stop)
+    return PlainPrompts(tokenizer, eos_ids[0], tasks, stop)
 
 
 def token_ids(text: str, tokenizer: "PreTrainedTokenizerBase", *, begins: bool) -> list[int]:

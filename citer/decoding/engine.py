@@ -71,7 +71,7 @@ class Engine:
             raise ValueError(f"{limits}: expected at least one of each")
         self.pair = pair
         self.slots = slots
-        self.limits = Limits(pair.eos_ids, max_new_tokens)
+        self.limits = Limits(pair.eos_ids, max_new_tokens, pair.stops)
         self.delayed = delayed
         self.make_graphs = make_graphs
         self._slm = Lane(pair.slm, slots, make_graphs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from citer.data.problems import Problem
 
 if TYPE_CHECKING:  # the engine with its models takes seconds to import
-    from citer.evaluation.sweep import Result
+    from citer.evaluation.result import Result
 
 ABOVE_CHANCE = 0.1
 WIDTH = 160  # characters of a line that is printed

@@ -20,7 +20,8 @@ from citer.rule import Rule
 from citer.schema import OUTCOME, point
 
 if TYPE_CHECKING:  # the engine with its models takes seconds to import
-    from citer.evaluation.sweep import Result, Run
+    from citer.evaluation.result import Result
+    from citer.evaluation.sweep import Run
 
 # Fields of a table's stamp.
 RIVALS_STAMP, ROUTER_STAMP = {"methods": "rivals"}, {"methods": "router"}

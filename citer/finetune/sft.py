@@ -87,7 +87,7 @@ def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int)
     The mask is 1 for the reference and its EOS. Raises InputError with the longest problem if it
     has more than `max_length` tokens.
     """
-    examples = [base.prompts.encode(problem) for problem in problems]
+    examples = list(base.prompts.encode_all(problems).values())
     lengths = [len(prompt_ids) + len(reference_ids) for prompt_ids, reference_ids in examples]
     longest = max(range(len(problems)), key=lengths.__getitem__)
     if lengths[longest] > max_length:

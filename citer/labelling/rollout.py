@@ -107,10 +107,10 @@ def _outcomes(
 
     A truncated answer is wrong.
     """
-    text, eos_ids = engine.pair.text, engine.pair.eos_ids
+    text, ended = engine.pair.text, engine.pair.ended
     unfinished = {}
     for index, branch in enumerate(branches):
-        if branch.token in eos_ids:
+        if ended(branch.prefix_ids):
             yield index, grade(branch.problem, text(branch.prefix_ids))
         else:
             unfinished[branch.key] = index, branch

@@ -99,8 +99,8 @@ class ModelFolder:
         """The EOS ids of generation_config.json, config.json and the tokenizer, in this order."""
         path = self.path / "generation_config.json"
         generation = read_as(path, EosSetting).eos_ids if path.is_file() else ()
-        named = [end for end in named_eos_ids(self.tokenizer) if end < self.config.vocab_size]
-        if ids := [*generation, *self.config.eos_ids, *named]:
+        named = named_eos_ids(self.tokenizer, self.config.vocab_size)
+        if ids := list(dict.fromkeys((*generation, *self.config.eos_ids, *named))):
             return ids
         expected = "eos_token_id in generation_config.json or config.json"
         raise InputError(f"{self}: no EOS, expected {expected}")

@@ -21,6 +21,7 @@ from citer.models.feed import Feed
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.forward import check_forward, wanted_hidden
 from citer.models.packing import pack
+from citer.models.stop import StopTexts
 from citer.models.vocabulary import Vocabulary
 
 SMALL = 2**26  # bytes of the LLM's weights
@@ -135,9 +136,19 @@ class Pair:
             return False  # forked workers would share the judge's connection
         return self.llm.device.type == "cpu" and self.llm.weight_bytes < SMALL
 
+    @cached_property
+    def stops(self) -> StopTexts | None:
+        """The texts that end an answer, or None if there are none."""
+        return StopTexts(self.prompts.stop, self.tokenizer) if self.prompts.stop else None
+
+    def ended(self, token_ids: Sequence[int]) -> bool:
+        """Return whether an answer ends after these tokens, of which only the last is new."""
+        return token_ids[-1] in self.eos_ids or bool(self.stops and self.stops.end(token_ids))
+
     def text(self, token_ids: Sequence[int]) -> str:
-        """Decode an answer, without its EOS and special tokens."""
-        return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
+        """Decode an answer, without its EOS, special tokens and stop text."""
+        text = str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
+        return self.stops.cut(text) if self.stops else text
 
 
 def load_pair(folders: PairFolder, params: PairParams) -> Pair:

@@ -73,8 +73,12 @@ def tokenizer_digest(parts: Mapping[str, Any], eos_ids: Iterable[int]) -> str:
     return digest(json.dumps({**parts, **({} if eos == [0] else {"eos": eos})}, sort_keys=True))
 
 
-def named_eos_ids(tokenizer: PreTrainedTokenizerFast) -> list[int]:
-    """Return the ids that end an answer by their name: the tokenizer's EOS, and ends of turns."""
+def named_eos_ids(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> list[int]:
+    """Return the ids that end an answer by their name: the tokenizer's EOS, and ends of turns.
+
+    An id that is not below `vocab_size` is left out, since the model cannot write it.
+    """
     added = tokenizer.added_tokens_decoder.items()
     ends = [number for number, token in added if token.content in ENDS_OF_TURN]
-    return ends if tokenizer.eos_token_id is None else [tokenizer.eos_token_id, *ends]
+    own = tokenizer.eos_token_id
+    return [end for end in (own, *ends) if end is not None and end < vocab_size]

@@ -61,7 +61,7 @@ def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
     shares = prepare.dealt_shares()
     for file in prepare.train:
         for problem in _loaded(file, "reference", on_bad_row):
-            yield split_by_share(problem.question, prepare.seed, shares), problem
+            yield split_by_share(problem.conversation, prepare.seed, shares), problem
 
 
 def _loaded(file: SourceFile, requires: Requires, on_bad_row: OnBadRow) -> Iterator[Problem]:

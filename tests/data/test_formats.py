@@ -197,5 +197,12 @@ def test_a_huge_row_is_named_in_one_short_line():
 
 
 def test_a_row_that_fits_two_formats_has_the_more_specific_one():
-    assert recognised(COMMONSENSEQA | {"cot": "(A)"}, TASKS).name == "commonsenseqa"
-    assert recognised(ARC | {"cot": "(2)"}, TASKS).name == "mc"
+    assert recognised(COMMONSENSEQA | {"cot": "(A)"}, tuple(TASKS)).name == "commonsenseqa"
+    assert recognised(ARC | {"cot": "(2)"}, tuple(TASKS)).name == "mc"
+
+
+def test_a_conversation_stands_for_the_question_of_the_tasks_own_format():
+    messages = [{"role": "user", "content": "2 + 2?"}]
+    assert read({"messages": messages, "solution": "\\boxed{4}"}, "math").question == "2 + 2?"
+    row = {key: ARC[key] for key in ("id", "choices", "answerKey")} | {"messages": messages}
+    assert read(row) == read(row, "mc", "arc") == read(ARC | {"question": "2 + 2?"})

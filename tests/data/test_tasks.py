@@ -93,7 +93,7 @@ def test_a_third_tasks_prompt_is_encoded_and_its_completions_graded(
 
 
 def test_a_third_task_is_decoded_and_graded_and_has_its_own_rows_in_the_reports(
-    prepared: dict[str, list[Problem]], pair: Pair
+    prepared: dict[str, list[Problem]], pair: Pair, tmp_path: Path
 ) -> None:
     pair = replace(pair, prompts=prompts(pair))
     engine, problems = Engine(pair, 4, 64), [*prepared["test"][:3], MATH]
@@ -101,7 +101,8 @@ def test_a_third_task_is_decoded_and_graded_and_has_its_own_rows_in_the_reports(
     assert not written.truncated
     problems[0] = replace(problems[0], answer=pair.text(written.token_ids).strip())
 
-    [[slm, llm]] = sweep(engine, problems, [Line(Method("llm", always_slm), [SLM, LLM])])
+    lines = [Line(Method("llm", always_slm), [SLM, LLM])]
+    [[slm, llm]] = sweep(engine, problems, lines, tmp_path)
 
     assert [result.correct for result in llm.results] == [True, False, False, False]
     assert set(outcome_table([slm, llm])["task"].to_pylist()) == {"exact", "math"}

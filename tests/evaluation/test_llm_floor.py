@@ -6,7 +6,7 @@ from citer.data.problems import Choice, Problem
 from citer.decoding.answer import Counts
 from citer.evaluation.cost import Trace
 from citer.evaluation.floor import Shortfall, floor, shortfalls, shown
-from citer.evaluation.sweep import Result
+from citer.evaluation.result import Result
 from tests.tiny import MATH, MC
 
 

@@ -19,7 +19,8 @@ from citer.evaluation.points import (
     read_findings,
     write_findings,
 )
-from citer.evaluation.sweep import Result, Run
+from citer.evaluation.result import Result
+from citer.evaluation.sweep import Run
 from citer.rule import Rule
 from tests.tiny import MATH, MC
 

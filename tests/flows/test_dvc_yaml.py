@@ -98,3 +98,11 @@ def test_a_stage_depends_on_the_sections_of_params_that_it_reads(name: str) -> N
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "params"
     } & set(Params.model_fields)
     assert sections(name) == read
+
+
+@every_stage
+def test_a_stage_that_makes_prompts_depends_on_their_settings(name: str) -> None:
+    makes = "citer.stages.folders" in (STAGE_FOLDER / f"{name}.py").read_text()
+    settings = {"pair.prompt", "pair.chat", "pair.stop"}
+    listed = {entry for entry in stage(name).get("params", []) if isinstance(entry, str)}
+    assert settings & listed == (settings if makes else set())

@@ -21,6 +21,8 @@ COUNTED |= dict.fromkeys(("audited", "disagreed", "rejected"), 0)
 
 
 class Noting:
+    tasks = ("math", "mc")
+
     def check(self, problem: Problem) -> None:
         if problem.question == "long":
             raise InputError("question: 9 tokens, expected at most 8")
