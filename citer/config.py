@@ -9,6 +9,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -28,7 +29,7 @@ from citer.checked import (
     read_yaml,
 )
 from citer.data.prompt_settings import ChatParams, PromptKind, PromptSettings, StopStrings
-from citer.data.tasks import known_task
+from citer.data.tasks import find_task, known_task
 from citer.data.tasks.own import OWN
 from citer.errors import InputError
 from citer.rule import Rule
@@ -89,10 +90,14 @@ class ShareParams(Section):
 
 
 class SourceFile(Section):
-    """A user's JSON or JSON Lines file with rows of one task."""
+    """A user's file with rows of one task: JSON, JSON Lines, Parquet or CSV.
+
+    `format` names the format of its rows, such as `gsm8k`. Without it, the format is recognised.
+    """
 
     path: LocalPath
     task: TaskName
+    format: str | None = None
 
     @field_validator("path")
     @classmethod
@@ -101,6 +106,13 @@ class SourceFile(Section):
         if not PurePath(normpath(path)).is_relative_to(OWN):
             raise ValueError(f"{path!r}: expected a file under {OWN}")
         return path
+
+    @field_validator("format")
+    @classmethod
+    def known_to_the_task(cls, format: str | None, info: ValidationInfo) -> str | None:
+        if format is not None and "task" in info.data:
+            find_task(info.data["task"]).format_named(format)
+        return format
 
 
 class PrepareParams(Section):

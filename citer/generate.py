@@ -17,7 +17,7 @@ from rich.console import Console
 
 from citer.closure import code_digest
 from citer.config import Params
-from citer.data.importing import load_problems, task_of_file
+from citer.data.importing import load_problems
 from citer.data.problems import Problem
 from citer.data.tasks.failures import failures
 from citer.data.tasks.grading import WRONG, Grade, assess
@@ -56,7 +56,7 @@ def generate(
     rule = rule or stored_rule(bundle)
     if disagreements and not rule.audit:
         raise InputError(f"--disagreements: `{rule:.4g}` has no audit, expected `… audit β`")
-    rows = load_problems(source, task_of_file(source), requires="question")
+    rows = load_problems(source, task=None, requires="question")
     _check_targets(source, output, *([disagreements] if disagreements else []))
     limits = params.evaluate
     named = ((f"{source}:{line}", problem) for line, problem in rows)

@@ -75,6 +75,19 @@ def test_shipped_params_load_frozen():
         ),
         *(
             (
+                "train: []",
+                f"train: [{{path: data/own/a.json, task: {task}, format: {format}}}]",
+                f"prepare.train.0.format: {expected}",
+            )
+            for task, format, expected in (
+                ("math", "gsm9k", "'gsm9k': expected 'math', 'gsm8k'"),
+                ("mc", "gsm8k", "'gsm8k': expected 'mmlu', 'commonsenseqa', 'arc', 'mc'"),
+                ("mc", "''", "'': expected 'mmlu', 'commonsenseqa', 'arc', 'mc'"),
+                ("mc", "3", "3: expected a valid string"),
+            )
+        ),
+        *(
+            (
                 "test: []",
                 f"test: [{{path: {path}, task: mc}}]",
                 f"prepare.test.0.path: '{path}': expected a file under data/own",

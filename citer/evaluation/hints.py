@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from citer.data.prompt_settings import PromptKind
-from citer.data.tasks import task_label
+from citer.data.tasks import find_task, task_label
 from citer.evaluation.floor import shortfalls
 from citer.evaluation.probe import Reply, by_task
 
@@ -66,7 +66,8 @@ def hints(replies: Sequence[Reply], prompt: PromptKind) -> list[str]:
     if not seen and len(wrong) > len(replies) / 2:
         seen = [(WEAK, len(wrong))]
     task = replies[0].problem.task
-    other = f"the task {OTHER_TASK[task]}, or " if task in OTHER_TASK else ""
+    wider = find_task(task).wider
+    other = f"the task {wider}, or " if wider else ""
     failure = next((reply.failure for reply in wrong if reply.failure), "")
     words = {"task": task_label(task), "other": other, "form": FORM[prompt], "failure": failure}
     return [
@@ -130,7 +131,6 @@ FORM: dict[PromptKind, str] = {
     "plain": "a chat model needs its chat template (pair.prompt: chat)",
     "chat": "look at the template's system prompt and variables (pair.chat)",
 }
-OTHER_TASK = {"math": "number", "exact": "contains"}  # which read more forms of an answer
 FAULTS = (
     Fault(has_failed, "made the grader of {task} fail: {failure}"),
     Fault(is_empty, "are empty: {form}, or use another prompt"),

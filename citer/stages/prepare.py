@@ -8,13 +8,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from citer.config import EvaluateParams, Params, PrepareParams, ToyParams
+from citer.config import EvaluateParams, Params, PrepareParams, SourceFile, ToyParams
 from citer.data import toy
-from citer.data.importing import OnBadRow, fail, load_problems, parse_row
+from citer.data.files import OnBadRow, fail
+from citer.data.importing import load_problems, parse_row
 from citer.data.problems import Problem, write_problems
 from citer.data.splits import Separated, separate, split_by_share
 from citer.data.tasks import find_task, task_label
-from citer.data.tasks.rows import RowError
+from citer.data.tasks.rows import Requires, RowError
 from citer.errors import InputError
 from citer.evaluation.choice import least_questions
 from citer.io import replacing
@@ -66,14 +67,19 @@ def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
     own = {"test": prepare.test, "validation": prepare.validation}
     for split, files in own.items():
         for file in files:
-            for _, problem in load_problems(Path(file.path), file.task, "answer", on_bad_row):
+            for problem in _loaded(file, "answer", on_bad_row):
                 yield split, problem
     if prepare.toy:
         yield from _toy(prepare.toy, prepare.seed)
     shares = prepare.dealt_shares()
     for file in prepare.train:
-        for _, problem in load_problems(Path(file.path), file.task, "reference", on_bad_row):
+        for problem in _loaded(file, "reference", on_bad_row):
             yield split_by_share(problem.conversation, prepare.seed, shares), problem
+
+
+def _loaded(file: SourceFile, requires: Requires, on_bad_row: OnBadRow) -> Iterator[Problem]:
+    rows = load_problems(Path(file.path), file.task, requires, on_bad_row, file.format)
+    return (problem for _, problem in rows)
 
 
 def _toy(params: ToyParams, seed: int) -> Assigned:

@@ -85,9 +85,9 @@ def test_a_given_answer_is_ignored(model: RoutedModel) -> None:
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        (3, "row: 3; expected the field `problem` (math) or `question` (mc)"),
-        (None, "row: None; expected the field `problem` (math)"),
-        ({}, "row: {}; expected the field `problem` (math)"),
+        (3, "row: 3; expected `problem` (math), `question` and `answer` with #### (gsm8k)"),
+        (None, "row: None; expected `problem` (math)"),
+        ({}, "row: {}; expected `problem` (math)"),
         ({"problem": 3}, "problem: 3; expected a text: the problem"),
         ({"question": "Which one?"}, "choices: None; expected"),
         ("\ud800", "problem: '\\ud800', half a character; expected"),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:  # a task's module must import nothing that takes time
     from citer.data.problems import Problem
+    from citer.data.tasks.formats import Format
     from citer.data.tasks.rows import Requires
 
 
@@ -28,7 +29,23 @@ class Task(ABC):
     templates: ClassVar[tuple[str, ...]]
     example: ClassVar[dict[str, Any]]
     pass_share: float = 1.0
+    wider: str | None = None  # a task that reads more forms of the same answers
     digest: str | None = None  # of a user's code, which the digests of citer's code do not cover
+
+    def formats(self) -> "tuple[Format, ...]":
+        """Return the formats of raw rows that this task accepts, most specific first.
+
+        A task without formats accepts only rows in its own format.
+        """
+        return ()
+
+    def format_named(self, name: str) -> "Format":
+        """Return a format by its name. Raises ValueError."""
+        formats = {format.name: format for format in self.formats()}
+        if name not in formats:
+            known = ", ".join(map(repr, formats)) or f"none, since {self.name!r} has no formats"
+            raise ValueError(f"{name!r}: expected {known}")
+        return formats[name]
 
     @abstractmethod
     def problem(self, row: dict[str, Any], requires: "Requires", source: str) -> "Problem":

@@ -9,6 +9,7 @@ from citer.data.tasks.task import Task
 
 if TYPE_CHECKING:
     from citer.data.problems import Problem
+    from citer.data.tasks.formats import Format
     from citer.data.tasks.rows import Requires
 
 
@@ -31,6 +32,7 @@ class Math(Task):
     """
 
     name = "math"
+    wider = "number"
     fields = ("problem",)
     reference_field = "solution"
     templates = (
@@ -40,6 +42,9 @@ class Math(Task):
         "problem": "Ann has 3 bags of 12. Is 3 * 12 ≥ 30?",
         "solution": "3 * 12 = 36.\n\\boxed{36}",
     }
+
+    def formats(self) -> "tuple[Format, ...]":
+        return import_module(".formats", __name__).FORMATS
 
     def problem(self, row: dict[str, Any], requires: "Requires", source: str) -> "Problem":
         read = import_module(".rows", __name__).problem
@@ -75,6 +80,7 @@ class Number(Math):
     """
 
     name = "number"
+    wider = None
     example: ClassVar = {"problem": "What is 4 + 9?", "solution": "4 + 9 = 13. It is 13."}
 
     def stated(self, text: str) -> str | None:

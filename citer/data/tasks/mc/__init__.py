@@ -9,6 +9,7 @@ from citer.data.tasks.task import Task
 
 if TYPE_CHECKING:
     from citer.data.problems import Problem
+    from citer.data.tasks.formats import Format
     from citer.data.tasks.rows import Requires
 
 
@@ -45,6 +46,9 @@ class MultipleChoice(Task):
         "answerKey": "A",
         "cot": "A is first. The answer is (A).",
     }
+
+    def formats(self) -> "tuple[Format, ...]":
+        return import_module(".formats", __name__).FORMATS
 
     def problem(self, row: dict[str, Any], requires: "Requires", source: str) -> "Problem":
         return import_module(".rows", __name__).problem(row, requires, source)

@@ -40,6 +40,7 @@ class Exact(Plain):
     """The completion must be the answer. Case, white space and one final full stop are ignored."""
 
     name = "exact"
+    wider = "contains"
     example: ClassVar = {"question": "Opposite of\tleft? One word:", "answer": "Right"}
 
     def grade(self, problem: "Problem", completion: str) -> bool:
