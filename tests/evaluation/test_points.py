@@ -111,6 +111,8 @@ def test_an_outcome_counts_tokens_and_prices_them_at_batch_1():
         "problem_id": "math0",
         "task": "math",
         "correct": True,
+        "share": None,
+        "failure": None,
         "truncated": False,
         "tokens": 3,
         "llm_tokens": 1,
