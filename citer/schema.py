@@ -97,8 +97,8 @@ PREFERENCE = pa.schema(
         _required("origin", pa.string()),
         pa.field("slm_branch_correct", pa.bool_()),  # null: no rollout was needed
         pa.field("llm_branch_correct", pa.bool_()),
-        pa.field("failure", pa.string()),  # why the grader failed on a branch; null: it did not
         _required("iteration", pa.int32()),
+        pa.field("failure", pa.string()),  # why the grader failed on a branch; null: it did not
     ]
 )
 

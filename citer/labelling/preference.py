@@ -78,8 +78,8 @@ def preferences(
             "origin": [ORIGIN[case] for case in case_N],
             "slm_branch_correct": [each.slm_correct for each in outcomes],
             "llm_branch_correct": [each.llm_correct for each in outcomes],
-            "failure": [each.failure for each in outcomes],
             "iteration": [iteration] * len(tokens),
+            "failure": [each.failure for each in outcomes],
         },
         schema=PREFERENCE,
     )

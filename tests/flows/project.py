@@ -181,6 +181,8 @@ def _outcomes(
             "problem_id": f"{questions}-{number}",
             "task": "math",
             "correct": number < correct,
+            "share": None,
+            "failure": None,
             "truncated": False,
             "bytes": round(LLM_BYTES * cost),
         }

@@ -53,7 +53,7 @@ def test_the_table_keeps_the_order_and_drops_dropped_ties() -> None:
     table = preferences(tokens, case_N, {1: BOTH_WRONG, 2: LLM_RIGHT}, "drop", 2)
     rows = [tuple(row.values()) for row in table.to_pylist()]
     assert rows == [
-        ("a", 0, "slm_right", 1, "shortcut", None, None, 2),
-        ("a", 2, "contested", 0, "rollout", False, True, 2),
-        ("b", 0, "llm_right", 0, "shortcut", None, None, 2),
+        ("a", 0, "slm_right", 1, "shortcut", None, None, 2, None),
+        ("a", 2, "contested", 0, "rollout", False, True, 2, None),
+        ("b", 0, "llm_right", 0, "shortcut", None, None, 2, None),
     ]

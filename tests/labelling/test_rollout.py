@@ -13,6 +13,7 @@ from citer.data.tasks.grading import grade
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy, routed
+from citer.labelling.preference import BranchOutcomes
 from citer.labelling.rollout import Branch, Contest, Labeller, roll_out
 from citer.models.features import features
 from citer.models.pair import LanguageModel
@@ -104,6 +105,7 @@ def _expected_row(taught: Taught, finish: Finish, key: str, position: int) -> di
         "slm_branch_correct": slm_correct,
         "llm_branch_correct": llm_correct,
         "iteration": 1,
+        "failure": None,
     }
 
 
@@ -181,7 +183,7 @@ def test_a_branch_that_ends_the_answer_is_graded_without_decoding(taught: Taught
     engine = Engine(pair, 2, NEW_TOKENS)
     counted: list[float] = []
     outcomes = roll_out(contests, engine, SLM_ALONE, counted.append)
-    assert outcomes == [(True, None), (False, False)]
+    assert outcomes == [BranchOutcomes(True), BranchOutcomes(False, False)]
     assert engine.slm_work.forwards == engine.llm_work.forwards == 0
     assert sum(counted) == 2 * len(contests)
 
@@ -197,7 +199,7 @@ def test_a_truncated_rollout_is_wrong_even_if_its_answer_is_right(taught: Taught
     assert grade(branch.problem, taught.pair.text(branch.prefix_ids))
     engine = Engine(taught.pair, 1, max_new_tokens=1)
     assert roll_out([Contest(branch, branch)], engine, SLM_ALONE, lambda _: None) == [
-        (False, False)
+        BranchOutcomes(False, False)
     ]
 
 

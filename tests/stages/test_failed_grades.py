@@ -1,12 +1,14 @@
 """A grader that fails is counted and named by every stage that grades."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from citer.config import Params, SourceFile, load_params
 from citer.data.problems import Problem, read_problems
+from citer.data.prompts import PlainPrompts
 from citer.data.tasks import TASKS, task_label
 from citer.data.tasks.grading import WRONG
 from citer.data.tasks.math import Math
@@ -32,11 +34,16 @@ def fail(*_: object) -> bool:
     raise GraderError(TIMEOUT)
 
 
-def test_a_sweep_keeps_why_a_grader_failed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_keeps_why_a_grader_failed(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(TASKS, "spelling", Spelling())
     monkeypatch.setattr(Spelling, "grade", fail)
     problem = Spelling().problem(ROWS[7], "answer", "")
-    [[run]] = sweep(Engine(pair, 4, 64), [problem], [Line(Method("llm", always_slm), [LLM])])
+    prompts = PlainPrompts(pair.tokenizer, pair.eos_ids[0], ["spelling"])
+    pair = replace(pair, prompts=prompts)
+    lines = [Line(Method("llm", always_slm), [LLM])]
+    [[run]] = sweep(Engine(pair, 4, 64), [problem], lines, tmp_path)
     [result] = run.results
     assert not result.truncated
     assert (result.correct, result.share, result.failure) == (False, None, TIMEOUT)
@@ -98,13 +105,13 @@ def test_the_digest_of_a_users_task_is_in_the_problem_tables(own_file: Path) -> 
     task = f"python:{own_file}:Functions"
     assert {task_label(problem.task) for problem in prepared(task)} == {"Functions"}
     tables = [paths.problems(split) for split in SPLITS]
-    before, stamps = [path.read_bytes() for path in tables], table_metadata(tables[0])["tasks"]
+    before, stamps = [path.read_bytes() for path in tables], table_metadata(tables[0])["own_tasks"]
     assert prepared(task)
     assert [path.read_bytes() for path in tables] == before
     own_file.write_text(f"{own_file.read_text()}\n# another comment\n")
     own_task.cache_clear()
     assert prepared(task)
-    assert stamps != table_metadata(tables[0])["tasks"]
+    assert stamps != table_metadata(tables[0])["own_tasks"]
     assert all(path.read_bytes() != old for path, old in zip(tables, before, strict=True))
 
 

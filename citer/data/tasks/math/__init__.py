@@ -32,7 +32,7 @@ class Math(Task):
     """
 
     name = "math"
-    wider = "number"
+    wider: str | None = "number"
     fields = ("problem",)
     reference_field = "solution"
     templates = (
