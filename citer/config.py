@@ -30,13 +30,12 @@ from citer.checked import (
 )
 from citer.data.prompt_settings import ChatParams, PromptKind, PromptSettings, StopStrings
 from citer.data.tasks import TASKS, known_task
+from citer.data.tasks.own import OWN
 from citer.errors import InputError
 from citer.rule import Rule
 
 TaskName = Annotated[str, AfterValidator(known_task)]
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
-
-OWN = PurePath("data/own")  # the folder of the user's files
 
 
 class PairParams(Section):
@@ -109,7 +108,10 @@ class SourceFile(Section):
     @classmethod
     def known_to_the_task(cls, format: str | None, info: ValidationInfo) -> str | None:
         if format is not None and "task" in info.data:
-            TASKS[info.data["task"]].format_named(format)
+            task = TASKS.get(info.data["task"])
+            if not task:
+                raise ValueError(f"{format!r}: expected none, for a task of your own")
+            task.format_named(format)
         return format
 
 

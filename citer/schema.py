@@ -83,6 +83,7 @@ PREFERENCE = pa.schema(
         _required("origin", pa.string()),
         pa.field("slm_branch_correct", pa.bool_()),  # null: no rollout was needed
         pa.field("llm_branch_correct", pa.bool_()),
+        pa.field("failure", pa.string()),  # why the grader failed on a branch; null: it did not
         _required("iteration", pa.int32()),
     ]
 )
@@ -101,6 +102,10 @@ OUTCOME = pa.schema(
         _required("problem_id", pa.string()),
         _required("task", pa.string()),
         _required("correct", pa.bool_()),  # false for a truncated answer
+        pa.field("share", pa.float64()),  # of the answer; null: 1 if correct, else 0
+        pa.field(
+            "failure", pa.string()
+        ),  # why the grader of a user's task failed; null: it did not
         _required("truncated", pa.bool_()),
         _required("tokens", pa.int32()),  # of the answer, including EOS
         _required("llm_tokens", pa.int32()),
@@ -131,6 +136,8 @@ RESULT = pa.schema(
         _required("truncated", pa.bool_()),
         _required("counts", pa.struct([_required(name, pa.int32()) for name in _COUNTS])),
         _required("digest", pa.int64()),  # of its token ids
+        pa.field("share", pa.float64()),  # null if `correct` says it
+        pa.field("failure", pa.string()),  # of the grader
     ]
 )
 
@@ -163,6 +170,7 @@ def point(batches: Iterable[str]) -> pa.Schema:
             _required("accuracy", pa.float64()),
             _required("accuracy_low", pa.float64()),  # 95 % interval over questions
             _required("accuracy_high", pa.float64()),
+            pa.field("mean_share", pa.float64()),  # of the answers; accuracy if all are 0 or 1
             _required("llm_fraction", pa.float64()),
             _required("visits_per_token", pa.float64()),
             _required("slm_steps_per_token", pa.float64()),

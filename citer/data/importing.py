@@ -9,9 +9,9 @@ from citer.data.files import OnBadRow, fail, read_rows
 from citer.data.kinds import RowKind, recognised, row_kinds
 from citer.data.messages import with_earlier_turns, with_question
 from citer.data.problems import Problem
-from citer.data.tasks import TASKS
+from citer.data.tasks import TASKS, find_task
 from citer.data.tasks.formats import Format
-from citer.data.tasks.grading import grade
+from citer.data.tasks.grading import assess
 from citer.data.tasks.rows import Requires, RowError
 from citer.errors import InputError, shown
 from citer.progress import progress
@@ -22,6 +22,8 @@ ROW_MODULES = (
     "citer.data.tasks.math.rows",
     "citer.data.tasks.mc.formats",
     "citer.data.tasks.mc.rows",
+    "citer.data.tasks.own.rows",
+    "citer.data.tasks.plain.rows",
 )
 
 
@@ -40,8 +42,8 @@ class RowReader:
         self.said = "`format` says"
         self.kind: RowKind | None = None
         if task and format:
-            self.kind = RowKind(task, TASKS[task].format_named(format))
-        elif task and not TASKS[task].formats():
+            self.kind = RowKind(task, find_task(task).format_named(format))
+        elif task and not find_task(task).formats():
             self.kind = RowKind(task, None)
         self.recognises = self.kind is None
 
@@ -51,10 +53,15 @@ class RowReader:
             raise RowError("row", shown(row), "a JSON object")
         if not self.kind:
             self.kind, self.said = recognised(row, self.tasks), f"line {line} looks like"
+        self._check_task(row.get("task"), self.kind.task)
         try:
             return parse_row(row, self.kind.task, self.requires, self.source, self.kind.format)
         except RowError as error:
             raise self._hinted(error, row, self.kind) from None
+
+    def _check_task(self, named: Any, task: str) -> None:
+        if len(self.tasks) > 1 and named and named != task:
+            raise RowError("task", shown(named), f"{task!r} in each row of this file")
 
     def _hinted(self, error: RowError, row: dict[str, Any], kind: RowKind) -> RowError:
         """Add to the error that the row looks like one of another kind, if it does."""
@@ -101,7 +108,10 @@ def _say(rows: str, signs: str) -> None:
 
 
 def task_of(row: Any) -> str:
-    """Return the name of the task that a row belongs to. Raises RowError."""
+    """Return the task that a row names in `task`; else the first whose fields it has.
+
+    Raises RowError.
+    """
     return recognised(row, tuple(TASKS)).task
 
 
@@ -117,7 +127,7 @@ def parse_row(
     try:
         asked = with_question(row, task)
         own = format.rewrite(asked, requires) if format else asked
-        problem = TASKS[task].problem(own, requires, source)
+        problem = find_task(task).problem(own, requires, source)
         if problem.reference is not None:
             _check_reference(problem, problem.reference)
     except RowError as error:
@@ -126,10 +136,15 @@ def parse_row(
 
 
 def _check_reference(problem: Problem, reference: str) -> None:
-    if not grade(problem, reference):
-        found = f"ends {reference[-60:]!r}"
-        expected = f"a text that the grader reads as {problem.answer!r}"
-        raise RowError(TASKS[problem.task].reference_field, found, expected)
+    correct, share, failure = assess(problem, reference)
+    if correct:
+        return
+    field = find_task(problem.task).reference_field
+    if failure:
+        raise RowError(field, f"its grader failed: {failure}", "a grade")
+    grade = f" (share {share:.2f})" if share else ""
+    found = f"ends {reference[-60:]!r}{grade}"
+    raise RowError(field, found, f"a text that the grader reads as {problem.answer!r}")
 
 
 def _as_given(error: RowError, row: dict[str, Any], format: Format | None) -> RowError:

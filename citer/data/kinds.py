@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from citer.data.messages import with_question
-from citer.data.tasks import TASKS
+from citer.data.tasks import find_task, known_task
 from citer.data.tasks.formats import Format, given
 from citer.data.tasks.rows import RowError
 from citer.errors import shown
@@ -23,27 +23,37 @@ class RowKind(NamedTuple):
     @property
     def signs(self) -> str:
         """How rows of this kind are recognised."""
-        return self.format.signs if self.format else f"`{TASKS[self.task].fields[0]}`"
+        if self.format:
+            return self.format.signs
+        return f"`{next(iter(find_task(self.task).fields), 'task')}`"
 
     def fits(self, row: dict[str, Any]) -> bool:
-        return self.format.fits(row) if self.format else given(row, TASKS[self.task].fields[0])
+        if self.format:
+            return self.format.fits(row)
+        return given(row, *find_task(self.task).fields[:1])
 
 
 def row_kinds(tasks: Iterable[str]) -> Iterator[RowKind]:
     """Yield the kinds of rows of each task; within a task, the more specific ones first."""
     for task in tasks:
-        for format in TASKS[task].formats() or (None,):
+        for format in find_task(task).formats() or (None,):
             yield RowKind(task, format)
 
 
 def recognised(row: Any, tasks: Sequence[str]) -> RowKind:
-    """Return the first kind of row that fits. Raises RowError."""
+    """Return the first kind of row that fits, of the task that the row names in `task` if it does.
+
+    Raises RowError.
+    """
+    if len(tasks) > 1 and isinstance(row, dict) and (named := row.get("task")):
+        return recognised(row, [_task_named(named)])
     kinds = list(row_kinds(tasks))
     if isinstance(row, dict):
         asked = with_question(row, tasks[0] if len(tasks) == 1 else None)
         if fitting := next((kind for kind in kinds if kind.fits(asked)), None):
             return fitting
-    raise RowError("row", shown(row), _expected(kinds))
+    naming = ", or a `task`" if len(tasks) > 1 else ""
+    raise RowError("row", shown(row), f"{_expected(kinds)}{naming}")
 
 
 def _expected(kinds: Iterable[RowKind]) -> str:
@@ -53,3 +63,11 @@ def _expected(kinds: Iterable[RowKind]) -> str:
         names.setdefault(kind.signs, kind.name)
     *others, last = (f"{signs} ({name})" for signs, name in names.items())
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def _task_named(value: Any) -> str:
+    try:
+        return known_task(str(value))
+    except ValueError as error:
+        expected = str(error).rpartition(": expected ")[2]
+        raise RowError("task", shown(value), expected) from None

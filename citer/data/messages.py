@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from citer.data.problems import Message, Problem, problem_key
-from citer.data.tasks import TASKS
+from citer.data.tasks import TASKS, find_task
 from citer.data.tasks.rows import RowError, text
 from citer.errors import shown
 
@@ -17,12 +17,15 @@ def with_question(row: dict[str, Any], task: str | None = None) -> dict[str, Any
     """Return a row whose field of the question has the text of the last turn.
 
     Without a `task`, it is the task of most fields whose other fields the row has. A row without
-    `messages` is returned as it is. Raises RowError.
+    `messages` is returned as it is, and so is the row of a user's task. Raises RowError.
     """
     turns = _turns(row)
     if not turns:
         return row
-    field = (TASKS[task].fields if task else _fields(row))[0]
+    fields = find_task(task).fields if task else _fields(row)
+    if not fields:
+        return row
+    field = fields[0]
     if row.get(field) not in (None, ""):
         raise RowError(field, "given besides `messages`", "one of both")
     return row | {field: turns[-1].content}

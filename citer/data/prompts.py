@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from citer.data.problems import Message, Problem
 from citer.data.prompt_settings import ChatParams, PromptSettings
-from citer.data.tasks import EMBEDDED_TASKS, TASKS, prompt_text
+from citer.data.tasks import EMBEDDED_TASKS, find_task, prompt_text
 from citer.errors import InputError, shown
 
 if TYPE_CHECKING:  # takes a second to import
@@ -89,8 +89,13 @@ class PromptFormat(ABC):
 
     def examples(self) -> list[Problem]:
         """Return an example of each task in use, with its reference, to compare two tokenizers."""
-        tasks = map(TASKS.__getitem__, self.tasks)
+        tasks = [task for task in map(find_task, self.tasks) if task.example]
         return [task.problem(task.example, "reference", "example") for task in tasks]
+
+    @property
+    def task_digests(self) -> list[str]:
+        """The digests of the user's tasks in use, whose prompts are code."""
+        return [task.digest for task in map(find_task, self.tasks) if task.digest]
 
     def check_task(self, problem: Problem) -> None:
         """Raise InputError if the problem's task is not in use."""
@@ -111,8 +116,9 @@ class PlainPrompts(PromptFormat):
 
     @cached_property
     def digest(self) -> str:
-        texts = [text for task in self.tasks for text in TASKS[task].templates]
-        return _digest("\0".join([*texts, *(f"stop {text}" for text in self.stop)]))
+        texts = [text for task in self.tasks for text in find_task(task).templates]
+        stops = [f"stop {text}" for text in self.stop]
+        return _digest("\0".join([*texts, *self.task_digests, *stops]))
 
     def prompt_ids(self, problem: Problem) -> list[int]:
         self.check_task(problem)
@@ -156,7 +162,7 @@ class ChatPrompts(PromptFormat):
     def text(self, problem: Problem) -> str:
         """Return the rendered prompt. Raises InputError if a turn contains a control token."""
         self.check_task(problem)
-        question = TASKS[problem.task].message_text(problem)
+        question = find_task(problem.task).message_text(problem)
         turns = self._turns(problem.messages or (), question)
         for turn in turns:
             self._check_content(turn)

@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from citer.data.problems import Problem
+from citer.data.tasks import task_label
 
 if TYPE_CHECKING:  # the engine with its models takes seconds to import
     from citer.evaluation.result import Result
@@ -23,10 +24,8 @@ class Shortfall(NamedTuple):
     floor: float
 
     def __str__(self) -> str:
-        return (
-            f"LLM right on {self.right:.1%} of {self.questions} {self.task} questions of "
-            f"validation, expected at least {self.floor:.1%}"
-        )
+        questions = f"{self.questions} {task_label(self.task)} questions of validation"
+        return f"LLM right on {self.right:.1%} of {questions}, expected at least {self.floor:.1%}"
 
 
 def shortfalls(results: Iterable["Result"], llm_floor: float) -> Iterator[Shortfall]:

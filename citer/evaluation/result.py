@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 from citer.data.problems import Problem
+from citer.data.tasks.grading import Grade
 from citer.decoding.answer import Answer, Counts
 from citer.decoding.work import Work
 from citer.evaluation.cost import Trace
@@ -26,17 +27,21 @@ class Result(NamedTuple):
     truncated: bool
     counts: Counts
     digest: int = 0  # of its token ids: equal answers have equal digests
+    share: float | None = None  # of the answer, where it is neither 0 nor 1
+    failure: str | None = None  # why the grader failed
 
     @classmethod
-    def of(cls, problem: Problem, prompt_len: int, answer: Answer, correct: bool) -> "Result":
+    def of(cls, problem: Problem, prompt_len: int, answer: Answer, grade: Grade) -> "Result":
         return cls(
             problem=problem,
             trace=Trace.of(prompt_len, len(answer.token_ids), answer.visits),
             scores=() if answer.visits else array("f", answer.scores),
-            correct=correct,
+            correct=grade.correct,
             truncated=answer.truncated,
             counts=answer.counts,
             digest=token_digest(answer.token_ids),
+            share=grade.partial,
+            failure=grade.failure,
         )
 
 

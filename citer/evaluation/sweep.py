@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from citer.data.problems import Problem
-from citer.data.tasks.grading import grade
+from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, ScoredBy, Scorer
@@ -140,13 +140,13 @@ class _Answering:
         rows: list[Row] = []
 
         @lru_cache(1024)  # a question's answers come together, and many policies give the same
-        def correct(key: str, token_ids: tuple[int, ...]) -> bool:
-            return grade(by_id[key], self.engine.pair.text(token_ids))
+        def graded(key: str, token_ids: tuple[int, ...]) -> Grade:
+            return assess(by_id[key], self.engine.pair.text(token_ids))
 
         for answer in self.engine.sweep(requests.values(), self.policies):
-            right = not answer.truncated and correct(answer.key, answer.token_ids)
+            grade = WRONG if answer.truncated else graded(answer.key, answer.token_ids)
             prompt_len = len(requests[answer.key].prompt_ids)
-            result = Result.of(by_id[answer.key], prompt_len, answer, right)
+            result = Result.of(by_id[answer.key], prompt_len, answer, grade)
             rows.append(as_row(place[answer.policy], result))
             advance(1)
         return pa.Table.from_pylist(rows, RESULT)

@@ -54,8 +54,9 @@ def run(params: Params, iteration: int) -> None:
         write_json(aside / "metrics.json", metrics(standings(points, chosen), chosen))
         draw(points, chosen, aside / "frontier.png")
     remove(partial)
-    for name, rule in chosen.items():
-        Console().print(promise(f"{name}_{iteration}", rule), highlight=False, soft_wrap=True)
+    promises = (promise(f"{name}_{iteration}", rule) for name, rule in chosen.items())
+    for line in (*promises, *map(str, findings.failures)):
+        Console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _thresholds(folder: Path, card: dict[str, Any], fractions: Sequence[float]) -> list[float]:

@@ -14,6 +14,7 @@ from citer.data.files import OnBadRow, fail
 from citer.data.importing import load_problems, parse_row
 from citer.data.problems import Problem, write_problems
 from citer.data.splits import Separated, separate, split_by_share
+from citer.data.tasks import find_task, task_label
 from citer.data.tasks.rows import Requires, RowError
 from citer.errors import InputError
 from citer.evaluation.choice import least_questions
@@ -32,6 +33,7 @@ def run(params: Params) -> None:
     empty split.
     """
     _check_embedded(params.prepare.toy)
+    _check_tasks(params.prepare)
     skipped: list[RowError] = []
     on_bad_row = skipped.append if params.prepare.on_bad_row == "skip" else fail
     separated = separate(_assigned(params.prepare, on_bad_row))
@@ -47,6 +49,17 @@ def _check_embedded(params: ToyParams | None) -> None:
         if task not in toy.FAMILIES:
             expected = f"expected embedded tasks: {', '.join(toy.FAMILIES)}"
             raise InputError(f"prepare.toy.tasks: {task!r}: {expected}")
+
+
+def _check_tasks(prepare: PrepareParams) -> None:
+    """Import the users' tasks. Raises InputError, also if reports would show two alike."""
+    files = (*prepare.train, *prepare.validation, *prepare.test)
+    names = dict.fromkeys([*(prepare.toy.tasks if prepare.toy else ()), *(f.task for f in files)])
+    by_label: dict[str, str] = {}
+    for name in names:
+        find_task(name)
+        if (other := by_label.setdefault(task_label(name), name)) != name:
+            raise InputError(f"prepare: tasks {other} and {name}: expected two different names")
 
 
 def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
@@ -83,7 +96,9 @@ def _toy(params: ToyParams, seed: int) -> Assigned:
 
 
 def _write(separated: Separated, prepare: PrepareParams) -> None:
+    digests = {name: digest for name in prepare.tasks if (digest := find_task(name).digest)}
     stamp = {"tasks": prepare.tasks, "seed": prepare.seed}
+    stamp |= {"own_tasks": digests} if digests else {}
     with replacing(paths.PROBLEMS) as aside:
         for split, problems in separated.splits.items():
             sources = Counter(problem.source for problem in problems)
@@ -96,7 +111,7 @@ def _report(separated: Separated, skipped: list[RowError]) -> None:
     table.add_column("problems", justify="right")
     for split, problems in separated.splits.items():
         for (task, source), count in Counter((p.task, p.source) for p in problems).items():
-            table.add_row(split, task, source, str(count))
+            table.add_row(split, task_label(task), source, str(count))
     console = Console()
     console.print(table)
     for source, count in Counter(p.source for p in separated.duplicates).items():

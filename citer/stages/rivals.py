@@ -45,7 +45,8 @@ def run(params: Params) -> None:
         aside.mkdir()
         write_findings(aside, findings, params.evaluate, study.stamp | RIVALS_STAMP)
     remove(partial)
-    _print(_summary(findings.points))
+    for line in (_summary(findings.points), *map(str, findings.failures)):
+        _print(line)
 
 
 def _check_llm(study: Study) -> None:

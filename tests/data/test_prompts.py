@@ -114,5 +114,5 @@ def test_the_plain_formats_digest_is_that_of_stored_routers(tokenizer):
 
 def test_every_task_has_an_example_that_its_own_grader_accepts(tokenizer):
     examples = PlainPrompts(tokenizer, 0, tuple(TASKS)).examples()
-    assert [problem.task for problem in examples] == list(TASKS)
+    assert [problem.task for problem in examples] == sorted(TASKS)
     assert all(grade(problem, problem.reference) for problem in examples)

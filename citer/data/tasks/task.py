@@ -9,20 +9,27 @@ if TYPE_CHECKING:  # a task's module must import nothing that takes time
     from citer.data.tasks.rows import Requires
 
 
+class GraderError(Exception):
+    """A grader that runs code of the user failed on an answer, which counts as wrong."""
+
+
 class Task(ABC):
     """A row format, a prompt and a grader.
 
     `fields` are the fields of a raw row that make up the question. A row belongs to this task if it
     has the first of them. `reference_field` is the field with the worked answer. `templates` are
     all texts from which prompts are made; the digest of the prompts covers them. `example` is a raw
-    row with a reference. It serves to compare the ids that the two tokenizers of a pair give.
+    row with a reference. It serves to compare the ids that the two tokenizers of a pair give. A
+    completion is right if its share is at least `pass_share`.
     """
 
-    name: ClassVar[str]
+    name: str
     fields: ClassVar[tuple[str, ...]]
     reference_field: ClassVar[str]
     templates: ClassVar[tuple[str, ...]]
     example: ClassVar[dict[str, Any]]
+    pass_share: float = 1.0
+    digest: str | None = None  # of a user's code, which the digests of citer's code do not cover
 
     def formats(self) -> "tuple[Format, ...]":
         """Return the formats of raw rows that this task accepts, most specific first.
@@ -55,8 +62,9 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def grade(self, problem: "Problem", completion: str) -> bool:
-        """Return whether `completion` answers `problem` correctly.
+    def grade(self, problem: "Problem", completion: str) -> bool | float:
+        """Return whether `completion` answers `problem`, or which share of it, from 0 to 1.
 
-        `completion` is the text that follows the prompt. The problem has an answer.
+        `completion` is the text that follows the prompt. The problem has an answer. Raises
+        GraderError only if it runs code of the user.
         """

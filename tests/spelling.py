@@ -1,4 +1,4 @@
-"""A third task, as a user could add it: the completion must be the expected text."""
+"""A task, as a user could add it: the completion must be the expected text."""
 
 from typing import Any, ClassVar
 
@@ -9,10 +9,10 @@ from citer.data.tasks.rows import Requires, text, text_if
 ROWS = [{"prompt": f"Spell {n}.", "expected": f" {n} {n} "} for n in range(100)]
 
 
-class Exact(Task):
+class Spelling(Task):
     """Rows {"prompt", "expected"}."""
 
-    name = "exact"
+    name = "spelling"
     fields = ("prompt",)
     reference_field = "expected"
     templates = ("Say exactly: {}\n",)
