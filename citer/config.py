@@ -29,7 +29,7 @@ from citer.checked import (
     read_yaml,
 )
 from citer.data.prompt_settings import ChatParams, PromptKind, PromptSettings, StopStrings
-from citer.data.tasks import find_task, known_task
+from citer.data.tasks import TASKS, known_task
 from citer.data.tasks.own import OWN
 from citer.errors import InputError
 from citer.rule import Rule
@@ -111,7 +111,10 @@ class SourceFile(Section):
     @classmethod
     def known_to_the_task(cls, format: str | None, info: ValidationInfo) -> str | None:
         if format is not None and "task" in info.data:
-            find_task(info.data["task"]).format_named(format)
+            task = TASKS.get(info.data["task"])
+            if not task:
+                raise ValueError(f"{format!r}: expected none, for a task of your own")
+            task.format_named(format)
         return format
 
 

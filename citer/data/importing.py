@@ -53,10 +53,15 @@ class RowReader:
             raise RowError("row", shown(row), "a JSON object")
         if not self.kind:
             self.kind, self.said = recognised(row, self.tasks), f"line {line} looks like"
+        self._check_task(row.get("task"), self.kind.task)
         try:
             return parse_row(row, self.kind.task, self.requires, self.source, self.kind.format)
         except RowError as error:
             raise self._hinted(error, row, self.kind) from None
+
+    def _check_task(self, named: Any, task: str) -> None:
+        if len(self.tasks) > 1 and named and named != task:
+            raise RowError("task", shown(named), f"{task!r} in each row of this file")
 
     def _hinted(self, error: RowError, row: dict[str, Any], kind: RowKind) -> RowError:
         """Add to the error that the row looks like one of another kind, if it does."""
@@ -103,7 +108,10 @@ def _say(rows: str, signs: str) -> None:
 
 
 def task_of(row: Any) -> str:
-    """Return the task that a row names in `task`, or else belongs to. Raises RowError."""
+    """Return the task that a row names in `task`; else the first whose fields it has.
+
+    Raises RowError.
+    """
     return recognised(row, tuple(TASKS)).task
 
 

@@ -23,7 +23,9 @@ class RowKind(NamedTuple):
     @property
     def signs(self) -> str:
         """How rows of this kind are recognised."""
-        return self.format.signs if self.format else f"`{find_task(self.task).fields[0]}`"
+        if self.format:
+            return self.format.signs
+        return f"`{next(iter(find_task(self.task).fields), 'task')}`"
 
     def fits(self, row: dict[str, Any]) -> bool:
         if self.format:
@@ -39,23 +41,19 @@ def row_kinds(tasks: Iterable[str]) -> Iterator[RowKind]:
 
 
 def recognised(row: Any, tasks: Sequence[str]) -> RowKind:
-    """Return the first kind of row that fits. A row may name its `task`. Raises RowError."""
-    if isinstance(row, dict) and len(tasks) > 1 and row.get("task"):
-        tasks = (_named(row["task"]),)
+    """Return the first kind of row that fits, of the task that the row names in `task` if it does.
+
+    Raises RowError.
+    """
+    if len(tasks) > 1 and isinstance(row, dict) and (named := row.get("task")):
+        return recognised(row, [_task_named(named)])
     kinds = list(row_kinds(tasks))
     if isinstance(row, dict):
         asked = with_question(row, tasks[0] if len(tasks) == 1 else None)
         if fitting := next((kind for kind in kinds if kind.fits(asked)), None):
             return fitting
-    raise RowError("row", shown(row), _expected(kinds))
-
-
-def _named(value: Any) -> str:
-    try:
-        return known_task(str(value))
-    except ValueError as error:
-        expected = str(error).rpartition(": expected ")[2]
-        raise RowError("task", shown(value), expected) from None
+    naming = ", or a `task`" if len(tasks) > 1 else ""
+    raise RowError("row", shown(row), f"{_expected(kinds)}{naming}")
 
 
 def _expected(kinds: Iterable[RowKind]) -> str:
@@ -63,5 +61,13 @@ def _expected(kinds: Iterable[RowKind]) -> str:
     names: dict[str, str] = {}
     for kind in kinds:
         names.setdefault(kind.signs, kind.name)
-    shapes = [f"{signs} ({name})" for signs, name in names.items()]
-    return " or ".join([", ".join(shapes), "the name of a `task`"] if shapes[1:] else shapes)
+    *others, last = (f"{signs} ({name})" for signs, name in names.items())
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _task_named(value: Any) -> str:
+    try:
+        return known_task(str(value))
+    except ValueError as error:
+        expected = str(error).rpartition(": expected ")[2]
+        raise RowError("task", shown(value), expected) from None

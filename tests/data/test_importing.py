@@ -119,6 +119,21 @@ def test_a_file_of_two_formats_is_refused_at_the_first_row_of_the_second(written
     assert str(caught.value) == f"{path}{expected}"
 
 
+def test_a_file_whose_rows_name_two_tasks_is_refused(written, capsys):
+    exact = {"task": "exact", "question": "2 + 2?", "answer": "4"}
+    assert len(load_problems(written(lines(exact, exact)), None, "answer")) == 2
+    assert ": 2 exact rows (recognised by `question`)" in capsys.readouterr().out
+    path = written(lines(exact, exact | {"task": "json"}))
+    with pytest.raises(InputError, match=f"^{path}:2: task: 'json'; expected 'exact' in each row"):
+        load_problems(path, None, "answer")
+
+
+def test_a_gsm8k_row_may_name_the_task_that_grades_its_last_number(written, capsys):
+    [(_, problem)] = load_problems(written(lines(GSM8K | {"task": "number"})), None, "answer")
+    assert (problem.task, problem.answer) == ("number", "4")
+    assert ": 1 gsm8k rows (recognised by" in capsys.readouterr().out
+
+
 def test_a_csv_file_without_a_column_of_its_format_names_what_each_format_needs(written):
     path = written("question,solution\n2 + 2?,4\n", "rows.csv")
     with pytest.raises(InputError) as caught:

@@ -127,10 +127,15 @@ def test_params_accept_only_tasks_of_the_table(spelling: None) -> None:
 
 
 def test_a_task_without_formats_refuses_the_name_of_one(spelling: None) -> None:
-    with pytest.raises(InputError) as caught:
-        shipped_with("train: []", "train: [{path: data/own/a, task: spelling, format: gsm8k}]")
-    expected = "prepare.train.0.format: 'gsm8k': expected none, since 'spelling' has no formats"
-    assert str(caught.value) == f"params.yaml: {expected}"
+    for task, reason in (
+        ("spelling", "since 'spelling' has no formats"),
+        ("'python:data/own/a.py:A'", "for a task of your own"),
+    ):
+        source = f"{{path: data/own/a, task: {task}, format: gsm8k}}"
+        with pytest.raises(InputError) as caught:
+            shipped_with("train: []", f"train: [{source}]")
+        expected = f"prepare.train.0.format: 'gsm8k': expected none, {reason}"
+        assert str(caught.value) == f"params.yaml: {expected}"
 
 
 def test_a_task_without_generated_rows_cannot_be_an_embedded_one(spelling: None) -> None:
@@ -165,10 +170,9 @@ def task_files(stage: str) -> set[str]:
 def test_a_code_digest_covers_the_parts_of_a_task_that_its_stage_runs() -> None:
     home = ROOT / "citer/data/tasks"
     every = {file.relative_to(home).as_posix() for file in home.rglob("*.py")}
-    rows = {f"{task}/rows.py" for task in ("math", "mc", "own", "plain")}
-    rows |= {"rows.py", "formats.py", "math/formats.py", "mc/formats.py", "mc/cells.py"}
+    rows = {file for file in every if file.endswith(("rows.py", "formats.py", "cells.py"))}
     packages = {file for file in every if file.endswith("__init__.py")}
-    assert len(packages) == 5
+    assert (len(rows), len(packages)) == (9, 5)
     prompts = packages | {"task.py", "own/source.py"}
     assert task_files("prepare") == every - {"failures.py"}
     for stage in ("rivals", "label", "evaluate"):

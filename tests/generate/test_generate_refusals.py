@@ -114,7 +114,7 @@ def test_a_file_of_no_known_task_is_refused(params: Params, bundle: Path, tmp_pa
         generate(params, bundle, source, tmp_path / "out.jsonl")
     found = f"{source}:2: row: {{'prompt': '2 + 2?'}}; expected `problem` (math), "
     assert str(caught.value).startswith(found)
-    assert str(caught.value).endswith(", `question` (mc) or the name of a `task`")
+    assert str(caught.value).endswith(" or `question` (mc), or a `task`")
 
 
 def test_a_file_with_rows_of_two_tasks_is_refused(
