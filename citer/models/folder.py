@@ -153,9 +153,8 @@ class ModelFolder:
     def check(self, *, may_be_quantised: bool = False) -> None:
         """Raise InputError if the engine cannot run this model. Reads no weight."""
         if self.quantised and not may_be_quantised:
-            raise InputError(
-                f"{self}/config.json: quantization_config: only an LLM may be quantised"
-            )
+            key = f"{self}/config.json: quantization_config"
+            raise InputError(f"{key}: only an LLM may be quantised")
         size = self.config.vocab_size
         if beyond := [end for end in self.eos_ids if not 0 <= end < size]:
             expected = f"expected one below vocab_size {size}"
