@@ -1,8 +1,10 @@
 """Progress bars and warnings on standard error."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from rich.console import Console
 from rich.progress import (
@@ -11,6 +13,7 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     Task,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -21,6 +24,7 @@ from citer.errors import InputError
 
 Advance = Callable[[float], None]  # adds to the work that is done
 
+LOG_SECONDS = 60  # between two lines in a log
 LOG_WIDTH = 120  # characters: with 80, a long title would cut off the numbers
 
 
@@ -38,8 +42,9 @@ class _Throughput(ProgressColumn):
 def progress(title: str, total: float | None, unit: str, before: int = 0) -> Iterator[Advance]:
     """Show a bar and yield `advance(n)`, which adds `n` units to it.
 
-    `total` is the number of units, or None if unknown. Earlier runs did `before` of them. The bar
-    disappears if InputError is raised, so that only the error message is left.
+    `total` is the number of units, or None if unknown. Earlier runs did `before` of them. Without a
+    terminal, the bar is a line, printed once a minute and at the end. It disappears if InputError
+    is raised, so that only the error message is left.
     """
     console = Console(file=sys.stderr)
     if not console.is_terminal:
@@ -56,12 +61,26 @@ def progress(title: str, total: float | None, unit: str, before: int = 0) -> Ite
     with bar:
         task = bar.add_task(title, total=total, completed=before, before=before, unit=unit)
         try:
-            yield lambda count: bar.advance(task, count)
+            yield partial(bar.advance, task) if console.is_terminal else _logging(bar, task)
         except InputError:
             bar.live.transient = True
             bar.live.stop()
             bar.disable = True  # else it adds an empty line if there is no terminal
             raise
+
+
+def _logging(bar: Progress, task: TaskID) -> Advance:
+    """Return an `advance` that prints the bar from time to time, as a line of a log."""
+    printed = time.monotonic()
+
+    def advance(count: float) -> None:
+        nonlocal printed
+        bar.advance(task, count)
+        if time.monotonic() - printed >= LOG_SECONDS and not bar.finished:
+            bar.console.print(bar.get_renderable())
+            printed = time.monotonic()
+
+    return advance
 
 
 def warn(text: str) -> None:

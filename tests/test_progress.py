@@ -49,6 +49,18 @@ def test_a_log_has_room_for_a_long_title(capsys: pytest.CaptureFixture[str]) -> 
     assert "answers/s" in line
 
 
+def test_a_log_shows_how_the_work_proceeds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(0, 1000, 25))
+    monkeypatch.setattr("citer.progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with progress("label", 8, "rows", before=2) as advance:
+        for _ in range(6):
+            advance(1)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[2] for line in lines] == ["5/8", "8/8"]
+
+
 def test_a_bar_stays_when_the_work_is_done(capsys: pytest.CaptureFixture[str]) -> None:
     with progress("reading", 1, "rows") as advance:
         advance(1)

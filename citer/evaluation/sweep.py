@@ -3,7 +3,7 @@
 A part of the questions is a unit with its own file. A killed run keeps finished ones.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
@@ -79,18 +79,14 @@ def sweep(
     policies = list(dict.fromkeys(policy for line in lines for policy in line.policies))
     title = f"{', '.join(dict.fromkeys(line.method.name for line in lines))} on {problems[0].split}"
     executor = executor_for(engine.pair.is_small)
-    parts = _parts(
-        problems, max(executor.workers, ceil(len(problems) / _part_size(engine))), folder
-    )
+    count = max(executor.workers, ceil(len(problems) / _part_size(engine)))
+    parts = _parts(problems, count, folder)
     missing = {path: part for path, part in parts.items() if not path.exists()}
     before = len(problems) - sum(map(len, missing.values()))
-    total, done = (count * len(policies) for count in (len(problems), before))
+    total, done = (number * len(policies) for number in (len(problems), before))
     with progress(title, total, "answers", done) as advance:
         write_tables(executor, _Answering(engine, policies), missing, RESULT, {}, advance)
-    place = {problem.problem_id: number for number, problem in enumerate(problems)}
-    results = _read(parts, policies)
-    for each in results.values():
-        each.sort(key=lambda result: place[result.problem.problem_id])
+    results = _read(parts, problems, policies)
     return [_runs(line, results, engine.pair) for line in lines]
 
 
@@ -108,15 +104,15 @@ def _parts(problems: Sequence[Problem], count: int, folder: Path) -> dict[Path, 
 
 
 def _read(
-    parts: Mapping[Path, Sequence[Problem]], policies: Sequence[Policy]
+    paths: Iterable[Path], problems: Sequence[Problem], policies: Sequence[Policy]
 ) -> dict[Policy, list[Result]]:
-    """Return each policy's results, part by part."""
-    results: dict[Policy, list[Result]] = {policy: [] for policy in policies}
-    for path, part in parts.items():
-        by_id = {problem.problem_id: problem for problem in part}
+    """Return each policy's results, in the order of the questions."""
+    by_id = {problem.problem_id: problem for problem in problems}
+    results: dict[tuple[int, str], Result] = {}
+    for path in paths:
         for row in read_table(path, RESULT).to_pylist():
-            results[policies[row["policy"]]].append(from_row(row, by_id))
-    return results
+            results[row["policy"], row["problem_id"]] = from_row(row, by_id)
+    return {policy: [results[n, key] for key in by_id] for n, policy in enumerate(policies)}
 
 
 def _runs(line: Line, results: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:

@@ -26,7 +26,7 @@ from citer.stages.unfinished import partial_sweeps
 
 
 def run(params: Params, iteration: int) -> None:
-    """Write the report of router k. A killed run resumes at its unfinished chunk of questions.
+    """Write the report of router k. A killed run resumes at its unfinished part of the questions.
 
     Raises InputError unless router, rivals and questions belong to the same study.
     """

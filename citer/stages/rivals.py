@@ -27,7 +27,7 @@ EXAMPLES = 3  # wrong answers to print if the LLM is right too rarely
 def run(params: Params) -> None:
     """Answer validation and test without a router.
 
-    A killed run resumes at its unfinished chunk of questions.
+    A killed run resumes at its unfinished part of the questions.
     Raises InputError if a question and its longest answer exceed the models' context, or if the
     LLM is right on too few validation questions.
     """

@@ -75,7 +75,7 @@ def test_rows_of_a_third_task_become_problems_in_every_split(
 def test_a_third_tasks_rows_are_recognised_and_their_errors_name_its_fields(spelling: None) -> None:
     assert [task_of(row) for row in (ROWS[0], {"problem": "2?"})] == ["spelling", "math"]
     with pytest.raises(
-        InputError, match=r"`question` \(mc\), .*`prompt` \(spelling\) or the name of a `task`"
+        InputError, match=r"`question` \(mc\) or `prompt` \(spelling\), or a `task`"
     ):
         task_of({})
     with pytest.raises(InputError, match="expected: missing; expected the whole answer"):
