@@ -130,7 +130,7 @@ class ModelFolder:
         if beyond := [end for end in self.eos_ids if not 0 <= end < size]:
             expected = f"expected one below vocab_size {size}"
             raise InputError(f"{self}: eos_token_id: {beyond[0]}: {expected}")
-        shapes, network = self.shapes, _outline(self.path)
+        shapes, network = self.shapes, outline(self.path)
         _check_cache(self.path, network.config)
         check_tensors(self.path, network, shapes)
 
@@ -222,7 +222,7 @@ def _check_files(path: Path) -> None:
                 file.stat()
 
 
-def _outline(path: Path) -> PreTrainedModel:
+def outline(path: Path) -> PreTrainedModel:
     """Build the model that the configurations describe, without weights."""
     try:
         if (path / "generation_config.json").is_file():
