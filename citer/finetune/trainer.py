@@ -34,7 +34,7 @@ def train(job: Job, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     _quiet(job)
     _make_deterministic(job)
     checkpoint = last_checkpoint(folder)
-    arguments = _arguments(job, folder)  # before the model: with ZeRO-3, a rank loads its share
+    arguments = _arguments(job, folder)  # before the model: with ZeRO-3, a rank loads its part
     lora = job.params.lora
     trainer = _Trainer(
         AutoModelForCausalLM.from_pretrained(job.base, dtype=_dtype(job), local_files_only=True),
