@@ -58,9 +58,7 @@ def merge(base: Path, checkpoint: Path) -> ModelFolder:
     from peft import PeftModel
 
     disable_progress_bar()
-    network = AutoModelForCausalLM.from_pretrained(
-        base, dtype=torch.float32, local_files_only=True
-    )
+    network = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, local_files_only=True)
     merged = PeftModel.from_pretrained(network, checkpoint).merge_and_unload()
     merged.save_pretrained(checkpoint / "merged")
     return ModelFolder(checkpoint / "merged")
