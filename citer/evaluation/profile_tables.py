@@ -103,7 +103,7 @@ def _costs(profile: Profile) -> Table:
 
 
 def _verdicts(profile: Profile) -> Iterator[str]:
-    yield "f: share of the tokens from the LLM. Delayed: it waits until half of the batch needs it.\n"
+    yield "f: share of the LLM's tokens. Delayed: the LLM waits until half of the batch needs it.\n"
     for slots in sorted({batch.slots for batch in BATCHES}):
         of_size = (batch for batch in BATCHES if batch.slots == slots)
         share, best = max(((profile.pays_to(b), b) for b in of_size), key=itemgetter(0))
