@@ -24,11 +24,10 @@ def show(profile: Profile) -> None:
 
 def numbers(profile: Profile) -> dict[str, Any]:
     """Return the same numbers, in bytes."""
-    models = {"slm": profile.slm, "llm": profile.llm}
     return {
-        "models": {name: _facts(model) for name, model in models.items()},
+        "models": {"slm": _facts(profile.slm), "llm": _facts(profile.llm)},
         "needed_bytes": profile.needed,
-        "needs_device_map": not profile.fits_one,
+        "fits_one_device": profile.fits_one,
         "left_bytes": profile.left,
         "cost": {b.name: {str(f): profile.cost(f, b) for f in FRACTIONS} for b in BATCHES},
         "pays_to": {batch.name: profile.pays_to(batch) for batch in BATCHES},
@@ -81,12 +80,12 @@ def _fit(profile: Profile) -> str:
         f"{setting.slots} slots x {setting.positions:,} positions."
     ]
     if profile.left is None:
-        lines += [f"It does not fit on {devices}."]
+        lines += [f"The models do not fit on {devices}."]
     elif profile.fits_one:
-        lines += [f"It fits on one device; {_size(profile.left[0])} are left."]
+        lines += [f"They fit on one device; {_size(profile.left[0])} are left."]
     else:
         left = ", ".join(map(_size, profile.left))
-        lines += [f"It fits on {devices} with pair.llm_device_map: auto; left: {left}."]
+        lines += [f"They fit on {devices} with pair.llm_device_map: auto; left: {left}."]
     lines += ["Activations and the runtime need memory, too: leave 10 % of each device."]
     return "\n".join(lines) + "\n"
 
@@ -103,7 +102,7 @@ def _costs(profile: Profile) -> Table:
 
 
 def _verdicts(profile: Profile) -> Iterator[str]:
-    yield "f: share of the LLM's tokens. Delayed: the LLM waits until half of the batch needs it.\n"
+    yield "f: the LLM's share of the tokens. Delayed: it waits until half of the batch needs it.\n"
     for slots in sorted({batch.slots for batch in BATCHES}):
         of_size = (batch for batch in BATCHES if batch.slots == slots)
         share, best = max(((profile.pays_to(b), b) for b in of_size), key=itemgetter(0))

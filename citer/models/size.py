@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel
+from pydantic import BaseModel, PositiveInt
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -17,13 +17,40 @@ from citer.models.folder import ModelFolder, outline
 from citer.models.pair import LanguageModel
 from citer.models.weights import check_tensors
 
+INTEGER = re.compile("[Ii]nt([48])")  # in the name of a torchao method
 HEADERS, CONFIG = "config and weight headers", "config only: no weights"
 
 
-class Quantised(BaseModel):
-    """The part of config.json that says how weights are quantised."""
+class Quantisation(BaseModel):
+    """How the weights are quantised: the fields of several methods."""
 
-    quantization_config: dict[str, Any] | None = None
+    quant_method: str | None = None
+    bits: PositiveInt | None = None  # awq, gptq
+    group_size: int | None = None
+    load_in_4bit: bool = False  # bitsandbytes
+    load_in_8bit: bool = False
+    bnb_4bit_use_double_quant: bool = False
+    quant_type: Any = None  # torchao
+
+    @property
+    def bits_per_weight(self) -> float | None:
+        """Bits of a weight with its part of scale and zero point, or None if unknown."""
+        group = self.group_size or 0
+        if self.quant_method in ("awq", "gptq") and self.bits:
+            return self.bits + ((16 + self.bits) / group if group > 0 else 0)
+        if self.quant_method == "bitsandbytes" and self.load_in_4bit:  # 64 weights share a scale
+            return 4 + (8 / 64 + 32 / (64 * 256) if self.bnb_4bit_use_double_quant else 32 / 64)
+        if self.quant_method == "bitsandbytes" and self.load_in_8bit:
+            return 8
+        if self.quant_method == "torchao" and (found := INTEGER.search(str(self.quant_type))):
+            return int(found[1])
+        return None
+
+
+class Quantised(BaseModel):
+    """The part of config.json that says whether weights are quantised."""
+
+    quantization_config: Quantisation | None = None
 
 
 @dataclass(frozen=True)
@@ -50,13 +77,14 @@ class ModelSize:
         quantisation = read_as(path / "config.json", Quantised).quantization_config
         network = outline(path).to(getattr(torch, dtype))
         folder = ModelFolder(path)
-        has_files = all(file.is_file() for file in folder.weight_files)
-        if has_files and quantisation is None:
-            check_tensors(path, network, folder.shapes)
-        stored = None
-        if quantisation is not None:
-            stored = _stored(folder) if has_files else _estimated(path, network, quantisation)
-        return cls(path, network, stored, HEADERS if has_files else CONFIG)
+        if not any(file.is_file() for file in folder.weight_files):
+            stored = _estimated(path, network, quantisation) if quantisation else None
+            return cls(path, network, stored, CONFIG)
+        shapes = folder.shapes
+        if not quantisation:
+            check_tensors(path, network, shapes)
+            return cls(path, network, None, HEADERS)
+        return cls(path, network, sum(f.stat().st_size for f in folder.weight_files), HEADERS)
 
     @cached_property
     def parameters(self) -> int:
@@ -108,31 +136,14 @@ def _bytes(module: nn.Module) -> int:
     return sum(weight.nbytes for weight in module.parameters())
 
 
-def _stored(folder: ModelFolder) -> int:
-    assert folder.shapes  # raises InputError for a torn file
-    return sum(file.stat().st_size for file in folder.weight_files)
-
-
-def _estimated(path: Path, network: PreTrainedModel, settings: dict[str, Any]) -> int:
-    """Estimate the bytes of a quantised model: all linear layers but the head have `_bits`."""
-    bits = _bits(path, settings)
+def _estimated(path: Path, network: PreTrainedModel, quantisation: Quantisation) -> int:
+    """Estimate the bytes of all weights. All linear layers but the head count as quantised."""
+    bits = quantisation.bits_per_weight
+    if bits is None:
+        expected = "expected weight files, or awq, gptq, bitsandbytes or torchao with their bits"
+        method = quantisation.quant_method
+        raise InputError(f"{path}/config.json: quantization_config: {method!r}: {expected}")
     head = network.get_output_embeddings()
     layers = [m for m in network.modules() if isinstance(m, nn.Linear) and m is not head]
-    saved = sum(m.weight.nbytes - m.weight.numel() * bits / 8 for m in layers)
+    saved = sum(layer.weight.nbytes - layer.weight.numel() * bits / 8 for layer in layers)
     return round(_bytes(network) - saved)
-
-
-def _bits(path: Path, settings: dict[str, Any]) -> float:
-    """Return the bits of a quantised weight with its part of scale and zero point."""
-    method, group = settings.get("quant_method"), settings.get("group_size", 0)
-    if method in ("awq", "gptq") and isinstance(bits := settings.get("bits"), int):
-        return bits + (16 + bits) / group if group > 0 else bits
-    if method == "bitsandbytes" and settings.get("load_in_4bit"):  # 64 weights share a scale
-        nested = settings.get("bnb_4bit_use_double_quant")
-        return 4 + (8 / 64 + 32 / (64 * 256) if nested else 32 / 64)
-    if method == "bitsandbytes" and settings.get("load_in_8bit"):
-        return 8
-    if method == "torchao" and (found := re.search(r"[Ii]nt([48])", str(settings))):
-        return int(found[1])
-    expected = "expected weight files, or awq, gptq, bitsandbytes or torchao with their bits"
-    raise InputError(f"{path}/config.json: quantization_config: {method!r}: {expected}")

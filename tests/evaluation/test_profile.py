@@ -107,7 +107,7 @@ def test_the_command_prints_both_pairs_and_the_json_has_the_same_numbers(
     assert found["left_bytes"] is None
     assert call([*command, "--devices", "4"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "It fits on 4 x 80 GiB with pair.llm_device_map: auto" in text
+    assert "They fit on 4 x 80 GiB with pair.llm_device_map: auto" in text
     costs = " ".join(f"{of.cost(fraction, BATCH_1):.2f}" for fraction in FRACTIONS)
     assert f"1 {costs} {of.pays_to(BATCH_1):g}" in text
     assert f"Batch 1: routing can pay up to f = {of.pays_to(BATCH_1):g}." in text
