@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
@@ -54,11 +53,14 @@ def peft_config(lora: LoraParams) -> "LoraConfig":
 
 
 def merge(base: Path, checkpoint: Path) -> ModelFolder:
-    """Write `base` with the adapter of `checkpoint` added to its weights, computed in float32."""
+    """Write `base` with the adapter of `checkpoint` added to its weights, beside the adapter.
+
+    The sum is computed in float32 and rounded once, to the precision of `base`.
+    """
     from peft import PeftModel
 
     disable_progress_bar()
-    network = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, local_files_only=True)
+    network = AutoModelForCausalLM.from_pretrained(base, dtype="auto", local_files_only=True)
     merged = PeftModel.from_pretrained(network, checkpoint).merge_and_unload()
     merged.save_pretrained(checkpoint / "merged")
     return ModelFolder(checkpoint / "merged")
