@@ -101,7 +101,7 @@ def _methods(subject: Subject, requests: Sequence[Request]) -> dict[str, Method]
     pair, new_tokens, routed = subject.pair, subject.new_tokens, subject.policy(FRACTION)
     engine = Engine(pair, 1, new_tokens)
     by_engine = {"routed": routed, "SLM": SLM_ALONE, "LLM": LLM_ALONE}
-    by_generate = {"SLM generate": pair.slm, "LLM generate": pair.llm}
+    by_generate = {"SLM generate": pair.slm, "LLM generate": pair.local_llm}
     methods: dict[str, Method] = {}
     for name, policy in by_engine.items():
         methods[name] = partial(decode, engine, requests, policy)
@@ -112,7 +112,13 @@ def _methods(subject: Subject, requests: Sequence[Request]) -> dict[str, Method]
         methods[f"{name} floor"] = _replayed(floor, written)
     if subject.name == "embedded":  # random models never accept each other's tokens
         methods["assisted generate"] = partial(
-            generate, pair, pair.llm, requests, 1, new_tokens, assistant_model=pair.slm.network
+            generate,
+            pair,
+            pair.local_llm,
+            requests,
+            1,
+            new_tokens,
+            assistant_model=pair.slm.network,
         )
     return methods
 
@@ -191,7 +197,7 @@ def _batch_methods(subject: Subject, batch: int) -> dict[str, Method]:
     engine = Engine(pair, batch, new_tokens)
     delayed = Engine(pair, batch, new_tokens, delayed=True)
     methods: dict[str, Method] = {
-        "LLM generate": partial(generate, pair, pair.llm, requests, batch, new_tokens),
+        "LLM generate": partial(generate, pair, pair.local_llm, requests, batch, new_tokens),
         "LLM": partial(decode, engine, requests, LLM_ALONE),
     }
     for how, decoder in {"undelayed": engine, "delayed": delayed}.items():

@@ -19,6 +19,7 @@ from citer.models.features import features
 from citer.models.feed import Feed, lay_out
 from citer.models.pair import LanguageModel, Pair
 from citer.models.router import Head
+from citer.models.stock import KVCache
 
 
 class Forward(NamedTuple):
@@ -79,7 +80,7 @@ class Recorded(LanguageModel):
 
     log: list[Forward]
 
-    def consume(self, ids_M: Tensor, feed: Feed, cache: SlotCache) -> Tensor:
+    def consume(self, ids_M: Tensor, feed: Feed, cache: KVCache) -> Tensor:
         self.log.append(Forward.of(self.name, feed))
         return super().consume(ids_M, feed, cache)
 
@@ -89,7 +90,7 @@ def recorded(pair: Pair) -> tuple[Pair, list[Forward]]:
     log: list[Forward] = []
     slm, llm = (
         Recorded(model.name, model.path, model.digest, model.network, log)
-        for model in (pair.slm, pair.llm)
+        for model in (pair.slm, pair.local_llm)
     )
     return replace(pair, slm=slm, llm=llm), log
 
@@ -103,7 +104,7 @@ class Floor:
         self._vocabulary = pair.vocabulary
         self._bare = {
             model.name: BareModel(model, [f for f in forwards if f.model == model.name])
-            for model in (pair.slm, pair.llm)
+            for model in (pair.slm, pair.local_llm)
         }
 
     @torch.inference_mode()
@@ -154,7 +155,7 @@ def against_transformers(pair: Pair, forwards: Iterable[Forward]) -> list[Check]
     kinds: dict[tuple[str, str], list[Forward]] = {}
     for forward in forwards:
         kinds.setdefault((forward.model, forward.kind), []).append(forward)
-    models = {"slm": pair.slm, "llm": pair.llm}
+    models = {"slm": pair.slm, "llm": pair.local_llm}
     return [_check(models[model], _middle(ran).even()) for (model, _), ran in kinds.items()]
 
 

@@ -85,7 +85,7 @@ def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Tab
 def _both_halves(pair: Pair, examples: Mapping[str, Encoded], batch_tokens: int) -> pa.Table:
     halves = [
         score(half(model, pair.vocabulary), examples, batch_tokens, lambda _: None)
-        for model in (pair.slm, pair.llm)
+        for model in (pair.slm, pair.local_llm)
     ]
     return pa.table({name: part[name] for part in halves for name in part.column_names})
 
@@ -98,7 +98,7 @@ def label_naively(pair: Pair, problem: Problem, example: Encoded, new_tokens: in
         before = reference_ids[:position]
         slm_token, llm_token = (
             predict(model, [*prompt_ids, *before], pair.vocabulary)
-            for model in (pair.slm, pair.llm)
+            for model in (pair.slm, pair.local_llm)
         )
         if truth in (slm_token, llm_token) or slm_token == llm_token:
             labels.append(int(truth == slm_token or truth != llm_token))

@@ -58,8 +58,8 @@ def _falls(
 
 
 def _generate_one(pair: Pair, ids: Sequence[int]) -> int:
-    ids_1T = torch.tensor([ids], device=pair.llm.device)
-    return int(write(pair, pair.llm, ids_1T, 1, use_cache=False)[0, -1])
+    ids_1T = torch.tensor([ids], device=pair.local_llm.device)
+    return int(write(pair, pair.local_llm, ids_1T, 1, use_cache=False)[0, -1])
 
 
 @torch.inference_mode()

@@ -25,6 +25,7 @@ from citer.data.problems import Problem
 from citer.data.prompts import Encoded, PlainPrompts
 from citer.decoding.answer import Request
 from citer.decoding.policy import Policy, ScoredBy, StepView
+from citer.errors import InputError
 from citer.evaluation.rivals import random
 from citer.models.folder import PairFolder
 from citer.models.packing import pack
@@ -106,7 +107,10 @@ def make_subject(name: str) -> Subject:
 def embedded() -> Subject:
     """Return the embedded pair with the settings of params.yaml and its math questions."""
     params = load_params()
-    pair = load_pair(PairFolder(Path(params.pair.slm), Path(params.pair.llm)), params.pair)
+    folders = PairFolder(Path(params.pair.slm), Path(params.pair.llm))
+    if folders.llm.quantised or params.pair.llm_device_map:
+        raise InputError(f"bench: {folders.llm}: quantised or on several devices, expected neither")
+    pair = load_pair(folders, params.pair)
 
     def examples(count: int) -> dict[str, Encoded]:
         rows = toy.rows("math", count, SEED, part="pipeline")

@@ -31,7 +31,7 @@ def against_forwards(subject: Subject) -> list[Finding]:
     batch_tokens = load_params().score_llm.batch_tokens if subject.name == "embedded" else 2048
     return [
         _scoring(subject, model, examples, batch_tokens)
-        for model in (subject.pair.slm, subject.pair.llm)
+        for model in (subject.pair.slm, subject.pair.local_llm)
     ]
 
 

@@ -102,7 +102,7 @@ class Workshop:
     @cached_property
     def alone(self) -> list[Run]:
         """The runs of the SLM alone and of the LLM alone on the test questions."""
-        return [run for [run] in sweep(self.engine, self.test, ALONE_LINES)]
+        return [run for [run] in self._sweep(self.test, ALONE_LINES)]
 
     def accuracies(self, in_task_Q: np.ndarray) -> dict[str, float]:
         """Return each model's accuracy alone on the test questions in `in_task_Q`."""
@@ -114,7 +114,7 @@ class Workshop:
     def answer(self, method: Method, families: Families) -> dict[str, Outcomes]:
         """Answer the test questions with all rules of a method in one sweep; group by family."""
         rules = [rule for family in families.values() for rule in family]
-        [answered] = sweep(self.engine, self.test, [Line(method, rules)])
+        [answered] = self._sweep(self.test, [Line(method, rules)])
         runs = {run.rule: run for run in answered}
         slm, llm = self.alone
         return {
@@ -124,9 +124,13 @@ class Workshop:
 
     def certainty_thresholds(self) -> list[float]:
         """Return τ at `FRACTIONS` of the SLM's certainties in its validation answers."""
-        [[alone]] = sweep(self.engine, self.validation, ALONE_LINES[:1])
+        [[alone]] = self._sweep(self.validation, ALONE_LINES[:1])
         scores = [score for result in alone.results for score in result.scores]
         return quantiles(scores, FRACTIONS)
+
+    def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
+        with TemporaryDirectory() as folder:
+            return sweep(self.engine, problems, lines, Path(folder))
 
 
 def thresholds(trained: Trained) -> list[float]:

@@ -85,7 +85,7 @@ def complaint(invalid: ValidationError) -> str:
             return f"{key}: missing; expected every key of this section"
         case "value_error":  # raised by our validators; the message has the value
             return f"{key}: {error['msg'].removeprefix('Value error, ')}"
-        case "too_short":
+        case "too_short" | "string_too_short":
             expected = f"expected at least {error['ctx']['min_length']}"
         case "model_type":
             expected = "expected a section of keys"

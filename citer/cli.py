@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
     STAGES: [
         stages.code,
         stages.prepare,
+        stages.probe,
         stages.score_llm,
         stages.finetune,
         stages.score_slm,

@@ -9,6 +9,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -27,20 +28,22 @@ from citer.checked import (
     Tokens,
     read_yaml,
 )
-from citer.data.tasks import known_task
+from citer.data.prompt_settings import ChatParams, PromptKind, PromptSettings, StopStrings
+from citer.data.tasks import find_task, known_task
+from citer.data.tasks.own import OWN
 from citer.errors import InputError
 from citer.rule import Rule
 
 TaskName = Annotated[str, AfterValidator(known_task)]
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
 
-OWN = PurePath("data/own")  # the folder of the user's files
-
 
 class PairParams(Section):
-    """The two models: local Hugging Face folders with one tokenizer.
+    """The two models, local Hugging Face folders with one tokenizer, and the form of prompts.
 
-    Without `cuda_graphs`, a GPU launches the kernels of each forward one by one.
+    Without `cuda_graphs`, a GPU launches the kernels of each forward one by one. With
+    `llm_device_map: auto`, accelerate distributes the LLM's layers over all GPUs, and the SLM and
+    the router run on the last one.
     """
 
     slm: LocalPath
@@ -48,6 +51,16 @@ class PairParams(Section):
     device: Literal["auto", "cpu", "cuda"]
     dtype: Literal["float32", "bfloat16", "float16", "float64"]
     cuda_graphs: bool = True
+    llm_device_map: Literal["auto"] | None = None
+    prompt: PromptKind = "plain"
+    chat: ChatParams = ChatParams()
+    stop: StopStrings = ()
+
+    @model_validator(mode="after")
+    def chat_is_used(self) -> Self:
+        if self.prompt == "plain" and self.chat != ChatParams():
+            raise ValueError("chat: not read by plain prompts; expected prompt: chat")
+        return self
 
 
 class ToyParams(Section):
@@ -77,10 +90,14 @@ class ShareParams(Section):
 
 
 class SourceFile(Section):
-    """A user's JSON or JSON Lines file with rows of one task."""
+    """A user's file with rows of one task: JSON, JSON Lines, Parquet or CSV.
+
+    `format` names the format of its rows, such as `gsm8k`. Without it, the format is recognised.
+    """
 
     path: LocalPath
     task: TaskName
+    format: str | None = None
 
     @field_validator("path")
     @classmethod
@@ -89,6 +106,13 @@ class SourceFile(Section):
         if not PurePath(normpath(path)).is_relative_to(OWN):
             raise ValueError(f"{path!r}: expected a file under {OWN}")
         return path
+
+    @field_validator("format")
+    @classmethod
+    def known_to_the_task(cls, format: str | None, info: ValidationInfo) -> str | None:
+        if format is not None and "task" in info.data:
+            find_task(info.data["task"]).format_named(format)
+        return format
 
 
 class PrepareParams(Section):
@@ -113,6 +137,13 @@ class PrepareParams(Section):
         if self.train and not sum(self.dealt_shares().values()):
             raise ValueError("no split has a share of the `train` rows; expected one above 0")
         return self
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks of all sources."""
+        files = (*self.train, *self.validation, *self.test)
+        own = {file.task for file in files}
+        return tuple(sorted(own.union(self.toy.tasks if self.toy else ())))
 
     def dealt_shares(self) -> dict[str, float]:
         """Return the shares of the splits without a file of their own; the sum may be below 1."""
@@ -233,6 +264,12 @@ class Params(Section):
     train: TrainParams
     evaluate: EvaluateParams
     register_: Annotated[RegisterParams, Field(alias="register")]
+
+    @property
+    def prompts(self) -> PromptSettings:
+        """The settings of the prompt format that all stages use."""
+        pair, tasks = self.pair, self.prepare.tasks
+        return PromptSettings(kind=pair.prompt, chat=pair.chat, stop=pair.stop, tasks=tasks)
 
     @field_validator("iterations")
     @classmethod

@@ -17,9 +17,10 @@ from rich.console import Console
 
 from citer.closure import code_digest
 from citer.config import Params
-from citer.data.importing import load_problems, task_of_file
+from citer.data.importing import load_problems
 from citer.data.problems import Problem
-from citer.data.tasks.grading import grade
+from citer.data.tasks.failures import failures
+from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.io import check_target, digest, replacing, whole_lines, write_table
@@ -35,6 +36,7 @@ from citer.stages import paths
 class Graded(NamedTuple):
     counts: Counts
     correct: bool | None  # None if the right answer is unknown
+    failure: tuple[str, str, str | None]  # task, problem_id, why the grader failed
 
 
 def generate(
@@ -54,7 +56,7 @@ def generate(
     rule = rule or stored_rule(bundle)
     if disagreements and not rule.audit:
         raise InputError(f"--disagreements: `{rule:.4g}` has no audit, expected `… audit β`")
-    rows = load_problems(source, task_of_file(source), requires="question")
+    rows = load_problems(source, task=None, requires="question")
     _check_targets(source, output, *([disagreements] if disagreements else []))
     limits = params.evaluate
     named = ((f"{source}:{line}", problem) for line, problem in rows)
@@ -84,11 +86,11 @@ def _check_targets(source: Path, *targets: Path) -> None:
         raise InputError(f"{targets[0]}: expected a different file for each input and output")
 
 
-def _correct(reply: Reply) -> bool | None:
+def _graded(reply: Reply) -> Grade | None:
     """Grade a reply. A truncated answer is wrong. Returns None if the right answer is unknown."""
     if reply.problem.answer is None:
         return None
-    return not reply.answer.truncated and grade(reply.problem, reply.completion)
+    return WRONG if reply.answer.truncated else assess(reply.problem, reply.completion)
 
 
 def _partial(output: Path, key: str) -> Path:
@@ -125,12 +127,17 @@ def _answer(problems: Sequence[Problem], deployment: Deployment, answered: Path)
 
 
 def _line(reply: Reply, deployment: Deployment) -> dict[str, Any]:
-    """Return an answer as JSON. `disagreements` are the rows of the other table."""
-    answer, problem = reply.answer, reply.problem
+    """Return an answer as JSON.
+
+    `disagreements` are the rows of the other table; `task` and `failure` are for the summary.
+    """
+    answer, problem, grade = reply.answer, reply.problem, _graded(reply)
     return {
+        "task": problem.task,
         "problem_id": problem.problem_id,
         "question": problem.question,
-        "correct": _correct(reply),
+        "correct": grade and grade.correct,
+        "failure": grade and grade.failure,
         **reply.fields,
         "written": [
             {"text": deployment.pair.tokenizer.decode([token]), "by": "llm" if by_llm else "slm"}
@@ -166,10 +173,11 @@ def _deliver(
     ):
         for line in map(json.loads, lines):
             differences = line.pop("disagreements")
+            failure = line.pop("task"), line["problem_id"], line.pop("failure")
             rows += differences if disagreements else []
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             counts = Counts(*(line[name] for name in Counts._fields))
-            graded.append(Graded(counts, line["correct"]))
+            graded.append(Graded(counts, line["correct"], failure))
     if disagreements:
         stamp = identity(deployment.pair) | {"rule": str(deployment.policy.rule)}
         table = pa.Table.from_pylist(rows, DISAGREEMENT)
@@ -178,17 +186,17 @@ def _deliver(
 
 
 def _summary(graded: Sequence[Graded], rule: Rule, output: Path) -> str:
-    total = Counts.total(counts for counts, _ in graded)
-    known = [correct for _, correct in graded if correct is not None]
+    total = Counts.total(each.counts for each in graded)
+    known = [each.correct for each in graded if each.correct is not None]
     verdict = f"{sum(known)} of {len(known)} right" if known else "no answers to grade against"
     text = (
         f"{output}: {len(graded)} answers by `{rule:.4g}`, {verdict}, "
         f"{total.llm_tokens / total.tokens:.1%} of {total.tokens:,} tokens by the LLM"
     )
-    if not rule.audit:
-        return text
-    agreed = total.audited - total.disagreed
-    return (
-        f"{text}; of {total.audited:,} audited tokens {agreed:,} agreed, "
-        f"{total.rejected:,} audits rejected a token"
-    )
+    if rule.audit:
+        agreed = total.audited - total.disagreed
+        text += (
+            f"; of {total.audited:,} audited tokens {agreed:,} agreed, "
+            f"{total.rejected:,} audits rejected a token"
+        )
+    return "; ".join([text, *map(str, failures(each.failure for each in graded))])

@@ -3,9 +3,11 @@
 Each row is
 
 - PROBLEM: a question;
+- PROBED: a question answered by one model alone, with the text;
 - LLM_TOKEN, `slm_token(H)`: a position of a reference, with one model's prediction for it;
 - PREFERENCE: a labelled position;
 - OUTCOME: a question answered by one method with one rule;
+- RESULT: the same with all that reports are made from, in the files of an unfinished sweep;
 - `point(...)`: one method with one rule on one task;
 - DISAGREEMENT: an audited token of a routed answer that is not the LLM's choice.
 """
@@ -26,6 +28,7 @@ def _required(name: str, kind: pa.DataType) -> pa.Field:
 
 
 CHOICES = pa.list_(pa.struct([_required("label", pa.string()), _required("text", pa.string())]))
+MESSAGES = pa.list_(pa.struct([_required("role", pa.string()), _required("content", pa.string())]))
 
 PROBLEM = pa.schema(
     [
@@ -37,6 +40,20 @@ PROBLEM = pa.schema(
         pa.field("answer", pa.string()),  # the right answer, for the task's grader
         _required("source", pa.string()),
         _required("split", pa.string()),
+        pa.field("messages", MESSAGES),  # the turns before the question; null without any
+    ]
+)
+
+PROBED = pa.schema(
+    [
+        _required("problem_id", pa.string()),
+        _required("task", pa.string()),
+        _required("model", pa.string()),  # "slm" or "llm"
+        _required("text", pa.string()),
+        pa.field("extracted", pa.string()),  # what the grader read; null if the task does not say
+        _required("correct", pa.bool_()),  # false for a truncated answer
+        _required("truncated", pa.bool_()),
+        _required("tokens", pa.int32()),  # of the answer, including EOS
     ]
 )
 
@@ -80,6 +97,7 @@ PREFERENCE = pa.schema(
         _required("origin", pa.string()),
         pa.field("slm_branch_correct", pa.bool_()),  # null: no rollout was needed
         pa.field("llm_branch_correct", pa.bool_()),
+        pa.field("failure", pa.string()),  # why the grader failed on a branch; null: it did not
         _required("iteration", pa.int32()),
     ]
 )
@@ -98,6 +116,10 @@ OUTCOME = pa.schema(
         _required("problem_id", pa.string()),
         _required("task", pa.string()),
         _required("correct", pa.bool_()),  # false for a truncated answer
+        pa.field("share", pa.float64()),  # of the answer; null: 1 if correct, else 0
+        pa.field(
+            "failure", pa.string()
+        ),  # why the grader of a user's task failed; null: it did not
         _required("truncated", pa.bool_()),
         _required("tokens", pa.int32()),  # of the answer, including EOS
         _required("llm_tokens", pa.int32()),
@@ -107,6 +129,29 @@ OUTCOME = pa.schema(
         _required("rejected", pa.int32()),  # audits that rejected a token
         _required("slm_steps", pa.int32()),
         _required("bytes", pa.int64()),  # moved at batch 1
+    ]
+)
+
+_WORK = pa.struct([_required(name, pa.int64()) for name in ("forwards", "positions", "kv_read")])
+_TRACE = [
+    _required("forwards", pa.binary()),
+    _required("slm", _WORK),
+    _required("llm", _WORK),
+]
+_COUNTS = ("tokens", "llm_tokens", "visits", "audited", "disagreed", "rejected")
+
+RESULT = pa.schema(
+    [
+        _required("policy", pa.int32()),  # its place in the sweep
+        _required("problem_id", pa.string()),
+        _required("trace", pa.struct(_TRACE)),
+        _required("scores", pa.list_(pa.float32())),  # empty if the LLM was called
+        _required("correct", pa.bool_()),
+        _required("truncated", pa.bool_()),
+        _required("counts", pa.struct([_required(name, pa.int32()) for name in _COUNTS])),
+        _required("digest", pa.int64()),  # of its token ids
+        pa.field("share", pa.float64()),  # null if `correct` says it
+        pa.field("failure", pa.string()),  # of the grader
     ]
 )
 
@@ -139,6 +184,7 @@ def point(batches: Iterable[str]) -> pa.Schema:
             _required("accuracy", pa.float64()),
             _required("accuracy_low", pa.float64()),  # 95 % interval over questions
             _required("accuracy_high", pa.float64()),
+            pa.field("mean_share", pa.float64()),  # of the answers; accuracy if all are 0 or 1
             _required("llm_fraction", pa.float64()),
             _required("visits_per_token", pa.float64()),
             _required("slm_steps_per_token", pa.float64()),

@@ -2,18 +2,25 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
 from citer.config import PairParams
 from citer.data.problems import Problem
+from citer.data.prompts import make_prompts
 from citer.decoding.answer import Answer, Counts, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, routed
 from citer.errors import InputError
-from citer.models.bundle import check_identity, folder_identity, read_bundle, read_card
+from citer.models.bundle import (
+    check_identity,
+    folder_identity,
+    read_bundle,
+    read_card,
+    stored_prompts,
+)
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.models.room import check_fits
@@ -47,6 +54,11 @@ class Deployment:
     max_new_tokens: int
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that the router was trained on."""
+        return self.pair.prompts.tasks
+
     def replies(
         self, problems: Sequence[Problem], advance: Advance = lambda _: None
     ) -> Iterator[Reply]:
@@ -71,7 +83,10 @@ class Deployment:
             yield Request(str(number), tuple(self.pair.prompts.prompt_ids(problem)))
 
     def check(self, problem: Problem) -> None:
-        """Raise InputError if the prompt and the longest answer exceed the models' context."""
+        """Raise InputError if the problem has no prompt (see `PromptFormat`), or no room.
+
+        The prompt and the longest answer must not exceed the models' context.
+        """
         length = len(self.pair.prompts.prompt_ids(problem))
         check_fits("question", length, self.pair.context, self.max_new_tokens)
 
@@ -101,9 +116,14 @@ def deploy(
 
 
 def served_pair(bundle: Path, slm: Path, llm: Path) -> PairFolder:
-    """Pair `llm` with the finetuned SLM in the bundle, or with `slm` if the bundle has none."""
+    """Pair `llm` with the finetuned SLM in the bundle, or with `slm` if the bundle has none.
+
+    The router's card has the settings of the prompts. Raises InputError.
+    """
     own = bundle / "slm"
-    return PairFolder(own if own.is_dir() else slm, llm)
+    return PairFolder(
+        own if own.is_dir() else slm, llm, partial(make_prompts, stored_prompts(bundle))
+    )
 
 
 def stored_rule(bundle: Path) -> Rule:

@@ -1,6 +1,5 @@
 """Train a head of a router on features and labels, calibrate it, and compute thresholds."""
 
-import copy
 import hashlib
 import math
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from citer.checkpoint import Checkpoint, Training
 from citer.config import TrainParams
 from citer.errors import InputError
 from citer.models.features import EXTRAS
@@ -62,12 +62,14 @@ def train_head(
     problem_N: np.ndarray,
     params: TrainParams,
     device: torch.device,
+    checkpoint: Checkpoint | None = None,
 ) -> Trained:
     """Train a head on a part of the problems.
 
     The other problems are held out. They decide when training stops, and the calibration and the
     thresholds are computed on them. `feature_NF`, `label_N` and `problem_N` (problem ids) have one
-    row per labelled token.
+    row per labelled token. Training goes on from the state in `checkpoint`, if it has one, which
+    must come from equal arguments.
     Raises InputError if there are too few problems, or if training diverges.
     """
     held_N = holdout_rows(problem_N, params.seed, params.holdout)
@@ -78,7 +80,7 @@ def train_head(
     with torch.random.fork_rng([device] if device.type == "cuda" else []), _one_thread():
         torch.manual_seed(params.seed)
         mlp = RouterMLP(feature_NF.shape[1] - EXTRAS, params.dropout).to(device)
-        losses = fit(mlp, examples, train_M, holdout_M, params)
+        losses = fit(mlp, examples, train_M, holdout_M, params, checkpoint)
     logit_M = examples.apply(mlp, holdout_M).double().numpy()
     head = Head(mlp, *platt(logit_M, label_N[held_N]))
     score_M = examples.apply(head.score, holdout_M).double().numpy()
@@ -118,24 +120,34 @@ def _hash(text: str) -> bytes:
 
 
 def fit(
-    mlp: RouterMLP, examples: Examples, train_M: Tensor, holdout_M: Tensor, params: TrainParams
+    mlp: RouterMLP,
+    examples: Examples,
+    train_M: Tensor,
+    holdout_M: Tensor,
+    params: TrainParams,
+    checkpoint: Checkpoint | None = None,
 ) -> list[float]:
     """Train with early stopping, and leave `mlp` in its best state and in evaluation mode.
 
-    Returns the cross-entropy on the holdout rows (nats) after each epoch.
+    Goes on from the state in `checkpoint`, if it has one. Returns the cross-entropy on the holdout
+    rows (nats) after each epoch.
     """
     optimizer = torch.optim.AdamW(mlp.parameters(), lr=params.learning_rate)
-    generator = torch.Generator().manual_seed(params.seed)
-    losses: list[float] = []
-    with progress("train", params.epochs, "epochs") as advance:
+    training = Training(mlp, optimizer, params.seed, examples.device)
+    if checkpoint and (saved := checkpoint.load()):
+        training.restore(saved)
+    losses = training.losses
+    with progress("train", params.epochs, "epochs", before=len(losses)) as advance:
         while len(losses) < params.epochs and not _stalled(losses, params.patience):
-            order = torch.randperm(len(train_M), generator=generator)
-            _train_epoch(mlp, examples, train_M[order].split(params.batch_size), optimizer)
-            losses.append(holdout_loss(mlp, examples, holdout_M))
-            if losses.index(min(losses)) == len(losses) - 1:
-                best = copy.deepcopy(mlp.state_dict())
+            order = torch.randperm(len(train_M), generator=training.order)
+            batches = train_M[order].split(params.batch_size)
+            _train_epoch(mlp, examples, batches, optimizer)
+            training.add(holdout_loss(mlp, examples, holdout_M))
+            if checkpoint:
+                checkpoint.save(training.state)
             advance(1)
-    mlp.load_state_dict(best)
+    mlp.load_state_dict(training.best)
+    mlp.eval()  # no epoch may be left to run
     return losses
 
 

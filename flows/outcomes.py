@@ -14,6 +14,8 @@ from citer.io import read_table
 from citer.rule import LLM, Rule
 from citer.schema import OUTCOME
 
+COLUMNS = ["split", "method", "visit", "threshold", "audit", "problem_id", "correct", "bytes"]
+
 
 def routed(run_id: str) -> GradedAnswers:
     """Read the answers by the deployed rule. Without a certified rule they are the LLM's own."""
@@ -59,6 +61,6 @@ def _read(run_id: str, kept: str, method: str, rule: Rule) -> GradedAnswers:
 def _rows(file: Path, uri: str) -> list[dict[str, Any]]:
     try:
         # The champion may be from an older citer, whose tables have no seal.
-        return read_table(file, OUTCOME, sealed=False).to_pylist()
+        return read_table(file, OUTCOME, COLUMNS, sealed=False).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{uri}: not a table: {error}") from None

@@ -63,6 +63,7 @@ def log_router(router: Path, threshold: Path, slm: str, params: Params) -> None:
                 "llm": params.pair.llm,
                 "device": params.pair.device,
                 "cuda_graphs": params.pair.cuda_graphs,
+                "llm_device_map": params.pair.llm_device_map,
                 "slots": params.evaluate.slots,
                 "max_new_tokens": params.evaluate.max_new_tokens,
             },

@@ -4,7 +4,7 @@
 questions, or rows in the formats of the data files (a list, or a frame with the fields as
 columns). It returns a frame with one row per question, in order. The column `error` says why a
 question was refused. `load_model`'s `model_config` can override the LLM's folder (`llm`) and the
-settings `device`, `cuda_graphs`, `slots` and `max_new_tokens`.
+settings `device`, `cuda_graphs`, `llm_device_map`, `slots` and `max_new_tokens`.
 
 MLflow also runs this file to log a model. `citer`, which imports torch, is therefore only imported
 when a model is loaded.
@@ -21,6 +21,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PythonModel, PythonModelContext
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from citer.data.problems import Problem
 
 
@@ -43,6 +45,7 @@ class RoutedModel(PythonModel):
             device=config["device"],
             dtype=card["dtype"],
             cuda_graphs=config["cuda_graphs"],
+            llm_device_map=config.get("llm_device_map"),  # earlier versions have none
         )
         self.deployment = deploy(
             bundle,
@@ -86,7 +89,7 @@ class RoutedModel(PythonModel):
         from citer.errors import InputError
 
         try:
-            problem = _parse(row)
+            problem = _parse(row, self.deployment.tasks)
             self.deployment.check(problem)
         except InputError as error:
             return str(error)
@@ -99,18 +102,22 @@ def _rows(model_input: Any) -> list[Any]:
     return np.atleast_1d(np.asarray(model_input, object)).tolist()
 
 
-def _parse(row: Any) -> "Problem":
-    """Parse a row. Text alone is a question without options. An answer in the row is ignored."""
+def _parse(row: Any, tasks: "Sequence[str]") -> "Problem":
+    """Parse a row. Text alone is a question of the router's first task, without options.
+
+    An answer in the row is ignored, except that a user's task gets all fields.
+    """
     from citer.data.importing import parse_row, task_of
-    from citer.data.tasks import TASKS
+    from citer.data.tasks import find_task
 
     if isinstance(row, str):
-        row = {next(iter(TASKS.values())).fields[0]: row}
+        row = {find_task(tasks[0]).fields[0]: row}
     if isinstance(row, dict):
         # MLflow's server turns each field of a row into an array.
-        fields = [field for task in TASKS.values() for field in task.fields]
-        row = {f: np.asarray(row[f], object).tolist() for f in fields if f in row}
-    return parse_row(row, task_of(row), requires="question")
+        row = {field: np.asarray(value, object).tolist() for field, value in row.items()}
+    task = task_of(row)
+    fields = ["messages", *find_task(task).fields] if find_task(task).fields else row
+    return parse_row({f: row[f] for f in fields if f in row}, task, requires="question")
 
 
 mlflow.models.set_model(RoutedModel())

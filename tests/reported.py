@@ -65,6 +65,7 @@ def point(
         "accuracy": accuracy,
         "accuracy_low": accuracy - 0.05,
         "accuracy_high": accuracy + 0.05,
+        "mean_share": accuracy,
         "llm_fraction": fraction,
         "visits_per_token": fraction / 2,
         "slm_steps_per_token": 1.0,

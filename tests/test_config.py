@@ -10,6 +10,8 @@ from citer.errors import InputError
 from citer.rule import EXPECTED, Rule
 
 SHIPPED = Path(__file__).parents[1] / "params.yaml"
+CHAT = "{system: null, variables: {}}"
+TASKS = "'math', 'mc', 'number', 'exact', 'contains', 'json' or python:data/own/FILE.py:CLASS"
 RULE = "risk 0.9 audit 0.1"
 SECTIONS = (
     "iterations, pair, prepare, finetune, score_llm, score_slm, label, train, evaluate, register"
@@ -62,14 +64,27 @@ def test_shipped_params_load_frozen():
         ("sft: 1500", "sft: true", "prepare.toy.sft: True: expected a valid integer"),
         ("sft: 1500", "sft: 0", "prepare.toy.sft: 0: expected greater than 0"),
         ("sft: 1500", "sft: 15.5", "prepare.toy.sft: 15.5: expected a valid integer"),
-        ("[math, mc]", "[math, chess]", "prepare.toy.tasks.1: 'chess': expected 'math' or 'mc'"),
+        ("[math, mc]", "[math, chess]", f"prepare.toy.tasks.1: 'chess': expected {TASKS}"),
         ("[math, mc]", "math", "prepare.toy.tasks: 'math': expected a list"),
         ("[math, mc]", "[]", "prepare.toy.tasks: []: expected at least 1"),
         ("train: []", "train: [a.json]", "prepare.train.0: 'a.json': expected a section of keys"),
         (
             "train: []",
             "train: [{path: data/own/a.json, task: art}]",
-            "prepare.train.0.task: 'art': expected 'math' or 'mc'",
+            f"prepare.train.0.task: 'art': expected {TASKS}",
+        ),
+        *(
+            (
+                "train: []",
+                f"train: [{{path: data/own/a.json, task: {task}, format: {format}}}]",
+                f"prepare.train.0.format: {expected}",
+            )
+            for task, format, expected in (
+                ("math", "gsm9k", "'gsm9k': expected 'math', 'gsm8k'"),
+                ("mc", "gsm8k", "'gsm8k': expected 'mmlu', 'commonsenseqa', 'arc', 'mc'"),
+                ("mc", "''", "'': expected 'mmlu', 'commonsenseqa', 'arc', 'mc'"),
+                ("mc", "3", "3: expected a valid string"),
+            )
         ),
         *(
             (
@@ -111,6 +126,15 @@ def test_shipped_params_load_frozen():
             f"pair.slm: '{'x' * 76}...: expected a path with ",
         ),
         ("slm: data/pair/slm", 'slm: "a\\0b"', "pair.slm: 'a\\x00b': expected a path with "),
+        ("prompt: plain", "prompt: roles", "pair.prompt: 'roles': expected 'plain' or 'chat'"),
+        (CHAT, "{system: 3, variables: {}}", "pair.chat.system: 3: expected a valid string"),
+        (CHAT, "{system: '', variables: {}}", "pair.chat.system: '': expected at least 1"),
+        (CHAT, "{sistem: null}", "pair.chat: unknown key 'sistem'; expected system, variables"),
+        (CHAT, "{variables: [think]}", "pair.chat.variables: ['think']: expected a valid dict"),
+        (CHAT, "{variables: {day: 2024-07-26}}", "pair.chat.variables.day: datetime.date(2024, 7"),
+        (CHAT, "{system: Be brief.}", "pair: chat: not read by plain prompts; expected prompt: ch"),
+        ("stop: []", "stop: END", "pair.stop: 'END': expected a list"),
+        ("stop: []", "stop: ['']", "pair.stop.0: '': expected at least 1"),
     ],
 )
 def test_one_line_names_key_value_and_expectation(edited, old, new, expected):

@@ -78,12 +78,12 @@ def label(taught: Taught, tokens: Path, partial: Path) -> dict[str, bytes]:
     return files(partial)
 
 
-def evaluate(taught: Taught) -> list[list[Run]]:
+def evaluate(taught: Taught, folder: Path) -> list[list[Run]]:
     lines = [
         Line(by_head("router", taught.router.heads["stand"]), [Rule("score", 0.5), RULE]),
         Line(Method("random", random(17)), [Rule("score", 0.3)]),
     ]
-    return sweep(Engine(taught.pair, 4, max_new_tokens=12), taught.problems, lines)
+    return sweep(Engine(taught.pair, 4, max_new_tokens=12), taught.problems, lines, folder)
 
 
 class Stages(NamedTuple):
@@ -107,7 +107,8 @@ def run_stages(taught: Taught, tmp_path_factory: pytest.TempPathFactory) -> RunS
                 patch.setattr(f"citer.{module}.executor_for", lambda small: executor)
             patch.setattr("citer.labelling.chunks.CHUNK", 2)
             tokens = score(taught, folder)
-            return Stages(tokens, label(taught, folder, folder / "labels"), evaluate(taught))
+            labels = label(taught, folder, folder / "labels")
+            return Stages(tokens, labels, evaluate(taught, folder / "answers"))
 
     return run
 

@@ -1,5 +1,6 @@
 """A tiny random pair in Hugging Face folders: real files, real tokenizer, milliseconds to run."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,13 +46,15 @@ def make_tiny_pair(
     layers: tuple[int, int] = (1, 2),
     vocab: int = 384,
     seed: int = 0,
+    equip: Callable[[PreTrainedTokenizerFast], object] = lambda tokenizer: None,
 ) -> TinyPair:
     """Write `folder/slm` and `folder/llm`: fp32 Qwen2 of one tokenizer, (slm, llm) sizes.
 
-    The tokenizer has at most `vocab` ids, with bytes and EOS (at least 257). The weights are
-    random and large enough for greedy answers to differ between prompts and models.
+    The tokenizer has at most `vocab` ids, with bytes and EOS (at least 257). `equip` may change it.
+    The weights are random and large enough for greedy answers to differ between prompts and models.
     """
     tokenizer = _tokenizer(vocab)
+    equip(tokenizer)
     pair = TinyPair(folder / "slm", folder / "llm")
     for index, path in enumerate(pair):
         tokenizer.save_pretrained(path)

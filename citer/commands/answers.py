@@ -23,10 +23,13 @@ def generate(
     input: Annotated[
         Path,
         typer.Option(
-            help="Questions, JSON or JSON Lines, one task per file. Rows of math: "
-            '{"problem": "…"}; of mc: '
-            '{"question": "…", "choices": {"text": ["…", "…"], "label": ["A", "B"]}}. '
-            'The right answer is optional: "answer" (math), "answerKey" (mc).'
+            help="Questions: JSON, JSON Lines, Parquet or CSV, one task and one format per file. "
+            'Rows of math: {"problem": "…"}; of mc: '
+            '{"question": "…", "choices": {"text": ["…", "…"], "label": ["A", "B"]}}; '
+            "or rows of GSM8K, MATH, CommonsenseQA, ARC or MMLU as published. "
+            'A row may have a conversation instead of its question: {"messages": [{"role": '
+            '"user", "content": "…"}]}. The right answer is optional: "answer" (math), "answerKey" '
+            "(mc)."
         ),
     ],
     output: Annotated[

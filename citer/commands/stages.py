@@ -57,6 +57,16 @@ def prepare(
     _run_stage("prepare", params=params)
 
 
+def probe() -> None:
+    """Let each model answer a few questions, before the long stages. Run it after `prepare`.
+
+    Prints the accuracy of LLM and base SLM, some answers with what the grader read in them, and a
+    rough forecast of the later stages. Stops the run if the LLM is certainly below
+    evaluate.llm_floor, and says what to change.
+    """
+    _run_stage("probe")
+
+
 def finetune() -> None:
     """Finetune the SLM on the references of the sft split."""
     _run_stage("finetune")

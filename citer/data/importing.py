@@ -1,124 +1,146 @@
-"""Read users' JSON and JSON Lines files: check each row and turn it into a problem."""
+"""Turn the rows of users' files into problems: recognise their format and check each row."""
 
-import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from rich.console import Console
+
+from citer.data.files import OnBadRow, fail, read_rows
+from citer.data.kinds import RowKind, recognised, row_kinds
+from citer.data.messages import with_earlier_turns, with_question
 from citer.data.problems import Problem
-from citer.data.tasks import TASKS
-from citer.data.tasks.grading import grade
+from citer.data.tasks import TASKS, find_task
+from citer.data.tasks.formats import Format
+from citer.data.tasks.grading import assess
 from citer.data.tasks.rows import Requires, RowError
-from citer.errors import InputError, read_text, shown
+from citer.errors import InputError, shown
 from citer.progress import progress
 
 # The tasks import these modules lazily; see `citer.data.tasks.grading.GRADER_MODULES`.
-ROW_MODULES = ("citer.data.tasks.math.rows", "citer.data.tasks.mc.rows")
+ROW_MODULES = (
+    "citer.data.tasks.math.formats",
+    "citer.data.tasks.math.rows",
+    "citer.data.tasks.mc.formats",
+    "citer.data.tasks.mc.rows",
+    "citer.data.tasks.own.rows",
+    "citer.data.tasks.plain.rows",
+)
 
-OnBadRow = Callable[[RowError], object]
 
+class RowReader:
+    """Turns the rows of one file into problems. All must be of one kind: task and format.
 
-def fail(error: RowError) -> NoReturn:
-    """Raise the error of a bad row. To skip bad rows instead, pass the `append` of a list."""
-    raise error
+    `kind` is None until the first row that has the fields of a format of `task`, or of any task if
+    `task` is None. That row decides it. With a named `format`, nothing is recognised.
+    """
+
+    def __init__(
+        self, task: str | None, requires: Requires, source: str = "", format: str | None = None
+    ) -> None:
+        self.tasks = (task,) if task else tuple(TASKS)
+        self.requires, self.source = requires, source
+        self.said = "`format` says"
+        self.kind: RowKind | None = None
+        if task and format:
+            self.kind = RowKind(task, find_task(task).format_named(format))
+        elif task and not find_task(task).formats():
+            self.kind = RowKind(task, None)
+        self.recognises = self.kind is None
+
+    def problem(self, row: Any, line: int) -> Problem:
+        """Return the problem of a row. Raises RowError."""
+        if not isinstance(row, dict):
+            raise RowError("row", shown(row), "a JSON object")
+        if not self.kind:
+            self.kind, self.said = recognised(row, self.tasks), f"line {line} looks like"
+        try:
+            return parse_row(row, self.kind.task, self.requires, self.source, self.kind.format)
+        except RowError as error:
+            raise self._hinted(error, row, self.kind) from None
+
+    def _hinted(self, error: RowError, row: dict[str, Any], kind: RowKind) -> RowError:
+        """Add to the error that the row looks like one of another kind, if it does."""
+        other = next((other for other in row_kinds(self.tasks) if other.fits(row)), kind)
+        if other.name == kind.name:
+            return error
+        hint = f"this row looks like {other.name}, but {self.said} {kind.name}"
+        return RowError(error.field, error.found, f"{error.expected} ({hint})")
 
 
 def load_problems(
-    path: Path, task: str, requires: Requires, on_bad_row: OnBadRow = fail
+    path: Path,
+    task: str | None,
+    requires: Requires,
+    on_bad_row: OnBadRow = fail,
+    format: str | None = None,
 ) -> list[tuple[int, Problem]]:
     """Return (line, problem) for each row of a file, in order. The split of a problem is empty.
 
-    `on_bad_row` gets the error of each bad row, and those of lines that are not JSON before all
-    others. Raises InputError if the file cannot be read or has no rows.
+    If `task` or `format` is None, it is recognised (see `RowReader`) and printed in one line.
+    `on_bad_row` gets the error of each bad row. Raises InputError if the file cannot be read or
+    has no rows.
     """
-    rows = list(read_rows(path, on_bad_row))
-    if not rows:
-        raise _no_rows(path)
-    problems = []
-    with progress(f"reading {path.name}", len(rows), "rows") as advance:
-        for line, row in rows:
+    reader = RowReader(task, requires, path.name, format)
+    problems, empty = [], True
+    with progress(f"reading {path.name}", None, "rows") as advance:
+        for line, row in read_rows(path, on_bad_row):
+            empty = False
             try:
-                problems.append((line, parse_row(row, task, requires, source=path.name)))
+                problems.append((line, reader.problem(row, line)))
             except RowError as error:
                 on_bad_row(error.at(f"{path}:{line}"))
             advance(1)
+    if empty:
+        raise InputError(f"{path}: no rows, expected JSON, JSON Lines, Parquet or CSV")
+    if reader.recognises and reader.kind:
+        _say(f"{path}: {len(problems):,} {reader.kind.name} rows", reader.kind.signs)
     return problems
 
 
-def _no_rows(path: Path) -> InputError:
-    return InputError(f"{path}: no rows, expected a JSON array or JSON Lines")
-
-
-def read_rows(path: Path, on_bad_row: OnBadRow = fail) -> Iterator[tuple[int, Any]]:
-    """Yield (line, row) from a JSON array or JSON Lines. The content decides, not the suffix."""
-    text = read_text(path)
-    if text.lstrip().startswith("["):
-        yield from _array_rows(path, text)
-    else:
-        yield from _line_rows(path, text, on_bad_row)
-
-
-def _array_rows(path: Path, text: str) -> Iterator[tuple[int, Any]]:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not a JSON array: {error}") from None
-    decoder = json.JSONDecoder()
-    line, end = 1, 0
-    start = text.index("[") + 1
-    while text[start := _element_start(text, start)] != "]":
-        line += text.count("\n", end, start)
-        row, end = decoder.raw_decode(text, start)
-        yield line, row
-        line, start = line + text.count("\n", start, end), end
-
-
-def _element_start(text: str, start: int) -> int:
-    return next(i for i in range(start, len(text)) if text[i] not in " \t\r\n,")
-
-
-def _line_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            found = f"not JSON: {error}"
-            on_bad_row(RowError("row", found, "one JSON object per line", f"{path}:{number}"))
-        else:
-            yield number, row
-
-
-def task_of_file(path: Path) -> str:
-    """Return the task of a file's first row. Raises InputError if no task has such rows."""
-    for line, row in read_rows(path):
-        try:
-            return task_of(row)
-        except RowError as error:
-            raise error.at(f"{path}:{line}") from None
-    raise _no_rows(path)
+def _say(rows: str, signs: str) -> None:
+    text = f"{rows} (recognised by {signs})"
+    Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def task_of(row: Any) -> str:
-    """Return the name of the task whose first field the row has. Raises RowError."""
-    for name, task in TASKS.items():
-        if isinstance(row, dict) and row.get(task.fields[0]) not in (None, ""):
-            return name
-    fields = " or ".join(f"`{task.fields[0]}` ({name})" for name, task in TASKS.items())
-    raise RowError("row", shown(row), f"the field {fields}")
+    """Return the task that a row names in `task`, or else belongs to. Raises RowError."""
+    return recognised(row, tuple(TASKS)).task
 
 
-def parse_row(row: Any, task: str, requires: Requires, source: str = "") -> Problem:
-    """Turn a raw row into a problem without a split.
+def parse_row(
+    row: Any, task: str, requires: Requires, source: str = "", format: Format | None = None
+) -> Problem:
+    """Turn a raw row into a problem without a split. Without a `format`, it is the task's own.
 
     Raises RowError if a field is missing or wrong, or if the grader finds the reference wrong.
     """
     if not isinstance(row, dict):
         raise RowError("row", shown(row), "a JSON object")
-    problem = TASKS[task].problem(row, requires, source)
-    if problem.reference is not None and not grade(problem, problem.reference):
-        found = f"ends {problem.reference[-60:]!r}"
-        expected = f"a text that the grader reads as {problem.answer!r}"
-        raise RowError(TASKS[task].reference_field, found, expected)
-    return problem
+    try:
+        asked = with_question(row, task)
+        own = format.rewrite(asked, requires) if format else asked
+        problem = find_task(task).problem(own, requires, source)
+        if problem.reference is not None:
+            _check_reference(problem, problem.reference)
+    except RowError as error:
+        raise _as_given(error, row, format) from None
+    return with_earlier_turns(problem, row)
+
+
+def _check_reference(problem: Problem, reference: str) -> None:
+    correct, share, failure = assess(problem, reference)
+    if correct:
+        return
+    field = find_task(problem.task).reference_field
+    if failure:
+        raise RowError(field, f"its grader failed: {failure}", "a grade")
+    grade = f" (share {share:.2f})" if share else ""
+    found = f"ends {reference[-60:]!r}{grade}"
+    raise RowError(field, found, f"a text that the grader reads as {problem.answer!r}")
+
+
+def _as_given(error: RowError, row: dict[str, Any], format: Format | None) -> RowError:
+    """Return the error with the name that its field has in the raw row."""
+    if not format or error.field in row:
+        return error
+    return RowError(format.fields.get(error.field, error.field), error.found, error.expected)

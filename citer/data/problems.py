@@ -18,10 +18,19 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Message:
+    """A turn of a conversation. The role is `system`, `user` or `assistant`."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One row of the problem table.
 
-    Training needs `reference`, grading needs `answer`. Otherwise they may be None.
+    Training needs `reference`, grading needs `answer`. Otherwise they may be None. `messages` are
+    the turns before the question, if there are any.
     """
 
     problem_id: str
@@ -32,6 +41,12 @@ class Problem:
     answer: str | None
     source: str
     split: str
+    messages: tuple[Message, ...] | None = None
+
+    @property
+    def conversation(self) -> str:
+        """The text of all turns. Problems with equal ones belong to one split."""
+        return "\n".join([*(turn.content for turn in self.messages or ()), self.question])
 
 
 def question_key(question: str) -> str:
@@ -39,9 +54,15 @@ def question_key(question: str) -> str:
     return hashlib.sha256(" ".join(question.lower().split()).encode()).hexdigest()[:16]
 
 
-def problem_key(task: str, question: str, choices: Sequence[Choice] | None) -> str:
+def problem_key(
+    task: str,
+    question: str,
+    choices: Sequence[Choice] | None,
+    messages: Sequence[Message] | None = None,
+) -> str:
     """Return the id of a problem. It depends on the content only, and is equal in every run."""
     parts = [task, question_key(question), *(f"{c.label}\t{c.text}" for c in choices or ())]
+    parts += [f"{message.role}\t{message.content}" for message in messages or ()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
@@ -57,5 +78,11 @@ def read_problems(path: Path) -> list[Problem]:
 
 
 def _problem(row: dict) -> Problem:
-    choices = row["choices"]
-    return Problem(**row | {"choices": choices and tuple(Choice(**c) for c in choices)})
+    choices, messages = row["choices"], row["messages"]
+    return Problem(
+        **row
+        | {
+            "choices": choices and tuple(Choice(**c) for c in choices),
+            "messages": messages and tuple(Message(**m) for m in messages),
+        }
+    )

@@ -1,18 +1,26 @@
-"""Prompt formats turn a problem into token ids, the same for both models of a pair."""
+"""Prompt formats turn a problem into token ids, the same for both models of a pair.
+
+`make_prompts` makes one from `PromptSettings`: `PlainPrompts` or `ChatPrompts`.
+"""
 
 import hashlib
+import inspect
+import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from citer.data.problems import Problem
-from citer.data.tasks import TASKS, prompt_text
+from citer.data.problems import Message, Problem
+from citer.data.prompt_settings import ChatParams, PromptSettings
+from citer.data.tasks import EMBEDDED_TASKS, find_task, prompt_text
+from citer.errors import InputError, shown
 
 if TYPE_CHECKING:  # takes a second to import
     from transformers import PreTrainedTokenizerBase
 
-TEMPLATES = [template for task in TASKS.values() for template in task.templates]
-TEMPLATE_HASH = hashlib.sha256("\0".join(TEMPLATES).encode()).hexdigest()[:16]
+CLOCK = "strftime_now"  # a function of templates, which returns the date
 
 
 class Encoded(NamedTuple):
@@ -26,7 +34,23 @@ class Encoded(NamedTuple):
 
 
 class PromptFormat(ABC):
-    """Turns problems into token ids. A pair's two tokenizers must give the same ids."""
+    """Turns problems into token ids. A pair's two tokenizers must give the same ids.
+
+    `eos_id` ends a reference. `stop` has texts that end an answer.
+    """
+
+    def __init__(
+        self,
+        tokenizer: "PreTrainedTokenizerBase",
+        eos_id: int,
+        tasks: Sequence[str] = EMBEDDED_TASKS,
+        stop: Sequence[str] = (),
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.eos_id = eos_id
+        self.tasks = tuple(sorted(tasks))
+        self.stop = tuple(stop)
+        self._check_stop()
 
     @property
     @abstractmethod
@@ -35,37 +59,192 @@ class PromptFormat(ABC):
 
     @abstractmethod
     def prompt_ids(self, problem: Problem) -> list[int]:
-        """Return the ids of all that precedes an answer."""
+        """Return the ids of all that precedes an answer.
 
-    @abstractmethod
+        Raises InputError for a problem that the format cannot express.
+        """
+
     def completion_ids(self, text: str) -> list[int]:
-        """Return the ids of an answer, EOS included."""
+        """Return the ids of an answer, EOS included. Raises InputError if it has a stop text."""
+        for stop in self.stop:
+            if stop in text:
+                raise InputError(f"reference: contains {stop!r}, one of pair.stop")
+        return [*token_ids(text, self.tokenizer, begins=False), self.eos_id]
 
     def encode(self, problem: Problem) -> Encoded:
-        """Encode prompt and reference separately, so that no token spans both."""
-        reference = problem.reference
-        reference_ids = [] if reference is None else self.completion_ids(reference)
-        return Encoded(self.prompt_ids(problem), reference_ids)
+        """Encode prompt and reference separately, so that no token spans both.
+
+        Raises InputError, which names the problem.
+        """
+        text = problem.reference
+        try:
+            reference_ids = [] if text is None else self.completion_ids(text)
+            return Encoded(self.prompt_ids(problem), reference_ids)
+        except InputError as error:
+            raise InputError(f"problem {problem.problem_id}: {error}") from None
 
     def encode_all(self, problems: Iterable[Problem]) -> dict[str, Encoded]:
         """Encode problems in order. Returns them by problem_id."""
         return {problem.problem_id: self.encode(problem) for problem in problems}
 
+    def examples(self) -> list[Problem]:
+        """Return an example of each task in use, with its reference, to compare two tokenizers."""
+        tasks = [task for task in map(find_task, self.tasks) if task.example]
+        return [task.problem(task.example, "reference", "example") for task in tasks]
+
+    @property
+    def task_digests(self) -> list[str]:
+        """The digests of the user's tasks in use, whose prompts are code."""
+        return [task.digest for task in map(find_task, self.tasks) if task.digest]
+
+    def check_task(self, problem: Problem) -> None:
+        """Raise InputError if the problem's task is not in use."""
+        if problem.task not in self.tasks:
+            known = " or ".join(self.tasks)
+            raise InputError(f"task {problem.task!r}: expected {known}, the router's tasks")
+
+    def _check_stop(self) -> None:
+        for stop in self.stop:
+            ids = self.tokenizer(stop, add_special_tokens=False, split_special_tokens=False)
+            if stop not in self.tokenizer.decode(ids.input_ids, skip_special_tokens=True):
+                found = f"pair.stop: {stop!r}: not in the text of an answer"
+                raise InputError(f"{found}; expected text without special tokens")
+
 
 class PlainPrompts(PromptFormat):
     """The plain template of each task, without chat roles."""
 
-    digest = TEMPLATE_HASH
-
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase", eos_id: int) -> None:
-        self.tokenizer = tokenizer
-        self.eos_id = eos_id
+    @cached_property
+    def digest(self) -> str:
+        texts = [text for task in self.tasks for text in find_task(task).templates]
+        stops = [f"stop {text}" for text in self.stop]
+        return _digest("\0".join([*texts, *self.task_digests, *stops]))
 
     def prompt_ids(self, problem: Problem) -> list[int]:
+        self.check_task(problem)
+        if problem.messages:
+            raise InputError("messages: turns before the question; expected pair.prompt: chat")
         return token_ids(prompt_text(problem), self.tokenizer, begins=True)
 
-    def completion_ids(self, text: str) -> list[int]:
-        return [*token_ids(text, self.tokenizer, begins=False), self.eos_id]
+
+class ChatPrompts(PromptFormat):
+    """The tokenizer's chat template. The prompt ends where the assistant's answer begins.
+
+    The template writes BOS and all role tokens, so the tokenizer adds none. A reference ends with
+    the token that the template writes after an assistant's turn, which must be one of `eos_ids`.
+    Raises InputError if the template is missing, or raises for a system prompt or the variables.
+    """
+
+    def __init__(
+        self,
+        tokenizer: "PreTrainedTokenizerBase",
+        eos_ids: Sequence[int],
+        chat: ChatParams,
+        tasks: Sequence[str] = EMBEDDED_TASKS,
+        stop: Sequence[str] = (),
+    ) -> None:
+        super().__init__(tokenizer, eos_ids[0], tasks, stop)
+        self.chat = chat
+        self.template = _template(tokenizer)
+        self._check_variables()
+        self.eos_id = self._end_of_turn(eos_ids)
+
+    @cached_property
+    def digest(self) -> str:
+        """Covers the template's text and its input, and the examples as it renders them."""
+        rendered = [self.text(problem) for problem in self.examples()]
+        parts = [self.template, self.chat.model_dump(), self.stop, rendered]
+        return _digest(json.dumps(parts, sort_keys=True))
+
+    def prompt_ids(self, problem: Problem) -> list[int]:
+        return self._ids(self.text(problem))
+
+    def text(self, problem: Problem) -> str:
+        """Return the rendered prompt. Raises InputError if a turn contains a control token."""
+        self.check_task(problem)
+        question = find_task(problem.task).message_text(problem)
+        turns = self._turns(problem.messages or (), question)
+        for turn in turns:
+            self._check_content(turn)
+        return self._render(turns)
+
+    def _turns(self, earlier: Sequence[Message], question: str) -> list[Message]:
+        """Return all turns. A system turn of the problem replaces the system prompt."""
+        own = self.chat.system
+        if own and not (earlier and earlier[0].role == "system"):
+            earlier = [Message("system", own), *earlier]
+        return [*earlier, Message("user", question)]
+
+    def _render(self, turns: Sequence[Message], *, answered: bool = False) -> str:
+        conversation = [{"role": turn.role, "content": turn.content} for turn in turns]
+        # A prompt must not depend on the day, so a template that calls the clock fails.
+        variables: dict[str, Any] = {CLOCK: None} | self.chat.variables
+        try:
+            rendered = self.tokenizer.apply_chat_template(
+                conversation, tokenize=False, add_generation_prompt=not answered, **variables
+            )
+        except Exception as error:  # a template may raise anything
+            roles = ", ".join(turn.role for turn in turns)
+            reason = " ".join(str(error).split())
+            if CLOCK in self.template and isinstance(error, TypeError):
+                reason = "it writes today's date; expected a fixed one in pair.chat.variables"
+            raise InputError(f"the chat template refuses the turns {roles}: {reason}") from None
+        return str(rendered)
+
+    def _ids(self, text: str) -> list[int]:
+        encoded = self.tokenizer(text, add_special_tokens=False, split_special_tokens=False)
+        return encoded.input_ids
+
+    @cached_property
+    def _control_tokens(self) -> dict[int, str]:
+        """The added tokens that can begin or end a turn: special ones, and the template's own.
+
+        Runs of white space, which some tokenizers add, are no control tokens.
+        """
+        added = self.tokenizer.added_tokens_decoder.items()
+        return {
+            number: token.content
+            for number, token in added
+            if token.special or (token.content.strip("▁ \n\t") and token.content in self.template)
+        }
+
+    def _check_content(self, turn: Message) -> None:
+        for number in self._ids(turn.content):
+            if name := self._control_tokens.get(number):
+                found = f"the {turn.role}'s turn contains {name!r}"
+                raise InputError(f"{found}; expected text without the template's control tokens")
+
+    def _check_variables(self) -> None:
+        taken = {"messages", *inspect.signature(self.tokenizer.apply_chat_template).parameters}
+        for name in self.chat.variables:
+            if name in taken or not re.search(rf"\b{re.escape(name)}\b", self.template):
+                raise InputError(
+                    f"pair.chat.variables: {name!r}: expected a variable of the chat template"
+                )
+
+    def _end_of_turn(self, eos_ids: Sequence[int]) -> int:
+        """Return the first token that the template writes after an assistant's turn."""
+        answer = "ANSWER"
+        turns = [*self._turns((), "QUESTION"), Message("assistant", answer)]
+        _, found, written = self._render(turns, answered=True).rpartition(answer)
+        ids = self._ids(written.strip()) if found else []
+        if not ids or ids[0] not in eos_ids:
+            names = ", ".join(map(repr, self.tokenizer.convert_ids_to_tokens(list(eos_ids))))
+            raise InputError(
+                f"the chat template writes {shown(written)} after an assistant's turn; "
+                f"expected one of the EOS tokens {names}"
+            )
+        return ids[0]
+
+
+def make_prompts(
+    settings: PromptSettings, tokenizer: "PreTrainedTokenizerBase", eos_ids: Sequence[int]
+) -> PromptFormat:
+    """Make a folder's format. Under `plain`, the first EOS ends a reference. Raises InputError."""
+    tasks, stop = settings.tasks, settings.stop
+    if settings.kind == "chat":
+        return ChatPrompts(tokenizer, eos_ids, settings.chat, tasks, stop)
+    return PlainPrompts(tokenizer, eos_ids[0], tasks, stop)
 
 
 def token_ids(text: str, tokenizer: "PreTrainedTokenizerBase", *, begins: bool) -> list[int]:
@@ -77,6 +256,15 @@ def token_ids(text: str, tokenizer: "PreTrainedTokenizerBase", *, begins: bool) 
     return tokenizer(text, add_special_tokens=begins, split_special_tokens=True).input_ids
 
 
-def probes() -> list[Problem]:
-    """Return an example of every task, with its reference, to compare two tokenizers."""
-    return [task.problem(task.example, "reference", "example") for task in TASKS.values()]
+def _template(tokenizer: "PreTrainedTokenizerBase") -> str:
+    try:
+        return tokenizer.get_chat_template()
+    except ValueError:
+        raise InputError(
+            "no chat template; expected chat_template.jinja, or `chat_template` in "
+            "tokenizer_config.json, or pair.prompt: plain"
+        ) from None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -34,7 +34,7 @@ def separate(assigned: Iterable[tuple[str, Problem]]) -> Separated:
     homes: dict[str, str] = {}
     seen: set[str] = set()
     for split, problem in assigned:
-        crosses = homes.setdefault(question_key(problem.question), split) != split
+        crosses = homes.setdefault(question_key(problem.conversation), split) != split
         duplicate = crosses or problem.problem_id in seen
         target = separated.duplicates if duplicate else separated.splits[split]
         target.append(replace(problem, split=split))

@@ -91,9 +91,10 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a request by one policy. Unless it is truncated, its last token is EOS.
+    """The answer to a request by one policy.
 
-    `scores` has the score of the SLM's token at each position, or 0 if the SLM did not run there.
+    Unless it is truncated, its last token is EOS or completes a stop text. `scores` has the score
+    of the SLM's token at each position, or 0 if the SLM did not run there.
     """
 
     key: str

@@ -13,7 +13,7 @@ differ (`citer.decoding.walk`).
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -71,7 +71,7 @@ class Engine:
             raise ValueError(f"{limits}: expected at least one of each")
         self.pair = pair
         self.slots = slots
-        self.limits = Limits(pair.eos_ids, max_new_tokens)
+        self.limits = Limits(pair.eos_ids, max_new_tokens, pair.stops)
         self.delayed = delayed
         self.make_graphs = make_graphs
         self._slm = Lane(pair.slm, slots, make_graphs)
@@ -236,4 +236,4 @@ class Engine:
 def _judge(pair: Pair, slots: int, make_graphs: MakeGraphs) -> Judge:
     if isinstance(pair.llm, LanguageModel):
         return LocalJudge(pair.llm, pair.vocabulary, slots, make_graphs)
-    return pair.llm
+    return cast(Judge, pair.llm)

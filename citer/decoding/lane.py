@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from citer.decoding.answer import Trunk
 from citer.decoding.work import Work
-from citer.models.cache import Copied, SlotCache
+from citer.models.cache import SlotCache
 from citer.models.feed import Read, Turn
 from citer.models.graphs import Graphs, cuda_graphs
 from citer.models.pair import LanguageModel
@@ -38,10 +38,10 @@ class Lane:
         self, model: LanguageModel, slots: int, make_graphs: MakeGraphs = cuda_graphs
     ) -> None:
         self.model = model
-        self.cache = SlotCache(model.network, slots)
+        self.cache = cache = model.cache(slots)
         self.total = Work()
-        self._graphs = make_graphs(model, self.cache)
-        self._trunks: dict[Ids, Copied] = {}
+        self._graphs = make_graphs(model, cache) if isinstance(cache, SlotCache) else None
+        self._trunks: dict[Ids, Any] = {}  # copies of slots
 
     def prepare(self, all_held: Sequence[Held]) -> None:
         """Cut each slot to the tokens that it keeps. Start empty slots from their trunks."""
@@ -60,7 +60,7 @@ class Lane:
         while len(self._trunks) > len(self.cache.lengths):
             self._trunks.pop(next(iter(self._trunks)))
 
-    def _keep(self, used: Iterable[Ids], copies: Mapping[Ids, Copied]) -> None:
+    def _keep(self, used: Iterable[Ids], copies: Mapping[Ids, Any]) -> None:
         """Add new trunks and move all `used` ones to the end. `prepare` drops the first ones."""
         for ids in used:
             self._trunks[ids] = copies.get(ids) or self._trunks.pop(ids)

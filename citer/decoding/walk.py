@@ -16,6 +16,7 @@ from citer.decoding.judge import Query, Verdict
 from citer.decoding.path import Draft, Path
 from citer.decoding.policy import Policy
 from citer.models.router import HIGHEST
+from citer.models.stop import StopTexts
 
 Handle = NewType("Handle", int)
 
@@ -35,10 +36,11 @@ class Need(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """The conditions that end an answer: an EOS token, or the number of tokens."""
+    """The conditions that end an answer: an EOS token, a stop text, or the number of tokens."""
 
     eos_ids: tuple[int, ...]
     max_new_tokens: int
+    stops: StopTexts | None = None
 
 
 class Walk:
@@ -215,7 +217,14 @@ class Walk:
         self._unchecked = True
 
     def _ended(self) -> bool:
-        return self.ids[-1] in self.limits.eos_ids or self.length == self.limits.max_new_tokens
+        return self.length == self.limits.max_new_tokens or self._complete()
+
+    def _complete(self) -> bool:
+        """Return whether EOS or a stop text ends the answer. The text may begin in the prefix."""
+        if self.ids[-1] in self.limits.eos_ids:
+            return True
+        stops = self.limits.stops
+        return stops is not None and stops.end(self.ids, len(self.request.prompt_ids))
 
     def _due(self, ended: bool) -> list[Path]:
         length = self.length
@@ -241,7 +250,7 @@ class Walk:
 
     def _answer(self, path: Path) -> Answer:
         written = tuple(self.ids[self.begin :])
-        truncated = written[-1] not in self.limits.eos_ids
+        truncated = not self._complete()
         scores = tuple(draft.scores[path.scorer] if draft else 0.0 for draft in self._drafts)
         visits = tuple(path.visits)
         return Answer(self.request.key, path.policy, written, scores, visits, truncated)

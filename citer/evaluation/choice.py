@@ -55,7 +55,7 @@ def cheapest(*rules: ChosenRule) -> ChosenRule:
     return min(rules, key=lambda rule: rule.cost)
 
 
-def upper_bound(errors: int, questions: int, delta: float) -> float:
+def upper_bound(errors: float, questions: int, delta: float) -> float:
     """Return an upper bound of an error rate at confidence 1 - delta. It is 1 without questions.
 
     This is the one-sided Clopper-Pearson bound, which is exact (Biometrika 26, 1934, 404-413).

@@ -3,15 +3,26 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from citer.data.problems import Problem
-
-if TYPE_CHECKING:  # the engine with its models takes seconds to import
-    from citer.evaluation.sweep import Result
+from citer.data.tasks import task_label
+from citer.data.tasks.grading import extracted
+from citer.evaluation.choice import upper_bound
 
 ABOVE_CHANCE = 0.1
+CONFIDENCE = 0.95
 WIDTH = 160  # characters of a line that is printed
+
+
+class Graded(Protocol):
+    """An answer of the LLM to a question."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    @property
+    def correct(self) -> bool: ...
 
 
 class Shortfall(NamedTuple):
@@ -22,14 +33,17 @@ class Shortfall(NamedTuple):
     right: float  # share of questions, like `floor`
     floor: float
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether the upper bound of the share at confidence CONFIDENCE is below the floor."""
+        return upper_bound(self.right * self.questions, self.questions, 1 - CONFIDENCE) < self.floor
+
     def __str__(self) -> str:
-        return (
-            f"LLM right on {self.right:.1%} of {self.questions} {self.task} questions of "
-            f"validation, expected at least {self.floor:.1%}"
-        )
+        questions = f"{self.questions} {task_label(self.task)} questions of validation"
+        return f"LLM right on {self.right:.1%} of {questions}, expected at least {self.floor:.1%}"
 
 
-def shortfalls(results: Iterable["Result"], llm_floor: float) -> Iterator[Shortfall]:
+def shortfalls(results: Iterable[Graded], llm_floor: float) -> Iterator[Shortfall]:
     """Yield the tasks of which the LLM answers too few questions right."""
     by_task = sorted(results, key=lambda result: result.problem.task)
     for task, group in groupby(by_task, key=lambda result: result.problem.task):
@@ -53,11 +67,16 @@ def floor(problems: Sequence[Problem], llm_floor: float) -> float:
 
 
 def shown(problem: Problem, text: str, truncated: bool) -> str:
-    """Show a question, the LLM's answer and the expected answer in three short lines."""
+    """Show a question, the LLM's answer, what the grader read, and the expected answer.
+
+    There is no line for what was read if the task does not say it.
+    """
+    read = extracted(problem, text)
     return (
         f"question: {_line(problem.question)}\n"
         f"     LLM: {_line(text)}{' (cut off)' if truncated else ''}\n"
-        f"expected: {_line(problem.answer or '')}\n"
+        + ("" if read is None else f"    read: {_line(read) or 'nothing'}\n")
+        + f"expected: {_line(problem.answer or '')}\n"
     )
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from citer.config import EvaluateParams
+from citer.data.tasks.failures import Failures, failures
 from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.evaluation.cost import batches, replay
@@ -20,7 +21,8 @@ from citer.rule import Rule
 from citer.schema import OUTCOME, point
 
 if TYPE_CHECKING:  # the engine with its models takes seconds to import
-    from citer.evaluation.sweep import Result, Run
+    from citer.evaluation.result import Result
+    from citer.evaluation.sweep import Run
 
 # Fields of a table's stamp.
 RIVALS_STAMP, ROUTER_STAMP = {"methods": "rivals"}, {"methods": "router"}
@@ -32,6 +34,13 @@ class Findings:
 
     outcomes: pa.Table
     points: list[Row]
+
+    @property
+    def failures(self) -> list[Failures]:
+        """The answers on which graders failed, by task."""
+        failed = self.outcomes.filter(pc.field("failure").is_valid())
+        columns = (failed[name].to_pylist() for name in ("task", "problem_id", "failure"))
+        return failures(zip(*columns, strict=True))
 
     def llm_alone(self, split: str) -> dict[str, Row]:
         """Return the LLM's own outcomes on a split, by problem_id."""
@@ -83,6 +92,8 @@ def outcome_rows(run: "Run") -> Iterator[Row]:
             "problem_id": result.problem.problem_id,
             "task": result.problem.task,
             "correct": result.correct,
+            "share": result.share,
+            "failure": result.failure,
             "truncated": result.truncated,
             **result.counts._asdict(),
             "slm_steps": result.trace.slm.forwards,
@@ -121,6 +132,7 @@ def _by_task(run: "Run", params: EvaluateParams) -> Iterator[Row]:
 
 def _quality(results: Sequence["Result"]) -> Row:
     correct = [result.correct for result in results]
+    shares = [result.correct if result.share is None else result.share for result in results]
     low, high = share_interval(sum(correct), len(correct))
     total = Counts.total(result.counts for result in results)
     tokens, audited = total.tokens, total.audited
@@ -129,6 +141,7 @@ def _quality(results: Sequence["Result"]) -> Row:
         "accuracy": float(np.mean(correct)),
         "accuracy_low": low,
         "accuracy_high": high,
+        "mean_share": float(np.mean(shares)),
         "llm_fraction": total.llm_tokens / tokens,
         "visits_per_token": total.visits / tokens,
         "slm_steps_per_token": sum(result.trace.slm.forwards for result in results) / tokens,

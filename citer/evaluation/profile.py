@@ -51,25 +51,25 @@ class Profile:
     setting: Setting
 
     def __post_init__(self) -> None:
-        context = min(self.slm.context, self.llm.context)
+        context = min(each.model.card.context for each in (self.slm, self.llm))
         check_fits("--positions", self.setting.positions, context)
 
     @cached_property
     def prices(self) -> Prices:
+        slm, llm = self.slm.model, self.llm.model
         with torch.device("meta"):
-            head = Head(RouterMLP(self.slm.hidden_size, dropout=0))
-        slm, llm = self.slm, self.llm
+            head = Head(RouterMLP(slm.hidden_size, dropout=0))
         weights = slm.weight_bytes + head.weight_bytes, llm.weight_bytes
         return Prices(*weights, slm.kv_bytes, llm.kv_bytes)
 
-    def kv(self, model: ModelSize) -> int:
+    def kv(self, size: ModelSize) -> int:
         """Bytes of the KV cache of all slots."""
-        return self.setting.slots * self.setting.positions * model.kv_bytes
+        return self.setting.slots * self.setting.positions * size.model.kv_bytes
 
     @property
     def needed(self) -> int:
         """Bytes of both models with their caches."""
-        return sum(model.resident + self.kv(model) for model in (self.slm, self.llm))
+        return sum(size.resident + self.kv(size) for size in (self.slm, self.llm))
 
     @property
     def fits_one(self) -> bool:

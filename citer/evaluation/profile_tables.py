@@ -1,6 +1,6 @@
 """A profile for people and for programs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import Any
 
@@ -34,41 +34,42 @@ def numbers(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _facts(model: ModelSize) -> dict[str, Any]:
+def _facts(size: ModelSize) -> dict[str, Any]:
+    card = size.model.card
     return {
-        "path": str(model.path),
-        "parameters": model.parameters,
-        "all_weight_bytes": model.resident,
-        "weight_bytes": model.weight_bytes,
-        "kv_bytes": model.kv_bytes,
-        "context": model.context,
-        "vocab_size": model.vocab_size,
-        "quantised": model.stored is not None,
-        "source": model.source,
+        "path": str(card.path),
+        "parameters": size.parameters,
+        "all_weight_bytes": size.resident,
+        "weight_bytes": card.weight_bytes,
+        "kv_bytes": card.kv_bytes,
+        "context": card.context,
+        "vocab_size": card.vocab_size,
+        "quantised": size.quantised,
+        "source": size.source,
     }
 
 
 def _models(profile: Profile) -> Table:
     table = Table("", "SLM", "LLM", box=box.SIMPLE_HEAD)
-    rows = {
-        "folder": lambda model: str(model.path),
-        "parameters": lambda model: _count(model.parameters),
-        "all weights": lambda model: _size(model.resident),
-        "weights read per token": lambda model: _size(model.weight_bytes),
-        "KV cache per position": lambda model: _size(model.kv_bytes),
-        "context": lambda model: f"{model.context:,} positions",
-        "vocabulary": lambda model: f"{model.vocab_size:,} ids",
+    rows: dict[str, Callable[[ModelSize], str]] = {
+        "folder": lambda size: str(size.model.path),
+        "parameters": lambda size: _count(size.parameters),
+        "all weights": lambda size: _size(size.resident),
+        "weights read per token": lambda size: _size(size.model.weight_bytes),
+        "KV cache per position": lambda size: _size(size.model.kv_bytes),
+        "context": lambda size: f"{size.model.card.context:,} positions",
+        "vocabulary": lambda size: f"{size.model.vocab_size:,} ids",
         "precision": _precision,
-        "read from": lambda model: model.source,
+        "read from": lambda size: size.source,
     }
     for name, value in rows.items():
         table.add_row(name, value(profile.slm), value(profile.llm))
     return table
 
 
-def _precision(model: ModelSize) -> str:
-    plain = str(model.network.dtype).removeprefix("torch.")
-    return plain if model.stored is None else f"quantised, the rest {plain}"
+def _precision(size: ModelSize) -> str:
+    plain = str(size.model.dtype).removeprefix("torch.")
+    return f"quantised, the rest {plain}" if size.quantised else plain
 
 
 def _fit(profile: Profile) -> str:

@@ -7,6 +7,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from citer.data.tasks import task_label
+from citer.data.tasks.failures import Failures
 from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.methods import MODELS, Kind, Row, label, styles
 from citer.evaluation.metrics import fraction_for, value_at
@@ -21,7 +23,7 @@ IDENTITY = (
     *("split", "method", "task", "visit", "threshold", "audit", "questions"),
     *("accuracy_low", "accuracy_high"),
 )
-FOREMOST = ("accuracy", "llm_fraction", "cost_b1", *COSTS)
+FOREMOST = ("accuracy", "mean_share", "llm_fraction", "cost_b1", *COSTS)
 WIDTH = 200  # of the table's text, more than it needs
 LEGEND = """\
 Test questions, with Wilson's 95 % interval. Cost: bytes that all forwards move, relative to the LLM
@@ -30,6 +32,7 @@ calls of the LLM per token. Tokens: per answer. f95: the LLM fraction that reach
 accuracy. c95, c99: the cost at batch 1 that reaches 95 % and 99 % of it. All three are read
 linearly between points.
 """
+SHARE_LEGEND = "Share: the mean share of the answers; accuracy counts whole answers only.\n"
 
 
 def frontier(points: Sequence[Row], method: str, task: str = "all") -> list[Row]:
@@ -141,31 +144,43 @@ def metrics(rows: Sequence[Row], chosen: Chosen) -> dict[str, Row]:
     results: dict[str, Row] = {row["method"]: {} for row in rows}
     for row in rows:
         if row["task"] == "all":
-            results[row["method"]] |= {name: row[name] for name in row if _is_metric(name)}
+            results[row["method"]] |= {name: row[name] for name in row if _is_metric(name, row)}
         else:
-            of_task = {name: row[name] for name in FOREMOST if name in row}
-            results[row["method"]][row["task"]] = of_task
+            of_task = {name: row[name] for name in FOREMOST if name in row and _tells(name, row)}
+            results[row["method"]][task_label(row["task"])] = of_task
     for method, each in chosen.items():
         at, audit = each.rule.at, each.rule.audit
         results[method] |= {"at": at, "audit": audit, "discordant_bound": each.bound}
     return results
 
 
-def _is_metric(name: str) -> bool:
+def _is_metric(name: str, row: Row) -> bool:
     """Return whether a column is a metric. Bytes are one at batch 1 only."""
     is_wanted = name == "bytes_per_answer_b1" or not name.startswith("bytes_per_answer")
-    return is_wanted and name not in IDENTITY
+    return is_wanted and name not in IDENTITY and _tells(name, row)
 
 
-def summary(rows: Sequence[Row], chosen: Chosen, sizes: Sequence[int]) -> str:
-    """Write standings as a Markdown table with a legend and the promises.
+def _tells(name: str, row: Row) -> bool:
+    """Return whether a metric tells something. The mean share does if it is not the accuracy."""
+    return name != "mean_share" or row["mean_share"] != row["accuracy"]
+
+
+def summary(
+    rows: Sequence[Row], chosen: Chosen, sizes: Sequence[int], failed: Sequence[Failures] = ()
+) -> str:
+    """Write standings as a Markdown table with a legend, the promises and the graders' failures.
 
     `sizes` are the batch sizes whose costs are shown.
     """
     text = StringIO()
     Console(file=text, width=WIDTH).print(_table(rows, sizes))
-    promises = [f"- {promise(*each)}" for each in chosen.items()]
-    return "\n".join([text.getvalue().strip(), "", LEGEND, *_places(rows), "", *promises, ""])
+    notes = [f"- {promise(*each)}" for each in chosen.items()] + [f"- {each}." for each in failed]
+    legend = LEGEND + SHARE_LEGEND * _has_shares(rows)
+    return "\n".join([text.getvalue().strip(), "", legend, *_places(rows), "", *notes, ""])
+
+
+def _has_shares(rows: Sequence[Row]) -> bool:
+    return any(_tells("mean_share", row) for row in rows)
 
 
 def _places(rows: Sequence[Row]) -> Iterator[str]:
@@ -185,13 +200,16 @@ def _places(rows: Sequence[Row]) -> Iterator[str]:
 def _table(rows: Sequence[Row], sizes: Sequence[int]) -> Table:
     table = Table("task", "method", box=box.MARKDOWN)
     costs = (f"cost b{n}" for n in sizes)
-    for title in ("accuracy", "LLM fraction", "visits", *costs, "tokens", "f95", "c95", "c99"):
+    shares = ["share"] * _has_shares(rows)
+    titles = ("accuracy", *shares, "LLM fraction", "visits", *costs, "tokens", "f95", "c95", "c99")
+    for title in titles:
         table.add_column(title, justify="right")
     for row in rows:
         table.add_row(
-            row["task"],
+            task_label(row["task"]),
             label(row["method"]),
             _accuracy(row),
+            *(f"{row['mean_share']:.1%}" for _ in shares),
             f"{row['llm_fraction']:.3f}",
             f"{row['visits_per_token']:.3f}",
             *(_cost(row, size) for size in sizes),

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -34,12 +35,16 @@ ROUTER, AUDITED = (Style(kind, *ITERATIONS[0]) for kind in (Kind.ROUTER, Kind.AU
 
 @dataclass(frozen=True)
 class Study:
-    """A pair with its questions and settings."""
+    """A pair with its questions and settings.
+
+    A sweep whose results are in `partial` is not run again. Use another folder for another router.
+    """
 
     pair: Pair
     validation: Sequence[Problem]
     test: Sequence[Problem]
     params: EvaluateParams
+    partial: Path
 
     @cached_property
     def stamp(self) -> dict[str, Any]:
@@ -110,7 +115,9 @@ class Study:
         return lines
 
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
-        return sweep(self._engine, problems, lines)
+        names = dict.fromkeys(line.method.name for line in lines)
+        folder = self.partial / "-".join([problems[0].split, *names])
+        return sweep(self._engine, problems, lines, folder)
 
     @cached_property
     def _engine(self) -> Engine:

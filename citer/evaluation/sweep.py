@@ -1,24 +1,35 @@
-"""Answer and grade the same questions by many methods and rules, in one sweep of the engine."""
+"""Answer and grade the same questions by many methods and rules, in sweeps of the engine.
 
-from array import array
+A part of the questions is a unit with its own file. A killed run keeps finished ones.
+"""
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from math import ceil
+from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from citer.data.problems import Problem
-from citer.data.tasks.grading import grade
-from citer.decoding.answer import Answer, Counts, Request
+from citer.data.tasks.grading import WRONG, Grade, assess
+from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, ScoredBy, Scorer
-from citer.evaluation.cost import Prices, Trace
-from citer.evaluation.methods import PLAIN, Style
-from citer.executor import Unit, deal, executor_for
+from citer.evaluation.cost import Prices
+from citer.evaluation.methods import PLAIN, Row, Style
+from citer.evaluation.result import Result, as_row, from_row
+from citer.executor import deal, executor_for, write_tables
+from citer.io import read_table
 from citer.models.pair import Pair
 from citer.models.router import Head
 from citer.progress import Advance, progress
 from citer.rule import Rule
+from citer.schema import RESULT
+
+REFILLS = 4  # questions of a part per slot: slots fall idle only at the end of a part
+FEW = 32  # questions of a part of a large pair on a CPU, which takes minutes
 
 
 class Method(NamedTuple):
@@ -45,18 +56,6 @@ class Line(NamedTuple):
         return [Policy(self.method.scorer, rule) for rule in self.rules]
 
 
-class Result(NamedTuple):
-    """The answer of one policy to one question. It has `scores` if the SLM wrote all tokens."""
-
-    problem: Problem
-    trace: Trace
-    scores: Sequence[float]  # in float32
-    correct: bool
-    truncated: bool
-    counts: Counts
-    digest: int = 0  # of its token ids: equal answers have equal digests
-
-
 @dataclass(frozen=True)
 class Run:
     """The results of one method and rule on one split, in the order of the questions."""
@@ -68,20 +67,56 @@ class Run:
     style: Style = PLAIN
 
 
-def sweep(engine: Engine, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
-    """Answer all problems by every rule of every line. Return a run for each rule of each line."""
+def sweep(
+    engine: Engine, problems: Sequence[Problem], lines: Sequence[Line], folder: Path
+) -> list[list[Run]]:
+    """Answer all problems by every rule of every line. Return a run for each rule of each line.
+
+    The questions are dealt to parts, which are decoded by themselves. The results of each part are
+    written to a file in `folder`. A part with a file is not answered again, so `folder` must belong
+    to this engine, these problems and these lines.
+    """
     policies = list(dict.fromkeys(policy for line in lines for policy in line.policies))
     title = f"{', '.join(dict.fromkeys(line.method.name for line in lines))} on {problems[0].split}"
     executor = executor_for(engine.pair.is_small)
-    parts = deal(problems, executor.workers)
-    units = [Unit(f"{title}, part {n} of {len(parts)}", part) for n, part in enumerate(parts, 1)]
+    parts = _parts(
+        problems, max(executor.workers, ceil(len(problems) / _part_size(engine))), folder
+    )
+    missing = {path: part for path, part in parts.items() if not path.exists()}
+    before = len(problems) - sum(map(len, missing.values()))
+    total, done = (count * len(policies) for count in (len(problems), before))
+    with progress(title, total, "answers", done) as advance:
+        write_tables(executor, _Answering(engine, policies), missing, RESULT, {}, advance)
     place = {problem.problem_id: number for number, problem in enumerate(problems)}
-    with progress(title, len(place) * len(policies), "answers") as advance:
-        answered = list(executor.run(_Answering(engine, policies), units, advance))
-    results = {}
-    for policy, *shares in zip(policies, *answered, strict=True):
-        results[policy] = sorted(chain(*shares), key=lambda r: place[r.problem.problem_id])
+    results = _read(parts, policies)
+    for each in results.values():
+        each.sort(key=lambda result: place[result.problem.problem_id])
     return [_runs(line, results, engine.pair) for line in lines]
+
+
+def _part_size(engine: Engine) -> int:
+    """Return how many questions a part has at most, unless there are more workers than parts."""
+    pair = engine.pair
+    is_slow = pair.slm.device.type == "cpu" and not pair.is_small
+    return FEW if is_slow else REFILLS * engine.slots
+
+
+def _parts(problems: Sequence[Problem], count: int, folder: Path) -> dict[Path, Sequence[Problem]]:
+    """Deal the problems to parts. A file's name has their number, which decides what is in it."""
+    dealt = deal(problems, count)
+    return {folder / f"{n}-of-{len(dealt)}.parquet": part for n, part in enumerate(dealt, 1)}
+
+
+def _read(
+    parts: Mapping[Path, Sequence[Problem]], policies: Sequence[Policy]
+) -> dict[Policy, list[Result]]:
+    """Return each policy's results, part by part."""
+    results: dict[Policy, list[Result]] = {policy: [] for policy in policies}
+    for path, part in parts.items():
+        by_id = {problem.problem_id: problem for problem in part}
+        for row in read_table(path, RESULT).to_pylist():
+            results[policies[row["policy"]]].append(from_row(row, by_id))
+    return results
 
 
 def _runs(line: Line, results: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:
@@ -97,34 +132,24 @@ class _Answering:
     engine: Engine
     policies: Sequence[Policy]
 
-    def __call__(self, problems: Sequence[Problem], /, *, advance: Advance) -> list[list[Result]]:
-        """Return each policy's results, in the order in which the answers finish."""
+    def __call__(self, problems: Sequence[Problem], /, *, advance: Advance) -> pa.Table:
+        """Return the RESULT table of the problems, in the order in which the answers finish."""
         by_id = {problem.problem_id: problem for problem in problems}
         requests = {key: request(problem, self.engine.pair) for key, problem in by_id.items()}
-        results: dict[Policy, list[Result]] = {policy: [] for policy in self.policies}
+        place = {policy: number for number, policy in enumerate(self.policies)}
+        rows: list[Row] = []
 
         @lru_cache(1024)  # a question's answers come together, and many policies give the same
-        def correct(key: str, token_ids: tuple[int, ...]) -> bool:
-            return grade(by_id[key], self.engine.pair.text(token_ids))
+        def graded(key: str, token_ids: tuple[int, ...]) -> Grade:
+            return assess(by_id[key], self.engine.pair.text(token_ids))
 
         for answer in self.engine.sweep(requests.values(), self.policies):
-            right = not answer.truncated and correct(answer.key, answer.token_ids)
+            grade = WRONG if answer.truncated else graded(answer.key, answer.token_ids)
             prompt_len = len(requests[answer.key].prompt_ids)
-            results[answer.policy].append(_result(by_id[answer.key], prompt_len, answer, right))
+            result = Result.of(by_id[answer.key], prompt_len, answer, grade)
+            rows.append(as_row(place[answer.policy], result))
             advance(1)
-        return list(results.values())
-
-
-def _result(problem: Problem, prompt_len: int, answer: Answer, correct: bool) -> Result:
-    return Result(
-        problem=problem,
-        trace=Trace.of(prompt_len, len(answer.token_ids), answer.visits),
-        scores=() if answer.visits else array("f", answer.scores),
-        correct=correct,
-        truncated=answer.truncated,
-        counts=answer.counts,
-        digest=hash(answer.token_ids),
-    )
+        return pa.Table.from_pylist(rows, RESULT)
 
 
 def request(problem: Problem, pair: Pair) -> Request:

@@ -28,10 +28,14 @@ TIE: dict[Tie, int | None] = {"slm": 1, "llm": 0, "drop": None}
 
 
 class BranchOutcomes(NamedTuple):
-    """Whether each branch of a position ends in a right answer. None: it was not rolled out."""
+    """Whether each branch of a position ends in a right answer. None: it was not rolled out.
+
+    `failure` says why the grader failed on one of them, if so.
+    """
 
     slm_correct: bool | None = None
     llm_correct: bool | None = None
+    failure: str | None = None
 
 
 def cases(gt_N: np.ndarray, slm_N: np.ndarray, llm_N: np.ndarray) -> np.ndarray:
@@ -74,6 +78,7 @@ def preferences(
             "origin": [ORIGIN[case] for case in case_N],
             "slm_branch_correct": [each.slm_correct for each in outcomes],
             "llm_branch_correct": [each.llm_correct for each in outcomes],
+            "failure": [each.failure for each in outcomes],
             "iteration": [iteration] * len(tokens),
         },
         schema=PREFERENCE,

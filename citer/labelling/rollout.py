@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
-from citer.data.tasks.grading import grade
+from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
@@ -86,36 +86,40 @@ def roll_out(
     contests: Sequence[Contest], engine: Engine, policy: Policy, advance: Advance
 ) -> list[BranchOutcomes]:
     """Roll out the SLM's branch of each contest and, if it ends wrong, the LLM's branch."""
-    slm_correct: dict[int, bool] = {}
-    for index, correct in _outcomes([contest.slm for contest in contests], engine, policy):
-        slm_correct[index] = correct
-        advance(2 if correct else 1)
-    failed = [index for index in range(len(contests)) if not slm_correct[index]]
-    llm_correct: dict[int, bool] = {}
-    for index, correct in _outcomes([contests[index].llm for index in failed], engine, policy):
-        llm_correct[failed[index]] = correct
+    slm: dict[int, Grade] = {}
+    for index, grade in _grades([contest.slm for contest in contests], engine, policy):
+        slm[index] = grade
+        advance(2 if grade.correct else 1)
+    failed = [index for index in range(len(contests)) if not slm[index].correct]
+    llm: dict[int, Grade] = {}
+    for index, grade in _grades([contests[index].llm for index in failed], engine, policy):
+        llm[failed[index]] = grade
         advance(1)
-    return [
-        BranchOutcomes(slm_correct[index], llm_correct.get(index)) for index in range(len(contests))
-    ]
+    return [_outcomes(slm[index], llm.get(index)) for index in range(len(contests))]
 
 
-def _outcomes(
+def _outcomes(slm: Grade, llm: Grade | None) -> BranchOutcomes:
+    if llm is None:
+        return BranchOutcomes(slm.correct)
+    return BranchOutcomes(slm.correct, llm.correct, slm.failure or llm.failure)
+
+
+def _grades(
     branches: Sequence[Branch], engine: Engine, policy: Policy
-) -> Iterator[tuple[int, bool]]:
-    """Finish the branches and yield the index and correctness of each, in any order.
+) -> Iterator[tuple[int, Grade]]:
+    """Finish the branches and yield the index and grade of each, in any order.
 
     A truncated answer is wrong.
     """
-    text, eos_ids = engine.pair.text, engine.pair.eos_ids
+    text, ended = engine.pair.text, engine.pair.ended
     unfinished = {}
     for index, branch in enumerate(branches):
-        if branch.token in eos_ids:
-            yield index, grade(branch.problem, text(branch.prefix_ids))
+        if ended(branch.prefix_ids):
+            yield index, assess(branch.problem, text(branch.prefix_ids))
         else:
             unfinished[branch.key] = index, branch
     requests = (branch.request() for _, branch in unfinished.values())
     for answer in engine.decode(requests, policy):
         index, branch = unfinished[answer.key]
         completion = text(branch.prefix_ids + answer.token_ids)
-        yield index, not answer.truncated and grade(branch.problem, completion)
+        yield index, WRONG if answer.truncated else assess(branch.problem, completion)

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from citer.checked import Share, complaint
+from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
 from citer.io import digest, read_as, read_json, replacing, write_json
 from citer.models.features import FEATURE
@@ -99,6 +100,7 @@ class Card(BaseModel):
     dtype: str
     tokenizer: str
     template: str
+    prompts: PromptSettings = PromptSettings()  # earlier cards have none
     holdout_scores: Annotated[dict[Share, Share], AfterValidator(_ascending)] | None = None
     threshold: Deployed | None = None
 
@@ -183,6 +185,11 @@ def read_card(folder: Path) -> dict[str, Any]:
     path = folder / "router.json"
     read_as(path, Card)
     return read_json(path)
+
+
+def stored_prompts(folder: Path) -> PromptSettings:
+    """Return the settings of the prompts that a router was trained on. Raises InputError."""
+    return Card.model_validate(read_card(folder)).prompts
 
 
 def read_bundle(folder: Path) -> tuple[Router, dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The card of a model: its facts without its weights."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class ModelCard(NamedTuple):
@@ -21,3 +21,10 @@ class ModelCard(NamedTuple):
     vocab_size: int
     path: Path
     digest: str
+
+
+class Carded(Protocol):
+    """A model that has a card: loaded in this process, or elsewhere."""
+
+    @property
+    def card(self) -> ModelCard: ...

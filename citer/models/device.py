@@ -1,7 +1,11 @@
 """Where models run."""
 
-import torch
+from itertools import chain
 
+import torch
+from torch import nn
+
+from citer.config import PairParams
 from citer.errors import InputError
 
 
@@ -15,3 +19,28 @@ def resolve_device(device: str) -> torch.device:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(device)
+
+
+def device_for(name: str, params: PairParams) -> torch.device:
+    """Return where model `name` of the pair runs, unless its layers are on several devices.
+
+    If those of the LLM are, the SLM runs on the last GPU.
+    """
+    device = resolve_device(params.device)
+    if name == "slm" and params.llm_device_map and device.type == "cuda":
+        return torch.device("cuda", torch.cuda.device_count() - 1)
+    return device
+
+
+def device_map_for(name: str, params: PairParams) -> str:
+    """Return the `device_map` of transformers for model `name`."""
+    device = device_for(name, params)
+    split = name == "llm" and params.llm_device_map and device.type == "cuda"
+    return "auto" if split else str(device)
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Return where a module runs. accelerate may keep its weights elsewhere between forwards."""
+    if hook := getattr(module, "_hf_hook", None):
+        return torch.device(hook.execution_device)
+    return next(chain(module.parameters(), module.buffers())).device

@@ -42,7 +42,7 @@ class Feed(NamedTuple):
     wanted_W: Tensor | None = None  # None: all
     padded_NT: Tensor | None = None
     flat_M: Tensor | None = None
-    # Positions that a token may attend to. None: all, or if `fresh`, all before it.
+    # Positions up to each token's own. None: all, or if `fresh`, all before it.
     mask_NTP: Tensor | None = None
 
     def side_by_side(self, tokens_M: Tensor) -> Tensor:
@@ -55,6 +55,18 @@ class Feed(NamedTuple):
         """Remove the padding: (N, T, ...) → (M, ...)."""
         flat = tokens_NT.flatten(0, 1)
         return flat if self.flat_M is None else flat[self.flat_M]
+
+    def visible(self, window: int | None) -> Tensor | None:
+        """Return visible_NTP, the positions that a token attends to; None as for `mask_NTP`.
+
+        With a sliding window these are the last `window` ones, the token's own included.
+        """
+        if window is None or self.span <= window:
+            return self.mask_NTP
+        position_NT = self.side_by_side(self.position_M)
+        position_P = torch.arange(self.span, device=position_NT.device)
+        age_NTP = position_NT[:, :, None] - position_P
+        return (age_NTP >= 0) & (age_NTP < window)
 
     def wanted(self, tokens_M: Tensor) -> Tensor:
         """Select the tokens whose states are returned: (M, ...) → (W, ...)."""

@@ -4,12 +4,11 @@ An object reads each file at most once, at the first use of a value, and caches 
 its objects once and passes them on. Only a new object sees that a folder has changed.
 """
 
-import json
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import BaseModel, PositiveInt
@@ -17,33 +16,40 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     GenerationConfig,
-    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 
-from citer.data.prompts import PlainPrompts, PromptFormat, probes
+from citer.data.prompt_settings import PromptSettings
+from citer.data.prompts import PromptFormat, make_prompts
 from citer.errors import InputError, reading
 from citer.io import digest, read_as
-from citer.models.tokenizer import load_tokenizer, tokenizer_parts
+from citer.models.families import ModelType, check_settings
+from citer.models.quantised import bytes_read, check_quantiser, free_names
+from citer.models.tokenizer import (
+    load_tokenizer,
+    named_eos_ids,
+    tokenizer_digest,
+    tokenizer_parts,
+)
 from citer.models.vocabulary import Vocabulary
-from citer.models.weights import check_tensors, tensor_shapes, weight_files
+from citer.models.weights import check_tensors, tensor_bytes, tensor_shapes, weight_files
 
-# Decoders that cache only plain keys and values per position, so that a cache can be cut anywhere.
-ModelType = Literal["llama", "mistral", "qwen2", "qwen3"]
-MakePrompts = Callable[[PreTrainedTokenizerFast, int], PromptFormat]  # (tokenizer, EOS id)
+MakePrompts = Callable[
+    [PreTrainedTokenizerFast, Sequence[int]], PromptFormat
+]  # (tokenizer, EOS ids)
+PLAIN = partial(make_prompts, PromptSettings())
 
 
 class EosSetting(BaseModel):
-    """The EOS ids, as both files store them."""
+    """The EOS ids, as config.json and generation_config.json store them."""
 
     eos_token_id: int | list[int] | None = None
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
         setting = self.eos_token_id
-        ids = setting if isinstance(setting, list) else [] if setting is None else [setting]
-        return tuple(dict.fromkeys(ids))
+        return tuple(setting if isinstance(setting, list) else [] if setting is None else [setting])
 
 
 class Config(EosSetting):
@@ -57,13 +63,13 @@ class Config(EosSetting):
     num_attention_heads: PositiveInt
     num_key_value_heads: PositiveInt | None = None
     max_position_embeddings: PositiveInt
-    quantization_config: None = None  # refused: packing and cost expect plain weights
+    quantization_config: dict[str, Any] | None = None
 
 
 class ModelFolder:
     """A Hugging Face model folder. Every property raises InputError if its file is not usable."""
 
-    def __init__(self, path: Path, make_prompts: MakePrompts = PlainPrompts) -> None:
+    def __init__(self, path: Path, make_prompts: MakePrompts = PLAIN) -> None:
         self.path = path
         self.make_prompts = make_prompts
 
@@ -84,14 +90,25 @@ class ModelFolder:
         """The largest number of positions of a sequence."""
         return self.config.max_position_embeddings
 
+    @property
+    def quantised(self) -> bool:
+        return self.config.quantization_config is not None
+
     @cached_property
     def eos_ids(self) -> tuple[int, ...]:
-        """The ids that end an answer, from generation_config.json or else config.json."""
+        """The ids that end an answer. The first one ends a reference."""
+        return tuple(dict.fromkeys((self.prompts.eos_id, *self._listed_eos_ids)))
+
+    @cached_property
+    def _listed_eos_ids(self) -> list[int]:
+        """The EOS ids of generation_config.json, config.json and the tokenizer, in this order."""
         path = self.path / "generation_config.json"
-        ids = read_as(path, EosSetting).eos_ids if path.is_file() else ()
-        if ids := ids or self.config.eos_ids:
+        generation = read_as(path, EosSetting).eos_ids if path.is_file() else ()
+        named = named_eos_ids(self.tokenizer, self.config.vocab_size)
+        if ids := list(dict.fromkeys((*generation, *self.config.eos_ids, *named))):
             return ids
-        raise InputError(f"{self}: no eos_token_id in generation_config.json or config.json")
+        expected = "eos_token_id in generation_config.json or config.json"
+        raise InputError(f"{self}: no EOS, expected {expected}")
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:
@@ -99,16 +116,19 @@ class ModelFolder:
 
     @cached_property
     def tokenizer_parts(self) -> dict[str, Any]:
-        return tokenizer_parts(self.tokenizer, self.eos_ids)
-
-    @cached_property
-    def tokenizer_digest(self) -> str:
-        return digest(json.dumps(self.tokenizer_parts, sort_keys=True))
+        return tokenizer_parts(self.tokenizer)
 
     @cached_property
     def prompts(self) -> PromptFormat:
-        """The format of prompts and references; the first EOS id ends a reference."""
-        return self.make_prompts(self.tokenizer, self.eos_ids[0])
+        """The format of prompts and references."""
+        return self.prompts_after(self._listed_eos_ids)
+
+    def prompts_after(self, eos_ids: Sequence[int]) -> PromptFormat:
+        """Make the format of this folder's tokenizer with other EOS ids."""
+        try:
+            return self.make_prompts(self.tokenizer, eos_ids)
+        except InputError as error:
+            raise InputError(f"{self}: {error}") from None
 
     @cached_property
     def weight_files(self) -> list[Path]:
@@ -120,19 +140,30 @@ class ModelFolder:
         return dict(chain.from_iterable(tensor_shapes(f).items() for f in self.weight_files))
 
     @cached_property
+    def stored_bytes(self) -> int:
+        """Bytes of stored weights that every forward reads (see `LanguageModel.weight_bytes`)."""
+        sizes = dict(chain.from_iterable(tensor_bytes(f).items() for f in self.weight_files))
+        return bytes_read(outline(self.path), sizes)
+
+    @cached_property
     def digest(self) -> str:
         """The model's identity: a digest of configuration and weights."""
         return digest(self.path / "config.json", *self.weight_files)
 
-    def check(self) -> None:
+    def check(self, *, may_be_quantised: bool = False) -> None:
         """Raise InputError if the engine cannot run this model. Reads no weight."""
+        if self.quantised and not may_be_quantised:
+            raise InputError(
+                f"{self}/config.json: quantization_config: only an LLM may be quantised"
+            )
         size = self.config.vocab_size
         if beyond := [end for end in self.eos_ids if not 0 <= end < size]:
             expected = f"expected one below vocab_size {size}"
             raise InputError(f"{self}: eos_token_id: {beyond[0]}: {expected}")
         shapes, network = self.shapes, outline(self.path)
-        _check_cache(self.path, network.config)
-        check_tensors(self.path, network, shapes)
+        if settings := self.config.quantization_config:
+            check_quantiser(self.path, settings)
+        check_tensors(self.path, network, shapes, free_names(network) if settings else ())
 
 
 class PairFolder:
@@ -142,13 +173,12 @@ class PairFolder:
     folders and the first difference, or if both hold the same model.
     """
 
-    def __init__(self, slm: Path, llm: Path, make_prompts: MakePrompts = PlainPrompts) -> None:
+    def __init__(self, slm: Path, llm: Path, make_prompts: MakePrompts = PLAIN) -> None:
         self.slm = ModelFolder(slm, make_prompts)
         self.llm = ModelFolder(llm, make_prompts)
         self.slm.check()
-        self.llm.check()
+        self.llm.check(may_be_quantised=True)
         self._check_weights()
-        self._check_eos()
         self._check_tokenizers()
         self._check_prompts()
 
@@ -164,25 +194,25 @@ class PairFolder:
     def vocabulary(self) -> Vocabulary:
         """The ids that both models have. Two folders may pad the same vocabulary to two sizes."""
         size = min(self.slm.config.vocab_size, self.llm.config.vocab_size)
-        return Vocabulary(size, self.slm.eos_ids)
+        return Vocabulary(size, self.eos_ids)
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The EOS ids of both models, those of the SLM first."""
+        return tuple(dict.fromkeys((*self.slm.eos_ids, *self.llm.eos_ids)))
 
     @property
     def tokenizer_digest(self) -> str:
-        return self.slm.tokenizer_digest
+        return tokenizer_digest(self.slm.tokenizer_parts, self.eos_ids)
 
     @property
     def prompts(self) -> PromptFormat:
-        """The format of both models' prompts."""
+        """The format of both models' prompts, made from the SLM's folder."""
         return self.slm.prompts
 
     def _check_weights(self) -> None:
         if any(map(Path.samefile, self.slm.weight_files, self.llm.weight_files)):
             raise InputError(f"{self}: the same weights, expected two models")
-
-    def _check_eos(self) -> None:
-        if set(self.slm.eos_ids) != set(self.llm.eos_ids):
-            eos = f"{list(self.slm.eos_ids)} and {list(self.llm.eos_ids)}"
-            raise InputError(f"{self}: different EOS ids: {eos}")
 
     def _check_tokenizers(self) -> None:
         slm, llm = self.slm.tokenizer_parts, self.llm.tokenizer_parts
@@ -191,15 +221,14 @@ class PairFolder:
                 raise InputError(f"{self}: different tokenizers: their `{part}` differ")
 
     def _check_prompts(self) -> None:
-        """Compare the ids of a problem of each task.
+        """Compare the ids of a problem of each task in use.
 
         Equal tokenizers are not enough: a format may read settings that `tokenizer_parts` omits.
+        The texts of two chat templates may differ where no example shows it, such as in the part
+        for tools. Both models get the prompts of the SLM's template.
         """
-        llm_prompts = self.llm.make_prompts(self.llm.tokenizer, self.slm.eos_ids[0])
-        if llm_prompts.digest != self.prompts.digest:
-            digests = f"{self.prompts.digest} and {llm_prompts.digest}"
-            raise InputError(f"{self}: different prompt formats: their digests are {digests}")
-        for problem in probes():
+        llm_prompts = self.llm.prompts_after(self.slm.eos_ids)
+        for problem in self.prompts.examples():
             pairs = zip(self.prompts.encode(problem), llm_prompts.encode(problem), strict=True)
             for name, (slm, llm) in zip(("prompt", "reference"), pairs, strict=True):
                 if slm != llm:
@@ -223,32 +252,19 @@ def _check_files(path: Path) -> None:
 
 
 def outline(path: Path) -> PreTrainedModel:
-    """Build the model that the configurations describe, without weights."""
+    """Build the model that the configurations describe, without weights.
+
+    Raises InputError if the engine cannot run it.
+    """
     try:
         if (path / "generation_config.json").is_file():
             GenerationConfig.from_pretrained(path, local_files_only=True)
+        config = AutoConfig.from_pretrained(path, local_files_only=True)
+        check_settings(path, config)
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(
-                AutoConfig.from_pretrained(path, local_files_only=True)
-            )
+            return AutoModelForCausalLM.from_config(config)
+    except InputError:
+        raise
     except Exception as error:  # a wrong configuration may raise anything
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise InputError(f"{path}: no usable model: {reason}") from error
-
-
-def _check_cache(path: Path, config: PreTrainedConfig) -> None:
-    """Raise InputError for a cache that cannot be cut, or positions that depend on the batch."""
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"} or _slides(config):
-        raise InputError(f"{path}: a sliding-window cache cannot be cut, expected full attention")
-    rope = config.rope_parameters["rope_type"]
-    if rope in ("dynamic", "longrope"):
-        raise InputError(
-            f"{path}: rope_type {rope!r} depends on a batch's longest row, expected another"
-        )
-
-
-def _slides(config: PreTrainedConfig) -> bool:
-    """Return whether attention has a sliding window. Qwen2 can switch it off, Mistral cannot."""
-    window = getattr(config, "sliding_window", None)
-    return bool(window and getattr(config, "use_sliding_window", True))

@@ -8,6 +8,8 @@ The order follows the versions of transformers that were tested. `check_forward`
 the installed version.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,37 +22,57 @@ from transformers import PreTrainedModel
 from citer.errors import InputError
 from citer.models.cache import SlotCache
 from citer.models.deviation import deviation
+from citer.models.device import device_of
+from citer.models.families import FAMILIES, Family, Heads, LayerKind
 from citer.models.feed import Feed
 
 TESTED = "5.23.0"  # of transformers
 # The largest accepted deviation of states. On a CPU, 28 layers deviate by up to 8e-6 in float32
 # and 3e-3 in float16. The value for float32 allows GPU kernels that round products to TF32.
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 5e-3, torch.float16: 3e-2, torch.bfloat16: 1e-1}
+QUANTISED = 1e-1  # of a quantised network, which may round the states in every layer
 BEGUN, ADDED = 3, 2  # tokens of a prompt and of a catch-up that `check_forward` reads
 
 
-@torch.inference_mode()
-def check_forward(network: PreTrainedModel, origin: Path) -> None:
-    """Raise InputError if this forward and that of transformers differ on a few tokens.
+class Forward(NamedTuple):
+    """A forward over a feed, and the cache that it uses.
 
-    There is no fallback, because the forward of transformers has no slots.
+    hidden: from network, ids_M, feed and cache to hidden_WH, as `wanted_hidden`
+    cache: from network and number of slots to a cache
     """
+
+    hidden: Callable[..., Tensor]
+    cache: Callable[[PreTrainedModel, int], Any]
+
+
+@torch.inference_mode()
+def check_forward(network: PreTrainedModel, origin: Path, forward: Forward | None = None) -> None:
+    """Raise InputError if a forward and that of transformers differ on a few tokens.
+
+    The forward is `OWN`, unless one is given.
+    """
+    forward = forward or OWN
     step = network.config.vocab_size // (BEGUN + ADDED)
-    ids_M = torch.arange(BEGUN + ADDED, device=network.device) * step
+    device = device_of(network.get_input_embeddings())
+    ids_M = torch.arange(BEGUN + ADDED, device=device) * step
     theirs_MH = network.base_model(input_ids=ids_M[None], use_cache=False).last_hidden_state[0]
     if not theirs_MH.isfinite().all():
         dtype = str(network.dtype).removeprefix("torch.")
         raise InputError(f"{origin}: states are not finite in {dtype}, expected finite ones")
-    cache = SlotCache(network, slots=1)
+    cache = forward.cache(network, 1)
     parts = [
-        wanted_hidden(network, part_M, cache.begin([0], [len(part_M)], [len(part_M)]), cache)
+        forward.hidden(network, part_M, cache.begin([0], [len(part_M)], [len(part_M)]), cache)
         for part_M in (ids_M[:BEGUN], ids_M[BEGUN:])
     ]
-    if not deviation(torch.cat(parts), theirs_MH) <= TOLERANCE[network.dtype]:
+    if not deviation(torch.cat(parts), theirs_MH) <= _tolerance(network):
         raise InputError(
             f"{origin}: transformers {transformers.__version__} computes other states than our "
             f"forward, which follows {TESTED}: expected that version, or a supported model"
         )
+
+
+def _tolerance(network: PreTrainedModel) -> float:
+    return QUANTISED if getattr(network, "is_quantized", False) else TOLERANCE[network.dtype]
 
 
 def wanted_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: SlotCache) -> Tensor:
@@ -59,68 +81,70 @@ def wanted_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: Sl
     Returns hidden_WH, the states of the wanted tokens after the final norm.
     """
     model: Any = network.base_model
+    family = FAMILIES[network.config.model_type]
     hidden_MH = model.embed_tokens(ids_M)
-    shared = _Shared(
-        *_rotation(*model.rotary_emb(hidden_MH, feed.position_M)),
-        _mask(feed, model.layers[0].self_attn.num_key_value_groups, hidden_MH.dtype),
-    )
-    for index, layer in enumerate(model.layers):
-        normed_MH = layer.input_layernorm(hidden_MH)
-        hidden_MH = hidden_MH + _attention(layer.self_attn, normed_MH, shared, index, feed, cache)
-        hidden_MH = hidden_MH + layer.mlp(layer.post_attention_layernorm(hidden_MH))
+    shared = {
+        kind: _shared(model, kind, family, hidden_MH, feed, cache) for kind in set(cache.kinds)
+    }
+    for index, (layer, kind) in enumerate(zip(model.layers, cache.kinds, strict=True)):
+        attend = partial(_attention, layer.self_attn, shared[kind], index)
+        hidden_MH = family.block(layer, attend, hidden_MH)
     return model.norm(feed.wanted(hidden_MH))
 
 
+OWN = Forward(wanted_hidden, SlotCache)
+
+
 class _Shared(NamedTuple):
-    """Tensors that all layers share. G counts the queries of a key-value head over all T tokens."""
+    """What layers of one kind share. G counts the queries of a key-value head over all T tokens."""
 
-    cos_M1D: Tensor
-    sin_M1D: Tensor
+    heads: Heads
+    rotate: Callable[[Tensor], Tensor]
     mask_N1GP: Tensor | None
+    feed: Feed
+    cache: SlotCache
 
 
-def _attention(
-    module: Any,
-    hidden_MH: Tensor,
-    shared: _Shared,
-    layer: int,
-    feed: Feed,
-    cache: SlotCache,
-) -> Tensor:
-    heads = (len(hidden_MH), -1, module.head_dim)
-    query_MQD, key_MKD, value_MKD = (
-        project(hidden_MH).view(heads) for project in (module.q_proj, module.k_proj, module.v_proj)
-    )
-    if hasattr(module, "q_norm"):  # Qwen3's
-        query_MQD, key_MKD = module.q_norm(query_MQD), module.k_norm(key_MKD)
-    key_MKD, query_MQD = _rotate(key_MKD, shared), _rotate(query_MQD, shared)
-    keys_NKPD, values_NKPD = cache.update(layer, feed, key_MKD, value_MKD)
+def _shared(
+    model: Any, kind: LayerKind, family: Family, hidden_MH: Tensor, feed: Feed, cache: SlotCache
+) -> _Shared:
+    mask_N1GP = _mask(model, feed.visible(kind.window), hidden_MH.dtype)
+    if kind.rope is None:
+        return _Shared(family.heads, _unrotated, mask_N1GP, feed, cache)
+    cos_MD, sin_MD = model.rotary_emb(hidden_MH, feed.position_M, *kind.rope)
+    turn = partial(family.rotate, cos_MD[:, None], _half_negated(sin_MD)[:, None])
+    return _Shared(family.heads, turn, mask_N1GP, feed, cache)
+
+
+def _attention(module: Any, shared: _Shared, layer: int, hidden_MH: Tensor) -> Tensor:
+    feed, mask_N1GP = shared.feed, shared.mask_N1GP
+    query_MQD, key_MKD, value_MKD = shared.heads(module, hidden_MH)
+    key_MKD, query_MQD = shared.rotate(key_MKD), shared.rotate(query_MQD)
+    keys_NKPD, values_NKPD = shared.cache.update(layer, feed, key_MKD, value_MKD)
     query_NTQD = feed.side_by_side(query_MQD)
-    if feed.fresh:
+    if feed.fresh and mask_N1GP is None:
         mixed_NTQD = _attend_before(query_NTQD, keys_NKPD, values_NKPD, module.scaling)
     else:
-        mixed_NTQD = _attend(query_NTQD, keys_NKPD, values_NKPD, shared.mask_N1GP, module.scaling)
+        mixed_NTQD = _attend(query_NTQD, keys_NKPD, values_NKPD, mask_N1GP, module.scaling)
     return module.o_proj(feed.end_to_end(mixed_NTQD).flatten(1))
 
 
-def _rotation(cos_MD: Tensor, sin_MD: Tensor) -> tuple[Tensor, Tensor]:
-    """Return cosine and sine for all heads. The sine is negated in the first half of a head."""
+def _half_negated(sin_MD: Tensor) -> Tensor:
     first, second = sin_MD.chunk(2, -1)
-    return cos_MD[:, None], torch.cat([-first, second], -1)[:, None]
+    return torch.cat([-first, second], -1)
 
 
-def _mask(feed: Feed, group: int, dtype: torch.dtype) -> Tensor | None:
+def _unrotated(states_MKD: Tensor) -> Tensor:
+    return states_MKD
+
+
+def _mask(model: Any, visible_NTP: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """Return an additive mask. Attention would convert a boolean mask again in every layer."""
-    if feed.mask_NTP is None:
+    if visible_NTP is None:
         return None
-    mask_NTP = torch.where(feed.mask_NTP, 0.0, -torch.inf).to(dtype)
+    group = model.layers[0].self_attn.num_key_value_groups
+    mask_NTP = torch.where(visible_NTP, 0.0, -torch.inf).to(dtype)
     return mask_NTP.repeat_interleave(group, 1)[:, None]
-
-
-def _rotate(states_MKD: Tensor, shared: _Shared) -> Tensor:
-    """Rotary embedding (arXiv 2104.09864) that pairs the two halves of a head."""
-    turned_MKD = states_MKD.roll(states_MKD.shape[-1] // 2, -1)
-    return states_MKD * shared.cos_M1D + turned_MKD * shared.sin_M1D
 
 
 def _attend_before(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,13 +14,15 @@ from transformers.utils.logging import disable_progress_bar
 from citer.config import PairParams
 from citer.data.prompts import PromptFormat
 from citer.errors import InputError
-from citer.models.cache import SlotCache, kv_shape
-from citer.models.card import ModelCard
-from citer.models.device import resolve_device
+from citer.models.cache import kv_shape
+from citer.models.card import Carded, ModelCard
+from citer.models.device import device_for, device_map_for, device_of
 from citer.models.feed import Feed
 from citer.models.folder import ModelFolder, PairFolder
-from citer.models.forward import check_forward, wanted_hidden
+from citer.models.forward import OWN, Forward, check_forward
 from citer.models.packing import pack
+from citer.models.stock import STOCK, KVCache, load_stock
+from citer.models.stop import StopTexts
 from citer.models.vocabulary import Vocabulary
 
 SMALL = 2**26  # bytes of the LLM's weights
@@ -30,7 +32,10 @@ SMALL = 2**26  # bytes of the LLM's weights
 class LanguageModel:
     """One model of a pair, in evaluation mode.
 
-    `cuda_graphs`: whether short forwards on a GPU are captured as CUDA graphs.
+    cuda_graphs: whether short forwards on a GPU are captured as CUDA graphs
+    forward: the stock forward, if the model is quantised or on several devices
+    stored_bytes: bytes of a quantised model's weights that every forward reads
+    llm_device_map: as in `PairParams`
     """
 
     name: str
@@ -38,10 +43,14 @@ class LanguageModel:
     digest: str
     network: PreTrainedModel
     cuda_graphs: bool = field(default=True, kw_only=True)
+    forward: Forward = field(default=OWN, kw_only=True)
+    stored_bytes: int | None = field(default=None, kw_only=True)
+    llm_device_map: Literal["auto"] | None = field(default=None, kw_only=True)
 
     @cached_property
     def device(self) -> torch.device:
-        return self.network.device
+        """Where the logits are."""
+        return device_of(self.network.get_output_embeddings())
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -61,6 +70,8 @@ class LanguageModel:
 
         A forward reads only the rows of its own tokens from that embedding.
         """
+        if self.stored_bytes is not None:
+            return self.stored_bytes
         embedding, head = self.network.get_input_embeddings(), self.network.get_output_embeddings()
         total = _bytes(self.network)
         return total if embedding.weight is head.weight else total - _bytes(embedding)
@@ -81,6 +92,7 @@ class LanguageModel:
         """Pickle the folder and the settings only. Unpickling loads the weights again."""
         folder, dtype = str(self.path), str(self.dtype).removeprefix("torch.")
         placement = {"device": self.device.type, "dtype": dtype, "cuda_graphs": self.cuda_graphs}
+        placement |= {"llm_device_map": self.llm_device_map}
         params = PairParams.model_validate({"slm": folder, "llm": folder, **placement})
         return _reload, (self.name, self.path, self.digest, params)
 
@@ -88,9 +100,13 @@ class LanguageModel:
         """Return hidden_BTH after the final norm, the input of the LM head and of the router."""
         return self.network.base_model(**inputs).last_hidden_state
 
-    def consume(self, ids_M: Tensor, feed: Feed, cache: SlotCache) -> Tensor:
+    def cache(self, slots: int) -> KVCache:
+        """Return an empty KV cache."""
+        return self.forward.cache(self.network, slots)
+
+    def consume(self, ids_M: Tensor, feed: Feed, cache: KVCache) -> Tensor:
         """Run a forward over a feed and add its tokens to the cache. Return hidden_WH."""
-        return wanted_hidden(self.network, ids_M, feed, cache)
+        return self.forward.hidden(self.network, ids_M, feed, cache)
 
     def logits(self, hidden_NH: Tensor) -> Tensor:
         """Return logits_NV in float32, or in float64 for a model in float64."""
@@ -107,12 +123,12 @@ def _bytes(module: nn.Module) -> int:
 class Pair:
     """A small and a large model with one tokenizer. `eos_ids[0]` ends a reference.
 
-    `llm` may be a `Judge` (citer/decoding/judge.py) instead. Outside `citer.decoding`, only its
-    card is used.
+    An `llm` that is no LanguageModel is a `Judge` (citer/decoding/judge.py). Outside
+    `citer.decoding`, only the LLM's card is used.
     """
 
     slm: LanguageModel
-    llm: LanguageModel
+    llm: LanguageModel | Carded
     tokenizer: PreTrainedTokenizerFast
     tokenizer_digest: str
     eos_ids: tuple[int, ...]
@@ -122,6 +138,12 @@ class Pair:
     def vocabulary(self) -> Vocabulary:
         """The ids that both models have. They may pad the same vocabulary to two sizes."""
         return Vocabulary(min(self.slm.vocab_size, self.llm.card.vocab_size), self.eos_ids)
+
+    @property
+    def local_llm(self) -> LanguageModel:
+        """The LLM of a pair that was loaded in this process."""
+        assert isinstance(self.llm, LanguageModel), "expected no judge elsewhere"
+        return self.llm
 
     @property
     def context(self) -> int:
@@ -135,9 +157,19 @@ class Pair:
             return False  # forked workers would share the judge's connection
         return self.llm.device.type == "cpu" and self.llm.weight_bytes < SMALL
 
+    @cached_property
+    def stops(self) -> StopTexts | None:
+        """The texts that end an answer, or None if there are none."""
+        return StopTexts(self.prompts.stop, self.tokenizer) if self.prompts.stop else None
+
+    def ended(self, token_ids: Sequence[int]) -> bool:
+        """Return whether an answer ends after these tokens, of which only the last is new."""
+        return token_ids[-1] in self.eos_ids or bool(self.stops and self.stops.end(token_ids))
+
     def text(self, token_ids: Sequence[int]) -> str:
-        """Decode an answer, without its EOS and special tokens."""
-        return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
+        """Decode an answer, without its EOS, special tokens and stop text."""
+        text = str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
+        return self.stops.cut(text) if self.stops else text
 
 
 def load_pair(folders: PairFolder, params: PairParams) -> Pair:
@@ -147,26 +179,44 @@ def load_pair(folders: PairFolder, params: PairParams) -> Pair:
         llm=load_model("llm", folders.llm, params),
         tokenizer=folders.slm.tokenizer,
         tokenizer_digest=folders.tokenizer_digest,
-        eos_ids=folders.slm.eos_ids,
+        eos_ids=folders.eos_ids,
         prompts=folders.prompts,
     )
 
 
 def load_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:
-    """Load one model for inference. The caller has checked the folder."""
+    """Load one model for inference. The caller has checked the folder.
+
+    A quantised LLM and one on several devices run in transformers' own forward.
+    """
     disable_progress_bar()  # transformers shows one per tensor
-    network = AutoModelForCausalLM.from_pretrained(
+    if folder.quantised or (name == "llm" and params.llm_device_map):
+        forward = STOCK
+        network = load_stock(folder.path, params.dtype, device_map_for(name, params))
+    else:
+        forward = OWN
+        network = _load_own(folder.path, params.dtype, device_for(name, params))
+    check_forward(network, folder.path, forward)
+    return LanguageModel(
+        name,
         folder.path,
-        dtype=getattr(torch, params.dtype),
-        attn_implementation="sdpa",
-        local_files_only=True,
+        folder.digest,
+        network,
+        cuda_graphs=params.cuda_graphs,
+        forward=forward,
+        stored_bytes=folder.stored_bytes if folder.quantised else None,
+        llm_device_map=params.llm_device_map,
+    )
+
+
+def _load_own(path: Path, dtype: str, device: torch.device) -> PreTrainedModel:
+    network = AutoModelForCausalLM.from_pretrained(
+        path, dtype=getattr(torch, dtype), attn_implementation="sdpa", local_files_only=True
     )
     network.requires_grad_(False)
-    network.eval().to(resolve_device(params.device))
+    network.eval().to(device)
     pack(network)
-    check_forward(network, folder.path)
-    graphs = params.cuda_graphs
-    return LanguageModel(name, folder.path, folder.digest, network, cuda_graphs=graphs)
+    return network
 
 
 def _reload(name: str, path: Path, digest: str, params: PairParams) -> LanguageModel:

@@ -34,10 +34,13 @@ def check_examples(
 def check_room(
     questions: Iterable[tuple[str, Problem]], folders: PairFolder, max_new_tokens: int
 ) -> None:
-    """Raise InputError for the first question without room for its answer.
+    """Raise InputError for the first question without a prompt, or without room for its answer.
 
     Each question comes with its place, by which the message names it.
     """
     for where, problem in questions:
-        length = len(folders.prompts.prompt_ids(problem))
+        try:
+            length = len(folders.prompts.prompt_ids(problem))
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
         check_fits(where, length, folders.context, max_new_tokens, "evaluate.max_new_tokens")

@@ -1,7 +1,7 @@
 """The size of a model, by its configuration and the headers of its weight files."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from pydantic import BaseModel, PositiveInt
 from torch import nn
-from transformers import PreTrainedModel
 
 from citer.errors import InputError
 from citer.io import read_as
 from citer.models.folder import ModelFolder, outline
 from citer.models.pair import LanguageModel
-from citer.models.weights import check_tensors
+from citer.models.quantised import free_names
+from citer.models.weights import check_tensors, tensor_bytes
 
 INTEGER = re.compile("[Ii]nt([48])")  # in the name of a torchao method
 HEADERS, CONFIG = "config and weight headers", "config only: no weights"
@@ -48,102 +48,85 @@ class Quantisation(BaseModel):
 
 
 class Quantised(BaseModel):
-    """The part of config.json that says whether weights are quantised."""
+    """The part of config.json that says how weights are quantised."""
 
-    quantization_config: Quantisation | None = None
+    quantization_config: Quantisation
 
 
 @dataclass(frozen=True)
 class ModelSize:
-    """A model's size when its plain weights are loaded in the precision of `network`.
+    """The size of a model.
 
-    network: the model without its weights
-    stored: bytes of all weights of a quantised model, or None
+    model: the model without its weights, in the precision of those that are not quantised
+    resident: bytes of all weights
     source: what was read, `HEADERS` or `CONFIG`
     """
 
-    path: Path
-    network: PreTrainedModel
-    stored: int | None
+    model: LanguageModel
+    resident: int
     source: str
 
     @classmethod
     def of(cls, path: Path, dtype: str) -> "ModelSize":
         """Read a model folder, which may lack its weights.
 
-        Raises InputError if the folder has no usable configuration, if a weight file is torn or
-        does not fit the configuration, or if the bits of a quantised weight are unknown.
+        Raises InputError if the engine cannot run the model, if a weight file is torn or does not
+        fit config.json, or if the bits of a quantised weight are unknown.
         """
-        quantisation = read_as(path / "config.json", Quantised).quantization_config
-        network = outline(path).to(getattr(torch, dtype))
         folder = ModelFolder(path)
-        if not any(file.is_file() for file in folder.weight_files):
-            stored = _estimated(path, network, quantisation) if quantisation else None
-            return cls(path, network, stored, CONFIG)
-        shapes = folder.shapes
-        if not quantisation:
-            check_tensors(path, network, shapes)
-            return cls(path, network, None, HEADERS)
-        return cls(path, network, sum(f.stat().st_size for f in folder.weight_files), HEADERS)
+        quantised = folder.quantised  # checks config.json
+        network = outline(path).to(getattr(torch, dtype))
+        has_files = any(file.is_file() for file in folder.weight_files)
+        if has_files:
+            free = free_names(network) if quantised else ()
+            check_tensors(path, network, folder.shapes, free)
+        source = HEADERS if has_files else CONFIG
+        plain = LanguageModel("", path, "", network)
+        if not quantised:
+            return cls(plain, _bytes(network), source)
+        stored, read = _stored(folder) if has_files else _estimated(plain)
+        return cls(replace(plain, stored_bytes=read), stored, source)
 
     @cached_property
     def parameters(self) -> int:
-        return sum(weight.numel() for weight in self.network.parameters())
-
-    @cached_property
-    def resident(self) -> int:
-        """Bytes of all weights."""
-        return _bytes(self.network) if self.stored is None else self.stored
-
-    @cached_property
-    def weight_bytes(self) -> int:
-        """Bytes of the weights that every forward reads."""
-        return self.resident - (_bytes(self.network) - self._model.weight_bytes)
+        return sum(weight.numel() for weight in self.model.network.parameters())
 
     @property
-    def kv_bytes(self) -> int:
-        """Bytes of keys and values that one position occupies."""
-        return self._model.kv_bytes
-
-    @property
-    def context(self) -> int:
-        return self._model.card.context
+    def quantised(self) -> bool:
+        return self.model.stored_bytes is not None
 
     @property
     def layers(self) -> int:
-        return self.network.config.num_hidden_layers
-
-    @property
-    def hidden_size(self) -> int:
-        return self._model.hidden_size
-
-    @property
-    def vocab_size(self) -> int:
-        return self._model.vocab_size
+        return self.model.network.config.num_hidden_layers
 
     @property
     def ends(self) -> tuple[int, int]:
         """Bytes of the input embedding and of the output head, which is 0 if they are tied."""
-        embedding, head = self.network.get_input_embeddings(), self.network.get_output_embeddings()
+        network = self.model.network
+        embedding, head = network.get_input_embeddings(), network.get_output_embeddings()
         return _bytes(embedding), 0 if head.weight is embedding.weight else _bytes(head)
-
-    @cached_property
-    def _model(self) -> LanguageModel:
-        return LanguageModel("", self.path, "", self.network)
 
 
 def _bytes(module: nn.Module) -> int:
     return sum(weight.nbytes for weight in module.parameters())
 
 
-def _estimated(path: Path, network: PreTrainedModel, quantisation: Quantisation) -> int:
-    """Estimate the bytes of all weights. All linear layers but the head count as quantised."""
+def _stored(folder: ModelFolder) -> tuple[int, int]:
+    """Return the bytes of all weights as stored, and of those that every forward reads."""
+    stored = sum(sum(tensor_bytes(file).values()) for file in folder.weight_files)
+    return stored, folder.stored_bytes
+
+
+def _estimated(plain: LanguageModel) -> tuple[int, int]:
+    """Estimate the same. All linear layers but the head count as quantised."""
+    config, network = plain.path / "config.json", plain.network
+    quantisation = read_as(config, Quantised).quantization_config
     bits = quantisation.bits_per_weight
     if bits is None:
         expected = "expected weight files, or awq, gptq, bitsandbytes or torchao with their bits"
         method = quantisation.quant_method
-        raise InputError(f"{path}/config.json: quantization_config: {method!r}: {expected}")
+        raise InputError(f"{config}: quantization_config: {method!r}: {expected}")
     head = network.get_output_embeddings()
     layers = [m for m in network.modules() if isinstance(m, nn.Linear) and m is not head]
-    saved = sum(layer.weight.nbytes - layer.weight.numel() * bits / 8 for layer in layers)
-    return round(_bytes(network) - saved)
+    saved = round(sum(layer.weight.nbytes - layer.weight.numel() * bits / 8 for layer in layers))
+    return _bytes(network) - saved, plain.weight_bytes - saved

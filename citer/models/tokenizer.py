@@ -1,7 +1,7 @@
-"""Load and check a folder's tokenizer, and list the settings that decide a text's ids."""
+"""Load and check a folder's tokenizer, and name what decides a text's ids and its end."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,10 @@ from transformers import PreTrainedTokenizerFast
 
 from citer.data.prompts import token_ids
 from citer.errors import InputError
+from citer.io import digest
 
+# Llama 3, ChatML, Gemma and Phi-3 write these after a turn. A folder may not list them as EOS.
+ENDS_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>")
 ROUND_TRIP = "Problem: (A) 3 + 14 = 17.\nSo the answer is \\boxed{17}."
 
 
@@ -45,11 +48,11 @@ def _check_ids(path: Path, tokenizer: PreTrainedTokenizerFast, vocab_size: int) 
         )
 
 
-def tokenizer_parts(tokenizer: PreTrainedTokenizerFast, eos_ids: Sequence[int]) -> dict[str, Any]:
-    """Return everything that decides which ids a text gets and which ids end an answer.
+def tokenizer_parts(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    """Return everything that decides which ids a text gets.
 
-    Truncation and padding are left out: encoding uses neither. `prompt` and `eos` are present only
-    if they differ from the default, so that other tokenizers keep their digest.
+    Truncation and padding are left out: encoding uses neither. `prompt` is present only if it
+    differs from the default, so that other tokenizers keep their digest.
     """
     content = json.loads(tokenizer.backend_tokenizer.to_str())
     parts = {
@@ -58,6 +61,24 @@ def tokenizer_parts(tokenizer: PreTrainedTokenizerFast, eos_ids: Sequence[int]) 
     plain, prompt = (token_ids(ROUND_TRIP, tokenizer, begins=begins) for begins in (False, True))
     if prompt != plain:  # the post-processor, which tokenizer_config.json may change, adds tokens
         parts["prompt"] = prompt
-    if len(eos_ids) > 1:
-        parts["eos"] = sorted(eos_ids)
     return parts
+
+
+def tokenizer_digest(parts: Mapping[str, Any], eos_ids: Iterable[int]) -> str:
+    """Return a digest of a tokenizer's parts and of the ids that end an answer.
+
+    An EOS that is only id 0 is left out: the digests of the embedded pair have no part for it.
+    """
+    eos = sorted(eos_ids)
+    return digest(json.dumps({**parts, **({} if eos == [0] else {"eos": eos})}, sort_keys=True))
+
+
+def named_eos_ids(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> list[int]:
+    """Return the ids that end an answer by their name: the tokenizer's EOS, and ends of turns.
+
+    An id that is not below `vocab_size` is left out, since the model cannot write it.
+    """
+    added = tokenizer.added_tokens_decoder.items()
+    ends = [number for number, token in added if token.content in ENDS_OF_TURN]
+    own = tokenizer.eos_token_id
+    return [end for end in (own, *ends) if end is not None and end < vocab_size]

@@ -1,5 +1,6 @@
 """The safetensors files of a model folder, checked by their headers before any weight is read."""
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
@@ -38,19 +39,34 @@ def tensor_shapes(file: Path) -> dict[str, list[int]]:
         raise InputError(f"{file}: not whole safetensors weights: {error}") from None
 
 
-def check_tensors(path: Path, network: PreTrainedModel, shapes: Shapes) -> None:
+def tensor_bytes(file: Path) -> dict[str, int]:
+    """Read the size of every tensor from the header of a file that `tensor_shapes` accepts."""
+    with file.open("rb") as stream:
+        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    header.pop("__metadata__", None)
+    offsets = {name: tensor["data_offsets"] for name, tensor in header.items()}
+    return {name: end - begin for name, (begin, end) in offsets.items()}
+
+
+def check_tensors(
+    path: Path, network: PreTrainedModel, shapes: Shapes, free: tuple[str, ...] = ()
+) -> None:
     """Raise InputError for the first tensor that is missing, unexpected or of a wrong shape.
 
-    transformers would initialise a missing tensor at random and ignore an unexpected one.
+    transformers would initialise a missing tensor at random and ignore an unexpected one. Under
+    each prefix in `free`, one tensor of any name and shape is enough.
     """
-    if wrong := list(_differences(network, shapes)):
+    if wrong := list(_differences(network, shapes, free)):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise InputError(f"{path}: {wrong[0]}{more}")
 
 
-def _differences(network: PreTrainedModel, shapes: Shapes) -> Iterator[str]:
+def _differences(network: PreTrainedModel, shapes: Shapes, free: tuple[str, ...]) -> Iterator[str]:
     expected = {name: list(tensor.shape) for name, tensor in network.state_dict().items()}
+    stored = {prefix for prefix in free if any(name.startswith(prefix) for name in shapes)}
     for name in sorted(expected.keys() | shapes):
+        if name.startswith(tuple(stored)):
+            continue
         if name not in shapes:
             if name not in network.all_tied_weights_keys:
                 yield f"{name}: missing, config.json expects this tensor"

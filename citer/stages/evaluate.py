@@ -16,16 +16,17 @@ from citer.evaluation.frontier import draw
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
 from citer.evaluation.report import metrics, promise, standings
 from citer.evaluation.study import Study, study_stamp
-from citer.io import replacing, write_json
+from citer.io import remove, replacing, write_json
 from citer.models.bundle import check_identity, folder_identity, read_bundle
 from citer.models.pair import load_pair
 from citer.models.room import check_room
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
+from citer.stages.unfinished import partial_sweeps
 
 
 def run(params: Params, iteration: int) -> None:
-    """Write the report of router k.
+    """Write the report of router k. A killed run resumes at its unfinished chunk of questions.
 
     Raises InputError unless router, rivals and questions belong to the same study.
     """
@@ -40,8 +41,9 @@ def run(params: Params, iteration: int) -> None:
     check_identity(card, own, folder)
     stamp = study_stamp(own, [*validation, *test], params.evaluate)
     rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
+    partial = partial_sweeps("evaluate", params, own, folder)
     pair = load_pair(folders, params.pair)
-    study = Study(pair, validation, test, params.evaluate)
+    study = Study(pair, validation, test, params.evaluate, partial)
     findings, chosen = study.router(router.to(pair.slm.device), taus, rivals)
     points = [*rivals.points, *findings.points]
     with replacing(paths.report(iteration)) as aside:
@@ -51,8 +53,10 @@ def run(params: Params, iteration: int) -> None:
         write_json(aside / "threshold.json", asdict(cheapest(*chosen.values())))
         write_json(aside / "metrics.json", metrics(standings(points, chosen), chosen))
         draw(points, chosen, aside / "frontier.png")
-    for name, rule in chosen.items():
-        Console().print(promise(f"{name}_{iteration}", rule), highlight=False, soft_wrap=True)
+    remove(partial)
+    promises = (promise(f"{name}_{iteration}", rule) for name, rule in chosen.items())
+    for line in (*promises, *map(str, findings.failures)):
+        Console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _thresholds(folder: Path, card: dict[str, Any], fractions: Sequence[float]) -> list[float]:

@@ -1,27 +1,33 @@
 """The model folders that `params.yaml` names. The prompt format of all stages is chosen here."""
 
+from functools import partial
 from pathlib import Path
 
 from citer.config import Params
-from citer.models.folder import ModelFolder, PairFolder
+from citer.data.prompts import make_prompts
+from citer.models.folder import MakePrompts, ModelFolder, PairFolder
 from citer.stages import paths
+
+
+def _prompts(params: Params) -> MakePrompts:
+    return partial(make_prompts, params.prompts)
 
 
 def base_slm(params: Params) -> ModelFolder:
     """The SLM before finetuning."""
-    return ModelFolder(Path(params.pair.slm))
+    return ModelFolder(Path(params.pair.slm), _prompts(params))
 
 
 def base_pair(params: Params) -> PairFolder:
     """The pair before finetuning. Raises InputError if the folders form no pair."""
-    return PairFolder(Path(params.pair.slm), Path(params.pair.llm))
+    return PairFolder(Path(params.pair.slm), Path(params.pair.llm), _prompts(params))
 
 
-def finetuned_slm() -> ModelFolder:
+def finetuned_slm(params: Params) -> ModelFolder:
     """The SLM after finetuning."""
-    return ModelFolder(paths.SLM)
+    return ModelFolder(paths.SLM, _prompts(params))
 
 
 def finetuned_pair(params: Params) -> PairFolder:
     """The finetuned SLM and the LLM. Raises InputError if the folders form no pair."""
-    return PairFolder(paths.SLM, Path(params.pair.llm))
+    return PairFolder(paths.SLM, Path(params.pair.llm), _prompts(params))

@@ -12,6 +12,7 @@ from citer.closure import code_digest
 from citer.config import Params
 from citer.data.problems import Problem, read_problems
 from citer.data.prompts import Encoded
+from citer.data.tasks.failures import Failures, failures
 from citer.data.tokens import read_identity, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
@@ -53,9 +54,14 @@ def run(params: Params, iteration: int) -> None:
         "rule": str(params.label.rule),
         "tie": params.label.tie,
     }
+    failed = _failures(labels, inputs.problems)
+    if failed:
+        metadata["failed_grades"] = {each.task: each.answers for each in failed}
     write_table(paths.preferences(iteration), labels, PREFERENCE, metadata)
     remove(partial)
     Console().print(_summary(inputs.tokens, labels, iteration))
+    for each in failed:
+        Console().print(str(each), markup=False, highlight=False, soft_wrap=True)
 
 
 def _read(params: Params, iteration: int) -> Inputs:
@@ -92,6 +98,14 @@ def _digest(params: Params, iteration: int) -> str:
     router = paths.router(iteration - 1)
     settings = str(iteration), params.label.model_dump_json(), code_digest("label")
     return digest(*files, router, *settings)
+
+
+def _failures(labels: pa.Table, problems: Mapping[str, Problem]) -> list[Failures]:
+    """Count the labels with a rollout on which a grader failed."""
+    failed = labels.filter(pc.field("failure").is_valid())
+    keys = failed["problem_id"].to_pylist()
+    tasks = (problems[key].task for key in keys)
+    return failures(zip(tasks, keys, failed["failure"].to_pylist(), strict=True))
 
 
 def _summary(tokens: pa.Table, labels: pa.Table, iteration: int) -> Table:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 CODE = Path("data/code.json")  # digests of the code of every stage
 PROBLEMS = Path("data/problems")  # {sft,preference,validation,test}.parquet
+PROBED = Path("data/probe/answers.parquet")
+PASSED = Path("data/probe/passed.json")  # always the same content: no stage is stale after a probe
 SLM = Path("data/models/slm")  # the finetuned SLM, a Hugging Face folder
 LLM_TOKENS = Path("data/tokens/llm")  # shards *.parquet
 SLM_TOKENS = Path("data/tokens/slm")

@@ -8,13 +8,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from citer.config import EvaluateParams, Params, PrepareParams, ToyParams
+from citer.config import EvaluateParams, Params, PrepareParams, SourceFile, ToyParams
 from citer.data import toy
-from citer.data.importing import OnBadRow, fail, load_problems, parse_row
+from citer.data.files import OnBadRow, fail
+from citer.data.importing import load_problems, parse_row
 from citer.data.problems import Problem, write_problems
-from citer.data.prompts import TEMPLATE_HASH
 from citer.data.splits import Separated, separate, split_by_share
-from citer.data.tasks.rows import RowError
+from citer.data.tasks import find_task, task_label
+from citer.data.tasks.rows import Requires, RowError
 from citer.errors import InputError
 from citer.evaluation.choice import least_questions
 from citer.io import replacing
@@ -32,13 +33,14 @@ def run(params: Params) -> None:
     empty split.
     """
     _check_embedded(params.prepare.toy)
+    _check_tasks(params.prepare)
     skipped: list[RowError] = []
     on_bad_row = skipped.append if params.prepare.on_bad_row == "skip" else fail
     separated = separate(_assigned(params.prepare, on_bad_row))
     _report(separated, skipped)
     if empty := [split for split, problems in separated.splits.items() if not problems]:
         raise InputError(f"prepare: no problem in {', '.join(empty)}; expected one in each split")
-    _write(separated, params.prepare.seed)
+    _write(separated, params.prepare)
     _warn(len(separated.splits["validation"]), params.evaluate)
 
 
@@ -49,19 +51,35 @@ def _check_embedded(params: ToyParams | None) -> None:
             raise InputError(f"prepare.toy.tasks: {task!r}: {expected}")
 
 
+def _check_tasks(prepare: PrepareParams) -> None:
+    """Import the users' tasks. Raises InputError, also if reports would show two alike."""
+    files = (*prepare.train, *prepare.validation, *prepare.test)
+    names = dict.fromkeys([*(prepare.toy.tasks if prepare.toy else ()), *(f.task for f in files)])
+    by_label: dict[str, str] = {}
+    for name in names:
+        find_task(name)
+        if (other := by_label.setdefault(task_label(name), name)) != name:
+            raise InputError(f"prepare: tasks {other} and {name}: expected two different names")
+
+
 def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
     """Yield the user's test and validation files first, so that these splits keep duplicates."""
     own = {"test": prepare.test, "validation": prepare.validation}
     for split, files in own.items():
         for file in files:
-            for _, problem in load_problems(Path(file.path), file.task, "answer", on_bad_row):
+            for problem in _loaded(file, "answer", on_bad_row):
                 yield split, problem
     if prepare.toy:
         yield from _toy(prepare.toy, prepare.seed)
     shares = prepare.dealt_shares()
     for file in prepare.train:
-        for _, problem in load_problems(Path(file.path), file.task, "reference", on_bad_row):
-            yield split_by_share(problem.question, prepare.seed, shares), problem
+        for problem in _loaded(file, "reference", on_bad_row):
+            yield split_by_share(problem.conversation, prepare.seed, shares), problem
+
+
+def _loaded(file: SourceFile, requires: Requires, on_bad_row: OnBadRow) -> Iterator[Problem]:
+    rows = load_problems(Path(file.path), file.task, requires, on_bad_row, file.format)
+    return (problem for _, problem in rows)
 
 
 def _toy(params: ToyParams, seed: int) -> Assigned:
@@ -77,11 +95,14 @@ def _toy(params: ToyParams, seed: int) -> Assigned:
                     advance(1)
 
 
-def _write(separated: Separated, seed: int) -> None:
+def _write(separated: Separated, prepare: PrepareParams) -> None:
+    digests = {name: digest for name in prepare.tasks if (digest := find_task(name).digest)}
+    stamp = {"tasks": prepare.tasks, "seed": prepare.seed}
+    stamp |= {"own_tasks": digests} if digests else {}
     with replacing(paths.PROBLEMS) as aside:
         for split, problems in separated.splits.items():
             sources = Counter(problem.source for problem in problems)
-            metadata = {"template": TEMPLATE_HASH, "seed": seed, "sources": dict(sources)}
+            metadata = stamp | {"sources": dict(sources)}
             write_problems(aside / paths.problems(split).name, problems, metadata)
 
 
@@ -90,7 +111,7 @@ def _report(separated: Separated, skipped: list[RowError]) -> None:
     table.add_column("problems", justify="right")
     for split, problems in separated.splits.items():
         for (task, source), count in Counter((p.task, p.source) for p in problems).items():
-            table.add_row(split, task, source, str(count))
+            table.add_row(split, task_label(task), source, str(count))
     console = Console()
     console.print(table)
     for source, count in Counter(p.source for p in separated.duplicates).items():

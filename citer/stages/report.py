@@ -9,6 +9,8 @@ from pyarrow import csv
 from rich.console import Console
 
 from citer.config import Params
+from citer.data.tasks import task_label
+from citer.data.tasks.failures import Failures, merged
 from citer.errors import InputError
 from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.frontier import draw
@@ -24,12 +26,15 @@ def run(params: Params) -> None:
 
     Raises InputError if a report is missing, or belongs to another study than the rivals.
     """
-    points, chosen = _gather(params)
+    points, chosen, failed = _gather(params)
     rows = standings(points, chosen)
-    text = summary(rows, chosen, params.evaluate.batches)
+    text = summary(rows, chosen, params.evaluate.batches, failed)
     with replacing(paths.SUMMARY) as aside:
         aside.mkdir()
-        write_json(aside / "metrics.json", metrics(rows, chosen) | {"train": _training(params)})
+        write_json(
+            aside / "metrics.json",
+            metrics(rows, chosen) | {"train": _training(params)} | _failed(failed),
+        )
         write_text(aside / "table.md", text)
         csv.write_csv(pa.Table.from_pylist(points), aside / "points.csv")
         draw(points, chosen, aside / "frontier.png")
@@ -43,19 +48,30 @@ def _training(params: Params) -> Row:
     return {name: read_as(file, dict[str, float]) for name, file in files.items()}
 
 
-def _gather(params: Params) -> tuple[list[Row], Chosen]:
-    """Read the points of all methods and the chosen rules. Add iterations to routers' names."""
+def _failed(failed: Sequence[Failures]) -> Row:
+    """Return how often each grader failed, if one did."""
+    counts = {task_label(each.task): each.answers for each in failed}
+    return {"failed_grades": counts} if counts else {}
+
+
+def _gather(params: Params) -> tuple[list[Row], Chosen, list[Failures]]:
+    """Read the points of all methods, the chosen rules and the failures of graders.
+
+    Add iterations to routers' names.
+    """
     stamp = table_metadata(paths.RIVALS / "points.parquet")
-    points = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP).points
+    rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
+    points, failed = rivals.points, rivals.failures
     chosen: dict[str, ChosenRule] = {}
     for iteration, look in zip(params.iterations, cycle(ITERATIONS), strict=False):
         folder = paths.report(int(iteration))
-        own = read_findings(folder, params.evaluate, stamp | ROUTER_STAMP).points
+        findings = read_findings(folder, params.evaluate, stamp | ROUTER_STAMP)
+        own, failed = findings.points, [*failed, *findings.failures]
         rules = read_as(folder / "chosen.json", dict[str, ChosenRule])
         _check_rules([*points, *own], own, rules, folder / "chosen.json")
         points += numbered(own, iteration, *look)
         chosen |= {f"{name}_{iteration}": rule for name, rule in rules.items()}
-    return points, chosen
+    return points, chosen, merged(failed)
 
 
 def _check_rules(points: Sequence[Row], own: Sequence[Row], rules: Chosen, origin: Path) -> None:

@@ -13,11 +13,13 @@ from citer.evaluation.floor import shortfalls, shown
 from citer.evaluation.methods import Kind, Row, label
 from citer.evaluation.points import RIVALS_STAMP, write_findings
 from citer.evaluation.study import Study
-from citer.io import replacing
+from citer.io import remove, replacing
+from citer.models.bundle import folder_identity
 from citer.models.pair import load_pair
 from citer.models.room import check_room
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
+from citer.stages.unfinished import partial_sweeps
 
 EXAMPLES = 3  # wrong answers to print if the LLM is right too rarely
 
@@ -25,6 +27,7 @@ EXAMPLES = 3  # wrong answers to print if the LLM is right too rarely
 def run(params: Params) -> None:
     """Answer validation and test without a router.
 
+    A killed run resumes at its unfinished chunk of questions.
     Raises InputError if a question and its longest answer exceed the models' context, or if the
     LLM is right on too few validation questions.
     """
@@ -32,15 +35,18 @@ def run(params: Params) -> None:
     named = ((f"{paths.problems(p.split)}: problem {p.problem_id}", p) for p in validation + test)
     folders = finetuned_pair(params)
     check_room(named, folders, params.evaluate.max_new_tokens)
+    partial = partial_sweeps("rivals", params, folder_identity(folders, params.pair.dtype))
     pair = load_pair(folders, params.pair)
-    study = Study(pair, validation, test, params.evaluate)
+    study = Study(pair, validation, test, params.evaluate, partial)
     _check_llm(study)
     _warn(study)
     findings = study.rivals()
     with replacing(paths.RIVALS) as aside:
         aside.mkdir()
         write_findings(aside, findings, params.evaluate, study.stamp | RIVALS_STAMP)
-    _print(_summary(findings.points))
+    remove(partial)
+    for line in (_summary(findings.points), *map(str, findings.failures)):
+        _print(line)
 
 
 def _check_llm(study: Study) -> None:

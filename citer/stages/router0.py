@@ -5,15 +5,17 @@ Router 0 accepts every token of the SLM, so that the first iteration needs no co
 on router 0, and must not become stale with this head.
 """
 
+from citer.checkpoint import Checkpoint
 from citer.config import Params
 from citer.data.problems import read_problems
 from citer.data.tokens import read_features, read_identity, read_tokens
-from citer.io import digest, replacing, write_json
+from citer.io import digest, remove, replacing, write_json
 from citer.models.bundle import write_bundle
 from citer.models.device import resolve_device
 from citer.models.router import Head, Router
 from citer.stages import paths
 from citer.stages.folders import finetuned_slm
+from citer.stages.unfinished import partial_training
 from citer.training import train_head
 
 
@@ -21,20 +23,24 @@ def run(params: Params) -> None:
     """Write both bundles for the pair that scored the tokens, the second with `metrics.json`."""
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     problems = read_problems(paths.problems("preference"))
-    examples = finetuned_slm().prompts.encode_all(problems)
+    examples = finetuned_slm(params).prompts.encode_all(problems)
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
+    data = {"slm_tokens": digest(paths.SLM_TOKENS), "llm_tokens": digest(paths.LLM_TOKENS)}
+    partial = partial_training("router0", params, data)
     trained = train_head(
         read_features(paths.SLM_TOKENS, tokens),
         tokens["slm_token"].to_numpy() == tokens["llm_token"].to_numpy(),
         tokens["problem_id"].to_numpy(),
         params.train,
         resolve_device(params.pair.device),
+        Checkpoint(partial / "state.pt"),
     )
     always = Head(None)
+    made_for = identity | {"prompts": params.prompts.model_dump(mode="json")}
     first = Router({"stand": always, "agree": always})
-    write_bundle(paths.router(0), first, identity | {"iteration": 0})
-    data = {"slm_tokens": digest(paths.SLM_TOKENS), "llm_tokens": digest(paths.LLM_TOKENS)}
+    write_bundle(paths.router(0), first, made_for | {"iteration": 0})
     with replacing(paths.AGREE) as aside:
         agreement = Router({"stand": always, "agree": trained.head})
-        write_bundle(aside, agreement, identity | {"data": data})
+        write_bundle(aside, agreement, made_for | {"data": data})
         write_json(aside / "metrics.json", trained.metrics)
+    remove(partial)

@@ -2,40 +2,50 @@
 
 from rich.console import Console
 
+from citer.checkpoint import Checkpoint
 from citer.config import Params
 from citer.data.tokens import read_features, read_identity
-from citer.io import digest, read_table, replacing, table_metadata, write_json
-from citer.models.bundle import check_identity, read_bundle, write_bundle
+from citer.io import digest, read_table, remove, replacing, table_metadata, write_json
+from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
 from citer.models.device import resolve_device
 from citer.models.router import Router
 from citer.schema import PREFERENCE
 from citer.stages import paths
+from citer.stages.unfinished import partial_training
 from citer.training import train_head
 
 
 def run(params: Params, iteration: int) -> None:
-    """Write the bundle with `metrics.json`. Raises InputError if another pair made the labels."""
+    """Write the bundle with `metrics.json`. A killed run resumes at its last checkpoint.
+
+    Raises InputError if another pair made the labels.
+    """
     source = paths.preferences(iteration)
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     labels = read_table(source, PREFERENCE)
     check_identity(table_metadata(source), identity, source)
-    agreement, card = read_bundle(paths.AGREE)
-    check_identity(card, identity, paths.AGREE)
+    agreement, made_for = read_bundle(paths.AGREE)
+    check_identity(made_for, identity, paths.AGREE)
+    data = {"preferences": digest(source), "slm_tokens": digest(paths.SLM_TOKENS)}
+    partial = partial_training("train", params, data)
     trained = train_head(
         read_features(paths.SLM_TOKENS, labels),
         labels["label"].to_numpy(),
         labels["problem_id"].to_numpy(),
         params.train,
         resolve_device(params.pair.device),
+        Checkpoint(partial / "state.pt"),
     )
     card = identity | {
+        "prompts": stored_prompts(paths.AGREE).model_dump(mode="json"),
         "iteration": iteration,
-        "data": {"preferences": digest(source), "slm_tokens": digest(paths.SLM_TOKENS)},
+        "data": data,
         "holdout_scores": trained.thresholds,
     }
     with replacing(paths.router(iteration)) as aside:
         write_bundle(aside, Router({**agreement.heads, "stand": trained.head}), card)
         write_json(aside / "metrics.json", trained.metrics)
+    remove(partial)
     Console().print(_summary(iteration, trained.metrics), highlight=False, soft_wrap=True)
 
 

@@ -9,7 +9,8 @@ from citer.data.problems import Problem
 from citer.decoding.answer import Counts
 from citer.decoding.work import Work
 from citer.evaluation.cost import Prices, Trace
-from citer.evaluation.sweep import Result, Run
+from citer.evaluation.result import Result
+from citer.evaluation.sweep import Run
 from citer.rule import Rule
 from tests.labelling.conftest import taught  # noqa: F401
 

@@ -1,11 +1,13 @@
-"""Files of rows: formats, line numbers, and files that cannot be read."""
+"""Rows of files become problems: bad rows, and files without rows."""
 
 import json
-import os
 
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from citer.data.importing import load_problems, read_rows
+from citer.data.importing import load_problems
 from citer.errors import InputError
 
 MATH = {"problem": "What is 2 + 2?", "solution": "2 + 2 = 4. The answer is \\boxed{4}."}
@@ -19,62 +21,6 @@ def written(tmp_path):
         return path
 
     return write
-
-
-@pytest.mark.parametrize("name", ["rows.json", "rows.jsonl", "rows.txt", "rows"])
-@pytest.mark.parametrize("as_array", [True, False])
-def test_the_format_is_recognised_by_content_and_not_by_file_name(written, name, as_array):
-    rows = [MATH, MATH | {"problem": "What is 3 + 1? τ"}]
-    text = json.dumps(rows) if as_array else "\n".join(json.dumps(row) for row in rows)
-    assert [row for _, row in read_rows(written(text, name))] == rows
-
-
-def test_each_row_has_the_number_of_its_first_line(written):
-    assert list(read_rows(written('\ufeff{"a": 1}\r\n\n{"a": 2}\n'))) == [
-        (1, {"a": 1}),
-        (3, {"a": 2}),
-    ]
-    array = '\n[ {"a":\n1}, {"a": 2}\n,\n{"a":\n[3\n]}\n]\n'
-    assert list(read_rows(written(array))) == [(2, {"a": 1}), (3, {"a": 2}), (5, {"a": [3]})]
-    assert list(read_rows(written("[]"))) == list(read_rows(written(""))) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('[{"a": 1},\n{"a" 2}]', "not a JSON array: Expecting ':' delimiter: line 2"),
-        ('[{"a": 1}', "not a JSON array: Expecting ',' delimiter: line 1"),
-        ('[{"a": 1}] {}', "not a JSON array: Extra data: line 1"),
-    ],
-)
-def test_a_broken_array_is_refused_as_a_whole(written, text, expected):
-    path = written(text)
-    with pytest.raises(InputError) as caught:
-        list(read_rows(path))
-    assert str(caught.value).startswith(f"{path}: {expected}")
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000])
-def test_brackets_nested_too_deeply_are_refused(written, text):
-    path = written(text)
-    with pytest.raises(InputError, match=r"not (a JSON array|JSON): maximum recursion depth"):
-        list(read_rows(path))
-
-
-def test_a_fifo_is_refused_without_waiting_for_it(tmp_path):
-    os.mkfifo(tmp_path / "rows.json")
-    with pytest.raises(InputError, match="not a file, expected one"):
-        list(read_rows(tmp_path / "rows.json"))
-
-
-def test_a_missing_or_binary_file_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        list(read_rows(tmp_path / "none.json"))
-    with pytest.raises(InputError, match="not a file, expected one"):
-        list(read_rows(tmp_path))
-    (tmp_path / "latin.json").write_bytes(b'[{"a": "\xe9"}]')
-    with pytest.raises(InputError, match="not UTF-8 text: invalid continuation byte at 8"):
-        list(read_rows(tmp_path / "latin.json"))
 
 
 def test_an_unescaped_backslash_is_recognised(written):
@@ -119,3 +65,116 @@ def test_a_file_without_rows_is_refused(tmp_path, content):
     path.write_text(content)
     with pytest.raises(InputError, match=r"rows\.json: no rows, expected"):
         load_problems(path, "math", "answer")
+
+
+GSM8K = {"question": "What is 2 + 2?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4"}
+MC = {
+    "question": "Which is a planet?",
+    "choices": {"text": ["Mars", "the Sun"], "label": ["A", "B"]},
+    "answerKey": "A",
+}
+
+
+def lines(*rows):
+    return "\n".join(map(json.dumps, rows))
+
+
+def test_the_recognised_format_is_printed_with_the_number_of_rows(written, capsys):
+    path = written(lines({"id": 3}, *[GSM8K] * 1200))
+    rows = load_problems(path, "math", "reference", on_bad_row=[].append)
+    assert len(rows) == 1200
+    expected = f"{path}: 1,200 gsm8k rows (recognised by `question` and `answer` with ####)\n"
+    assert capsys.readouterr().out == expected
+
+
+def test_a_named_format_is_not_announced(written, capsys):
+    assert len(load_problems(written(lines(GSM8K)), "math", "reference", format="gsm8k")) == 1
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (
+            [GSM8K, MATH],
+            ":2: answer: missing; expected a solution with a last line `#### n` "
+            "(this row looks like math, but line 1 looks like gsm8k)",
+        ),
+        (
+            [MATH, MC],
+            ":2: problem: missing; expected the problem "
+            "(this row looks like mc, but line 1 looks like math)",
+        ),
+        (
+            [MC, GSM8K],
+            ':2: choices: None; expected {"text": [texts], "label": [labels]} '
+            "(this row looks like gsm8k, but line 1 looks like mc)",
+        ),
+    ],
+)
+def test_a_file_of_two_formats_is_refused_at_the_first_row_of_the_second(written, rows, expected):
+    path = written(lines(*rows))
+    with pytest.raises(InputError) as caught:
+        load_problems(path, None, "answer")
+    assert str(caught.value) == f"{path}{expected}"
+
+
+def test_a_csv_file_without_a_column_of_its_format_names_what_each_format_needs(written):
+    path = written("question,solution\n2 + 2?,4\n", "rows.csv")
+    with pytest.raises(InputError) as caught:
+        load_problems(path, "math", "answer")
+    assert str(caught.value) == (
+        f"{path}:2: row: {{'question': '2 + 2?', 'solution': '4'}}; "
+        "expected `problem` (math) or `question` and `answer` with #### (gsm8k)"
+    )
+    with pytest.raises(InputError, match=f"^{path}:2: answer: missing; expected a solution with"):
+        load_problems(path, "math", "answer", format="gsm8k")
+
+
+def test_an_option_cell_that_cannot_be_read_is_refused_with_its_line(written):
+    text = "id,question,choices,answerKey\nq1,Which?,\"{'text': ['a' ...], 'label': ['A']}\",A\n"
+    path = written(text, "rows.csv")
+    with pytest.raises(InputError) as caught:
+        load_problems(path, "mc", "answer")
+    assert str(caught.value) == (
+        f"{path}:2: choices: \"{{'text': ['a' ...], 'label': ['A']}}\"; "
+        'expected {"text": [texts], "label": [labels]}'
+    )
+
+
+def test_utf_16_is_refused(tmp_path):
+    for suffix in ("csv", "jsonl"):
+        path = tmp_path / f"rows.{suffix}"
+        path.write_text("question,answer\n2?,#### 2\n", encoding="utf-16")
+        with pytest.raises(InputError, match=f"^{path}: not UTF-8 text: invalid start byte at 0"):
+            load_problems(path, "math", "answer")
+        path.write_bytes("question,answer\n2?,#### 2\n".encode("utf-16-le"))
+        with pytest.raises(InputError, match=rf"^{path}:[12]: row: "):
+            load_problems(path, "math", "answer")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([b"2 + 2?"]),
+        pa.array([2.5]),
+        pa.array([["2 + 2?"]]),
+        pa.array([pd.Timestamp("2026-01-01")]),
+        pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string())),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_parquet_column_of_another_type_is_refused_with_row_and_field(tmp_path, column):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"question": column, "answer": ["#### 4"]}), path)
+    with pytest.raises(InputError, match=f"^{path}:1: question: .*; expected a text: the problem"):
+        load_problems(path, "math", "reference")
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+def test_parquet_columns_of_any_type_of_text_are_read(tmp_path, kind):
+    table = pa.table({key: pa.array([text], pa.string()) for key, text in GSM8K.items()})
+    table = table.set_column(0, "question", table["question"].cast(kind))
+    pq.write_table(table, tmp_path / "rows.parquet")
+    [(_, problem)] = load_problems(tmp_path / "rows.parquet", "math", "reference")
+    assert problem.question == GSM8K["question"]

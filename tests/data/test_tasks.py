@@ -1,4 +1,4 @@
-"""A third task works once it is in the table, and no other module names a task."""
+"""Another task works once it is in the table, and no other module names a task."""
 
 import ast
 import json
@@ -11,8 +11,10 @@ from citer.closure import STAGES, imported
 from citer.config import Params, load_params
 from citer.data.importing import parse_row, task_of
 from citer.data.problems import Problem, read_problems
+from citer.data.prompts import PlainPrompts
 from citer.data.tasks import TASKS
 from citer.data.tasks.grading import grade
+from citer.data.tasks.own import FORM
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, always_slm
 from citer.errors import InputError
@@ -23,16 +25,17 @@ from citer.models.pair import Pair
 from citer.rule import LLM, SLM
 from citer.schema import SPLITS
 from citer.stages import paths, prepare
-from tests.exact import ROWS, Exact
+from tests.spelling import ROWS, Spelling
 from tests.tiny import MATH
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "params.yaml"
+NAMES = "'math', 'mc', 'number', 'exact', 'contains', 'json'"
 
 
 @pytest.fixture
-def exact(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(TASKS, "exact", Exact())
+def spelling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(TASKS, "spelling", Spelling())
     monkeypatch.chdir(tmp_path)
 
 
@@ -49,12 +52,12 @@ def without_toy(params: Params) -> Params:
 
 
 @pytest.fixture
-def prepared(exact: None) -> dict[str, list[Problem]]:
+def prepared(spelling: None) -> dict[str, list[Problem]]:
     """Write a file of the third task, prepare it, and return the problems of each split."""
     Path("data/own").mkdir(parents=True)
     Path("data/own/e.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
     prepare.run(
-        without_toy(shipped_with("train: []", "train: [{path: data/own/e.jsonl, task: exact}]"))
+        without_toy(shipped_with("train: []", "train: [{path: data/own/e.jsonl, task: spelling}]"))
     )
     return {split: read_problems(paths.problems(split)) for split in SPLITS}
 
@@ -64,68 +67,83 @@ def test_rows_of_a_third_task_become_problems_in_every_split(
 ) -> None:
     problems = [problem for split in prepared.values() for problem in split]
     assert len(problems) == len(ROWS)
-    assert {p.task for p in problems} == {"exact"}
+    assert {p.task for p in problems} == {"spelling"}
     assert all(problem.answer == problem.reference for problem in problems)
     assert all(prepared.values())
 
 
-def test_a_third_tasks_rows_are_recognised_and_their_errors_name_its_fields(exact: None) -> None:
-    assert [task_of(row) for row in (ROWS[0], {"problem": "2?"})] == ["exact", "math"]
-    with pytest.raises(InputError, match=r"`question` \(mc\) or `prompt` \(exact\)"):
+def test_a_third_tasks_rows_are_recognised_and_their_errors_name_its_fields(spelling: None) -> None:
+    assert [task_of(row) for row in (ROWS[0], {"problem": "2?"})] == ["spelling", "math"]
+    with pytest.raises(
+        InputError, match=r"`question` \(mc\) or `prompt` \(spelling\), or a `task`"
+    ):
         task_of({})
     with pytest.raises(InputError, match="expected: missing; expected the whole answer"):
-        parse_row({"prompt": "Spell 1."}, "exact", "answer")
+        parse_row({"prompt": "Spell 1."}, "spelling", "answer")
+
+
+def prompts(pair: Pair) -> PlainPrompts:
+    return PlainPrompts(pair.tokenizer, pair.eos_ids[0], ["spelling", "math"])
 
 
 def test_a_third_tasks_prompt_is_encoded_and_its_completions_graded(
-    exact: None, pair: Pair
+    spelling: None, pair: Pair
 ) -> None:
-    problem = parse_row(ROWS[7], "exact", "reference")
-    encoded = pair.prompts.encode(problem)
+    problem = parse_row(ROWS[7], "spelling", "reference")
+    encoded = prompts(pair).encode(problem)
     assert pair.tokenizer.decode(encoded.prompt_ids) == "Say exactly: Spell 7.\n"
     assert pair.tokenizer.decode(encoded.reference_ids[:-1]) == "7 7"
     assert [grade(problem, text) for text in ("7 7\n", "7 8")] == [True, False]
 
 
 def test_a_third_task_is_decoded_and_graded_and_has_its_own_rows_in_the_reports(
-    prepared: dict[str, list[Problem]], pair: Pair
+    prepared: dict[str, list[Problem]], pair: Pair, tmp_path: Path
 ) -> None:
+    pair = replace(pair, prompts=prompts(pair))
     engine, problems = Engine(pair, 4, 64), [*prepared["test"][:3], MATH]
     [written] = engine.decode([request(problems[0], pair)], LLM_ALONE)
     assert not written.truncated
     problems[0] = replace(problems[0], answer=pair.text(written.token_ids).strip())
 
-    [[slm, llm]] = sweep(engine, problems, [Line(Method("llm", always_slm), [SLM, LLM])])
+    lines = [Line(Method("llm", always_slm), [SLM, LLM])]
+    [[slm, llm]] = sweep(engine, problems, lines, tmp_path)
 
     assert [result.correct for result in llm.results] == [True, False, False, False]
-    assert set(outcome_table([slm, llm])["task"].to_pylist()) == {"exact", "math"}
+    assert set(outcome_table([slm, llm])["task"].to_pylist()) == {"spelling", "math"}
     points = point_rows([llm], shipped_with().evaluate)
     accuracy = {point["task"]: point["accuracy"] for point in points}
-    assert accuracy == {"all": 1 / 4, "exact": 1 / 3, "math": 0}
+    assert accuracy == {"all": 1 / 4, "spelling": 1 / 3, "math": 0}
     assert {missed.task: missed.questions for missed in shortfalls(llm.results, 1.0)} == {
-        "exact": 3,
+        "spelling": 3,
         "math": 1,
     }
 
 
-def test_params_accept_only_tasks_of_the_table(exact: None) -> None:
+def test_params_accept_only_tasks_of_the_table(spelling: None) -> None:
     with pytest.raises(InputError) as caught:
         shipped_with("train: []", "train: [{path: data/own/a.json, task: art}]")
-    expected = "prepare.train.0.task: 'art': expected 'math', 'mc' or 'exact'"
+    expected = f"expected {NAMES}, 'spelling' or {FORM}"
+    assert str(caught.value) == f"params.yaml: prepare.train.0.task: 'art': {expected}"
+
+
+def test_a_task_without_formats_refuses_the_name_of_one(spelling: None) -> None:
+    with pytest.raises(InputError) as caught:
+        shipped_with("train: []", "train: [{path: data/own/a, task: spelling, format: gsm8k}]")
+    expected = "prepare.train.0.format: 'gsm8k': expected none, since 'spelling' has no formats"
     assert str(caught.value) == f"params.yaml: {expected}"
 
 
-def test_a_task_without_generated_rows_cannot_be_an_embedded_one(exact: None) -> None:
+def test_a_task_without_generated_rows_cannot_be_an_embedded_one(spelling: None) -> None:
     with pytest.raises(InputError) as caught:
-        prepare.run(shipped_with("tasks: [math, mc]", "tasks: [math, exact]"))
-    assert str(caught.value) == "prepare.toy.tasks: 'exact': expected embedded tasks: math, mc"
+        prepare.run(shipped_with("tasks: [math, mc]", "tasks: [math, spelling]"))
+    assert str(caught.value) == "prepare.toy.tasks: 'spelling': expected embedded tasks: math, mc"
     assert not paths.PROBLEMS.exists()
 
 
 def named_tasks(file: Path) -> set[str]:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     texts = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
-    return texts & {"math", "mc"}
+    return texts & {"math", "mc", "contains"}
 
 
 def test_no_other_module_names_a_task() -> None:
@@ -147,9 +165,12 @@ def task_files(stage: str) -> set[str]:
 def test_a_code_digest_covers_the_parts_of_a_task_that_its_stage_runs() -> None:
     home = ROOT / "citer/data/tasks"
     every = {file.relative_to(home).as_posix() for file in home.rglob("*.py")}
-    rows = {"rows.py", "math/rows.py", "mc/rows.py"}
-    prompts = {"__init__.py", "task.py", "math/__init__.py", "mc/__init__.py"}
-    assert task_files("prepare") == every
+    rows = {f"{task}/rows.py" for task in ("math", "mc", "own", "plain")}
+    rows |= {"rows.py", "formats.py", "math/formats.py", "mc/formats.py", "mc/cells.py"}
+    packages = {file for file in every if file.endswith("__init__.py")}
+    assert len(packages) == 5
+    prompts = packages | {"task.py", "own/source.py"}
+    assert task_files("prepare") == every - {"failures.py"}
     for stage in ("rivals", "label", "evaluate"):
         assert task_files(stage) == every - rows
     for stage in ("score_llm", "score_slm", "finetune"):

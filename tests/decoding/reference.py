@@ -95,9 +95,12 @@ class Uncached:
         return rule.visit == "every" and len(self.pending) >= rule.at
 
     def ended(self) -> bool:
-        return bool(self.written) and (
-            self.ids[-1] in self.pair.eos_ids or len(self.written) == self.max_new_tokens
-        )
+        return bool(self.written) and (self.complete() or len(self.written) == self.max_new_tokens)
+
+    def complete(self) -> bool:
+        text = self.pair.tokenizer.decode(self.ids[len(self.request.prompt_ids) :])
+        stopped = any(stop in text for stop in self.pair.prompts.stop)
+        return stopped or self.ids[-1] in self.pair.eos_ids
 
     def draft(self) -> tuple[int, float]:
         self.slm.read(self.ids)

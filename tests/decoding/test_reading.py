@@ -25,7 +25,7 @@ from citer.models.graphs import Shape, static_forward
 from citer.models.pair import LanguageModel, Pair
 from citer.models.router import Head
 from tests.heads import random_head
-from tests.models.test_forward import MODEL_TYPES, network
+from tests.networks import CASES, network
 
 META = torch.device("meta")
 SLOTS = 4
@@ -94,9 +94,9 @@ def test_a_verdict_uses_no_data_on_the_host(meta_pair: Pair, shape: Shape) -> No
     assert (out_NUC.shape, out_NUC.dtype) == ((shape.rows, shape.wanted, 2), torch.float64)
 
 
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_no_model_type_uses_data_on_the_host(meta_pair: Pair, model_type: str) -> None:
-    model = replace(meta_pair.llm, network=network(model_type).to(META))
+@pytest.mark.parametrize("case", CASES)
+def test_no_model_type_uses_data_on_the_host(meta_pair: Pair, case: str) -> None:
+    model = replace(meta_pair.llm, network=network(case).to(META))
     vocabulary = replace(meta_pair, llm=model, eos_ids=(0, 10, 22)).vocabulary
     run(model, Verdicts(model, vocabulary), 1, SHAPES[1])
 

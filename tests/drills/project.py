@@ -20,7 +20,8 @@ ROUTER = ("--router", "data/routers/1", "--rule", "risk 0.8 audit 0.1")
 FILES = ("--input", str(QUESTIONS), "--output", str(ANSWERS))
 GENERATE = ("generate", *ROUTER, *FILES, "--disagreements", str(DISAGREEMENTS))
 STAGES: tuple[tuple[str, ...], ...] = (
-    *(("prepare",), ("finetune",), ("score_llm",), ("score_slm",), ("router0",), ("rivals",)),
+    *(("prepare",), ("probe",), ("finetune",), ("score_llm",), ("score_slm",), ("router0",)),
+    ("rivals",),
     *(("label", "1"), ("train", "1"), ("evaluate", "1"), ("report",)),
 )
 TINY: dict[str, dict[str, Any]] = {
@@ -113,7 +114,7 @@ READERS: dict[str, Sequence[tuple[str, ...]]] = {
     "data/own/*": (("prepare",),),
     "data/problems/sft.*": (("finetune",),),
     "data/problems/preference.*": (*SCORE, ("router0",), LABEL),
-    "data/problems/*": (("rivals",), EVALUATE),
+    "data/problems/*": (("probe",), ("rivals",), EVALUATE),
     "data/tokens/llm/*": (("score_llm",), ("router0",), LABEL, TRAIN),
     "data/tokens/slm/*": (("score_slm",), ("router0",), LABEL, TRAIN),
     "data/preferences/1/*": (TRAIN,),
@@ -124,7 +125,7 @@ READERS: dict[str, Sequence[tuple[str, ...]]] = {
     "data/reports/1/*.parquet": (REPORT,),
     "data/reports/1/chosen.json": (REPORT,),
     "data/routers/*/metrics.json": (REPORT,),
-    "data/pair/slm/*": (("finetune",), ("score_llm",)),
-    "data/pair/llm/*": (*SCORE, ("rivals",), LABEL, EVALUATE, GENERATE),
+    "data/pair/slm/*": (("probe",), ("finetune",), ("score_llm",)),
+    "data/pair/llm/*": (("probe",), *SCORE, ("rivals",), LABEL, EVALUATE, GENERATE),
     "data/models/slm/*": (("score_slm",), ("router0",), ("rivals",), LABEL, EVALUATE, GENERATE),
 }

@@ -23,7 +23,9 @@ def study(tmp_path_factory) -> Study:
     slm, llm = make_taught_pair(tmp_path_factory.mktemp("taught"), questions)
     section = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
     split = [replace(p, split="validation" if n < 6 else "test") for n, p in enumerate(questions)]
-    return Study(load_pair(PairFolder(slm, llm), section), split[:6], split[6:], PARAMS)
+    pair = load_pair(PairFolder(slm, llm), section)
+    partial = tmp_path_factory.mktemp("partial")
+    return Study(pair, split[:6], split[6:], PARAMS, partial)
 
 
 @pytest.fixture(scope="session")

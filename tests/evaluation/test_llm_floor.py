@@ -6,7 +6,7 @@ from citer.data.problems import Choice, Problem
 from citer.decoding.answer import Counts
 from citer.evaluation.cost import Trace
 from citer.evaluation.floor import Shortfall, floor, shortfalls, shown
-from citer.evaluation.sweep import Result
+from citer.evaluation.result import Result
 from tests.tiny import MATH, MC
 
 
@@ -53,7 +53,8 @@ def test_each_task_has_its_own_floor():
 
 def test_an_answer_is_shown_in_short_lines_without_control_characters():
     long = replace(MATH, question="Why?\n" + "so " * 100 + "there?")
-    question, llm, expected = shown(long, "one\n\ntwo \x1b[2J [bold]", True).splitlines()
+    question, llm, read, expected = shown(long, "one\n\ntwo \x1b[2J [bold]", True).splitlines()
     assert question == f"question: {('Why? ' + 'so ' * 25)} … {'o ' + 'so ' * 24 + 'there?'}"
     assert llm == "     LLM: one two \N{REPLACEMENT CHARACTER}[2J [bold] (cut off)"
+    assert read == "    read: nothing"
     assert expected == "expected: 31"

@@ -19,7 +19,8 @@ from citer.evaluation.points import (
     read_findings,
     write_findings,
 )
-from citer.evaluation.sweep import Result, Run
+from citer.evaluation.result import Result
+from citer.evaluation.sweep import Run
 from citer.rule import Rule
 from tests.tiny import MATH, MC
 
@@ -112,6 +113,8 @@ def test_an_outcome_counts_tokens_and_prices_them_at_batch_1():
         "task": "math",
         "correct": True,
         "truncated": False,
+        "share": None,
+        "failure": None,
         "tokens": 3,
         "llm_tokens": 1,
         "visits": 1,

@@ -97,7 +97,7 @@ def test_whole_layers_do_not_fit_where_their_sum_would(sizes: dict[str, list[Mod
 def test_the_command_prints_both_pairs_and_the_json_has_the_same_numbers(
     pairs: dict[str, list[Path]], pair: list[ModelSize], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slm, llm = (str(size.path) for size in pair)
+    slm, llm = (str(size.model.path) for size in pair)
     command = ["profile", "--slm", slm, "--llm", llm, "--dtype", "bfloat16"]
     assert call([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

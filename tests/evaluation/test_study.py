@@ -12,8 +12,9 @@ from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, always
 from citer.evaluation.choice import Candidate, choose
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.points import Findings
+from citer.evaluation.result import Result
 from citer.evaluation.study import candidate
-from citer.evaluation.sweep import Result, Run
+from citer.evaluation.sweep import Run
 from citer.models.features import features
 from citer.rule import LLM, Rule
 from tests.studied import PARAMS, THRESHOLDS, by_the_engine, in_the_rows, rows_of
@@ -110,8 +111,12 @@ def test_each_line_is_tested_at_its_share_of_delta_and_a_method_gets_its_cheapes
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_two_processes_give_the_same_findings_as_one(study, router, rivals, studied):
-    assert study.router(router, THRESHOLDS, rivals) == studied
+def test_two_processes_give_the_same_findings_as_one(study, router, rivals, studied, tmp_path):
+    assert replace(study, partial=tmp_path).router(router, THRESHOLDS, rivals) == studied
+    assert {path.name for path in tmp_path.rglob("*.parquet")} == {
+        "1-of-2.parquet",
+        "2-of-2.parquet",
+    }
 
 
 def by_rule(row: dict) -> tuple:
@@ -125,9 +130,9 @@ def test_points_cover_only_the_test_questions(study, rivals, studied):
         assert row["questions"] == counts[row["task"]]
 
 
-def test_without_rules_to_try_only_the_models_alone_are_run(study, router):
+def test_without_rules_to_try_only_the_models_alone_are_run(study, router, tmp_path):
     nothing = {"llm_fractions": (0.0, 1.0), "risks": (), "gammas": ()}
-    ends = replace(study, params=PARAMS.model_copy(update=nothing))
+    ends = replace(study, params=PARAMS.model_copy(update=nothing), partial=tmp_path)
     rivals = ends.rivals()
     assert {row["method"] for row in rivals.points} == {"slm", "llm"}
     findings, chosen = ends.router(router, [0.0, 1.0], rivals)
@@ -145,8 +150,11 @@ def right_on_test(findings: Findings) -> list[bool]:
     return [row["correct"] for row in findings.outcomes.to_pylist() if row["split"] == "test"]
 
 
-def test_test_answers_change_the_report_and_never_the_chosen_rules(study, router, studied):
-    other = replace(study, test=[wrong(problem) for problem in study.test])
+def test_test_answers_change_the_report_and_never_the_chosen_rules(
+    study, router, studied, tmp_path
+):
+    wrongly = [wrong(problem) for problem in study.test]
+    other = replace(study, test=wrongly, partial=tmp_path)
     findings, chosen = other.router(router, THRESHOLDS, other.rivals())
     assert chosen == studied[1]
     assert set(chosen) == {"router", "audited"}
@@ -155,8 +163,9 @@ def test_test_answers_change_the_report_and_never_the_chosen_rules(study, router
     assert not any(right_on_test(findings))
 
 
-def test_validation_answers_decide_which_rules_are_chosen(study, router, studied):
-    other = replace(study, validation=[wrong(problem) for problem in study.validation])
+def test_validation_answers_decide_which_rules_are_chosen(study, router, studied, tmp_path):
+    wrongly = [wrong(problem) for problem in study.validation]
+    other = replace(study, validation=wrongly, partial=tmp_path)
     _, chosen = other.router(router, THRESHOLDS, other.rivals())
     assert chosen["router"].discordant == 0 < studied[1]["router"].discordant
 

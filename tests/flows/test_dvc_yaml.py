@@ -11,12 +11,13 @@ from ruamel.yaml import YAML
 from citer.cli import STAGES, app
 from citer.config import Params, load_params
 from citer.stages import paths
+from flows.dvc_commands import dvc
 from flows.repro import stage_names
 from flows.stages import stage_task
 
 PIPELINE: dict[str, Any] = YAML(typ="safe").load(Path("dvc.yaml"))
 STAGE_FOLDER = Path("citer/stages")
-WITHOUT_SECTION = {"code", "router0", "rivals", "report"}
+WITHOUT_SECTION = {"code", "probe", "router0", "rivals", "report"}
 # Sections that several stages share, and the side effect `register`, which must not be cached.
 OUTSIDE_DVC = {"iterations", "pair", "register"}
 
@@ -46,7 +47,12 @@ def test_a_stage_has_one_name_as_module_command_and_params_section(name: str) ->
 
 def test_there_is_no_section_module_or_command_without_a_stage() -> None:
     names = set(PIPELINE["stages"])
-    modules = {file.stem for file in STAGE_FOLDER.glob("*.py")} - {"__init__", "folders", "paths"}
+    modules = {file.stem for file in STAGE_FOLDER.glob("*.py")} - {
+        "__init__",
+        "folders",
+        "paths",
+        "unfinished",
+    }
     sections = {field.alias or key for key, field in Params.model_fields.items()} - OUTSIDE_DVC
     commands = [c for c in app.registered_commands if c.rich_help_panel == STAGES]
     assert modules == names
@@ -69,7 +75,19 @@ def test_dvc_lists_every_stage_of_every_iteration_and_each_has_a_task_of_its_nam
 
 def test_the_pair_is_checked_before_anything_is_trained() -> None:
     names = stage_names()
-    assert names.index("score_llm") < names.index("finetune")
+    assert names.index("probe") < names.index("score_llm")
+    assert names.index("probe") < names.index("finetune")
+
+
+def test_every_later_stage_waits_for_the_probe_but_none_for_its_answers() -> None:
+    waiting, found = {"probe"}, 0
+    edges = re.findall(r'"([^"]+)" -> "([^"]+)"', dvc("dag", "--dot"))
+    while len(waiting) > found:
+        found = len(waiting)
+        waiting |= {later for earlier, later in edges if earlier in waiting}
+    assert waiting == {*stage_names()} - {"code", "prepare"}
+    deps = {dep for name in PIPELINE["stages"] for dep in stage(name).get("deps", [])}
+    assert {dep for dep in deps if dep.startswith("data/probe")} == {str(paths.PASSED)}
 
 
 def test_finetuning_depends_on_nothing_of_the_llm() -> None:
@@ -98,3 +116,11 @@ def test_a_stage_depends_on_the_sections_of_params_that_it_reads(name: str) -> N
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "params"
     } & set(Params.model_fields)
     assert sections(name) == read
+
+
+@every_stage
+def test_a_stage_that_makes_prompts_depends_on_their_settings(name: str) -> None:
+    makes = "citer.stages.folders" in (STAGE_FOLDER / f"{name}.py").read_text()
+    settings = {"pair.prompt", "pair.chat", "pair.stop"}
+    listed = {entry for entry in stage(name).get("params", []) if isinstance(entry, str)}
+    assert settings & listed == (settings if makes else set())

@@ -1,5 +1,8 @@
 """The code of a registered model, around a deployment that only records its questions."""
 
+import shutil
+from pathlib import Path
+
 import pandas as pd
 import pytest
 from mlflow.exceptions import MlflowException
@@ -11,8 +14,9 @@ from citer.decoding.policy import SLM_ALONE
 from citer.errors import InputError
 from citer.serving import Reply
 from flows.serving import RoutedModel
-from tests.exact import ROWS, Exact
+from tests.spelling import ROWS, Spelling
 
+ROOT = Path(__file__).parents[2]
 MC = {"question": "A planet?", "choices": {"text": ["Mars", "the Sun"], "label": ["A", "B"]}}
 
 
@@ -21,6 +25,8 @@ COUNTED |= dict.fromkeys(("audited", "disagreed", "rejected"), 0)
 
 
 class Noting:
+    tasks = ("math", "mc")
+
     def check(self, problem: Problem) -> None:
         if problem.question == "long":
             raise InputError("question: 9 tokens, expected at most 8")
@@ -49,11 +55,23 @@ def test_rows_in_every_form_are_answered_in_order(model: RoutedModel) -> None:
 def test_a_row_of_another_task_in_the_table_is_answered(
     model: RoutedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(TASKS, "exact", Exact())
+    monkeypatch.setitem(TASKS, "spelling", Spelling())
     model.predict(None, [ROWS[3], "1 + 1?"])
     [problem, text] = model.deployment.problems_seen
-    assert (problem.task, problem.question, problem.answer) == ("exact", "Spell 3.", None)
+    assert (problem.task, problem.question, problem.answer) == ("spelling", "Spell 3.", None)
     assert text.task == "math"
+
+
+def test_a_row_that_names_a_users_task_is_answered(
+    model: RoutedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data/own").mkdir(parents=True)
+    shutil.copy(ROOT / "docs/examples/functions.py", "data/own")
+    task = "python:data/own/functions.py:Functions"
+    answers = model.predict(None, [{"task": task, "text": "add(a, b)"}, {"task": f"{task}s"}])
+    assert [problem.task for problem in model.deployment.problems_seen] == [task]
+    assert answers.error[1] == "data/own/functions.py: no class Functionss; it has Functions"
 
 
 def test_a_given_answer_is_ignored(model: RoutedModel) -> None:
@@ -67,9 +85,9 @@ def test_a_given_answer_is_ignored(model: RoutedModel) -> None:
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        (3, "row: 3; expected the field `problem` (math) or `question` (mc)"),
-        (None, "row: None; expected the field `problem` (math)"),
-        ({}, "row: {}; expected the field `problem` (math)"),
+        (3, "row: 3; expected `problem` (math), `question` and `answer` with #### (gsm8k)"),
+        (None, "row: None; expected `problem` (math)"),
+        ({}, "row: {}; expected `problem` (math)"),
         ({"problem": 3}, "problem: 3; expected a text: the problem"),
         ({"question": "Which one?"}, "choices: None; expected"),
         ("\ud800", "problem: '\\ud800', half a character; expected"),

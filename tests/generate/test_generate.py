@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from citer.config import Params
@@ -41,6 +42,27 @@ def test_every_question_is_answered_in_order_and_graded_if_it_has_an_answer(
     assert [line["question"] for line in lines] == [row["problem"] for row in MATH]
     assert [line["correct"] is None for line in lines] == [False, True, False]
     assert "3 answers by `score 0.5`, 0 of 2 right" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("name", ["q.jsonl", "q.csv", "q.parquet"])
+def test_a_benchmarks_rows_are_recognised_and_graded_from_every_kind_of_file(
+    params: Params, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    frame = pd.DataFrame([{"question": "What is 3 + 4?", "answer": "3 + 4 = 7\n#### 7"}])
+    source, output = tmp_path / name, tmp_path / "out.jsonl"
+    match source.suffix:
+        case ".csv":
+            frame.to_csv(source, index=False)
+        case ".parquet":
+            frame.to_parquet(source)
+        case _:
+            frame.to_json(source, orient="records", lines=True)
+    generate(params, bundle, source, output)
+    [line] = answers(output)
+    assert (line["question"], line["correct"]) == ("What is 3 + 4?", False)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"{source}: 1 gsm8k rows (recognised by" in printed
+    assert "1 answers by `score 0.5`, 0 of 1 right" in printed
 
 
 def test_tokens_and_origins_equal_those_of_the_engine(

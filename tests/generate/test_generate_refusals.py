@@ -16,6 +16,7 @@ from citer.serving import Deployment
 from tests.generate.project import (
     LONG,
     MATH,
+    MC,
     own_pair,
     parsed,
 )
@@ -111,8 +112,21 @@ def test_a_file_of_no_known_task_is_refused(params: Params, bundle: Path, tmp_pa
     source.write_text('\n{"prompt": "2 + 2?"}')
     with pytest.raises(InputError) as caught:
         generate(params, bundle, source, tmp_path / "out.jsonl")
-    expected = "expected the field `problem` (math) or `question` (mc)"
-    assert str(caught.value) == f"{source}:2: row: {{'prompt': '2 + 2?'}}; {expected}"
+    found = f"{source}:2: row: {{'prompt': '2 + 2?'}}; expected `problem` (math), "
+    assert str(caught.value).startswith(found)
+    assert str(caught.value).endswith(" or `question` (mc)")
+
+
+def test_a_file_with_rows_of_two_tasks_is_refused(
+    params: Params, bundle: Path, tmp_path: Path
+) -> None:
+    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(json.dumps(row) for row in (*MATH, *MC)))
+    with pytest.raises(InputError) as caught:
+        generate(params, bundle, source, output)
+    hint = "this row looks like mc, but line 1 looks like math"
+    assert str(caught.value) == f"{source}:4: problem: missing; expected the problem ({hint})"
+    assert not output.exists()
 
 
 def test_a_question_that_is_too_long_is_refused(deployment: Deployment) -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 import torch
 
+from citer.data.prompts import PlainPrompts
 from citer.data.tasks.grading import grade
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
@@ -165,12 +166,16 @@ def _branch(taught: Taught, key: str, position: int, token: int) -> Branch:
     return Branch(taught.problems[key], taught.examples[key], position, token)
 
 
-@pytest.mark.parametrize("end", [0, 1])
-def test_a_branch_that_ends_the_answer_is_graded_without_decoding(taught: Taught, end: int) -> None:
-    pair = replace(taught.pair, eos_ids=(taught.pair.eos_ids[0], 7))
-    last, eos = len(taught.examples["math-0"].reference_ids) - 1, pair.eos_ids[end]
+@pytest.mark.parametrize("end", ["first EOS", "second EOS", "stop text"])
+def test_a_branch_that_ends_the_answer_is_graded_without_decoding(taught: Taught, end: str) -> None:
+    tokenizer, eos = taught.pair.tokenizer, taught.pair.eos_ids[0]
+    prompts = PlainPrompts(tokenizer, eos, stop=["!"])
+    pair = replace(taught.pair, eos_ids=(eos, 7), prompts=prompts)
+    [stop] = tokenizer("!").input_ids
+    token = {"first EOS": eos, "second EOS": 7, "stop text": stop}[end]
+    last = len(taught.examples["math-0"].reference_ids) - 1
     contests = [
-        Contest(_branch(taught, "math-0", position, eos), _branch(taught, "math-0", position, eos))
+        Contest(*[_branch(taught, "math-0", position, token)] * 2)
         for position in (last, 3)  # the whole reference; its beginning, which has no answer
     ]
     engine = Engine(pair, 2, NEW_TOKENS)

@@ -65,6 +65,13 @@ def test_weights_that_were_changed_are_refused(
         read_bundle(folder)
 
 
+def test_a_card_with_unknown_prompts_is_refused(folder: Path) -> None:
+    card = json.loads((folder / "router.json").read_text())
+    (folder / "router.json").write_text(json.dumps(card | {"prompts": {"kind": "roles"}}))
+    with pytest.raises(InputError, match=r"router\.json: prompts\.kind: 'roles': expected 'plain'"):
+        read_bundle(folder)
+
+
 def test_a_card_that_lost_its_digest_is_refused(folder: Path) -> None:
     card = json.loads((folder / "router.json").read_text())
     (folder / "router.json").write_text(json.dumps(card | {"weights": None}))

@@ -9,13 +9,9 @@ from citer.models.folder import ModelFolder
 from tests.models.conftest import edit, refusal
 from tests.tiny import TinyPair
 
-# Mistral always applies its window. Qwen2's configuration has a switch for it.
-MISTRAL = {
-    "model_type": "mistral",
-    "sliding_window": 8,
-    "layer_types": None,
-    "use_sliding_window": None,
-}
+MISTRAL = {"model_type": "mistral", "sliding_window": 8, "layer_types": ["chunked_attention"]}
+LLAMA = {"model_type": "llama", "sliding_window": 8, "layer_types": None}
+GEMMA3 = {"model_type": "gemma3_text", "layer_types": None, "rope_parameters": None}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
 LONGROPE = DYNAMIC | {
     "rope_type": "longrope",
@@ -56,10 +52,35 @@ def test_a_broken_setting_is_refused(
     [
         ({"model_type": "gpt2"}, "config.json: model_type: 'gpt2': expected 'llama', 'mistral'"),
         ({"rope_parameters": 3}, "Validation error for field 'rope_parameters'"),
-        ({"layer_types": ["sliding_attention"], "sliding_window": 8}, "sliding-window"),
-        (MISTRAL, "sliding-window"),
-        ({"rope_parameters": LONGROPE}, "slm: rope_type 'longrope' depends on a batch's longest"),
-        ({"rope_parameters": DYNAMIC}, "slm: rope_type 'dynamic' depends on a batch's longest"),
+        (
+            {
+                "layer_types": ["sliding_attention"],
+                "sliding_window": 8,
+            },  # `use_sliding_window` unset
+            "slm/config.json: layer_types.0: 'sliding_attention': expected 'full_attention'",
+        ),
+        (
+            {"layer_types": ["linear_attention"]},
+            "slm/config.json: layer_types.0: 'linear_attention': expected 'full_attention'",
+        ),
+        (MISTRAL, "slm/config.json: layer_types.0: 'chunked_attention': expected 'full_attention'"),
+        (MISTRAL | {"sliding_window": 0}, "window: not set, ministral needs it"),
+        (LLAMA, "slm/config.json: sliding_window: 8: expected none"),
+        (
+            {"rope_parameters": LONGROPE},
+            "slm/config.json: rope_type: 'longrope': expected 'default'",
+        ),
+        ({"rope_parameters": DYNAMIC}, "slm/config.json: rope_type: 'dynamic': expected 'default'"),
+        (
+            GEMMA3 | {"final_logit_softcapping": 30.0},
+            "final_logit_softcapping: 30.0: expected none",
+        ),
+        (GEMMA3 | {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping: 50.0: expected none"),
+        (GEMMA3 | {"use_bidirectional_attention": True}, "attention: True: expected none"),
+        (
+            GEMMA3 | {"rope_scaling": DYNAMIC},
+            "config.json: rope_type: 'dynamic': expected 'default'",
+        ),
     ],
 )
 def test_a_model_that_the_engine_cannot_run_is_refused(

@@ -1,39 +1,18 @@
 """The forward over tokens laid end to end, against that of transformers."""
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from citer.errors import InputError
 from citer.models.cache import SlotCache
-from citer.models.folder import ModelType
 from citer.models.forward import TOLERANCE, check_forward, wanted_hidden
+from tests.networks import CASES, network
 
-MODEL_TYPES = get_args(ModelType)
-SIZES = {
-    "vocab_size": 64,
-    "hidden_size": 48,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 256,
-    "sliding_window": None,
-}
-
-
-def network(model_type: str) -> PreTrainedModel:
-    torch.manual_seed(0)
-    config = AutoConfig.for_model(model_type, **SIZES)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float64).eval()
-    for weight in model.requires_grad_(False).parameters():
-        weight.normal_(std=0.3)
-    return model
+WINDOWS = [case for case in CASES if "sliding_window" in CASES[case]]
 
 
 def rows(*lengths: int) -> list[list[int]]:
@@ -57,9 +36,9 @@ def own_hidden(model: PreTrainedModel, ids: list[int], wanted: int = 1) -> torch
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_prefill_catch_up_and_step_give_the_states_of_transformers(model_type: str) -> None:
-    model = network(model_type)
+@pytest.mark.parametrize("case", CASES)
+def test_prefill_catch_up_and_step_give_the_states_of_transformers(case: str) -> None:
+    model = network(case)
     cache = SlotCache(model, slots=4)
     ids = rows(30, 9, 101, 17)
     ends, slots = [0, 0, 0, 0], [2, 0, 3, 1]
@@ -72,11 +51,9 @@ def test_prefill_catch_up_and_step_give_the_states_of_transformers(model_type: s
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_the_installed_transformers_computes_the_same_states(
-    model_type: str, dtype: torch.dtype
-) -> None:
-    check_forward(network(model_type).to(dtype), Path("m"))
+@pytest.mark.parametrize("case", CASES)
+def test_the_installed_transformers_computes_the_same_states(case: str, dtype: torch.dtype) -> None:
+    check_forward(network(case).to(dtype), Path("m"))
 
 
 def mixed(module: nn.Module, inputs: object, hidden_BTH: torch.Tensor) -> torch.Tensor:
@@ -84,11 +61,11 @@ def mixed(module: nn.Module, inputs: object, hidden_BTH: torch.Tensor) -> torch.
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
+@pytest.mark.parametrize("case", CASES)
 def test_a_transformers_that_computes_other_states_is_refused_with_its_version(
-    model_type: str, dtype: torch.dtype
+    case: str, dtype: torch.dtype
 ) -> None:
-    model = network(model_type).to(dtype)
+    model = network(case).to(dtype)
     model.base_model.layers[1].register_forward_hook(
         mixed
     )  # only transformers' forward calls hooks
@@ -104,13 +81,29 @@ def test_a_model_with_nan_states_is_refused() -> None:
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("case", WINDOWS)
+def test_a_row_that_is_cut_and_one_that_is_pasted_go_on_from_there(case: str) -> None:
+    model = network(case)
+    cache = SlotCache(model, slots=2)
+    (ids,) = rows(40)
+    feed_in(model, cache, [0], [ids[:30]])
+    copied = cache.copy(0)
+    cache.cut(0, 21)  # what a window keeps of 30 positions would not suffice
+    cache.paste(1, copied, 24)
+    hidden_NH = feed_in(model, cache, [0, 1], [ids[21:25][::-1], ids[24:40]])
+    expected = [own_hidden(model, row) for row in (ids[:21] + ids[21:25][::-1], ids)]
+    torch.testing.assert_close(hidden_NH, torch.cat(expected))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("case", ["qwen2", "mistral, window"])
 @pytest.mark.parametrize("slots", [[0, 1, 2], [3, 0, 2]])
-def test_rows_of_one_length_need_no_mask(slots: list[int]) -> None:
-    model = network("qwen2")
+def test_rows_of_one_length_need_a_mask_only_beyond_a_window(case: str, slots: list[int]) -> None:
+    model = network(case)
     cache = SlotCache(model, slots=4)
-    ids = rows(6, 6, 6)
-    feed_in(model, cache, slots, [row[:5] for row in ids])
-    hidden_NH = feed_in(model, cache, slots, [row[5:] for row in ids])
+    ids = rows(9, 9, 9)
+    feed_in(model, cache, slots, [row[:8] for row in ids])
+    hidden_NH = feed_in(model, cache, slots, [row[8:] for row in ids])
     for row, hidden_H in zip(ids, hidden_NH, strict=True):
         torch.testing.assert_close(hidden_H, own_hidden(model, row)[0])
 

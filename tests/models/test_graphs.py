@@ -1,5 +1,7 @@
 """Replayed forwards at fixed shapes, against those of transformers."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -16,6 +18,7 @@ from citer.models.graphs import MOST, SHORTEST, WIDEST, cuda_graphs, no_graphs
 from citer.models.pair import LanguageModel, Pair, load_pair
 from tests.decoding.reference import next_hidden
 from tests.graphs import Traced
+from tests.networks import network
 
 SLOTS = 5
 
@@ -48,6 +51,14 @@ def check(lane: Lane, *turns: Turn) -> None:
         places = range(len(one.ids) - len(one.given), len(one.ids))
         own = [next_hidden(lane.model, list(one.ids[: place + 1])) for place in places]
         torch.testing.assert_close(torch.tensor(hidden, dtype=own[0].dtype), torch.cat(own))
+
+
+@pytest.mark.parametrize("case", ["smollm3, window", "gemma3_text"])
+def test_layers_of_several_kinds_share_a_graph(case: str) -> None:
+    model = LanguageModel("slm", Path(case), "", network(case, vocab_size=250))
+    lane = begun(model, Traced(), [9, 14, 1, 30, 4])
+    check(lane, *(turn(slot, length + 1) for slot, length in enumerate([9, 14, 1, 30, 4])))
+    check(lane, turn(3, 36), turn(1, 17, wanted=2))
 
 
 def test_turns_of_all_lengths_in_any_slots_give_the_states_of_transformers(pair: Pair) -> None:

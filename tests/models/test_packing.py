@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Phi3Config
 
+from citer.models.cache import SlotCache
+from citer.models.forward import wanted_hidden
 from citer.models.packing import LARGE, PackedLinear, pack
 from citer.models.pair import LanguageModel
 
@@ -95,3 +97,25 @@ def test_packing_a_tied_head_does_not_change_the_bytes_that_it_reads(tmp_path: P
     assert isinstance(network.get_output_embeddings(), PackedLinear)
     assert packed.weight_bytes == read
     torch.testing.assert_close(packed.logits(hidden_NH), logits_NV)
+
+
+@torch.inference_mode()
+def test_fused_projections_are_packed_and_divided_as_before() -> None:
+    network = AutoModelForCausalLM.from_config(
+        Phi3Config(
+            vocab_size=512,
+            hidden_size=512,
+            intermediate_size=768,
+            num_hidden_layers=1,
+            num_attention_heads=8,
+            num_key_value_heads=2,
+            pad_token_id=0,
+        )
+    ).eval()
+    ids_M = torch.arange(9)
+    expected_MH = network.base_model(ids_M[None]).last_hidden_state[0]
+    pack(network)
+    assert isinstance(network.base_model.layers[0].self_attn.qkv_proj, PackedLinear)
+    cache = SlotCache(network, slots=1)
+    hidden_MH = wanted_hidden(network, ids_M, cache.begin([0], [9], [9]), cache)
+    torch.testing.assert_close(hidden_MH, expected_MH, rtol=1e-4, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Two folders form a pair only with one tokenizer, one EOS set and different weights."""
+"""Two folders form a pair only with one tokenizer and different weights."""
 
 import json
 from pathlib import Path
@@ -37,13 +37,11 @@ def add_bos(folder: Path) -> None:
 def test_a_pair_in_which_only_one_tokenizer_adds_bos_is_refused(
     folders: TinyPair,
 ) -> None:
-    before = ModelFolder(folders.llm).tokenizer_digest
+    before = PairFolder(*folders).tokenizer_digest
     add_bos(folders.llm)
     assert "different tokenizers: their `prompt` differ" in refusal(folders)
-    assert ModelFolder(folders.llm).tokenizer_digest != before
     add_bos(folders.slm)
-    pair = PairFolder(*folders)
-    assert pair.slm.tokenizer_digest == pair.llm.tokenizer_digest
+    assert PairFolder(*folders).tokenizer_digest != before
 
 
 @pytest.mark.parametrize("name", ["slm", "link", "links"])
@@ -56,15 +54,31 @@ def test_two_copies_of_one_model_are_refused(folders: TinyPair, tmp_path: Path, 
     assert refusal(twin) == f"{twin.slm} and {twin.llm}: the same weights, expected two models"
 
 
-def test_another_eos_is_refused_naming_both(folders: TinyPair) -> None:
-    edit(folders.llm / "generation_config.json", eos_token_id=[5, 7])
-    assert refusal(folders).startswith(f"{folders.slm} and {folders.llm}: different EOS ids: [")
-
-
-def test_eos_ids_are_a_set_whose_order_and_repetitions_do_not_matter(folders: TinyPair) -> None:
-    before = ModelFolder(folders.slm).tokenizer_digest
-    edit(folders.slm / "generation_config.json", eos_token_id=[0, 5, 0])
-    edit(folders.llm / "generation_config.json", eos_token_id=[5, 0])
+def test_a_pair_ends_answers_at_the_eos_ids_of_both_models(folders: TinyPair) -> None:
+    before = PairFolder(*folders).tokenizer_digest
+    edit(folders.slm / "generation_config.json", eos_token_id=[5, 0, 5])
+    edit(folders.llm / "generation_config.json", eos_token_id=[7, 5])
     pair = PairFolder(*folders)
-    assert pair.slm.eos_ids == (0, 5)
-    assert before != pair.slm.tokenizer_digest == pair.llm.tokenizer_digest
+    assert pair.eos_ids == pair.vocabulary.eos_ids == (5, 0, 7)
+    assert pair.prompts.eos_id == 5
+    ours = pair.tokenizer_digest
+    edit(folders.llm / "generation_config.json", eos_token_id=[0, 7])
+    assert before != ours == PairFolder(*folders).tokenizer_digest
+
+
+def test_another_single_eos_changes_the_tokenizers_digest(folders: TinyPair) -> None:
+    before = PairFolder(*folders).tokenizer_digest
+    for path in folders:
+        for file in ("config.json", "generation_config.json"):
+            edit(path / file, eos_token_id=5)
+        edit(path / "tokenizer_config.json", eos_token=ModelFolder(path).tokenizer.decode([5]))
+    pair = PairFolder(*folders)
+    assert pair.eos_ids == (5,)
+    assert pair.tokenizer_digest != before
+
+
+def test_the_embedded_pair_keeps_its_identity() -> None:
+    pair = PairFolder(*(Path(__file__).parents[2] / "data/pair" / name for name in ("slm", "llm")))
+    assert pair.eos_ids == (0,)
+    assert pair.tokenizer_digest == "b078b2088a5b47c29127663dac27c480"
+    assert pair.prompts.digest == "1844eccbeb2e4866"

@@ -51,8 +51,8 @@ def test_the_seeds_models_have_their_published_numbers_of_parameters(
     assert size.parameters == parameters
     assert size.resident == 2 * parameters
     embedding = 0 if config["tie_word_embeddings"] else config["vocab_size"] * config["hidden_size"]
-    assert size.weight_bytes == 2 * (parameters - embedding)
-    assert size.kv_bytes == kv_bytes
+    assert size.model.weight_bytes == 2 * (parameters - embedding)
+    assert size.model.kv_bytes == kv_bytes
     assert size.source == CONFIG
 
 
@@ -70,17 +70,19 @@ def test_the_size_is_that_of_the_loaded_model(tmp_path: Path, tied: bool, dtype:
     size = ModelSize.of(path, dtype)
     assert size.source == HEADERS
     assert size.parameters == sum(w.numel() for w in loaded.network.parameters())
-    found = size.weight_bytes, size.kv_bytes, size.context, size.vocab_size
-    assert found == loaded.card[:4]
-    assert (size.resident == size.weight_bytes) == tied
+    assert size.model.card == loaded.card._replace(digest="")
+    assert (size.resident == size.model.weight_bytes) == tied
 
 
 def test_stored_bytes_are_counted_if_a_quantised_model_has_its_files(tmp_path: Path) -> None:
     path = make_tiny_pair(tmp_path).llm
     change(path / "config.json", quantization_config=AWQ)
     size = ModelSize.of(path, "bfloat16")
-    assert size.resident == (path / "model.safetensors").stat().st_size
-    assert size.resident - size.weight_bytes == 2 * size.vocab_size * size.hidden_size
+    weights = load_file(path / "model.safetensors")
+    assert size.resident == sum(weight.nbytes for weight in weights.values())
+    embedding = weights["model.embed_tokens.weight"]
+    assert size.model.weight_bytes == size.resident - embedding.nbytes
+    assert size.quantised
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,9 @@ def test_without_files_a_quantised_model_is_estimated_by_its_bits(
     path = described(tmp_path, config, quantization_config=settings)
     size = ModelSize.of(path, "float16")
     assert size.resident == pytest.approx(gigabytes * 1e9, rel=1e-3)
-    assert size.stored is not None
+    assert size.quantised
+    two_bytes = 2 * config["vocab_size"] * config["hidden_size"]
+    assert size.resident - size.model.weight_bytes == two_bytes
     assert size.source == CONFIG
 
 
@@ -115,7 +119,7 @@ def test_unknown_bits_are_refused_without_files(
 
 
 def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"config.json: no such file"):
+    with pytest.raises(InputError, match=r"no config\.json, expected a Hugging Face"):
         ModelSize.of(tmp_path, "bfloat16")
 
 

@@ -51,7 +51,6 @@ def test_an_index_that_names_no_shard_is_refused(
         ({"model_type": "llama"}, "model.layers.0.self_attn.k_proj.bias: unexpected"),
         ({"num_key_value_heads": 0}, "config.json: num_key_value_heads: 0: expected greater"),
         ({"hidden_act": "none"}, "llm: no usable model: KeyError: 'none'"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config: {'bits': 4}: expected None"),
     ],
 )
 def test_a_configuration_of_other_weights_is_refused(

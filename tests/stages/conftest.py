@@ -27,6 +27,7 @@ CHUNK = 5  # problems labelled at a time
 KILLED = """
 import os, signal
 from pathlib import Path
+from citer import checkpoint
 from citer.config import Params
 from citer.labelling import chunks
 from citer.stages import {stage}
@@ -39,6 +40,7 @@ def and_die(function):
     return once
 
 chunks.CHUNK = {chunk}
+checkpoint.SAVE_SECONDS = 0
 module.{function} = and_die(module.{function})
 {stage}.run(Params.model_validate_json(Path("params.json").read_text()){iteration})
 """

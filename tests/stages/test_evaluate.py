@@ -50,7 +50,7 @@ def test_an_llm_below_the_floor_stops_rivals_before_the_test_questions(params, c
     shown = capsys.readouterr().out
     assert shown.count("question: ") == shown.count("expected: ") == 3
     assert f"question: {MATH.question} 0\n     LLM: " in shown
-    assert "(cut off)\nexpected: 31\n" in shown
+    assert "(cut off)\n    read: nothing\nexpected: 31\n" in shown
 
 
 def test_an_llm_above_the_floor_passes_with_a_warning_about_too_few_right_answers(params, capsys):

@@ -24,6 +24,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("command", "damaged", "kept"),
     [
         (["prepare"], "data/own/test.jsonl", paths.PROBLEMS),
+        (["probe"], "data/problems/validation.parquet", paths.PROBED),
         (["finetune"], "data/problems/sft.parquet", paths.SLM),
         (["rivals"], "data/problems/test.parquet", paths.RIVALS),
         (["label", "1"], "data/routers/0/router.json", paths.preferences(1)),

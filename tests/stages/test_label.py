@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 
 from citer.config import Params
 from citer.data.problems import read_problems, write_problems
-from citer.data.prompts import TEMPLATE_HASH
 from citer.errors import InputError
 from citer.io import PARTIAL, read_json, read_table, table_metadata, write_json, write_table
 from citer.models.folder import ModelFolder
@@ -52,7 +51,7 @@ def test_rows_follow_the_problem_table_and_end_with_eos(scored: Params) -> None:
 def test_the_file_names_its_inputs_and_settings(scored: Params) -> None:
     label.run(scored, 1)
     metadata = table_metadata(paths.preferences(1))
-    assert metadata["template"] == TEMPLATE_HASH
+    assert metadata["template"] == ModelFolder(paths.SLM).prompts.digest
     assert metadata["slm"]["id"] == "data/models/slm"
     assert metadata["llm"]["id"] == "data/pair/llm"
     assert (metadata["iteration"], metadata["tie"]) == (1, "slm")

@@ -6,7 +6,6 @@ import pytest
 
 from citer.config import Params, SourceFile, ToyParams, load_params
 from citer.data.problems import question_key, read_problems
-from citer.data.prompts import TEMPLATE_HASH
 from citer.data.tasks.grading import grade
 from citer.errors import InputError
 from citer.io import table_metadata
@@ -83,7 +82,7 @@ def test_more_training_questions_do_not_change_the_test_questions():
 def test_metadata_has_template_seed_and_sources():
     prepare.run(params(toy=TOY, test=(math_file("own.jsonl", numbered(7)),)))
     metadata = table_metadata(paths.problems("test"))
-    assert metadata["template"] == TEMPLATE_HASH
+    assert metadata["tasks"] == ["math", "mc"]
     assert metadata["seed"] == 17
     assert metadata["sources"] == {"own.jsonl": 7, "toy": 30}
 
@@ -199,3 +198,33 @@ def test_all_real_rows_are_imported(real_rows, capsys):
     assert "duplicates" not in printed
     keys = [{question_key(p.question) for p in problems} for problems in splits.values()]
     assert len(set.union(*keys)) == sum(map(len, keys))
+
+
+GSM8K = {"question": "What is 2 + 2?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4"}
+
+
+def gsm8k_file(name, count, **fields):
+    rows = [GSM8K | {"question": f"Question {n}?"} | fields for n in range(count)]
+    path = Path("data/own") / name
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path.as_posix()
+
+
+def test_a_benchmarks_rows_become_the_problems_of_its_task(capsys):
+    path = gsm8k_file("train.jsonl", 40)
+    prepare.run(params(train=(SourceFile(path=path, task="math"),)))
+    problems = [problem for problems in prepared().values() for problem in problems]
+    assert len(problems) == 40
+    assert {p.reference for p in problems} == {"2 + 2 = 4\nThe final answer is: \\boxed{4}"}
+    assert f"{path}: 40 gsm8k rows (recognised by " in capsys.readouterr().out
+
+
+def test_rows_that_do_not_fit_the_named_format_keep_the_old_tables(capsys):
+    prepare.run(params(toy=TOY))
+    before = prepared()
+    path = math_file("math.json", numbered(9)).path
+    with pytest.raises(
+        InputError, match=r"^data/own/math\.json:1: answer: missing; expected a sol"
+    ):
+        prepare.run(params(train=(SourceFile(path=path, task="math", format="gsm8k"),)))
+    assert prepared() == before

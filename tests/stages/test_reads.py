@@ -17,7 +17,17 @@ from citer.generate import generate
 from citer.models import folder, weights
 from citer.models.folder import ModelFolder
 from citer.rule import Rule
-from citer.stages import evaluate, finetune, label, paths, rivals, router0, score_llm, score_slm
+from citer.stages import (
+    evaluate,
+    finetune,
+    label,
+    paths,
+    probe,
+    rivals,
+    router0,
+    score_llm,
+    score_slm,
+)
 from citer.stages import train as train_stage
 
 Reads = Counter[tuple[str, str]]
@@ -68,6 +78,7 @@ def stages(params: Params) -> dict[str, tuple[Callable[[], None], int]]:
     source.write_text('{"problem": "What is 1 + 1?"}\n')
     answer = partial(generate, params, paths.router(1), source, Path("answers.jsonl"))
     return {
+        "probe": (partial(probe.run, params), 2),
         "finetune": (partial(finetune.run, params), 1),
         "score_llm": (partial(score_llm.run, params), 2),
         "score_slm": (partial(score_slm.run, params), 2),
@@ -94,7 +105,7 @@ def test_every_stage_reads_each_model_folder_once(project: Params, reads: Reads)
 def test_the_counters_see_a_second_read(project: Params, reads: Reads) -> None:
     for _ in range(2):
         model = ModelFolder(paths.SLM)
-        assert model.tokenizer_digest
+        assert model.tokenizer_parts
         assert model.digest
         assert model.shapes
     assert {kind for kind, _ in reads} == {"tokenizer", "hash", "settings", "header"}

@@ -9,12 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from citer.checkpoint import Checkpoint
 from citer.config import Params
 from citer.data.problems import read_problems
 from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
 from citer.errors import InputError
-from citer.io import digest, read_json, read_table, table_metadata, write_json, write_table
+from citer.io import PARTIAL, digest, read_json, read_table, table_metadata, write_json, write_table
 from citer.models.bundle import check_identity, folder_identity, identity, read_bundle
 from citer.models.features import features
 from citer.models.folder import ModelFolder, PairFolder
@@ -194,11 +195,14 @@ def test_labels_without_hidden_states_are_refused(labelled: Params) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_stage_starts_again_and_ends_in_the_same_bytes(labelled: Params) -> None:
+def test_a_killed_stage_goes_on_and_ends_in_the_same_bytes(labelled: Params) -> None:
     train.run(labelled, 1)
     whole = _files(paths.router(1))
     shutil.rmtree(paths.router(1))
-    run_killed(labelled, "train", 1, module="citer.training", function="_train_epoch")
+    run_killed(labelled, "train", 1, module="citer.checkpoint", function="_write")
     assert not paths.router(1).exists()
+    [state] = (path for path in PARTIAL.rglob("*") if path.is_file())
+    assert Checkpoint(state).load()["losses"]
     train.run(labelled, 1)
     assert _files(paths.router(1)) == whole
+    assert not state.parent.exists()

@@ -1,4 +1,6 @@
-"""The tasks, by name. A task is a row format, a prompt and a grader. `TASKS` is their only list.
+"""The tasks, by name. A task is a row format, a prompt and a grader.
+
+`TASKS` are the built-in ones. `find_task` also knows tasks of the user, `python:FILE:CLASS`.
 
 Nearly every module imports this package, so it has only the code for prompts. The modules that read
 rows and grade answers are imported at their first call. Encoding a prompt therefore needs no
@@ -7,8 +9,10 @@ math-verify, and the code digest of a stage that only encodes does not depend on
 
 from typing import TYPE_CHECKING
 
-from citer.data.tasks.math import Math
+from citer.data.tasks.math import Math, Number
 from citer.data.tasks.mc import MultipleChoice
+from citer.data.tasks.own import FORM, PREFIX, own_task, place
+from citer.data.tasks.plain import Contains, Exact, Json
 from citer.data.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -16,19 +20,50 @@ if TYPE_CHECKING:
 
     from citer.data.problems import Problem
 
-__all__ = ["TASKS", "Task", "known_task", "prompt_text"]
+__all__ = [
+    "EMBEDDED_TASKS",
+    "TASKS",
+    "Task",
+    "find_task",
+    "known_task",
+    "prompt_text",
+    "task_label",
+]
 
-TASKS: "Mapping[str, Task]" = {task.name: task for task in (Math(), MultipleChoice())}
+# The order counts: a row without `task` belongs to the first task whose first field it has.
+TASKS: "Mapping[str, Task]" = {
+    task.name: task for task in (Math(), MultipleChoice(), Number(), Exact(), Contains(), Json())
+}
+
+
+def find_task(name: str) -> Task:
+    """Return a task by its name. The file of a user's task is imported once.
+
+    Raises ValueError if there is no such task, and InputError if the user's file cannot be used.
+    """
+    return TASKS.get(name) or own_task(known_task(name))
+
+
+EMBEDDED_TASKS = (Math.name, MultipleChoice.name)
 
 
 def known_task(name: str) -> str:
-    """Return `name` if it is the name of a task. Raises ValueError otherwise."""
-    if name not in TASKS:
-        *others, last = map(repr, TASKS)
-        raise ValueError(f"{name!r}: expected {', '.join(others)} or {last}")
+    """Return `name` if a task is named so, or if it has the form of a user's task.
+
+    Raises ValueError otherwise.
+    """
+    if name.startswith(PREFIX):
+        place(name)
+    elif name not in TASKS:
+        raise ValueError(f"{name!r}: expected {', '.join(map(repr, TASKS))} or {FORM}")
     return name
+
+
+def task_label(name: str) -> str:
+    """Return the name of a task as reports show it: of a user's task, the class alone."""
+    return name.rpartition(":")[2]
 
 
 def prompt_text(problem: "Problem") -> str:
     """Return the text of a problem's prompt, without special tokens."""
-    return TASKS[problem.task].prompt_text(problem)
+    return find_task(problem.task).prompt_text(problem)

@@ -1,11 +1,37 @@
 """Grade completions. Rollouts, evaluation and the check of every reference use this grader."""
 
+from typing import NamedTuple
+
 from citer.data.problems import Problem
-from citer.data.tasks import TASKS
+from citer.data.tasks import find_task
+from citer.data.tasks.task import GraderError
 
 # The tasks import these modules lazily, when they grade. Naming them here puts them into
 # the code digest of each stage that grades (`citer.closure`), and of no other stage.
-GRADER_MODULES = ("citer.data.tasks.math.values", "citer.data.tasks.mc.options")
+GRADER_MODULES = (
+    "citer.data.tasks.math.numbers",
+    "citer.data.tasks.math.values",
+    "citer.data.tasks.mc.options",
+    "citer.data.tasks.own.grader",
+    "citer.data.tasks.plain.values",
+)
+
+
+class Grade(NamedTuple):
+    """Whether a completion is right, its share of the answer, and why its grader failed, if so."""
+
+    correct: bool
+    share: float  # from 0 to 1
+    failure: str | None = None
+
+    @property
+    def partial(self) -> float | None:
+        """The share, if `correct` does not say it."""
+        return None if self.share == self.correct else self.share
+
+
+WRONG = Grade(correct=False, share=0.0)  # also of a truncated answer
+WHOLE = {1.0: Grade(correct=True, share=1.0), 0.0: WRONG}  # True equals 1, False equals 0
 
 
 def grade(problem: Problem, completion: str) -> bool:
@@ -13,5 +39,23 @@ def grade(problem: Problem, completion: str) -> bool:
 
     The class of the task documents what counts as correct. The problem must have an answer.
     """
+    return assess(problem, completion).correct
+
+
+def assess(problem: Problem, completion: str) -> Grade:
+    """Grade `completion`, the text after the prompt. The problem must have an answer.
+
+    Raises InputError if the process of a user's grader does not start.
+    """
     assert problem.answer is not None, f"{problem.problem_id}: no answer to grade against"
-    return TASKS[problem.task].grade(problem, completion)
+    task = find_task(problem.task)
+    try:
+        share = task.grade(problem, completion)
+    except GraderError as error:
+        return WRONG._replace(failure=str(error))
+    return WHOLE.get(share) or Grade(share >= task.pass_share, share)
+
+
+def extracted(problem: Problem, completion: str) -> str | None:
+    """Return what the grader reads in a completion (see `Task.extracted`)."""
+    return find_task(problem.task).extracted(problem, completion)

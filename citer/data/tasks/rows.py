@@ -48,6 +48,8 @@ def clean(field: str, value: str) -> str:
         if match := re.search(character + r"\w*", value):
             found = f"a {name} before {match.group()[1:]!r}: its backslash was not escaped in JSON"
             raise RowError(field, found, f"'\\\\{letter}{match.group()[1:]}'")
+    if "\0" in value:
+        raise RowError(field, f"a NUL character at {value.index(chr(0))}", "text")
     if match := HALF.search(value):
         raise RowError(field, f"{match.group()!r}, half a character", "whole Unicode text")
     return value.strip()

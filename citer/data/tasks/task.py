@@ -5,7 +5,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:  # a task's module must import nothing that takes time
     from citer.data.problems import Problem
+    from citer.data.tasks.formats import Format
     from citer.data.tasks.rows import Requires
+
+
+class GraderError(Exception):
+    """A grader that runs code of the user failed on an answer, which counts as wrong."""
 
 
 class Task(ABC):
@@ -14,14 +19,33 @@ class Task(ABC):
     `fields` are the fields of a raw row that make up the question. A row belongs to this task if it
     has the first of them. `reference_field` is the field with the worked answer. `templates` are
     all texts from which prompts are made; the digest of the prompts covers them. `example` is a raw
-    row with a reference. It serves to compare the ids that the two tokenizers of a pair give.
+    row with a reference. It serves to compare the ids that the two tokenizers of a pair give. A
+    completion is right if its share is at least `pass_share`.
     """
 
-    name: ClassVar[str]
+    name: str
     fields: ClassVar[tuple[str, ...]]
     reference_field: ClassVar[str]
     templates: ClassVar[tuple[str, ...]]
     example: ClassVar[dict[str, Any]]
+    pass_share: float = 1.0
+    wider: str | None = None  # a task that reads more forms of the same answers
+    digest: str | None = None  # of a user's code, which the digests of citer's code do not cover
+
+    def formats(self) -> "tuple[Format, ...]":
+        """Return the formats of raw rows that this task accepts, most specific first.
+
+        A task without formats accepts only rows in its own format.
+        """
+        return ()
+
+    def format_named(self, name: str) -> "Format":
+        """Return a format by its name. Raises ValueError."""
+        formats = {format.name: format for format in self.formats()}
+        if name not in formats:
+            known = ", ".join(map(repr, formats)) or f"none, since {self.name!r} has no formats"
+            raise ValueError(f"{name!r}: expected {known}")
+        return formats[name]
 
     @abstractmethod
     def problem(self, row: dict[str, Any], requires: "Requires", source: str) -> "Problem":
@@ -29,11 +53,26 @@ class Task(ABC):
 
     @abstractmethod
     def prompt_text(self, problem: "Problem") -> str:
-        """Return the text of the prompt, without special tokens."""
+        """Return the text of the plain prompt, without special tokens."""
 
     @abstractmethod
-    def grade(self, problem: "Problem", completion: str) -> bool:
-        """Return whether `completion` answers `problem` correctly.
+    def message_text(self, problem: "Problem") -> str:
+        """Return the user's turn under a chat template: the question, and the form of the answer.
 
-        `completion` is the text that follows the prompt. The problem has an answer.
+        A format reads it for `example`, too, so that its digest covers the text.
         """
+
+    @abstractmethod
+    def grade(self, problem: "Problem", completion: str) -> bool | float:
+        """Return whether `completion` answers `problem`, or which share of it, from 0 to 1.
+
+        `completion` is the text that follows the prompt. The problem has an answer. Raises
+        GraderError only if it runs code of the user.
+        """
+
+    def extracted(self, problem: "Problem", completion: str) -> str | None:
+        """Return what `grade` reads in a completion as its answer, for people to look at.
+
+        "" if it reads nothing. None if the task does not say, which is the default.
+        """
+        return None

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any, Literal
 
 from citer.data.problems import question_key
-from citer.data.tasks import TASKS
+from citer.data.tasks import find_task
 from citer.data.toy import math, mc
 from citer.data.toy.knowledge import TRUTH, knowledge
 
@@ -23,7 +23,7 @@ def rows(
     `facts` is the seed of the facts (see `knowledge`). Raises ValueError if the part has too few
     distinct questions.
     """
-    draw, key = FAMILIES[task], TASKS[task].fields[0]
+    draw, key = FAMILIES[task], find_task(task).fields[0]
     rng, world, seen = Random(f"{task} {seed} {part}"), knowledge(facts), set[str]()
     misses = 0
     while len(seen) < count:

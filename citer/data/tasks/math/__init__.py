@@ -9,6 +9,7 @@ from citer.data.tasks.task import Task
 
 if TYPE_CHECKING:
     from citer.data.problems import Problem
+    from citer.data.tasks.formats import Format
     from citer.data.tasks.rows import Requires
 
 
@@ -31,6 +32,7 @@ class Math(Task):
     """
 
     name = "math"
+    wider = "number"
     fields = ("problem",)
     reference_field = "solution"
     templates = (
@@ -41,16 +43,45 @@ class Math(Task):
         "solution": "3 * 12 = 36.\n\\boxed{36}",
     }
 
+    def formats(self) -> "tuple[Format, ...]":
+        return import_module(".formats", __name__).FORMATS
+
     def problem(self, row: dict[str, Any], requires: "Requires", source: str) -> "Problem":
-        return import_module(".rows", __name__).problem(row, requires, source)
+        read = import_module(".rows", __name__).problem
+        return read(self.name, self.stated, row, requires, source)
 
     def prompt_text(self, problem: "Problem") -> str:
         return self.templates[0].format(question=problem.question)
 
+    def message_text(self, problem: "Problem") -> str:
+        return f"{problem.question}\nPut the final answer in \\boxed{{}}."
+
     def grade(self, problem: "Problem", completion: str) -> bool:
-        given = self._values.boxed(completion)
+        given = self.stated(completion)
         return given is not None and self._values.same_value(problem.answer, given)
+
+    def extracted(self, problem: "Problem", completion: str) -> str:
+        return self.stated(completion) or ""
+
+    def stated(self, text: str) -> str | None:
+        """Return the final answer that a text states, or None."""
+        return self._values.boxed(text)
 
     @cached_property
     def _values(self) -> ModuleType:
         return import_module(".values", __name__)
+
+
+class Number(Math):
+    r"""Math whose answer may also be written without a box: "4 + 9 = 13. The answer is 13."
+
+    The last `\boxed{}` counts. Without one, the last number of the completion is graded in its
+    place, with a scale ("3 million") and a percent sign, but without any other unit.
+    """
+
+    name = "number"
+    wider = None
+    example: ClassVar = {"problem": "What is 4 + 9?", "solution": "4 + 9 = 13. It is 13."}
+
+    def stated(self, text: str) -> str | None:
+        return super().stated(text) or import_module(".numbers", __name__).last_number(text)

@@ -9,6 +9,7 @@ from citer.data.tasks.task import Task
 
 if TYPE_CHECKING:
     from citer.data.problems import Problem
+    from citer.data.tasks.formats import Format
     from citer.data.tasks.rows import Requires
 
 
@@ -46,17 +47,30 @@ class MultipleChoice(Task):
         "cot": "A is first. The answer is (A).",
     }
 
+    def formats(self) -> "tuple[Format, ...]":
+        return import_module(".formats", __name__).FORMATS
+
     def problem(self, row: dict[str, Any], requires: "Requires", source: str) -> "Problem":
         return import_module(".rows", __name__).problem(row, requires, source)
 
     def prompt_text(self, problem: "Problem") -> str:
-        prompt, option = self.templates
+        return self.templates[0].format(question=problem.question, options=self._listed(problem))
+
+    def message_text(self, problem: "Problem") -> str:
+        form = 'End with the letter of the right option: "The answer is (X)."'
+        return f"{problem.question}\n{self._listed(problem)}\n{form}"
+
+    def _listed(self, problem: "Problem") -> str:
+        option = self.templates[1]
         lines = (option.format(label=c.label, text=c.text) for c in problem.choices or ())
-        return prompt.format(question=problem.question, options="\n".join(lines))
+        return "\n".join(lines)
 
     def grade(self, problem: "Problem", completion: str) -> bool:
         named = self._options.named_labels(problem.choices or (), completion)
         return named == {problem.answer}
+
+    def extracted(self, problem: "Problem", completion: str) -> str:
+        return ", ".join(sorted(self._options.named_labels(problem.choices or (), completion)))
 
     @cached_property
     def _options(self) -> ModuleType:

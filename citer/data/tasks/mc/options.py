@@ -146,14 +146,18 @@ def _marked(choices: tuple[Choice, ...], completion: str) -> str:
     """Return lower-case text with each mention marked: `⟦C⟧` by label, `⟨C⟩` by text."""
     labels = "".join(choice.label for choice in choices).lower()
     owners: dict[str, str] = {}
+    patterns: dict[str, str] = {}
     for choice in choices:
-        text = _plain(choice.text).replace("\n", " ")
-        owners[text] = owners.get(text, "") + choice.label
+        text = _plain(choice.text)
+        line = text.replace("\n", " ")
+        owners[line] = owners.get(line, "") + choice.label
+        patterns[line] = re.escape(text).replace("\\\n", "[ \n]")
     # An option whose text is itself a label is recognised by label only. Longer texts match first.
     known = {text for text in owners if text and len(text) <= LONGEST} - set(labels)
-    texts = "|".join(map(re.escape, sorted(known, key=len, reverse=True))) or "(?!)"
-    marked = re.sub(
-        rf"(?<!\w)({texts})(?!\w)", lambda match: f"⟨{owners[match[1]]}⟩", _plain(completion)
+    texts = "|".join(patterns[text] for text in sorted(known, key=len, reverse=True)) or "(?!)"
+    named = re.compile(rf"(?<!\w)({texts})(?!\w)")
+    marked = named.sub(
+        lambda match: "⟨" + owners[match[1].replace("\n", " ")] + "⟩", _plain(completion)
     )
     return _with_labels(marked, labels)
 

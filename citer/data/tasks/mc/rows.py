@@ -14,8 +14,8 @@ def problem(row: dict[str, Any], requires: Requires, source: str) -> Problem:
     question = text(row, "question", "the question")
     choices = _choices(row.get("choices"))
     training, graded = requires == "reference", requires != "question"
-    reference = text_if(row, "cot", "a rationale in training files", required=training)
     answer = text_if(row, "answerKey", "the right option's label", required=graded)
+    reference = text_if(row, "cot", "a rationale in training files", required=training)
     labels = [choice.label for choice in choices]
     if answer is not None and answer not in labels:
         raise RowError("answerKey", repr(answer), f"one of {', '.join(labels)}")

@@ -1,4 +1,4 @@
-"""A third task, as a user could add it: the completion must be the expected text."""
+"""A task, as a user could add it: the completion must be the expected text."""
 
 from typing import Any, ClassVar
 
@@ -9,10 +9,10 @@ from citer.data.tasks.rows import Requires, text, text_if
 ROWS = [{"prompt": f"Spell {n}.", "expected": f" {n} {n} "} for n in range(100)]
 
 
-class Exact(Task):
+class Spelling(Task):
     """Rows {"prompt", "expected"}."""
 
-    name = "exact"
+    name = "spelling"
     fields = ("prompt",)
     reference_field = "expected"
     templates = ("Say exactly: {}\n",)
@@ -26,6 +26,9 @@ class Exact(Task):
 
     def prompt_text(self, problem: Problem) -> str:
         return self.templates[0].format(problem.question)
+
+    def message_text(self, problem: Problem) -> str:
+        return f"Say exactly: {problem.question}"
 
     def grade(self, problem: Problem, completion: str) -> bool:
         return completion.strip() == problem.answer

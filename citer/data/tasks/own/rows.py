@@ -1,0 +1,53 @@
+"""Problems of a task of the user."""
+
+from typing import TYPE_CHECKING, Any
+
+from citer.data.problems import Problem, problem_key
+from citer.data.tasks.own.source import called
+from citer.data.tasks.rows import Requires, RowError, clean
+from citer.errors import InputError, shown
+
+if TYPE_CHECKING:
+    from citer.data.tasks.own import OwnTask
+
+FIELDS = ("question", "answer", "reference")
+
+
+def problem(task: "OwnTask", row: dict[str, Any], requires: Requires, source: str) -> Problem:
+    """Turn a raw row into a problem, and try its prompt. Raises RowError."""
+    fields = _fields(task, row)
+    needed = {"question"} if requires == "question" else {"question", "answer"}
+    needed |= {"reference"} if requires == "reference" else set()
+    question, answer, reference = (_text(fields, name, name in needed) for name in FIELDS)
+    key = problem_key(task.name, question or "", None)
+    made = Problem(key, task.name, question or "", None, reference, answer, source, split="")
+    for method, write in (("prompt()", task.prompt_text), ("message()", task.message_text)):
+        try:
+            clean(method, write(made))
+        except RowError:
+            raise
+        except InputError as error:
+            raise RowError(method, str(error), "a text") from None
+    return made
+
+
+def _fields(task: "OwnTask", row: dict[str, Any]) -> dict[str, Any]:
+    expected = f"a dict with {', '.join(FIELDS)}"
+    try:
+        made = called(task.source, "problem", row)
+    except InputError as error:
+        raise RowError("row", str(error), expected) from None
+    if not isinstance(made, dict) or not set(made) <= set(FIELDS):
+        raise RowError("row", f"problem() returned {shown(made)}", expected)
+    return made
+
+
+def _text(fields: dict[str, Any], name: str, required: bool) -> str | None:
+    """Return a text as it is: white space may count, as in an indented line of code."""
+    value = fields.get(name)
+    if value is None and not required:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise RowError(name, f"problem() made {shown(value)}", "a text")
+    clean(name, value)
+    return value

@@ -1,0 +1,77 @@
+"""Questions that are their own prompt, with an answer that is compared as text or as JSON."""
+
+from functools import cached_property
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from citer.data.tasks.task import Task
+
+if TYPE_CHECKING:
+    from citer.data.problems import Problem
+    from citer.data.tasks.rows import Requires
+
+
+class Plain(Task):
+    """Rows {"question", "answer"} and, if it is more than the answer, a "reference".
+
+    The prompt is the question as it stands, so the row says in which form to answer.
+    """
+
+    fields = ("question",)
+    reference_field = "reference"
+    templates = ()
+
+    def problem(self, row: dict[str, Any], requires: "Requires", source: str) -> "Problem":
+        return import_module(".rows", __name__).problem(self.name, row, requires, source)
+
+    def prompt_text(self, problem: "Problem") -> str:
+        return f"{problem.question}\n"
+
+    def message_text(self, problem: "Problem") -> str:
+        return problem.question
+
+    @cached_property
+    def _values(self) -> ModuleType:
+        return import_module(".values", __name__)
+
+
+class Exact(Plain):
+    """The completion must be the answer. Case, white space and one final full stop are ignored."""
+
+    name = "exact"
+    wider = "contains"
+    example: ClassVar = {"question": "Opposite of\tleft? One word:", "answer": "Right"}
+
+    def grade(self, problem: "Problem", completion: str) -> bool:
+        return self._values.is_same(problem.answer, completion)
+
+
+class Contains(Plain):
+    """The completion must contain the answer, or one text of a list of answers.
+
+    Words count as a whole: "3" is neither in "13" nor in "3.5". Case and white space are ignored.
+    A denial is not recognised: "not Paris" contains "Paris".
+    """
+
+    name = "contains"
+    example: ClassVar = {"question": "Who wrote Émile?", "answer": ["Rousseau", "J.-J. Rousseau"]}
+
+    def grade(self, problem: "Problem", completion: str) -> bool:
+        return self._values.contains(problem.answer, completion)
+
+
+class Json(Plain):
+    """The completion must hold a JSON value that equals the answer.
+
+    The value is the last one in a ```json fence; without a fence, the whole completion, or the last
+    object or array in it. The order of an object's fields does not count, and 1 equals 1.0. If both
+    values are objects, the share is the number of equal fields, divided by the number of fields of
+    both together. A text as answer is read as JSON.
+    """
+
+    name = "json"
+    example: ClassVar = {"question": "3 red pens, as JSON:", "answer": {"red": 3, "of": ["pens"]}}
+
+    def grade(self, problem: "Problem", completion: str) -> float:
+        return self._values.json_share(problem.answer, completion)

@@ -1,0 +1,138 @@
+"""Let each model alone answer a few questions of every task, and measure its speed."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
+from time import perf_counter
+from typing import NamedTuple
+
+from citer.data.problems import Problem
+from citer.data.tasks.grading import WRONG, assess, extracted
+from citer.decoding.answer import Answer, Request
+from citer.decoding.engine import Engine, Finished
+from citer.decoding.policy import Policy
+from citer.evaluation.methods import Row
+from citer.evaluation.sweep import request
+from citer.models.pair import Pair
+from citer.progress import Advance
+
+QUESTIONS = 20  # of each task
+
+
+class Reply(NamedTuple):
+    """One model's answer to a question."""
+
+    problem: Problem
+    text: str
+    token_ids: tuple[int, ...]  # without EOS
+    raw: str  # the text of `token_ids` with special tokens
+    truncated: bool
+    extracted: str | None  # what the grader read: "" for nothing, None if the task does not say
+    correct: bool
+    failure: str | None  # why the grader failed
+    prompt_tokens: int
+    tokens: int  # of the answer, including EOS
+
+
+class Pace(NamedTuple):
+    """A model's seconds per token, for prompts and for answers."""
+
+    prompt: float
+    answer: float
+
+
+class Asked(NamedTuple):
+    """The replies of one model in the order of the questions, and its pace."""
+
+    replies: Sequence[Reply]
+    pace: Pace
+
+
+def choose_questions(problems: Sequence[Problem], seed: int) -> list[Problem]:
+    """Return QUESTIONS problems of each task, or all if there are fewer, ordered by task.
+
+    A problem's rank depends on its id and the seed only, not on the other problems.
+    """
+    ranked = sorted(problems, key=lambda problem: (problem.task, _rank(problem, seed)))
+    groups = groupby(ranked, key=lambda problem: problem.task)
+    return [problem for _, group in groups for problem in islice(group, QUESTIONS)]
+
+
+def _rank(problem: Problem, seed: int) -> str:
+    return hashlib.sha256(f"{seed} {problem.problem_id}".encode()).hexdigest()
+
+
+def ask(engine: Engine, problems: Sequence[Problem], policy: Policy, advance: Advance) -> Asked:
+    """Answer and grade all problems, as many at a time as the engine has slots."""
+    pair = engine.pair
+    requests = [request(problem, pair) for problem in problems]
+    starts = range(0, len(requests), engine.slots)
+    batches = [_timed(engine, requests[n : n + engine.slots], policy, advance) for n in starts]
+    answers = {answer.key: answer for batch in batches for answer in batch.answers}
+    read = sum(len(request.prompt_ids) for request in requests)
+    written = sum(len(answer.token_ids) for answer in answers.values()) - len(answers)
+    pace = Pace(
+        sum(batch.prompt_seconds for batch in batches) / read,
+        sum(batch.answer_seconds for batch in batches) / max(written, 1),
+    )
+    lengths = {request.key: len(request.prompt_ids) for request in requests}
+    replies = [_reply(p, answers[p.problem_id], lengths[p.problem_id], pair) for p in problems]
+    return Asked(replies, pace)
+
+
+class _Batch(NamedTuple):
+    answers: Sequence[Answer]
+    prompt_seconds: float  # of the first step, which also writes the first token of each answer
+    answer_seconds: float
+
+
+def _timed(engine: Engine, batch: Sequence[Request], policy: Policy, advance: Advance) -> _Batch:
+    for each in batch:
+        engine.submit(each, policy)
+    answers: list[Answer] = []
+    times = [perf_counter()]
+    while len(answers) < len(batch):
+        finished = [event.answer for event in engine.step() if isinstance(event, Finished)]
+        times.append(perf_counter())
+        advance(len(finished))
+        answers += finished
+    return _Batch(answers, times[1] - times[0], times[-1] - times[1])
+
+
+def _reply(problem: Problem, answer: Answer, prompt_tokens: int, pair: Pair) -> Reply:
+    text = pair.text(answer.token_ids)
+    grade = WRONG if answer.truncated else assess(problem, text)
+    written = tuple(token for token in answer.token_ids if token not in pair.eos_ids)
+    return Reply(
+        problem=problem,
+        text=text,
+        token_ids=written,
+        raw=str(pair.tokenizer.decode(list(written))),
+        truncated=answer.truncated,
+        extracted=extracted(problem, text),
+        correct=grade.correct,
+        failure=grade.failure,
+        prompt_tokens=prompt_tokens,
+        tokens=len(answer.token_ids),
+    )
+
+
+def reply_rows(model: str, replies: Iterable[Reply]) -> Iterator[Row]:
+    """Yield a row of the PROBED table for each reply of a model."""
+    for reply in replies:
+        yield {
+            "problem_id": reply.problem.problem_id,
+            "task": reply.problem.task,
+            "model": model,
+            "text": reply.text,
+            "extracted": reply.extracted,
+            "correct": reply.correct,
+            "truncated": reply.truncated,
+            "tokens": reply.tokens,
+        }
+
+
+def by_task(replies: Iterable[Reply]) -> dict[str, list[Reply]]:
+    """Group replies, which are ordered by task."""
+    groups = groupby(replies, key=lambda reply: reply.problem.task)
+    return {task: list(group) for task, group in groups}

@@ -1,0 +1,85 @@
+"""Let each model alone answer a few validation questions, before the stages that take long."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+from citer.config import Params
+from citer.data.problems import Problem, read_problems
+from citer.decoding.engine import Engine
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE
+from citer.errors import InputError
+from citer.evaluation.forecast import Workload, in_words
+from citer.evaluation.hints import reason_to_stop, warnings
+from citer.evaluation.methods import label
+from citer.evaluation.probe import Asked, Reply, ask, choose_questions, reply_rows
+from citer.evaluation.probe_report import examples, overview, speed
+from citer.io import remove, write_json, write_table
+from citer.models.pair import load_pair
+from citer.models.room import check_room
+from citer.progress import progress
+from citer.schema import PROBED
+from citer.stages import paths
+from citer.stages.folders import base_pair
+
+ALONE = {"slm": SLM_ALONE, "llm": LLM_ALONE}
+FORECAST = ("preference", "validation", "test")  # splits with questions that later stages answer
+
+
+def run(params: Params) -> None:
+    """Write the answers of both models, print what they show, and stop a hopeless run.
+
+    Raises InputError if the LLM is certainly below the floor. The answers are written even then.
+    """
+    splits = {split: read_problems(paths.problems(split)) for split in FORECAST}
+    validation = paths.problems("validation")
+    folders = base_pair(params)
+    named = ((f"{validation}: problem {p.problem_id}", p) for p in splits["validation"])
+    check_room(named, folders, params.evaluate.max_new_tokens)
+    remove(paths.PASSED)
+    chosen = choose_questions(splits["validation"], params.evaluate.seed)
+    pair = load_pair(folders, params.pair)
+    engine = Engine(pair, min(params.evaluate.slots, len(chosen)), params.evaluate.max_new_tokens)
+    slm, llm = _ask(engine, chosen, "slm"), _ask(engine, chosen, "llm")
+    rows = [*reply_rows("slm", slm.replies), *reply_rows("llm", llm.replies)]
+    write_table(paths.PROBED, pa.Table.from_pylist(rows, PROBED), PROBED, {})
+    _print(overview(slm.replies, llm.replies))
+    _print(examples(llm.replies))
+    _print(speed(slm.pace, llm.pace, engine.slots))
+    _print(f"later stages, a rough forecast: {_forecast(splits, slm, llm, params)}")
+    _check(slm.replies, llm.replies, params)
+    write_json(paths.PASSED, {"passed": True})
+
+
+def _check(slm: Sequence[Reply], llm: Sequence[Reply], params: Params) -> None:
+    """Print warnings. Raises InputError if the LLM is certainly below the floor."""
+    floor, prompt = params.evaluate.llm_floor, params.pair.prompt
+    for warning in warnings(slm, llm, floor, prompt):
+        _print(f"probe: {warning}", style="yellow")
+    if reason := reason_to_stop(llm, floor, prompt):
+        raise InputError(f"probe: {reason}")
+
+
+def _ask(engine: Engine, chosen: Sequence[Problem], model: str) -> Asked:
+    with progress(f"{label(model)} on validation", len(chosen), "answers") as advance:
+        return ask(engine, chosen, ALONE[model], advance)
+
+
+def _forecast(
+    splits: Mapping[str, Sequence[Problem]], slm: Asked, llm: Asked, params: Params
+) -> str:
+    work = Workload(
+        questions={split: len(problems) for split, problems in splits.items()},
+        prompt=fmean(reply.prompt_tokens for reply in llm.replies),
+        answer=fmean(reply.tokens for reply in llm.replies),
+        slm=slm.pace,
+        llm=llm.pace,
+    )
+    return in_words(work.minutes(params.evaluate))
+
+
+def _print(shown: str | Table, style: str = "") -> None:
+    Console().print(shown, style=style, markup=False, highlight=False, soft_wrap=True)

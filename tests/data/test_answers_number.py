@@ -1,0 +1,79 @@
+"""The task `number`: the last box counts, or else the last number."""
+
+from dataclasses import replace
+
+import pytest
+
+from citer.data.importing import parse_row
+from citer.data.tasks.grading import grade
+from citer.data.tasks.math.numbers import last_number
+from citer.data.tasks.rows import RowError
+from tests.tiny import MATH
+
+NUMBER = replace(MATH, task="number")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("4 + 9 = 13. The answer is 13.", "13"),
+        ("It costs $1,080.50.", "1,080.50"),
+        ("So -5", "-5"),
+        ("x = \u22125.", "\u22125"),
+        ("7-5", "5"),
+        ("from 3 to 1,2,3", "3"),
+        ("H2O", None),
+        ("about 3 million people", "3 million"),
+        ("that is 50%.", "50%"),
+        ("it is 2 1/2 cups", "2 1/2"),
+        ("3/4", "3/4"),
+        (r"\frac{3}{4}", r"\frac{3}{4}"),
+        (r"1{,}080", r"1{,}080"),
+        ("**13**", "13"),
+        ("1.5e3", "1.5e3"),
+        ("12cm", "12"),
+        ("#### 72", "72"),
+        ("is .5", ".5"),
+        ("-$5", "-$5"),
+        ("none", None),
+        ("", None),
+    ],
+)
+def test_the_last_number_of_a_text_is_read(text: str, number: str | None) -> None:
+    assert last_number(text) == number
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "36 - 5 = 31. The answer is 31.",
+        r"\boxed{31} is the answer, found in 2 steps",
+        "31.0",
+        "$31",
+        r"It is \boxed{31",
+        "62/2",
+    ],
+)
+def test_a_right_number_is_right_with_and_without_a_box(completion: str) -> None:
+    assert grade(NUMBER, completion)
+
+
+@pytest.mark.parametrize("completion", ["", "31 or 32", r"31, so \boxed{32}", "131", "0.31", "x31"])
+def test_another_number_is_wrong(completion: str) -> None:
+    assert not grade(NUMBER, completion)
+
+
+def test_a_row_of_numbers_needs_no_box() -> None:
+    row = {"problem": "4 + 9?", "solution": "4 + 9 = 13. The answer is 13."}
+    problem = parse_row(row, "number", "reference")
+    assert (problem.task, problem.answer) == ("number", "13")
+    with pytest.raises(RowError, match="solution: no complete"):
+        parse_row(row, "math", "reference")
+    with pytest.raises(RowError, match="a text that the grader reads as '12'"):
+        parse_row(row | {"answer": "12"}, "number", "reference")
+
+
+def test_a_problem_of_two_tasks_has_two_ids() -> None:
+    row = {"problem": "4 + 9?", "answer": "13"}
+    ids = {parse_row(row, task, "answer").problem_id for task in ("math", "number")}
+    assert len(ids) == 2

@@ -1,0 +1,121 @@
+"""The tasks `exact`, `contains` and `json`."""
+
+import json
+from typing import Any
+
+import pytest
+
+from citer.data.importing import parse_row, task_of
+from citer.data.problems import Problem
+from citer.data.tasks import prompt_text
+from citer.data.tasks.grading import Grade, assess, grade
+from citer.data.tasks.rows import RowError
+
+
+def asked(task: str, answer: Any, **more: Any) -> Problem:
+    return parse_row({"question": "Which?", "answer": answer} | more, task, "reference")
+
+
+@pytest.mark.parametrize("completion", ["New York", " new\n york. ", "NEW YORK.", "New York ."])
+def test_exact_ignores_case_white_space_and_a_final_full_stop(completion: str) -> None:
+    assert grade(asked("exact", "New York"), completion)
+
+
+@pytest.mark.parametrize("completion", ["", "NewYork", "It is New York", "New York..", "New York!"])
+def test_exact_ignores_nothing_else(completion: str) -> None:
+    assert not grade(asked("exact", "New York"), completion)
+
+
+@pytest.mark.parametrize(
+    ("answer", "completion", "right"),
+    [
+        ("Paris", "It is PARIS, not Rome.", True),
+        ("Paris", "Parisian", False),
+        ("New York", "in new\nyork.", True),
+        ("New York", "New and York", False),
+        ("3", "It is 3.", True),
+        ("3", "13", False),
+        ("3", "3.5", False),
+        ("3", "1,003 or 3rd", False),
+        ("3.5", "about 3.5%", True),
+        ("C++", "I use C++.", True),
+        (["Rousseau", "J. J. Rousseau"], "rousseau", True),
+        (["red", "blue"], "It is blue", True),
+        (["red", "blue"], "red-ish? No, green.", True),
+        (["red", "blue"], "reddish", False),
+        ("red", "", False),
+    ],
+)
+def test_contains_finds_whole_words(answer: str | list[str], completion: str, right: bool) -> None:
+    assert grade(asked("contains", answer), completion) is right
+
+
+@pytest.mark.parametrize(
+    ("answer", "completion", "share"),
+    [
+        ({"a": 1, "b": [2]}, '{"b": [2.0], "a": 1}', 1),
+        ({"a": 1, "b": [2]}, 'So:\n```json\n{"a": 1, "b": [2]}\n```\nDone {x}.', 1),
+        ({"a": 1, "b": 2}, 'First {"a": 9}, then {"a": 1, "b": 2}.', 1),
+        ({"a": 1, "b": 2}, '{"a": 1, "b": 3}', 1 / 2),
+        ({"a": 1}, '{"a": 1, "b": 3}', 1 / 2),
+        ({"a": 1, "b": 2}, '{"a": 1, "b": 2', 0),
+        ({"a": True}, '{"a": 1}', 0),
+        ({}, "{}", 1),
+        ({}, '{"a": 1}', 0),
+        ([1, 2], "[2, 1]", 0),
+        ([1, 2], "{1} is [1, 2]", 1),
+        ([[1]], "[[1]]", 1),
+        ("5", "5", 1),
+        ("5", "It is 5.", 0),
+        ("5", "It is\n```json\n5\n```", 1),
+        ('"red"', '"red"', 1),
+        ({"a": None}, '{"a": null}', 1),
+        ({"a": 1}, '{"a": NaN}', 0),
+        ({"a": 1}, "", 0),
+    ],
+)
+def test_json_is_compared_by_value(answer: Any, completion: str, share: float) -> None:
+    assert assess(asked("json", answer), completion) == Grade(share == 1, share)
+
+
+def test_the_reference_is_the_answer_unless_the_row_has_another() -> None:
+    assert asked("exact", " Rome ").reference == "Rome"
+    assert asked("contains", ["Rome", "Roma"]).reference == "Rome"
+    assert asked("json", {"b": 1, "a": "é"}).reference == '{"b": 1, "a": "é"}'
+    assert asked("contains", "Rome", reference="I say Rome.").reference == "I say Rome."
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "complaint"),
+    [
+        ("exact", {"answer": 3}, "answer: 3; expected a text: the answer"),
+        ("exact", {}, "answer: missing; expected a text: the answer"),
+        ("exact", {"answer": " "}, "answer: ' '; expected a text: the answer"),
+        ("contains", {"answer": []}, "answer: []; expected a text, or a list of texts"),
+        ("contains", {"answer": ["a", ""]}, "answer: ['a', '']; expected a text, or a list"),
+        ("json", {"answer": "red"}, "answer: 'red'; expected a JSON value, or a text that is"),
+        ("json", {"answer": "[" * 10**5}, "answer: '[[["),
+        ("json", {"answer": float("nan")}, "answer: nan; expected a JSON value"),
+        ("exact", {"answer": "a", "reference": "b"}, "reference: ends 'b'; expected a text that"),
+        ("exact", {"question": "", "answer": "b"}, "question: ''; expected a text"),
+    ],
+)
+def test_a_wrong_row_is_refused_with_its_field(task: str, row: dict, complaint: str) -> None:
+    with pytest.raises(RowError) as caught:
+        parse_row({"question": "Which?"} | row, task, "reference")
+    assert str(caught.value).startswith(complaint)
+
+
+def test_a_question_alone_can_be_answered() -> None:
+    row = {"question": "Say hello.", "task": "contains"}
+    problem = parse_row(row, task_of(row), "question")
+    assert (problem.task, problem.answer, problem.reference) == ("contains", None, None)
+    assert prompt_text(problem) == "Say hello.\n"
+
+
+def test_a_row_names_its_task() -> None:
+    row = json.loads('{"problem": "2 + 2?", "question": "?"}')
+    assert [task_of(row), task_of(row | {"task": "number"})] == ["math", "number"]
+    for wrong in ("maths", 3, ["mc"]):
+        with pytest.raises(RowError, match=r"^task: .*expected 'math', "):
+            task_of(row | {"task": wrong})

@@ -1,0 +1,101 @@
+"""Rows with `messages`: the last turn is the question, the others belong to the problem."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from citer.data.importing import parse_row, task_of
+from citer.data.problems import Message, read_problems, write_problems
+from citer.data.prompts import PlainPrompts
+from citer.data.splits import separate
+from citer.errors import InputError
+from citer.models.pair import Pair
+
+USER, ANSWER = {"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}
+LAST = {"role": "user", "content": " And 3 + 3? "}
+SYSTEM = {"role": "system", "content": "Be brief."}
+OPTIONS = {"choices": {"text": ["Mars", "the Sun"], "label": ["A", "B"]}, "answerKey": "A"}
+
+
+def test_the_last_turn_is_the_question_and_the_others_come_before_it() -> None:
+    row = {"messages": [SYSTEM, USER, ANSWER, LAST], "answer": "6"}
+    assert task_of(row) == "math"
+    problem = parse_row(row, "math", "answer")
+    assert problem.question == "And 3 + 3?"
+    assert problem.answer == "6"
+    assert problem.messages == tuple(Message(**turn) for turn in (SYSTEM, USER, ANSWER))
+    assert problem.conversation == "Be brief.\nWhat is 2 + 2?\n4\nAnd 3 + 3?"
+
+
+def test_a_single_turn_is_the_same_problem_as_its_question() -> None:
+    single = parse_row({"messages": [USER]}, "math", "question")
+    assert single == parse_row({"problem": "What is 2 + 2?"}, "math", "question")
+
+
+def test_options_may_come_with_messages() -> None:
+    row = {"messages": [USER, ANSWER, {"role": "user", "content": "A planet?"}]} | OPTIONS
+    assert task_of(row) == "mc"
+    problem = parse_row(row, "mc", "answer")
+    assert (problem.question, problem.answer) == ("A planet?", "A")
+    assert problem.choices
+    assert [choice.text for choice in problem.choices] == ["Mars", "the Sun"]
+
+
+def test_other_turns_make_another_problem_and_no_duplicate() -> None:
+    rows: list[list[dict[str, Any]]] = [
+        [LAST],
+        [USER, ANSWER, LAST],
+        [SYSTEM, LAST],
+        [SYSTEM, LAST],
+    ]
+    problems = [parse_row({"messages": turns}, "math", "question") for turns in rows]
+    assert len({problem.problem_id for problem in problems}) == 3
+    splits = ("test", "sft", "validation", "sft")
+    separated = separate(zip(splits, problems, strict=True))
+    assert [len(separated.splits[split]) for split in ("test", "sft", "validation")] == [1, 1, 1]
+    assert [problem.problem_id for problem in separated.duplicates] == [problems[2].problem_id]
+
+
+def test_turns_are_stored_in_the_problem_table(tmp_path: Path) -> None:
+    problems = [
+        parse_row({"messages": turns}, "math", "question")
+        for turns in ([LAST], [USER, ANSWER, LAST])
+    ]
+    write_problems(tmp_path / "p.parquet", problems, {})
+    assert read_problems(tmp_path / "p.parquet") == problems
+    assert problems[0].messages is None
+
+
+@pytest.mark.parametrize(
+    ("messages", "complaint"),
+    [
+        ("Hi", "messages: 'Hi'; expected a list of turns such as"),
+        ([], "messages: []; expected a list"),
+        (["Hi"], "messages.0: 'Hi'; expected a turn such as"),
+        ([LAST | {"name": "Jana"}], "messages.0: {"),
+        ([{"role": "user"}], "messages.0.content: missing; expected the text of a turn"),
+        ([USER, ANSWER, LAST | {"content": " "}], "messages.2.content: ' '; expected a text"),
+        ([LAST | {"content": [{"type": "image"}]}], "messages.0.content: [{"),
+        ([LAST | {"role": "tool"}], "messages.0.role: 'tool'; expected 'system', 'user', 'assist"),
+        ([LAST | {"role": ["user"]}], "messages.0.role: ['user']; expected 'system'"),
+        ([USER, SYSTEM, LAST], "messages.1.role: 'system'; expected a system turn only at the"),
+        ([USER, ANSWER], "messages.1.role: 'assistant'; expected 'user' at the end"),
+    ],
+)
+def test_wrong_turns_are_refused(messages: object, complaint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_row({"messages": messages}, "math", "question")
+    assert str(caught.value).startswith(complaint)
+
+
+def test_a_question_besides_messages_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^problem: given besides `messages`; expected one of"):
+        parse_row({"messages": [LAST], "problem": "3?"}, "math", "question")
+
+
+def test_plain_prompts_refuse_earlier_turns(pair: Pair) -> None:
+    prompts = PlainPrompts(pair.tokenizer, 0)
+    assert prompts.prompt_ids(parse_row({"messages": [LAST]}, "math", "question"))
+    with pytest.raises(InputError, match=r"^messages: turns before the question; expected pair.pr"):
+        prompts.prompt_ids(parse_row({"messages": [SYSTEM, LAST]}, "math", "question"))

@@ -1,0 +1,39 @@
+import pytest
+
+from citer.config import load_params
+from citer.evaluation.forecast import Workload, in_words
+from citer.evaluation.probe import Pace
+
+QUESTIONS = {"preference": 60, "validation": 30, "test": 30}
+FAST = Pace(0.0, 0.0)
+SLOW = Pace(prompt=0.01, answer=0.1)  # 2 seconds for 100 tokens of prompt and 10 of answer
+
+
+def minutes(slm: Pace, llm: Pace, **settings):
+    shipped = load_params().evaluate
+    limits = {"llm_fractions": (0.0, 0.5, 1.0), "risks": (), "gammas": ()} | settings
+    work = Workload(QUESTIONS, prompt=100, answer=10, slm=slm, llm=llm)
+    return work.minutes(shipped.model_copy(update=limits))
+
+
+def test_scoring_reads_prompt_and_answer_of_each_preference_question():
+    assert minutes(FAST, SLOW)["score_llm"] == pytest.approx(60 * 110 * 0.01 / 60)
+    assert minutes(SLOW, FAST)["score_llm"] == 0
+
+
+def test_rivals_answer_both_splits_by_each_model_alone_and_test_by_every_rule():
+    alone = 60 * 2.0 / 60
+    by_the_llm = alone + 30 * 0.5 * (0.5 + 0.5) * 2.0 / 60  # entropy and random at one fraction
+    assert minutes(FAST, SLOW)["rivals"] == pytest.approx(by_the_llm)
+    by_the_slm = alone + 30 * 0.5 * (1 + 1) * 2.0 / 60
+    assert minutes(SLOW, FAST)["rivals"] == pytest.approx(by_the_slm)
+
+
+def test_each_rule_adds_to_the_evaluation_of_a_router():
+    one = minutes(SLOW, FAST)["evaluate@k"]
+    assert minutes(SLOW, FAST, risks=(0.5, 0.9), audits=(0.1, 1.0))["evaluate@k"] == 5 * one
+
+
+def test_minutes_are_printed_without_fractions():
+    shown = in_words({"rivals": 1234.6, "label@k": 0.99})
+    assert shown == "rivals 1,235 min, label@k under 1 min"

@@ -1,0 +1,43 @@
+"""A result survives the RESULT table without loss."""
+
+from array import array
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from citer.data.tasks.grading import Grade
+from citer.decoding.answer import Answer, Disagreement, Visit
+from citer.decoding.policy import SLM_ALONE
+from citer.evaluation.result import Result, as_row, from_row, token_digest
+from citer.io import read_table, write_table
+from citer.schema import RESULT
+from tests.tiny import MATH
+
+ODD = (0.1, 1 / 3, np.nextafter(np.float32(1), np.float32(0)).item(), 1e-45, 0.0)
+ROUTED = Visit(3, 4, 2, 3, (Disagreement(2, 5, 6, 0.25),))
+
+
+@pytest.mark.parametrize("visits", [(), (ROUTED,)])
+def test_a_result_is_read_as_it_was_written(visits: tuple[Visit, ...], tmp_path: Path) -> None:
+    answer = Answer("", SLM_ALONE, (7, 2**31 - 1, 5, 6, 1), ODD, visits, truncated=False)
+    result = Result.of(MATH, 11, answer, Grade(correct=False, share=0.25, failure="KeyError: 1"))
+    path = tmp_path / "results.parquet"
+    write_table(path, pa.Table.from_pylist([as_row(3, result)], RESULT), RESULT, {})
+    [row] = read_table(path, RESULT).to_pylist()
+    again = from_row(row, {MATH.problem_id: MATH})
+    assert again == result
+    assert bool(again.scores) == (not visits)
+    assert array("f", again.scores).tobytes() == array("f", result.scores).tobytes()
+    assert (row["policy"], again.counts.rejected) == (3, len(visits))
+
+
+def test_every_plain_field_of_a_result_has_a_column() -> None:
+    assert {*Result._fields} - {"problem"} == {*RESULT.names} - {"policy", "problem_id"}
+
+
+def test_a_digest_is_the_same_in_every_process_and_depends_on_every_token() -> None:
+    assert token_digest((1, 2, 3)) == -7044357283931317034
+    different = [(), (0,), (0, 0), (1, 2), (2, 1), (1, 2, 3)]
+    assert len({*map(token_digest, different)}) == len(different)

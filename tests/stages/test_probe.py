@@ -1,0 +1,86 @@
+"""The stage `probe`, from files to files."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from ruamel.yaml import YAML
+
+from citer.cli import call
+from citer.config import Params, load_params
+from citer.data.problems import read_problems, write_problems
+from citer.evaluation.probe import QUESTIONS
+from citer.stages import paths, probe
+from tests.stages.conftest import ROOT
+from tests.tiny import MATH, MC, make_tiny_pair
+
+
+def write_splits(questions) -> None:
+    for split in probe.FORECAST:
+        rows = [replace(p, problem_id=f"{split}-{n}", split=split) for n, p in enumerate(questions)]
+        write_problems(paths.problems(split), rows, {})
+
+
+@pytest.fixture
+def nonsense(tmp_path, monkeypatch) -> None:
+    """Enter a project with 25 questions of each task and a random pair, which is never right."""
+    monkeypatch.chdir(tmp_path)
+    make_tiny_pair(Path("data/pair"))
+    write_splits([replace(p, question=f"{p.question} {n}") for n in range(25) for p in (MATH, MC)])
+    yaml = YAML()
+    settings = yaml.load(ROOT / "params.yaml")
+    settings["pair"]["device"] = "cpu"
+    settings["evaluate"]["max_new_tokens"] = 20
+    yaml.dump(settings, Path("params.yaml"))
+
+
+def with_floor(params: Params, llm_floor: float, **limits: int) -> Params:
+    section = params.evaluate.model_copy(update={"llm_floor": llm_floor, **limits})
+    return params.model_copy(update={"evaluate": section})
+
+
+def test_an_llm_that_writes_nonsense_stops_with_a_hint_and_its_answers(nonsense, capfd):
+    paths.PASSED.parent.mkdir()
+    paths.PASSED.write_text("of an earlier pair")
+    assert call(["probe"]) == 2
+    shown = capfd.readouterr()
+    *_, last = shown.err.strip().splitlines()
+    assert last.startswith("citer: probe: LLM right on 0.0% of 20 math questions of validation")
+    assert "; LLM right on " in last
+    assert re.search(r"math: \d+ of 20 answers are cut off before EOS: .*max_new_tokens$", last)
+    assert re.search(r"^probe: mc: \d+ of 20 answers are cut off", shown.out, re.MULTILINE)
+    assert shown.out.count("    read: nothing\n") == 4
+    assert "a rough forecast: score_llm under 1 min, rivals" in shown.out
+    rows = pq.read_table(paths.PROBED).to_pylist()
+    assert [row["model"] for row in rows] == ["slm"] * 2 * QUESTIONS + ["llm"] * 2 * QUESTIONS
+    assert {row["problem_id"].partition("-")[0] for row in rows} == {"validation"}
+    assert not paths.PASSED.exists()
+
+
+def test_what_later_stages_depend_on_is_the_same_after_other_answers(nonsense):
+    params = with_floor(load_params(), 0.0)
+    written = []
+    for seed in (1, 1, 2):
+        probe.run(with_floor(params, 0.0, seed=seed))
+        written.append((paths.PROBED.read_bytes(), paths.PASSED.read_bytes()))
+    assert written[0] == written[1]
+    assert written[0][0] != written[2][0]
+    assert written[0][1] == written[2][1]
+
+
+def test_a_pair_that_knows_the_questions_passes(project, capsys):
+    write_splits(read_problems(paths.problems("preference")))
+    probe.run(with_floor(project, 0.5, max_new_tokens=40))
+    assert paths.PASSED.exists()
+    shown = capsys.readouterr().out
+    assert "4 of 6" in shown
+    assert "probe:" not in shown  # no warning
+
+
+def test_a_question_without_room_is_refused_before_a_model_is_loaded(nonsense, monkeypatch):
+    write_splits([replace(MATH, question="Why? " * 400)])
+    monkeypatch.setattr(probe, "load_pair", None)
+    assert call(["probe"]) == 2
+    assert not paths.PROBED.exists()

@@ -1,0 +1,170 @@
+"""`rivals` and `evaluate` go on after a kill, and end in the same bytes."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from citer import executor
+from citer.config import Params
+from citer.data.problems import read_problems, write_problems
+from citer.errors import InputError
+from citer.io import PARTIAL
+from citer.stages import evaluate, paths, rivals
+from citer.stages.unfinished import partial_sweeps
+from tests.stages.conftest import run_killed
+
+PARTS = 4  # two of each split
+Run = Callable[[Params], dict[str, bytes]]
+Stage = Callable[[], dict[str, bytes]]
+
+
+class StoppedError(Exception):
+    """Ends a stage where a kill could."""
+
+
+@pytest.fixture
+def one_slot(params: Params) -> Params:
+    return changed(params, "evaluate", slots=1)
+
+
+def changed(params: Params, section: str, **settings: object) -> Params:
+    values = getattr(params, section).model_copy(update=settings)
+    return params.model_copy(update={section: values})
+
+
+def run_rivals(params: Params) -> dict[str, bytes]:
+    rivals.run(params)
+    return files(paths.RIVALS)
+
+
+def run_evaluate(params: Params) -> dict[str, bytes]:
+    evaluate.run(params, 1)
+    return files(paths.report(1))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+STAGES = [("rivals", run_rivals, ()), ("evaluate", run_evaluate, (1,))]
+
+
+@pytest.fixture(params=[run_rivals, run_evaluate])
+def stage(request: pytest.FixtureRequest, one_slot: Params) -> Stage:
+    if request.param is run_evaluate:
+        rivals.run(one_slot)
+    return lambda: request.param(one_slot)
+
+
+def parts() -> list[Path]:
+    return sorted(PARTIAL.rglob("*.parquet"))
+
+
+@contextmanager
+def writing_at_most(count: int) -> Iterator[list[Path]]:
+    """Stop a stage before it writes more parts. Yields the list of those that it wrote."""
+    written, write_table = [], executor.write_table
+
+    def write(path, *args):
+        if len(written) == count:
+            raise StoppedError
+        write_table(path, *args)
+        written.append(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executor, "write_table", write)
+        yield written
+
+
+def test_a_stopped_stage_keeps_its_parts_and_ends_in_the_same_bytes(stage: Stage) -> None:
+    whole = stage()
+    assert not parts(), "a finished stage leaves none"
+    with writing_at_most(3) as first, pytest.raises(StoppedError):
+        stage()
+    assert parts() == sorted(first)
+    with writing_at_most(PARTS) as later:
+        assert stage() == whole
+    assert len({*first, *later}) == len(first) + len(later) == PARTS
+    assert not parts()
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_two_workers_give_the_same_bytes_as_one(stage: Stage) -> None:
+    forked = stage()
+    torch.set_num_threads(1)
+    assert stage() == forked
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "run", "iteration"), STAGES)
+def test_a_killed_stage_ends_in_the_same_bytes(
+    one_slot: Params, name: str, run: Run, iteration: tuple[int, ...]
+) -> None:
+    rivals.run(one_slot)
+    whole = run(one_slot)
+    run_killed(one_slot, name, *iteration, module="citer.executor", function="write_table")
+    assert len(parts()) == 1
+    assert run(one_slot) == whole
+
+
+def test_a_damaged_part_is_refused_in_one_line(stage: Stage) -> None:
+    with writing_at_most(1), pytest.raises(StoppedError):
+        stage()
+    [part] = parts()
+    part.write_bytes(part.read_bytes()[:-9])
+    with pytest.raises(InputError, match=f"^{part}: "):
+        stage()
+
+
+def test_the_bar_starts_where_the_work_stands(
+    one_slot: Params, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with writing_at_most(1), pytest.raises(StoppedError):
+        rivals.run(one_slot)
+    capsys.readouterr()
+    with writing_at_most(0), pytest.raises(StoppedError):
+        rivals.run(one_slot)
+    assert "slm, llm on validation" in (bar := capsys.readouterr().err)
+    assert "12/12" in bar
+
+
+@pytest.fixture
+def folder_of(params: Params) -> Callable[..., Path]:
+    """Return the folder of `evaluate`'s sweeps under changed settings."""
+
+    def folder(router: int = 1, section: str = "evaluate", **settings: object) -> Path:
+        identity = {"dtype": params.pair.dtype}
+        changes = changed(params, section, **settings)
+        return partial_sweeps("evaluate", changes, identity, paths.router(router))
+
+    return folder
+
+
+def test_settings_that_change_no_answer_keep_finished_parts(folder_of) -> None:
+    before = folder_of()
+    assert folder_of(llm_floor=0.5, epsilon=0.5, delta=0.5, batches=(1,)) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"router": 2}, {"slots": 7}, {"max_new_tokens": 7}, {"risks": (0.5,)}, {"seed": 7}),
+        {"section": "pair", "dtype": "bfloat16"},
+    ],
+)
+def test_other_inputs_have_another_folder_and_remove_the_earlier_parts(folder_of, change) -> None:
+    before = folder_of()
+    assert folder_of(**change) != before
+    assert not before.exists()
+
+
+def test_other_references_have_another_folder(folder_of) -> None:
+    before = folder_of()
+    path = paths.problems("test")
+    first, *others = read_problems(path)
+    write_problems(path, [replace(first, answer="never"), *others], {})
+    assert folder_of() != before
