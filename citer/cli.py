@@ -39,7 +39,7 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
         stages.evaluate,
         stages.report,
     ],
-    "Tools": [tools.bench, tools.pretrain],
+    "Tools": [tools.profile, tools.bench, tools.pretrain],
 }
 
 HELP = """Token-level routing between a small and a large language model.

@@ -18,7 +18,7 @@ from citer.io import digest
 
 HOME = Path(__file__).parents[1]  # the folder that holds the package
 STAGES = Path("citer/stages")
-LIBRARIES = ["math-verify", "scipy", "torch", "transformers", "trl"]
+LIBRARIES = ["math-verify", "peft", "scipy", "torch", "transformers", "trl"]
 BLANK = (COMMENT, NL, INDENT, DEDENT)
 
 

@@ -154,8 +154,25 @@ class PrepareParams(Section):
         return {split: share for split, share in self.shares if not own.get(split)}
 
 
+class LoraParams(Section):
+    """A low-rank adapter, W + alpha / rank · B A (arXiv 2106.09685), merged into the written SLM.
+
+    `targets`: names of linear layers, such as `q_proj`. By default all but the output head.
+    """
+
+    rank: Annotated[int, Field(gt=0, le=2**14)] = 16
+    alpha: Annotated[float, Field(gt=0, le=2**16)] = 32.0
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    targets: Annotated[tuple[str, ...], SomeListed] | None = None
+
+
 class FinetuneParams(Section):
-    """Finetuning of the SLM on completions only."""
+    """Finetuning of the SLM on completions only, of all weights or of an adapter (`lora`).
+
+    `gradient_checkpointing` computes activations and logits again instead of keeping them; "auto":
+    only on a GPU. `zero` names DeepSpeed's partitioning: 2 divides gradients and optimizer state
+    among the ranks, 3 also the weights, and 3-offload keeps these in the CPU's memory.
+    """
 
     seed: Seed
     learning_rate: Rate
@@ -165,6 +182,9 @@ class FinetuneParams(Section):
     checkpoint_steps: Count
     deepspeed: Literal["auto", "on", "off"]
     processes: Annotated[int, Field(gt=0, le=1024)]
+    lora: LoraParams | None = None
+    gradient_checkpointing: Literal["auto", "on", "off"] = "auto"
+    zero: Literal[2, 3, "3-offload"] = 2
 
 
 class ScoreParams(Section):

@@ -14,6 +14,7 @@ PIPELINE = (
     "matplotlib",
     "mlflow",
     "pandas",
+    "peft",
     "prefect",
     "psutil",
     "scipy",

@@ -1,5 +1,7 @@
-"""Commands for developers: make the embedded pair, measure speed."""
+"""Commands beside the stages: size up a pair, measure speed, make the embedded pair."""
 
+import json
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +14,43 @@ ROWS = (  # of benchmarks/bench.py, which imports torch
     "1 floor, 2 embedded-floor, 3 alone, 4 naive, 5 batches, 6 scoring, 7 labelling, 8 sweep, "
     "9 memory, 11 graphs, 12 audited"
 )
+
+
+Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16", "float64"])
+
+
+def profile(
+    slm: Annotated[Path | None, typer.Option(help="Model folder. Default: pair.slm.")] = None,
+    llm: Annotated[Path | None, typer.Option(help="Model folder. Default: pair.llm.")] = None,
+    dtype: Annotated[
+        Dtype | None, typer.Option(help="Precision in which models run. Default: pair.dtype.")
+    ] = None,
+    devices: Annotated[int, typer.Option(min=1, max=1024, help="Number of devices.")] = 1,
+    memory: Annotated[float, typer.Option(min=0.1, max=1e6, help="GiB of each device.")] = 80,
+    slots: Annotated[int, typer.Option(min=1, max=2**14, help="Sequences at once.")] = 32,
+    positions: Annotated[
+        int, typer.Option(min=2, max=2**24, help="Tokens of a sequence, prompt and answer.")
+    ] = 512,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, sizes in bytes.")] = False,
+) -> None:
+    """Show what a pair needs and whether routing can pay, without its weights.
+
+    Reads config.json and the headers of the weight files; these may be missing. With --slm, --llm
+    and --dtype, it needs no params.yaml.
+    """
+    from citer.evaluation.profile import Profile, Setting
+    from citer.evaluation.profile_tables import numbers, show
+    from citer.models.size import ModelSize
+
+    if not (slm and llm and dtype):
+        pair = load_params().pair
+        slm, llm, dtype = slm or Path(pair.slm), llm or Path(pair.llm), dtype or Dtype(pair.dtype)
+    setting = Setting(devices, memory, slots, positions)
+    sized = Profile(ModelSize.of(slm, dtype), ModelSize.of(llm, dtype), setting)
+    if as_json:
+        typer.echo(json.dumps(numbers(sized), indent=2))
+    else:
+        show(sized)
 
 
 def pretrain() -> None:

@@ -26,6 +26,7 @@ class Job(Section):
     params: FinetuneParams
     device: Literal["cpu", "cuda"]
     bf16: bool
+    checkpointing: bool
     deepspeed: bool
 
 

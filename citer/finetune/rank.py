@@ -30,6 +30,7 @@ def _prepare_deepspeed() -> None:
 
     # Otherwise DeepSpeed compiles this op for 100 s, and needs a compiler; gloo replaces it.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed()  # on a CPU the trainer does not, and ZeRO-3 would see one rank
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from citer.data.problems import Problem
 from citer.errors import InputError
 from citer.finetune.job import ROW, ROWS, Job, is_finished, last_checkpoint, losses
 from citer.finetune.launch import launch
+from citer.finetune.lora import check_adapter, merge
 from citer.io import digest, partial_dir, remove, replacing, write_table, writing
 from citer.models.device import resolve_device
 from citer.models.folder import ModelFolder
@@ -41,6 +42,8 @@ def finetune(
         _publish(base.path, base, output)
         return []
     job = plan(base.path, pair, params)
+    if params.lora:
+        check_adapter(base.path, params.lora)
     rows = encode_rows(base, problems, params.max_length)
     settings = job.model_dump_json(), code_digest("finetune")
     folder = partial_dir("finetune", digest(base.path, *settings, *map(str, rows)))
@@ -53,21 +56,27 @@ def finetune(
     history = losses(checkpoint)
     if not math.isfinite(history[-1]):
         raise InputError(f"finetune.learning_rate: {params.learning_rate:g}: the loss diverged")
-    _publish(base.path, ModelFolder(checkpoint), output)
+    trained = merge(base.path, checkpoint) if params.lora else ModelFolder(checkpoint)
+    _publish(base.path, trained, output)
     remove(folder)
     return history
 
 
 def plan(base: Path, pair: PairParams, params: FinetuneParams) -> Job:
-    """Choose the device and the precision. Decide whether to use DeepSpeed ("auto": on a GPU).
+    """Choose the device and the precision. Decide what "auto" stands for: "on" on a GPU.
 
-    Raises InputError if the number of processes does not fit DeepSpeed, the machine or the batch.
+    Raises InputError if ZeRO-3 is wanted without DeepSpeed, or if the number of processes does not
+    fit DeepSpeed, the machine or the batch.
     """
     on_gpu = resolve_device(pair.device).type == "cuda"
-    deepspeed = params.deepspeed == "on" or (params.deepspeed == "auto" and on_gpu)
+    choice = {"on": True, "off": False, "auto": on_gpu}
+    deepspeed = choice[params.deepspeed]
     setting = f"finetune.processes: {params.processes}"
     if params.processes > 1 and not deepspeed:
         raise InputError(f"{setting}: needs DeepSpeed, expected 1 or finetune.deepspeed: on")
+    if params.zero != 2 and not deepspeed:
+        expected = "expected 2 or finetune.deepspeed: on"
+        raise InputError(f"finetune.zero: {params.zero}: needs DeepSpeed, {expected}")
     if on_gpu and params.processes > torch.cuda.device_count():
         raise InputError(f"{setting}: expected at most {torch.cuda.device_count()}, one per GPU")
     if params.batch_size % params.processes:
@@ -76,9 +85,17 @@ def plan(base: Path, pair: PairParams, params: FinetuneParams) -> Job:
         base=base,
         params=params,
         device="cuda" if on_gpu else "cpu",
-        bf16=on_gpu and pair.dtype in ("bfloat16", "float16") and torch.cuda.is_bf16_supported(),
+        bf16=_bf16(pair.dtype, on_gpu),
+        checkpointing=choice[params.gradient_checkpointing],
         deepspeed=deepspeed,
     )
+
+
+def _bf16(dtype: str, on_gpu: bool) -> bool:
+    """Return whether to train in bfloat16. It replaces float16, whose gradients would overflow."""
+    if on_gpu:
+        return dtype in ("bfloat16", "float16") and torch.cuda.is_bf16_supported()
+    return dtype == "bfloat16"
 
 
 def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int) -> list[Row]:

@@ -22,10 +22,11 @@ from transformers import (
 from trl import SFTConfig, SFTTrainer
 
 from citer.finetune.job import ROW, ROWS, Job, last_checkpoint, steps_done
+from citer.finetune.lora import peft_config
 from citer.io import read_table
 from citer.progress import Advance, progress
 
-ZERO2 = Path(__file__).with_name("zero2.json")
+ZERO = {2: "zero2.json", 3: "zero3.json", "3-offload": "zero3_offload.json"}
 
 
 def train(job: Job, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
@@ -33,11 +34,14 @@ def train(job: Job, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     _quiet(job)
     _make_deterministic(job)
     checkpoint = last_checkpoint(folder)
+    arguments = _arguments(job, folder)  # before the model: with ZeRO-3, a rank loads its part
+    lora = job.params.lora
     trainer = _Trainer(
-        AutoModelForCausalLM.from_pretrained(job.base, dtype=torch.float32, local_files_only=True),
-        _arguments(job, folder),
+        AutoModelForCausalLM.from_pretrained(job.base, dtype=_dtype(job), local_files_only=True),
+        arguments,
         train_dataset=Dataset(read_table(folder / ROWS, ROW)),
         processing_class=tokenizer,
+        peft_config=peft_config(lora) if lora else None,
     )
     trainer.remove_callback(PrinterCallback)
     with ExitStack() as stack:
@@ -46,6 +50,11 @@ def train(job: Job, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
             advance = stack.enter_context(progress("finetune", job.params.steps, "steps", before))
             trainer.add_callback(_Advance(advance))
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+
+def _dtype(job: Job) -> torch.dtype:
+    """Return the precision of the weights. Weights that are trained stay in float32."""
+    return torch.bfloat16 if job.bf16 and job.params.lora else torch.float32
 
 
 def _arguments(job: Job, folder: Path) -> SFTConfig:
@@ -60,9 +69,9 @@ def _arguments(job: Job, folder: Path) -> SFTConfig:
         warmup_steps=0.03,
         bf16=job.bf16,
         use_cpu=not on_gpu,
-        activation_checkpointing=on_gpu,
+        activation_checkpointing=job.checkpointing,
         dataloader_pin_memory=on_gpu,
-        deepspeed=str(ZERO2) if job.deepspeed else None,
+        deepspeed=str(Path(__file__).with_name(ZERO[params.zero])) if job.deepspeed else None,
         completion_only_loss=True,
         max_length=None,  # `encode_rows` refuses rows that are too long
         save_steps=params.checkpoint_steps,
@@ -92,8 +101,8 @@ class _Trainer(SFTTrainer):
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """Skip trl's tiled loss on a CPU. It saves GPU memory, but doubles the time of a step."""
-        parent = Trainer if self.args.use_cpu else SFTTrainer
+        """Use trl's tiled loss with checkpointing only: it saves memory, but costs time, too."""
+        parent = SFTTrainer if self.args.activation_checkpointing else Trainer
         return parent.compute_loss(self, model, inputs, *args, **kwargs)
 
 

@@ -143,7 +143,7 @@ class ModelFolder:
     def stored_bytes(self) -> int:
         """Bytes of stored weights that every forward reads (see `LanguageModel.weight_bytes`)."""
         sizes = dict(chain.from_iterable(tensor_bytes(f).items() for f in self.weight_files))
-        return bytes_read(_outline(self.path), sizes)
+        return bytes_read(outline(self.path), sizes)
 
     @cached_property
     def digest(self) -> str:
@@ -159,7 +159,7 @@ class ModelFolder:
         if beyond := [end for end in self.eos_ids if not 0 <= end < size]:
             expected = f"expected one below vocab_size {size}"
             raise InputError(f"{self}: eos_token_id: {beyond[0]}: {expected}")
-        shapes, network = self.shapes, _outline(self.path)
+        shapes, network = self.shapes, outline(self.path)
         if settings := self.config.quantization_config:
             check_quantiser(self.path, settings)
         check_tensors(self.path, network, shapes, free_names(network) if settings else ())
@@ -250,7 +250,7 @@ def _check_files(path: Path) -> None:
                 file.stat()
 
 
-def _outline(path: Path) -> PreTrainedModel:
+def outline(path: Path) -> PreTrainedModel:
     """Build the model that the configurations describe, without weights.
 
     Raises InputError if the engine cannot run it.

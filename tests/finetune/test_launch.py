@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from citer.config import FinetuneParams
+from citer.config import FinetuneParams, LoraParams
 from citer.finetune import trainer
 from citer.finetune.job import is_finished, last_checkpoint
 from citer.finetune.sft import finetune
@@ -23,10 +23,11 @@ from tests.taught import problems
 pytestmark = pytest.mark.slow
 PROBLEMS = problems(12)
 LONG = PARAMS.model_copy(update={"steps": 60, "checkpoint_steps": 5})
+LORA = {"lora": LoraParams(rank=4)}
 
 
-def ranks(count: int, params: FinetuneParams = PARAMS) -> FinetuneParams:
-    return params.model_copy(update={"deepspeed": "on", "processes": count})
+def ranks(count: int, params: FinetuneParams = PARAMS, **fields: object) -> FinetuneParams:
+    return params.model_copy(update={"deepspeed": "on", "processes": count, **fields})
 
 
 def weights(folder: str) -> dict[str, torch.Tensor]:
@@ -51,11 +52,16 @@ def killed_midway(base: ModelFolder, params: FinetuneParams) -> Iterator[psutil.
     assert not is_finished(last_checkpoint(folder), params.steps)
 
 
+@pytest.mark.parametrize("fields", [{}, LORA], ids=["full", "lora"])
 def test_a_killed_training_resumes_to_the_same_bytes(
-    base: ModelFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    base: ModelFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    fields: dict[str, LoraParams],
 ) -> None:
-    finetune(base, PROBLEMS, Path("whole"), PLACEMENT, LONG)
-    with killed_midway(base, LONG):
+    params = LONG.model_copy(update=fields)
+    finetune(base, PROBLEMS, Path("whole"), PLACEMENT, params)
+    with killed_midway(base, params):
         pass
     resumed = []
     train = trainer.SFTTrainer.train
@@ -66,7 +72,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(
 
     monkeypatch.setattr(trainer.SFTTrainer, "train", spy)
     capsys.readouterr()
-    losses = finetune(base, PROBLEMS, Path("resumed"), PLACEMENT, LONG)
+    losses = finetune(base, PROBLEMS, Path("resumed"), PLACEMENT, params)
     assert f" {LONG.steps}/{LONG.steps} " in capsys.readouterr().err
     assert resumed != [None]
     assert len(losses) == LONG.steps
@@ -83,6 +89,38 @@ def test_one_rank_and_two_ranks_give_the_weights_of_one_plain_process(base: Mode
     for name in ("one", "two"):
         assert losses[name] == pytest.approx(losses["plain"], rel=1e-4)
         torch.testing.assert_close(weights(name), weights("plain"), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("zero", [3, "3-offload"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_zero_3_publishes_the_whole_weights_of_one_plain_process(
+    base: ModelFolder, count: int, zero: int | str
+) -> None:
+    losses = finetune(base, PROBLEMS, Path("plain"), PLACEMENT, PARAMS)
+    params = ranks(count, zero=zero, gradient_checkpointing="on")
+    divided = finetune(base, PROBLEMS, Path("divided"), PLACEMENT, params)
+    assert divided == pytest.approx(losses, rel=1e-4)
+    torch.testing.assert_close(weights("divided"), weights("plain"), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("fields", [{}, LORA], ids=["full", "lora"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_killed_training_with_zero_3_resumes_to_the_same_weights(
+    base: ModelFolder, count: int, fields: dict[str, LoraParams]
+) -> None:
+    params = ranks(count, LONG, zero=3, **fields)
+    finetune(base, PROBLEMS, Path("whole"), PLACEMENT, params)
+    with killed_midway(base, params):
+        pass
+    finetune(base, PROBLEMS, Path("resumed"), PLACEMENT, params)
+    torch.testing.assert_close(weights("resumed"), weights("whole"), rtol=0, atol=0)
+
+
+def test_an_adapter_of_two_ranks_has_the_weights_of_one_plain_process(base: ModelFolder) -> None:
+    plain = PARAMS.model_copy(update=LORA)
+    finetune(base, PROBLEMS, Path("plain"), PLACEMENT, plain)
+    finetune(base, PROBLEMS, Path("two"), PLACEMENT, ranks(2, plain, zero=3))
+    torch.testing.assert_close(weights("two"), weights("plain"), rtol=1e-3, atol=1e-4)
 
 
 def test_no_rank_outlives_a_killed_launcher_and_training_resumes(base: ModelFolder) -> None:

@@ -132,6 +132,26 @@ def test_a_cpu_trains_without_deepspeed_unless_it_is_on() -> None:
     assert not plans["on"].bf16
 
 
+def test_zero_3_without_deepspeed_is_refused() -> None:
+    expected = r"finetune.zero: 3-offload: needs DeepSpeed, expected 2 or finetune.deepspeed: on"
+    with pytest.raises(InputError, match=expected):
+        plan(Path("slm"), PLACEMENT, changed(deepspeed="auto", zero="3-offload"))
+
+
+def test_a_cpu_trains_in_bfloat16_but_not_in_float16() -> None:
+    for dtype, bf16 in {"float32": False, "bfloat16": True, "float16": False}.items():
+        pair = PLACEMENT.model_copy(update={"dtype": dtype})
+        assert plan(Path("slm"), pair, PARAMS).bf16 == bf16
+
+
+def test_gradient_checkpointing_changes_no_loss(base: ModelFolder) -> None:
+    rows = problems(12)
+    kept = finetune(base, rows, Path("kept"), PLACEMENT, PARAMS)
+    again = finetune(base, rows, Path("again"), PLACEMENT, changed(gradient_checkpointing="on"))
+    assert again != kept  # trl's loss over tiles rounds differently
+    assert again == pytest.approx(kept, rel=1e-4)
+
+
 def test_a_gpu_trains_under_deepspeed_in_the_pairs_precision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -144,5 +164,7 @@ def test_a_gpu_trains_under_deepspeed_in_the_pairs_precision(
     assert plan(Path("slm"), whole, auto).deepspeed
     assert not plan(Path("slm"), whole, auto).bf16
     assert plan(Path("slm"), half, auto).bf16
+    assert plan(Path("slm"), half, auto).checkpointing
+    assert not plan(Path("slm"), half, changed(gradient_checkpointing="off")).checkpointing
     with pytest.raises(InputError, match="expected at most 2, one per GPU"):
         plan(Path("slm"), half, auto.model_copy(update={"processes": 4}))

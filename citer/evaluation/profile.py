@@ -1,0 +1,142 @@
+"""What a pair needs and what routing can save, before any weight is loaded.
+
+Costs are those of `citer.evaluation.cost`: bytes moved, relative to the LLM alone at the same batch
+size. The answers are made up. At LLM share f, each token is the LLM's with probability f, and takes
+a visit. The SLM drafts every token. No draft is rejected by an audit, so this is a floor.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from random import Random
+
+import torch
+
+from citer.decoding.answer import Visit
+from citer.evaluation.cost import Batch, Prices, Trace, batches, replay
+from citer.models.room import check_fits
+from citer.models.router import Head, RouterMLP
+from citer.models.size import ModelSize
+
+FRACTIONS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
+BATCHES = batches((1, 8, 32))
+ANSWERS = 64
+LONGEST = 128  # tokens of an answer
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Devices, and the sequences that they decode at once, `positions` tokens each."""
+
+    devices: int
+    memory: float  # GiB of each device
+    slots: int
+    positions: int
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of one device."""
+        return round(self.memory * GIB)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A pair in a setting. Raises InputError if a sequence does not fit the models' context."""
+
+    slm: ModelSize
+    llm: ModelSize
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        context = min(each.model.card.context for each in (self.slm, self.llm))
+        check_fits("--positions", self.setting.positions, context)
+
+    @cached_property
+    def prices(self) -> Prices:
+        slm, llm = self.slm.model, self.llm.model
+        with torch.device("meta"):
+            head = Head(RouterMLP(slm.hidden_size, dropout=0))
+        weights = slm.weight_bytes + head.weight_bytes, llm.weight_bytes
+        return Prices(*weights, slm.kv_bytes, llm.kv_bytes)
+
+    def kv(self, size: ModelSize) -> int:
+        """Bytes of the KV cache of all slots."""
+        return self.setting.slots * self.setting.positions * size.model.kv_bytes
+
+    @property
+    def needed(self) -> int:
+        """Bytes of both models with their caches."""
+        return sum(size.resident + self.kv(size) for size in (self.slm, self.llm))
+
+    @property
+    def fits_one(self) -> bool:
+        return self.needed <= self.setting.capacity
+
+    @cached_property
+    def left(self) -> list[int] | None:
+        """Bytes that are left on each device, or None if the pair does not fit.
+
+        If one device is too small, the LLM's layers fill the devices in order, each layer with its
+        cache, and the SLM is on the last device.
+        """
+        room = [self.setting.capacity] * self.setting.devices
+        if self.fits_one:
+            return [room[0] - self.needed, *room[1:]]
+        room[-1] -= self.slm.resident + self.kv(self.slm)
+        return _filled(room, self._parts())
+
+    def _parts(self) -> list[int]:
+        """Return the bytes of the LLM's parts in order: embedding, layers, head."""
+        first, last = self.llm.ends
+        layer = (self.llm.resident - first - last + self.kv(self.llm)) / self.llm.layers
+        return [first, *[round(layer)] * self.llm.layers, last]
+
+    def cost(self, fraction: float, batch: Batch) -> float:
+        """Return the bytes of routed decoding at an LLM share, relative to the LLM alone."""
+        routed = replay(self._routed(fraction), batch.slots, batch.delayed)
+        return self.prices.moved(*routed) / self._alone(batch)
+
+    def pays_to(self, batch: Batch) -> float:
+        """Return the largest LLM share in percent steps with a cost below 1, or 0."""
+        costly = bisect_left(range(101), True, key=lambda n: self.cost(n / 100, batch) >= 1)
+        return max(costly - 1, 0) / 100
+
+    def _routed(self, fraction: float) -> list[Trace]:
+        random = Random(17)  # the same draws for every share: a larger one only adds visits
+        answers = [
+            [random.random() < fraction for _ in range(self._tokens)] for _ in range(ANSWERS)
+        ]
+        return [self._trace(_visits(by_llm)) for by_llm in answers]
+
+    def _alone(self, batch: Batch) -> int:
+        alone = self._trace([Visit(0, n, n) for n in range(self._tokens)])
+        return self.prices.moved(*replay([alone] * ANSWERS, batch.slots))
+
+    def _trace(self, visits: Sequence[Visit]) -> Trace:
+        return Trace.of(self.setting.positions - self._tokens, self._tokens, visits)
+
+    @property
+    def _tokens(self) -> int:
+        """The length of an answer; the prompt has the remaining positions."""
+        return min(LONGEST, self.setting.positions // 2)
+
+
+def _visits(by_llm: Sequence[bool]) -> list[Visit]:
+    """Return a visit for each token of the LLM, which replaces the SLM's draft of that token."""
+    places = [-1, *(place for place, llm in enumerate(by_llm) if llm)]
+    return [Visit(place - last, place, place) for last, place in pairwise(places)]
+
+
+def _filled(room: list[int], parts: Sequence[int]) -> list[int] | None:
+    """Put the parts on the devices in order. Return the room that is left, or None."""
+    room, device = list(room), 0
+    for part in parts:
+        while room[device] < part:
+            device += 1
+            if device == len(room):
+                return None
+        room[device] -= part
+    return room if min(room) >= 0 else None

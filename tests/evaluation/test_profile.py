@@ -1,0 +1,118 @@
+"""A pair's fit and the cost of routing, computed from configurations alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from citer.cli import call
+from citer.decoding.answer import Visit
+from citer.errors import InputError
+from citer.evaluation.cost import Trace, replay
+from citer.evaluation.profile import BATCHES, FRACTIONS, GIB, Profile, Setting
+from citer.models.size import ModelSize
+from tests.configs import LLAMA_8B, LLAMA_70B, QWEN_1_5B, QWEN_72B
+
+SEEDS = {"qwen": (QWEN_1_5B, QWEN_72B), "llama": (LLAMA_8B, LLAMA_70B)}
+BATCH_1 = BATCHES[0]
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
+    """Folders of the seeds' pairs, SLM and LLM, without weights."""
+    folders: dict[str, list[Path]] = {}
+    for name, configs in SEEDS.items():
+        folders[name] = [tmp_path_factory.mktemp(name) for _ in configs]
+        for folder, config in zip(folders[name], configs, strict=True):
+            (folder / "config.json").write_text(json.dumps(config))
+    return folders
+
+
+@pytest.fixture(scope="module")
+def sizes(pairs: dict[str, list[Path]]) -> dict[str, list[ModelSize]]:
+    return {
+        name: [ModelSize.of(folder, "bfloat16") for folder in folders]
+        for name, folders in pairs.items()
+    }
+
+
+@pytest.fixture(params=SEEDS)
+def pair(request: pytest.FixtureRequest, sizes: dict[str, list[ModelSize]]) -> list[ModelSize]:
+    return sizes[request.param]
+
+
+def profile(pair: list[ModelSize], devices: int = 1, memory: float = 80) -> Profile:
+    return Profile(*pair, Setting(devices, memory, slots=32, positions=512))
+
+
+def test_the_slm_alone_and_the_llm_for_every_token_have_the_cost_model_s_bytes(
+    pair: list[ModelSize],
+) -> None:
+    """384 tokens of prompt and 128 of the answer are the 512 positions."""
+    of = profile(pair)
+    each = [Visit(0, n, n) for n in range(128)]
+    replaced = [Visit(1, n, n) for n in range(128)]
+    alone = of.prices.moved(*replay([Trace.of(384, 128, each)], 1))
+    for fraction, visits in {0.0: [], 1.0: replaced}.items():
+        moved = of.prices.moved(*replay([Trace.of(384, 128, visits)], 1))
+        assert of.cost(fraction, BATCH_1) == pytest.approx(moved / alone, rel=1e-9)
+
+
+def test_routing_pays_up_to_the_share_at_which_the_cost_is_1(pair: list[ModelSize]) -> None:
+    of = profile(pair)
+    for batch in BATCHES:
+        share = of.pays_to(batch)
+        assert 0 < share < 1
+        assert of.cost(share, batch) < 1 <= of.cost(share + 0.01, batch)
+
+
+def test_a_router_on_two_equal_models_cannot_pay(sizes: dict[str, list[ModelSize]]) -> None:
+    of = profile([sizes["qwen"][0]] * 2)
+    assert [of.pays_to(batch) for batch in BATCHES] == [0] * len(BATCHES)
+
+
+@pytest.mark.parametrize(
+    ("devices", "memory", "fits"),
+    [(1, 80, "no"), (1, 192, "one"), (2, 80, "map"), (4, 141, "one"), (3, 40, "no")],
+)
+def test_the_fit_of_1_5b_and_72b(
+    sizes: dict[str, list[ModelSize]], devices: int, memory: float, fits: str
+) -> None:
+    """Weights 138.3 GiB, 32 x 512 positions 5.4 GiB."""
+    of = profile(sizes["qwen"], devices, memory)
+    assert of.needed / GIB == pytest.approx(143.7, abs=0.1)
+    assert of.fits_one == (memory > 143.7)
+    assert (of.left is None) == (fits == "no")
+    if of.left:
+        assert len(of.left) == devices
+        assert sum(of.left) == pytest.approx(devices * memory * GIB - of.needed, abs=1e3)
+
+
+def test_whole_layers_do_not_fit_where_their_sum_would(sizes: dict[str, list[ModelSize]]) -> None:
+    of = profile(sizes["qwen"], devices=96, memory=1.6)
+    assert of.needed < 96 * of.setting.capacity
+    assert of.left is None
+
+
+def test_the_command_prints_both_pairs_and_the_json_has_the_same_numbers(
+    pairs: dict[str, list[Path]], pair: list[ModelSize], capsys: pytest.CaptureFixture[str]
+) -> None:
+    slm, llm = (str(size.model.path) for size in pair)
+    command = ["profile", "--slm", slm, "--llm", llm, "--dtype", "bfloat16"]
+    assert call([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    of = profile(pair)
+    assert found["models"]["llm"]["parameters"] == pair[1].parameters
+    assert found["cost"]["b8"]["0.1"] == of.cost(0.1, BATCHES[1])
+    assert found["left_bytes"] is None
+    assert call([*command, "--devices", "4"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "They fit on 4 x 80 GiB with pair.llm_device_map: auto" in text
+    costs = " ".join(f"{of.cost(fraction, BATCH_1):.2f}" for fraction in FRACTIONS)
+    assert f"1 {costs} {of.pays_to(BATCH_1):g}" in text
+    assert f"Batch 1: routing can pay up to f = {of.pays_to(BATCH_1):g}." in text
+
+
+def test_positions_beyond_the_context_are_refused(pair: list[ModelSize]) -> None:
+    with pytest.raises(InputError, match=r"^--positions: 200000 tokens, expected at most \d+, the"):
+        Profile(*pair, Setting(1, 80, slots=1, positions=200_000))

@@ -1,0 +1,95 @@
+"""Finetuning of an adapter: what is trained, merged, written and refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from citer.config import FinetuneParams, LoraParams
+from citer.errors import InputError
+from citer.finetune import sft
+from citer.finetune.job import last_checkpoint
+from citer.finetune.sft import finetune
+from citer.io import PARTIAL
+from citer.models.folder import ModelFolder
+from tests.finetune.conftest import PARAMS, PLACEMENT
+from tests.taught import problems
+
+HALF = PLACEMENT.model_copy(update={"dtype": "bfloat16"})
+PROBLEMS = problems(12)
+
+
+def adapter(**lora: object) -> FinetuneParams:
+    return PARAMS.model_copy(update={"lora": LoraParams.model_validate(lora)})
+
+
+def halve(base: ModelFolder) -> None:
+    """Store the model in bfloat16."""
+    weights = load_file(base.path / "model.safetensors")
+    halved = {name: weight.bfloat16() for name, weight in weights.items()}
+    save_file(halved, base.path / "model.safetensors", {"format": "pt"})
+    config = json.loads((base.path / "config.json").read_text())
+    (base.path / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_the_published_weights_are_the_base_plus_the_scaled_product_of_the_adapter(
+    base: ModelFolder, monkeypatch: pytest.MonkeyPatch, half: bool
+) -> None:
+    """The adapter is trained in float32, and the sum is rounded once."""
+    if half:
+        halve(base)
+    monkeypatch.setattr(sft, "remove", lambda folder: None)
+    pair = HALF if half else PLACEMENT
+    losses = finetune(base, PROBLEMS, Path("slm"), pair, adapter(rank=4, alpha=6))
+    assert losses[-1] < losses[0]
+    (folder,) = (PARTIAL / "finetune").iterdir()
+    trained = load_file(last_checkpoint(folder) / "adapter_model.safetensors")
+    expected = load_file(base.path / "model.safetensors")
+    layers = [name for name in expected if name.endswith("proj.weight")]
+    assert len(layers) == 7
+    assert len(trained) == 2 * len(layers)
+    for name in layers:
+        path = f"base_model.model.{name.removesuffix('.weight')}"
+        update = trained[f"{path}.lora_B.weight"] @ trained[f"{path}.lora_A.weight"]
+        assert update.abs().max() > 1e-3
+        assert update.dtype == torch.float32
+        expected[name] = (expected[name] + 6 / 4 * update).to(expected[name].dtype)
+    places = {"rtol": 2**-8, "atol": 1e-6} if half else {"rtol": 0, "atol": 1e-6}
+    torch.testing.assert_close(load_file("slm/model.safetensors"), expected, **places)
+
+
+def test_only_the_named_layers_change(base: ModelFolder) -> None:
+    losses = finetune(base, PROBLEMS, Path("slm"), PLACEMENT, adapter(targets=["q_proj", "v_proj"]))
+    assert losses[-1] < losses[0]
+    before, after = (load_file(path / "model.safetensors") for path in (base.path, Path("slm")))
+    changed = [name for name, weight in before.items() if not torch.equal(after[name], weight)]
+    assert sorted(changed) == [
+        "model.layers.0.self_attn.q_proj.weight",
+        "model.layers.0.self_attn.v_proj.weight",
+    ]
+    names = {file.name for file in base.path.iterdir()}
+    assert {file.name for file in Path("slm").iterdir()} == names
+
+
+@pytest.mark.parametrize(
+    ("lora", "complaint"),
+    [
+        (
+            {"targets": ["q_proj", "c_attn"]},
+            r"targets: 'c_attn': not in .*slm, expected some of q_",
+        ),
+        ({"targets": ["lm_head"]}, "targets: 'lm_head': not in "),
+        ({"rank": 17}, "rank: 17: expected at most 16, the smaller dimension of k_proj"),
+        ({"rank": 33, "targets": ["q_proj"]}, "rank: 33: expected at most 32, .* of q_proj"),
+    ],
+)
+def test_an_adapter_that_does_not_fit_is_refused_before_any_weight_is_read(
+    base: ModelFolder, lora: dict, complaint: str
+) -> None:
+    (base.path / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=rf"^finetune.lora.{complaint}"):
+        finetune(base, PROBLEMS, Path("slm"), PLACEMENT, adapter(**lora))
+    assert not PARTIAL.exists()
