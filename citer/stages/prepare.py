@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from citer.config import EvaluateParams, Params, PrepareParams, SourceFile, ToyParams
+from citer.config import EvaluateParams, Params
 from citer.data import toy
 from citer.data.files import OnBadRow, fail
 from citer.data.importing import load_problems, parse_row
@@ -21,6 +21,7 @@ from citer.evaluation.choice import least_questions
 from citer.io import replacing
 from citer.progress import progress
 from citer.schema import SPLITS
+from citer.sources import PrepareParams, SourceFile, ToyParams
 from citer.stages import paths
 
 Assigned = Iterator[tuple[str, Problem]]

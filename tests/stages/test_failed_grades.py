@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import Params, SourceFile, load_params
+from citer.config import Params, load_params
 from citer.data.problems import Problem, read_problems
 from citer.data.prompts import PlainPrompts
 from citer.data.tasks import TASKS, task_label
@@ -22,6 +22,7 @@ from citer.io import read_json, read_table, table_metadata
 from citer.models.pair import Pair
 from citer.rule import LLM
 from citer.schema import PREFERENCE, SPLITS
+from citer.sources import SourceFile
 from citer.stages import label, paths, prepare
 from tests.spelling import ROWS, Spelling
 from tests.stages.conftest import run_all

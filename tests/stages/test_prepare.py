@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import Params, SourceFile, ToyParams, load_params
+from citer.config import Params, load_params
 from citer.data.problems import question_key, read_problems
 from citer.data.tasks.grading import grade
 from citer.errors import InputError
 from citer.io import table_metadata
 from citer.schema import SPLITS
+from citer.sources import SourceFile, ToyParams
 from citer.stages import paths, prepare
 
 SHIPPED = load_params(Path(__file__).parents[2] / "params.yaml")
