@@ -60,7 +60,12 @@ def main(slm: Folder, llm: Folder, rows: Folder, work: Annotated[Path, typer.Opt
     results = RESULTS.absolute()
     with chdir(work):
         _retrain()
-        write_results(timings(), settings, results)
+        params = load_params()
+        pair = load_pair(finetuned_pair(params), params.pair)
+        timed = timings(pair, params.evaluate.max_new_tokens)
+        write_results(
+            timed, {"models": _models(pair), "settings": _without_folders(settings)}, results
+        )
 
 
 def _settings(slm: Path, llm: Path) -> dict[str, Any]:
@@ -70,6 +75,11 @@ def _settings(slm: Path, llm: Path) -> dict[str, Any]:
         settings[section] = changes if section == "iterations" else settings[section] | changes
     settings["pair"] |= {"slm": str(slm), "llm": str(llm)}
     return settings
+
+
+def _without_folders(settings: Mapping[str, Any]) -> dict[str, Any]:
+    pair = {key: value for key, value in settings["pair"].items() if key not in ("slm", "llm")}
+    return {**settings, "pair": pair}
 
 
 def write_rows(source: Path, folder: Path) -> None:
@@ -92,13 +102,20 @@ def _retrain() -> None:
     subprocess.run([f"{scripts}/dvc", "repro", "report"], env=environment, check=True)
 
 
+def _models(pair: Pair) -> dict[str, dict[str, Any]]:
+    """Describe both models by their sizes and digests. Their folders differ between machines."""
+    cards = {"slm": pair.slm.card, "llm": pair.llm.card}
+    return {
+        name: {key: value for key, value in card._asdict().items() if key != "path"}
+        for name, card in cards.items()
+    }
+
+
 @torch.inference_mode()
-def timings() -> Race:
+def timings(pair: Pair, new_tokens: int) -> Race:
     """Time both models alone, speculative decoding and the chosen rules at batch 1, in turn."""
-    params = load_params()
-    pair = load_pair(finetuned_pair(params), params.pair)
     requests = [request(problem, pair) for problem in read_problems(paths.problems("test"))[:TIMED]]
-    return race("answers at batch 1", _methods(pair, requests, params.evaluate.max_new_tokens))
+    return race("answers at batch 1", _methods(pair, requests, new_tokens))
 
 
 def _methods(pair: Pair, requests: Sequence[Request], new_tokens: int) -> dict[str, Method]:
@@ -151,12 +168,12 @@ def break_even(row: Mapping[str, float]) -> float:
     return max(0.0, 1 - row["visits_per_token"]) / row["slm_steps_per_token"]
 
 
-def write_results(timed: Race, settings: Mapping[str, Any], folder: Path) -> None:
+def write_results(timed: Race, study: Mapping[str, Any], folder: Path) -> None:
     """Write the figures, the tables and the picture of the study to `folder`."""
     metrics = read_json(paths.SUMMARY / "metrics.json")
     rows = [_row(name, metrics.get(name), timed) for name in timed.speeds]
-    content = {"settings": settings, "metrics": metrics, "batch 1": rows, "machine": machine()}
-    write_json(folder / "real.json", content)
+    figures = {"metrics": metrics, "batch 1": rows, "machine": machine()}
+    write_json(folder / "real.json", {**study, **figures})
     write_text(folder / "real.md", f"{read_text(paths.SUMMARY / 'table.md')}\n{_table(rows)}")
     shutil.copyfile(paths.SUMMARY / "frontier.png", folder / "real.png")
 
