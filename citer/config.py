@@ -158,7 +158,7 @@ class LoraParams(Section):
     """
 
     rank: Annotated[int, Field(gt=0, le=2**14)] = 16
-    alpha: Annotated[float, Field(gt=0, le=2**16)] = 32.0
+    alpha: Annotated[int, Field(gt=0, le=2**16)] = 32
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     targets: Annotated[tuple[str, ...], SomeListed] | None = None
 
