@@ -43,8 +43,9 @@ def profile(
     from citer.models.size import ModelSize
 
     if not (slm and llm and dtype):
-        pair = load_params().pair
-        slm, llm, dtype = slm or Path(pair.slm), llm or Path(pair.llm), dtype or Dtype(pair.dtype)
+        params = load_params()
+        slm, llm = slm or Path(params.pair.slm), llm or Path(params.pair.llm)
+        dtype = dtype or Dtype(params.pair.dtype)
     setting = Setting(devices, memory, slots, positions)
     sized = Profile(ModelSize.of(slm, dtype), ModelSize.of(llm, dtype), setting)
     if as_json:

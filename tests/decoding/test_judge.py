@@ -131,9 +131,9 @@ def sources() -> Iterator[tuple[str, list[ast.Attribute]]]:
         yield file.relative_to(ROOT).as_posix(), [n for n in nodes if isinstance(n, ast.Attribute)]
 
 
-def test_only_the_model_itself_uses_its_network() -> None:
+def test_only_the_model_and_its_size_use_its_network() -> None:
     users = {name for name, nodes in sources() if any(node.attr == "network" for node in nodes)}
-    assert users == {"citer/models/pair.py"}
+    assert users == {"citer/models/pair.py", "citer/models/size.py"}
 
 
 def test_only_the_engine_uses_more_of_a_pairs_llm_than_its_card() -> None:
