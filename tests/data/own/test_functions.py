@@ -16,7 +16,7 @@ ROW: dict[str, Any] = {
 
 
 def test_every_row_of_the_example_is_a_problem(functions: str) -> None:
-    rows = load_problems(Path("data/own/functions.jsonl"), functions, "reference")
+    rows = load_problems(Path("data/own/functions.jsonl"), [functions], "reference")
     assert len(rows) == 6
 
 
@@ -49,7 +49,10 @@ def test_an_answer_gets_the_share_of_the_tests_that_it_passes(
             "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
             "its process ended by signal 9",
         ),
-        ("import os\nos.execv('/bin/sh', ['sh', '-c', 'sleep 0.2'])", "its process ended with exit"),
+        (
+            "import os\nos.execv('/bin/sh', ['sh', '-c', 'sleep 0.2'])",
+            "its process ended with exit status 0",
+        ),
     ],
 )
 def test_an_answer_that_ends_its_process_is_wrong(functions: str, code: str, failure: str) -> None:
