@@ -24,7 +24,7 @@ from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.io import check_target, digest, replacing, whole_lines, write_table
-from citer.models.bundle import identity
+from citer.models.bundle import identity, stored_prompts
 from citer.models.room import check_room
 from citer.progress import progress
 from citer.rule import Rule
@@ -56,7 +56,7 @@ def generate(
     rule = rule or stored_rule(bundle)
     if disagreements and not rule.audit:
         raise InputError(f"--disagreements: `{rule:.4g}` has no audit, expected `… audit β`")
-    rows = load_problems(source, task=None, requires="question")
+    rows = load_problems(source, stored_prompts(bundle).tasks, requires="question")
     _check_targets(source, output, *([disagreements] if disagreements else []))
     limits = params.evaluate
     named = ((f"{source}:{line}", problem) for line, problem in rows)

@@ -103,21 +103,16 @@ def _rows(model_input: Any) -> list[Any]:
 
 
 def _parse(row: Any, tasks: "Sequence[str]") -> "Problem":
-    """Parse a row. Text alone is a question of the router's first task, without options.
-
-    An answer in the row is ignored, except that a user's task gets all fields.
-    """
-    from citer.data.importing import parse_row, task_of
+    """Parse a row. Text alone is a question of the router's first task, without options."""
+    from citer.data.importing import parse_question
     from citer.data.tasks import find_task
 
-    if isinstance(row, str):
-        row = {find_task(tasks[0]).fields[0]: row}
+    if isinstance(row, str) and (fields := find_task(tasks[0]).fields):
+        row = {fields[0]: row}
     if isinstance(row, dict):
         # MLflow's server turns each field of a row into an array.
         row = {field: np.asarray(value, object).tolist() for field, value in row.items()}
-    task = task_of(row)
-    fields = ["messages", *find_task(task).fields] if find_task(task).fields else row
-    return parse_row({f: row[f] for f in fields if f in row}, task, requires="question")
+    return parse_question(row, tasks)
 
 
 mlflow.models.set_model(RoutedModel())

@@ -1,5 +1,6 @@
 """Turn the rows of users' files into problems: recognise their format and check each row."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from citer.data.files import OnBadRow, fail, read_rows
 from citer.data.kinds import RowKind, recognised, row_kinds
 from citer.data.messages import with_earlier_turns, with_question
 from citer.data.problems import Problem
-from citer.data.tasks import TASKS, find_task
+from citer.data.tasks import find_task
 from citer.data.tasks.formats import Format
 from citer.data.tasks.grading import assess
 from citer.data.tasks.rows import Requires, RowError
@@ -30,21 +31,26 @@ ROW_MODULES = (
 class RowReader:
     """Turns the rows of one file into problems. All must be of one kind: task and format.
 
-    `kind` is None until the first row that has the fields of a format of `task`, or of any task if
-    `task` is None. That row decides it. With a named `format`, nothing is recognised.
+    `kind` is None until the first row that has the fields of a format of one of `tasks`. That row
+    decides it. With a named `format`, which needs a single task, nothing is recognised.
     """
 
     def __init__(
-        self, task: str | None, requires: Requires, source: str = "", format: str | None = None
+        self,
+        tasks: Sequence[str],
+        requires: Requires,
+        source: str = "",
+        format: str | None = None,
     ) -> None:
-        self.tasks = (task,) if task else tuple(TASKS)
+        self.tasks = tasks
         self.requires, self.source = requires, source
         self.said = "`format` says"
         self.kind: RowKind | None = None
-        if task and format:
-            self.kind = RowKind(task, find_task(task).format_named(format))
-        elif task and not find_task(task).formats():
-            self.kind = RowKind(task, None)
+        first = find_task(tasks[0])
+        if format:
+            self.kind = RowKind(first.name, first.format_named(format))
+        elif len(tasks) == 1 and not first.formats():
+            self.kind = RowKind(first.name, None)
         self.recognises = self.kind is None
 
     def problem(self, row: Any, line: int) -> Problem:
@@ -74,18 +80,19 @@ class RowReader:
 
 def load_problems(
     path: Path,
-    task: str | None,
+    tasks: Sequence[str],
     requires: Requires,
     on_bad_row: OnBadRow = fail,
     format: str | None = None,
 ) -> list[tuple[int, Problem]]:
     """Return (line, problem) for each row of a file, in order. The split of a problem is empty.
 
-    If `task` or `format` is None, it is recognised (see `RowReader`) and printed in one line.
+    What is not given by a single task and its `format` is recognised (see `RowReader`) and printed
+    in one line.
     `on_bad_row` gets the error of each bad row. Raises InputError if the file cannot be read or
     has no rows.
     """
-    reader = RowReader(task, requires, path.name, format)
+    reader = RowReader(tasks, requires, path.name, format)
     problems, empty = [], True
     with progress(f"reading {path.name}", None, "rows") as advance:
         for line, row in read_rows(path, on_bad_row):
@@ -107,14 +114,6 @@ def _say(rows: str, signs: str) -> None:
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def task_of(row: Any) -> str:
-    """Return the task that a row names in `task`; else the first whose fields it has.
-
-    Raises RowError.
-    """
-    return recognised(row, tuple(TASKS)).task
-
-
 def parse_row(
     row: Any, task: str, requires: Requires, source: str = "", format: Format | None = None
 ) -> Problem:
@@ -125,14 +124,37 @@ def parse_row(
     if not isinstance(row, dict):
         raise RowError("row", shown(row), "a JSON object")
     try:
-        asked = with_question(row, task)
-        own = format.rewrite(asked, requires) if format else asked
+        own = _own_row(row, task, requires, format)
         problem = find_task(task).problem(own, requires, source)
         if problem.reference is not None:
             _check_reference(problem, problem.reference)
     except RowError as error:
         raise _as_given(error, row, format) from None
     return with_earlier_turns(problem, row)
+
+
+def parse_question(row: Any, tasks: Sequence[str]) -> Problem:
+    """Turn a raw row of one of `tasks`, in any of their formats, into a problem without an answer.
+
+    An answer in the row is not read, since grading it may take long. Raises RowError.
+    """
+    task, format = recognised(row, tasks)
+    fields = find_task(task).fields
+    try:
+        own = _own_row(row, task, "question", format)
+        asked = {field: own.get(field) for field in fields} if fields else own
+        problem = find_task(task).problem(asked, "question", "")
+    except RowError as error:
+        raise _as_given(error, row, format) from None
+    return with_earlier_turns(problem, row)
+
+
+def _own_row(
+    row: dict[str, Any], task: str, requires: Requires, format: Format | None
+) -> dict[str, Any]:
+    """Return a raw row as a row of the task's own format."""
+    asked = with_question(row, [task])
+    return format.rewrite(asked, requires) if format else asked
 
 
 def _check_reference(problem: Problem, reference: str) -> None:

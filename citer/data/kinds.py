@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from citer.data.messages import with_question
-from citer.data.tasks import find_task, known_task
+from citer.data.tasks import find_task, in_order
 from citer.data.tasks.formats import Format, given
 from citer.data.tasks.rows import RowError
 from citer.errors import shown
@@ -25,17 +25,19 @@ class RowKind(NamedTuple):
         """How rows of this kind are recognised."""
         if self.format:
             return self.format.signs
-        return f"`{next(iter(find_task(self.task).fields), 'task')}`"
+        fields = find_task(self.task).fields
+        return f"`{fields[0]}`" if fields else "an object with `task`"
 
     def fits(self, row: dict[str, Any]) -> bool:
         if self.format:
             return self.format.fits(row)
-        return given(row, *find_task(self.task).fields[:1])
+        fields = find_task(self.task).fields
+        return bool(fields) and given(row, fields[0])
 
 
 def row_kinds(tasks: Iterable[str]) -> Iterator[RowKind]:
     """Yield the kinds of rows of each task; within a task, the more specific ones first."""
-    for task in tasks:
+    for task in in_order(tasks):
         for format in find_task(task).formats() or (None,):
             yield RowKind(task, format)
 
@@ -43,13 +45,16 @@ def row_kinds(tasks: Iterable[str]) -> Iterator[RowKind]:
 def recognised(row: Any, tasks: Sequence[str]) -> RowKind:
     """Return the first kind of row that fits, of the task that the row names in `task` if it does.
 
+    If there is one task only, `task` is a field like any other, and a user's task takes any row.
     Raises RowError.
     """
     if len(tasks) > 1 and isinstance(row, dict) and (named := row.get("task")):
-        return recognised(row, [_task_named(named)])
+        return recognised(row, [_task_named(named, tasks)])
     kinds = list(row_kinds(tasks))
     if isinstance(row, dict):
-        asked = with_question(row, tasks[0] if len(tasks) == 1 else None)
+        if len(tasks) == 1 and not find_task(tasks[0]).fields:
+            return kinds[0]
+        asked = with_question(row, tasks)
         if fitting := next((kind for kind in kinds if kind.fits(asked)), None):
             return fitting
     naming = ", or a `task`" if len(tasks) > 1 else ""
@@ -65,9 +70,7 @@ def _expected(kinds: Iterable[RowKind]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def _task_named(value: Any) -> str:
-    try:
-        return known_task(str(value))
-    except ValueError as error:
-        expected = str(error).rpartition(": expected ")[2]
-        raise RowError("task", shown(value), expected) from None
+def _task_named(value: Any, tasks: Sequence[str]) -> str:
+    if value not in tasks:
+        raise RowError("task", shown(value), ", ".join(map(repr, tasks)))
+    return str(value)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from citer.data.problems import Message, Problem, problem_key
-from citer.data.tasks import TASKS, find_task
+from citer.data.tasks import find_task, in_order
 from citer.data.tasks.rows import RowError, text
 from citer.errors import shown
 
@@ -13,16 +13,16 @@ ROLES = ("system", "user", "assistant")
 TURN = '{"role": "user", "content": "…"}'
 
 
-def with_question(row: dict[str, Any], task: str | None = None) -> dict[str, Any]:
+def with_question(row: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
     """Return a row whose field of the question has the text of the last turn.
 
-    Without a `task`, it is the task of most fields whose other fields the row has. A row without
+    It is the one of `tasks` with most fields whose other fields the row has. A row without
     `messages` is returned as it is, and so is the row of a user's task. Raises RowError.
     """
     turns = _turns(row)
     if not turns:
         return row
-    fields = find_task(task).fields if task else _fields(row)
+    fields = _fields(row, tasks)
     if not fields:
         return row
     field = fields[0]
@@ -40,9 +40,10 @@ def with_earlier_turns(problem: Problem, row: dict[str, Any]) -> Problem:
     return replace(problem, problem_id=key, messages=earlier)
 
 
-def _fields(row: dict[str, Any]) -> tuple[str, ...]:
-    all_fields = [task.fields for task in TASKS.values()]
-    return max((each for each in all_fields if {*each[1:]} <= row.keys()), key=len)
+def _fields(row: dict[str, Any], tasks: Sequence[str]) -> tuple[str, ...]:
+    all_fields = [find_task(task).fields for task in in_order(tasks)]
+    fitting = (each for each in all_fields if {*each[1:]} <= row.keys())
+    return max(fitting, key=len, default=all_fields[0])
 
 
 def _turns(row: dict[str, Any]) -> Sequence[Message]:

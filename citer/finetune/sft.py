@@ -20,6 +20,7 @@ from citer.finetune.lora import check_adapter, merge
 from citer.io import digest, partial_dir, remove, replacing, write_table, writing
 from citer.models.device import resolve_device
 from citer.models.folder import ModelFolder
+from citer.models.room import check_longest
 
 Row = dict[str, list[int]]
 
@@ -105,14 +106,7 @@ def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int)
     has more than `max_length` tokens.
     """
     examples = [base.prompts.encode(problem) for problem in problems]
-    lengths = [len(prompt_ids) + len(reference_ids) for prompt_ids, reference_ids in examples]
-    longest = max(range(len(problems)), key=lengths.__getitem__)
-    if lengths[longest] > max_length:
-        problem = problems[longest]
-        raise InputError(
-            f"sft problem {problem.problem_id} of {problem.source}: {lengths[longest]} tokens with "
-            f"its prompt, the longest of all; expected at most {max_length} (finetune.max_length)"
-        )
+    check_longest(problems, examples, max_length)
     return [
         {
             "input_ids": [*prompt_ids, *reference_ids],

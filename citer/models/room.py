@@ -1,6 +1,6 @@
 """Check that a sequence fits the context of the models."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
@@ -29,6 +29,20 @@ def check_examples(
     for key, (prompt_ids, reference_ids) in examples.items():
         length = len(prompt_ids) + len(reference_ids)
         check_fits(f"problem {key}", length, context, new_tokens, setting)
+
+
+def check_longest(
+    problems: Sequence[Problem], examples: Sequence[Encoded], max_length: int
+) -> None:
+    """Raise InputError with the longest training row if it has more than `max_length` tokens."""
+    lengths = [len(prompt_ids) + len(reference_ids) for prompt_ids, reference_ids in examples]
+    longest = max(range(len(problems)), key=lengths.__getitem__)
+    if lengths[longest] > max_length:
+        problem = problems[longest]
+        raise InputError(
+            f"sft problem {problem.problem_id} of {problem.source}: {lengths[longest]} tokens with "
+            f"its prompt, the longest of all; expected at most {max_length} (finetune.max_length)"
+        )
 
 
 def check_room(

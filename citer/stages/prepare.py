@@ -79,7 +79,7 @@ def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
 
 
 def _loaded(file: SourceFile, requires: Requires, on_bad_row: OnBadRow) -> Iterator[Problem]:
-    rows = load_problems(Path(file.path), file.task, requires, on_bad_row, file.format)
+    rows = load_problems(Path(file.path), [file.task], requires, on_bad_row, file.format)
     return (problem for _, problem in rows)
 
 

@@ -18,27 +18,26 @@ from citer.evaluation.methods import label
 from citer.evaluation.probe import Asked, Reply, ask, choose_questions, reply_rows
 from citer.evaluation.probe_report import examples, overview, speed
 from citer.io import remove, write_json, write_table
+from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
-from citer.models.room import check_room
+from citer.models.room import check_examples, check_longest, check_room
 from citer.progress import progress
-from citer.schema import PROBED
+from citer.schema import PROBED, SPLITS
 from citer.stages import paths
 from citer.stages.folders import base_pair
 
 ALONE = {"slm": SLM_ALONE, "llm": LLM_ALONE}
-FORECAST = ("preference", "validation", "test")  # splits with questions that later stages answer
 
 
 def run(params: Params) -> None:
     """Write the answers of both models, print what they show, and stop a hopeless run.
 
     Raises InputError if the LLM is certainly below the floor. The answers are written even then.
+    Raises it before any model is loaded if a later stage would refuse a row.
     """
-    splits = {split: read_problems(paths.problems(split)) for split in FORECAST}
-    validation = paths.problems("validation")
+    splits = {split: read_problems(paths.problems(split)) for split in SPLITS}
     folders = base_pair(params)
-    named = ((f"{validation}: problem {p.problem_id}", p) for p in splits["validation"])
-    check_room(named, folders, params.evaluate.max_new_tokens)
+    _check_rows(splits, folders, params)
     remove(paths.PASSED)
     chosen = choose_questions(splits["validation"], params.evaluate.seed)
     pair = load_pair(folders, params.pair)
@@ -52,6 +51,21 @@ def run(params: Params) -> None:
     _print(f"later stages, a rough forecast: {_forecast(splits, slm, llm, params)}")
     _check(slm.replies, llm.replies, params)
     write_json(paths.PASSED, {"passed": True})
+
+
+def _check_rows(
+    splits: Mapping[str, Sequence[Problem]], folders: PairFolder, params: Params
+) -> None:
+    """Encode each row as the later stages do. Embedded rows are alike: validation has enough."""
+    own = {split: [p for p in rows if p.source != "toy"] for split, rows in splits.items()}
+    questions = [*splits["validation"], *own["test"]]
+    named = ((f"{paths.problems(p.split)}: problem {p.problem_id}", p) for p in questions)
+    check_room(named, folders, params.evaluate.max_new_tokens)
+    encode, room = folders.prompts.encode_all, params.label.max_new_tokens
+    check_examples(encode(own["preference"]), folders.context, room, "label.max_new_tokens")
+    if own["sft"] and params.finetune.steps:
+        examples = [*encode(own["sft"]).values()]
+        check_longest(own["sft"], examples, params.finetune.max_length)
 
 
 def _check(slm: Sequence[Reply], llm: Sequence[Reply], params: Params) -> None:

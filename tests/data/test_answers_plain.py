@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from citer.data.importing import parse_row, task_of
+from citer.data.importing import parse_row
+from citer.data.kinds import recognised
 from citer.data.problems import Problem
-from citer.data.tasks import prompt_text
+from citer.data.tasks import TASKS, prompt_text
 from citer.data.tasks.grading import Grade, assess, grade
 from citer.data.tasks.rows import RowError
 
@@ -108,14 +109,17 @@ def test_a_wrong_row_is_refused_with_its_field(task: str, row: dict, complaint: 
 
 def test_a_question_alone_can_be_answered() -> None:
     row = {"question": "Say hello.", "task": "contains"}
-    problem = parse_row(row, task_of(row), "question")
+    problem = parse_row(row, recognised(row, [*TASKS]).task, "question")
     assert (problem.task, problem.answer, problem.reference) == ("contains", None, None)
     assert prompt_text(problem) == "Say hello.\n"
 
 
 def test_a_row_names_its_task() -> None:
     row = json.loads('{"problem": "2 + 2?", "question": "?"}')
-    assert [task_of(row), task_of(row | {"task": "number"})] == ["math", "number"]
+    assert [
+        recognised(row, [*TASKS]).task,
+        recognised(row | {"task": "number"}, [*TASKS]).task,
+    ] == ["math", "number"]
     for wrong in ("maths", 3, ["mc"]):
         with pytest.raises(RowError, match=r"^task: .*expected 'math', "):
-            task_of(row | {"task": wrong})
+            recognised(row | {"task": wrong}, [*TASKS])

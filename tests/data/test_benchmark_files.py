@@ -60,7 +60,7 @@ def test_of_a_thousand_published_rows_none_is_lost(tmp_path, capsys, name, kind)
     rows = published(name, 1000)
     path = tmp_path / f"train.{kind}"
     write(path, rows)
-    loaded = load_problems(path, OWN[name], "reference")
+    loaded = load_problems(path, [OWN[name]], "reference")
     assert [problem.question for _, problem in loaded] == [row["question"].strip() for row in rows]
     assert f"{path}: 1,000 {name} rows (recognised by `question" in capsys.readouterr().out
     for (_, problem), row in zip(loaded, rows, strict=True):

@@ -46,7 +46,7 @@ HUB = [pytest.param(name, row, id=name) for name, row in NAMED.items()]
 
 
 def read(row, task=None, format=None, requires="reference"):
-    return RowReader(task, requires, format=format).problem(row, line=1)
+    return RowReader([task] if task else [*TASKS], requires, format=format).problem(row, line=1)
 
 
 def complaint(row, task=None, format=None, requires="reference"):
@@ -58,7 +58,7 @@ def complaint(row, task=None, format=None, requires="reference"):
 
 @pytest.mark.parametrize(("name", "row"), HUB)
 def test_each_benchmark_is_recognised_by_its_fields(name, row):
-    reader = RowReader(None, "question")
+    reader = RowReader([*TASKS], "question")
     reader.problem(row, line=1)
     assert reader.kind.name == name
     assert reader.kind.task == ("math" if name in ("gsm8k", "math") else "mc")

@@ -15,7 +15,7 @@ from citer.data.tasks.grading import grade
 def test_every_reference_is_right_only_for_its_own_answer(real_rows, name):
     task = {"gsm8k": "math", "commonsenseqa": "mc"}[name]
     bad = []
-    rows = load_problems(real_rows / f"{name}.jsonl", task, "reference", bad.append)
+    rows = load_problems(real_rows / f"{name}.jsonl", [task], "reference", bad.append)
     assert len(rows) + len(bad) == sum(1 for _ in (real_rows / f"{name}.jsonl").open())
     # One published rationale contradicts the right option of its row in its last sentence.
     assert all("the answer is not " in error.found for error in bad)

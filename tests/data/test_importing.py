@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from citer.data.importing import load_problems
+from citer.data.tasks import TASKS
 from citer.errors import InputError
 
 MATH = {"problem": "What is 2 + 2?", "solution": "2 + 2 = 4. The answer is \\boxed{4}."}
@@ -26,7 +27,7 @@ def written(tmp_path):
 def test_an_unescaped_backslash_is_recognised(written):
     path = written('{"problem": "2 + 2?", "solution": "It is \\boxed{4}."}')
     with pytest.raises(InputError) as caught:
-        load_problems(path, "math", "reference")
+        load_problems(path, ["math"], "reference")
     assert str(caught.value) == (
         f"{path}:1: solution: a backspace before 'oxed': its backslash was not escaped in JSON; "
         "expected '\\\\boxed'"
@@ -39,16 +40,16 @@ BROKEN = ["{", '{"problem": "2?"}', '{"problem": "3?"}', '{"problem": "4 \\sqrt"
 def test_the_first_bad_row_raises_with_file_and_line(written):
     path = written("\n".join([json.dumps(MATH), "", *BROKEN[1:3]]))
     with pytest.raises(InputError, match=f"^{path}:3: solution: missing; expected a solution"):
-        load_problems(path, "math", "reference")
+        load_problems(path, ["math"], "reference")
     path = written("\n".join([json.dumps(MATH), "", *BROKEN]))
     with pytest.raises(InputError, match=f"^{path}:3: row: not JSON: .*; expected one JSON object"):
-        load_problems(path, "math", "reference")
+        load_problems(path, ["math"], "reference")
 
 
 def test_all_skipped_rows_are_reported(written):
     bad = []
     path = written("\n".join([json.dumps(MATH), *BROKEN, json.dumps(MATH | {"problem": "5?"})]))
-    rows = load_problems(path, "math", "reference", bad.append)
+    rows = load_problems(path, ["math"], "reference", bad.append)
     assert [(line, row.question) for line, row in rows] == [(1, MATH["problem"]), (7, "5?")]
     assert sorted(str(error).removeprefix(f"{path}:")[:16] for error in bad) == [
         "2: row: not JSON",
@@ -64,7 +65,7 @@ def test_a_file_without_rows_is_refused(tmp_path, content):
     path = tmp_path / "rows.json"
     path.write_text(content)
     with pytest.raises(InputError, match=r"rows\.json: no rows, expected"):
-        load_problems(path, "math", "answer")
+        load_problems(path, ["math"], "answer")
 
 
 GSM8K = {"question": "What is 2 + 2?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4"}
@@ -81,14 +82,14 @@ def lines(*rows):
 
 def test_the_recognised_format_is_printed_with_the_number_of_rows(written, capsys):
     path = written(lines({"id": 3}, *[GSM8K] * 1200))
-    rows = load_problems(path, "math", "reference", on_bad_row=[].append)
+    rows = load_problems(path, ["math"], "reference", on_bad_row=[].append)
     assert len(rows) == 1200
     expected = f"{path}: 1,200 gsm8k rows (recognised by `question` and `answer` with ####)\n"
     assert capsys.readouterr().out == expected
 
 
 def test_a_named_format_is_not_announced(written, capsys):
-    assert len(load_problems(written(lines(GSM8K)), "math", "reference", format="gsm8k")) == 1
+    assert len(load_problems(written(lines(GSM8K)), ["math"], "reference", format="gsm8k")) == 1
     assert capsys.readouterr().out == ""
 
 
@@ -115,21 +116,21 @@ def test_a_named_format_is_not_announced(written, capsys):
 def test_a_file_of_two_formats_is_refused_at_the_first_row_of_the_second(written, rows, expected):
     path = written(lines(*rows))
     with pytest.raises(InputError) as caught:
-        load_problems(path, None, "answer")
+        load_problems(path, [*TASKS], "answer")
     assert str(caught.value) == f"{path}{expected}"
 
 
 def test_a_file_whose_rows_name_two_tasks_is_refused(written, capsys):
     exact = {"task": "exact", "question": "2 + 2?", "answer": "4"}
-    assert len(load_problems(written(lines(exact, exact)), None, "answer")) == 2
+    assert len(load_problems(written(lines(exact, exact)), [*TASKS], "answer")) == 2
     assert ": 2 exact rows (recognised by `question`)" in capsys.readouterr().out
     path = written(lines(exact, exact | {"task": "json"}))
     with pytest.raises(InputError, match=f"^{path}:2: task: 'json'; expected 'exact' in each row"):
-        load_problems(path, None, "answer")
+        load_problems(path, [*TASKS], "answer")
 
 
 def test_a_gsm8k_row_may_name_the_task_that_grades_its_last_number(written, capsys):
-    [(_, problem)] = load_problems(written(lines(GSM8K | {"task": "number"})), None, "answer")
+    [(_, problem)] = load_problems(written(lines(GSM8K | {"task": "number"})), [*TASKS], "answer")
     assert (problem.task, problem.answer) == ("number", "4")
     assert ": 1 gsm8k rows (recognised by" in capsys.readouterr().out
 
@@ -137,20 +138,20 @@ def test_a_gsm8k_row_may_name_the_task_that_grades_its_last_number(written, caps
 def test_a_csv_file_without_a_column_of_its_format_names_what_each_format_needs(written):
     path = written("question,solution\n2 + 2?,4\n", "rows.csv")
     with pytest.raises(InputError) as caught:
-        load_problems(path, "math", "answer")
+        load_problems(path, ["math"], "answer")
     assert str(caught.value) == (
         f"{path}:2: row: {{'question': '2 + 2?', 'solution': '4'}}; "
         "expected `problem` (math) or `question` and `answer` with #### (gsm8k)"
     )
     with pytest.raises(InputError, match=f"^{path}:2: answer: missing; expected a solution with"):
-        load_problems(path, "math", "answer", format="gsm8k")
+        load_problems(path, ["math"], "answer", format="gsm8k")
 
 
 def test_an_option_cell_that_cannot_be_read_is_refused_with_its_line(written):
     text = "id,question,choices,answerKey\nq1,Which?,\"{'text': ['a' ...], 'label': ['A']}\",A\n"
     path = written(text, "rows.csv")
     with pytest.raises(InputError) as caught:
-        load_problems(path, "mc", "answer")
+        load_problems(path, ["mc"], "answer")
     assert str(caught.value) == (
         f"{path}:2: choices: \"{{'text': ['a' ...], 'label': ['A']}}\"; "
         'expected {"text": [texts], "label": [labels]}'
@@ -162,10 +163,10 @@ def test_utf_16_is_refused(tmp_path):
         path = tmp_path / f"rows.{suffix}"
         path.write_text("question,answer\n2?,#### 2\n", encoding="utf-16")
         with pytest.raises(InputError, match=f"^{path}: not UTF-8 text: invalid start byte at 0"):
-            load_problems(path, "math", "answer")
+            load_problems(path, ["math"], "answer")
         path.write_bytes("question,answer\n2?,#### 2\n".encode("utf-16-le"))
         with pytest.raises(InputError, match=rf"^{path}:[12]: row: "):
-            load_problems(path, "math", "answer")
+            load_problems(path, ["math"], "answer")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +184,7 @@ def test_a_parquet_column_of_another_type_is_refused_with_row_and_field(tmp_path
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"question": column, "answer": ["#### 4"]}), path)
     with pytest.raises(InputError, match=f"^{path}:1: question: .*; expected a text: the problem"):
-        load_problems(path, "math", "reference")
+        load_problems(path, ["math"], "reference")
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
@@ -191,5 +192,5 @@ def test_parquet_columns_of_any_type_of_text_are_read(tmp_path, kind):
     table = pa.table({key: pa.array([text], pa.string()) for key, text in GSM8K.items()})
     table = table.set_column(0, "question", table["question"].cast(kind))
     pq.write_table(table, tmp_path / "rows.parquet")
-    [(_, problem)] = load_problems(tmp_path / "rows.parquet", "math", "reference")
+    [(_, problem)] = load_problems(tmp_path / "rows.parquet", ["math"], "reference")
     assert problem.question == GSM8K["question"]

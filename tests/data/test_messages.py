@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from citer.data.importing import parse_row, task_of
+from citer.data.importing import parse_row
+from citer.data.kinds import recognised
 from citer.data.problems import Message, read_problems, write_problems
 from citer.data.prompts import PlainPrompts
 from citer.data.splits import separate
+from citer.data.tasks import TASKS
 from citer.errors import InputError
 from citer.models.pair import Pair
 
@@ -20,12 +22,18 @@ OPTIONS = {"choices": {"text": ["Mars", "the Sun"], "label": ["A", "B"]}, "answe
 
 def test_the_last_turn_is_the_question_and_the_others_come_before_it() -> None:
     row = {"messages": [SYSTEM, USER, ANSWER, LAST], "answer": "6"}
-    assert task_of(row) == "math"
+    assert recognised(row, [*TASKS]).task == "math"
     problem = parse_row(row, "math", "answer")
     assert problem.question == "And 3 + 3?"
     assert problem.answer == "6"
     assert problem.messages == tuple(Message(**turn) for turn in (SYSTEM, USER, ANSWER))
     assert problem.conversation == "Be brief.\nWhat is 2 + 2?\n4\nAnd 3 + 3?"
+
+
+def test_messages_belong_to_a_task_in_use() -> None:
+    row = {"messages": [USER]}
+    assert recognised(row, ["contains", "exact"]).task == "exact"
+    assert recognised(row | OPTIONS, ["contains", "mc"]).task == "mc"
 
 
 def test_a_single_turn_is_the_same_problem_as_its_question() -> None:
@@ -35,7 +43,7 @@ def test_a_single_turn_is_the_same_problem_as_its_question() -> None:
 
 def test_options_may_come_with_messages() -> None:
     row = {"messages": [USER, ANSWER, {"role": "user", "content": "A planet?"}]} | OPTIONS
-    assert task_of(row) == "mc"
+    assert recognised(row, [*TASKS]).task == "mc"
     problem = parse_row(row, "mc", "answer")
     assert (problem.question, problem.answer) == ("A planet?", "A")
     assert problem.choices

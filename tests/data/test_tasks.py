@@ -9,7 +9,8 @@ import pytest
 
 from citer.closure import STAGES, imported
 from citer.config import Params, load_params
-from citer.data.importing import parse_row, task_of
+from citer.data.importing import parse_row
+from citer.data.kinds import recognised
 from citer.data.problems import Problem, read_problems
 from citer.data.prompts import PlainPrompts
 from citer.data.tasks import TASKS
@@ -73,11 +74,14 @@ def test_rows_of_a_third_task_become_problems_in_every_split(
 
 
 def test_a_third_tasks_rows_are_recognised_and_their_errors_name_its_fields(spelling: None) -> None:
-    assert [task_of(row) for row in (ROWS[0], {"problem": "2?"})] == ["spelling", "math"]
+    assert [recognised(row, [*TASKS]).task for row in (ROWS[0], {"problem": "2?"})] == [
+        "spelling",
+        "math",
+    ]
     with pytest.raises(
         InputError, match=r"`question` \(mc\) or `prompt` \(spelling\), or a `task`"
     ):
-        task_of({})
+        recognised({}, [*TASKS])
     with pytest.raises(InputError, match="expected: missing; expected the whole answer"):
         parse_row({"prompt": "Spell 1."}, "spelling", "answer")
 

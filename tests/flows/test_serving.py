@@ -52,14 +52,40 @@ def test_rows_in_every_form_are_answered_in_order(model: RoutedModel) -> None:
     assert framed.completion.tolist() == ["2 + 2?", "A planet?"]
 
 
-def test_a_row_of_another_task_in_the_table_is_answered(
+def test_a_row_of_another_task_of_the_router_is_answered(
     model: RoutedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(TASKS, "spelling", Spelling())
+    model.deployment.tasks = ("math", "spelling")
     model.predict(None, [ROWS[3], "1 + 1?"])
     [problem, text] = model.deployment.problems_seen
     assert (problem.task, problem.question, problem.answer) == ("spelling", "Spell 3.", None)
     assert text.task == "math"
+
+
+def test_rows_are_of_the_routers_tasks(model: RoutedModel) -> None:
+    model.deployment.tasks = ("contains", "number")
+    rows = [{"problem": "2 + 2?"}, {"question": "Who?"}, {"task": "math", "problem": "2?"}]
+    answers = model.predict(None, rows)
+    assert [problem.task for problem in model.deployment.problems_seen] == ["number", "contains"]
+    assert answers.error[2] == "task: 'math'; expected 'contains', 'number'"
+
+
+@pytest.mark.parametrize(
+    ("row", "task", "question"),
+    [
+        ({"question": "2 + 2?", "answer": "It is\n#### 4"}, "math", "2 + 2?"),
+        ({"question": "Q?", "choices": ["a", "b"], "answer": 1, "subject": "art"}, "mc", "Q?"),
+        (MC | {"id": "1", "question_concept": "sky"}, "mc", "A planet?"),
+    ],
+)
+def test_a_row_of_a_published_benchmark_is_answered(
+    model: RoutedModel, row: dict[str, object], task: str, question: str
+) -> None:
+    model.predict(None, [row])
+    [problem] = model.deployment.problems_seen
+    assert (problem.task, problem.question) == (task, question)
+    assert problem.answer is problem.reference is None
 
 
 def test_a_row_that_names_a_users_task_is_answered(
@@ -69,9 +95,16 @@ def test_a_row_that_names_a_users_task_is_answered(
     Path("data/own").mkdir(parents=True)
     shutil.copy(ROOT / "docs/examples/functions.py", "data/own")
     task = "python:data/own/functions.py:Functions"
-    answers = model.predict(None, [{"task": task, "text": "add(a, b)"}, {"task": f"{task}s"}])
+    row = {"text": "add(a, b)"}
+    model.deployment.tasks = ("math", task)
+    answers = model.predict(None, [row | {"task": task}, row | {"task": f"{task}s"}, row])
     assert [problem.task for problem in model.deployment.problems_seen] == [task]
-    assert answers.error[1] == "data/own/functions.py: no class Functionss; it has Functions"
+    assert answers.error[1] == f"task: '{task}s'; expected 'math', '{task}'"
+    assert answers.error[2].endswith(f"an object with `task` ({task}), or a `task`")
+    model.deployment.tasks = (task,)
+    answers = model.predict(None, [row, "add(a, b)"])
+    assert [problem.task for problem in model.deployment.problems_seen] == [task]
+    assert answers.error[1].startswith("row: 'add(a, b)'; expected an object")
 
 
 def test_a_given_answer_is_ignored(model: RoutedModel) -> None:

@@ -4,9 +4,10 @@ from pathlib import Path
 import pytest
 
 from citer.config import Params, load_params
-from citer.models.bundle import identity, write_bundle
+from citer.io import read_json, write_json
+from citer.models.bundle import folder_identity, identity, write_bundle
 from citer.models.folder import PairFolder
-from citer.serving import Deployment, deploy
+from citer.serving import Deployment, deploy, served_pair
 from tests.generate.project import (
     MAX_NEW_TOKENS,
     RULE,
@@ -37,6 +38,16 @@ def bundle(params: Params, tmp_path: Path) -> Path:
         tmp_path / "bundle", router, identity(pair) | {"threshold": {"rule": asdict(RULE)}}
     )
     return tmp_path / "bundle"
+
+
+@pytest.fixture
+def number_bundle(params: Params, bundle: Path) -> Path:
+    """A router that was trained on the tasks `exact` and `number`."""
+    card = read_json(bundle / "router.json") | {"prompts": {"tasks": ["exact", "number"]}}
+    write_json(bundle / "router.json", card)
+    folders = served_pair(bundle, Path("data/models/slm"), Path(params.pair.llm))
+    write_json(bundle / "router.json", card | folder_identity(folders, params.pair.dtype))
+    return bundle
 
 
 @pytest.fixture

@@ -44,6 +44,15 @@ def test_every_question_is_answered_in_order_and_graded_if_it_has_an_answer(
     assert "3 answers by `score 0.5`, 0 of 2 right" in " ".join(capsys.readouterr().out.split())
 
 
+def test_rows_are_recognised_as_the_tasks_that_the_router_was_trained_on(
+    params: Params, number_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "q.jsonl"
+    source.write_text(json.dumps({"problem": "What is 3 + 4?", "solution": "It is 7."}))
+    generate(params, number_bundle, source, tmp_path / "out.jsonl")
+    assert "1 answers by `score 0.5`, 0 of 1 right" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize("name", ["q.jsonl", "q.csv", "q.parquet"])
 def test_a_benchmarks_rows_are_recognised_and_graded_from_every_kind_of_file(
     params: Params, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str

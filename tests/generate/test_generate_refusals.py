@@ -117,6 +117,15 @@ def test_a_file_of_no_known_task_is_refused(params: Params, bundle: Path, tmp_pa
     assert str(caught.value).endswith(" or `question` (mc), or a `task`")
 
 
+def test_a_row_of_a_task_that_the_router_was_not_trained_on_is_refused_by_name(
+    params: Params, number_bundle: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "q.jsonl"
+    source.write_text(json.dumps(MATH[1] | {"task": "math"}))
+    with pytest.raises(InputError, match=r"task: 'math'; expected 'exact', 'number'$"):
+        generate(params, number_bundle, source, tmp_path / "out.jsonl")
+
+
 def test_a_file_with_rows_of_two_tasks_is_refused(
     params: Params, bundle: Path, tmp_path: Path
 ) -> None:

@@ -11,14 +11,16 @@ from ruamel.yaml import YAML
 from citer.cli import call
 from citer.config import Params, load_params
 from citer.data.problems import read_problems, write_problems
+from citer.errors import InputError
 from citer.evaluation.probe import QUESTIONS
+from citer.schema import SPLITS
 from citer.stages import paths, probe
 from tests.stages.conftest import ROOT
 from tests.tiny import MATH, MC, make_tiny_pair
 
 
 def write_splits(questions) -> None:
-    for split in probe.FORECAST:
+    for split in SPLITS:
         rows = [replace(p, problem_id=f"{split}-{n}", split=split) for n, p in enumerate(questions)]
         write_problems(paths.problems(split), rows, {})
 
@@ -84,3 +86,23 @@ def test_a_question_without_room_is_refused_before_a_model_is_loaded(nonsense, m
     monkeypatch.setattr(probe, "load_pair", None)
     assert call(["probe"]) == 2
     assert not paths.PROBED.exists()
+
+
+@pytest.mark.parametrize(
+    ("split", "change", "complaint"),
+    [
+        ("sft", {"reference": "7 " * 900}, "sft problem sft-0 of tiny: "),
+        ("preference", {"question": "7 " * 990}, "problem preference-0: "),
+        ("test", {"question": "7 " * 1100}, "data/problems/test.parquet: problem test-0: "),
+    ],
+)
+def test_a_row_that_a_later_stage_would_refuse_is_named_before_a_model_is_loaded(
+    nonsense, monkeypatch, split, change, complaint
+):
+    row = replace(MATH, problem_id=f"{split}-0", split=split, source="tiny", **change)
+    write_problems(paths.problems(split), [row], {})
+    monkeypatch.setattr(probe, "load_pair", None)
+    with pytest.raises(InputError) as caught:
+        probe.run(load_params())
+    assert str(caught.value).startswith(complaint)
+    assert "expected at most" in str(caught.value)

@@ -16,7 +16,7 @@ from citer.data.tasks.plain import Contains, Exact, Json
 from citer.data.tasks.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from citer.data.problems import Problem
 
@@ -25,6 +25,7 @@ __all__ = [
     "TASKS",
     "Task",
     "find_task",
+    "in_order",
     "known_task",
     "prompt_text",
     "task_label",
@@ -57,6 +58,12 @@ def known_task(name: str) -> str:
     elif name not in TASKS:
         raise ValueError(f"{name!r}: expected {', '.join(map(repr, TASKS))} or {FORM}")
     return name
+
+
+def in_order(tasks: "Iterable[str]") -> "list[str]":
+    """Return the tasks in the order in which rows are recognised: a user's tasks come last."""
+    places = [*TASKS]
+    return sorted(tasks, key=lambda name: places.index(name) if name in TASKS else len(places))
 
 
 def task_label(name: str) -> str:

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from contextlib import suppress
 from functools import partial
 from multiprocessing import Pipe
@@ -62,14 +63,34 @@ def _graded(
             finally:
                 os._exit(0)
         writer.close()
-        ready = wait([reader, parent], limits.time_limit)
-        reply = _reply(reader) if reader in ready else None
+        reply = _awaited(reader, parent, fork, limits.time_limit)
         status = _end(fork)
     reader.close()
     for end in lifeline:
         os.close(end)
-    timeout = f"timeout after {limits.time_limit:g} s"
-    return reply or {"failure": _ending(status) if ready else timeout}
+    return reply or {"failure": _ending(status)}
+
+
+def _awaited(
+    reader: Connection, parent: Connection, fork: int, seconds: float
+) -> dict[str, Any] | None:
+    """Return the fork's reply, or None if it, or the parent, ended without one."""
+    deadline = time.monotonic() + seconds
+    ready = wait([reader, parent], seconds)
+    if reader in ready and (reply := _reply(reader)):
+        return reply
+    if parent in ready or _ends(fork, parent, deadline - time.monotonic()):
+        return None
+    return {"failure": f"timeout after {seconds:g} s"}
+
+
+def _ends(fork: int, parent: Connection, seconds: float) -> bool:
+    """Wait until the fork or the parent ends. A closed pipe does not show it: exec closes it."""
+    ended = os.pidfd_open(fork)
+    try:
+        return bool(wait([ended, parent], max(seconds, 0)))
+    finally:
+        os.close(ended)
 
 
 def _restrict(folder: str, limits: Limits, lifeline: tuple[int, int]) -> None:
