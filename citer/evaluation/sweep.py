@@ -92,9 +92,7 @@ def sweep(
 
 def _part_size(engine: Engine) -> int:
     """Return how many questions a part has at most, unless there are more workers than parts."""
-    pair = engine.pair
-    is_slow = pair.slm.device.type == "cpu" and not pair.is_small
-    return FEW if is_slow else REFILLS * engine.slots
+    return FEW if engine.pair.is_slow else REFILLS * engine.slots
 
 
 def _parts(problems: Sequence[Problem], count: int, folder: Path) -> dict[Path, Sequence[Problem]]:

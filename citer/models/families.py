@@ -176,9 +176,10 @@ def check_settings(path: Path, config: PreTrainedConfig) -> None:
     for name in family.unset:
         if value := getattr(config, name, None):
             raise InputError(f"{file}: {name}: {value}: expected none")
-    for rope in _rope_types(config):
-        if rope not in ROPE_TYPES:
-            raise InputError(f"{file}: rope_type: {_unlike(rope, *ROPE_TYPES)}")
+    if not getattr(config, "is_causal", True):
+        raise InputError(f"{file}: is_causal: {config.is_causal}: expected true")
+    for rope in _rope_settings(config):
+        _check_rope(file, rope, family)
     followed = [SLIDING if window else FULL for window in family.windows(config)]
     stated = getattr(config, "layer_types", None) or followed
     for layer, (name, other) in enumerate(zip(stated, followed, strict=True)):
@@ -190,8 +191,16 @@ def _unlike(value: str, *expected: str) -> str:
     return f"{value!r}: expected {' or '.join(map(repr, expected))}"
 
 
-def _rope_types(config: PreTrainedConfig) -> list[str]:
-    """Return the types of the rotary embeddings: one, or one for each name in `layer_types`."""
+def _rope_settings(config: PreTrainedConfig) -> list[dict[str, Any]]:
+    """Return the settings of the rotary embeddings: one, or one for each name in `layer_types`."""
     ropes = config.rope_parameters
-    each = [ropes] if "rope_type" in ropes else filter(None, ropes.values())
-    return [rope["rope_type"] for rope in each]
+    return [ropes] if "rope_type" in ropes else list(filter(None, ropes.values()))
+
+
+def _check_rope(file: Path, rope: dict[str, Any], family: Family) -> None:
+    if rope["rope_type"] not in ROPE_TYPES:
+        raise InputError(f"{file}: rope_type: {_unlike(rope['rope_type'], *ROPE_TYPES)}")
+    part, may_be_less = rope.get("partial_rotary_factor"), family.rotate is rotate_part
+    if part is not None and not (0 < part <= 1 if may_be_less else part == 1):
+        expected = "above 0 and at most 1" if may_be_less else "1"
+        raise InputError(f"{file}: partial_rotary_factor: {part}: expected {expected}")

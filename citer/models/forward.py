@@ -39,10 +39,12 @@ class Forward(NamedTuple):
 
     hidden: from network, ids_M, feed and cache to hidden_WH, as `wanted_hidden`
     cache: from network and number of slots to a cache
+    unlike: how states may differ, for the message of `check_forward`
     """
 
     hidden: Callable[..., Tensor]
     cache: Callable[[PreTrainedModel, int], Any]
+    unlike: str
 
 
 @torch.inference_mode()
@@ -66,8 +68,8 @@ def check_forward(network: PreTrainedModel, origin: Path, forward: Forward | Non
     ]
     if not deviation(torch.cat(parts), theirs_MH) <= _tolerance(network):
         raise InputError(
-            f"{origin}: transformers {transformers.__version__} computes other states than our "
-            f"forward, which follows {TESTED}: expected that version, or a supported model"
+            f"{origin}: transformers {transformers.__version__} computes other states "
+            f"{forward.unlike}: expected version {TESTED}, or a supported model"
         )
 
 
@@ -92,7 +94,7 @@ def wanted_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: Sl
     return model.norm(feed.wanted(hidden_MH))
 
 
-OWN = Forward(wanted_hidden, SlotCache)
+OWN = Forward(wanted_hidden, SlotCache, "than our forward")
 
 
 class _Shared(NamedTuple):

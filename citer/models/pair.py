@@ -157,6 +157,11 @@ class Pair:
             return False  # forked workers would share the judge's connection
         return self.llm.device.type == "cpu" and self.llm.weight_bytes < SMALL
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether an answer may take a minute, so that work is best kept in small units."""
+        return self.slm.device.type == "cpu" and not self.is_small
+
     @cached_property
     def stops(self) -> StopTexts | None:
         """The texts that end an answer, or None if there are none."""

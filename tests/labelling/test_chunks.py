@@ -27,6 +27,18 @@ def test_chunks_make_up_the_whole_table(taught: Taught, labeller: Labeller, tmp_
     assert len(list(tmp_path.iterdir())) == 3, "12 problems, 5 a chunk"
 
 
+def test_a_large_pair_on_a_cpu_has_small_chunks(
+    taught: Taught, labeller: Labeller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks that another device left are not taken for these."""
+    whole = label_in_chunks(labeller, taught.tokens, tmp_path)
+    monkeypatch.setattr("citer.labelling.chunks.SLOW_CHUNK", 3)
+    monkeypatch.setattr("citer.models.pair.SMALL", 0)
+    assert label_in_chunks(labeller, taught.tokens, tmp_path).equals(whole)
+    assert len(list(tmp_path.glob("*-of-3.parquet"))) == 3
+    assert len(list(tmp_path.glob("*-of-4.parquet"))) == 4
+
+
 def test_a_finished_chunk_is_not_labelled_again(
     taught: Taught, labeller: Labeller, tmp_path: Path
 ) -> None:

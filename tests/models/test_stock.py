@@ -5,41 +5,13 @@ from itertools import chain
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from citer.models.stock import SplitCache, stock_hidden
-
-SIZES = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 128,
-    "pad_token_id": 0,
-}
-FULL, SLIDING = "full_attention", "sliding_attention"
-NETWORKS = {
-    "llama": ("llama", {}),
-    "qwen3": ("qwen3", {}),
-    "window": ("mistral", {"sliding_window": 5}),
-    "one window": ("gemma3_text", {"sliding_window": 5, "layer_types": [SLIDING, FULL]}),
-}
-
+from tests.networks import CASES, network
 
 # Tokens per row, and how many of their states are wanted: a prefill, a catch-up and a step.
 STEPS = [((12, 3, 31), (1, 2, 9)), ((1, 5, 2), (1, 3, 2)), ((1, 1, 1), (1, 1, 1))]
-
-
-def network(model_type: str, settings: dict[str, object]) -> PreTrainedModel:
-    torch.manual_seed(0)
-    config = AutoConfig.for_model(model_type, **SIZES, **settings)
-    made = AutoModelForCausalLM.from_config(config, dtype=torch.float64).eval()
-    for weight in made.requires_grad_(False).parameters():
-        weight.normal_(std=0.3)
-    return made
 
 
 def alone(model: PreTrainedModel, ids: Sequence[int], wanted: int) -> torch.Tensor:
@@ -48,11 +20,9 @@ def alone(model: PreTrainedModel, ids: Sequence[int], wanted: int) -> torch.Tens
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize(("model_type", "settings"), NETWORKS.values(), ids=NETWORKS)
-def test_rows_of_any_length_have_the_states_of_transformers(
-    model_type: str, settings: dict[str, object]
-) -> None:
-    model = network(model_type, settings)
+@pytest.mark.parametrize("case", CASES)
+def test_rows_of_any_length_have_the_states_of_transformers(case: str) -> None:
+    model = network(case)
     cache = SplitCache(model, slots=4)
     ids = [[(7 * n + 13 * t) % 64 for t in range(60)] for n in range(3)]
     ends = [0, 0, 0]
