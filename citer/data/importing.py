@@ -41,6 +41,7 @@ class RowReader:
         self.requires, self.source = requires, source
         self.said = "`format` says"
         self.kind: RowKind | None = None
+        self.signs = ""
         if task and format:
             self.kind = RowKind(task, find_task(task).format_named(format))
         elif task and not find_task(task).formats():
@@ -53,6 +54,8 @@ class RowReader:
             raise RowError("row", shown(row), "a JSON object")
         if not self.kind:
             self.kind, self.said = recognised(row, self.tasks), f"line {line} looks like"
+            asked = "; `messages` give the question" if row.get("messages") else ""
+            self.signs = f"{self.kind.signs}{asked}"
         self._check_task(row.get("task"), self.kind.task)
         try:
             return parse_row(row, self.kind.task, self.requires, self.source, self.kind.format)
@@ -98,7 +101,7 @@ def load_problems(
     if empty:
         raise InputError(f"{path}: no rows, expected JSON, JSON Lines, Parquet or CSV")
     if reader.recognises and reader.kind:
-        _say(f"{path}: {len(problems):,} {reader.kind.name} rows", reader.kind.signs)
+        _say(f"{path}: {len(problems):,} {reader.kind.name} rows", reader.signs)
     return problems
 
 
