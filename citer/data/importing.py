@@ -51,6 +51,7 @@ class RowReader:
             self.kind = RowKind(first.name, first.format_named(format))
         elif len(tasks) == 1 and not first.formats():
             self.kind = RowKind(first.name, None)
+        self.signs = ""
         self.recognises = self.kind is None
 
     def problem(self, row: Any, line: int) -> Problem:
@@ -59,6 +60,8 @@ class RowReader:
             raise RowError("row", shown(row), "a JSON object")
         if not self.kind:
             self.kind, self.said = recognised(row, self.tasks), f"line {line} looks like"
+            asked = "; `messages` give the question" if row.get("messages") else ""
+            self.signs = f"{self.kind.signs}{asked}"
         self._check_task(row.get("task"), self.kind.task)
         try:
             return parse_row(row, self.kind.task, self.requires, self.source, self.kind.format)
@@ -105,7 +108,7 @@ def load_problems(
     if empty:
         raise InputError(f"{path}: no rows, expected JSON, JSON Lines, Parquet or CSV")
     if reader.recognises and reader.kind:
-        _say(f"{path}: {len(problems):,} {reader.kind.name} rows", reader.kind.signs)
+        _say(f"{path}: {len(problems):,} {reader.kind.name} rows", reader.signs)
     return problems
 
 

@@ -16,6 +16,7 @@ import torch
 
 from citer.decoding.answer import Visit
 from citer.evaluation.cost import Batch, Prices, Trace, batches, replay
+from citer.models.quantised import refuse_quantised
 from citer.models.room import check_fits
 from citer.models.router import Head, RouterMLP
 from citer.models.size import ModelSize
@@ -52,6 +53,8 @@ class Profile:
 
     def __post_init__(self) -> None:
         context = min(each.model.card.context for each in (self.slm, self.llm))
+        if self.slm.quantised:
+            refuse_quantised(self.slm.model.path)
         check_fits("--positions", self.setting.positions, context)
 
     @cached_property

@@ -25,7 +25,7 @@ from citer.data.prompts import PromptFormat, make_prompts
 from citer.errors import InputError, reading
 from citer.io import digest, read_as
 from citer.models.families import ModelType, check_settings
-from citer.models.quantised import bytes_read, check_quantiser, free_names
+from citer.models.quantised import bytes_read, check_quantiser, free_names, refuse_quantised
 from citer.models.tokenizer import (
     load_tokenizer,
     named_eos_ids,
@@ -153,8 +153,7 @@ class ModelFolder:
     def check(self, *, may_be_quantised: bool = False) -> None:
         """Raise InputError if the engine cannot run this model. Reads no weight."""
         if self.quantised and not may_be_quantised:
-            key = f"{self}/config.json: quantization_config"
-            raise InputError(f"{key}: only an LLM may be quantised")
+            refuse_quantised(self.path)
         size = self.config.vocab_size
         if beyond := [end for end in self.eos_ids if not 0 <= end < size]:
             expected = f"expected one below vocab_size {size}"

@@ -11,6 +11,11 @@ from transformers.quantizers import AutoHfQuantizer
 from citer.errors import InputError
 
 
+def refuse_quantised(path: Path) -> None:
+    """Raise InputError for the folder of an SLM that is quantised."""
+    raise InputError(f"{path}/config.json: quantization_config: only an LLM may be quantised")
+
+
 def check_quantiser(path: Path, settings: dict[str, Any]) -> None:
     """Raise InputError if transformers does not know the method, or if a package is missing."""
     try:

@@ -1,11 +1,12 @@
 """Rows with `messages`: the last turn is the question, the others belong to the problem."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from citer.data.importing import parse_row
+from citer.data.importing import load_problems, parse_row
 from citer.data.kinds import recognised
 from citer.data.problems import Message, read_problems, write_problems
 from citer.data.prompts import PlainPrompts
@@ -107,3 +108,19 @@ def test_plain_prompts_refuse_earlier_turns(pair: Pair) -> None:
     assert prompts.prompt_ids(parse_row({"messages": [LAST]}, "math", "question"))
     with pytest.raises(InputError, match=r"^messages: turns before the question; expected pair.pr"):
         prompts.prompt_ids(parse_row({"messages": [SYSTEM, LAST]}, "math", "question"))
+
+
+GSM8K = {"messages": [SYSTEM, USER], "answer": "2 + 2 = <<2+2=4>>4\n#### 4"}
+
+
+@pytest.mark.parametrize("format", [None, "gsm8k"])
+def test_rows_of_gsm8k_may_have_messages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str | None
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(GSM8K) + "\n")
+    [(_, problem)] = load_problems(path, "number", "reference", format=format)
+    assert (problem.question, problem.answer) == ("What is 2 + 2?", "4")
+    assert problem.reference == "2 + 2 = 4\nThe final answer is: \\boxed{4}"
+    said = "1 gsm8k rows (recognised by `question` and `answer` with ####; `messages` give the"
+    assert (said in capsys.readouterr().out) == (format is None)

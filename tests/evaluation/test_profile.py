@@ -116,3 +116,14 @@ def test_the_command_prints_both_pairs_and_the_json_has_the_same_numbers(
 def test_positions_beyond_the_context_are_refused(pair: list[ModelSize]) -> None:
     with pytest.raises(InputError, match=r"^--positions: 200000 tokens, expected at most \d+, the"):
         Profile(*pair, Setting(1, 80, slots=1, positions=200_000))
+
+
+def test_a_quantised_slm_is_refused_as_in_a_run(
+    pairs: dict[str, list[Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads((pairs["qwen"][0] / "config.json").read_text())
+    quantised = config | {"quantization_config": {"quant_method": "awq", "bits": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(quantised))
+    llm = str(pairs["qwen"][1])
+    assert call(["profile", "--slm", str(tmp_path), "--llm", llm, "--dtype", "bfloat16"]) == 2
+    assert f"{tmp_path}/config.json: quantization_config: only an LLM" in capsys.readouterr().err

@@ -19,15 +19,28 @@ def _own(row: Row, requires: Requires) -> Row:
     return row | {"solution": FRAME.sub(r"\\boxed", BARE_BOX.sub(r"\\boxed{\1}", solution))}
 
 
+def _is_math(row: Row) -> bool:
+    return given(row, "problem") and not _is_gsm8k(row)
+
+
 def _is_gsm8k(row: Row) -> bool:
-    return given(row, "question") and "####" in str(row.get("answer"))
+    asks = given(row, _question_field(row)) and not given(row, "solution")
+    return asks and "####" in str(row.get("answer"))
+
+
+def _question_field(row: Row) -> str:
+    """Return where a row of GSM8K has its question: `messages` are read into the task's field."""
+    return "problem" if given(row, "messages") else "question"
 
 
 def _gsm8k(row: Row, requires: Requires) -> Row:
     """Box the final answer, which follows `####`, and remove the calculator's marks."""
     expected = "a solution with a last line `#### n`"
     answer = text_if(row, "answer", expected, required=requires != "question")
-    return {"problem": row.get("question"), "solution": answer and _boxed(answer, expected)}
+    return {
+        "problem": row.get(_question_field(row)),
+        "solution": answer and _boxed(answer, expected),
+    }
 
 
 def _boxed(answer: str, expected: str) -> str:
@@ -39,7 +52,7 @@ def _boxed(answer: str, expected: str) -> str:
 
 
 FORMATS = (
-    Format("math", "`problem`", lambda row: given(row, "problem"), _own),
+    Format("math", "`problem`", _is_math, _own),
     Format(
         "gsm8k",
         "`question` and `answer` with ####",
