@@ -20,7 +20,8 @@ def _own(row: Row, requires: Requires) -> Row:
 
 
 def _is_gsm8k(row: Row) -> bool:
-    return given(row, "question") and "####" in str(row.get("answer"))
+    answer = row.get("answer")
+    return given(row, "question") and isinstance(answer, str) and "####" in answer
 
 
 def _gsm8k(row: Row, requires: Requires) -> Row:
