@@ -151,9 +151,9 @@ class ChatPrompts(PromptFormat):
 
     @cached_property
     def digest(self) -> str:
-        """Covers the template's text and its input, and the examples as it renders them."""
+        """Covers the template's text, its input, the rendered examples and the user's code."""
         rendered = [self.text(problem) for problem in self.examples()]
-        parts = [self.template, self.chat.model_dump(), self.stop, rendered]
+        parts = [self.template, self.chat.model_dump(), self.stop, rendered, *self.task_digests]
         return _digest(json.dumps(parts, sort_keys=True))
 
     def prompt_ids(self, problem: Problem) -> list[int]:

@@ -97,6 +97,7 @@ def test_the_reference_is_the_answer_unless_the_row_has_another() -> None:
         ("json", {"answer": "red"}, "answer: 'red'; expected a JSON value, or a text that is"),
         ("json", {"answer": "[" * 10**5}, "answer: '[[["),
         ("json", {"answer": float("nan")}, "answer: nan; expected a JSON value"),
+        ("json", {"answer": {"a": b"x"}}, "answer: {'a': b'x'}; expected a JSON value"),
         ("exact", {"answer": "a", "reference": "b"}, "reference: ends 'b'; expected a text that"),
         ("exact", {"question": "", "answer": "b"}, "question: ''; expected a text"),
     ],

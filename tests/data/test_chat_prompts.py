@@ -12,6 +12,7 @@ from citer.data.problems import Message, Problem
 from citer.data.prompt_settings import ChatParams
 from citer.data.prompts import ChatPrompts
 from citer.data.tasks import TASKS
+from citer.data.tasks.own import own_task
 from citer.errors import InputError
 from citer.models.folder import ModelFolder
 from tests.templates import CHATML, DATED, GEMMA, LLAMA3, QWEN3, add_roles
@@ -25,6 +26,8 @@ TEMPLATES = {
 }
 ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", EOS)
 EARLIER = (Message("user", " What is 2 + 2? "), Message("assistant", "It is 4."))
+
+EXAMPLE = Path(__file__).parents[2] / "docs/examples/functions.py"
 
 Make = Callable[..., ChatPrompts]
 
@@ -206,3 +209,17 @@ def test_a_folder_without_a_template_is_named(folder: Path) -> None:
     tokenizer = ModelFolder(folder).tokenizer
     with pytest.raises(InputError, match=r"^no chat template; expected chat_template.jinja, or"):
         ChatPrompts(tokenizer, [0], ChatParams())
+
+
+def test_the_digest_covers_the_code_of_a_users_task(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("data/own/functions.py")
+    file.parent.mkdir(parents=True)
+    digests = set()
+    for added in ("", "# a change"):
+        file.write_text(EXAMPLE.read_text() + added)
+        own_task.cache_clear()
+        digests.add(make(CHATML, tasks=[f"python:{file}:Functions"]).digest)
+    assert len(digests) == 2

@@ -183,6 +183,11 @@ def test_an_option_that_hides_the_sentence_is_reported_by_its_key():
     )
 
 
+def test_an_answer_of_thousands_of_digits_is_no_gsm8k_row() -> None:
+    row = {"question": "9^9^9?", "answer": 10**5000}
+    assert recognised(row, [*TASKS]).task == "mc"
+
+
 def test_a_question_with_a_plain_answer_is_no_gsm8k_row():
     row = {"question": "The capital of France?", "answer": "Paris"}
     assert complaint(row).startswith("choices: None; expected")

@@ -119,7 +119,7 @@ def test_rows_of_gsm8k_may_have_messages(
 ) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(GSM8K) + "\n")
-    [(_, problem)] = load_problems(path, "number", "reference", format=format)
+    [(_, problem)] = load_problems(path, ["number"], "reference", format=format)
     assert (problem.question, problem.answer) == ("What is 2 + 2?", "4")
     assert problem.reference == "2 + 2 = 4\nThe final answer is: \\boxed{4}"
     said = "1 gsm8k rows (recognised by `question` and `answer` with ####; `messages` give the"

@@ -111,6 +111,7 @@ def test_a_wrong_row_is_refused_with_its_field(
     with pytest.raises(RowError) as caught:
         parse_row({"q": "yes", "r": "y"}, name, "reference")
     assert str(caught.value).startswith(complaint)
+    assert str(caught.value).count("expected") == 1
     assert "\n" not in str(caught.value)
 
 

@@ -24,8 +24,9 @@ def _is_math(row: Row) -> bool:
 
 
 def _is_gsm8k(row: Row) -> bool:
+    answer = row.get("answer")
     asks = given(row, _question_field(row)) and not given(row, "solution")
-    return asks and "####" in str(row.get("answer"))
+    return asks and isinstance(answer, str) and "####" in answer
 
 
 def _question_field(row: Row) -> str:

@@ -27,7 +27,7 @@ def problem(task: "OwnTask", row: dict[str, Any], requires: Requires, source: st
         except RowError:
             raise
         except InputError as error:
-            raise RowError(method, str(error), "a text") from None
+            raise RowError(method, str(error).removesuffix("; expected a text"), "a text") from None
     return made
 
 

@@ -62,7 +62,7 @@ def _json(value: Any) -> Answer | None:
     try:
         content = loads(value) if isinstance(value, str) else value
         written = json.dumps(content, ensure_ascii=False, allow_nan=False)
-    except (ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError):  # TypeError: a date or bytes, from Parquet
         return None
     plain = clean("answer", written)
     return Answer(plain, plain)
