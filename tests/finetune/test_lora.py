@@ -15,6 +15,7 @@ from citer.finetune.sft import finetune
 from citer.io import PARTIAL
 from citer.models.folder import ModelFolder
 from tests.finetune.conftest import PARAMS, PLACEMENT
+from tests.networks import network
 from tests.taught import problems
 
 HALF = PLACEMENT.model_copy(update={"dtype": "bfloat16"})
@@ -72,6 +73,15 @@ def test_only_the_named_layers_change(base: ModelFolder) -> None:
     ]
     names = {file.name for file in base.path.iterdir()}
     assert {file.name for file in Path("slm").iterdir()} == names
+
+
+def test_fused_layers_have_adapters_too(base: ModelFolder) -> None:
+    network("phi3", 384).float().save_pretrained(base.path)
+    params = adapter(rank=4).model_copy(update={"steps": 2})
+    finetune(ModelFolder(base.path), PROBLEMS, Path("slm"), PLACEMENT, params)
+    before, after = (load_file(path / "model.safetensors") for path in (base.path, Path("slm")))
+    changed = {name.split(".")[-2] for name in before if not torch.equal(after[name], before[name])}
+    assert changed == {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}
 
 
 @pytest.mark.parametrize(
