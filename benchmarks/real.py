@@ -186,7 +186,7 @@ def _row(name: str, metrics: Mapping[str, float] | None, timed: Race) -> dict[st
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    lines = ["| batch 1 | seconds an answer | LLM alone = 1 | visits a token | pays below |"]
+    lines = ["| batch 1 | seconds an answer | speed, LLM alone = 1 | visits a token | pays below |"]
     lines += ["|---|---|---|---|---|"]
     for row in rows:
         shown = [
