@@ -22,7 +22,7 @@ from citer.data.problems import Problem
 from citer.data.tasks.failures import failures
 from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.decoding.answer import Counts
-from citer.errors import InputError
+from citer.errors import InputError, reading
 from citer.io import check_target, digest, replacing, whole_lines, write_table
 from citer.models.bundle import identity, stored_prompts
 from citer.models.room import check_room
@@ -56,6 +56,8 @@ def generate(
     rule = rule or stored_rule(bundle)
     if disagreements and not rule.audit:
         raise InputError(f"--disagreements: `{rule:.4g}` has no audit, expected `… audit β`")
+    with reading(source):
+        source.stat()  # a missing input is reported before a router that cannot be read
     rows = load_problems(source, stored_prompts(bundle).tasks, requires="question")
     _check_targets(source, output, *([disagreements] if disagreements else []))
     limits = params.evaluate
