@@ -41,7 +41,7 @@ from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 
-Folder = Annotated[Path, typer.Option(exists=True, resolve_path=True)]
+Existing = Annotated[Path, typer.Option(exists=True, resolve_path=True)]
 
 SETTINGS = Path("benchmarks/real.yaml")
 RESULTS = Path("benchmarks/results")
@@ -50,7 +50,9 @@ ITERATION = 1
 TIMED = 6  # questions
 
 
-def main(slm: Folder, llm: Folder, rows: Folder, work: Annotated[Path, typer.Option()]) -> None:
+def main(
+    slm: Existing, llm: Existing, rows: Existing, work: Annotated[Path, typer.Option()]
+) -> None:
     """Retrain in WORK, time the methods there, and write the results into this project."""
     settings = _settings(slm, llm)
     if not work.exists():

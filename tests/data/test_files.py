@@ -16,16 +16,6 @@ from citer.errors import InputError
 MATH = {"problem": "What is 2 + 2?", "solution": "2 + 2 = 4. The answer is \\boxed{4}."}
 
 
-@pytest.fixture
-def written(tmp_path):
-    def write(text, name="rows.json"):
-        path = tmp_path / name
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write
-
-
 @pytest.mark.parametrize("name", ["rows.json", "rows.jsonl", "rows.txt", "rows"])
 @pytest.mark.parametrize("as_array", [True, False])
 def test_the_format_is_recognised_by_content_and_not_by_file_name(written, name, as_array):

@@ -14,16 +14,6 @@ from citer.errors import InputError
 MATH = {"problem": "What is 2 + 2?", "solution": "2 + 2 = 4. The answer is \\boxed{4}."}
 
 
-@pytest.fixture
-def written(tmp_path):
-    def write(text, name="rows.json"):
-        path = tmp_path / name
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write
-
-
 def test_an_unescaped_backslash_is_recognised(written):
     path = written('{"problem": "2 + 2?", "solution": "It is \\boxed{4}."}')
     with pytest.raises(InputError) as caught:
