@@ -48,7 +48,7 @@ class Workshop:
     def open(cls) -> "Workshop":
         """Load the files of the last `citer run`. Raises InputError if there are none."""
         params = load_params()
-        splits = [read_problems(paths.problems(n)) for n in ("preference", "validation", "test")]
+        splits = [read_problems(paths.referenced(n)) for n in ("preference", "validation", "test")]
         pair = load_pair(finetuned_pair(params), params.pair)
         return cls(params, pair, {p.problem_id: p for p in splits[0]}, *splits[1:])
 

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
         stages.code,
         stages.prepare,
         stages.probe,
+        stages.references,
         stages.score_llm,
         stages.finetune,
         stages.score_slm,

@@ -57,6 +57,37 @@ class PairParams(Section):
         return self
 
 
+class SamplingParams(Section):
+    """Sampling from a model's distribution: temperature, then `top_k`, then `top_p`."""
+
+    temperature: Annotated[float, Field(gt=0, le=10)]
+    top_k: Annotated[int, Field(gt=0, le=2**24)] | None = None
+    top_p: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+
+class ReferenceParams(Section):
+    """The references from which SLM and router learn.
+
+    `given`: only those of the rows. `llm`: the LLM's own answers. `both`: two rows for a question
+    that has both. `auto`: the given one where there is one, else the LLM's. The LLM answers up to
+    `tries` times, greedily or by `sampling`, until the grader accepts an answer. Without a right
+    answer to grade against, the first one is used.
+    """
+
+    source: Literal["auto", "given", "llm", "both"] = "auto"
+    seed: Seed = 17
+    tries: Annotated[int, Field(gt=0, le=1000)] = 1
+    sampling: SamplingParams | None = None
+    slots: Slots = 128
+    max_new_tokens: Tokens = 128
+
+    @model_validator(mode="after")
+    def tries_differ(self) -> Self:
+        if self.tries > 1 and not self.sampling:
+            raise ValueError("tries: greedy answers are all the same; expected `sampling`, or 1")
+        return self
+
+
 class LoraParams(Section):
     """A low-rank adapter, W + alpha / rank · B A (arXiv 2106.09685), merged into the written SLM.
 
@@ -98,7 +129,16 @@ class ScoreParams(Section):
 
 
 class LabelParams(Section):
-    """Preference labels. Rollouts of iteration k use router k - 1 with `rule`."""
+    """Preference labels. Rollouts of iteration k use router k - 1 with `rule`.
+
+    `outcome` names the judge of contested tokens. `rollout`: the finished answer is graded.
+    `agreement`: it is compared with the LLM's answer. `suffix`: the log-probability that the LLM
+    gives to its own ending, without a rollout. `auto`: `rollout` if the rows have right answers and
+    all rollouts take at most `minutes`, as `probe` estimates; else `suffix`.
+    """
+
+    outcome: Literal["auto", "rollout", "agreement", "suffix"] = "auto"
+    minutes: Annotated[float, Field(gt=0, le=10**6)] = 60.0
 
     rule: RuleText
     tie: Literal["slm", "llm", "drop"]
@@ -121,6 +161,9 @@ class TrainParams(Section):
 class EvaluateParams(Section):
     """The rules to try, and the promise P(routed wrong | LLM right) <= epsilon.
 
+    With `against: llm`, an answer counts as right if it is the LLM's own (fidelity). `auto` is
+    `answers` if all questions of validation and test have one, else `llm`. All methods answer
+    greedily or by `sampling`.
     The promise holds at confidence 1 - delta. CITER uses `llm_fractions`. Audited routing uses each
     pair of `risks` and `audits`. Speculative decoding uses `gammas`.
     """
@@ -136,6 +179,8 @@ class EvaluateParams(Section):
     delta: Annotated[float, Field(gt=0, lt=1)]
     llm_floor: Share
     batches: Annotated[tuple[Slots, ...], SomeListed]
+    against: Literal["auto", "answers", "llm"] = "auto"
+    sampling: SamplingParams | None = None
 
     @property
     def delta_per_line(self) -> float:
@@ -163,6 +208,7 @@ class Params(Section):
     iterations: Annotated[dict[str, Iteration], Field(min_length=1)]
     pair: PairParams
     prepare: PrepareParams
+    references: ReferenceParams = ReferenceParams()
     finetune: FinetuneParams
     score_llm: ScoreParams
     score_slm: ScoreParams

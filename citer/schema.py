@@ -29,6 +29,15 @@ def _required(name: str, kind: pa.DataType) -> pa.Field:
 
 CHOICES = pa.list_(pa.struct([_required("label", pa.string()), _required("text", pa.string())]))
 MESSAGES = pa.list_(pa.struct([_required("role", pa.string()), _required("content", pa.string())]))
+AUDITS = pa.list_(
+    pa.struct(
+        [
+            _required("position", pa.int32()),  # index in the reference
+            _required("slm_token", pa.int32()),  # the SLM's token at this position
+            _required("kept", pa.bool_()),  # whether the audit accepted it
+        ]
+    )
+)
 
 PROBLEM = pa.schema(
     [
@@ -41,6 +50,8 @@ PROBLEM = pa.schema(
         _required("source", pa.string()),
         _required("split", pa.string()),
         pa.field("messages", MESSAGES),  # the turns before the question; null without any
+        pa.field("written_by", pa.string()),  # "llm": the LLM wrote the reference; null: given
+        pa.field("audits", AUDITS),  # of the reference, an answer served earlier; null otherwise
     ]
 )
 

@@ -13,6 +13,16 @@ from citer.data.tasks.own import OWN
 TaskName = Annotated[str, AfterValidator(known_task)]
 
 
+def _where_dvc_sees_it(path: str) -> str:
+    # DVC tracks this folder only: it would not see that a file elsewhere has changed.
+    if not PurePath(normpath(path)).is_relative_to(OWN):
+        raise ValueError(f"{path!r}: expected a file under {OWN}")
+    return path
+
+
+OwnPath = Annotated[LocalPath, AfterValidator(_where_dvc_sees_it)]
+
+
 class ToyParams(Section):
     """The embedded tasks: numbers of questions per task and split."""
 
@@ -45,17 +55,9 @@ class SourceFile(Section):
     `format` names the format of its rows, such as `gsm8k`. Without it, the format is recognised.
     """
 
-    path: LocalPath
+    path: OwnPath
     task: TaskName
     format: str | None = None
-
-    @field_validator("path")
-    @classmethod
-    def where_dvc_sees_it(cls, path: str) -> str:
-        # DVC tracks this folder only: it would not see that a file elsewhere has changed.
-        if not PurePath(normpath(path)).is_relative_to(OWN):
-            raise ValueError(f"{path!r}: expected a file under {OWN}")
-        return path
 
     @field_validator("format")
     @classmethod
@@ -72,7 +74,8 @@ class PrepareParams(Section):
     """Sources of problems: embedded tasks, the user's files, or both.
 
     The rows of `train` files are distributed over the splits by `shares`. A split with a file of
-    its own (`validation`, `test`) gets all rows of that file, and none of `train`.
+    its own (`validation`, `test`) gets all rows of that file, and none of `train`. `audited` are
+    tables of `citer generate --disagreements`, whose answers go to the preference split.
     """
 
     seed: Seed
@@ -82,6 +85,7 @@ class PrepareParams(Section):
     test: Annotated[tuple[SourceFile, ...], Listed]
     shares: ShareParams
     on_bad_row: Literal["fail", "skip"]
+    audited: Annotated[tuple[OwnPath, ...], Listed] = ()
 
     @model_validator(mode="after")
     def has_a_source(self) -> Self:

@@ -67,6 +67,11 @@ def probe() -> None:
     _run_stage("probe")
 
 
+def references() -> None:
+    """Give every question a reference: the given one, or the LLM's own answer."""
+    _run_stage("references")
+
+
 def finetune() -> None:
     """Finetune the SLM on the references of the sft split."""
     _run_stage("finetune")

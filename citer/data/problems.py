@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -25,12 +26,21 @@ class Message:
     content: str
 
 
+class Audit(NamedTuple):
+    """The verdict of an earlier audit on the SLM's token at a position of an answer."""
+
+    position: int
+    slm_token: int
+    kept: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One row of the problem table.
 
     Training needs `reference`, grading needs `answer`. Otherwise they may be None. `messages` are
-    the turns before the question, if there are any.
+    the turns before the question, if there are any. If the LLM wrote the reference, `written_by` is
+    "llm". `audits` are those of a reference that is an answer served earlier.
     """
 
     problem_id: str
@@ -42,6 +52,8 @@ class Problem:
     source: str
     split: str
     messages: tuple[Message, ...] | None = None
+    written_by: Literal["llm"] | None = None
+    audits: tuple[Audit, ...] | None = None
 
     @property
     def conversation(self) -> str:
@@ -68,7 +80,7 @@ def problem_key(
 
 def write_problems(path: Path, problems: Iterable[Problem], metadata: dict) -> None:
     """Write a problem table."""
-    table = pa.Table.from_pylist([asdict(problem) for problem in problems], schema=PROBLEM)
+    table = pa.Table.from_pylist([_row(problem) for problem in problems], schema=PROBLEM)
     write_table(path, table, PROBLEM, metadata)
 
 
@@ -77,12 +89,18 @@ def read_problems(path: Path) -> list[Problem]:
     return [_problem(row) for row in read_table(path, PROBLEM).to_pylist()]
 
 
+def _row(problem: Problem) -> dict[str, Any]:
+    audits = problem.audits
+    return asdict(problem) | {"audits": audits and [audit._asdict() for audit in audits]}
+
+
 def _problem(row: dict) -> Problem:
-    choices, messages = row["choices"], row["messages"]
+    choices, messages, audits = row["choices"], row["messages"], row["audits"]
     return Problem(
         **row
         | {
             "choices": choices and tuple(Choice(**c) for c in choices),
             "messages": messages and tuple(Message(**m) for m in messages),
+            "audits": audits and tuple(Audit(**each) for each in audits),
         }
     )

@@ -13,7 +13,7 @@ def run(params: Params) -> None:
     """Finetune and print the losses. Raises InputError if model, rows or parameters do not fit."""
     base = base_slm(params)
     base.check()
-    problems = read_problems(paths.problems("sft"))
+    problems = read_problems(paths.referenced("sft"))
     losses = finetune(base, problems, paths.SLM, params.pair, params.finetune)
     summary = "no steps, the SLM is copied"
     if losses:

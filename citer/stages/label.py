@@ -70,7 +70,7 @@ def _read(params: Params, iteration: int) -> Inputs:
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     router, card = read_bundle(origin)
     check_identity(card, identity, origin)
-    problems = {p.problem_id: p for p in read_problems(paths.problems("preference"))}
+    problems = {p.problem_id: p for p in read_problems(paths.referenced("preference"))}
     folders = finetuned_pair(params)
     check_identity(identity, folder_identity(folders, params.pair.dtype), paths.SLM_TOKENS)
     examples = folders.prompts.encode_all(problems.values())
@@ -94,7 +94,7 @@ def _labeller(inputs: Inputs, pair: Pair, params: Params, iteration: int) -> Lab
 
 def _digest(params: Params, iteration: int) -> str:
     """Hash everything that the labels depend on."""
-    files = paths.SLM_TOKENS, paths.LLM_TOKENS, paths.problems("preference")
+    files = paths.SLM_TOKENS, paths.LLM_TOKENS, paths.referenced("preference")
     router = paths.router(iteration - 1)
     settings = str(iteration), params.label.model_dump_json(), code_digest("label")
     return digest(*files, router, *settings)

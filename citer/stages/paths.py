@@ -4,8 +4,10 @@ from pathlib import Path
 
 CODE = Path("data/code.json")  # digests of the code of every stage
 PROBLEMS = Path("data/problems")  # {sft,preference,validation,test}.parquet
+REFERENCES = Path("data/references")  # the same files, with the references to learn from
 PROBED = Path("data/probe/answers.parquet")
 PASSED = Path("data/probe/passed.json")  # always the same content: no stage is stale after a probe
+OUTCOME = Path("data/probe/outcome.json")  # the chosen judge of contested tokens
 SLM = Path("data/models/slm")  # the finetuned SLM, a Hugging Face folder
 LLM_TOKENS = Path("data/tokens/llm")  # shards *.parquet
 SLM_TOKENS = Path("data/tokens/slm")
@@ -16,6 +18,10 @@ SUMMARY = Path("data/summary")
 
 def problems(split: str) -> Path:
     return PROBLEMS / f"{split}.parquet"
+
+
+def referenced(split: str) -> Path:
+    return REFERENCES / f"{split}.parquet"
 
 
 def preferences(iteration: int) -> Path:

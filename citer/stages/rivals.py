@@ -31,8 +31,8 @@ def run(params: Params) -> None:
     Raises InputError if a question and its longest answer exceed the models' context, or if the
     LLM is right on too few validation questions.
     """
-    validation, test = (read_problems(paths.problems(split)) for split in ("validation", "test"))
-    named = ((f"{paths.problems(p.split)}: problem {p.problem_id}", p) for p in validation + test)
+    validation, test = (read_problems(paths.referenced(split)) for split in ("validation", "test"))
+    named = ((f"{paths.referenced(p.split)}: problem {p.problem_id}", p) for p in validation + test)
     folders = finetuned_pair(params)
     check_room(named, folders, params.evaluate.max_new_tokens)
     partial = partial_sweeps("rivals", params, folder_identity(folders, params.pair.dtype))

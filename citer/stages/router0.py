@@ -22,7 +22,7 @@ from citer.training import train_head
 def run(params: Params) -> None:
     """Write both bundles for the pair that scored the tokens, the second with `metrics.json`."""
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
-    problems = read_problems(paths.problems("preference"))
+    problems = read_problems(paths.referenced("preference"))
     examples = finetuned_slm(params).prompts.encode_all(problems)
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
     data = {"slm_tokens": digest(paths.SLM_TOKENS), "llm_tokens": digest(paths.LLM_TOKENS)}

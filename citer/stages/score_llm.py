@@ -12,6 +12,6 @@ from citer.stages.folders import base_pair
 def run(params: Params) -> None:
     """Score the references of the preference split that no shard has yet."""
     folders = base_pair(params)
-    problems = read_problems(paths.problems("preference"))
+    problems = read_problems(paths.referenced("preference"))
     scored = score_half("llm", folders, problems, paths.LLM_TOKENS, params.score_llm, params.pair)
     Console().print(f"score_llm: {scored.added} problems scored, {scored.kept} kept")

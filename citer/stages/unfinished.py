@@ -22,7 +22,7 @@ def partial_sweeps(
     Its name is a digest of everything that the answers depend on: the pair's `identity`, questions,
     settings, code, and `inputs`.
     """
-    questions = (paths.problems(split) for split in ("validation", "test"))
+    questions = (paths.referenced(split) for split in ("validation", "test"))
     settings = (
         json.dumps(identity, sort_keys=True),
         params.pair.model_dump_json(),

@@ -20,7 +20,15 @@ ROUTER = ("--router", "data/routers/1", "--rule", "risk 0.8 audit 0.1")
 FILES = ("--input", str(QUESTIONS), "--output", str(ANSWERS))
 GENERATE = ("generate", *ROUTER, *FILES, "--disagreements", str(DISAGREEMENTS))
 STAGES: tuple[tuple[str, ...], ...] = (
-    *(("prepare",), ("probe",), ("finetune",), ("score_llm",), ("score_slm",), ("router0",)),
+    *(
+        ("prepare",),
+        ("probe",),
+        ("references",),
+        ("finetune",),
+        ("score_llm",),
+        ("score_slm",),
+        ("router0",),
+    ),
     ("rivals",),
     *(("label", "1"), ("train", "1"), ("evaluate", "1"), ("report",)),
 )
@@ -112,9 +120,10 @@ READERS: dict[str, Sequence[tuple[str, ...]]] = {
     "params.yaml": (*STAGES, GENERATE),
     QUESTIONS.name: (GENERATE,),
     "data/own/*": (("prepare",),),
-    "data/problems/sft.*": (("finetune",),),
-    "data/problems/preference.*": (*SCORE, ("router0",), LABEL),
-    "data/problems/*": (("probe",), ("rivals",), EVALUATE),
+    "data/problems/*": (("probe",), ("references",)),
+    "data/references/sft.*": (("finetune",),),
+    "data/references/preference.*": (*SCORE, ("router0",), LABEL),
+    "data/references/*": (("rivals",), EVALUATE),
     "data/tokens/llm/*": (("score_llm",), ("router0",), LABEL, TRAIN),
     "data/tokens/slm/*": (("score_slm",), ("router0",), LABEL, TRAIN),
     "data/preferences/1/*": (TRAIN,),

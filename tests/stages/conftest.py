@@ -52,7 +52,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     taught = [replace(problem, split="preference") for problem in problems(COUNT)]
     pair = make_taught_pair(folder / "data/pair", taught)
     shutil.copytree(pair.slm, folder / paths.SLM)
-    write_problems(folder / paths.problems("preference"), taught, {})
+    write_problems(folder / paths.referenced("preference"), taught, {})
     return folder
 
 
@@ -127,7 +127,7 @@ def params(tmp_path, monkeypatch) -> Params:
             for problem in (MATH, MC)
         ]
         rows = [replace(p, question=f"{p.question} {n}") for n, p in enumerate(rows)]
-        write_problems(paths.problems(split), rows, {})
+        write_problems(paths.referenced(split), rows, {})
     params = shipped.model_copy(update={"pair": pair, "evaluate": section})
     for iteration in (1, 2):
         write_router(params, iteration, {"holdout_scores": GRID})

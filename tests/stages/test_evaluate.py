@@ -60,7 +60,7 @@ def test_an_llm_above_the_floor_passes_with_a_warning_about_too_few_right_answer
     pair.slm.rename(paths.SLM)
     for split in ("validation", "test"):
         rows = [replace(p, problem_id=f"{split}-{p.problem_id}", split=split) for p in questions]
-        write_problems(paths.problems(split), rows, {})
+        write_problems(paths.referenced(split), rows, {})
     limits = {"llm_floor": 0.6, "max_new_tokens": 40}
     taught = params.model_copy(
         update={
@@ -107,7 +107,7 @@ def test_a_report_holds_every_question_under_every_rule_and_the_chosen_rules(par
 def test_rivals_of_other_questions_are_refused_before_a_model_is_loaded(params, monkeypatch):
     rivals.run(params)
     monkeypatch.setattr("citer.stages.evaluate.load_pair", None)
-    write_problems(paths.problems("test"), [replace(MC, split="test")], {})
+    write_problems(paths.referenced("test"), [replace(MC, split="test")], {})
     with pytest.raises(InputError, match=r"rivals/outcomes\.parquet: its problems is"):
         evaluate.run(params, 1)
 
@@ -117,9 +117,9 @@ def test_a_question_without_room_for_its_answer_is_refused_before_a_model_is_loa
     params, monkeypatch, stage
 ):
     rows = [replace(MATH, problem_id="huge", question="Why? " * 400, split="test")]
-    write_problems(paths.problems("test"), rows, {})
+    write_problems(paths.referenced("test"), rows, {})
     monkeypatch.setattr(f"citer.stages.{stage}.load_pair", None)
-    message = r"^data/problems/test\.parquet: problem huge: \d+ tokens and up to 12 more "
+    message = r"^data/references/test\.parquet: problem huge: \d+ tokens and up to 12 more "
     expected = r"\(evaluate\.max_new_tokens\), expected at most"
     with pytest.raises(InputError, match=message + expected):
         rivals.run(params) if stage == "rivals" else evaluate.run(params, 1)

@@ -25,8 +25,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (["prepare"], "data/own/test.jsonl", paths.PROBLEMS),
         (["probe"], "data/problems/validation.parquet", paths.PROBED),
-        (["finetune"], "data/problems/sft.parquet", paths.SLM),
-        (["rivals"], "data/problems/test.parquet", paths.RIVALS),
+        (["finetune"], "data/references/sft.parquet", paths.SLM),
+        (["rivals"], "data/references/test.parquet", paths.RIVALS),
         (["label", "1"], "data/routers/0/router.json", paths.preferences(1)),
         (["train", "1"], "data/preferences/1/preferences.parquet", paths.router(1)),
         (["evaluate", "1"], "data/reports/rivals/outcomes.parquet", paths.report(1)),

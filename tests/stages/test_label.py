@@ -35,8 +35,8 @@ def _with(params: Params, **changes: object) -> Params:
 
 
 def test_rows_follow_the_problem_table_and_end_with_eos(scored: Params) -> None:
-    problems = read_problems(paths.problems("preference"))
-    write_problems(paths.problems("preference"), problems[::-1], {})
+    problems = read_problems(paths.referenced("preference"))
+    write_problems(paths.referenced("preference"), problems[::-1], {})
     label.run(scored, 1)
     table = read_table(paths.preferences(1), PREFERENCE)
     prompts = ModelFolder(paths.SLM).prompts
@@ -129,9 +129,9 @@ def test_a_missing_half_is_named(scored: Params) -> None:
 
 
 def test_tokens_of_other_references_are_refused(scored: Params) -> None:
-    first, *rest = read_problems(paths.problems("preference"))
+    first, *rest = read_problems(paths.referenced("preference"))
     changed = [replace(first, reference="So it goes."), *rest]
-    write_problems(paths.problems("preference"), changed, {})
+    write_problems(paths.referenced("preference"), changed, {})
     with pytest.raises(InputError, match=r"data/tokens/slm: not the references"):
         label.run(scored, 1)
 
@@ -159,9 +159,9 @@ def test_the_order_of_eos_ids_is_that_of_the_slm(project: Params) -> None:
 def test_an_llm_that_ends_with_another_eos_than_the_reference_counts_as_right(
     project: Params,
 ) -> None:
-    problems = read_problems(paths.problems("preference"))
+    problems = read_problems(paths.referenced("preference"))
     as_llm = [replace(problem, reference=f"{problem.reference[:-1]}!") for problem in problems]
-    write_problems(paths.problems("preference"), as_llm, {})
+    write_problems(paths.referenced("preference"), as_llm, {})
     labels = _labels_from_scratch(project)
     position_N, case_N = (labels[name].to_numpy() for name in ("position", "case"))
     assert "llm_right" in case_N[np.append(position_N[1:], 0) == 0], (
@@ -193,7 +193,7 @@ def test_a_router_of_another_slm_is_refused_before_a_model_is_loaded(
 def test_tokens_of_another_slm_than_the_finetuned_one_are_refused(
     scored: Params, tmp_path: Path
 ) -> None:
-    other = make_taught_pair(tmp_path / "other", read_problems(paths.problems("preference")), 2)
+    other = make_taught_pair(tmp_path / "other", read_problems(paths.referenced("preference")), 2)
     shutil.copy(other.slm / "model.safetensors", paths.SLM)
     with pytest.raises(InputError, match=r"data/tokens/slm: made for the SLM"):
         label.run(scored, 1)

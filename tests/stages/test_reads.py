@@ -57,9 +57,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
 
 def problems_in_every_split() -> None:
-    rows = read_problems(paths.problems("preference"))
+    rows = read_problems(paths.referenced("preference"))
     for split in ("sft", "validation", "test"):
-        write_problems(paths.problems(split), [replace(row, split=split) for row in rows[:4]], {})
+        write_problems(paths.referenced(split), [replace(row, split=split) for row in rows[:4]], {})
 
 
 def small(params: Params) -> Params:

@@ -19,7 +19,7 @@ from citer.stages import paths, score_llm, score_slm
 from tests.stages.conftest import COUNT, run_killed
 from tests.taught import make_taught_pair
 
-PREFERENCE = paths.problems("preference")
+PREFERENCE = paths.referenced("preference")
 
 
 def _shards(folder: Path) -> dict[str, bytes]:

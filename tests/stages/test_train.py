@@ -34,7 +34,7 @@ def labelled(scored: Params) -> Params:
 
 
 def _references() -> dict[str, Encoded]:
-    problems = read_problems(paths.problems("preference"))
+    problems = read_problems(paths.referenced("preference"))
     return ModelFolder(paths.SLM).prompts.encode_all(problems)
 
 

@@ -164,7 +164,7 @@ def test_other_inputs_have_another_folder_and_remove_the_earlier_parts(folder_of
 
 def test_other_references_have_another_folder(folder_of) -> None:
     before = folder_of()
-    path = paths.problems("test")
+    path = paths.referenced("test")
     first, *others = read_problems(path)
     write_problems(path, [replace(first, answer="never"), *others], {})
     assert folder_of() != before

@@ -70,6 +70,10 @@ class Task(ABC):
         GraderError only if it runs code of the user.
         """
 
+    def same(self, problem: "Problem", one: str, other: str) -> bool:
+        """Return whether two completions give the same answer. By default, the same words."""
+        return one.split() == other.split()
+
     def extracted(self, problem: "Problem", completion: str) -> str | None:
         """Return what `grade` reads in a completion as its answer, for people to look at.
 
