@@ -22,6 +22,7 @@ from citer.io import digest
 from citer.models.bundle import identity
 from citer.models.pair import Pair
 from citer.models.router import Router
+from citer.models.sampling import Sampler
 from citer.rule import LLM, Rule
 
 # rivals() takes its thresholds from the SLM's entropies.
@@ -58,7 +59,7 @@ class Study:
 
     def llm_writes(self, problem: Problem) -> tuple[str, bool]:
         """Decode the LLM's own answer. Return its text and whether it was cut off."""
-        (answer,) = self._engine.decode([request(problem, self.pair)], LLM_ALONE)
+        (answer,) = self._engine.decode([request(problem, self.pair, self._sampler)], LLM_ALONE)
         return self.pair.text(answer.token_ids), answer.truncated
 
     def rivals(self) -> Findings:
@@ -117,7 +118,11 @@ class Study:
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
         names = dict.fromkeys(line.method.name for line in lines)
         folder = self.partial / "-".join([problems[0].split, *names])
-        return sweep(self._engine, problems, lines, folder)
+        return sweep(self._engine, problems, lines, folder, self._sampler)
+
+    @property
+    def _sampler(self) -> Sampler:
+        return Sampler(self.params.sampling, self.params.seed)
 
     @cached_property
     def _engine(self) -> Engine:
@@ -130,7 +135,8 @@ def study_stamp(
 ) -> dict[str, Any]:
     """The stamp of a study of the pair with this `identity`, on all its questions."""
     questions = (problem.problem_id for problem in problems)
-    settings = params.model_dump(mode="json", include={"seed", "max_new_tokens"})
+    included = {"seed", "max_new_tokens", "sampling"}
+    settings = params.model_dump(mode="json", include=included, exclude_none=True)
     return identity | settings | {"problems": digest(*questions)}
 
 
