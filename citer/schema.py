@@ -20,7 +20,7 @@ VERSION = 2
 TOP_LOGPROBS = 8
 
 SPLITS = ("sft", "preference", "validation", "test")
-CASES = ("slm_right", "llm_right", "same_wrong", "contested")
+CASES = ("slm_right", "llm_right", "same_wrong", "contested", "audited")
 
 
 def _required(name: str, kind: pa.DataType) -> pa.Field:
@@ -110,6 +110,7 @@ PREFERENCE = pa.schema(
         pa.field("llm_branch_correct", pa.bool_()),
         _required("iteration", pa.int32()),
         pa.field("failure", pa.string()),  # why the grader failed on a branch; null: it did not
+        pa.field("fall", pa.float32()),  # nats; null: the outcome was not `suffix`
     ]
 )
 

@@ -77,7 +77,7 @@ class Engine:
         self.delayed = delayed
         self.make_graphs = make_graphs
         self._slm = Lane(pair.slm, slots, make_graphs)
-        self._judge = _judge(pair, slots, make_graphs)
+        self._judge = judge_for(pair, slots, make_graphs)
         self._handles = map(Handle, count())
         self._walks: dict[Handle, Walk] = {}  # of requests that are not finished
         self._queue: deque[Walk] = deque()
@@ -250,7 +250,7 @@ class Engine:
         return walk.request.sampling or (GREEDY if self._drafts.samples else None)
 
 
-def _judge(pair: Pair, slots: int, make_graphs: MakeGraphs) -> Judge:
+def judge_for(pair: Pair, slots: int, make_graphs: MakeGraphs) -> Judge:
     if isinstance(pair.llm, LanguageModel):
         return LocalJudge(pair.llm, pair.vocabulary, slots, make_graphs)
     return cast(Judge, pair.llm)
