@@ -14,6 +14,7 @@ from citer.data.problems import Problem
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, head_for
 from citer.evaluation.choice import Candidate, Chosen, ChosenRule, cheapest, choose
+from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.methods import ITERATIONS, MODELS, Kind, Style
 from citer.evaluation.points import Findings, Row, outcome_rows, outcome_table, point_rows
 from citer.evaluation.rivals import RIVALS, by_score, low_entropy
@@ -51,6 +52,10 @@ class Study:
     def stamp(self) -> dict[str, Any]:
         """The fields that must be equal before rows of two studies are compared."""
         return study_stamp(identity(self.pair), [*self.validation, *self.test], self.params)
+
+    @cached_property
+    def conditions(self) -> Conditions:
+        return Conditions.of([*self.validation, *self.test], self.params.sampling)
 
     @cached_property
     def alone_runs(self) -> list[list[Run]]:
@@ -96,7 +101,7 @@ class Study:
         tried, llm_rows = self._sweep(self.validation, lines), rivals.llm_alone("validation")
         chosen: dict[str, ChosenRule] = {}
         for line, runs in zip(lines, tried, strict=True):
-            candidates = [candidate(run, llm_rows) for run in runs]
+            candidates = [candidate(run, llm_rows, self.conditions.measure) for run in runs]
             rule = choose(candidates, self.params.epsilon, self.params.delta_per_line)
             chosen[line.method.name] = cheapest(chosen.get(line.method.name, rule), rule)
         return outcome_table(_runs(tried)), chosen
@@ -131,27 +136,31 @@ class Study:
 
 
 def study_stamp(
-    identity: dict[str, Any], problems: Iterable[Problem], params: EvaluateParams
+    identity: dict[str, Any], problems: Sequence[Problem], params: EvaluateParams
 ) -> dict[str, Any]:
-    """The stamp of a study of the pair with this `identity`, on all its questions."""
+    """The stamp of a study of the pair with this `identity`, on all its questions.
+
+    Raises InputError if the questions are not all of one measure.
+    """
+    conditions = Conditions.of(problems, params.sampling)
     questions = (problem.problem_id for problem in problems)
-    included = {"seed", "max_new_tokens", "sampling"}
-    settings = params.model_dump(mode="json", include=included, exclude_none=True)
-    return identity | settings | {"problems": digest(*questions)}
+    settings = params.model_dump(mode="json", include={"seed", "max_new_tokens"})
+    return identity | settings | {"problems": digest(*questions)} | conditions.fields
 
 
 def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:
     return [run for line in lines for run in line]
 
 
-def candidate(run: Run, llm_rows: Mapping[str, Row]) -> Candidate:
+def candidate(run: Run, llm_rows: Mapping[str, Row], measure: Measure) -> Candidate:
     """Compare a run with the LLM's own answers to the same questions.
 
     `llm_rows` holds the LLM's outcomes by problem_id.
     """
     rows = list(outcome_rows(run))
     llm_bytes = sum(llm_rows[row["problem_id"]]["bytes"] for row in rows)
-    kept = [row["correct"] for row in rows if llm_rows[row["problem_id"]]["correct"]]
+    counted = (row for row in rows if measure.counts(llm_rows[row["problem_id"]]["correct"]))
+    kept = [row["correct"] for row in counted]
     return Candidate(
         rule=run.rule,
         n=len(kept),
