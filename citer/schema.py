@@ -9,7 +9,7 @@ Each row is
 - OUTCOME: a question answered by one method with one rule;
 - RESULT: the same with all that reports are made from, in the files of an unfinished sweep;
 - `point(...)`: one method with one rule on one task;
-- DISAGREEMENT: an audited token of a routed answer that is not the LLM's choice.
+- AUDITED: a routed answer, with the tokens that audits checked in it.
 """
 
 from collections.abc import Iterable
@@ -52,6 +52,7 @@ PROBLEM = pa.schema(
         pa.field("messages", MESSAGES),  # the turns before the question; null without any
         pa.field("written_by", pa.string()),  # "llm": the LLM wrote the reference; null: given
         pa.field("audits", AUDITS),  # of the reference, an answer served earlier; null otherwise
+        pa.field("token_ids", pa.list_(pa.int32())),  # of that answer; null otherwise
     ]
 )
 
@@ -167,9 +168,8 @@ RESULT = pa.schema(
     ]
 )
 
-DISAGREEMENT = pa.schema(
+DISAGREEMENT = pa.struct(
     [
-        _required("problem_id", pa.string()),
         _required("position", pa.int32()),  # in the answer; both models read its tokens before
         _required("slm_token", pa.int32()),
         _required("llm_token", pa.int32()),
@@ -177,6 +177,18 @@ DISAGREEMENT = pa.schema(
         _required("llm_text", pa.string()),
         _required("odds", pa.float64()),  # p(SLM's token) / p(LLM's token), both by the LLM
         _required("rejected", pa.bool_()),  # false: the SLM's token was kept
+    ]
+)
+
+AUDITED = pa.schema(
+    [
+        *(PROBLEM.field(name) for name in ("problem_id", "task", "question", "choices")),
+        *(PROBLEM.field(name) for name in ("messages", "answer")),
+        _required("completion", pa.string()),  # the text, without EOS and stop text
+        _required("token_ids", pa.list_(pa.int32())),
+        _required("truncated", pa.bool_()),
+        _required("audited", pa.list_(pa.int32())),  # positions of the SLM's tokens, checked once
+        _required("disagreements", pa.list_(DISAGREEMENT)),  # audited, not the LLM's choice
     ]
 )
 

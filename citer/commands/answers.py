@@ -51,7 +51,11 @@ def generate(
     ] = None,
     disagreements: Annotated[
         Path | None,
-        typer.Option(help="Parquet table for the tokens on which the LLM disagreed in an audit."),
+        typer.Option(
+            help="Parquet table of the answers with what audits found in them: which tokens they "
+            "checked, and on which of these the LLM disagreed. `prepare.audited` makes training "
+            "rows of it."
+        ),
     ] = None,
     temperature: Annotated[
         float | None,

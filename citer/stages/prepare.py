@@ -10,6 +10,7 @@ from rich.table import Table
 
 from citer.config import EvaluateParams, Params
 from citer.data import toy
+from citer.data.audited import load_audited
 from citer.data.files import OnBadRow, fail
 from citer.data.importing import load_problems, parse_row
 from citer.data.problems import Problem, write_problems
@@ -76,6 +77,9 @@ def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
     for file in prepare.train:
         for problem in _loaded(file, "reference", on_bad_row):
             yield split_by_share(problem.conversation, prepare.seed, shares), problem
+    for path in prepare.audited:
+        for problem in load_audited(Path(path), prepare.tasks):
+            yield "preference", problem
 
 
 def _loaded(file: SourceFile, requires: Requires, on_bad_row: OnBadRow) -> Iterator[Problem]:
