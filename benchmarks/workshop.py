@@ -20,7 +20,8 @@ from citer.evaluation.rivals import quantiles
 from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.labelling.chunks import label_in_chunks
-from citer.labelling.rollout import Labeller
+from citer.labelling.labeller import Labeller
+from citer.labelling.rollout import Rollout
 from citer.models.pair import Pair, load_pair
 from citer.models.router import Head
 from citer.rule import Rule
@@ -81,8 +82,8 @@ class Workshop:
         return self._label(Policy(ScoredBy(first), rule), 2)
 
     def _label(self, policy: Policy, iteration: int) -> pa.Table:
-        tie = self.params.label.tie
-        labeller = Labeller(self.preference, self.examples, self.engine, policy, tie, iteration)
+        rollout = Rollout(self.engine, policy, self.params.label.tie)
+        labeller = Labeller(self.preference, self.examples, rollout, iteration)
         with TemporaryDirectory() as folder:
             return label_in_chunks(labeller, self.tokens, Path(folder))
 

@@ -25,6 +25,7 @@ from citer.errors import InputError, reading
 from citer.io import check_target, digest, replacing, whole_lines, write_table
 from citer.models.bundle import identity, stored_prompts
 from citer.models.room import check_room
+from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.progress import progress
 from citer.record import line
 from citer.rule import Rule
@@ -46,12 +47,14 @@ def generate(
     output: Path,
     rule: Rule | None = None,
     disagreements: Path | None = None,
+    sampler: Sampler = ALL_GREEDY,
 ) -> None:
     """Answer every question of `source`, and write one JSON line per answer to `output`.
 
     `rule` replaces the rule of the bundle. It must have an audit if `disagreements`, the path of a
-    table, is given. A killed call is resumed if the arguments, the maximum length of an answer and
-    the code are the same. Raises InputError.
+    table, is given. A sampled answer depends on the sampler and on its own question only. A killed
+    call is resumed if the arguments, the maximum length of an answer and the code are the same.
+    Raises InputError.
     """
     rule = rule or stored_rule(bundle)
     if disagreements and not rule.audit:
@@ -72,11 +75,12 @@ def generate(
         slots=limits.slots,
         max_new_tokens=limits.max_new_tokens,
     )
-    settings = f"{rule} {limits.max_new_tokens}", code_digest("evaluate")
+    settings = f"{rule} {limits.max_new_tokens}{sampler}", code_digest("evaluate")
     answered = _partial(output, digest(source, *sorted(bundle.glob("router.*")), *settings))
     with _alone(answered, output):
-        _answer([problem for _, problem in rows], deployment, answered)
-        summary = _summary(_deliver(answered, output, disagreements, deployment), rule, output)
+        _answer([problem for _, problem in rows], deployment, answered, sampler)
+        graded = _deliver(answered, output, disagreements, deployment)
+        summary = _summary(graded, rule, output, sampler)
         answered.unlink()
     Console().print(summary, highlight=False, soft_wrap=True)
 
@@ -109,14 +113,16 @@ def _alone(answered: Path, output: Path) -> Iterator[None]:
         yield
 
 
-def _answer(problems: Sequence[Problem], deployment: Deployment, answered: Path) -> None:
+def _answer(
+    problems: Sequence[Problem], deployment: Deployment, answered: Path, sampler: Sampler
+) -> None:
     """Append one line per answer, in order, after the lines of a killed call."""
     done = whole_lines(answered)
     with (
         progress("generate", len(problems), "answers", done) as advance,
         answered.open("a", encoding="utf-8") as file,
     ):
-        for reply in deployment.replies(problems[done:], advance):
+        for reply in deployment.replies(problems[done:], advance, sampler):
             stored = line(reply, deployment.pair.tokenizer.decode)
             file.write(json.dumps(stored, ensure_ascii=False) + "\n")
             file.flush()
@@ -147,12 +153,12 @@ def _deliver(
     return graded
 
 
-def _summary(graded: Sequence[Graded], rule: Rule, output: Path) -> str:
+def _summary(graded: Sequence[Graded], rule: Rule, output: Path, sampler: Sampler) -> str:
     total = Counts.total(each.counts for each in graded)
     known = [each.correct for each in graded if each.correct is not None]
     verdict = f"{sum(known)} of {len(known)} right" if known else "no answers to grade against"
     text = (
-        f"{output}: {len(graded)} answers by `{rule:.4g}`, {verdict}, "
+        f"{output}: {len(graded)} answers by `{rule:.4g}`{sampler}, {verdict}, "
         f"{total.llm_tokens / total.tokens:.1%} of {total.tokens:,} tokens by the LLM"
     )
     if rule.audit:

@@ -20,7 +20,7 @@ VERSION = 2
 TOP_LOGPROBS = 8
 
 SPLITS = ("sft", "preference", "validation", "test")
-CASES = ("slm_right", "llm_right", "same_wrong", "contested")
+CASES = ("slm_right", "llm_right", "same_wrong", "contested", "audited")
 
 
 def _required(name: str, kind: pa.DataType) -> pa.Field:
@@ -111,6 +111,7 @@ PREFERENCE = pa.schema(
         pa.field("llm_branch_correct", pa.bool_()),
         _required("iteration", pa.int32()),
         pa.field("failure", pa.string()),  # why the grader failed on a branch; null: it did not
+        pa.field("fall", pa.float32()),  # nats; null: the outcome was not `suffix`
     ]
 )
 
@@ -127,7 +128,7 @@ OUTCOME = pa.schema(
         *_RULE,
         _required("problem_id", pa.string()),
         _required("task", pa.string()),
-        _required("correct", pa.bool_()),  # false for a truncated answer
+        _required("correct", pa.bool_()),  # by the measure; false for a truncated answer
         pa.field("share", pa.float64()),  # of the answer; null: 1 if correct, else 0
         pa.field(
             "failure", pa.string()
@@ -204,7 +205,7 @@ def point(batches: Iterable[str]) -> pa.Schema:
             _required("task", pa.string()),  # or "all"
             *_RULE,
             _required("questions", pa.int32()),
-            _required("accuracy", pa.float64()),
+            _required("accuracy", pa.float64()),  # or `fidelity`, by the measure
             _required("accuracy_low", pa.float64()),  # 95 % interval over questions
             _required("accuracy_high", pa.float64()),
             pa.field("mean_share", pa.float64()),  # of the answers; accuracy if all are 0 or 1

@@ -14,7 +14,8 @@ CHAT = "{system: null, variables: {}}"
 TASKS = "'math', 'mc', 'number', 'exact', 'contains', 'json' or python:data/own/FILE.py:CLASS"
 RULE = "risk 0.9 audit 0.1"
 SECTIONS = (
-    "iterations, pair, prepare, finetune, score_llm, score_slm, label, train, evaluate, register"
+    "iterations, pair, prepare, references, finetune, score_llm, score_slm, label, train, "
+    "evaluate, register"
 )
 
 
@@ -117,7 +118,7 @@ def test_shipped_params_load_frozen():
         (f" {RULE}", "", f"label.rule: None: {EXPECTED}"),
         ("batches: [1, 8", "batches: [1, 0", "evaluate.batches.1: 0: expected greater than 0"),
         ("sft: 1500", f"sft: {10**30}", f"prepare.toy.sft: {10**30}: expected less than or equal"),
-        ("slots: 128", f"slots: {10**30}", f"label.slots: {10**30}: expected less than or equal"),
+        ("slots: 128", f"slots: {10**30}", f"references.slots: {10**30}: expected less than"),
         ("batch_size: 32", f"batch_size: {10**30}", f"finetune.batch_size: {10**30}: expected le"),
         ("steps: 230", "steps: 0x" + "f" * 5000, "finetune.steps: int too long to print: expected"),
         (

@@ -20,16 +20,8 @@ ROUTER = ("--router", "data/routers/1", "--rule", "risk 0.8 audit 0.1")
 FILES = ("--input", str(QUESTIONS), "--output", str(ANSWERS))
 GENERATE = ("generate", *ROUTER, *FILES, "--disagreements", str(DISAGREEMENTS))
 STAGES: tuple[tuple[str, ...], ...] = (
-    *(
-        ("prepare",),
-        ("probe",),
-        ("references",),
-        ("finetune",),
-        ("score_llm",),
-        ("score_slm",),
-        ("router0",),
-    ),
-    ("rivals",),
+    *(("prepare",), ("probe",), ("references",), ("finetune",)),
+    *(("score_llm",), ("score_slm",), ("router0",), ("rivals",)),
     *(("label", "1"), ("train", "1"), ("evaluate", "1"), ("report",)),
 )
 TINY: dict[str, dict[str, Any]] = {

@@ -53,6 +53,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pair = make_taught_pair(folder / "data/pair", taught)
     shutil.copytree(pair.slm, folder / paths.SLM)
     write_problems(folder / paths.referenced("preference"), taught, {})
+    write_json(folder / paths.OUTCOME, {"outcome": "rollout", "reason": "a test"})
     return folder
 
 

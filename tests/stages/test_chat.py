@@ -17,7 +17,17 @@ from citer.io import read_json, table_metadata
 from citer.models.bundle import stored_prompts
 from citer.rule import LLM
 from citer.serving import deploy, served_pair
-from citer.stages import finetune, label, paths, prepare, router0, score_llm, score_slm, train
+from citer.stages import (
+    finetune,
+    label,
+    paths,
+    prepare,
+    references,
+    router0,
+    score_llm,
+    score_slm,
+    train,
+)
 from flows.serving import RoutedModel
 from tests.decoding.reference import next_logits
 from tests.stages.conftest import ROOT
@@ -63,7 +73,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
 
 @pytest.fixture
 def bundle(params: Params) -> Path:
-    for stage in (prepare, score_llm, finetune, score_slm, router0):
+    for stage in (prepare, references, score_llm, finetune, score_slm, router0):
         stage.run(params)
     label.run(params, 1)
     train.run(params, 1)

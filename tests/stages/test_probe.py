@@ -73,7 +73,7 @@ def test_what_later_stages_depend_on_is_the_same_after_other_answers(nonsense):
 
 
 def test_a_pair_that_knows_the_questions_passes(project, capsys):
-    write_splits(read_problems(paths.problems("preference")))
+    write_splits(read_problems(paths.referenced("preference")))
     probe.run(with_floor(project, 0.5, max_new_tokens=40))
     assert paths.PASSED.exists()
     shown = capsys.readouterr().out

@@ -17,12 +17,14 @@ from citer.generate import generate
 from citer.models import folder, weights
 from citer.models.folder import ModelFolder
 from citer.rule import Rule
+from citer.schema import SPLITS
 from citer.stages import (
     evaluate,
     finetune,
     label,
     paths,
     probe,
+    references,
     rivals,
     router0,
     score_llm,
@@ -58,8 +60,10 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
 def problems_in_every_split() -> None:
     rows = read_problems(paths.referenced("preference"))
-    for split in ("sft", "validation", "test"):
-        write_problems(paths.referenced(split), [replace(row, split=split) for row in rows[:4]], {})
+    for split in SPLITS:
+        count = len(rows) if split == "preference" else 4
+        own = [replace(row, split=split) for row in rows[:count]]
+        write_problems(paths.problems(split), own, {})
 
 
 def small(params: Params) -> Params:
@@ -79,6 +83,7 @@ def stages(params: Params) -> dict[str, tuple[Callable[[], None], int]]:
     answer = partial(generate, params, paths.router(1), source, Path("answers.jsonl"))
     return {
         "probe": (partial(probe.run, params), 2),
+        "references": (partial(references.run, params), 0),
         "finetune": (partial(finetune.run, params), 1),
         "score_llm": (partial(score_llm.run, params), 2),
         "score_slm": (partial(score_slm.run, params), 2),
