@@ -6,6 +6,7 @@ methods and seeds. Means are over seeds.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -33,21 +34,36 @@ def compared(
         name: np.mean([outcome.fraction_for(KEPT, drawn_RQ) for outcome in seeds], axis=0)
         for name, seeds in answered.items()
     }
+    return with_gaps("f95", f95, ours)
+
+
+def with_gaps(target: str, values: Mapping[str, np.ndarray], ours: str) -> dict[str, Any]:
+    """Return intervals of value_R of each method, and of its distance to that of `ours`."""
     return {
-        "f95": {name: interval(f95_R) for name, f95_R in f95.items()},
-        "f95 above ours": {
-            name: interval(f95_R - f95[ours]) for name, f95_R in f95.items() if name != ours
+        target: {name: interval(value_R) for name, value_R in values.items()},
+        f"{target} above ours": {
+            name: interval(value_R - values[ours])
+            for name, value_R in values.items()
+            if name != ours
         },
     }
 
 
-def as_table(results: Mapping[str, Mapping[str, Any]], ours: str) -> Table:
-    """Format `compared` of each task."""
+def as_table(
+    results: Mapping[str, Mapping[str, Any]], ours: str, targets: Sequence[str] = ("f95",)
+) -> Table:
+    """Format `with_gaps` of each task and target."""
     table = Table(box=box.MARKDOWN)
-    for heading in ("task", "method", "f95", f"above {ours}'s"):
+    pairs = ((target, f"above {ours}'s") for target in targets)
+    for heading in ("task", "method", *chain.from_iterable(pairs)):
         table.add_column(heading)
     for task, result in results.items():
-        for name, f95 in result["f95"].items():
-            above = result["f95 above ours"].get(name)
-            table.add_row(task, name, shown(f95), shown(above, "+") if above else "")
+        for name in result[targets[0]]:
+            cells = (_cells(result, target, name) for target in targets)
+            table.add_row(task, name, *chain.from_iterable(cells))
     return table
+
+
+def _cells(result: Mapping[str, Any], target: str, name: str) -> tuple[str, str]:
+    above = result[f"{target} above ours"].get(name)
+    return shown(result[target][name]), shown(above, "+") if above else ""

@@ -1,6 +1,7 @@
 """Questions and helpers of the tests of `citer generate`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from citer.config import Params
@@ -41,11 +42,11 @@ def answers(output: Path) -> list[dict]:
 
 
 def audited(
-    params: Params, bundle: Path, folder: Path, rule: Rule
+    params: Params, bundle: Path, folder: Path, rule: Rule, asked: Sequence[dict] = MATH
 ) -> tuple[list[dict], list[dict]]:
     """Run `generate`; return the rows of the table of audits, and the answers."""
     source, output, table = folder / "q.jsonl", folder / "out.jsonl", folder / "found.parquet"
-    source.write_text("\n".join(json.dumps(row) for row in MATH))
+    source.write_text("\n".join(json.dumps(row) for row in asked))
     generate(params, bundle, source, output, rule, table)
     assert table_metadata(table)["rule"] == str(rule)
     return read_table(table, AUDITED).to_pylist(), answers(output)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from citer.data.importing import parse_row
 from citer.models.pair import Pair
 from citer.rule import Rule
 from tests.decoding.reference import next_logits
-from tests.generate.project import MATH, MAX_NEW_TOKENS, audited, own_pair
+from tests.generate.project import MATH, MAX_NEW_TOKENS, MC, audited, own_pair
 
 OFTEN_REJECTS = Rule("every", 3, audit=0.05)
 
@@ -87,14 +88,16 @@ def test_each_position_is_audited_at_most_once_and_its_verdict_is_the_llms(
     assert rejections >= 3
 
 
+@pytest.mark.parametrize(("task", "asked"), [("math", MATH), ("mc", MC)])
 def test_a_row_has_the_question_and_the_answer_as_they_were(
-    params: Params, bundle: Path, tmp_path: Path
+    params: Params, bundle: Path, tmp_path: Path, task: str, asked: list[dict]
 ) -> None:
-    rows, lines = audited(params, bundle, tmp_path, OFTEN_REJECTS)
-    for row, line, question in zip(rows, lines, MATH, strict=True):
-        problem = parse_row(question, "math", requires="question")
+    rows, lines = audited(params, bundle, tmp_path, OFTEN_REJECTS, asked)
+    for row, line, question in zip(rows, lines, asked, strict=True):
+        problem = asdict(parse_row(question, task, requires="question"))
+        problem["choices"] = problem["choices"] and list(problem["choices"])
         for name in ("problem_id", "task", "question", "choices", "messages", "answer"):
-            assert row[name] == getattr(problem, name)
+            assert row[name] == problem[name]
         assert row["completion"] == line["completion"]
         assert row["truncated"] == line["truncated"]
         assert len(row["token_ids"]) == line["tokens"]
