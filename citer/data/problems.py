@@ -11,7 +11,6 @@ import pyarrow as pa
 from citer.io import read_table, write_table
 from citer.schema import PROBLEM
 
-
 LLM_ROW = ".llm"  # ends the id of a second row of a question, with the LLM's reference
 
 
