@@ -54,8 +54,9 @@ def warnings(
             sum(reply.correct is True for reply in each) for each in (weak[task], replies)
         )
         if 0 < llm_right <= slm_right:
+            asked = len(graded(replies))
             yield (
-                f"{task_label(task)}: the SLM alone is right on {slm_right} of {len(graded(replies))} "
+                f"{task_label(task)}: the SLM alone is right on {slm_right} of {asked} "
                 f"questions, the LLM on {llm_right}: routing cannot pay"
             )
 

@@ -63,7 +63,7 @@ def _rank(problem: Problem, seed: int) -> str:
 
 
 def ask(engine: Engine, problems: Sequence[Problem], policy: Policy, advance: Advance) -> Asked:
-    """Answer all problems, and grade those with an answer, as many at a time as the engine has slots."""
+    """Answer all problems, as many at a time as the engine has slots. Grade those with answers."""
     pair = engine.pair
     requests = [request(problem, pair) for problem in problems]
     starts = range(0, len(requests), engine.slots)
