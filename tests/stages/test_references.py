@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from citer import executor
 from citer.config import PairParams, Params
 from citer.data.problems import Audit, Problem, read_problems, write_problems
 from citer.data.tasks.grading import grade
@@ -17,7 +18,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
 from citer.errors import InputError
 from citer.evaluation.sweep import request
-from citer.io import PARTIAL, table_metadata
+from citer.io import PARTIAL, table_metadata, write_table
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.references import Trying
@@ -257,9 +258,11 @@ def test_a_question_without_room_is_refused_before_a_model_is_loaded(
         references.run(with_source(project, "llm", against))
 
 
-def test_a_killed_stage_keeps_its_parts_and_ends_in_the_same_bytes(project: Params) -> None:
+def test_a_killed_stage_keeps_its_parts_and_ends_in_the_same_bytes(
+    project: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_splits()
-    params = with_source(project, "both", "llm", slots=1)
+    params = with_source(project, "both", "llm")
     references.run(params)
     whole = {split: paths.referenced(split).read_bytes() for split in SPLITS}
     assert not list(PARTIAL.rglob("*.parquet"))
@@ -267,8 +270,14 @@ def test_a_killed_stage_keeps_its_parts_and_ends_in_the_same_bytes(project: Para
         paths.referenced(split).unlink()
     run_killed(params, "references", module="citer.executor", function="write_table")
     assert not paths.referenced("sft").exists()
-    assert len(list(PARTIAL.rglob("*.parquet"))) == 1
+    [kept] = PARTIAL.rglob("*.parquet")
+    written: list[Path] = []
+    monkeypatch.setattr(
+        executor, "write_table", lambda *args: written.append(args[0]) or write_table(*args)
+    )
     references.run(params)
+    assert len(written) == 3
+    assert kept not in written
     assert {split: paths.referenced(split).read_bytes() for split in SPLITS} == whole
 
 
