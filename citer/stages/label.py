@@ -137,7 +137,10 @@ def _failures(labels: pa.Table, problems: Mapping[str, Problem]) -> list[Failure
 def _summary(labeller: Labeller, tokens: pa.Table, labels: pa.Table) -> Table:
     case_N = labeller.cases(tokens)
     counts = {case: int((case_N == case).sum()) for case in CASES}
-    if not counts["audited"]:
+    if audits := sum(len(problem.audits or ()) for problem in labeller.problems.values()):
+        held = pc.sum(pc.equal(labels["origin"], "audit")).as_py() or 0
+        counts |= {"audits": audits, "audits that still hold": held}
+    else:
         del counts["audited"]
     nearest_N = pc.min_element_wise(tokens["slm_margin"], tokens["llm_margin"])
     counts |= _contested(labels, counts["contested"], isinstance(labeller.outcome, Rollout)) | {
