@@ -1,7 +1,7 @@
 """Strict sections of settings: the types of values, and a one-line error for the first bad one."""
 
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +25,8 @@ Rate = Annotated[float, Field(gt=0, le=10)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Listed = Field(strict=False)  # YAML has lists, a frozen section has tuples
 SomeListed = Field(strict=False, min_length=1)
+Source = Literal["auto", "given", "llm", "both"]  # of references
+Against = Literal["auto", "answers", "llm"]  # what answers are compared with
 
 
 def _can_be_a_path(text: str) -> str:

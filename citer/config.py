@@ -12,6 +12,7 @@ from pydantic import (
 )
 
 from citer.checked import (
+    Against,
     Count,
     Listed,
     LocalPath,
@@ -21,6 +22,7 @@ from citer.checked import (
     Share,
     Slots,
     SomeListed,
+    Source,
     Tokens,
     read_yaml,
 )
@@ -74,7 +76,7 @@ class ReferenceParams(Section):
     answer to grade against, the first one is used.
     """
 
-    source: Literal["auto", "given", "llm", "both"] = "auto"
+    source: Source = "auto"
     seed: Seed = 17
     tries: Annotated[int, Field(gt=0, le=1000)] = 1
     sampling: SamplingParams | None = None
@@ -179,7 +181,7 @@ class EvaluateParams(Section):
     delta: Annotated[float, Field(gt=0, lt=1)]
     llm_floor: Share
     batches: Annotated[tuple[Slots, ...], SomeListed]
-    against: Literal["auto", "answers", "llm"] = "auto"
+    against: Against = "auto"
     sampling: SamplingParams | None = None
 
     @property

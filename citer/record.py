@@ -8,7 +8,7 @@ from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.decoding.answer import Visit
 from citer.serving import Reply
 
-Decode = Callable[[list[int]], str]
+Decode = Callable[[list[int]], str | list[str]]  # a tokenizer's
 ASKED = ("problem_id", "task", "question", "choices", "messages", "answer")
 
 

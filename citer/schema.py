@@ -4,6 +4,7 @@ Each row is
 
 - PROBLEM: a question;
 - PROBED: a question answered by one model alone, with the text;
+- WRITTEN: a question that the LLM answered for want of a reference, of an unfinished run;
 - LLM_TOKEN, `slm_token(H)`: a position of a reference, with one model's prediction for it;
 - PREFERENCE: a labelled position;
 - OUTCOME: a question answered by one method with one rule;
@@ -63,9 +64,20 @@ PROBED = pa.schema(
         _required("model", pa.string()),  # "slm" or "llm"
         _required("text", pa.string()),
         pa.field("extracted", pa.string()),  # what the grader read; null if the task does not say
-        _required("correct", pa.bool_()),  # false for a truncated answer
+        pa.field("correct", pa.bool_()),  # false for a truncated answer; null: not graded
         _required("truncated", pa.bool_()),
         _required("tokens", pa.int32()),  # of the answer, including EOS
+    ]
+)
+
+WRITTEN = pa.schema(
+    [
+        _required("problem_id", pa.string()),
+        pa.field("text", pa.string()),  # null: no answer can be a reference
+        pa.field("correct", pa.bool_()),  # of the last try; null: not graded
+        pa.field("failure", pa.string()),  # why the grader failed on it; null: it did not
+        _required("cut_off", pa.bool_()),  # no try was finished
+        _required("tokens_differ", pa.bool_()),  # the text has other tokens than the LLM wrote
     ]
 )
 

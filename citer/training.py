@@ -17,6 +17,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from citer.checkpoint import Checkpoint, Training
 from citer.config import TrainParams
+from citer.data.problems import first_id
 from citer.errors import InputError
 from citer.models.features import EXTRAS
 from citer.models.router import Head, RouterMLP
@@ -106,13 +107,15 @@ def _one_thread() -> Iterator[None]:
 def holdout_rows(problem_N: np.ndarray, seed: int, share: float) -> np.ndarray:
     """Return a mask of the held-out rows, N booleans.
 
-    The problems are sorted by a seeded hash; the first `share` of them are held out.
+    The questions are sorted by a seeded hash; the first `share` of them are held out. Two rows of a
+    question are on the same side.
     """
-    problems = sorted(set(problem_N), key=lambda key: _hash(f"{seed} {key}"))
+    question_N = [first_id(key) for key in problem_N]
+    problems = sorted(set(question_N), key=lambda key: _hash(f"{seed} {key}"))
     if len(problems) < 2:
         raise InputError(f"preference split: {len(problems)} problem labelled, expected 2 or more")
     held = set(problems[: min(max(1, round(share * len(problems))), len(problems) - 1)])
-    return np.array([problem in held for problem in problem_N])
+    return np.array([question in held for question in question_N])
 
 
 def _hash(text: str) -> bytes:

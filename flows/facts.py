@@ -11,7 +11,6 @@ from flows import outcomes
 from flows.tracking import LABELS, headlines
 
 RULE = ("rule", "visit", "at", "audit", "heads")
-CONDITIONS = ("measure", "sampling")
 INTERVAL = ("accuracy_low", "accuracy_high")  # Wilson's interval at 95 %, or of the fidelity
 LINEAGE = ("iteration", "digest", "git_sha", "git_dirty")
 
@@ -21,10 +20,12 @@ def tags_of(router: Run) -> dict[str, str]:
     run_id, tags = router.info.run_id, router.data.tags
     right = [answer.correct for answer in outcomes.routed(run_id).values()]
     interval = dict(zip(INTERVAL, share_interval(sum(right), len(right)), strict=True))
-    measure = Conditions.stored(tags).measure
-    numbers = headlines(router.data.metrics) | measure.keys(interval)
+    conditions = Conditions.stored(tags)
+    numbers = headlines(router.data.metrics) | conditions.measure.keys(interval)
     return {  # MLflow lists them in this order
-        **{key: tags[key] for key in (*RULE, *CONDITIONS, *LABELS) if key in tags},
+        **{key: tags[key] for key in RULE if key in tags},
+        **conditions.fields,
+        **{key: tags[key] for key in LABELS if key in tags},
         **{key: f"{value:.6g}" for key, value in numbers.items()},
         "questions": str(len(right)),
         "certified": str(outcomes.threshold(run_id)["certified"]).lower(),
@@ -43,14 +44,15 @@ def _trained_on(router: Run) -> str:
 def facts(tags: Mapping[str, str]) -> dict[str, str]:
     """Select the facts to show about a version. A fact whose tag is missing is left out."""
     batches = sorted(int(size) for size in re.findall(r"cost_b(\d+)\b", " ".join(tags)))
-    measure, sampling = Conditions.stored(tags)
+    conditions = Conditions.stored(tags)
+    measure = conditions.measure
     dirty = " (dirty)" if tags.get("git_dirty") == "true" else ""
     values = {
         "rule": tags.get("rule"),
         "heads": tags.get("heads"),
         "certified": {"true": "yes", "false": "no"}.get(tags.get("certified", "")),
-        "measure": measure.name,
-        "sampling": sampling,
+        "measure": conditions.measured,
+        "sampling": conditions.sampling,
         measure.name: _share(tags, measure),
         "test questions": tags.get("questions"),
         "LLM fraction": tags.get("llm_fraction"),

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from citer.config import load_params
+from citer.data.tasks.own import FORM
 from citer.errors import InputError
 from citer.rule import EXPECTED, Rule
 
 SHIPPED = Path(__file__).parents[1] / "params.yaml"
 CHAT = "{system: null, variables: {}}"
-TASKS = "'math', 'mc', 'number', 'exact', 'contains', 'json' or python:data/own/FILE.py:CLASS"
+TASKS = f"'math', 'mc', 'number', 'exact', 'contains', 'json', 'open' or {FORM}"
 RULE = "risk 0.9 audit 0.1"
 SECTIONS = (
     "iterations, pair, prepare, references, finetune, score_llm, score_slm, label, train, "

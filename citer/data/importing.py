@@ -1,6 +1,6 @@
 """Turn the rows of users' files into problems: recognise their format and check each row."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +28,21 @@ ROW_MODULES = (
 )
 
 
+Needs = Requires | Callable[[Problem], Requires]  # of all rows, or of a row with this question
+
+
 class RowReader:
     """Turns the rows of one file into problems. All must be of one kind: task and format.
 
     `kind` is None until the first row that has the fields of a format of one of `tasks`. That row
-    decides it. With a named `format`, which needs a single task, nothing is recognised.
+    decides it. With a named `format`, which needs a single task, nothing is recognised. `requires`
+    may depend on the problem, which then is read without its reference and answer if need be.
     """
 
     def __init__(
         self,
         tasks: Sequence[str],
-        requires: Requires,
+        requires: Needs,
         source: str = "",
         format: str | None = None,
     ) -> None:
@@ -64,9 +68,20 @@ class RowReader:
             self.signs = f"{self.kind.signs}{asked}"
         self._check_task(row.get("task"), self.kind.task)
         try:
-            return parse_row(row, self.kind.task, self.requires, self.source, self.kind.format)
+            return self._read(row, self.kind)
         except RowError as error:
             raise self._hinted(error, row, self.kind) from None
+
+    def _read(self, row: dict[str, Any], kind: RowKind) -> Problem:
+        def read(requires: Requires) -> Problem:
+            return parse_row(row, kind.task, requires, self.source, kind.format)
+
+        if not callable(self.requires):
+            return read(self.requires)
+        problem = read("question")
+        needed = self.requires(problem)
+        lacks = None in (problem.reference, problem.answer)
+        return read(needed) if lacks and needed != "question" else problem
 
     def _check_task(self, named: Any, task: str) -> None:
         if len(self.tasks) > 1 and named and named != task:
@@ -84,7 +99,7 @@ class RowReader:
 def load_problems(
     path: Path,
     tasks: Sequence[str],
-    requires: Requires,
+    requires: Needs,
     on_bad_row: OnBadRow = fail,
     format: str | None = None,
 ) -> list[tuple[int, Problem]]:
@@ -129,7 +144,7 @@ def parse_row(
     try:
         own = _own_row(row, task, requires, format)
         problem = find_task(task).problem(own, requires, source)
-        if problem.reference is not None:
+        if problem.reference is not None and problem.answer is not None:
             _check_reference(problem, problem.reference)
     except RowError as error:
         raise _as_given(error, row, format) from None

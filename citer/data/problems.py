@@ -11,6 +11,8 @@ import pyarrow as pa
 from citer.io import read_table, write_table
 from citer.schema import PROBLEM
 
+LLM_ROW = ".llm"  # ends the id of a second row of a question, with the LLM's reference
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -69,6 +71,11 @@ class Problem:
 def question_key(question: str) -> str:
     """Return a hash of the question that ignores case and white space."""
     return hashlib.sha256(" ".join(question.lower().split()).encode()).hexdigest()[:16]
+
+
+def first_id(problem_id: str) -> str:
+    """Return the id of a question's first row. It may have a second one by the LLM."""
+    return problem_id.removesuffix(LLM_ROW)
 
 
 def problem_key(

@@ -76,19 +76,24 @@ MEASURES = {measure.name: measure for measure in (ACCURACY, FIDELITY)}
 class Conditions(NamedTuple):
     """The measure of a study, and how its answers were sampled.
 
-    Two studies under different conditions are not compared.
+    Two studies under different conditions are not compared. `llm` is the digest of the LLM whose
+    answers fidelity is measured against; empty for accuracy.
     """
 
     measure: Measure = ACCURACY
     sampling: str = GREEDY
+    llm: str = ""
 
     def __str__(self) -> str:
-        return f"{self.measure.name}, {self.sampling}"
+        return f"{self.measured}, {self.sampling}"
 
     @classmethod
-    def of(cls, problems: Iterable[Problem], sampling: SamplingParams | None) -> "Conditions":
-        """Raises InputError if the problems are not all of one measure."""
-        return cls(_measure(problems), sampling_text(sampling))
+    def of(
+        cls, problems: Iterable[Problem], sampling: SamplingParams | None, llm: str
+    ) -> "Conditions":
+        """`llm` is the LLM's digest. Raises InputError if the problems are not of one measure."""
+        measure = _measure(problems)
+        return cls(measure, sampling_text(sampling), llm if measure is FIDELITY else "")
 
     @classmethod
     def stored(cls, fields: Mapping[str, Any]) -> "Conditions":
@@ -99,12 +104,18 @@ class Conditions(NamedTuple):
         name = fields.get("measure", ACCURACY.name)
         if name not in MEASURES:
             raise InputError(f"measure: {name!r}; expected {' or '.join(map(repr, MEASURES))}")
-        return cls(MEASURES[name], fields.get("sampling", GREEDY))
+        return cls(MEASURES[name], fields.get("sampling", GREEDY), fields.get("measure_llm", ""))
 
     @property
     def fields(self) -> dict[str, str]:
         """What `stored` reads."""
-        return {"measure": self.measure.name, "sampling": self.sampling}
+        stored = {"measure": self.measure.name, "sampling": self.sampling}
+        return stored | ({"measure_llm": self.llm} if self.llm else {})
+
+    @property
+    def measured(self) -> str:
+        """The measure for people: `accuracy`, or `fidelity to LLM 1a2b3c4`."""
+        return f"{self.measure.name} to LLM {self.llm[:7]}" if self.llm else self.measure.name
 
 
 def _measure(problems: Iterable[Problem]) -> Measure:

@@ -190,7 +190,7 @@ def summary(
 
 
 def _legend(conditions: Conditions) -> str:
-    measure, sampling = conditions
+    measure, sampling = conditions.measure, conditions.sampling
     sampled = "" if sampling == GREEDY else f"All methods sample: {sampling}.\n"
     return LEGEND.format(measure=measure.name) + measure.legend + sampled
 

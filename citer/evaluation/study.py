@@ -55,7 +55,7 @@ class Study:
 
     @cached_property
     def conditions(self) -> Conditions:
-        return Conditions.of([*self.validation, *self.test], self.params.sampling)
+        return Conditions.stored(self.stamp)
 
     @cached_property
     def alone_runs(self) -> list[list[Run]]:
@@ -142,7 +142,7 @@ def study_stamp(
 
     Raises InputError if the questions are not all of one measure.
     """
-    conditions = Conditions.of(problems, params.sampling)
+    conditions = Conditions.of(problems, params.sampling, identity["llm"]["digest"])
     questions = (problem.problem_id for problem in problems)
     settings = params.model_dump(mode="json", include={"seed", "max_new_tokens"})
     return identity | settings | {"problems": digest(*questions)} | conditions.fields

@@ -84,8 +84,7 @@ def sweep(
     policies = list(dict.fromkeys(policy for line in lines for policy in line.policies))
     title = f"{', '.join(dict.fromkeys(line.method.name for line in lines))} on {problems[0].split}"
     executor = executor_for(engine.pair.is_small)
-    count = max(executor.workers, ceil(len(problems) / _part_size(engine)))
-    parts = _parts(problems, count, folder)
+    parts = parts_of(problems, engine, executor.workers, folder)
     missing = {path: part for path, part in parts.items() if not path.exists()}
     before = len(problems) - sum(map(len, missing.values()))
     total, done = (number * len(policies) for number in (len(problems), before))
@@ -96,14 +95,15 @@ def sweep(
     return [_runs(line, results, engine.pair) for line in lines]
 
 
-def _part_size(engine: Engine) -> int:
-    """Return how many questions a part has at most, unless there are more workers than parts."""
-    return FEW if engine.pair.is_slow else REFILLS * engine.slots
+def parts_of(
+    problems: Sequence[Problem], engine: Engine, workers: int, folder: Path
+) -> dict[Path, Sequence[Problem]]:
+    """Deal the problems to parts. A file's name has their number, which decides what is in it.
 
-
-def _parts(problems: Sequence[Problem], count: int, folder: Path) -> dict[Path, Sequence[Problem]]:
-    """Deal the problems to parts. A file's name has their number, which decides what is in it."""
-    dealt = deal(problems, count)
+    There is at least one part for each worker, and a part is small enough to be done again.
+    """
+    size = FEW if engine.pair.is_slow else REFILLS * engine.slots
+    dealt = deal(problems, max(workers, ceil(len(problems) / size)))
     return {folder / f"{n}-of-{len(dealt)}.parquet": part for n, part in enumerate(dealt, 1)}
 
 

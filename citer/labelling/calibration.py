@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from citer.decoding.answer import stable_hash
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from citer.labelling.suffix import MARGIN
+from citer.models.sampling import stable_hash
 
 SAMPLE = 200  # contested tokens that are rolled out
 

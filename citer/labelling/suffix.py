@@ -86,11 +86,11 @@ def _groups(branches: Sequence[Branch], slots: int) -> Iterator[list[Branch]]:
 def _query(branch: Branch, slot: int, ended: Callable[[Sequence[int]], bool]) -> Query:
     """Ask for verdicts on the branch's token and on the rest of the reference."""
     prompt_ids, reference_ids = branch.example
-    rest = () if ended(branch.prefix_ids) else reference_ids[branch.position + 1 :]
+    rest = [] if ended(branch.prefix_ids) else reference_ids[branch.position + 1 :]
     *ids, last = (*prompt_ids, *branch.prefix_ids, *rest)
     first = len(prompt_ids) + branch.position
     # The token before the first judged one is read again: its state gives the first verdict.
-    return Query(ids, first, last, slot, 0, Trunk(branch.trunk_ids, first - 1))
+    return Query(ids, first, last, slot=slot, trunk=Trunk(branch.trunk_ids, first - 1))
 
 
 def _log_odds(verdicts: Sequence[Verdict]) -> np.ndarray:

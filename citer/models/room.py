@@ -46,7 +46,10 @@ def check_longest(
 
 
 def check_room(
-    questions: Iterable[tuple[str, Problem]], folders: PairFolder, max_new_tokens: int
+    questions: Iterable[tuple[str, Problem]],
+    folders: PairFolder,
+    max_new_tokens: int,
+    setting: str = "evaluate.max_new_tokens",
 ) -> None:
     """Raise InputError for the first question without a prompt, or without room for its answer.
 
@@ -57,4 +60,4 @@ def check_room(
             length = len(folders.prompts.prompt_ids(problem))
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
-        check_fits(where, length, folders.context, max_new_tokens, "evaluate.max_new_tokens")
+        check_fits(where, length, folders.context, max_new_tokens, setting)

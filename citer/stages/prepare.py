@@ -1,7 +1,7 @@
 """Check the questions of the embedded tasks and of the user's files, and split them."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -12,8 +12,9 @@ from citer.config import EvaluateParams, Params
 from citer.data import toy
 from citer.data.audited import load_audited
 from citer.data.files import OnBadRow, fail
-from citer.data.importing import load_problems, parse_row
+from citer.data.importing import Needs, load_problems, parse_row
 from citer.data.problems import Problem, write_problems
+from citer.data.references import against_llm
 from citer.data.splits import Separated, separate, split_by_share
 from citer.data.tasks import find_task, task_label
 from citer.data.tasks.rows import Requires, RowError
@@ -38,12 +39,12 @@ def run(params: Params) -> None:
     _check_tasks(params.prepare)
     skipped: list[RowError] = []
     on_bad_row = skipped.append if params.prepare.on_bad_row == "skip" else fail
-    separated = separate(_assigned(params.prepare, on_bad_row))
+    separated = separate(_assigned(params.prepare, _needs(params), on_bad_row))
     _report(separated, skipped)
     if empty := [split for split, problems in separated.splits.items() if not problems]:
         raise InputError(f"prepare: no problem in {', '.join(empty)}; expected one in each split")
     _write(separated, params.prepare)
-    _warn(len(separated.splits["validation"]), params.evaluate)
+    _warn(separated.splits, params.evaluate)
 
 
 def _check_embedded(params: ToyParams | None) -> None:
@@ -64,25 +65,38 @@ def _check_tasks(prepare: PrepareParams) -> None:
             raise InputError(f"prepare: tasks {other} and {name}: expected two different names")
 
 
-def _assigned(prepare: PrepareParams, on_bad_row: OnBadRow) -> Assigned:
+def _needs(params: Params) -> dict[str, Requires]:
+    """Return what a row of each split must have."""
+    learned: Requires = "reference" if params.references.source == "given" else "question"
+    judged: Requires = "answer" if params.evaluate.against == "answers" else "question"
+    return {"sft": learned, "preference": learned, "validation": judged, "test": judged}
+
+
+def _assigned(
+    prepare: PrepareParams, needs: Mapping[str, Requires], on_bad_row: OnBadRow
+) -> Assigned:
     """Yield the user's test and validation files first, so that these splits keep duplicates."""
     own = {"test": prepare.test, "validation": prepare.validation}
     for split, files in own.items():
         for file in files:
-            for problem in _loaded(file, "answer", on_bad_row):
+            for problem in _loaded(file, needs[split], on_bad_row):
                 yield split, problem
     if prepare.toy:
         yield from _toy(prepare.toy, prepare.seed)
     shares = prepare.dealt_shares()
+
+    def dealt(problem: Problem) -> str:
+        return split_by_share(problem.conversation, prepare.seed, shares)
+
     for file in prepare.train:
-        for problem in _loaded(file, "reference", on_bad_row):
-            yield split_by_share(problem.conversation, prepare.seed, shares), problem
+        for problem in _loaded(file, lambda problem: needs[dealt(problem)], on_bad_row):
+            yield dealt(problem), problem
     for path in prepare.audited:
         for problem in load_audited(Path(path), prepare.tasks):
             yield "preference", problem
 
 
-def _loaded(file: SourceFile, requires: Requires, on_bad_row: OnBadRow) -> Iterator[Problem]:
+def _loaded(file: SourceFile, requires: Needs, on_bad_row: OnBadRow) -> Iterator[Problem]:
     rows = load_problems(Path(file.path), [file.task], requires, on_bad_row, file.format)
     return (problem for _, problem in rows)
 
@@ -113,10 +127,16 @@ def _write(separated: Separated, prepare: PrepareParams) -> None:
 
 def _report(separated: Separated, skipped: list[RowError]) -> None:
     table = Table("split", "task", "source", title="Problems")
-    table.add_column("problems", justify="right")
+    for column in ("problems", "no reference", "no answer"):
+        table.add_column(column, justify="right")
     for split, problems in separated.splits.items():
-        for (task, source), count in Counter((p.task, p.source) for p in problems).items():
-            table.add_row(split, task_label(task), source, str(count))
+        bare, unanswered = (
+            Counter((p.task, p.source) for p in problems if getattr(p, field) is None)
+            for field in ("reference", "answer")
+        )
+        for kind, count in Counter((p.task, p.source) for p in problems).items():
+            numbers = map(str, (count, bare[kind], unanswered[kind]))
+            table.add_row(split, task_label(kind[0]), kind[1], *numbers)
     console = Console()
     console.print(table)
     for source, count in Counter(p.source for p in separated.duplicates).items():
@@ -125,17 +145,30 @@ def _report(separated: Separated, skipped: list[RowError]) -> None:
         console.print(f"{count} rows skipped like {error}", highlight=False, soft_wrap=True)
 
 
-def _warn(questions: int, params: EvaluateParams) -> None:
-    """Warn if no rule can be certified, even if the LLM answers every question correctly."""
+def _warn(splits: Mapping[str, list[Problem]], params: EvaluateParams) -> None:
+    """Say if an answer counts as right when it is the LLM's. Warn if no rule can be certified.
+
+    The warning supposes that the LLM answers every question correctly.
+    """
+    judged = [*splits["validation"], *splits["test"]]
+    if against_llm(params.against, judged):
+        missing = sum(problem.answer is None for problem in judged)
+        _print(
+            f"validation and test: {missing:,} of {len(judged):,} questions have no answer; an "
+            f"answer will count as right if it is the LLM's (evaluate.against: {params.against})"
+        )
+    questions = len(splits["validation"])
     enough = least_questions(params.epsilon, params.delta_per_line)
     if questions < enough:
-        Console().print(
+        _print(
             f"validation: {questions} questions, too few to certify any rule: evaluate.epsilon "
             f"{params.epsilon:g} needs {enough:,} that the LLM answers right",
             style="yellow",
-            highlight=False,
-            soft_wrap=True,
         )
+
+
+def _print(text: str, style: str = "") -> None:
+    Console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _kinds(errors: list[RowError]) -> Iterator[tuple[RowError, int]]:

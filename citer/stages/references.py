@@ -1,16 +1,180 @@
-"""Give every question the reference and the answer that later stages use."""
+"""Give every question the reference and the answer that later stages use.
 
+What decodes is imported only if the LLM answers a question.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from shutil import copyfile
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
 
 from citer.config import Params
-from citer.io import replacing
+from citer.data.problems import Problem, read_problems, write_problems
+from citer.data.references import against_llm, asked, judged, learned
+from citer.data.tasks import task_label
+from citer.data.tasks.failures import failures
+from citer.errors import InputError
+from citer.io import PARTIAL, remove, replacing, table_metadata
 from citer.schema import SPLITS
 from citer.stages import paths
 
+if TYPE_CHECKING:
+    from citer.models.folder import PairFolder
+    from citer.references import Trying, Written
 
-def run(_: Params) -> None:
-    """Copy the problem tables: every reference is given."""
+TRAINING, JUDGED = SPLITS[:2], SPLITS[2:]
+Splits = Mapping[str, Sequence[Problem]]
+
+
+def run(params: Params) -> None:
+    """Copy tables whose references are all given. Let the LLM answer the questions of the others.
+
+    A killed run resumes at its unfinished part of the questions. Raises InputError if a question
+    has no room for its answer, or if a split has no question left.
+    """
+    splits = {split: read_problems(paths.problems(split)) for split in SPLITS}
+    questions = _questions(splits, params)
+    written = _write(questions, params) if any(questions.values()) else {}
+    rows = {split: [*_rows(split, splits[split], written, params)] for split in SPLITS}
+    _report(splits, rows, written)
+    if empty := [split for split in SPLITS if not rows[split]]:
+        left = "the LLM answered no question of it as it must"
+        raise InputError(f"references: nothing left of {', '.join(empty)}: {left}")
     with replacing(paths.REFERENCES) as aside:
         aside.mkdir()
         for split in SPLITS:
-            copyfile(paths.problems(split), aside / paths.referenced(split).name)
+            target = aside / paths.referenced(split).name
+            if questions[split]:
+                write_problems(target, rows[split], _metadata(split))
+            else:
+                copyfile(paths.problems(split), target)
+    remove(PARTIAL / "references")
+
+
+def _questions(splits: Splits, params: Params) -> Splits:
+    """Return the questions of each split that the LLM answers."""
+    by_llm = against_llm(params.evaluate.against, (p for split in JUDGED for p in splits[split]))
+    training = {split: asked(splits[split], params.references.source) for split in TRAINING}
+    return training | {split: splits[split] if by_llm else [] for split in JUDGED}
+
+
+def _rows(
+    split: str, problems: Sequence[Problem], written: Mapping[str, "Written"], params: Params
+) -> Iterator[Problem]:
+    for problem in problems:
+        answer = written.get(problem.problem_id)
+        if answer is None:
+            yield problem
+        elif split in JUDGED:
+            yield from judged(problem, answer.text)
+        else:
+            yield from learned(problem, answer.text, params.references.source)
+
+
+def _write(questions: Splits, params: Params) -> dict[str, "Written"]:
+    """Let the LLM answer the questions. Return what it wrote, by problem_id."""
+    from citer.decoding.engine import Engine
+    from citer.models.pair import load_pair
+    from citer.references import write
+    from citer.stages.folders import base_pair
+
+    folders = base_pair(params)
+    _check_room(questions, folders, params)
+    partial = _partial(folders, params)
+    pair = load_pair(folders, params.pair)
+    written: dict[str, Written] = {}
+    for splits, limit, trying in _ways(params):
+        engine = Engine(pair, params.references.slots, limit)
+        for split in filter(questions.get, splits):
+            title = f"LLM on {split}"
+            written |= write(title, engine, questions[split], trying, partial / split)
+    return written
+
+
+def _ways(params: Params) -> "Iterator[tuple[Sequence[str], int, Trying]]":
+    """Yield how the LLM answers each kind of split, and with how many tokens at most.
+
+    To validation and test it answers as it does in the evaluation.
+    """
+    from citer.references import Trying
+
+    own, judge = params.references, params.evaluate
+    yield TRAINING, own.max_new_tokens, Trying(own.tries, True, own.sampling, own.seed)
+    yield JUDGED, judge.max_new_tokens, Trying(1, False, judge.sampling, judge.seed)
+
+
+def _check_room(questions: Splits, folders: "PairFolder", params: Params) -> None:
+    from citer.models.room import check_room
+
+    for splits, limit, setting in (
+        (TRAINING, params.references.max_new_tokens, "references.max_new_tokens"),
+        (JUDGED, params.evaluate.max_new_tokens, "evaluate.max_new_tokens"),
+    ):
+        named = (
+            (f"{paths.problems(split)}: problem {p.problem_id}", p)
+            for split in splits
+            for p in questions[split]
+        )
+        check_room(named, folders, limit, setting)
+
+
+def _partial(folders: "PairFolder", params: Params) -> Path:
+    """Return the folder for unfinished work, named by all that the answers depend on."""
+    from citer.closure import code_digest
+    from citer.io import digest, partial_dir
+    from citer.models.bundle import folder_identity
+
+    settings = (
+        str(folder_identity(folders, params.pair.dtype)),
+        params.pair.model_dump_json(),
+        params.references.model_dump_json(),
+        params.evaluate.model_dump_json(include={"seed", "max_new_tokens", "sampling", "against"}),
+        code_digest("references"),
+    )
+    return partial_dir("references", digest(paths.PROBLEMS, *settings))
+
+
+def _metadata(split: str) -> dict[str, object]:
+    stored = table_metadata(paths.problems(split))
+    return {key: value for key, value in stored.items() if key != "schema_version"}
+
+
+def _report(splits: Splits, rows: Splits, written: Mapping[str, "Written"]) -> None:
+    table = Table("split", "task", title="References")
+    for column in ("given", "by the LLM", "right of graded", "left out", "cut off"):
+        table.add_column(column, justify="right")
+    for split in SPLITS:
+        for task in dict.fromkeys(problem.task for problem in splits[split]):
+            asked_of = [p for p in splits[split] if p.task == task]
+            kept = [p for p in rows[split] if p.task == task]
+            table.add_row(split, task_label(task), *_numbers(asked_of, kept, written))
+    _print(table)
+    named = [p for split in SPLITS for p in splits[split] if p.problem_id in written]
+    if differ := sum(written[p.problem_id].tokens_differ for p in named):
+        _print(f"{differ:,} references by the LLM have other tokens than it wrote")
+    failed = failures((p.task, p.problem_id, written[p.problem_id].failure) for p in named)
+    for each in failed:
+        _print(str(each))
+
+
+def _numbers(
+    problems: Sequence[Problem], kept: Sequence[Problem], written: Mapping[str, "Written"]
+) -> Iterator[str]:
+    """Yield the numbers of a row of the printed table."""
+    by = Counter(problem.written_by for problem in kept)
+    answers = [written[p.problem_id] for p in problems if p.problem_id in written]
+    graded = [answer.correct for answer in answers if answer.correct is not None]
+    left = {problem.problem_id for problem in kept}
+    yield str(by[None])
+    yield str(by["llm"])
+    yield f"{sum(graded)} of {len(graded)}" if graded else "-"
+    yield str(sum(problem.problem_id not in left for problem in problems))
+    yield str(sum(answer.cut_off for answer in answers))
+
+
+def _print(shown: str | Table) -> None:
+    Console().print(shown, markup=False, highlight=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from citer.evaluation.floor import shortfalls, shown
 from citer.evaluation.measure import FIDELITY, Conditions, Measure
 from citer.evaluation.methods import Kind, Row, label
 from citer.evaluation.points import RIVALS_STAMP, write_findings
-from citer.evaluation.study import Study
+from citer.evaluation.study import Study, study_stamp
 from citer.io import remove, replacing
 from citer.models.bundle import folder_identity
 from citer.models.pair import load_pair
@@ -36,10 +36,12 @@ def run(params: Params) -> None:
     """
     validation, test = (read_problems(paths.referenced(split)) for split in ("validation", "test"))
     named = ((f"{paths.referenced(p.split)}: problem {p.problem_id}", p) for p in validation + test)
-    measure = Conditions.of(validation + test, params.evaluate.sampling).measure
     folders = finetuned_pair(params)
     check_room(named, folders, params.evaluate.max_new_tokens)
-    partial = partial_sweeps("rivals", params, folder_identity(folders, params.pair.dtype))
+    own = folder_identity(folders, params.pair.dtype)
+    stamp = study_stamp(own, [*validation, *test], params.evaluate)
+    measure = Conditions.stored(stamp).measure
+    partial = partial_sweeps("rivals", params, own)
     pair = load_pair(folders, params.pair)
     study = Study(pair, validation, test, params.evaluate, partial)
     if measure is FIDELITY:
@@ -50,7 +52,7 @@ def run(params: Params) -> None:
     findings = study.rivals()
     with replacing(paths.RIVALS) as aside:
         aside.mkdir()
-        write_findings(aside, findings, params.evaluate, study.stamp | RIVALS_STAMP)
+        write_findings(aside, findings, params.evaluate, stamp | RIVALS_STAMP)
     remove(partial)
     for line in (_summary(findings.points, measure), *map(str, findings.failures)):
         _print(line)

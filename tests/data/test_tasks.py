@@ -31,7 +31,7 @@ from tests.tiny import MATH
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "params.yaml"
-NAMES = "'math', 'mc', 'number', 'exact', 'contains', 'json'"
+NAMES = "'math', 'mc', 'number', 'exact', 'contains', 'json', 'open'"
 
 
 @pytest.fixture

@@ -28,6 +28,20 @@ def params(**changes) -> Params:
     return SHIPPED.model_copy(update={"prepare": section})
 
 
+def with_settings(params: Params, source: str, against: str) -> Params:
+    """Set `references.source` and `evaluate.against`."""
+    sections = {
+        "references": params.references.model_copy(update={"source": source}),
+        "evaluate": params.evaluate.model_copy(update={"against": against}),
+    }
+    return params.model_copy(update=sections)
+
+
+def strict(params: Params) -> Params:
+    """Require references and answers in every row."""
+    return with_settings(params, "given", "answers")
+
+
 def math_file(name, questions, **fields):
     rows = [{"problem": q, "solution": "It is \\boxed{4}."} | fields for q in questions]
     path = Path("data/own") / name
@@ -144,7 +158,7 @@ def test_skipped_rows_are_counted_by_kind_with_the_first_of_each(capsys):
     train = math_file("train.json", numbered(100))
     boxless = math_file("boxless.json", numbered(3, 500), solution="no box")
     missing = math_file("missing.json", numbered(2, 600), solution=None)
-    prepare.run(params(train=(train, boxless, missing), on_bad_row="skip"))
+    prepare.run(strict(params(train=(train, boxless, missing), on_bad_row="skip")))
     assert sum(len(problems) for problems in prepared().values()) == 100
     printed = capsys.readouterr().out
     assert "3 rows skipped like data/own/boxless.json:1: solution: no complete \\boxed{}" in printed
@@ -227,5 +241,5 @@ def test_rows_that_do_not_fit_the_named_format_keep_the_old_tables(capsys):
     with pytest.raises(
         InputError, match=r"^data/own/math\.json:1: answer: missing; expected a sol"
     ):
-        prepare.run(params(train=(SourceFile(path=path, task="math", format="gsm8k"),)))
+        prepare.run(strict(params(train=(SourceFile(path=path, task="math", format="gsm8k"),))))
     assert prepared() == before

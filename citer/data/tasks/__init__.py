@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from citer.data.tasks.math import Math, Number
 from citer.data.tasks.mc import MultipleChoice
 from citer.data.tasks.own import FORM, PREFIX, own_task, place
-from citer.data.tasks.plain import Contains, Exact, Json
+from citer.data.tasks.plain import Contains, Exact, Json, Open
 from citer.data.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ __all__ = [
 
 # The order counts: a row without `task` belongs to the first task whose first field it has.
 TASKS: "Mapping[str, Task]" = {
-    task.name: task for task in (Math(), MultipleChoice(), Number(), Exact(), Contains(), Json())
+    task.name: task
+    for task in (Math(), MultipleChoice(), Number(), Exact(), Contains(), Json(), Open())
 }
 
 

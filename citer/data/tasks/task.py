@@ -71,7 +71,11 @@ class Task(ABC):
         """
 
     def same(self, problem: "Problem", one: str, other: str) -> bool:
-        """Return whether two completions give the same answer. By default, the same words."""
+        """Return whether two completions give the same answer. By default, the same words.
+
+        Completions of the same words are always the same answer, unless code of the user decides.
+        Others are not the same if the task reads no answer in one of them.
+        """
         return one.split() == other.split()
 
     def extracted(self, problem: "Problem", completion: str) -> str | None:

@@ -12,7 +12,7 @@ from citer.data.tasks.rows import RowError
 from citer.errors import InputError
 
 NAME = "python:data/own/t.py:Own"
-METHODS = "expected problem(row), prompt(problem), grade(problem, completion)"
+METHODS = "expected problem(row), prompt(problem)"
 
 
 def edited(write_task: Callable[..., str], old: str, new: str) -> str:
@@ -49,7 +49,7 @@ def test_a_name_of_another_form_is_refused(name: str) -> None:
     [
         ("class Own", "class Onw", "no class Own; it has Onw"),
         ("class Own:", "def Own(): pass\nclass Other:", "no class Own; it has Other"),
-        ("def grade", "def mark", f"Own has no method grade; {METHODS}"),
+        ("def problem", "def row", f"Own has no method problem; {METHODS}"),
         ("def prompt", "prompt = 1\n    def other", f"Own has no method prompt; {METHODS}"),
         ("import os", "import os, no_such_module", "1: ModuleNotFoundError: No module named 'no_s"),
         ("class Own", "x = 1 / 0\nclass Own", "3: ZeroDivisionError: division by zero"),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from citer.data.tasks.task import Task
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from citer.data.problems import Problem
     from citer.data.tasks.formats import Format
     from citer.data.tasks.rows import Requires
@@ -59,6 +61,19 @@ class Math(Task):
     def grade(self, problem: "Problem", completion: str) -> bool:
         given = self.stated(completion)
         return given is not None and self._values.same_value(problem.answer, given)
+
+    def same(self, problem: "Problem", one: str, other: str) -> bool:
+        """Return whether both state the same value. `same_value` may read its first in more ways.
+
+        Each order counts, so that the result does not depend on it.
+        """
+        if super().same(problem, one, other):
+            return True
+        first, second = self.stated(one), self.stated(other)
+        if not first or not second:
+            return False
+        equal: Callable[[str, str], bool] = self._values.same_value
+        return equal(first, second) or equal(second, first)
 
     def extracted(self, problem: "Problem", completion: str) -> str:
         return self.stated(completion) or ""

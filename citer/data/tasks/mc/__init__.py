@@ -69,6 +69,15 @@ class MultipleChoice(Task):
         named = self._options.named_labels(problem.choices or (), completion)
         return named == {problem.answer}
 
+    def same(self, problem: "Problem", one: str, other: str) -> bool:
+        """Return whether both name the same single option."""
+        if super().same(problem, one, other):
+            return True
+        first, second = (
+            self._options.named_labels(problem.choices or (), text) for text in (one, other)
+        )
+        return len(first) == 1 and first == second
+
     def extracted(self, problem: "Problem", completion: str) -> str:
         return ", ".join(sorted(self._options.named_labels(problem.choices or (), completion)))
 

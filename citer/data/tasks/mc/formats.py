@@ -17,7 +17,7 @@ def _own(row: Row, requires: Requires) -> Row:
 def _keyed(row: Row, requires: Requires) -> Row:
     """Make the reference of a training row from the label of the right option."""
     key = row.get("answerKey")
-    if requires == "reference" and not given(row, "cot") and isinstance(key, str) and key.strip():
+    if requires != "answer" and not given(row, "cot") and isinstance(key, str) and key.strip():
         row = row | {"cot": f"The answer is ({key.strip()})."}
     return _own(row, requires)
 

@@ -1,6 +1,6 @@
 """Tasks of the user: a class in a Python file under `data/own`, named `python:FILE:CLASS`.
 
-The class is created without arguments and has three methods:
+The class is created without arguments and has these methods:
 
     class Capitals:
         def problem(self, row):  # a raw row -> the fields of a problem, all texts
@@ -13,18 +13,21 @@ The class is created without arguments and has three methods:
         def grade(self, problem, completion):  # -> True, False or a share from 0 to 1
             return problem.answer in completion
 
-`answer` is what `grade` compares with, `reference` a right completion, which training rows need.
-Rows that are only to be answered have neither. These attributes and this method may be added:
+`answer` is what `grade` compares with, `reference` a right completion. Rows that are only to be
+answered have neither. Without the method `grade`, no row has an answer. These attributes and
+methods may be added:
 
 - `time_limit`: seconds for one answer, 5 by default;
 - `memory_limit`: MiB of address space for one answer, 1024 by default;
 - `pass_share`: the least share that counts as right, 1 by default;
-- `message(problem)`: the user's turn under a chat template, by default the prompt.
+- `message(problem)`: the user's turn under a chat template, by default the prompt;
+- `same(problem, one, other)`: whether two completions give the same answer, by default whether they
+  have the same words.
 
 The file is imported by itself: it may import installed packages, but not its neighbours. Import,
 `problem`, `prompt` and `message` run in the processes of citer, with no limit of time, and must
-give the same result whenever they are called. `grade` runs in a process of its own
-(`citer.data.tasks.own.grader`).
+give the same result whenever they are called. `grade` and `same` run in a process of
+their own (`citer.data.tasks.own.grader`).
 """
 
 from functools import cache, cached_property
@@ -34,7 +37,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from citer.data.tasks.own.source import Source, called
-from citer.data.tasks.task import Task
+from citer.data.tasks.task import GraderError, Task
 from citer.errors import InputError, shown
 
 if TYPE_CHECKING:
@@ -69,10 +72,19 @@ class OwnTask(Task):
         return self._text("prompt", problem)
 
     def message_text(self, problem: "Problem") -> str:
-        return self._text("message" if hasattr(self.source.own, "message") else "prompt", problem)
+        return self._text("message" if self.source.has("message") else "prompt", problem)
 
     def grade(self, problem: "Problem", completion: str) -> float:
-        return self._grader.share(problem, completion)
+        return self._grader.share("grade", problem, completion)
+
+    def same(self, problem: "Problem", one: str, other: str) -> bool:
+        """Return what the method `same` of the class returns. False if it fails."""
+        if not self.source.has("same"):
+            return super().same(problem, one, other)
+        try:
+            return self._grader.share("same", problem, one, other) >= 1
+        except GraderError:
+            return False
 
     def _text(self, method: str, problem: "Problem") -> str:
         text = called(self.source, method, problem)

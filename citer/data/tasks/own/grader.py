@@ -43,14 +43,15 @@ class Grader:
         self._child: _Child | None = None
         self._lock = Lock()
 
-    def share(self, problem: "Problem", completion: str) -> float:
-        """Return the share of a completion.
+    def share(self, method: str, problem: "Problem", *completions: str) -> float:
+        """Return what `grade` or `same` returns for a completion or two, as a share.
 
-        Raises GraderError if the grader fails, and InputError if its process does not start.
+        Raises GraderError if the method fails, and InputError if its process does not start.
         """
         fields = {name: getattr(problem, name) for name in SENT}
+        request = {"method": method, "problem": fields, "completions": completions}
         with self._lock:
-            reply = self._running().ask({"problem": fields, "completion": completion})
+            reply = self._running().ask(request)
         if "failure" in reply:
             raise GraderError(reply["failure"])
         return float(reply["share"])

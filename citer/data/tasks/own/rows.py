@@ -16,9 +16,10 @@ FIELDS = ("question", "answer", "reference")
 def problem(task: "OwnTask", row: dict[str, Any], requires: Requires, source: str) -> Problem:
     """Turn a raw row into a problem, and try its prompt. Raises RowError."""
     fields = _fields(task, row)
-    needed = {"question"} if requires == "question" else {"question", "answer"}
-    needed |= {"reference"} if requires == "reference" else set()
+    needed = _needed(task, requires)
     question, answer, reference = (_text(fields, name, name in needed) for name in FIELDS)
+    if answer is not None and not task.source.has("grade"):
+        raise RowError("answer", f"problem() made {shown(answer)}", "a method grade() to read it")
     key = problem_key(task.name, question or "", None)
     made = Problem(key, task.name, question or "", None, reference, answer, source, split="")
     for method, write in (("prompt()", task.prompt_text), ("message()", task.message_text)):
@@ -29,6 +30,16 @@ def problem(task: "OwnTask", row: dict[str, Any], requires: Requires, source: st
         except InputError as error:
             raise RowError(method, str(error).removesuffix("; expected a text"), "a text") from None
     return made
+
+
+def _needed(task: "OwnTask", requires: Requires) -> set[str]:
+    """Return the fields that a row must have. A task without a grader needs no answer to learn."""
+    graded = requires == "answer" or (requires == "reference" and task.source.has("grade"))
+    return (
+        {"question"}
+        | ({"answer"} if graded else set())
+        | ({"reference"} if requires == "reference" else set())
+    )
 
 
 def _fields(task: "OwnTask", row: dict[str, Any]) -> dict[str, Any]:

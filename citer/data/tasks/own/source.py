@@ -10,11 +10,7 @@ from typing import Any, NamedTuple
 
 from citer.errors import InputError, read_text, shown
 
-METHODS = {
-    "problem": "problem(row)",
-    "prompt": "prompt(problem)",
-    "grade": "grade(problem, completion)",
-}
+METHODS = {"problem": "problem(row)", "prompt": "prompt(problem)"}
 
 
 class Limits(NamedTuple):
@@ -45,6 +41,9 @@ class Source:
             self.own = kind()
         except (Exception, SystemExit) as error:
             raise InputError(described(error, file)) from None
+
+    def has(self, method: str) -> bool:
+        return callable(getattr(self.own, method, None))
 
 
 def _module(file: Path, text: str) -> ModuleType:
@@ -113,13 +112,13 @@ def summed_up(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def checked_share(value: object) -> float:
-    """Return a grade as a share. Raises ValueError unless it is a number from 0 to 1."""
+def checked_share(method: str, value: object) -> float:
+    """Return what a method returned as a share. Raises ValueError if it is no number from 0 to 1."""
     try:
         share = math.nan if isinstance(value, str) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         share = math.nan
     if not 0 <= share <= 1:
         expected = "expected True, False or a number from 0 to 1"
-        raise ValueError(f"grade() returned {shown(value)}; {expected}")
+        raise ValueError(f"{method}() returned {shown(value)}; {expected}")
     return share

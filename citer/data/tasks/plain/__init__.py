@@ -1,4 +1,4 @@
-"""Questions that are their own prompt, with an answer that is compared as text or as JSON."""
+"""Questions that are their own prompt. Answers are compared as text or as JSON, or not at all."""
 
 from functools import cached_property
 from importlib import import_module
@@ -30,6 +30,10 @@ class Plain(Task):
 
     def message_text(self, problem: "Problem") -> str:
         return problem.question
+
+    def same(self, problem: "Problem", one: str, other: str) -> bool:
+        """Return whether the texts are equal, ignoring case, white space and a final full stop."""
+        return bool(self._values.is_same(one, other))
 
     @cached_property
     def _values(self) -> ModuleType:
@@ -75,3 +79,20 @@ class Json(Plain):
 
     def grade(self, problem: "Problem", completion: str) -> float:
         return self._values.json_share(problem.answer, completion)
+
+    def same(self, problem: "Problem", one: str, other: str) -> bool:
+        """Return whether the last JSON values of both are equal."""
+        return super().same(problem, one, other) or self._values.same_json(one, other)
+
+
+class Open(Plain):
+    """Rows {"question"} and, if there is one, a "reference". No program grades the answers.
+
+    Nothing is an answer to grade against, so a router is evaluated by its fidelity to the LLM.
+    """
+
+    name = "open"
+    example: ClassVar = {"question": "Why's the sky\tblue?", "reference": "Air scatters blue."}
+
+    def grade(self, problem: "Problem", completion: str) -> bool:
+        raise NotImplementedError("no problem of this task has an answer")

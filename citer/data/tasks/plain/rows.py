@@ -1,4 +1,7 @@
-"""Rows {"question", "answer", "reference"}. The reference may be missing: it is then the answer."""
+"""Rows {"question", "answer", "reference"}. Without a reference, the answer is the reference.
+
+Rows of `open` have no answer.
+"""
 
 import json
 from collections.abc import Callable
@@ -20,18 +23,26 @@ class Answer(NamedTuple):
 def problem(task: str, row: dict[str, Any], requires: Requires, source: str) -> Problem:
     """Turn a raw row into a problem. Raises RowError."""
     question = text(row, "question", "the question")
-    answer = _answer(task, row, required=requires != "question")
-    given = text_if(row, "reference", "a right completion", required=False)
+    answer = _answer(task, row, requires) if task in READERS else _none(task, requires)
+    needs_text = requires == "reference" and answer is None
+    given = text_if(row, "reference", "a right completion", required=needs_text)
     reference = given or (answer.completion if answer else None)
     key = problem_key(task, question, None)
     own = answer and answer.text
     return Problem(key, task, question, None, reference, own, source, split="")
 
 
-def _answer(task: str, row: dict[str, Any], *, required: bool) -> Answer | None:
+def _none(task: str, requires: Requires) -> None:
+    """Raise RowError if an answer is required."""
+    if requires == "answer":
+        expected = "a task with a grader, or evaluate.against: llm"
+        raise RowError("answer", f"not read by the task {task}", expected)
+
+
+def _answer(task: str, row: dict[str, Any], requires: Requires) -> Answer | None:
     read, expected = READERS[task]
     value = row.get("answer")
-    if value in (None, "") and not required:
+    if value in (None, "") and requires == "question":
         return None
     if value is None:
         raise RowError("answer", "missing", expected)

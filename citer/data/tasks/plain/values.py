@@ -45,6 +45,12 @@ def json_share(answer: str, completion: str) -> float:
     return float(same(expected, given))
 
 
+def same_json(one: str, other: str) -> bool:
+    """Return whether the last JSON values of two completions are equal."""
+    first, second = last_values(one), last_values(other)
+    return bool(first and second) and same(first[-1], second[-1])
+
+
 def last_values(completion: str) -> list[Any]:
     """Return the JSON values of the last fence, or of the completion; [] if there are none."""
     *_, fenced = ["", *_fenced(completion)]
