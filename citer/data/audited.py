@@ -60,13 +60,14 @@ def _problem(row: dict[str, Any], source: str) -> Problem:
 
 
 def _audits(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """A token that was kept still stands there; in place of a rejected one stands the LLM's."""
-    rejected = {d["position"]: d["slm_token"] for d in row["disagreements"] if d["rejected"]}
+    """The SLM's token stands in the answer, unless the audit rejected it."""
+    found = {each["position"]: each for each in row["disagreements"]}
+    agreed = [(position, position not in found) for position in row["audited"]]
     return [
         {
             "position": position,
-            "slm_token": rejected.get(position, row["token_ids"][position]),
-            "kept": position not in rejected,
+            "slm_token": row["token_ids"][position] if same else found[position]["slm_token"],
+            "kept": same or not found[position]["rejected"],
         }
-        for position in row["audited"]
+        for position, same in agreed
     ]
