@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from citer.config import Params
+from citer.data.audited import LEAST_ODDS
 from citer.data.problems import Audit, read_problems, write_problems
 from citer.errors import InputError
 from citer.generate import generate
@@ -23,7 +24,7 @@ from citer.stages import label, paths, prepare, references, router0, score_llm, 
 from tests.decoding.reference import next_logits
 from tests.heads import random_router
 
-RULE = Rule("every", 3, audit=0.3)
+RULE = Rule("every", 3, audit=0.9)
 TOY = ToyParams(tasks=("math", "mc"), sft=1, preference=0, validation=1, test=1)
 WEEK = "data/own/week.parquet"
 BUNDLE = Path("served")
@@ -62,14 +63,17 @@ def test_the_labels_of_served_answers_are_the_verdicts_of_the_llm(
     problems = {p.problem_id: p for p in read_problems(paths.referenced("preference"))}
     audits = [(p.problem_id, a.position) for p in problems.values() for a in p.audits or ()]
     assert [(row["problem_id"], row["position"]) for row in labels] == audits
+    between = 0
     for row in labels:
         prompt_ids, reference_ids = pair.prompts.encode(problems[row["problem_id"]])
         ids = [*prompt_ids, *reference_ids[: row["position"]]]
         slm = int(next_logits(pair, pair.slm, ids).argmax())
         llm_logits = next_logits(pair, pair.llm, ids)
         odds = float((llm_logits[slm] - llm_logits.max()).exp())
-        assert row["label"] == (odds >= RULE.audit)
+        assert row["label"] == (odds >= LEAST_ODDS)
+        between += LEAST_ODDS <= odds < RULE.audit
         assert (row["case"], row["origin"]) == ("audited", "audit")
+    assert between  # the rule rejected these
     assert min(Counter(row["label"] for row in labels).values()) >= 5
     printed = " ".join(capsys.readouterr().out.split())
     assert f"audits that still hold │ {len(audits)}" in printed
