@@ -1,6 +1,8 @@
 """Suffix: by how much the LLM's own ending becomes less likely if the SLM's token stands.
 
-After SelfJudge (arXiv 2510.02329). It needs no rollout and no grader.
+After SelfJudge (arXiv 2510.02329). It needs no rollout and no grader. The tokens right after the
+contested one only say whether the wording still fits, so that they are not counted
+(docs/method.md).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +22,7 @@ from citer.models.pair import Pair
 from citer.progress import Advance
 
 MARGIN = 4.0  # nats: where no rollout can be graded
+ENDING = 4  # tokens: the end of an answer, EOS included
 TOKENS = 2048  # judged at once; the LLM's logits of all of them are in memory
 LEAST = np.finfo(np.float32).tiny  # odds; smaller ones may have become 0
 
@@ -30,8 +33,8 @@ class Suffix:
 
     The LLM reads the reference with its own token at the contested position, and with the SLM's.
     The fall is the sum of log(p(token) / p(the LLM's choice)) of the first text minus that of the
-    second, from the contested token to the end. The LLM's own token is the reference's if the LLM
-    wrote the reference. After a token that ends the answer nothing is read.
+    second, over the contested token and the last ENDING tokens after it. The LLM's own token is the
+    reference's if the LLM wrote the reference. After a token that ends the answer nothing is read.
     """
 
     pair: Pair
@@ -128,5 +131,10 @@ def _log_odds(verdicts: Sequence[Verdict]) -> np.ndarray:
 
 def _fall(odds: Mapping[str, np.ndarray], contest: Contest) -> float:
     own = _own(contest)
-    own_N, slm_N = odds[own.key], odds[contest.slm.key]
-    return float(own_N[contest.slm.position - own.position :].sum() - slm_N.sum())
+    own_N = odds[own.key][contest.slm.position - own.position :]
+    return _counted(own_N) - _counted(odds[contest.slm.key])
+
+
+def _counted(odds_N: np.ndarray) -> float:
+    """Sum the log-odds of the contested token, which is the first, and of the ending."""
+    return float(odds_N[0] + odds_N[1:][-ENDING:].sum())
