@@ -23,6 +23,7 @@ from citer.labelling.chunks import label_in_chunks
 from citer.labelling.rollout import Labeller
 from citer.models.pair import Pair, load_pair
 from citer.models.router import Head
+from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
@@ -43,6 +44,7 @@ class Workshop:
     preference: Mapping[str, Problem]
     validation: Sequence[Problem]
     test: Sequence[Problem]
+    sampler: Sampler = ALL_GREEDY
 
     @classmethod
     def open(cls) -> "Workshop":
@@ -99,6 +101,11 @@ class Workshop:
     def train_on(self, labels: pa.Table, seed: int) -> Trained:
         return self.train(labels, labels["label"].to_numpy(), seed)
 
+    def train_agree(self, seed: int) -> Trained:
+        """Train a head on the LLM's tokens."""
+        slm_N, llm_N = (self.tokens[name].to_numpy() for name in ("slm_token", "llm_token"))
+        return self.train(self.tokens, slm_N == llm_N, seed)
+
     @cached_property
     def alone(self) -> list[Run]:
         """The runs of the SLM alone and of the LLM alone on the test questions."""
@@ -130,7 +137,7 @@ class Workshop:
 
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
         with TemporaryDirectory() as folder:
-            return sweep(self.engine, problems, lines, Path(folder))
+            return sweep(self.engine, problems, lines, Path(folder), self.sampler)
 
 
 def thresholds(trained: Trained) -> list[float]:
