@@ -106,6 +106,7 @@ def _distribution(
     pair: Pair, model: LanguageModel, asked: Request, ids: Sequence[int]
 ) -> Distribution:
     begin, sampling = len(asked.prompt_ids), asked.sampling
+    assert sampling, f"{asked.key}: greedy"
     hidden_1TH = model.last_hidden(input_ids=torch.tensor([ids[:-1]]), use_cache=False)
     logits_NV = pair.vocabulary.choices(model.logits(hidden_1TH[0, begin - 1 :]))
     numbers = [sampling.numbers(position) for position in range(begin, len(ids))]

@@ -50,9 +50,10 @@ class Workshop:
     def open(cls) -> "Workshop":
         """Load the files of the last `citer run`. Raises InputError if there are none."""
         params = load_params()
-        splits = [read_problems(paths.referenced(n)) for n in ("preference", "validation", "test")]
+        splits = ("preference", "validation", "test")
+        preference, *asked = (read_problems(paths.referenced(split)) for split in splits)
         pair = load_pair(finetuned_pair(params), params.pair)
-        return cls(params, pair, {p.problem_id: p for p in splits[0]}, *splits[1:])
+        return cls(params, pair, {p.problem_id: p for p in preference}, asked[0], asked[1])
 
     @property
     def tasks(self) -> dict[str, np.ndarray]:
