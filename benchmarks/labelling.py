@@ -25,7 +25,8 @@ from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.labelling.chunks import label_in_chunks
-from citer.labelling.rollout import Labeller
+from citer.labelling.labeller import Labeller
+from citer.labelling.rollout import Rollout
 from citer.labelling.teacher import half, score
 from citer.models.pair import Pair
 
@@ -70,14 +71,10 @@ def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Tab
     """Return the preference table under router 0, made by the library."""
     examples = _encoded(pair, problems)
     tokens = _both_halves(pair, examples, params.score_llm.batch_tokens)
-    labeller = Labeller(
-        {problem.problem_id: problem for problem in problems},
-        examples,
-        Engine(pair, params.label.slots, params.label.max_new_tokens),
-        SLM_ALONE,
-        params.label.tie,
-        iteration=1,
-    )
+    engine = Engine(pair, params.label.slots, params.label.max_new_tokens)
+    by_id = {problem.problem_id: problem for problem in problems}
+    rollout = Rollout(engine, SLM_ALONE, params.label.tie)
+    labeller = Labeller(by_id, examples, rollout, iteration=1)
     with TemporaryDirectory() as folder:
         return label_in_chunks(labeller, tokens, Path(folder))
 

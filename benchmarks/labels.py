@@ -2,25 +2,19 @@
 
     python -m benchmarks.labels        # after `citer run`
 
-Writes `benchmarks/results/labels.{json,md}`. f95 is the LLM fraction that reaches 95 % of the LLM's
-accuracy, interpolated linearly between the points of CITER's rules. Thresholds lie at the target
-fractions of each router's holdout scores. For entropy they lie at those fractions of the scores in
-the SLM's answers to the validation questions.
-Intervals come from a bootstrap over test questions, with the same resamples for all methods and
-seeds. Means are over seeds.
+Writes `benchmarks/results/labels.{json,md}`: f95 (`benchmarks.fractions`) under CITER's rules.
+Thresholds lie at the target fractions of each router's holdout scores. For entropy they lie at
+those fractions of the scores in the SLM's answers to the validation questions.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.paired import Outcomes, interval, resamples, shown
+from benchmarks.fractions import Answered, as_table, compared, note
 from benchmarks.workshop import CITER, SEEDS, Workshop, thresholds
 from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method, by_head
@@ -28,7 +22,6 @@ from citer.io import replacing, write_json
 from citer.progress import progress
 from citer.training import Trained
 
-KEPT = 0.95  # of the LLM's accuracy
 OURS = "router 2"
 ONE_SIDED = {"contested → SLM": 1, "contested → LLM (CITER-S)": 0}
 RESULTS = Path("benchmarks/results")
@@ -37,7 +30,7 @@ RESULTS = Path("benchmarks/results")
 class Study(NamedTuple):
     """Outcomes by method, one for each seed; labels of iterations 1 and 2, by router."""
 
-    outcomes: dict[str, list[Outcomes]]
+    outcomes: Answered
     labels: dict[str, pa.Table]
 
 
@@ -45,13 +38,13 @@ def study(shop: Workshop) -> Study:
     """Measure CITER's two routers, two that give contested tokens to one model, and entropy."""
     entropy = {"entropy": by_score(shop.certainty_thresholds())}
     studied = Study({}, {"router 1": shop.first_labels})
-    _note(studied, shop.answer(Method("entropy", low_entropy), entropy))
+    note(studied.outcomes, shop.answer(Method("entropy", low_entropy), entropy))
     with progress("labels", len(SEEDS), "seeds") as advance:
         for seed in SEEDS:
             routers, second = _routers(shop, seed)
             for name, trained in routers.items():
                 rules = {name: by_score(thresholds(trained))}
-                _note(studied, shop.answer(by_head(name, trained.head), rules))
+                note(studied.outcomes, shop.answer(by_head(name, trained.head), rules))
             studied.labels.setdefault(OURS, second)
             advance(1)
     return studied
@@ -70,25 +63,11 @@ def _routers(shop: Workshop, seed: int) -> tuple[dict[str, Trained], pa.Table]:
     return routers, second
 
 
-def _note(studied: Study, outcomes: Mapping[str, Outcomes]) -> None:
-    for name, outcome in outcomes.items():
-        studied.outcomes.setdefault(name, []).append(outcome)
-
-
 def summary(studied: Study, shop: Workshop, task: str) -> dict[str, Any]:
     """Compute f95 of each method, its gap to ours, and how contested tokens ended."""
     in_task_Q = shop.tasks[task]
-    drawn_RQ = resamples(in_task_Q)
-    f95 = {
-        name: np.mean([outcome.fraction_for(KEPT, drawn_RQ) for outcome in seeds], axis=0)
-        for name, seeds in studied.outcomes.items()
-    }
-    return {
+    return compared(studied.outcomes, in_task_Q, OURS) | {
         "accuracy": shop.accuracies(in_task_Q),
-        "f95": {name: interval(f95_R) for name, f95_R in f95.items()},
-        "f95 above ours": {
-            name: interval(f95_R - f95[OURS]) for name, f95_R in f95.items() if name != OURS
-        },
         "contested": {
             name: _contested(table, shop, task) for name, table in studied.labels.items()
         },
@@ -107,25 +86,14 @@ def _contested(labels: pa.Table, shop: Workshop, task: str) -> dict[str, float]:
     return {"tokens": len(ends), "fatal": fatal / len(ends), "both wrong": doomed / len(ends)}
 
 
-def as_table(results: Mapping[str, dict[str, Any]]) -> Table:
-    table = Table(box=box.MARKDOWN)
-    for heading in ("task", "method", "f95", f"above {OURS}'s"):
-        table.add_column(heading)
-    for task, result in results.items():
-        for name, f95 in result["f95"].items():
-            above = result["f95 above ours"].get(name)
-            table.add_row(task, name, shown(f95), shown(above, "+") if above else "")
-    return table
-
-
 def main() -> None:
     shop = Workshop.open()
     studied = study(shop)
     results = {task: summary(studied, shop, task) for task in shop.tasks}
     write_json(RESULTS / "labels.json", results)
     with replacing(RESULTS / "labels.md") as aside, aside.open("w") as file:
-        Console(file=file, width=120).print(as_table(results))
-    Console().print(as_table(results))
+        Console(file=file, width=120).print(as_table(results, OURS))
+    Console().print(as_table(results, OURS))
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from benchmarks.alone import write
-from citer.decoding.answer import Request, stable_hash
+from citer.decoding.answer import Request
 from citer.decoding.policy import Policy, StepView
 from citer.models.pair import LanguageModel, Pair
+from citer.models.sampling import stable_hash
 from citer.models.vocabulary import Vocabulary
 
 

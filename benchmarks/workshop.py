@@ -20,7 +20,9 @@ from citer.evaluation.rivals import quantiles
 from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.labelling.chunks import label_in_chunks
-from citer.labelling.rollout import Labeller
+from citer.labelling.contests import Outcome
+from citer.labelling.labeller import Labeller
+from citer.labelling.rollout import Rollout
 from citer.models.pair import Pair, load_pair
 from citer.models.router import Head
 from citer.rule import Rule
@@ -74,15 +76,17 @@ class Workshop:
     @cached_property
     def first_labels(self) -> pa.Table:
         """The labels of iteration 1: rollouts by the SLM alone."""
-        return self._label(SLM_ALONE, 1)
+        return self.label(self._rollout(SLM_ALONE), 1)
 
     def second_labels(self, first: Head, rule: Rule) -> pa.Table:
         """Label iteration 2: rollouts under `rule`, with the head trained on the first labels."""
-        return self._label(Policy(ScoredBy(first), rule), 2)
+        return self.label(self._rollout(Policy(ScoredBy(first), rule)), 2)
 
-    def _label(self, policy: Policy, iteration: int) -> pa.Table:
-        tie = self.params.label.tie
-        labeller = Labeller(self.preference, self.examples, self.engine, policy, tie, iteration)
+    def _rollout(self, policy: Policy) -> Rollout:
+        return Rollout(self.engine, policy, self.params.label.tie)
+
+    def label(self, outcome: Outcome, iteration: int) -> pa.Table:
+        labeller = Labeller(self.preference, self.examples, outcome, iteration)
         with TemporaryDirectory() as folder:
             return label_in_chunks(labeller, self.tokens, Path(folder))
 

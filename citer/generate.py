@@ -1,7 +1,7 @@
 """Answer a file of questions, record which model wrote each token, and grade the answers.
 
 An answer is graded if the file has the right one. Audits compare the two models in every answer.
-The tokens on which they disagree can be written to a table and used as labels.
+What they checked can be written to a table, from which `prepare` makes training rows.
 """
 
 import fcntl
@@ -20,16 +20,17 @@ from citer.config import Params
 from citer.data.importing import load_problems
 from citer.data.problems import Problem
 from citer.data.tasks.failures import failures
-from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.decoding.answer import Counts
 from citer.errors import InputError, reading
 from citer.io import check_target, digest, replacing, whole_lines, write_table
 from citer.models.bundle import identity, stored_prompts
 from citer.models.room import check_room
+from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.progress import progress
+from citer.record import line
 from citer.rule import Rule
-from citer.schema import DISAGREEMENT
-from citer.serving import Deployment, Reply, deploy, served_pair, stored_rule
+from citer.schema import AUDITED
+from citer.serving import Deployment, deploy, served_pair, stored_rule
 from citer.stages import paths
 
 
@@ -46,12 +47,14 @@ def generate(
     output: Path,
     rule: Rule | None = None,
     disagreements: Path | None = None,
+    sampler: Sampler = ALL_GREEDY,
 ) -> None:
     """Answer every question of `source`, and write one JSON line per answer to `output`.
 
     `rule` replaces the rule of the bundle. It must have an audit if `disagreements`, the path of a
-    table, is given. A killed call is resumed if the arguments, the maximum length of an answer and
-    the code are the same. Raises InputError.
+    table, is given. A sampled answer depends on the sampler and on its own question only. A killed
+    call is resumed if the arguments, the maximum length of an answer and the code are the same.
+    Raises InputError.
     """
     rule = rule or stored_rule(bundle)
     if disagreements and not rule.audit:
@@ -72,11 +75,12 @@ def generate(
         slots=limits.slots,
         max_new_tokens=limits.max_new_tokens,
     )
-    settings = f"{rule} {limits.max_new_tokens}", code_digest("evaluate")
+    settings = f"{rule} {limits.max_new_tokens}{sampler}", code_digest("evaluate")
     answered = _partial(output, digest(source, *sorted(bundle.glob("router.*")), *settings))
     with _alone(answered, output):
-        _answer([problem for _, problem in rows], deployment, answered)
-        summary = _summary(_deliver(answered, output, disagreements, deployment), rule, output)
+        _answer([problem for _, problem in rows], deployment, answered, sampler)
+        graded = _deliver(answered, output, disagreements, deployment)
+        summary = _summary(graded, rule, output, sampler)
         answered.unlink()
     Console().print(summary, highlight=False, soft_wrap=True)
 
@@ -86,13 +90,6 @@ def _check_targets(source: Path, *targets: Path) -> None:
         check_target(target)
     if len({path.resolve() for path in (source, *targets)}) <= len(targets):
         raise InputError(f"{targets[0]}: expected a different file for each input and output")
-
-
-def _graded(reply: Reply) -> Grade | None:
-    """Grade a reply. A truncated answer is wrong. Returns None if the right answer is unknown."""
-    if reply.problem.answer is None:
-        return None
-    return WRONG if reply.answer.truncated else assess(reply.problem, reply.completion)
 
 
 def _partial(output: Path, key: str) -> Path:
@@ -116,50 +113,19 @@ def _alone(answered: Path, output: Path) -> Iterator[None]:
         yield
 
 
-def _answer(problems: Sequence[Problem], deployment: Deployment, answered: Path) -> None:
+def _answer(
+    problems: Sequence[Problem], deployment: Deployment, answered: Path, sampler: Sampler
+) -> None:
     """Append one line per answer, in order, after the lines of a killed call."""
     done = whole_lines(answered)
     with (
         progress("generate", len(problems), "answers", done) as advance,
         answered.open("a", encoding="utf-8") as file,
     ):
-        for reply in deployment.replies(problems[done:], advance):
-            file.write(json.dumps(_line(reply, deployment), ensure_ascii=False) + "\n")
+        for reply in deployment.replies(problems[done:], advance, sampler):
+            stored = line(reply, deployment.pair.tokenizer.decode)
+            file.write(json.dumps(stored, ensure_ascii=False) + "\n")
             file.flush()
-
-
-def _line(reply: Reply, deployment: Deployment) -> dict[str, Any]:
-    """Return an answer as JSON.
-
-    `disagreements` are the rows of the other table; `task` and `failure` are for the summary.
-    """
-    answer, problem, grade = reply.answer, reply.problem, _graded(reply)
-    return {
-        "task": problem.task,
-        "problem_id": problem.problem_id,
-        "question": problem.question,
-        "correct": grade and grade.correct,
-        "failure": grade and grade.failure,
-        **reply.fields,
-        "written": [
-            {"text": deployment.pair.tokenizer.decode([token]), "by": "llm" if by_llm else "slm"}
-            for token, by_llm in zip(answer.token_ids, answer.by_llm, strict=True)
-        ],
-        "disagreements": list(_disagreements(reply, deployment)),
-    }
-
-
-def _disagreements(reply: Reply, deployment: Deployment) -> Iterator[dict[str, Any]]:
-    decode = deployment.pair.tokenizer.decode
-    for visit in reply.answer.visits:
-        for difference in visit.disagreements:
-            yield {
-                "problem_id": reply.problem.problem_id,
-                **difference._asdict(),
-                "slm_text": decode([difference.slm_token]),
-                "llm_text": decode([difference.llm_token]),
-                "rejected": difference.position == visit.kept,
-            }
 
 
 def _deliver(
@@ -173,26 +139,26 @@ def _deliver(
         replacing(output) as aside,
         aside.open("w", encoding="utf-8") as file,
     ):
-        for line in map(json.loads, lines):
-            differences = line.pop("disagreements")
-            failure = line.pop("task"), line["problem_id"], line.pop("failure")
-            rows += differences if disagreements else []
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
-            counts = Counts(*(line[name] for name in Counts._fields))
-            graded.append(Graded(counts, line["correct"], failure))
+        for stored in map(json.loads, lines):
+            audits = stored.pop("audits")
+            failure = stored.pop("task"), stored["problem_id"], stored.pop("failure")
+            rows += [audits] if disagreements else []
+            file.write(json.dumps(stored, ensure_ascii=False) + "\n")
+            counts = Counts(*(stored[name] for name in Counts._fields))
+            graded.append(Graded(counts, stored["correct"], failure))
     if disagreements:
         stamp = identity(deployment.pair) | {"rule": str(deployment.policy.rule)}
-        table = pa.Table.from_pylist(rows, DISAGREEMENT)
-        write_table(disagreements, table, DISAGREEMENT, stamp)
+        table = pa.Table.from_pylist(rows, AUDITED)
+        write_table(disagreements, table, AUDITED, stamp)
     return graded
 
 
-def _summary(graded: Sequence[Graded], rule: Rule, output: Path) -> str:
+def _summary(graded: Sequence[Graded], rule: Rule, output: Path, sampler: Sampler) -> str:
     total = Counts.total(each.counts for each in graded)
     known = [each.correct for each in graded if each.correct is not None]
     verdict = f"{sum(known)} of {len(known)} right" if known else "no answers to grade against"
     text = (
-        f"{output}: {len(graded)} answers by `{rule:.4g}`, {verdict}, "
+        f"{output}: {len(graded)} answers by `{rule:.4g}`{sampler}, {verdict}, "
         f"{total.llm_tokens / total.tokens:.1%} of {total.tokens:,} tokens by the LLM"
     )
     if rule.audit:

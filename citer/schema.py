@@ -10,7 +10,7 @@ Each row is
 - OUTCOME: a question answered by one method with one rule;
 - RESULT: the same with all that reports are made from, in the files of an unfinished sweep;
 - `point(...)`: one method with one rule on one task;
-- DISAGREEMENT: an audited token of a routed answer that is not the LLM's choice.
+- AUDITED: a routed answer, with the tokens that audits checked in it.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ VERSION = 2
 TOP_LOGPROBS = 8
 
 SPLITS = ("sft", "preference", "validation", "test")
-CASES = ("slm_right", "llm_right", "same_wrong", "contested")
+CASES = ("slm_right", "llm_right", "same_wrong", "contested", "audited")
 
 
 def _required(name: str, kind: pa.DataType) -> pa.Field:
@@ -53,6 +53,7 @@ PROBLEM = pa.schema(
         pa.field("messages", MESSAGES),  # the turns before the question; null without any
         pa.field("written_by", pa.string()),  # "llm": the LLM wrote the reference; null: given
         pa.field("audits", AUDITS),  # of the reference, an answer served earlier; null otherwise
+        pa.field("token_ids", pa.list_(pa.int32())),  # of that answer; null otherwise
     ]
 )
 
@@ -122,6 +123,7 @@ PREFERENCE = pa.schema(
         pa.field("llm_branch_correct", pa.bool_()),
         _required("iteration", pa.int32()),
         pa.field("failure", pa.string()),  # why the grader failed on a branch; null: it did not
+        pa.field("fall", pa.float32()),  # nats; null: the outcome was not `suffix`
     ]
 )
 
@@ -138,7 +140,7 @@ OUTCOME = pa.schema(
         *_RULE,
         _required("problem_id", pa.string()),
         _required("task", pa.string()),
-        _required("correct", pa.bool_()),  # false for a truncated answer
+        _required("correct", pa.bool_()),  # by the measure; false for a truncated answer
         pa.field("share", pa.float64()),  # of the answer; null: 1 if correct, else 0
         pa.field(
             "failure", pa.string()
@@ -178,9 +180,8 @@ RESULT = pa.schema(
     ]
 )
 
-DISAGREEMENT = pa.schema(
+DISAGREEMENT = pa.struct(
     [
-        _required("problem_id", pa.string()),
         _required("position", pa.int32()),  # in the answer; both models read its tokens before
         _required("slm_token", pa.int32()),
         _required("llm_token", pa.int32()),
@@ -188,6 +189,18 @@ DISAGREEMENT = pa.schema(
         _required("llm_text", pa.string()),
         _required("odds", pa.float64()),  # p(SLM's token) / p(LLM's token), both by the LLM
         _required("rejected", pa.bool_()),  # false: the SLM's token was kept
+    ]
+)
+
+AUDITED = pa.schema(
+    [
+        *(PROBLEM.field(name) for name in ("problem_id", "task", "question", "choices")),
+        *(PROBLEM.field(name) for name in ("messages", "answer")),
+        _required("completion", pa.string()),  # the text, without EOS and stop text
+        _required("token_ids", pa.list_(pa.int32())),
+        _required("truncated", pa.bool_()),
+        _required("audited", pa.list_(pa.int32())),  # positions of the SLM's tokens, checked once
+        _required("disagreements", pa.list_(DISAGREEMENT)),  # audited, not the LLM's choice
     ]
 )
 
@@ -204,7 +217,7 @@ def point(batches: Iterable[str]) -> pa.Schema:
             _required("task", pa.string()),  # or "all"
             *_RULE,
             _required("questions", pa.int32()),
-            _required("accuracy", pa.float64()),
+            _required("accuracy", pa.float64()),  # or `fidelity`, by the measure
             _required("accuracy_low", pa.float64()),  # 95 % interval over questions
             _required("accuracy_high", pa.float64()),
             pa.field("mean_share", pa.float64()),  # of the answers; accuracy if all are 0 or 1

@@ -24,6 +24,7 @@ from citer.models.bundle import (
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.models.room import check_fits
+from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.progress import Advance
 from citer.rule import Rule
 
@@ -60,16 +61,21 @@ class Deployment:
         return self.pair.prompts.tasks
 
     def replies(
-        self, problems: Sequence[Problem], advance: Advance = lambda _: None
+        self,
+        problems: Sequence[Problem],
+        advance: Advance = lambda _: None,
+        sampler: Sampler = ALL_GREEDY,
     ) -> Iterator[Reply]:
         """Yield the replies in the order of the problems; `advance` counts them as they finish.
 
+        A sampled reply depends on the sampler and on the problem's id, but on no other problem.
         Each problem must pass `check`. A call from a second thread waits until this one has ended.
         """
         finished: dict[int, Reply] = {}  # replies that wait for an earlier one
         due = 0
         with self._lock:
-            for answer in self._engine.decode(self._requests(problems), self.policy):
+            requests = self._requests(problems, sampler)
+            for answer in self._engine.decode(requests, self.policy):
                 number = int(answer.key)
                 text = self.pair.text(answer.token_ids)
                 finished[number] = Reply(problems[number], answer, text)
@@ -78,9 +84,11 @@ class Deployment:
                     yield finished.pop(due)
                     due += 1
 
-    def _requests(self, problems: Sequence[Problem]) -> Iterator[Request]:
+    def _requests(self, problems: Sequence[Problem], sampler: Sampler) -> Iterator[Request]:
         for number, problem in enumerate(problems):
-            yield Request(str(number), tuple(self.pair.prompts.prompt_ids(problem)))
+            prompt_ids = tuple(self.pair.prompts.prompt_ids(problem))
+            sampling = sampler.sampling(problem.problem_id)
+            yield Request(str(number), prompt_ids, sampling=sampling)
 
     def check(self, problem: Problem) -> None:
         """Raise InputError if the problem has no prompt (see `PromptFormat`), or no room.

@@ -4,7 +4,7 @@ from os.path import normpath
 from pathlib import PurePath
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from citer.checked import Listed, LocalPath, Questions, Section, Seed, Share, SomeListed
 from citer.data.tasks import TASKS, known_task
@@ -24,11 +24,14 @@ OwnPath = Annotated[LocalPath, AfterValidator(_where_dvc_sees_it)]
 
 
 class ToyParams(Section):
-    """The embedded tasks: numbers of questions per task and split."""
+    """The embedded tasks: numbers of questions per task and split.
+
+    `preference` may be 0 if other sources have questions for it, such as `audited`.
+    """
 
     tasks: Annotated[tuple[TaskName, ...], SomeListed]
     sft: Questions
-    preference: Questions
+    preference: Annotated[int, Field(ge=0, le=10**6)]
     validation: Questions
     test: Questions
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from citer.config import load_params
 from citer.errors import InputError
 from citer.evaluation.gate import difference
+from citer.evaluation.measure import Conditions
 from flows.facts import facts, story
 from flows.outcomes import routed
 from flows.reach import reported
@@ -59,13 +60,18 @@ def _facts(version: ModelVersion) -> Iterator[tuple[str, str]]:
 
 
 def _difference(champion: ModelVersion, challenger: ModelVersion, delta: float) -> str:
-    """Subtract the champion's accuracy from the challenger's, with the gate's bounds."""
+    """Subtract the champion's share of correct answers, with the gate's bounds."""
+    before, now = (Conditions.stored(version.tags) for version in (champion, challenger))
+    if now != before:
+        measured = f"the challenger is measured by {now}, the champion by {before}"
+        return f"The two versions cannot be compared: {measured}."
     old, new = (routed(run_of(version).info.run_id) for version in (champion, challenger))
     if not old.keys() & new.keys():
         return "The two versions have no test question in common."
     gap = difference(new, old, delta)
     return (
-        f"Accuracy, challenger minus champion, on {gap.questions} common questions: "
+        f"{now.measure.name.capitalize()}, challenger minus champion, "
+        f"on {gap.questions} common questions: "
         f"{gap.mean:+.4f} (at least {gap.low:+.4f}, at most {gap.high:+.4f}, "
         f"each at confidence {1 - delta:g})"
     )

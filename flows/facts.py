@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping
 
 from mlflow.entities import Run
 
+from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.metrics import share_interval
 from flows import outcomes
-from flows.tracking import headlines
+from flows.tracking import LABELS, headlines
 
 RULE = ("rule", "visit", "at", "audit", "heads")
-INTERVAL = ("accuracy_low", "accuracy_high")  # Wilson's interval at 95 %
+INTERVAL = ("accuracy_low", "accuracy_high")  # Wilson's interval at 95 %, or of the fidelity
 LINEAGE = ("iteration", "digest", "git_sha", "git_dirty")
 
 
@@ -18,10 +19,13 @@ def tags_of(router: Run) -> dict[str, str]:
     """Make a version's tags from the run of its router."""
     run_id, tags = router.info.run_id, router.data.tags
     right = [answer.correct for answer in outcomes.routed(run_id).values()]
-    interval = share_interval(sum(right), len(right))
-    numbers = headlines(router.data.metrics) | dict(zip(INTERVAL, interval, strict=True))
+    interval = dict(zip(INTERVAL, share_interval(sum(right), len(right)), strict=True))
+    conditions = Conditions.stored(tags)
+    numbers = headlines(router.data.metrics) | conditions.measure.keys(interval)
     return {  # MLflow lists them in this order
         **{key: tags[key] for key in RULE if key in tags},
+        **conditions.fields,
+        **{key: tags[key] for key in LABELS if key in tags},
         **{key: f"{value:.6g}" for key, value in numbers.items()},
         "questions": str(len(right)),
         "certified": str(outcomes.threshold(run_id)["certified"]).lower(),
@@ -40,32 +44,44 @@ def _trained_on(router: Run) -> str:
 def facts(tags: Mapping[str, str]) -> dict[str, str]:
     """Select the facts to show about a version. A fact whose tag is missing is left out."""
     batches = sorted(int(size) for size in re.findall(r"cost_b(\d+)\b", " ".join(tags)))
+    conditions = Conditions.stored(tags)
+    measure = conditions.measure
     dirty = " (dirty)" if tags.get("git_dirty") == "true" else ""
     values = {
         "rule": tags.get("rule"),
         "heads": tags.get("heads"),
         "certified": {"true": "yes", "false": "no"}.get(tags.get("certified", "")),
-        "accuracy": _accuracy(tags),
+        "measure": conditions.measured,
+        "sampling": conditions.sampling,
+        measure.name: _share(tags, measure),
         "test questions": tags.get("questions"),
         "LLM fraction": tags.get("llm_fraction"),
         **{f"cost at batch {size}": tags.get(f"cost_b{size}") for size in batches},
         "tokens per answer": tags.get("tokens_per_answer"),
         "iteration": tags.get("iteration"),
+        "references": tags.get("references"),
+        "outcome of labels": tags.get("outcome"),
+        "margin of labels, nats": tags.get("margin"),
         "preferences, md5": tags.get("preferences", "")[:7],
         "git": tags["git_sha"][:7] + dirty if "git_sha" in tags else None,
     }
     return {name: value for name, value in values.items() if value}
 
 
-def _accuracy(tags: Mapping[str, str]) -> str:
-    """Format the accuracy with its interval, if known. Return a tag that is no number unchanged."""
-    accuracy = tags.get("accuracy", "")
+def _share(tags: Mapping[str, str], measure: Measure) -> str:
+    """Format the share of correct answers with its interval, if known.
+
+    Return a tag that is no number unchanged.
+    """
+    share = tags.get(measure.name, "")
     try:
-        ends = [f"{100 * float(tags[end]):.1f}" for end in INTERVAL if end in tags]
+        ends = [
+            f"{100 * float(tags[end]):.1f}" for end in map(measure.key, INTERVAL) if end in tags
+        ]
         interval = f" [{', '.join(ends)}]" if ends else ""
-        return f"{float(accuracy):.1%}{interval}"
+        return f"{float(share):.1%}{interval}"
     except ValueError:
-        return accuracy
+        return share
 
 
 def verdict(tags: Mapping[str, str]) -> str:

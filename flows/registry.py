@@ -18,6 +18,7 @@ from rich.console import Console
 from citer.config import Params, load_params
 from citer.errors import InputError
 from citer.evaluation.gate import Decision, Gate
+from citer.evaluation.measure import Conditions
 from citer.io import read_json
 from flows import facts, outcomes
 from flows.dvc_commands import dvc, has_remote
@@ -214,12 +215,19 @@ def _decide(client: MlflowClient, challenger: ModelVersion, params: Params) -> D
     run_id = run_of(challenger).info.run_id
     champion = aliased(client, challenger.name, CHAMPION)
     settings = params.evaluate
-    gate = Gate(params.register_.margin, settings.delta, settings.epsilon, settings.llm_floor)
+    gate = Gate(
+        params.register_.margin,
+        settings.delta,
+        settings.epsilon,
+        settings.llm_floor,
+        Conditions.stored(challenger.tags),
+    )
     return gate.decide(
         outcomes.routed(run_id),
         outcomes.routed(run_of(champion).info.run_id) if champion else None,
         outcomes.llm_alone(run_id),
         certified=outcomes.threshold(run_id)["certified"],
+        champion_conditions=Conditions.stored(champion.tags) if champion else None,
     )
 
 

@@ -26,7 +26,8 @@ from mlflow.entities import (
 
 from citer.config import Params
 from citer.errors import InputError
-from citer.io import digest, read_json
+from citer.evaluation.measure import MEASURES, Conditions
+from citer.io import digest, read_json, table_metadata
 from citer.rule import Rule
 from citer.schema import SPLITS
 from citer.stages import paths
@@ -36,7 +37,8 @@ from flows.packaging import log_router
 from flows.slm import keep_slm
 from flows.store import Store
 
-HEADLINES = {"accuracy", "llm_fraction", "tokens_per_answer"}  # and the costs
+HEADLINES = {*MEASURES, "llm_fraction", "tokens_per_answer"}  # and the costs
+LABELS = ("references", "outcome", "margin")  # what a card says about the labels
 ITERATION_SECTIONS = {"pair", "label", "train", "evaluate"}
 PIPELINE = "pipeline"  # the artifact folder of dvc.lock and params.yaml
 
@@ -204,12 +206,15 @@ def _log_iteration(
     params: Params,
     tags: dict[str, str],
 ) -> None:
+    card = read_json(router.router / "router.json")
     own = {
         "kind": "iteration",
         "iteration": str(router.number),
         "digest": router.digest,
         **_rule_tags(router.rule),
-        "heads": ", ".join(read_json(router.router / "router.json")["heads"]),
+        "heads": ", ".join(card["heads"]),
+        **Conditions.stored(table_metadata(router.report / "outcomes.parquet")).fields,
+        **_label_tags(card.get("labels", {})),
         "mlflow.parentRunId": parent,
     }
     threshold = router.report / "threshold.json"
@@ -227,6 +232,12 @@ def _rule_tags(rule: Rule) -> dict[str, str]:
     """Return the rule as text, and in parts for searches."""
     parts = {"visit": rule.visit, "at": f"{rule.at:.6g}", "audit": f"{rule.audit:.6g}"}
     return {"rule": f"{rule:.4g}"} | parts
+
+
+def _label_tags(labels: Mapping[str, Any]) -> dict[str, str]:
+    """Return how a router's labels were made. A margin, in nats, exists only for `suffix`."""
+    known = {name: labels[name] for name in LABELS if labels.get(name) is not None}
+    return {name: v if isinstance(v, str) else f"{v:.4g}" for name, v in known.items()}
 
 
 def _log(store: Store, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:

@@ -20,7 +20,8 @@ from citer.evaluation.rivals import random
 from citer.evaluation.sweep import Line, Method, Run, by_head, request, sweep
 from citer.executor import Executor, Forked, InLine
 from citer.labelling.chunks import label_in_chunks
-from citer.labelling.rollout import Labeller
+from citer.labelling.labeller import Labeller
+from citer.labelling.rollout import Rollout
 from citer.labelling.scoring import score_half
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
@@ -72,7 +73,8 @@ def label(taught: Taught, tokens: Path, partial: Path) -> dict[str, bytes]:
     examples = pair.prompts.encode_all(taught.problems)
     by_id = {problem.problem_id: problem for problem in taught.problems}
     engine = Engine(pair, 8, max_new_tokens=12, delayed=True)
-    labeller = Labeller(by_id, examples, engine, routed(taught.router, RULE), "slm", 1)
+    rollout = Rollout(engine, routed(taught.router, RULE), "slm")
+    labeller = Labeller(by_id, examples, rollout, 1)
     rows = read_tokens(tokens / "slm", tokens / "llm", examples)
     label_in_chunks(labeller, rows, partial)
     return files(partial)

@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
+from citer.checked import Seed, complaint
 from citer.commands.extra import need_pipeline
-from citer.config import load_params
+from citer.config import SamplingParams, load_params
 from citer.errors import InputError
+from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
 
 
@@ -48,7 +51,29 @@ def generate(
     ] = None,
     disagreements: Annotated[
         Path | None,
-        typer.Option(help="Parquet table for the tokens on which the LLM disagreed in an audit."),
+        typer.Option(
+            help="Parquet table of the answers with what audits found in them: which tokens they "
+            "checked, and on which of these the LLM disagreed. `prepare.audited` makes training "
+            "rows of it."
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(help="Sample at this temperature. Without it, answers are greedy."),
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Sample from the k likeliest tokens only.")
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(help="Sample from the likeliest tokens with this share of probability only."),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Seed of the samples, by default 0. An answer depends on the seed and on its "
+            "own question, but not on the rest of the file."
+        ),
     ] = None,
 ) -> None:
     """Answer questions with a router. Grade the answers if the file has the right ones.
@@ -56,10 +81,11 @@ def generate(
     Needs params.yaml in the current folder.
     """
     params, parsed = load_params(), _rule(rule)
+    sampler = _sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     with _bundle(router) as bundle:
         from citer.generate import generate
 
-        generate(params, bundle, input, output, parsed, disagreements)
+        generate(params, bundle, input, output, parsed, disagreements, sampler)
 
 
 def _rule(text: str | None) -> Rule | None:
@@ -67,6 +93,24 @@ def _rule(text: str | None) -> Rule | None:
         return None if text is None else Rule.parse(text)
     except ValueError as error:
         raise InputError(f"--rule: {error}") from None
+
+
+class _Options(SamplingParams):
+    seed: Seed = 0
+
+
+def _sampler(**options: float | None) -> Sampler:
+    given = {name: value for name, value in options.items() if value is not None}
+    if not given:
+        return ALL_GREEDY
+    if "temperature" not in given:
+        option = next(iter(given)).replace("_", "-")
+        raise InputError(f"--{option}: expected --temperature, too")
+    try:
+        checked = _Options.model_validate(given)
+    except ValidationError as error:
+        raise InputError(f"--{complaint(error)}".replace("top_", "top-", 1)) from None
+    return Sampler(SamplingParams(**checked.model_dump(exclude={"seed"})), checked.seed)
 
 
 def _bundle(router: str) -> AbstractContextManager[Path]:

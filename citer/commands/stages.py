@@ -16,9 +16,8 @@ Iteration = Annotated[
 ]
 BadRow = StrEnum("BadRow", ["fail", "skip"])
 
-LIGHT = frozenset(
-    {"code", "label", "references", "score_llm", "score_slm"}
-)  # run without the extra `pipeline`
+# Stages that run without the extra `pipeline`.
+LIGHT = frozenset({"code", "label", "references", "score_llm", "score_slm"})
 
 
 def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:

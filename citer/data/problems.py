@@ -42,7 +42,11 @@ class Problem:
 
     Training needs `reference`, grading needs `answer`. Otherwise they may be None. `messages` are
     the turns before the question, if there are any. If the LLM wrote the reference, `written_by` is
-    "llm". `audits` are those of a reference that is an answer served earlier.
+    "llm".
+
+    If the reference is an answer served earlier, `audits` are its audits, and `token_ids` the
+    tokens to which they belong. Such a reference is neither right nor the LLM's own: it gives the
+    context of its audits, and no label elsewhere.
     """
 
     problem_id: str
@@ -56,6 +60,7 @@ class Problem:
     messages: tuple[Message, ...] | None = None
     written_by: Literal["llm"] | None = None
     audits: tuple[Audit, ...] | None = None
+    token_ids: tuple[int, ...] | None = None
 
     @property
     def conversation(self) -> str:
@@ -93,7 +98,7 @@ def write_problems(path: Path, problems: Iterable[Problem], metadata: dict) -> N
 
 def read_problems(path: Path) -> list[Problem]:
     """Read a problem table. Raises InputError if the file is not one."""
-    return [_problem(row) for row in read_table(path, PROBLEM).to_pylist()]
+    return [as_problem(row) for row in read_table(path, PROBLEM).to_pylist()]
 
 
 def _row(problem: Problem) -> dict[str, Any]:
@@ -101,13 +106,16 @@ def _row(problem: Problem) -> dict[str, Any]:
     return asdict(problem) | {"audits": audits and [audit._asdict() for audit in audits]}
 
 
-def _problem(row: dict) -> Problem:
+def as_problem(row: dict[str, Any]) -> Problem:
+    """Return the problem of a row of a problem table."""
     choices, messages, audits = row["choices"], row["messages"], row["audits"]
+    token_ids = row["token_ids"]
     return Problem(
         **row
         | {
             "choices": choices and tuple(Choice(**c) for c in choices),
             "messages": messages and tuple(Message(**m) for m in messages),
             "audits": audits and tuple(Audit(**each) for each in audits),
+            "token_ids": token_ids and tuple(token_ids),
         }
     )

@@ -1,10 +1,11 @@
 """The engine's input and output: requests, answers and the visits that an answer records."""
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
+
+from citer.models.sampling import Sampling
 
 if TYPE_CHECKING:  # imports torch, which readers of answers do not need
     from citer.decoding.policy import Policy
@@ -23,13 +24,14 @@ class Request:
 
     `prefix_ids` are the first tokens of the answer, if they are given. `trunk_ids` is a prompt with
     an answer. Requests with equal `trunk_ids` share one forward over it; each uses the tokens
-    before the first one in which it differs.
+    before the first one in which it differs. Without `sampling`, the answer is greedy.
     """
 
     key: str
     prompt_ids: tuple[int, ...]
     prefix_ids: tuple[int, ...] = ()
     trunk_ids: tuple[int, ...] | None = None
+    sampling: Sampling | None = None
 
     @property
     def trunk(self) -> Trunk | None:
@@ -119,8 +121,3 @@ class Answer:
             disagreed=sum(len(visit.disagreements) for visit in self.visits),
             rejected=sum(visit.rejects for visit in self.visits),
         )
-
-
-def stable_hash(key: str) -> int:
-    """Hash a request's key to 63 bits, equal in every process. Scorers get it as a seed."""
-    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1

@@ -1,4 +1,4 @@
-"""Routed decoding: greedy, batched over slots, with a KV cache per model.
+"""Routed decoding: greedy or sampled, batched over slots, with a KV cache per model.
 
 Rollouts, evaluation and serving all use this decoder. CITER, speculative decoding and audited
 routing are settings of it (`citer.rule`). A step runs one model once. The SLM drafts the next token
@@ -12,6 +12,7 @@ differ (`citer.decoding.walk`).
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, count, islice
 from typing import Any, NamedTuple, cast
 
@@ -31,6 +32,7 @@ from citer.models.feed import Turn
 from citer.models.graphs import cuda_graphs
 from citer.models.pair import LanguageModel, Pair
 from citer.models.room import check_fits
+from citer.models.sampling import GREEDY, Sampling
 
 
 class Settled(NamedTuple):
@@ -75,7 +77,7 @@ class Engine:
         self.delayed = delayed
         self.make_graphs = make_graphs
         self._slm = Lane(pair.slm, slots, make_graphs)
-        self._judge = _judge(pair, slots, make_graphs)
+        self._judge = judge_for(pair, slots, make_graphs)
         self._handles = map(Handle, count())
         self._walks: dict[Handle, Walk] = {}  # of requests that are not finished
         self._queue: deque[Walk] = deque()
@@ -139,6 +141,8 @@ class Engine:
         check_fits(request.key, length, self.pair.context, self.limits.max_new_tokens)
         if not self._walks:
             self._start_over()
+        if request.sampling:
+            self._drafts = replace(self._drafts, samples=True)
         policies = (policy, *more)
         scorers = dict.fromkeys(each.scorer for each in policies)
         if not scorers.keys() <= {*self._drafts.scorers}:
@@ -221,19 +225,32 @@ class Engine:
     def _draft(self, walks: Sequence[Walk]) -> None:
         """Draft the next token of each sequence with the SLM."""
         self._slm.prepare([Held(walk.slot, walk.slm_read, walk.trunk) for walk in walks])
-        turns = [Turn(walk.slot, walk.ids, [(walk.seed, walk.answer_index)]) for walk in walks]
+        turns = [Turn(walk.slot, walk.ids, [self._given(walk)]) for walk in walks]
         rows = self._slm.consume(turns, self._drafts)
         for walk, [(token, *scores)] in zip(walks, rows, strict=True):
             walk.take_draft(Draft(int(token), scores))
 
     def _visit(self, walks: Sequence[Walk]) -> None:
         """Judge the tokens of each sequence that the LLM has not seen."""
-        all_verdicts = self._judge.verdicts([walk.query() for walk in walks])
-        for walk, verdicts in zip(walks, all_verdicts, strict=True):
+        queries = [walk.query(self._sampling(walk)) for walk in walks]
+        for walk, verdicts in zip(walks, self._judge.verdicts(queries), strict=True):
             walk.take_verdicts(verdicts)
 
+    def _given(self, walk: Walk) -> tuple[int, ...]:
+        """Return what `Drafts` needs for the next token."""
+        sampling = self._sampling(walk)
+        noise = sampling.numbers(len(walk.ids)) if sampling else ()
+        return walk.seed, walk.answer_index, *noise
 
-def _judge(pair: Pair, slots: int, make_graphs: MakeGraphs) -> Judge:
+    def _sampling(self, walk: Walk) -> Sampling | None:
+        """Return GREEDY instead of None once a request samples, until the engine is idle.
+
+        All requests then have the same numbers per row, and graphs are captured once.
+        """
+        return walk.request.sampling or (GREEDY if self._drafts.samples else None)
+
+
+def judge_for(pair: Pair, slots: int, make_graphs: MakeGraphs) -> Judge:
     if isinstance(pair.llm, LanguageModel):
         return LocalJudge(pair.llm, pair.vocabulary, slots, make_graphs)
     return cast(Judge, pair.llm)

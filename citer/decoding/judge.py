@@ -1,6 +1,6 @@
 """The interface of the LLM. `LocalJudge` runs a loaded model; another judge may run elsewhere."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from citer.models.feed import Turn
 from citer.models.forced import Predicted, Text, predict
 from citer.models.graphs import no_graphs
 from citer.models.pair import LanguageModel
+from citer.models.sampling import GREEDY, Sampling
 from citer.models.vocabulary import Vocabulary
 
 __all__ = [
@@ -44,8 +45,9 @@ class Query(NamedTuple):
     """A sequence to judge, with one verdict for each position from `first` to `len(ids)`.
 
     `first` indexes `ids`, which begins with the prompt. The judge reads `ids`. `draft` is the token
-    at position `len(ids)`, or None if there is none yet. It is judged, but not read. The other
-    fields are for a judge that keeps a cache per slot; a stateless judge may ignore them. The slot
+    at position `len(ids)`, or None if there is none yet. It is judged, but not read. With
+    `sampling`, the logits at each position are perturbed (`citer.models.noise`). The other fields
+    are for a judge that keeps a cache per slot; a stateless judge may ignore them. The slot
     holds the first `kept` tokens of `ids` from the query before. An empty slot may start from
     `trunk`.
     """
@@ -53,6 +55,7 @@ class Query(NamedTuple):
     ids: Ids
     first: int
     draft: int | None = None
+    sampling: Sampling | None = None
     slot: int = 0
     kept: int = 0
     trunk: Trunk | None = None
@@ -72,7 +75,10 @@ class ForcedScores(NamedTuple):
 
 
 class Judge(Protocol):
-    """The LLM. Its choices are greedy, among the ids of the pair's `Vocabulary`.
+    """The LLM. It chooses the largest logit among the ids of the pair's `Vocabulary`.
+
+    If the query samples, this is the largest perturbed logit, and odds are those of perturbed
+    logits.
 
     A judge with a cache per slot serves one engine at a time, and needs at least as many slots as
     that engine.
@@ -104,12 +110,17 @@ class Verdicts:
 
     model: LanguageModel
     vocabulary: Vocabulary
+    samples: bool = False
 
-    def __call__(self, hidden_MH: Tensor, given_M1: Tensor) -> Tensor:
-        """Return verdict_M2 in float64: the choice and the odds."""
-        logits_MV = self.vocabulary.choices(self.model.logits(hidden_MH))
+    def __call__(self, hidden_MH: Tensor, given_MK: Tensor) -> Tensor:
+        """Return verdict_M2 in float64: the choice and the odds.
+
+        `given_MK` has the token, and then `Sampling.numbers` if any query samples.
+        """
+        noise_M5 = given_MK[:, 1:] if self.samples else None
+        logits_MV = self.vocabulary.choices(self.model.logits(hidden_MH), noise_M5)
         best_M, choice_M = logits_MV.max(-1)
-        odds_M = (logits_MV.gather(1, given_M1).squeeze(1) - best_M).exp()
+        odds_M = (logits_MV.gather(1, given_MK[:, :1]).squeeze(1) - best_M).exp()
         return torch.stack([choice_M.double(), odds_M.double()], 1)
 
 
@@ -128,7 +139,7 @@ class LocalJudge:
     ) -> None:
         self._settings = (model, vocabulary, slots, make_graphs)
         self._lane = Lane(model, slots, make_graphs)
-        self._read = Verdicts(model, vocabulary)
+        self._reads = [Verdicts(model, vocabulary, samples) for samples in (False, True)]
 
     def __reduce__(self) -> tuple[type["LocalJudge"], tuple[Any, ...]]:
         """Pickle the model and the settings only. An unpickled judge has an empty cache."""
@@ -144,16 +155,13 @@ class LocalJudge:
 
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
         self._lane.prepare([Held(query.slot, query.kept, query.trunk) for query in queries])
-        judged = [query.judged_tokens for query in queries]
-        turns = [
-            Turn(query.slot, query.ids, [(token or 0,) for token in tokens])
-            for query, tokens in zip(queries, judged, strict=True)
-        ]
-        rows = self._lane.consume(turns, self._read)
-        return list(map(_verdicts, judged, rows))
+        samples = any(query.sampling for query in queries)
+        turns = [Turn(query.slot, query.ids, list(_given(query, samples))) for query in queries]
+        rows = self._lane.consume(turns, self._reads[samples])
+        return [_verdicts(*pair) for pair in zip(queries, rows, strict=True)]
 
     def score(self, texts: Sequence[Text]) -> ForcedScores:
-        model, vocabulary = self._read.model, self._read.vocabulary
+        model, vocabulary, *_ = self._settings
         parts = [_scores(predicted) for predicted in predict(model, vocabulary, texts)]
         scores = ForcedScores(*map(torch.cat, zip(*parts, strict=True)))
         if not scores.margin_N.isfinite().all():
@@ -163,12 +171,17 @@ class LocalJudge:
         return scores
 
 
-def _verdicts(
-    judged_tokens: Sequence[int | None], rows: Sequence[Sequence[float]]
-) -> list[Verdict]:
+def _given(query: Query, samples: bool) -> Iterator[tuple[int, ...]]:
+    """Yield what `Verdicts` needs for each judged position."""
+    sampling = query.sampling or GREEDY
+    for position, token in enumerate(query.judged_tokens, query.first):
+        yield (token or 0, *(sampling.numbers(position) if samples else ()))
+
+
+def _verdicts(query: Query, rows: Sequence[Sequence[float]]) -> list[Verdict]:
     return [
         Verdict(int(choice), None if token is None else odds)
-        for (choice, odds), token in zip(rows, judged_tokens, strict=True)
+        for (choice, odds), token in zip(rows, query.judged_tokens, strict=True)
     ]
 
 

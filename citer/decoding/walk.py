@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, NewType
 
-from citer.decoding.answer import Answer, Disagreement, Request, Visit, stable_hash
+from citer.decoding.answer import Answer, Disagreement, Request, Visit
 from citer.decoding.judge import Query, Verdict
 from citer.decoding.path import Draft, Path
 from citer.decoding.policy import Policy
 from citer.models.router import HIGHEST
+from citer.models.sampling import Sampling, stable_hash
 from citer.models.stop import StopTexts
 
 Handle = NewType("Handle", int)
@@ -108,7 +109,7 @@ class Walk:
         self._reported = after
         return tuple(self.ids[self.begin + first : self.begin + after])
 
-    def query(self) -> Query:
+    def query(self, sampling: Sampling | None) -> Query:
         """Return the next query to the LLM.
 
         Without audits, it judges only the position after what it reads.
@@ -117,9 +118,8 @@ class Walk:
         audits = any(path.rule.audit for path in self._paths)
         first = max(self.begin, self.llm_read + 1) if audits else reads_to
         unread = [*self.ids[reads_to:], self.draft.token if self.draft else None]
-        return Query(
-            self.ids[:reads_to], first, unread[0], self.slot, kept=self.llm_read, trunk=self.trunk
-        )
+        ids, draft = self.ids[:reads_to], unread[0]
+        return Query(ids, first, draft, sampling, self.slot, self.llm_read, self.trunk)
 
     def take_draft(self, draft: Draft) -> None:
         self.draft = draft

@@ -1,7 +1,9 @@
 """Choose a rule that keeps the promise P(routed wrong | LLM right) <= epsilon.
 
 The promise counts only questions that the LLM answers right. A share of all questions would promise
-nothing if the LLM is rarely right, because it would be small for every rule.
+nothing if the LLM is rarely right, because it would be small for every rule. If the measure is
+fidelity, the LLM is right by definition, and the promise counts all questions:
+P(answer differs from the LLM's) <= epsilon.
 """
 
 from bisect import bisect_left
@@ -17,7 +19,7 @@ from citer.rule import LLM, Rule
 class Candidate:
     """A rule's results on validation.
 
-    The LLM answers `n` questions right. The routed answer is wrong on `discordant` of them.
+    The promise counts `n` questions. The routed answer is wrong on `discordant` of them.
     """
 
     rule: Rule
@@ -31,7 +33,7 @@ class Candidate:
 class ChosenRule:
     """A chosen rule with its certificate.
 
-    P(routed wrong | LLM right) <= `bound` at confidence 1 - `delta`; `n` and `discordant` are as in
+    The risk of the promise is <= `bound` at confidence 1 - `delta`; `n` and `discordant` are as in
     `Candidate`. If no rule cheaper than the LLM keeps the promise, `rule` is the LLM alone, which
     keeps it trivially, and `certified` is False.
     """

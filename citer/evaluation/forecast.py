@@ -27,7 +27,10 @@ class Workload:
     llm: Pace
 
     def minutes(self, params: EvaluateParams) -> dict[str, float]:
-        """Return the minutes of the long stages; @k: for each iteration."""
+        """Return the minutes of the long stages; @k: for each iteration.
+
+        `label@k` is by rollouts; the LLM reads half of each answer twice for `suffix`.
+        """
         preference, test = self.questions["preference"], self.questions["test"]
         both = self.questions["validation"] + test
         rivals = both * (self._routed(0) + self._alone(self.llm))
@@ -38,6 +41,7 @@ class Workload:
             "score_llm": preference * (self.prompt + self.answer) * self.llm.prompt,
             "rivals": rivals,
             "label@k": preference * rollouts / 2 * self._routed(AUDITED),
+            "label@k by suffix": preference * rollouts / 2 * self.answer * self.llm.prompt,
             "evaluate@k": evaluate,
         }
         return {stage: total / 60 for stage, total in seconds.items()}
@@ -65,7 +69,8 @@ def _rules(params: EvaluateParams) -> Iterator[float]:
 
 def in_words(minutes: Mapping[str, float]) -> str:
     """Format minutes by stage: `rivals 3 min, label under 1 min`."""
-    return ", ".join(
-        f"{stage} {f'{number:,.0f} min' if number >= 1 else 'under 1 min'}"
-        for stage, number in minutes.items()
-    )
+    return ", ".join(f"{stage} {minutes_in_words(number)}" for stage, number in minutes.items())
+
+
+def minutes_in_words(number: float) -> str:
+    return f"{number:,.0f} min" if number >= 1 else "under 1 min"

@@ -1,4 +1,4 @@
-"""Draw the frontier: accuracy against cost, in full and close to the LLM's accuracy."""
+"""Draw the frontier: accuracy, or fidelity, against cost; in full and close to the LLM's."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from citer.evaluation.choice import Chosen
+from citer.evaluation.measure import Measure
 from citer.evaluation.methods import MODELS, Kind, Row, Style, label, styles
 from citer.evaluation.report import chosen_point, efficient, frontier
 from citer.rule import Rule
@@ -25,7 +26,7 @@ class _Series(NamedTuple):
     chosen: tuple[Rule, Row] | None = None
 
 
-def draw(points: Sequence[Row], chosen: Chosen, path: Path) -> None:
+def draw(points: Sequence[Row], chosen: Chosen, path: Path, measure: Measure) -> None:
     """Write a PNG with every method in `points`, which were measured on test.
 
     The same points give the same bytes.
@@ -41,7 +42,8 @@ def draw(points: Sequence[Row], chosen: Chosen, path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     _draw_alone(whole, points)
     _draw_near(near, all_series, frontier(points, "llm")[-1])
-    whole.set_ylabel("accuracy on test")
+    near.set_title(f"the same, from {NEAR:.0%} of the LLM's {measure.name} on", fontsize=10)
+    whole.set_ylabel(f"{measure.name} on test")
     handles, labels = whole.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
@@ -122,4 +124,3 @@ def _draw_near(axes: Axes, all_series: Sequence[_Series], llm: Row) -> None:
     axes.set_ylim(NEAR * llm["accuracy"], min(1.0, llm["accuracy"] + 0.01))
     if near:
         axes.set_xlim(0.95 * min(near), min(1.0, 2.5 * min(near)))
-    axes.set_title(f"the same, from {NEAR:.0%} of the LLM's accuracy on", fontsize=10)

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from scipy.optimize import brentq
 from scipy.special import ndtri
 
+from citer.evaluation.measure import Conditions
+
 
 class Graded(NamedTuple):
     """One test question, answered by a router's rule; bytes moved at batch 1."""
@@ -18,13 +20,15 @@ class Graded(NamedTuple):
 
 GradedAnswers = Mapping[str, Graded]  # by problem_id
 UNCOMPARED = (
-    "no test question in common with the champion's, so the two cannot be compared; "
-    "to promote it anyway, run `citer promote VERSION`"
+    "{difference}, so the two cannot be compared; to promote it anyway, run `citer promote VERSION`"
 )
 
 
 class Difference(NamedTuple):
-    """A difference in accuracy on common questions. Each bound alone has confidence 1 - delta."""
+    """A difference in accuracy, or fidelity, on common questions.
+
+    Each bound alone has confidence 1 - delta.
+    """
 
     questions: int
     mean: float
@@ -43,13 +47,16 @@ class Gate:
 
     `epsilon`: the largest share of the LLM's right answers that may be lost. `llm_floor`: the least
     share of test questions that the LLM must answer right. `margin`: the largest loss of accuracy
-    against the champion, at confidence 1 - `delta`.
+    against the champion, at confidence 1 - `delta`. `conditions`: those of the challenger's study.
+    If they say fidelity, this is in place of the accuracy, epsilon limits the answers that differ
+    from the LLM's, and the floor does not apply.
     """
 
     margin: float
     delta: float
     epsilon: float
     llm_floor: float
+    conditions: Conditions
 
     def decide(
         self,
@@ -58,6 +65,7 @@ class Gate:
         llm_alone: GradedAnswers,
         *,
         certified: bool,
+        champion_conditions: Conditions | None = None,
     ) -> Decision:
         """Decide whether to promote the challenger.
 
@@ -65,15 +73,16 @@ class Gate:
         the LLM must answer at least `llm_floor` of the questions right. The challenger may answer
         at most epsilon of those wrong. Without a champion, the challenger must move fewer bytes
         than the LLM alone. With a champion, it must be as accurate, within the margin, and move no
-        more bytes on their common test questions. Without common questions it is not promoted.
+        more bytes on their common test questions. Without common questions, or if the two were
+        measured under different conditions, it is not promoted.
         """
         broken = self._broken_promise(challenger, llm_alone, certified)
         if broken:
             return Decision(False, broken)
         if champion is None:
             return _first(challenger, llm_alone)
-        if not _common(challenger, champion):
-            return Decision(False, UNCOMPARED)
+        if apart := self._incomparable(challenger, champion, champion_conditions):
+            return Decision(False, UNCOMPARED.format(difference=apart))
         return self._beside_champion(challenger, champion)
 
     def _broken_promise(
@@ -82,32 +91,44 @@ class Gate:
         """Return how the promise is broken, or an empty string if it is kept."""
         if not certified:
             return "no rule cheaper than the LLM keeps the promised bound"
-        common = _common(challenger, llm_alone)
-        kept = [challenger[key].correct for key in common if llm_alone[key].correct]
+        measure, common = self.conditions.measure, _common(challenger, llm_alone)
+        counted = (key for key in common if measure.counts(llm_alone[key].correct))
+        kept = [challenger[key].correct for key in counted]
         if not kept or len(kept) / len(common) < self.llm_floor:
             least = f"{self.llm_floor:.0%}" if self.llm_floor else "one"
             right = f"the LLM is right on {len(kept)} of {len(common)} test questions"
             return f"{right}, expected at least {least}"
         lost = kept.count(False)
         if lost / len(kept) > self.epsilon:
-            wrong = f"wrong on {lost} of the {len(kept)} test questions that the LLM answers right"
+            wrong = measure.on_test.format(lost=lost, n=len(kept))
             return f"{wrong}, expected at most {self.epsilon:.1%}"
+        return ""
+
+    def _incomparable(
+        self, challenger: GradedAnswers, champion: GradedAnswers, conditions: Conditions | None
+    ) -> str:
+        """Return why the two cannot be compared, or an empty string if they can."""
+        if conditions != self.conditions:
+            return f"measured by {self.conditions}, the champion by {conditions}"
+        if not _common(challenger, champion):
+            return "no test question in common with the champion's"
         return ""
 
     def _beside_champion(self, challenger: GradedAnswers, champion: GradedAnswers) -> Decision:
         """Require equal accuracy, within the margin, and no more bytes on common questions."""
+        measure = self.conditions.measure
         gap = difference(challenger, champion, self.delta)
         share = _relative_bytes(challenger, champion)
         numbers = (
-            f"on {gap.questions} common questions accuracy differs by {gap.mean:+.4f} "
+            f"on {gap.questions} common questions {measure.name} differs by {gap.mean:+.4f} "
             f"(at least {gap.low:+.4f} at confidence {1 - self.delta:g}, margin {self.margin:g}) "
             f"for {share:.3f} of the champion's bytes"
         )
         if gap.low < -self.margin:
-            return Decision(False, f"may be less accurate: {numbers}")
+            return Decision(False, f"may be less {measure.better}: {numbers}")
         if share > 1:
             return Decision(False, f"moves more bytes: {numbers}")
-        return Decision(True, f"not less accurate, and no more bytes: {numbers}")
+        return Decision(True, f"not less {measure.better}, and no more bytes: {numbers}")
 
 
 def _first(challenger: GradedAnswers, llm_alone: GradedAnswers) -> Decision:

@@ -1,4 +1,8 @@
-"""Turn runs into rows: an outcome for each question, a point of the frontier for each task."""
+"""Turn runs into rows: an outcome for each question, a point of the frontier for each task.
+
+In a row, the share of correct answers is `accuracy`, whatever the measure of the study. On disk its
+column has the name of the measure.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +18,7 @@ from citer.data.tasks.failures import Failures, failures
 from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.evaluation.cost import batches, replay
+from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.methods import Row
 from citer.evaluation.metrics import share_interval
 from citer.io import read_table, table_metadata, write_table
@@ -49,8 +54,10 @@ class Findings:
 
 
 def write_findings(folder: Path, findings: Findings, params: EvaluateParams, stamp: Row) -> None:
-    schemas = _schemas(params)
-    points = pa.Table.from_pylist(findings.points, schemas["points"])
+    """Write both tables of a report. The stamp has the measure."""
+    measure = Conditions.stored(stamp).measure
+    schemas = _schemas(params, measure)
+    points = pa.Table.from_pylist([*map(measure.keys, findings.points)], schemas["points"])
     for name, table in (("outcomes", findings.outcomes), ("points", points)):
         write_table(folder / f"{name}.parquet", table, schemas[name], stamp)
 
@@ -61,19 +68,24 @@ def read_findings(folder: Path, params: EvaluateParams, stamp: Row) -> Findings:
     Raises InputError if a file is missing, or if its stamp differs from `stamp` (`study_stamp`).
     """
     tables = {}
-    for name, schema in _schemas(params).items():
+    for name, schema in _schemas(params, Conditions.stored(stamp).measure).items():
         path = folder / f"{name}.parquet"
         tables[name] = read_table(path, schema)
         stored = table_metadata(path)
         for field, value in stamp.items():
             if stored.get(field) != value:
                 raise InputError(f"{path}: its {field} is {stored.get(field)}, here it is {value}")
-    return Findings(tables["outcomes"], tables["points"].to_pylist())
+    names = _point(params).names
+    return Findings(tables["outcomes"], tables["points"].rename_columns(names).to_pylist())
 
 
-def _schemas(params: EvaluateParams) -> dict[str, pa.Schema]:
-    names = [batch.name for batch in batches(params.batches)]
-    return {"outcomes": OUTCOME, "points": point(names)}
+def _schemas(params: EvaluateParams, measure: Measure) -> dict[str, pa.Schema]:
+    on_disk = [field.with_name(measure.key(field.name)) for field in _point(params)]
+    return {"outcomes": OUTCOME, "points": pa.schema(on_disk)}
+
+
+def _point(params: EvaluateParams) -> pa.Schema:
+    return point(batch.name for batch in batches(params.batches))
 
 
 def outcome_table(runs: Iterable["Run"]) -> pa.Table:

@@ -10,13 +10,14 @@ from rich.table import Table
 from citer.data.tasks import task_label
 from citer.data.tasks.failures import Failures
 from citer.evaluation.choice import Chosen, ChosenRule
+from citer.evaluation.measure import GREEDY, Conditions, Measure
 from citer.evaluation.methods import MODELS, Kind, Row, label, styles
 from citer.evaluation.metrics import fraction_for, value_at
 from citer.evaluation.points import rule_columns
 from citer.rule import Rule
 
 SHARE = 0.95
-AT_SHARE = "llm_fraction_for_95_percent"  # of the LLM's accuracy
+AT_SHARE = "llm_fraction_for_95_percent"  # of the LLM's accuracy, or fidelity
 COSTS = {"cost_for_95_percent": 0.95, "cost_for_99_percent": 0.99}  # of the same
 IDENTITY = (
     *("kind", "colour", "marker"),
@@ -29,7 +30,7 @@ LEGEND = """\
 Test questions, with Wilson's 95 % interval. Cost: bytes that all forwards move, relative to the LLM
 alone, at batch 1, 8, …; in brackets with the LLM delayed until half of the batch needs it. Visits:
 calls of the LLM per token. Tokens: per answer. f95: the LLM fraction that reaches 95 % of the LLM's
-accuracy. c95, c99: the cost at batch 1 that reaches 95 % and 99 % of it. All three are read
+{measure}. c95, c99: the cost at batch 1 that reaches 95 % and 99 % of it. All three are read
 linearly between points.
 """
 SHARE_LEGEND = "Share: the mean share of the answers; accuracy counts whole answers only.\n"
@@ -139,15 +140,19 @@ def _column(line: Sequence[Row], name: str) -> list[float]:
     return [point[name] for point in line]
 
 
-def metrics(rows: Sequence[Row], chosen: Chosen) -> dict[str, Row]:
-    """Arrange standings as `method.metric`, and `FOREMOST` also as `method.task.metric`."""
+def metrics(rows: Sequence[Row], chosen: Chosen, measure: Measure) -> dict[str, Row]:
+    """Arrange standings as `method.metric`, and `FOREMOST` also as `method.task.metric`.
+
+    The share of correct answers has the name of the measure.
+    """
     results: dict[str, Row] = {row["method"]: {} for row in rows}
     for row in rows:
         if row["task"] == "all":
-            results[row["method"]] |= {name: row[name] for name in row if _is_metric(name, row)}
+            of_all = {name: row[name] for name in row if _is_metric(name, row)}
+            results[row["method"]] |= measure.keys(of_all)
         else:
             of_task = {name: row[name] for name in FOREMOST if name in row and _tells(name, row)}
-            results[row["method"]][task_label(row["task"])] = of_task
+            results[row["method"]][task_label(row["task"])] = measure.keys(of_task)
     for method, each in chosen.items():
         at, audit = each.rule.at, each.rule.audit
         results[method] |= {"at": at, "audit": audit, "discordant_bound": each.bound}
@@ -166,17 +171,28 @@ def _tells(name: str, row: Row) -> bool:
 
 
 def summary(
-    rows: Sequence[Row], chosen: Chosen, sizes: Sequence[int], failed: Sequence[Failures] = ()
+    rows: Sequence[Row],
+    chosen: Chosen,
+    sizes: Sequence[int],
+    conditions: Conditions,
+    failed: Sequence[Failures] = (),
 ) -> str:
     """Write standings as a Markdown table with a legend, the promises and the graders' failures.
 
     `sizes` are the batch sizes whose costs are shown.
     """
-    text = StringIO()
-    Console(file=text, width=WIDTH).print(_table(rows, sizes))
-    notes = [f"- {promise(*each)}" for each in chosen.items()] + [f"- {each}." for each in failed]
-    legend = LEGEND + SHARE_LEGEND * _has_shares(rows)
+    text, measure = StringIO(), conditions.measure
+    Console(file=text, width=WIDTH).print(_table(rows, sizes, measure))
+    promises = (promise(*each, measure) for each in chosen.items())
+    notes = [f"- {each}" for each in promises] + [f"- {each}." for each in failed]
+    legend = _legend(conditions) + SHARE_LEGEND * _has_shares(rows)
     return "\n".join([text.getvalue().strip(), "", legend, *_places(rows), "", *notes, ""])
+
+
+def _legend(conditions: Conditions) -> str:
+    measure, sampling = conditions.measure, conditions.sampling
+    sampled = "" if sampling == GREEDY else f"All methods sample: {sampling}.\n"
+    return LEGEND.format(measure=measure.name) + measure.legend + sampled
 
 
 def _has_shares(rows: Sequence[Row]) -> bool:
@@ -197,12 +213,12 @@ def _places(rows: Sequence[Row]) -> Iterator[str]:
             yield f"Shown {place}: {', '.join(map(label, methods))}."
 
 
-def _table(rows: Sequence[Row], sizes: Sequence[int]) -> Table:
+def _table(rows: Sequence[Row], sizes: Sequence[int], measure: Measure) -> Table:
     table = Table("task", "method", box=box.MARKDOWN)
     costs = (f"cost b{n}" for n in sizes)
     shares = ["share"] * _has_shares(rows)
-    titles = ("accuracy", *shares, "LLM fraction", "visits", *costs, "tokens", "f95", "c95", "c99")
-    for title in titles:
+    titles = (measure.name, *shares, "LLM fraction", "visits", *costs, "tokens")
+    for title in (*titles, "f95", "c95", "c99"):
         table.add_column(title, justify="right")
     for row in rows:
         table.add_row(
@@ -231,17 +247,14 @@ def _cost(row: Row, size: int) -> str:
     return cost if size == 1 else f"{cost} ({row[f'cost_b{size}_delayed']:.3f})"
 
 
-def promise(method: str, chosen: ChosenRule) -> str:
+def promise(method: str, chosen: ChosenRule, measure: Measure) -> str:
     """Return a sentence with the promise of a method's chosen rule."""
-    risk, sure = "P(routed wrong | LLM right)", f"confidence {1 - chosen.delta:.3g}"
+    risk, sure = measure.risk, f"confidence {1 - chosen.delta:.3g}"
     if not chosen.certified:
         return (
             f"{label(method)}: no rule cheaper than the LLM keeps {risk} <= "
             f"{chosen.epsilon:g} at {sure}; the LLM answers alone."
         )
-    seen = (
-        f"on validation the LLM answers {chosen.n} questions right, "
-        f"and the routed answer is wrong on {chosen.discordant} of them"
-    )
-    kept = f"keeps {risk} <= {chosen.bound:.3f} at {sure} ({seen})"
+    seen = measure.on_validation.format(n=chosen.n, lost=chosen.discordant)
+    kept = f"keeps {risk} <= {chosen.bound:.3f} at {sure} (on validation {seen})"
     return f"{label(method)}: `{chosen.rule:.4g}` {kept}."

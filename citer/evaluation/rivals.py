@@ -9,19 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from citer.config import EvaluateParams
 from citer.decoding.policy import Scorer, StepView, always_slm
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.sweep import Line, Method
+from citer.models.noise import GOLDEN, mixed, shifted
 from citer.models.router import HIGHEST
 from citer.rule import Rule
-
-_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # splitmix64's constants, as signed 64-bit integers
-_FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
-_SECOND = 0x94D049BB133111EB - (1 << 64)
 
 
 def low_entropy(view: StepView) -> Tensor:
@@ -42,20 +38,8 @@ def random(seed: int) -> Scorer:
 
 
 def _uniform(seed: int, view: StepView) -> Tensor:
-    counter_N = _mix(view.seed_N ^ seed) + _GOLDEN * view.position_N
-    return (_shift(_mix(counter_N), 40).float() * 2.0**-24).clamp(max=HIGHEST)
-
-
-def _mix(bits_N: Tensor) -> Tensor:
-    """Apply the finaliser of splitmix64 (Steele, Lea and Flood, 2014) to int64 that wraps."""
-    bits_N = (bits_N ^ _shift(bits_N, 30)) * _FIRST
-    bits_N = (bits_N ^ _shift(bits_N, 27)) * _SECOND
-    return bits_N ^ _shift(bits_N, 31)
-
-
-def _shift(bits_N: Tensor, count: int) -> Tensor:
-    """Shift to the right and fill with zeros. The shift of torch keeps the sign."""
-    return torch.bitwise_right_shift(bits_N, count) & ((1 << (64 - count)) - 1)
+    counter_N = mixed(view.seed_N ^ seed) + GOLDEN * view.position_N
+    return (shifted(mixed(counter_N), 40).float() * 2.0**-24).clamp(max=HIGHEST)
 
 
 def entropy_line(params: EvaluateParams, scores: Sequence[float]) -> Line:

@@ -14,6 +14,7 @@ from citer.data.problems import Problem
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, head_for
 from citer.evaluation.choice import Candidate, Chosen, ChosenRule, cheapest, choose
+from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.methods import ITERATIONS, MODELS, Kind, Style
 from citer.evaluation.points import Findings, Row, outcome_rows, outcome_table, point_rows
 from citer.evaluation.rivals import RIVALS, by_score, low_entropy
@@ -22,6 +23,7 @@ from citer.io import digest
 from citer.models.bundle import identity
 from citer.models.pair import Pair
 from citer.models.router import Router
+from citer.models.sampling import Sampler
 from citer.rule import LLM, Rule
 
 # rivals() takes its thresholds from the SLM's entropies.
@@ -52,13 +54,17 @@ class Study:
         return study_stamp(identity(self.pair), [*self.validation, *self.test], self.params)
 
     @cached_property
+    def conditions(self) -> Conditions:
+        return Conditions.stored(self.stamp)
+
+    @cached_property
     def alone_runs(self) -> list[list[Run]]:
         """Runs of the SLM alone and of the LLM alone on validation."""
         return self._sweep(self.validation, ALONE_LINES)
 
     def llm_writes(self, problem: Problem) -> tuple[str, bool]:
         """Decode the LLM's own answer. Return its text and whether it was cut off."""
-        (answer,) = self._engine.decode([request(problem, self.pair)], LLM_ALONE)
+        (answer,) = self._engine.decode([request(problem, self.pair, self._sampler)], LLM_ALONE)
         return self.pair.text(answer.token_ids), answer.truncated
 
     def rivals(self) -> Findings:
@@ -95,7 +101,7 @@ class Study:
         tried, llm_rows = self._sweep(self.validation, lines), rivals.llm_alone("validation")
         chosen: dict[str, ChosenRule] = {}
         for line, runs in zip(lines, tried, strict=True):
-            candidates = [candidate(run, llm_rows) for run in runs]
+            candidates = [candidate(run, llm_rows, self.conditions.measure) for run in runs]
             rule = choose(candidates, self.params.epsilon, self.params.delta_per_line)
             chosen[line.method.name] = cheapest(chosen.get(line.method.name, rule), rule)
         return outcome_table(_runs(tried)), chosen
@@ -117,7 +123,11 @@ class Study:
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
         names = dict.fromkeys(line.method.name for line in lines)
         folder = self.partial / "-".join([problems[0].split, *names])
-        return sweep(self._engine, problems, lines, folder)
+        return sweep(self._engine, problems, lines, folder, self._sampler)
+
+    @property
+    def _sampler(self) -> Sampler:
+        return Sampler(self.params.sampling, self.params.seed)
 
     @cached_property
     def _engine(self) -> Engine:
@@ -126,26 +136,31 @@ class Study:
 
 
 def study_stamp(
-    identity: dict[str, Any], problems: Iterable[Problem], params: EvaluateParams
+    identity: dict[str, Any], problems: Sequence[Problem], params: EvaluateParams
 ) -> dict[str, Any]:
-    """The stamp of a study of the pair with this `identity`, on all its questions."""
+    """The stamp of a study of the pair with this `identity`, on all its questions.
+
+    Raises InputError if the questions are not all of one measure.
+    """
+    conditions = Conditions.of(problems, params.sampling, identity["llm"]["digest"])
     questions = (problem.problem_id for problem in problems)
     settings = params.model_dump(mode="json", include={"seed", "max_new_tokens"})
-    return identity | settings | {"problems": digest(*questions)}
+    return identity | settings | {"problems": digest(*questions)} | conditions.fields
 
 
 def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:
     return [run for line in lines for run in line]
 
 
-def candidate(run: Run, llm_rows: Mapping[str, Row]) -> Candidate:
+def candidate(run: Run, llm_rows: Mapping[str, Row], measure: Measure) -> Candidate:
     """Compare a run with the LLM's own answers to the same questions.
 
     `llm_rows` holds the LLM's outcomes by problem_id.
     """
     rows = list(outcome_rows(run))
     llm_bytes = sum(llm_rows[row["problem_id"]]["bytes"] for row in rows)
-    kept = [row["correct"] for row in rows if llm_rows[row["problem_id"]]["correct"]]
+    counted = (row for row in rows if measure.counts(llm_rows[row["problem_id"]]["correct"]))
+    kept = [row["correct"] for row in counted]
     return Candidate(
         rule=run.rule,
         n=len(kept),

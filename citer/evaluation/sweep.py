@@ -24,6 +24,7 @@ from citer.executor import deal, executor_for, write_tables
 from citer.io import read_table
 from citer.models.pair import Pair
 from citer.models.router import Head
+from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.progress import Advance, progress
 from citer.rule import Rule
 from citer.schema import RESULT
@@ -68,13 +69,17 @@ class Run:
 
 
 def sweep(
-    engine: Engine, problems: Sequence[Problem], lines: Sequence[Line], folder: Path
+    engine: Engine,
+    problems: Sequence[Problem],
+    lines: Sequence[Line],
+    folder: Path,
+    sampler: Sampler = ALL_GREEDY,
 ) -> list[list[Run]]:
     """Answer all problems by every rule of every line. Return a run for each rule of each line.
 
     The questions are dealt to parts, which are decoded by themselves. The results of each part are
     written to a file in `folder`. A part with a file is not answered again, so `folder` must belong
-    to this engine, these problems and these lines.
+    to this engine, these problems, these lines and this sampler.
     """
     policies = list(dict.fromkeys(policy for line in lines for policy in line.policies))
     title = f"{', '.join(dict.fromkeys(line.method.name for line in lines))} on {problems[0].split}"
@@ -84,7 +89,8 @@ def sweep(
     before = len(problems) - sum(map(len, missing.values()))
     total, done = (number * len(policies) for number in (len(problems), before))
     with progress(title, total, "answers", done) as advance:
-        write_tables(executor, _Answering(engine, policies), missing, RESULT, {}, advance)
+        job = _Answering(engine, policies, sampler)
+        write_tables(executor, job, missing, RESULT, {}, advance)
     results = _read(parts, problems, policies)
     return [_runs(line, results, engine.pair) for line in lines]
 
@@ -125,17 +131,19 @@ class _Answering:
 
     engine: Engine
     policies: Sequence[Policy]
+    sampler: Sampler
 
     def __call__(self, problems: Sequence[Problem], /, *, advance: Advance) -> pa.Table:
         """Return the RESULT table of the problems, in the order in which the answers finish."""
         by_id = {problem.problem_id: problem for problem in problems}
-        requests = {key: request(problem, self.engine.pair) for key, problem in by_id.items()}
+        pair = self.engine.pair
+        requests = {key: request(each, pair, self.sampler) for key, each in by_id.items()}
         place = {policy: number for number, policy in enumerate(self.policies)}
         rows: list[Row] = []
 
         @lru_cache(1024)  # a question's answers come together, and many policies give the same
         def graded(key: str, token_ids: tuple[int, ...]) -> Grade:
-            return assess(by_id[key], self.engine.pair.text(token_ids))
+            return assess(by_id[key], pair.text(token_ids))
 
         for answer in self.engine.sweep(requests.values(), self.policies):
             grade = WRONG if answer.truncated else graded(answer.key, answer.token_ids)
@@ -146,6 +154,13 @@ class _Answering:
         return pa.Table.from_pylist(rows, RESULT)
 
 
-def request(problem: Problem, pair: Pair) -> Request:
-    prompt_ids = pair.prompts.prompt_ids(problem)
-    return Request(problem.problem_id, tuple(prompt_ids))
+def request(
+    problem: Problem, pair: Pair, sampler: Sampler = ALL_GREEDY, attempt: int = 0
+) -> Request:
+    """Make the request for a problem's answer. Each attempt of a sampler has other noise.
+
+    All methods and rules answer the same request. They thus share its noise.
+    """
+    key = problem.problem_id
+    prompt_ids = tuple(pair.prompts.prompt_ids(problem))
+    return Request(key, prompt_ids, sampling=sampler.sampling(key, attempt))

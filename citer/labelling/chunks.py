@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from citer.executor import executor_for, write_tables
 from citer.io import read_table
-from citer.labelling.rollout import Labeller, token_cases
+from citer.labelling.labeller import Labeller
 from citer.progress import progress
 from citer.schema import PREFERENCE
 
@@ -16,16 +16,18 @@ CHUNK = 64  # problems; each chunk is decoded by itself, so its labels do not de
 SLOW_CHUNK = 8  # of a large pair on a CPU, which may take a minute for a problem
 
 
-def label_in_chunks(labeller: Labeller, tokens: pa.Table, partial: Path) -> pa.Table:
+def label_in_chunks(
+    labeller: Labeller, tokens: pa.Table, partial: Path, title: str = "label"
+) -> pa.Table:
     """Return the preference table of the joined `tokens`.
 
     Each chunk is written to a file in `partial`. A chunk with a file is not labelled again.
     """
-    pair = labeller.engine.pair
+    pair = labeller.outcome.pair
     chunks = _chunks(tokens, SLOW_CHUNK if pair.is_slow else CHUNK, partial)
     missing = {path: chunk for path, chunk in chunks.items() if not path.exists()}
-    contests = sum(int((token_cases(chunk) == "contested").sum()) for chunk in missing.values())
-    with progress(f"label {labeller.iteration}", 2 * contests, "branches") as advance:
+    contests = sum(int((labeller.cases(chunk) == "contested").sum()) for chunk in missing.values())
+    with progress(f"{title} {labeller.iteration}", 2 * contests, "branches") as advance:
         executor = executor_for(pair.is_small)
         write_tables(executor, labeller.label, missing, PREFERENCE, {}, advance)
     return pa.concat_tables(read_table(path, PREFERENCE) for path in chunks)

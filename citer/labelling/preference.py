@@ -4,8 +4,11 @@ case        the SLM's token  the LLM's token    label (1: accept the SLM's token
 slm_right   right            any                1
 llm_right   wrong            right              0
 same_wrong  wrong            the same           1: the next state is the same, the SLM is cheaper
-contested   wrong            wrong, another     1 if the SLM's branch is correct,
-                                                else 0 if the LLM's is, else the tie rule
+contested   wrong            wrong, another     decided by an outcome (`label.outcome`)
+audited     any              any                of an audited answer: decided by its audit
+
+A token is right if it is the reference's. In a reference that the LLM wrote, its own token proves
+nothing, so that the case `llm_right` is contested, too.
 """
 
 from collections.abc import Mapping
@@ -17,69 +20,77 @@ import pyarrow.compute as pc
 
 from citer.schema import PREFERENCE
 
-ORIGIN = {
-    "slm_right": "shortcut",
-    "llm_right": "shortcut",
-    "same_wrong": "same_token",
-    "contested": "rollout",
-}
 Tie = Literal["slm", "llm", "drop"]
 TIE: dict[Tie, int | None] = {"slm": 1, "llm": 0, "drop": None}
 
 
-class BranchOutcomes(NamedTuple):
-    """Whether each branch of a position ends in a right answer. None: it was not rolled out.
+class Decision(NamedTuple):
+    """A label, or None to drop the row, and where it is from.
 
-    `failure` says why the grader failed on one of them, if so.
+    `slm_correct`, `llm_correct`: whether each branch ends in a right answer; None: it was not
+    rolled out and graded. `failure` says why the grader failed on one of them, if so. `fall` is
+    that of the outcome `suffix`, in nats.
     """
 
+    label: int | None
+    origin: str
     slm_correct: bool | None = None
     llm_correct: bool | None = None
     failure: str | None = None
+    fall: float | None = None
 
 
-def cases(gt_N: np.ndarray, slm_N: np.ndarray, llm_N: np.ndarray) -> np.ndarray:
+WITHOUT_OUTCOME = {
+    "slm_right": Decision(1, "shortcut"),
+    "llm_right": Decision(0, "shortcut"),
+    "same_wrong": Decision(1, "same_token"),
+    "audited": Decision(None, "audit"),  # a position without an audit
+}
+
+
+def cases(
+    gt_N: np.ndarray, slm_N: np.ndarray, llm_N: np.ndarray, by_llm_N: np.ndarray
+) -> np.ndarray:
     """Return the case of each of N positions.
 
-    `gt_N`, `slm_N` and `llm_N` are the token ids of the reference, the SLM and the LLM.
+    `gt_N`, `slm_N` and `llm_N` are the token ids of the reference, the SLM and the LLM. `by_llm_N`:
+    whether the LLM wrote the reference.
     """
     return np.select(
-        [slm_N == gt_N, llm_N == gt_N, slm_N == llm_N],
+        [slm_N == gt_N, (llm_N == gt_N) & ~by_llm_N, slm_N == llm_N],
         ["slm_right", "llm_right", "same_wrong"],
         "contested",
     )
 
 
-def label(case: str, outcomes: BranchOutcomes, tie: Tie) -> int | None:
-    """Return 1, 0, or None to drop the row. Only contested cases depend on `outcomes`."""
-    if case != "contested":
-        return 0 if case == "llm_right" else 1
-    if outcomes.slm_correct:
+def by_grades(slm_correct: bool, llm_correct: bool | None, tie: Tie) -> int | None:
+    """Return the label of a contested token: the first right branch decides, else the tie rule."""
+    if slm_correct:
         return 1
-    return 0 if outcomes.llm_correct else TIE[tie]
+    return 0 if llm_correct else TIE[tie]
 
 
 def preferences(
-    tokens: pa.Table,
-    case_N: np.ndarray,
-    branches: Mapping[int, BranchOutcomes],
-    tie: Tie,
-    iteration: int,
+    tokens: pa.Table, case_N: np.ndarray, decisions: Mapping[int, Decision], iteration: int
 ) -> pa.Table:
-    """Return the preference table of `tokens`, given the outcomes of its contested rows."""
-    outcomes = [branches.get(row, BranchOutcomes()) for row in range(len(tokens))]
-    labels = [label(case, each, tie) for case, each in zip(case_N, outcomes, strict=True)]
+    """Return the preference table of `tokens`, given the decisions by row.
+
+    Contested rows must have one, and audited rows may.
+    """
+    rows = range(len(tokens))
+    decided = [decisions.get(row) or WITHOUT_OUTCOME[case_N[row]] for row in rows]
     table = pa.table(
         {
             "problem_id": tokens["problem_id"],
             "position": tokens["position"],
             "case": case_N,
-            "label": labels,
-            "origin": [ORIGIN[case] for case in case_N],
-            "slm_branch_correct": [each.slm_correct for each in outcomes],
-            "llm_branch_correct": [each.llm_correct for each in outcomes],
+            "label": [each.label for each in decided],
+            "origin": [each.origin for each in decided],
+            "slm_branch_correct": [each.slm_correct for each in decided],
+            "llm_branch_correct": [each.llm_correct for each in decided],
             "iteration": [iteration] * len(tokens),
-            "failure": [each.failure for each in outcomes],
+            "failure": [each.failure for each in decided],
+            "fall": [each.fall for each in decided],
         },
         schema=PREFERENCE,
     )

@@ -88,6 +88,17 @@ class Deployed(BaseModel):
     delta: Share | None = None
 
 
+class Labels(BaseModel):
+    """How the labels of a router were made: see `label.outcome`, and the glossary for `margin`.
+
+    `references`: given, llm, both or audited, or several of them, sorted and joined by "+".
+    """
+
+    references: str
+    outcome: str
+    margin: float | None = None  # nats; None if the outcome has none
+
+
 class Card(BaseModel):
     """The keys of `router.json` that are read. Other keys are allowed."""
 
@@ -103,6 +114,7 @@ class Card(BaseModel):
     prompts: PromptSettings = PromptSettings()  # earlier cards have none
     holdout_scores: Annotated[dict[Share, Share], AfterValidator(_ascending)] | None = None
     threshold: Deployed | None = None
+    labels: Labels | None = None  # earlier cards have none
 
 
 def identity(pair: "Pair") -> dict[str, Any]:

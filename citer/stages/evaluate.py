@@ -13,6 +13,7 @@ from citer.data.problems import read_problems
 from citer.errors import InputError
 from citer.evaluation.choice import cheapest
 from citer.evaluation.frontier import draw
+from citer.evaluation.measure import Conditions
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
 from citer.evaluation.report import metrics, promise, standings
 from citer.evaluation.study import Study, study_stamp
@@ -40,6 +41,7 @@ def run(params: Params, iteration: int) -> None:
     own = folder_identity(folders, params.pair.dtype)
     check_identity(card, own, folder)
     stamp = study_stamp(own, [*validation, *test], params.evaluate)
+    measure = Conditions.stored(stamp).measure
     rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
     partial = partial_sweeps("evaluate", params, own, folder)
     pair = load_pair(folders, params.pair)
@@ -51,10 +53,10 @@ def run(params: Params, iteration: int) -> None:
         write_findings(aside, findings, params.evaluate, stamp | ROUTER_STAMP)
         write_json(aside / "chosen.json", {name: asdict(each) for name, each in chosen.items()})
         write_json(aside / "threshold.json", asdict(cheapest(*chosen.values())))
-        write_json(aside / "metrics.json", metrics(standings(points, chosen), chosen))
-        draw(points, chosen, aside / "frontier.png")
+        write_json(aside / "metrics.json", metrics(standings(points, chosen), chosen, measure))
+        draw(points, chosen, aside / "frontier.png", measure)
     remove(partial)
-    promises = (promise(f"{name}_{iteration}", rule) for name, rule in chosen.items())
+    promises = (promise(f"{name}_{iteration}", rule, measure) for name, rule in chosen.items())
     for line in (*promises, *map(str, findings.failures)):
         Console().print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -1,6 +1,8 @@
-"""Make the preference labels of iteration k: roll out contested tokens under router k - 1."""
+"""Make the preference labels of iteration k. Rollouts run under router k - 1."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -17,8 +19,12 @@ from citer.data.tokens import read_identity, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
 from citer.io import digest, partial_dir, remove, write_table
+from citer.labelling.agreement import Agreement
+from citer.labelling.calibration import Calibration, calibrate
 from citer.labelling.chunks import label_in_chunks
-from citer.labelling.rollout import Labeller, token_cases
+from citer.labelling.labeller import Labeller
+from citer.labelling.rollout import Rollout
+from citer.labelling.suffix import Suffix
 from citer.models.bundle import check_identity, folder_identity, read_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
@@ -27,6 +33,7 @@ from citer.models.router import Router
 from citer.schema import CASES, PREFERENCE
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
+from citer.stages.outcome import OutcomeName, check_answers, chosen_outcome, sources
 
 NEAR_TIE = 0.0625  # logits: the spacing of bfloat16 numbers between 8 and 16
 
@@ -34,6 +41,7 @@ NEAR_TIE = 0.0625  # logits: the spacing of bfloat16 numbers between 8 and 16
 class Inputs(NamedTuple):
     """The inputs that are read and checked before any model is loaded."""
 
+    outcome: OutcomeName
     folders: PairFolder
     identity: dict[str, Any]
     router: Router
@@ -46,58 +54,76 @@ def run(params: Params, iteration: int) -> None:
     """Label the tokens of the preference split. A killed run resumes at its unfinished chunk."""
     inputs = _read(params, iteration)
     pair = load_pair(inputs.folders, params.pair)
-    partial = partial_dir("label", _digest(params, iteration))
-    labels = label_in_chunks(_labeller(inputs, pair, params, iteration), inputs.tokens, partial)
+    partial = partial_dir("label", _digest(params, inputs.outcome, iteration))
+    labeller, calibration = _labeller(inputs, pair, params, iteration, partial)
+    labels = label_in_chunks(labeller, inputs.tokens, partial)
     metadata = inputs.identity | {
         "iteration": iteration,
         "router": digest(paths.router(iteration - 1)),
         "rule": str(params.label.rule),
         "tie": params.label.tie,
+        "labels": {
+            "references": sources(inputs.problems.values()),
+            "outcome": inputs.outcome,
+            "margin": calibration and calibration.margin,
+        },
     }
+    if calibration and calibration.rolled_out:
+        metadata["calibration"] = calibration._asdict()
     failed = _failures(labels, inputs.problems)
     if failed:
         metadata["failed_grades"] = {each.task: each.answers for each in failed}
     write_table(paths.preferences(iteration), labels, PREFERENCE, metadata)
     remove(partial)
-    Console().print(_summary(inputs.tokens, labels, iteration))
-    for each in failed:
-        Console().print(str(each), markup=False, highlight=False, soft_wrap=True)
+    Console().print(_summary(labeller, inputs.tokens, labels))
+    for line in (calibration, *failed):
+        if line:
+            Console().print(str(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def _read(params: Params, iteration: int) -> Inputs:
     """Read and compare tokens, problems, router k - 1 and models. Raises InputError."""
+    outcome = chosen_outcome(params)
     origin = paths.router(iteration - 1)
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     router, card = read_bundle(origin)
     check_identity(card, identity, origin)
     problems = {p.problem_id: p for p in read_problems(paths.referenced("preference"))}
+    check_answers(outcome, problems.values(), paths.referenced("preference"))
     folders = finetuned_pair(params)
     check_identity(identity, folder_identity(folders, params.pair.dtype), paths.SLM_TOKENS)
     examples = folders.prompts.encode_all(problems.values())
     room = params.label.max_new_tokens  # a rollout may begin after any token of a reference
     check_examples(examples, folders.context, room, "label.max_new_tokens")
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
-    return Inputs(folders, identity, router, problems, examples, tokens)
+    return Inputs(outcome, folders, identity, router, problems, examples, tokens)
 
 
-def _labeller(inputs: Inputs, pair: Pair, params: Params, iteration: int) -> Labeller:
+def _labeller(
+    inputs: Inputs, pair: Pair, params: Params, iteration: int, partial: Path
+) -> tuple[Labeller, Calibration | None]:
+    """Return the labeller, and for `suffix` the calibration of its margin."""
     limits = params.label
-    return Labeller(
-        problems=inputs.problems,
-        examples=inputs.examples,
-        engine=Engine(pair, limits.slots, limits.max_new_tokens, delayed=True),
-        policy=routed(inputs.router.to(pair.slm.device), params.label.rule),
-        tie=params.label.tie,
-        iteration=iteration,
-    )
+    engine = Engine(pair, limits.slots, limits.max_new_tokens, delayed=True)
+    policy = routed(inputs.router.to(pair.slm.device), limits.rule)
+    rollout = Rollout(engine, policy, limits.tie)
+    labeller = Labeller(inputs.problems, inputs.examples, rollout, iteration)
+    if inputs.outcome == "rollout":
+        return labeller, None
+    if inputs.outcome == "agreement":
+        return replace(labeller, outcome=Agreement(engine, policy)), None
+    suffix = Suffix(pair, limits.slots)
+    calibration = calibrate(replace(labeller, outcome=suffix), rollout, inputs.tokens, partial)
+    suffix = replace(suffix, margin=calibration.margin)
+    return replace(labeller, outcome=suffix), calibration
 
 
-def _digest(params: Params, iteration: int) -> str:
+def _digest(params: Params, outcome: str, iteration: int) -> str:
     """Hash everything that the labels depend on."""
     files = paths.SLM_TOKENS, paths.LLM_TOKENS, paths.referenced("preference")
     router = paths.router(iteration - 1)
-    settings = str(iteration), params.label.model_dump_json(), code_digest("label")
-    return digest(*files, router, *settings)
+    section = params.label.model_dump_json(exclude={"outcome", "minutes"})
+    return digest(*files, router, str(iteration), outcome, section, code_digest("label"))
 
 
 def _failures(labels: pa.Table, problems: Mapping[str, Problem]) -> list[Failures]:
@@ -108,22 +134,33 @@ def _failures(labels: pa.Table, problems: Mapping[str, Problem]) -> list[Failure
     return failures(zip(tasks, keys, failed["failure"].to_pylist(), strict=True))
 
 
-def _summary(tokens: pa.Table, labels: pa.Table, iteration: int) -> Table:
-    case_N = token_cases(tokens)
-    slm_right, llm_right = labels["slm_branch_correct"], labels["llm_branch_correct"]
-    contested = int((case_N == "contested").sum())
-    saved, fatal = (pc.sum(column).as_py() or 0 for column in (slm_right, llm_right))
+def _summary(labeller: Labeller, tokens: pa.Table, labels: pa.Table) -> Table:
+    case_N = labeller.cases(tokens)
+    counts = {case: int((case_N == case).sum()) for case in CASES}
+    if not counts["audited"]:
+        del counts["audited"]
     nearest_N = pc.min_element_wise(tokens["slm_margin"], tokens["llm_margin"])
-    counts = {case: int((case_N == case).sum()) for case in CASES} | {
-        "rollouts": 2 * contested - saved,
-        "contested, the SLM's branch fatal": fatal,
-        "contested, both branches wrong": contested - saved - fatal,
+    counts |= _contested(labels, counts["contested"], isinstance(labeller.outcome, Rollout)) | {
         f"a margin below {NEAR_TIE} logits": pc.sum(pc.less(nearest_N, NEAR_TIE)).as_py(),
         "labelled 1": pc.sum(labels["label"]).as_py(),
     }
-    table = Table(f"label {iteration}", title="Preference labels")
+    table = Table(f"label {labeller.iteration}", title="Preference labels")
     for heading in ("tokens", "share"):
         table.add_column(heading, justify="right")
     for name, count in counts.items():
         table.add_row(name, f"{count:,}", f"{count / len(tokens):.1%}")
     return table
+
+
+def _contested(labels: pa.Table, contested: int, rolled_out: bool) -> dict[str, int]:
+    """Count how contested tokens were decided."""
+    if not rolled_out:
+        rows = labels.filter(pc.equal(labels["case"], "contested"))
+        return {"contested, labelled 1": pc.sum(rows["label"]).as_py() or 0}
+    branches = labels["slm_branch_correct"], labels["llm_branch_correct"]
+    saved, fatal = (pc.sum(column).as_py() or 0 for column in branches)
+    return {
+        "rollouts": 2 * contested - saved,
+        "contested, the SLM's branch fatal": fatal,
+        "contested, both branches wrong": contested - saved - fatal,
+    }

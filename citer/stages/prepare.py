@@ -10,6 +10,7 @@ from rich.table import Table
 
 from citer.config import EvaluateParams, Params
 from citer.data import toy
+from citer.data.audited import load_audited
 from citer.data.files import OnBadRow, fail
 from citer.data.importing import Needs, load_problems, parse_row
 from citer.data.problems import Problem, write_problems
@@ -90,6 +91,9 @@ def _assigned(
     for file in prepare.train:
         for problem in _loaded(file, lambda problem: needs[dealt(problem)], on_bad_row):
             yield dealt(problem), problem
+    for path in prepare.audited:
+        for problem in load_audited(Path(path), prepare.tasks):
+            yield "preference", problem
 
 
 def _loaded(file: SourceFile, requires: Needs, on_bad_row: OnBadRow) -> Iterator[Problem]:

@@ -26,6 +26,7 @@ from citer.progress import progress
 from citer.schema import PROBED, SPLITS
 from citer.stages import paths
 from citer.stages.folders import base_pair
+from citer.stages.outcome import check_answers, write_outcome
 
 ALONE = {"slm": SLM_ALONE, "llm": LLM_ALONE}
 
@@ -50,7 +51,9 @@ def run(params: Params) -> None:
     _print(overview(slm.replies, llm.replies))
     _print(examples(llm.replies))
     _print(speed(slm.pace, llm.pace, engine.slots))
-    _print(f"later stages, a rough forecast: {_forecast(splits, slm, llm, params)}")
+    minutes = _forecast(splits, slm, llm, params)
+    _print(f"later stages, a rough forecast: {in_words(minutes)}")
+    _print(write_outcome(params, splits["preference"], minutes["label@k"]))
     _check(slm.replies, llm.replies, params)
     write_json(paths.PASSED, {"passed": True})
 
@@ -62,6 +65,7 @@ def _check_rows(
     own = {split: [p for p in rows if p.source != "toy"] for split, rows in splits.items()}
     questions = [*splits["validation"], *own["test"]]
     check_room(_named(questions), folders, params.evaluate.max_new_tokens)
+    check_answers(params.label.outcome, splits["preference"], paths.problems("preference"))
     encode, room = folders.prompts.encode_all, params.label.max_new_tokens
     check_examples(encode(own["preference"]), folders.context, room, "label.max_new_tokens")
     if own["sft"] and params.finetune.steps:
@@ -102,7 +106,7 @@ def _ask(engine: Engine, chosen: Sequence[Problem], model: str) -> Asked:
 
 def _forecast(
     splits: Mapping[str, Sequence[Problem]], slm: Asked, llm: Asked, params: Params
-) -> str:
+) -> dict[str, float]:
     work = Workload(
         questions={split: len(problems) for split, problems in splits.items()},
         prompt=fmean(reply.prompt_tokens for reply in llm.replies),
@@ -110,7 +114,7 @@ def _forecast(
         slm=slm.pace,
         llm=llm.pace,
     )
-    return in_words(work.minutes(params.evaluate))
+    return work.minutes(params.evaluate)
 
 
 def _print(shown: str | Table, style: str = "") -> None:

@@ -14,6 +14,7 @@ from citer.data.tasks.failures import Failures, merged
 from citer.errors import InputError
 from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.frontier import draw
+from citer.evaluation.measure import GREEDY, Conditions
 from citer.evaluation.methods import ITERATIONS, Row, numbered, styles
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings
 from citer.evaluation.report import chosen_point, metrics, standings, summary
@@ -26,18 +27,24 @@ def run(params: Params) -> None:
 
     Raises InputError if a report is missing, or belongs to another study than the rivals.
     """
-    points, chosen, failed = _gather(params)
+    stamp = table_metadata(paths.RIVALS / "points.parquet")
+    conditions = Conditions.stored(stamp)
+    measure = conditions.measure
+    points, chosen, failed = _gather(params, stamp)
     rows = standings(points, chosen)
-    text = summary(rows, chosen, params.evaluate.batches, failed)
+    text = summary(rows, chosen, params.evaluate.batches, conditions, failed)
     with replacing(paths.SUMMARY) as aside:
         aside.mkdir()
         write_json(
             aside / "metrics.json",
-            metrics(rows, chosen) | {"train": _training(params)} | _failed(failed),
+            metrics(rows, chosen, measure)
+            | {"train": _training(params)}
+            | _sampled(conditions)
+            | _failed(failed),
         )
         write_text(aside / "table.md", text)
-        csv.write_csv(pa.Table.from_pylist(points), aside / "points.csv")
-        draw(points, chosen, aside / "frontier.png")
+        csv.write_csv(pa.Table.from_pylist([*map(measure.keys, points)]), aside / "points.csv")
+        draw(points, chosen, aside / "frontier.png", measure)
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -48,18 +55,22 @@ def _training(params: Params) -> Row:
     return {name: read_as(file, dict[str, float]) for name, file in files.items()}
 
 
+def _sampled(conditions: Conditions) -> Row:
+    """Return how the answers were sampled, if they were."""
+    return {} if conditions.sampling == GREEDY else {"sampling": conditions.sampling}
+
+
 def _failed(failed: Sequence[Failures]) -> Row:
     """Return how often each grader failed, if one did."""
     counts = {task_label(each.task): each.answers for each in failed}
     return {"failed_grades": counts} if counts else {}
 
 
-def _gather(params: Params) -> tuple[list[Row], Chosen, list[Failures]]:
+def _gather(params: Params, stamp: Row) -> tuple[list[Row], Chosen, list[Failures]]:
     """Read the points of all methods, the chosen rules and the failures of graders.
 
     Add iterations to routers' names.
     """
-    stamp = table_metadata(paths.RIVALS / "points.parquet")
     rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
     points, failed = rivals.points, rivals.failures
     chosen: dict[str, ChosenRule] = {}

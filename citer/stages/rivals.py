@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import islice
+from statistics import fmean
 
 from rich.console import Console
 
@@ -10,9 +11,10 @@ from citer.data.problems import read_problems
 from citer.errors import InputError
 from citer.evaluation.choice import least_questions
 from citer.evaluation.floor import shortfalls, shown
+from citer.evaluation.measure import FIDELITY, Conditions, Measure
 from citer.evaluation.methods import Kind, Row, label
 from citer.evaluation.points import RIVALS_STAMP, write_findings
-from citer.evaluation.study import Study
+from citer.evaluation.study import Study, study_stamp
 from citer.io import remove, replacing
 from citer.models.bundle import folder_identity
 from citer.models.pair import load_pair
@@ -21,6 +23,7 @@ from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.stages.unfinished import partial_sweeps
 
+UNSTABLE = 0.01  # share of the LLM's answers that may differ from the stored ones
 EXAMPLES = 3  # wrong answers to print if the LLM is right too rarely
 
 
@@ -28,24 +31,30 @@ def run(params: Params) -> None:
     """Answer validation and test without a router.
 
     A killed run resumes at its unfinished part of the questions.
-    Raises InputError if a question and its longest answer exceed the models' context, or if the
-    LLM is right on too few validation questions.
+    Raises InputError if a question and its longest answer exceed the models' context, if the
+    questions are not all of one measure, or if the LLM is right on too few validation questions.
     """
     validation, test = (read_problems(paths.referenced(split)) for split in ("validation", "test"))
     named = ((f"{paths.referenced(p.split)}: problem {p.problem_id}", p) for p in validation + test)
     folders = finetuned_pair(params)
     check_room(named, folders, params.evaluate.max_new_tokens)
-    partial = partial_sweeps("rivals", params, folder_identity(folders, params.pair.dtype))
+    own = folder_identity(folders, params.pair.dtype)
+    stamp = study_stamp(own, [*validation, *test], params.evaluate)
+    measure = Conditions.stored(stamp).measure
+    partial = partial_sweeps("rivals", params, own)
     pair = load_pair(folders, params.pair)
     study = Study(pair, validation, test, params.evaluate, partial)
-    _check_llm(study)
+    if measure is FIDELITY:
+        _check_references(study)
+    else:
+        _check_llm(study)
     _warn(study)
     findings = study.rivals()
     with replacing(paths.RIVALS) as aside:
         aside.mkdir()
-        write_findings(aside, findings, params.evaluate, study.stamp | RIVALS_STAMP)
+        write_findings(aside, findings, params.evaluate, stamp | RIVALS_STAMP)
     remove(partial)
-    for line in (_summary(findings.points), *map(str, findings.failures)):
+    for line in (_summary(findings.points, measure), *map(str, findings.failures)):
         _print(line)
 
 
@@ -62,15 +71,29 @@ def _check_llm(study: Study) -> None:
     raise InputError(f"rivals: {'; '.join(map(str, below))} (evaluate.llm_floor)")
 
 
+def _check_references(study: Study) -> None:
+    """Say that there is no floor. Warn if the LLM's answers often differ from the stored ones."""
+    _print("rivals: measured by fidelity to the LLM, so evaluate.llm_floor does not apply")
+    _, (llm,) = study.alone_runs
+    differing = fmean(not result.correct for result in llm.results)
+    if differing > UNSTABLE:
+        _print(
+            f"validation: {differing:.1%} of the LLM's answers differ from its stored ones, so the "
+            "references are unstable (another batch or a lower precision), and every promise "
+            "includes this share",
+            style="yellow",
+        )
+
+
 def _warn(study: Study) -> None:
     """Warn if no rule can be certified, even without a wrong routed answer."""
     _, (llm,) = study.alone_runs
-    right = sum(result.correct for result in llm.results)
-    params = study.params
+    params, measure = study.params, study.conditions.measure
+    counted = sum(measure.counts(result.correct) for result in llm.results)
     enough = least_questions(params.epsilon, params.delta_per_line)
-    if right < enough:
+    if counted < enough:
         _print(
-            f"validation: the LLM is right on {right} questions, too few to certify any rule: "
+            f"validation: {measure.counted.format(n=counted)}, too few to certify any rule: "
             f"evaluate.epsilon {params.epsilon:g} needs {enough:,}",
             style="yellow",
         )
@@ -80,11 +103,12 @@ def _print(text: str, style: str = "") -> None:
     Console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def _summary(points: Iterable[Row]) -> str:
-    """Return the accuracy of each model in a line, which the user sees before the long stages."""
+def _summary(points: Iterable[Row], measure: Measure) -> str:
+    """Return what each model alone achieves, which the user sees before the long stages."""
     alone = [row for row in points if row["kind"] == Kind.ALONE and row["task"] == "all"]
     shares = [
-        f"{label(row['method'])} {row['accuracy']:.1%} right, {row['truncated_share']:.1%} cut off"
+        f"{label(row['method'])} {row['accuracy']:.1%} {measure.correct}, "
+        f"{row['truncated_share']:.1%} cut off"
         for row in alone
     ]
     return f"rivals, on test: {'; '.join(shares)}"

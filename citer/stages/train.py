@@ -23,7 +23,8 @@ def run(params: Params, iteration: int) -> None:
     source = paths.preferences(iteration)
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     labels = read_table(source, PREFERENCE)
-    check_identity(table_metadata(source), identity, source)
+    metadata = table_metadata(source)
+    check_identity(metadata, identity, source)
     agreement, made_for = read_bundle(paths.AGREE)
     check_identity(made_for, identity, paths.AGREE)
     data = {"preferences": digest(source), "slm_tokens": digest(paths.SLM_TOKENS)}
@@ -40,6 +41,7 @@ def run(params: Params, iteration: int) -> None:
         "prompts": stored_prompts(paths.AGREE).model_dump(mode="json"),
         "iteration": iteration,
         "data": data,
+        "labels": metadata["labels"],
         "holdout_scores": trained.thresholds,
     }
     with replacing(paths.router(iteration)) as aside:

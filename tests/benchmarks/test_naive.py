@@ -9,7 +9,8 @@ from benchmarks.labelling import label_naively
 from benchmarks.pairs import Subject
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
-from citer.labelling.rollout import Labeller
+from citer.labelling.labeller import Labeller
+from citer.labelling.rollout import Rollout
 from tests.labelling.conftest import Taught
 
 NEW_TOKENS = 24
@@ -29,7 +30,7 @@ def test_naive_labels_equal_the_labellers(taught: Taught) -> None:
     some = dict(list(taught.examples.items())[:SOME])
     tokens = taught.tokens.filter(pc.is_in(taught.tokens["problem_id"], pa.array(list(some))))
     engine = Engine(taught.pair, 4, NEW_TOKENS)
-    labeller = Labeller(taught.problems, some, engine, SLM_ALONE, "slm", 1)
+    labeller = Labeller(taught.problems, some, Rollout(engine, SLM_ALONE, "slm"), 1)
     labels = labeller.label(tokens, lambda _: None)
     assert {"contested", "same_wrong", "llm_right"} <= {*labels["case"].to_pylist()}
     naively = [

@@ -6,10 +6,11 @@ from math import prod
 
 import torch
 
-from citer.decoding.answer import Disagreement, Request, Visit, stable_hash
+from citer.decoding.answer import Disagreement, Request, Visit
 from citer.decoding.policy import Policy, StepView
 from citer.decoding.work import Work
 from citer.models.pair import LanguageModel, Pair
+from citer.models.sampling import stable_hash
 
 Scorer = Callable[[StepView], torch.Tensor]
 

@@ -9,6 +9,7 @@ from citer.data.tasks.failures import Failures
 from citer.decoding.answer import Counts
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.floor import shortfalls
+from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.points import Findings, outcome_table, point_rows
 from citer.evaluation.report import metrics, standings, summary
 from citer.evaluation.study import ALONE_LINES
@@ -46,7 +47,9 @@ def written(results: list[Result], failed: list[Failures]) -> tuple[dict, str]:
     points = point_rows(runs(results), PARAMS)
     chosen = {"router_1": replace(chosen_rule("score 1"), rule=ALONE_LINES[1].rules[0])}
     rows = standings(points, chosen)
-    return metrics(rows, chosen), summary(rows, chosen, PARAMS.batches, failed)
+    return metrics(rows, chosen, ACCURACY), summary(
+        rows, chosen, PARAMS.batches, Conditions(), failed
+    )
 
 
 def test_outcomes_have_the_share_and_the_failure_of_an_answer() -> None:

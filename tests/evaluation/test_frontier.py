@@ -6,6 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from citer.evaluation.frontier import draw
+from citer.evaluation.measure import ACCURACY
 from citer.evaluation.methods import Kind
 from tests.reported import (
     CHOSEN,
@@ -19,7 +20,7 @@ from tests.reported import (
 
 def test_the_frontier_is_a_picture_with_the_same_bytes_every_time(tmp_path):
     for name in ("one.png", "two.png"):
-        draw(points(), CHOSEN, tmp_path / name)
+        draw(points(), CHOSEN, tmp_path / name, ACCURACY)
     image = (tmp_path / "one.png").read_bytes()
     assert image.startswith(b"\x89PNG")
     assert image == (tmp_path / "two.png").read_bytes()
@@ -34,7 +35,7 @@ def test_the_frontier_is_a_picture_with_the_same_bytes_every_time(tmp_path):
     ],
 )
 def test_a_frontier_is_drawn_without_certified_rules_and_without_audits(tmp_path, chosen):
-    draw(points("entropy", *chosen), chosen, tmp_path / "frontier.png")
+    draw(points("entropy", *chosen), chosen, tmp_path / "frontier.png", ACCURACY)
     assert (tmp_path / "frontier.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -48,7 +49,7 @@ def figures(monkeypatch) -> list[Figure]:
 
 @pytest.mark.parametrize("kind", Kind)
 def test_a_method_of_any_kind_that_has_points_is_named_in_the_picture(figures, kind):
-    draw([*points(), *made_up(kind)], chosen_with_made_up(kind), Path("frontier.png"))
+    draw([*points(), *made_up(kind)], chosen_with_made_up(kind), Path("frontier.png"), ACCURACY)
     named = {text.get_text() for text in figures[0].legends[0].get_texts()}
     named |= {text.get_text() for text in figures[0].axes[0].texts}
     models = {"SLM alone", "LLM alone"}
@@ -58,7 +59,7 @@ def test_a_method_of_any_kind_that_has_points_is_named_in_the_picture(figures, k
 
 
 def test_a_method_is_drawn_in_its_own_colour_and_marker(figures):
-    draw([*points(), *made_up(Kind.RIVAL)], CHOSEN, Path("frontier.png"))
+    draw([*points(), *made_up(Kind.RIVAL)], CHOSEN, Path("frontier.png"), ACCURACY)
     lines = {line.get_label(): line for line in figures[0].axes[0].lines}
     looks = {name: (line.get_color(), line.get_marker()) for name, line in lines.items()}
     assert looks["made up"] == ("purple", "p")
@@ -74,7 +75,7 @@ def test_a_method_is_drawn_in_its_own_colour_and_marker(figures):
     ],
 )
 def test_a_star_marks_only_the_chosen_point(figures, rule, place):
-    draw(points(), CHOSEN | {"audited_1": chosen_rule(rule)}, Path("frontier.png"))
+    draw(points(), CHOSEN | {"audited_1": chosen_rule(rule)}, Path("frontier.png"), ACCURACY)
     for axes in figures[0].axes:
         (star,) = (
             line
@@ -85,7 +86,7 @@ def test_a_star_marks_only_the_chosen_point(figures, rule, place):
 
 
 def test_the_line_of_an_audited_method_joins_only_its_efficient_points(figures):
-    draw(points(), CHOSEN, Path("frontier.png"))
+    draw(points(), CHOSEN, Path("frontier.png"), ACCURACY)
     drawn = {line.get_label(): list(line.get_xdata()) for line in figures[0].axes[0].lines}
     assert drawn["audited 1"] == [0.1, 0.35, 0.45]
     assert drawn["router 1"] == [0.1, 0.2, 0.5, 1.0]

@@ -14,8 +14,9 @@ from citer.evaluation.gate import (
     difference,
     least_difference,
 )
+from citer.evaluation.measure import Conditions
 
-GATE = Gate(margin=0.02, delta=0.05, epsilon=0.05, llm_floor=0.2)
+GATE = Gate(margin=0.02, delta=0.05, epsilon=0.05, llm_floor=0.2, conditions=Conditions())
 
 
 def outcomes(correct: int, wrong: int, bytes: float = 50.0) -> dict[str, Graded]:
@@ -29,7 +30,20 @@ def first(challenger: GradedAnswers, llm_alone: GradedAnswers, certified: bool =
 
 def against(challenger: GradedAnswers, champion: GradedAnswers) -> Decision:
     """Compare both; the LLM is right wherever the challenger is, so the promise is kept."""
-    return GATE.decide(challenger, champion, challenger, certified=True)
+    return beside(GATE, challenger, champion, challenger)
+
+
+def beside(
+    gate: Gate,
+    challenger: GradedAnswers,
+    champion: GradedAnswers,
+    llm_alone: GradedAnswers,
+    certified: bool = True,
+) -> Decision:
+    """Decide with a champion that was measured like the challenger."""
+    return gate.decide(
+        challenger, champion, llm_alone, certified=certified, champion_conditions=gate.conditions
+    )
 
 
 def test_without_a_champion_a_certified_cheaper_router_is_promoted():
@@ -73,7 +87,7 @@ def test_a_challenger_that_may_lose_just_the_margin_is_promoted():
     challenger, champion = outcomes(198, 2), outcomes(200, 0)
     low = difference(challenger, champion, 0.05).low
     gate = replace(GATE, margin=-low)
-    assert gate.decide(challenger, champion, challenger, certified=True).promote
+    assert beside(gate, challenger, champion, challenger).promote
 
 
 def test_a_more_expensive_challenger_is_not_promoted_however_accurate():
@@ -99,7 +113,7 @@ def test_a_few_common_questions_promote_nothing():
 def test_a_champion_is_never_displaced_on_other_questions():
     challenger, llm_alone = outcomes(100, 0, 40), outcomes(100, 0, 100)
     champion = {"other": Graded(False, 1e9)}
-    promote, reason = GATE.decide(challenger, champion, llm_alone, certified=True)
+    promote, reason = beside(GATE, challenger, champion, llm_alone)
     assert not promote
     assert reason.startswith("no test question in common with the champion's")
     assert reason.endswith("run `citer promote VERSION`")
@@ -129,7 +143,7 @@ def test_a_certified_router_that_breaks_the_promise_or_the_floor_on_test_is_neve
     champion, challenger, llm_alone, reason
 ):
     llm = outcomes(*llm_alone, bytes=100)
-    decision = GATE.decide(outcomes(*challenger, bytes=40), champion, llm, certified=True)
+    decision = beside(GATE, outcomes(*challenger, bytes=40), champion, llm)
     assert not decision.promote
     assert decision.reason.startswith(reason)
 
@@ -153,8 +167,8 @@ def test_a_promise_kept_to_the_last_question_and_a_floor_just_reached_are_enough
 
 def test_an_uncertified_challenger_displaces_no_champion():
     equal = outcomes(1000, 0, 40)
-    assert GATE.decide(equal, equal, outcomes(1000, 0, 100), certified=True).promote
-    promote, reason = GATE.decide(equal, equal, outcomes(1000, 0, 100), certified=False)
+    assert beside(GATE, equal, equal, outcomes(1000, 0, 100)).promote
+    promote, reason = beside(GATE, equal, equal, outcomes(1000, 0, 100), certified=False)
     assert not promote
     assert reason == "no rule cheaper than the LLM keeps the promised bound"
 

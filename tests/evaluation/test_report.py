@@ -2,6 +2,7 @@
 
 import pytest
 
+from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import Kind
 from citer.evaluation.report import (
     AT_SHARE,
@@ -106,19 +107,19 @@ def test_uncertified_audits_do_not_move_the_rivals():
     rows = by_method(standings(some, chosen))
     assert rows["audited_1"]["accuracy"] == 0.9
     assert rows["random"]["llm_fraction"] == rows["router_1"]["llm_fraction"] == 0.4
-    assert "LLM fraction of router 1" in summary(standings(some, chosen), chosen, [1])
+    assert "LLM fraction of router 1" in summary(standings(some, chosen), chosen, [1], Conditions())
 
 
 def test_if_every_router_audits_rivals_are_read_at_the_last_one():
     chosen = {"audited_1": chosen_rule("risk 0.5 audit 0.1")}
     rows = standings(points("audited_1", "random"), chosen)
     assert by_method(rows)["random"]["llm_fraction"] == 0.05
-    assert "LLM fraction of audited 1" in summary(rows, chosen, [1])
+    assert "LLM fraction of audited 1" in summary(rows, chosen, [1], Conditions())
 
 
 def test_the_interval_of_an_accuracy_need_not_be_symmetric():
     whole = [p | {"accuracy_low": 0.7612, "accuracy_high": 1.0} for p in points()]
-    assert "| 90.0% [76.1, 100.0] |" in summary(standings(whole, CHOSEN), CHOSEN, [1])
+    assert "| 90.0% [76.1, 100.0] |" in summary(standings(whole, CHOSEN), CHOSEN, [1], Conditions())
 
 
 @pytest.mark.parametrize(
@@ -135,9 +136,9 @@ def test_a_method_of_any_kind_that_has_points_is_in_table_and_metrics(kind, accu
     both = [*points(), *points(task="math"), *made_up(kind), *made_up(kind, "math")]
     chosen = chosen_with_made_up(kind)
     rows = standings(both, chosen)
-    numbers = metrics(rows, chosen)["made_up"]
+    numbers = metrics(rows, chosen, ACCURACY)["made_up"]
     assert numbers["accuracy"] == numbers["math"]["accuracy"] == pytest.approx(accuracy)
-    assert summary(rows, chosen, [1]).count("| made up ") == 2
+    assert summary(rows, chosen, [1], Conditions()).count("| made up ") == 2
     others = [row for row in rows if row["method"] != "made_up" and row["task"] == "all"]
     if kind is not Kind.ROUTER:  # rivals are read at the last router's LLM fraction
         assert others == standings(points(), CHOSEN)
@@ -152,7 +153,7 @@ def test_a_router_without_rules_to_try_is_reported_at_the_llms_point():
 
 def test_metrics_are_by_method_and_by_task_below_it():
     both = [*points(), *points(task="math")]
-    numbers = metrics(standings(both, CHOSEN), CHOSEN)
+    numbers = metrics(standings(both, CHOSEN), CHOSEN, ACCURACY)
     assert numbers["router_2"]["accuracy"] == 0.86
     assert numbers["router_2"]["math"]["cost_b1"] == pytest.approx(0.4)
     assert (numbers["router_2"]["at"], numbers["router_2"]["audit"]) == (0.7, 0)
@@ -170,7 +171,7 @@ def test_metrics_are_by_method_and_by_task_below_it():
 
 
 def test_the_summary_is_a_markdown_table_with_a_row_for_each_method():
-    text = summary(standings(points(), CHOSEN), CHOSEN, [1, 8])
+    text = summary(standings(points(), CHOSEN), CHOSEN, [1, 8], Conditions())
     table = text.splitlines()[: 2 + 8]
     assert all(line.startswith("|") for line in table)
     assert len({line.count("|") for line in table}) == 1
@@ -186,14 +187,16 @@ def test_the_summary_is_a_markdown_table_with_a_row_for_each_method():
 
 
 def test_a_promise_names_its_numbers():
-    sentence = promise("router_2", chosen_rule("score 0.7"))
+    sentence = promise("router_2", chosen_rule("score 0.7"), ACCURACY)
     assert sentence.startswith("router 2: `score 0.7` keeps P(routed wrong | LLM right) <= 0.033")
     assert (
         "confidence 0.9 (on validation the LLM answers 200 questions right, and the routed answer "
         in sentence
     )
-    assert "`risk 0.1235 audit 0.1`" in promise("audited_2", chosen_rule("risk 0.12345 audit 0.1"))
+    assert "`risk 0.1235 audit 0.1`" in promise(
+        "audited_2", chosen_rule("risk 0.12345 audit 0.1"), ACCURACY
+    )
 
 
 def test_an_uncertified_rule_gets_a_plain_sentence():
-    assert "no rule cheaper than the LLM" in promise("router_1", NOTHING_CERTIFIED)
+    assert "no rule cheaper than the LLM" in promise("router_1", NOTHING_CERTIFIED, ACCURACY)

@@ -11,6 +11,7 @@ from citer.decoding.answer import Answer, Visit
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, always_slm, routed
 from citer.evaluation.choice import Candidate, choose
 from citer.evaluation.cost import Prices, Trace
+from citer.evaluation.measure import ACCURACY
 from citer.evaluation.points import Findings
 from citer.evaluation.result import Result
 from citer.evaluation.study import candidate
@@ -190,6 +191,6 @@ def test_a_candidate_counts_the_llms_right_answers_and_how_many_are_lost():
         problem.problem_id: {"correct": right, "bytes": 3000}
         for problem, right in zip(problems(4), [True, True, False, False], strict=True)
     }
-    assert candidate(Run("router", rule, results, prices), alone) == Candidate(
+    assert candidate(Run("router", rule, results, prices), alone, ACCURACY) == Candidate(
         rule=rule, n=2, discordant=1, llm_fraction=0.5, cost=(2 * 100 + 1000) / 3000
     )

@@ -10,6 +10,7 @@ from torch import Tensor
 from citer.decoding.policy import LLM_ALONE, Policy, StepView
 from citer.evaluation import study as study_module
 from citer.evaluation.frontier import draw
+from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.report import metrics, standings, summary
 from citer.evaluation.rivals import RIVALS, by_score, quantiles
@@ -39,11 +40,11 @@ def test_a_new_rival_needs_only_one_function_and_one_entry(study, studied, monke
 
     points = [*findings.points, *routed.points]
     rows = standings(points, chosen)
-    assert summary(rows, chosen, [1, 4]).count("| margin ") == 3  # all, math, mc
-    assert metrics(rows, chosen)["margin"]["cost_b1"] > 0
+    assert summary(rows, chosen, [1, 4], Conditions()).count("| margin ") == 3  # all, math, mc
+    assert metrics(rows, chosen, ACCURACY)["margin"]["cost_b1"] > 0
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
-    draw(points, chosen, Path("frontier.png"))
+    draw(points, chosen, Path("frontier.png", ACCURACY))
     lines = {line.get_label(): line.get_color() for line in figures[0].axes[0].lines}
     assert lines["margin"] == "purple"
 

@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from citer.config import PairParams
 from citer.evaluation.choice import ChosenRule
+from citer.evaluation.measure import Conditions
 from citer.io import write_json, write_table, write_text
 from citer.models.bundle import identity, write_bundle
 from citer.models.folder import PairFolder
@@ -94,12 +95,14 @@ def retrain(
     rule: Rule = RULE,
     questions: str = "test",
     llm_correct: int | None = None,
+    conditions: Conditions | None = None,
+    labels: dict[str, Any] | None = None,
 ) -> None:
     """Write the files of a retraining to the current folder. Each `seed` gives another one.
 
     Under `rule` the routers answer `correct` of the questions right, for `cost` of the LLM's bytes;
     `questions` is the prefix of their ids. The LLM answers the same ones right, or the first
-    `llm_correct`.
+    `llm_correct`. An earlier citer stored no `conditions`, and no `labels` in the routers' cards.
     """
     llm_correct = correct if llm_correct is None else llm_correct
     for split in SPLITS:
@@ -108,8 +111,8 @@ def retrain(
     write_text(paths.SUMMARY / "table.md", "| method | accuracy |\n")
     for k in (1, 2):
         _write_preferences(seed, k)
-        _write_router(seed, k)
-        _write_report(k, rule, correct, cost, certified, questions)
+        _write_router(seed, k, labels)
+        _write_report(k, rule, correct, cost, certified, questions, conditions)
     write_text(Path("dvc.lock"), f"schema: '2.0'\nstages: {{}} # {seed}\n")
 
 
@@ -131,18 +134,26 @@ def _write_preferences(seed: int, k: int) -> None:
     write_table(paths.preferences(k), table, PREFERENCE, {"seed": seed})
 
 
-def _write_router(seed: int, k: int) -> None:
+def _write_router(seed: int, k: int, labels: dict[str, Any] | None) -> None:
     where = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
     pair = load_pair(PairFolder(paths.SLM, LLM), where)
     router = random_router(pair.slm.hidden_size, seed * 10 + k)
-    write_bundle(paths.router(k), router, identity(pair) | {"iteration": k})
+    own = {} if labels is None else {"labels": labels}
+    write_bundle(paths.router(k), router, identity(pair) | {"iteration": k} | own)
     write_json(paths.router(k) / "metrics.json", {"best_epoch": 7})
 
 
 def _write_report(
-    k: int, rule: Rule, correct: int, cost: float, certified: bool, questions: str
+    k: int,
+    rule: Rule,
+    correct: int,
+    cost: float,
+    certified: bool,
+    questions: str,
+    conditions: Conditions | None,
 ) -> None:
     folder = paths.report(k)
+    measure = (conditions or Conditions()).measure
     ours, other = ("audited", "router") if rule.audit else ("router", "audited")
     elsewhere = [
         ("validation", ours, rule),
@@ -152,18 +163,17 @@ def _write_report(
         ("test", ours, replace(rule, audit=(rule.audit + 0.5) / 2)),
     ]
     outcomes = [_outcomes("test", ours, rule, correct, cost, questions)]
-    _write_outcomes(
-        folder, *outcomes, *(_outcomes(*place, 0, 2.0, questions) for place in elsewhere)
-    )
+    outcomes += [_outcomes(*place, 0, 2.0, questions) for place in elsewhere]
+    _write_outcomes(folder, *outcomes, stamp=conditions.fields if conditions else {})
     chosen = ChosenRule(rule, 0.05, 0.05, QUESTIONS, 0, 0.04, certified, 0.25, cost)
     costlier = replace(chosen, rule=Rule("score", 0.9), cost=cost + 0.1)
     write_json(folder / "chosen.json", {other: asdict(costlier), ours: asdict(chosen)})
     write_json(folder / "threshold.json", asdict(chosen))
-    numbers: dict[str, Any] = {"accuracy": correct / QUESTIONS, "llm_fraction": 0.25}
+    numbers: dict[str, Any] = {measure.name: correct / QUESTIONS, "llm_fraction": 0.25}
     numbers |= {f"cost_b{batch}": cost for batch in (1, 8, 32)} | {"cost_for_99_percent": None}
     numbers |= {"at": rule.at, "audit": rule.audit, "tokens_per_answer": 50.0}
-    numbers |= {"math": {"accuracy": correct / QUESTIONS}}
-    others = {"llm": {"accuracy": 1.0}, other: {"accuracy": 0.9}}
+    numbers |= {"math": {measure.name: correct / QUESTIONS}}
+    others = {"llm": {measure.name: 1.0}, other: {measure.name: 0.9}}
     write_json(folder / "metrics.json", others | {ours: numbers})
     (folder / "frontier.png").write_bytes(b"a picture")
 
@@ -188,6 +198,10 @@ def _outcomes(
         }
 
 
-def _write_outcomes(folder: Path, *outcomes: Iterator[dict[str, Any]]) -> None:
+def _write_outcomes(
+    folder: Path, *outcomes: Iterator[dict[str, Any]], stamp: dict[str, str] | None = None
+) -> None:
     rows = [row for each in outcomes for row in each]
-    write_table(folder / "outcomes.parquet", pa.Table.from_pylist(rows, OUTCOME), OUTCOME, {})
+    write_table(
+        folder / "outcomes.parquet", pa.Table.from_pylist(rows, OUTCOME), OUTCOME, stamp or {}
+    )

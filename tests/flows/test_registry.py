@@ -32,6 +32,8 @@ def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path)
         "at": "0.75",
         "audit": "0.1",
         "heads": "stand, agree",
+        "measure": "accuracy",
+        "sampling": "greedy",
         "accuracy": "1",
         "accuracy_low": "0.981155",
         "accuracy_high": "1",

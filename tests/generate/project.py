@@ -1,6 +1,7 @@
 """Questions and helpers of the tests of `citer generate`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from citer.config import Params
@@ -11,7 +12,7 @@ from citer.io import read_table, table_metadata
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.rule import Rule
-from citer.schema import DISAGREEMENT
+from citer.schema import AUDITED
 
 MATH = [
     {"problem": "What is 3 + 4?", "solution": "It is \\boxed{7}."},
@@ -41,14 +42,14 @@ def answers(output: Path) -> list[dict]:
 
 
 def audited(
-    params: Params, bundle: Path, folder: Path, rule: Rule
+    params: Params, bundle: Path, folder: Path, rule: Rule, asked: Sequence[dict] = MATH
 ) -> tuple[list[dict], list[dict]]:
-    """Run `generate`; return the table of disagreements and the answers."""
+    """Run `generate`; return the rows of the table of audits, and the answers."""
     source, output, table = folder / "q.jsonl", folder / "out.jsonl", folder / "found.parquet"
-    source.write_text("\n".join(json.dumps(row) for row in MATH))
+    source.write_text("\n".join(json.dumps(row) for row in asked))
     generate(params, bundle, source, output, rule, table)
     assert table_metadata(table)["rule"] == str(rule)
-    return read_table(table, DISAGREEMENT).to_pylist(), answers(output)
+    return read_table(table, AUDITED).to_pylist(), answers(output)
 
 
 LONG = {"problem": "Why? " * 400}

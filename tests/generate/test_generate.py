@@ -1,8 +1,6 @@
-"""Answers, grades and disagreements of `citer generate`."""
+"""Answers and grades of `citer generate`."""
 
 import json
-import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,23 +8,19 @@ import pandas as pd
 import pytest
 
 from citer.config import Params
-from citer.data.importing import parse_row
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
 from citer.generate import generate
 from citer.models.bundle import read_bundle
-from citer.models.pair import Pair
 from citer.rule import Rule
 from citer.serving import Deployment
-from tests.decoding.reference import next_logits
 from tests.generate.project import (
     MATH,
     MAX_NEW_TOKENS,
     MC,
     RULE,
     answers,
-    audited,
     own_pair,
     parsed,
 )
@@ -102,62 +96,6 @@ def test_a_given_rule_replaces_the_rule_of_the_bundle(
     generate(params, bundle, source, output, Rule("score", tau))
     [line] = answers(output)
     assert line["llm_tokens"] == share * line["tokens"]
-
-
-def test_an_exact_rule_lists_each_token_at_which_the_slm_differs_from_the_llms_answer(
-    params: Params, bundle: Path, tmp_path: Path
-) -> None:
-    """The rule visits the LLM only at the end, so every position is audited."""
-    rows, lines = audited(params, bundle, tmp_path, Rule("risk", 0.0, audit=1.0))
-    assert rows == list(differences(own_pair(params), MATH))
-    assert rows
-    by_llm = [[token["by"] == "llm" for token in line["written"]] for line in lines]
-    assert [sum(each) for each in by_llm] == [line["rejected"] for line in lines]
-
-
-def differences(pair: Pair, questions: list[dict]) -> Iterator[dict]:
-    """Compare the models along the LLM's answers, with a whole forward for each token."""
-    for question in questions:
-        problem = parse_row(question, "math", requires="question")
-        ids = list(pair.prompts.prompt_ids(problem))
-        for position in range(MAX_NEW_TOKENS):
-            llm_logits = next_logits(pair, pair.llm, ids)
-            slm, llm = int(next_logits(pair, pair.slm, ids).argmax()), int(llm_logits.argmax())
-            if slm != llm:
-                yield {
-                    "problem_id": problem.problem_id,
-                    "position": position,
-                    "slm_token": slm,
-                    "llm_token": llm,
-                    "slm_text": pair.tokenizer.decode([slm]),
-                    "llm_text": pair.tokenizer.decode([llm]),
-                    "odds": pytest.approx(
-                        float((llm_logits[slm] - llm_logits[llm]).exp()), rel=1e-3
-                    ),
-                    "rejected": True,
-                }
-            ids.append(llm)
-            if llm in pair.eos_ids:
-                break
-
-
-def test_only_tokens_with_low_odds_are_rolled_back(
-    params: Params, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rule = Rule("every", 3, audit=0.05)
-    rows, lines = audited(params, bundle, tmp_path, rule)
-    assert {row["rejected"] for row in rows} == {True, False}
-    assert all(row["rejected"] == (row["odds"] < rule.audit) for row in rows)
-    rejected = sum(line["rejected"] for line in lines)
-    assert rejected == sum(row["rejected"] for row in rows)
-    text = " ".join(capsys.readouterr().out.split())
-    counts_shown = re.search(
-        r"of (\d+) audited tokens (\d+) agreed, (\d+) audits rejected a token", text
-    )
-    assert counts_shown
-    seen, agreed, rolled_back = map(int, counts_shown.groups())
-    assert (seen - agreed, rolled_back) == (len(rows), rejected)
-    assert "by `every 3 audit 0.05`" in text
 
 
 def test_threads_can_share_a_deployment(

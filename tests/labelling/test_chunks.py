@@ -9,7 +9,8 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.io import read_table, write_table
 from citer.labelling.chunks import label_in_chunks
-from citer.labelling.rollout import Labeller
+from citer.labelling.labeller import Labeller
+from citer.labelling.rollout import Rollout
 from citer.schema import PREFERENCE
 from tests.labelling.conftest import Taught
 
@@ -18,7 +19,8 @@ from tests.labelling.conftest import Taught
 def labeller(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> Labeller:
     monkeypatch.setattr("citer.labelling.chunks.CHUNK", 5)
     engine = Engine(taught.pair, 8, max_new_tokens=12)
-    return Labeller(taught.problems, taught.examples, engine, SLM_ALONE, "slm", 1)
+    rollout = Rollout(engine, SLM_ALONE, "slm")
+    return Labeller(taught.problems, taught.examples, rollout, 1)
 
 
 def test_chunks_make_up_the_whole_table(taught: Taught, labeller: Labeller, tmp_path: Path) -> None:

@@ -4,56 +4,55 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from citer.labelling.preference import BranchOutcomes, Tie, cases, label, preferences
+from citer.labelling.preference import Decision, Tie, by_grades, cases, preferences
 
-NOT_ROLLED_OUT = BranchOutcomes()
-SLM_RIGHT = BranchOutcomes(True)
-LLM_RIGHT = BranchOutcomes(False, True)
-BOTH_WRONG = BranchOutcomes(False, False)
+BOTH_WRONG = Decision(None, "rollout", False, False)
+LLM_RIGHT = Decision(0, "rollout", False, True)
 
 
 @pytest.mark.parametrize(
-    ("slm", "llm", "case"),
+    ("slm", "llm", "case", "by_llm"),
     [
-        (7, 7, "slm_right"),
-        (7, 8, "slm_right"),
-        (8, 7, "llm_right"),
-        (8, 8, "same_wrong"),
-        (8, 9, "contested"),
+        (7, 7, "slm_right", "slm_right"),
+        (7, 8, "slm_right", "slm_right"),
+        (8, 7, "llm_right", "contested"),
+        (8, 8, "same_wrong", "same_wrong"),
+        (8, 9, "contested", "contested"),
     ],
 )
-def test_the_case_of_a_position_whose_reference_is_7(slm: int, llm: int, case: str) -> None:
-    assert cases(np.array([7]), np.array([slm]), np.array([llm])).tolist() == [case]
-
-
-@pytest.mark.parametrize("tie", ["slm", "llm", "drop"])
-def test_only_contested_positions_depend_on_their_branches(tie: Tie) -> None:
-    for outcomes in (NOT_ROLLED_OUT, SLM_RIGHT, LLM_RIGHT, BOTH_WRONG):
-        assert label("slm_right", outcomes, tie) == 1
-        assert label("same_wrong", outcomes, tie) == 1
-        assert label("llm_right", outcomes, tie) == 0
+def test_the_case_of_a_position_whose_reference_is_7(
+    slm: int, llm: int, case: str, by_llm: str
+) -> None:
+    """The LLM's token proves nothing in a reference that the LLM wrote."""
+    ids = [np.array([token, token]) for token in (7, slm, llm)]
+    assert cases(*ids, np.array([False, True])).tolist() == [case, by_llm]
 
 
 @pytest.mark.parametrize("tie", ["slm", "llm", "drop"])
 def test_the_first_right_branch_decides(tie: Tie) -> None:
-    assert label("contested", SLM_RIGHT, tie) == 1
-    assert label("contested", LLM_RIGHT, tie) == 0
+    assert by_grades(True, None, tie) == 1
+    assert by_grades(False, True, tie) == 0
 
 
 @pytest.mark.parametrize(("tie", "expected"), [("slm", 1), ("llm", 0), ("drop", None)])
 def test_the_tie_rule_decides_if_both_branches_are_wrong(tie: Tie, expected: int | None) -> None:
-    assert label("contested", BOTH_WRONG, tie) == expected
+    assert by_grades(False, False, tie) == expected
 
 
 def test_the_table_keeps_the_order_and_drops_dropped_ties() -> None:
-    tokens = pa.table(
-        {"problem_id": ["a", "a", "a", "b"], "position": pa.array([0, 1, 2, 0], "i4")}
+    case_N = np.array(
+        ["slm_right", "contested", "contested", "llm_right", "same_wrong", "audited", "audited"]
     )
-    case_N = np.array(["slm_right", "contested", "contested", "llm_right"])
-    table = preferences(tokens, case_N, {1: BOTH_WRONG, 2: LLM_RIGHT}, "drop", 2)
+    tokens = pa.table(
+        {"problem_id": [*"aaabbcc"], "position": pa.array([0, 1, 2, 0, 1, 0, 1], "i4")}
+    )
+    decisions = {1: BOTH_WRONG, 2: LLM_RIGHT, 6: Decision(0, "audit")}
+    table = preferences(tokens, case_N, decisions, 2)
     rows = [tuple(row.values()) for row in table.to_pylist()]
     assert rows == [
-        ("a", 0, "slm_right", 1, "shortcut", None, None, 2, None),
-        ("a", 2, "contested", 0, "rollout", False, True, 2, None),
-        ("b", 0, "llm_right", 0, "shortcut", None, None, 2, None),
+        ("a", 0, "slm_right", 1, "shortcut", None, None, 2, None, None),
+        ("a", 2, "contested", 0, "rollout", False, True, 2, None, None),
+        ("b", 0, "llm_right", 0, "shortcut", None, None, 2, None, None),
+        ("b", 1, "same_wrong", 1, "same_token", None, None, 2, None, None),
+        ("c", 1, "audited", 0, "audit", None, None, 2, None, None),
     ]

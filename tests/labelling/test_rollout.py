@@ -13,8 +13,10 @@ from citer.data.tasks.grading import grade
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy, routed
-from citer.labelling.preference import BranchOutcomes
-from citer.labelling.rollout import Branch, Contest, Labeller, roll_out
+from citer.labelling.contests import Branch, Contest
+from citer.labelling.labeller import Labeller
+from citer.labelling.preference import Decision
+from citer.labelling.rollout import Rollout
 from citer.models.features import features
 from citer.models.pair import LanguageModel
 from citer.models.router import Router
@@ -31,7 +33,7 @@ Finish = Callable[[list[int]], list[int]]
 
 def _label(taught: Taught, policy: Policy, slots: int = 3) -> pa.Table:
     engine = Engine(taught.pair, slots, NEW_TOKENS)
-    labeller = Labeller(taught.problems, taught.examples, engine, policy, "slm", 1)
+    labeller = Labeller(taught.problems, taught.examples, Rollout(engine, policy, "slm"), 1)
     return labeller.label(taught.tokens, lambda _: None)
 
 
@@ -106,6 +108,7 @@ def _expected_row(taught: Taught, finish: Finish, key: str, position: int) -> di
         "llm_branch_correct": llm_correct,
         "iteration": 1,
         "failure": None,
+        "fall": None,
     }
 
 
@@ -182,8 +185,8 @@ def test_a_branch_that_ends_the_answer_is_graded_without_decoding(taught: Taught
     ]
     engine = Engine(pair, 2, NEW_TOKENS)
     counted: list[float] = []
-    outcomes = roll_out(contests, engine, SLM_ALONE, counted.append)
-    assert outcomes == [BranchOutcomes(True), BranchOutcomes(False, False)]
+    decisions = Rollout(engine, SLM_ALONE, "drop")(contests, counted.append)
+    assert decisions == [Decision(1, "rollout", True), Decision(None, "rollout", False, False)]
     assert engine.slm_work.forwards == engine.llm_work.forwards == 0
     assert sum(counted) == 2 * len(contests)
 
@@ -198,9 +201,8 @@ def test_a_truncated_rollout_is_wrong_even_if_its_answer_is_right(taught: Taught
     branch = _branch(taught, "math-0", last, token)
     assert grade(branch.problem, taught.pair.text(branch.prefix_ids))
     engine = Engine(taught.pair, 1, max_new_tokens=1)
-    assert roll_out([Contest(branch, branch)], engine, SLM_ALONE, lambda _: None) == [
-        BranchOutcomes(False, False)
-    ]
+    [decision] = Rollout(engine, SLM_ALONE, "llm")([Contest(branch, branch)], lambda _: None)
+    assert decision == Decision(0, "rollout", False, False)
 
 
 def test_rollouts_of_a_problem_share_one_forward_of_its_prompt_and_reference(
@@ -210,11 +212,10 @@ def test_rollouts_of_a_problem_share_one_forward_of_its_prompt_and_reference(
     length = len(example.prompt_ids) + len(example.reference_ids)
     branches = [_branch(taught, "math-0", position, 65) for position in range(2, 10)]
     engine = Engine(taught.pair, 8, max_new_tokens=1)
-    roll_out(
-        [Contest(branch, branch) for branch in branches[:1]], engine, SLM_ALONE, lambda _: None
-    )
+    Rollout(engine, SLM_ALONE, "slm")([Contest(*branches[:1] * 2)], lambda _: None)
     once = engine.slm_work.positions
     assert once >= length - 1
     engine = Engine(taught.pair, 8, max_new_tokens=1)
-    roll_out([Contest(branch, branch) for branch in branches], engine, SLM_ALONE, lambda _: None)
+    contests = [Contest(branch, branch) for branch in branches]
+    Rollout(engine, SLM_ALONE, "slm")(contests, lambda _: None)
     assert engine.slm_work.positions < once + 2 * len(branches)

@@ -37,23 +37,33 @@ WHOLE = {1.0: Grade(correct=True, share=1.0), 0.0: WRONG}  # True equals 1, Fals
 def grade(problem: Problem, completion: str) -> bool:
     """Return whether `completion` (the text after the prompt) answers `problem` correctly.
 
-    The class of the task documents what counts as correct. The problem must have an answer.
+    See `assess`. The class of the task documents what counts as correct.
     """
     return assess(problem, completion).correct
 
 
 def assess(problem: Problem, completion: str) -> Grade:
-    """Grade `completion`, the text after the prompt. The problem must have an answer.
+    """Grade `completion`, the text after the prompt.
 
+    It is graded against the problem's answer. If there is none, `completion` is correct if it gives
+    the same answer as the reference, which the LLM must have written (`Task.same`).
     Raises InputError if the process of a user's grader does not start.
     """
-    assert problem.answer is not None, f"{problem.problem_id}: no answer to grade against"
     task = find_task(problem.task)
     try:
-        share = task.grade(problem, completion)
+        if problem.answer is not None:
+            share = task.grade(problem, completion)
+        else:
+            share = task.same(problem, _by_llm(problem), completion)
     except GraderError as error:
         return WRONG._replace(failure=str(error))
     return WHOLE.get(share) or Grade(share >= task.pass_share, share)
+
+
+def _by_llm(problem: Problem) -> str:
+    assert problem.written_by == "llm", f"{problem.problem_id}: no answer to grade against"
+    assert problem.reference is not None, f"{problem.problem_id}: no reference by the LLM"
+    return problem.reference
 
 
 def extracted(problem: Problem, completion: str) -> str | None:

@@ -1,0 +1,72 @@
+"""Turn answers served earlier into problems, from tables of `citer generate --disagreements`."""
+
+import hashlib
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import Console
+
+from citer.data.problems import Problem, as_problem
+from citer.errors import InputError
+from citer.io import read_table
+from citer.schema import AUDITED
+
+
+def load_audited(path: Path, tasks: Collection[str]) -> list[Problem]:
+    """Return a problem for each complete answer with an audit, and print how many are left out.
+
+    The answer is the reference. Raises InputError if the file is no such table, or if one of its
+    tasks is not in `tasks`.
+    """
+    table = _read(path)
+    for row, task in enumerate(table["task"].to_pylist(), 1):
+        if task not in tasks:
+            expected = f"expected {' or '.join(tasks)}, the tasks of the other sources"
+            raise InputError(f"{path}: row {row}: task {task!r}: {expected}")
+    complete = table.filter(pc.invert(table["truncated"]))
+    audited = complete.filter(pc.greater(pc.list_value_length(complete["audited"]), 0))
+    cut, bare = len(table) - len(complete), len(complete) - len(audited)
+    text = f"{path}: {len(audited):,} answers; left out: {cut:,} truncated, {bare:,} without audits"
+    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+    return [_problem(row, path.name) for row in audited.to_pylist()]
+
+
+def _read(path: Path) -> pa.Table:
+    try:
+        return read_table(path, AUDITED)
+    except InputError as error:
+        raise InputError(f"{error} (a table of `citer generate --disagreements`)") from None
+
+
+def _problem(row: dict[str, Any], source: str) -> Problem:
+    """Return the problem of a row. Another answer to the same question is another problem."""
+    token_ids = row["token_ids"]
+    answer_key = hashlib.sha256(str(token_ids).encode()).hexdigest()[:8]
+    asked = {name: row[name] for name in ("task", "question", "choices", "messages", "answer")}
+    return as_problem(
+        asked
+        | {
+            "problem_id": f"{row['problem_id']}-{answer_key}",
+            "reference": row["completion"],
+            "token_ids": token_ids,
+            "audits": _audits(row),
+            "source": source,
+            "split": "",
+        }
+    )
+
+
+def _audits(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """A token that was kept still stands there; in place of a rejected one stands the LLM's."""
+    rejected = {d["position"]: d["slm_token"] for d in row["disagreements"] if d["rejected"]}
+    return [
+        {
+            "position": position,
+            "slm_token": rejected.get(position, row["token_ids"][position]),
+            "kept": position not in rejected,
+        }
+        for position in row["audited"]
+    ]

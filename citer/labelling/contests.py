@@ -1,0 +1,63 @@
+"""Contested tokens, their two branches, and the interface of what decides them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from citer.data.problems import Problem
+from citer.data.prompts import Encoded
+from citer.decoding.answer import Request
+from citer.labelling.preference import Decision
+from citer.models.pair import Pair
+from citer.progress import Advance
+
+
+class Branch(NamedTuple):
+    """The reference before a position, followed by the token of one model."""
+
+    problem: Problem
+    example: Encoded
+    position: int
+    token: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.problem.problem_id}@{self.position}:{self.token}"
+
+    @property
+    def prefix_ids(self) -> tuple[int, ...]:
+        return (*self.example.reference_ids[: self.position], self.token)
+
+    @property
+    def trunk_ids(self) -> tuple[int, ...]:
+        """The prompt and the reference, which all branches of a problem share."""
+        prompt_ids, reference_ids = self.example
+        return (*prompt_ids, *reference_ids)
+
+    def request(self) -> Request:
+        prompt_ids = tuple(self.example.prompt_ids)
+        return Request(self.key, prompt_ids, self.prefix_ids, self.trunk_ids)
+
+
+class Contest(NamedTuple):
+    """The two branches of a contested position. No two branches of a table are equal."""
+
+    slm: Branch
+    llm: Branch
+
+    @property
+    def problem(self) -> Problem:
+        return self.slm.problem
+
+
+class Outcome(Protocol):
+    """Decides contested tokens: `Rollout`, `Agreement` or `Suffix`. It can be pickled.
+
+    A decision must not depend on the other contests.
+    """
+
+    @property
+    def pair(self) -> Pair: ...
+
+    def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
+        """Return one decision per contest. `advance` counts branches, two per contest."""
+        ...

@@ -1,0 +1,75 @@
+"""The gate's decision where routers are measured by fidelity to the LLM."""
+
+from dataclasses import replace
+
+import pytest
+
+from citer.evaluation.gate import Decision, Gate, Graded
+from citer.evaluation.measure import FIDELITY, Conditions
+
+FAITHFUL = Conditions(FIDELITY, "temperature 0.7", "1a2b3c4d5e")
+GATE = Gate(margin=0.02, delta=0.05, epsilon=0.05, llm_floor=0.2, conditions=FAITHFUL)
+
+
+def outcomes(same: int, other: int, bytes: float = 50.0) -> dict[str, Graded]:
+    marks = [True] * same + [False] * other
+    return {f"q{index}": Graded(mark, bytes) for index, mark in enumerate(marks)}
+
+
+def beside(conditions: Conditions, challenger: dict[str, Graded]) -> Decision:
+    """Decide with a champion that was measured under `conditions`."""
+    champion, llm = outcomes(196, 4), outcomes(200, 0, 100)
+    return GATE.decide(challenger, champion, llm, certified=True, champion_conditions=conditions)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "measured"),
+    [
+        (Conditions(), "accuracy, greedy"),
+        (FAITHFUL._replace(sampling="greedy"), "fidelity to LLM 1a2b3c4, greedy"),
+        (FAITHFUL._replace(llm="99"), "fidelity to LLM 99, temperature 0.7"),
+    ],
+    ids=["measure", "sampling", "llm"],
+)
+def test_a_champion_that_was_measured_otherwise_is_not_compared(conditions, measured):
+    decision = beside(conditions, outcomes(200, 0, 10))
+    assert not decision.promote
+    assert decision.reason == (
+        "measured by fidelity to LLM 1a2b3c4, temperature 0.7, "
+        f"the champion by {measured}, so the two cannot be compared; "
+        "to promote it anyway, run `citer promote VERSION`"
+    )
+    assert beside(FAITHFUL, outcomes(200, 0, 10)).promote
+
+
+@pytest.mark.parametrize(
+    ("challenger", "reason"),
+    [
+        (
+            outcomes(196, 4),
+            "not less faithful, and no more bytes: on 200 common questions ",
+        ),
+        (outcomes(190, 10), "may be less faithful: on 200 common questions fidelity differs"),
+        (
+            outcomes(189, 11),
+            "the answer differs from the LLM's on 11 of 200 test questions, expected at most 5.0%",
+        ),
+    ],
+    ids=["kept", "worse", "broken"],
+)
+def test_reasons_speak_of_fidelity(challenger, reason):
+    assert beside(FAITHFUL, challenger).reason.startswith(reason)
+
+
+def test_the_promise_counts_questions_on_which_the_llm_does_not_repeat_its_answer():
+    challenger, llm = outcomes(180, 20), outcomes(180, 20, 100)
+    decision = GATE.decide(challenger, None, llm, certified=True)
+    assert decision.reason.startswith("the answer differs from the LLM's on 20 of 200 ")
+    by_accuracy = replace(GATE, conditions=Conditions())
+    assert by_accuracy.decide(challenger, None, llm, certified=True).promote
+
+
+def test_the_llm_floor_does_not_apply():
+    challenger, llm = outcomes(200, 0), outcomes(0, 200, 100)
+    strict = replace(GATE, llm_floor=1.0)
+    assert strict.decide(challenger, None, llm, certified=True).promote

@@ -1,0 +1,109 @@
+"""A study without right answers: the LLM's own answers take their place."""
+
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+import pytest
+
+from citer.data.problems import Problem
+from citer.data.tasks import find_task
+from citer.decoding.engine import Engine, Request
+from citer.decoding.policy import Policy
+from citer.evaluation import study as module
+from citer.evaluation.choice import Candidate
+from citer.evaluation.measure import FIDELITY
+from citer.evaluation.points import Findings, read_findings, write_findings
+from citer.evaluation.study import Study
+from citer.models.router import Router
+from tests.reported import NOTHING_CERTIFIED
+from tests.studied import PARAMS, THRESHOLDS
+
+
+@pytest.fixture(scope="module")
+def faithful(study: Study, tmp_path_factory) -> Study:
+    """The study with the LLM's finished answers as references, and no right answers."""
+    validation, test = (
+        [written for p in split if (written := _by_llm(study, p))]
+        for split in (study.validation, study.test)
+    )
+    partial = tmp_path_factory.mktemp("partial")
+    return replace(study, validation=validation, test=test, partial=partial)
+
+
+def _by_llm(study: Study, problem: Problem) -> Problem | None:
+    text, truncated = study.llm_writes(problem)
+    return None if truncated else replace(problem, answer=None, reference=text, written_by="llm")
+
+
+@pytest.fixture(scope="module")
+def found(faithful, router):
+    rivals = faithful.rivals()
+    return rivals, *_candidates(faithful, router, rivals)
+
+
+def _candidates(study: Study, router: Router, rivals: Findings) -> tuple[Findings, list[Candidate]]:
+    """Return the findings of the router, and all rules that could have been chosen."""
+    seen: list[Candidate] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "choose", lambda tried, *_: seen.extend(tried) or NOTHING_CERTIFIED)
+        findings, _ = study.router(router, THRESHOLDS, rivals)
+    return findings, seen
+
+
+def test_the_promise_counts_the_answers_that_differ_from_the_llms(faithful, router, found):
+    _, _, candidates = found
+    assert faithful.conditions.measure is FIDELITY
+    policies = [each for line in faithful.lines(router, THRESHOLDS) for each in line.policies]
+    assert [each.rule for each in candidates] == [policy.rule for policy in policies]
+    differing = [sum(_differs(faithful, p, each) for p in faithful.validation) for each in policies]
+    assert [each.discordant for each in candidates] == differing
+    assert {each.n for each in candidates} == {len(faithful.validation)}
+    assert len(set(differing)) > 1
+
+
+def _differs(study: Study, problem: Problem, policy: Policy) -> bool:
+    prompt_ids = tuple(study.pair.prompts.prompt_ids(problem))
+    engine = Engine(study.pair, 1, PARAMS.max_new_tokens)
+    (answer,) = engine.decode([Request(problem.problem_id, prompt_ids)], policy)
+    text = study.pair.text(answer.token_ids)
+    same = find_task(problem.task).same(problem, problem.reference, text)
+    return answer.truncated or not same
+
+
+def test_the_llm_and_exact_methods_are_faithful_and_the_slm_is_not(found):
+    rivals, routed, _ = found
+    by_method = {p["method"]: p["accuracy"] for p in rivals.points if p["task"] == "all"}
+    assert by_method["llm"] == by_method["speculative"] == 1
+    assert by_method["slm"] < 1
+    exact = [p for p in routed.points if p["audit"] == 1]
+    assert {p["accuracy"] for p in exact} == {1}
+
+
+def test_the_promise_includes_questions_on_which_the_llm_does_not_repeat_its_answer(
+    faithful, router, tmp_path
+):
+    first, *others = faithful.validation
+    changed = [replace(first, reference="Something else."), *others]
+    other = replace(faithful, validation=changed, partial=tmp_path)
+    rivals = other.rivals()
+    assert not rivals.llm_alone("validation")[first.problem_id]["correct"]
+    _, candidates = _candidates(other, router, rivals)
+    exact = [each for each in candidates if each.rule.audit == 1]
+    assert {(each.n, each.discordant) for each in exact} == {(len(changed), 1)}
+
+
+def test_points_by_fidelity_are_stored_in_a_column_of_its_name(faithful, found, tmp_path):
+    rivals, _, _ = found
+    write_findings(tmp_path, rivals, PARAMS, faithful.stamp)
+    assert read_findings(tmp_path, PARAMS, faithful.stamp) == rivals
+    names = pq.read_schema(tmp_path / "points.parquet").names
+    assert {"fidelity", "fidelity_low", "fidelity_high"} < set(names)
+    assert not any("accuracy" in name for name in names)
+
+
+def test_the_stamp_names_measure_sampling_and_llm(study, faithful):
+    assert study.stamp["measure"] == "accuracy"
+    assert "measure_llm" not in study.stamp
+    assert faithful.stamp["measure"] == "fidelity"
+    assert faithful.stamp["sampling"] == "greedy"
+    assert faithful.stamp["measure_llm"] == faithful.stamp["llm"]["digest"]

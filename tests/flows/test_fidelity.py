@@ -1,0 +1,63 @@
+"""Versions whose routers are measured by fidelity: tags, gate and comparison."""
+
+from pathlib import Path
+
+import pytest
+
+from citer.evaluation.measure import FIDELITY, Conditions
+from flows.compare import compare
+from flows.store import open_store
+from tests.flows.project import register, retrain
+from tests.flows.registered import holder, version
+
+FAITHFUL = Conditions(FIDELITY, "temperature 0.7, top-p 0.9", "1a2b3c4d5e")
+LABELS = {"references": "llm", "outcome": "suffix", "margin": 4.0}
+
+
+def test_a_version_by_fidelity_is_not_compared_with_a_champion_by_accuracy(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The champion is from an earlier citer, without tags of its measure and labels."""
+    retrain(1)
+    register()
+    retrain(2, cost=0.1, conditions=FAITHFUL, labels=LABELS)
+    measured = (
+        "measured by fidelity to LLM 1a2b3c4, temperature 0.7, top-p 0.9, "
+        "the champion by accuracy, greedy"
+    )
+    assert f"version 4 kept back: {measured}, so the two cannot be compared" in register()
+    assert holder("champion") == 2
+    tags = version(4).tags
+    assert FAITHFUL.fields.items() <= tags.items()
+    assert {"references": "llm", "outcome": "suffix", "margin": "4"}.items() <= tags.items()
+    assert (tags["fidelity"], tags["fidelity_low"]) == ("1", "0.981155")
+    assert not any("accuracy" in tag for tag in tags)
+    runs = {run.info.run_id: run.data.metrics for run in open_store("citer").runs("")}
+    own = runs[version(4).run_id]
+    assert own["all/fidelity"] == own["math/fidelity"] == own["rivals/llm_fidelity"] == 1
+    assert not any("accuracy" in name for name in own)
+    capsys.readouterr()
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    for row in (
+        "measure │ accuracy │ fidelity to LLM 1a2b3c4",
+        "sampling │ greedy │ temperature 0.7, top-p 0.9",
+        "accuracy │ 100.0% [98.1, 100.0] │",
+        "fidelity │ │ 100.0% [98.1, 100.0]",
+        "references │ │ llm",
+        "outcome of labels │ │ suffix",
+        "margin of labels, nats │ │ 4",
+    ):
+        assert f"│ {row} │" in f"{shown} │".replace("│ │ │", "│ │")
+    assert "The two versions cannot be compared: the challenger is measured by fidelity" in shown
+
+
+def test_versions_by_the_same_fidelity_are_compared(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, correct in ((1, 198), (2, 199)):
+        retrain(seed, correct=correct, llm_correct=200, conditions=FAITHFUL)
+        message = register()
+    assert "promoted: not less faithful, and no more bytes: on 200 common questions fi" in message
+    capsys.readouterr()
+    compare()

@@ -1,0 +1,110 @@
+"""The stages `rivals`, `evaluate` and `report` where the LLM's answers are the references."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from citer.config import Params
+from citer.data.problems import read_problems, write_problems
+from citer.errors import InputError
+from citer.models.folder import PairFolder
+from citer.models.pair import load_pair
+from citer.stages import evaluate, paths, report, rivals
+from tests.stages.conftest import GRID, run_all, write_router
+from tests.taught import make_taught_pair, problems
+
+SPLITS = ("validation", "test")
+
+
+@pytest.fixture(scope="module")
+def taught_pair(tmp_path_factory) -> Path:
+    return make_taught_pair(tmp_path_factory.mktemp("taught"), problems(6)).slm.parent
+
+
+@pytest.fixture
+def faithful(params: Params, taught_pair: Path) -> Params:
+    """Enter a project with a taught pair, whose questions have the LLM's answers alone."""
+    shutil.rmtree(paths.SLM)
+    shutil.copytree(taught_pair / "slm", paths.SLM)
+    taught = params.model_copy(
+        update={
+            "pair": params.pair.model_copy(update={"llm": str(taught_pair / "llm")}),
+            "evaluate": params.evaluate.model_copy(update={"llm_floor": 1, "max_new_tokens": 40}),
+        }
+    )
+    for iteration in (1, 2):
+        write_router(taught, iteration, {"holdout_scores": GRID})
+    write_answers(taught)
+    return taught
+
+
+def write_answers(params: Params) -> None:
+    """Write what the stage `references` would: the LLM's finished answers."""
+    pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
+    study = rivals.Study(pair, [], [], params.evaluate, Path("partial"))
+    written = [(problem, *study.llm_writes(problem)) for problem in problems(6)]
+    rows = [
+        replace(problem, answer=None, reference=text, written_by="llm")
+        for problem, text, truncated in written
+        if not truncated
+    ]
+    for split in SPLITS:
+        own = [replace(p, problem_id=f"{split}-{p.problem_id}", split=split) for p in rows]
+        write_problems(paths.referenced(split), own, {})
+
+
+def test_no_report_calls_a_fidelity_an_accuracy(faithful, capsys):
+    files = run_all(faithful)
+    printed = capsys.readouterr().out
+    assert printed.count("evaluate.llm_floor does not apply") == 1
+    assert "there are 6 questions, too few to certify any rule" in printed
+    assert "LLM 100.0% faithful, 0.0% cut off" in printed
+    assert "unstable" not in printed
+    assert "router 2: no rule cheaper than the LLM keeps P(answer differs from" in printed
+    for name, content in files.items():
+        if name.endswith((".md", ".json", ".csv")):
+            assert b"accuracy" not in content, name
+    metrics = files["data/summary/metrics.json"]
+    assert metrics.count(b'"fidelity"') > 10
+    for folder in (paths.RIVALS, paths.report(1)):
+        assert "fidelity" in pq.read_schema(folder / "points.parquet").names
+
+
+def test_stored_answers_that_the_llm_does_not_repeat_are_reported(faithful, capsys):
+    first, *others = read_problems(paths.referenced("validation"))
+    write_problems(paths.referenced("validation"), [replace(first, reference="No."), *others], {})
+    rivals.run(faithful)
+    assert "validation: 16.7% of the LLM's answers differ from its st" in capsys.readouterr().out
+
+
+def test_questions_with_and_without_answers_are_refused_before_a_model_is_loaded(
+    faithful, monkeypatch
+):
+    rows = read_problems(paths.referenced("test"))
+    write_problems(paths.referenced("test"), [replace(row, answer="1") for row in rows], {})
+    for stage in ("rivals", "evaluate"):
+        monkeypatch.setattr(f"citer.stages.{stage}.load_pair", None)
+    for run in (lambda: rivals.run(faithful), lambda: evaluate.run(faithful, 1)):
+        with pytest.raises(InputError, match=r"^validation problem .*: no answer, but test prob"):
+            run()
+
+
+def test_rivals_by_accuracy_are_not_mixed_with_a_router_by_fidelity(faithful):
+    tables = {split: read_problems(paths.referenced(split)) for split in SPLITS}
+    floorless = faithful.model_copy(
+        update={"evaluate": faithful.evaluate.model_copy(update={"llm_floor": 0.0})}
+    )
+    for split, rows in tables.items():
+        write_problems(paths.referenced(split), [replace(row, answer="1") for row in rows], {})
+    rivals.run(floorless)
+    evaluate.run(floorless, 1)
+    for split, rows in tables.items():
+        write_problems(paths.referenced(split), rows, {})
+    with pytest.raises(InputError, match=r"its measure is accuracy, here it is fidelity"):
+        evaluate.run(floorless, 1)
+    rivals.run(floorless)
+    with pytest.raises(InputError, match=r"its measure is accuracy, here it is fidelity"):
+        report.run(floorless)
