@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from citer.config import SamplingParams
 from citer.data.problems import Problem
 from citer.data.tasks.grading import WRONG, assess
-from citer.decoding.answer import Answer, Request
+from citer.decoding.answer import Answer
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
 from citer.evaluation.sweep import parts_of, request
 from citer.executor import executor_for, write_tables
 from citer.io import read_table
 from citer.models.pair import Pair
+from citer.models.sampling import Sampler
 from citer.progress import Advance, progress
 from citer.schema import WRITTEN
 
@@ -26,12 +26,7 @@ class Trying(NamedTuple):
 
     tries: int
     must_be_right: bool
-    sampling: SamplingParams | None
-    seed: int
-
-    def request(self, problem: Problem, pair: Pair, attempt: int) -> Request:
-        """Return the request of an attempt, which is greedy without `sampling`."""
-        return request(problem, pair)
+    sampler: Sampler
 
 
 class Written(NamedTuple):
@@ -87,7 +82,8 @@ class _Writing:
     def _try(self, problems: Sequence[Problem], attempt: int) -> Iterator[tuple[str, Written]]:
         pair = self.engine.pair
         by_id = {problem.problem_id: problem for problem in problems}
-        requests = (self.trying.request(problem, pair, attempt) for problem in problems)
+        sampler = self.trying.sampler
+        requests = (request(problem, pair, sampler, attempt) for problem in problems)
         for answer in self.engine.decode(requests, LLM_ALONE):
             yield answer.key, self._judged(by_id[answer.key], answer)
 

@@ -22,7 +22,7 @@ class Graded(Protocol):
     def problem(self) -> Problem: ...
 
     @property
-    def correct(self) -> bool: ...
+    def correct(self) -> bool | None: ...  # None: not graded
 
 
 class Shortfall(NamedTuple):
@@ -44,11 +44,12 @@ class Shortfall(NamedTuple):
 
 
 def shortfalls(results: Iterable[Graded], llm_floor: float) -> Iterator[Shortfall]:
-    """Yield the tasks of which the LLM answers too few questions right."""
-    by_task = sorted(results, key=lambda result: result.problem.task)
+    """Yield the tasks of which the LLM answers too few of the graded questions right."""
+    graded = (result for result in results if result.correct is not None)
+    by_task = sorted(graded, key=lambda result: result.problem.task)
     for task, group in groupby(by_task, key=lambda result: result.problem.task):
         answered = list(group)
-        right = fmean(result.correct for result in answered)
+        right = fmean(result.correct is True for result in answered)
         least = floor([result.problem for result in answered], llm_floor)
         if right < least:
             yield Shortfall(task, len(answered), right, least)

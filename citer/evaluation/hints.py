@@ -32,7 +32,7 @@ def reason_to_stop(llm: Sequence[Reply], llm_floor: float, prompt: PromptKind) -
 
     Returns "" if there is none.
     """
-    certain = [short for short in shortfalls(graded(llm), llm_floor) if short.is_certain]
+    certain = [short for short in shortfalls(llm, llm_floor) if short.is_certain]
     if not certain:
         return ""
     task = certain[0].task
@@ -44,7 +44,7 @@ def warnings(
     slm: Sequence[Reply], llm: Sequence[Reply], llm_floor: float, prompt: PromptKind
 ) -> Iterator[str]:
     """Yield the hints for each task, and what makes routing doubtful but is no reason to stop."""
-    short = {each.task: each for each in shortfalls(graded(llm), llm_floor)}
+    short = {each.task: each for each in shortfalls(llm, llm_floor)}
     weak = by_task(slm)
     for task, replies in by_task(llm).items():
         yield from (f"{task_label(task)}: {hint}" for hint in hints(replies, prompt))

@@ -64,8 +64,8 @@ def _check_rows(
     """Encode each row as the later stages do. Embedded rows are alike: validation has enough."""
     own = {split: [p for p in rows if p.source != "toy"] for split, rows in splits.items()}
     questions = [*splits["validation"], *own["test"]]
-    check_answers(params.label.outcome, splits["preference"], paths.problems("preference"))
     check_room(_named(questions), folders, params.evaluate.max_new_tokens)
+    check_answers(params.label.outcome, splits["preference"], paths.problems("preference"))
     encode, room = folders.prompts.encode_all, params.label.max_new_tokens
     check_examples(encode(own["preference"]), folders.context, room, "label.max_new_tokens")
     if own["sft"] and params.finetune.steps:

@@ -100,11 +100,14 @@ def _ways(params: Params) -> "Iterator[tuple[Sequence[str], int, Trying]]":
 
     To validation and test it answers as it does in the evaluation.
     """
+    from citer.models.sampling import Sampler
     from citer.references import Trying
 
     own, judge = params.references, params.evaluate
-    yield TRAINING, own.max_new_tokens, Trying(own.tries, True, own.sampling, own.seed)
-    yield JUDGED, judge.max_new_tokens, Trying(1, False, judge.sampling, judge.seed)
+    until_right = Trying(own.tries, True, Sampler(own.sampling, own.seed))
+    once = Trying(1, False, Sampler(judge.sampling, judge.seed))
+    yield TRAINING, own.max_new_tokens, until_right
+    yield JUDGED, judge.max_new_tokens, once
 
 
 def _check_room(questions: Splits, folders: "PairFolder", params: Params) -> None:

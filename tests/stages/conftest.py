@@ -10,14 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import Params, load_params
+from citer.config import PairParams, Params, load_params
 from citer.data.problems import write_problems
+from citer.data.tasks.grading import grade
+from citer.decoding.engine import Engine
+from citer.decoding.policy import LLM_ALONE
+from citer.evaluation.sweep import request
 from citer.io import write_json
 from citer.models.bundle import identity, write_bundle
 from citer.models.folder import PairFolder
-from citer.models.pair import load_pair
+from citer.models.pair import Pair, load_pair
 from citer.stages import evaluate, paths, report, rivals, router0, score_llm, score_slm
 from tests.heads import random_router
+from tests.stages.asked import LIMIT, Own
 from tests.taught import make_taught_pair, problems
 from tests.tiny import MATH, MC, make_tiny_pair
 
@@ -82,6 +87,26 @@ def scored(project: Params) -> Params:
     for stage in (score_llm, score_slm, router0):
         stage.run(project)
     return project
+
+
+@pytest.fixture(scope="session")
+def taught_pair(template: Path) -> Pair:
+    slm, llm = (template / "data/pair" / name for name in ("slm", "llm"))
+    settings = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float32")
+    return load_pair(PairFolder(slm, llm), settings)
+
+
+@pytest.fixture(scope="session")
+def own(taught_pair: Pair) -> dict[str, Own]:
+    """By question. Some are right and some are wrong."""
+    engine, answers = Engine(taught_pair, 1, LIMIT), {}
+    for problem in problems(12):
+        (answer,) = engine.decode([request(problem, taught_pair)], LLM_ALONE)
+        assert not answer.truncated
+        text = taught_pair.text(answer.token_ids)
+        answers[problem.question] = Own(text, grade(problem, text), len(answer.token_ids))
+    assert {each.right for each in answers.values()} == {True, False}
+    return answers
 
 
 def run_killed(params: Params, stage: str, *iteration: int, module: str, function: str) -> None:

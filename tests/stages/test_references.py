@@ -2,105 +2,32 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from citer import executor
-from citer.config import PairParams, Params
-from citer.data.problems import Audit, Problem, read_problems, write_problems
-from citer.data.tasks.grading import grade
-from citer.decoding.answer import Request
-from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE
+from citer.config import Params
+from citer.data.problems import Audit
 from citer.errors import InputError
-from citer.evaluation.sweep import request
-from citer.io import PARTIAL, table_metadata, write_table
-from citer.models.folder import PairFolder
-from citer.models.pair import Pair, load_pair
-from citer.references import Trying
+from citer.io import table_metadata
 from citer.schema import SPLITS
 from citer.stages import paths, references
-from tests.stages.conftest import ROOT, run_killed
+from tests.stages.asked import (
+    STAMP,
+    Change,
+    Own,
+    bare,
+    by_llm,
+    given,
+    made,
+    no_answer,
+    no_reference,
+    with_source,
+    write_splits,
+)
+from tests.stages.conftest import ROOT
 from tests.taught import problems
-
-STAMP = {"tasks": ["math", "mc"], "seed": 1}
-LIMIT = 60  # tokens, enough for every answer of the taught LLM
-
-
-class Own(NamedTuple):
-    """The LLM's own answer to a question, decoded alone."""
-
-    text: str
-    right: bool
-    tokens: int
-
-
-@pytest.fixture(scope="session")
-def own(template: Path) -> dict[str, Own]:
-    """By question. Some are right and some are wrong."""
-    slm, llm = (template / "data/pair" / name for name in ("slm", "llm"))
-    settings = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float32")
-    pair = load_pair(PairFolder(slm, llm), settings)
-    engine, answers = Engine(pair, 1, LIMIT), {}
-    for problem in problems(12):
-        (answer,) = engine.decode([request(problem, pair)], LLM_ALONE)
-        assert not answer.truncated
-        text = pair.text(answer.token_ids)
-        answers[problem.question] = Own(text, grade(problem, text), len(answer.token_ids))
-    assert {each.right for each in answers.values()} == {True, False}
-    return answers
-
-
-Change = Callable[[Problem], Problem]
-
-
-def write_splits(change: Change = lambda problem: problem, rows: Sequence[Problem] = ()) -> None:
-    """Write the taught problems into every split, with ids of the split."""
-    for split in SPLITS:
-        named = (
-            replace(problem, problem_id=f"{split}-{problem.problem_id}", split=split)
-            for problem in rows or problems(12)
-        )
-        write_problems(paths.problems(split), map(change, named), STAMP)
-
-
-def no_answer(problem: Problem) -> Problem:
-    return replace(problem, answer=None)
-
-
-def no_reference(problem: Problem) -> Problem:
-    return replace(problem, reference=None)
-
-
-def bare(problem: Problem) -> Problem:
-    return no_answer(no_reference(problem))
-
-
-def with_source(params: Params, source: str, against: str = "answers", **changes: object) -> Params:
-    limits = {"source": source, "slots": 3, "max_new_tokens": LIMIT}
-    sections = {
-        "references": params.references.model_copy(update=limits | changes),
-        "evaluate": params.evaluate.model_copy(
-            update={"against": against, "max_new_tokens": LIMIT}
-        ),
-    }
-    return params.model_copy(update=sections)
-
-
-def made(split: str = "sft") -> list[Problem]:
-    return read_problems(paths.referenced(split))
-
-
-def by_llm(problem: Problem, own: dict[str, Own]) -> Problem:
-    return replace(problem, reference=own[problem.question].text, written_by="llm")
-
-
-def given(split: str = "sft") -> list[Problem]:
-    return read_problems(paths.problems(split))
 
 
 @pytest.mark.parametrize(("source", "against"), [("given", "answers"), ("auto", "auto")])
@@ -256,59 +183,3 @@ def test_a_question_without_room_is_refused_before_a_model_is_loaded(
     place = rf"^data/problems/{split}\.parquet: problem {split}-math-0: "
     with pytest.raises(InputError, match=rf"{place}.* \({setting}\.max_new_tokens\)"):
         references.run(with_source(project, "llm", against))
-
-
-def test_a_killed_stage_keeps_its_parts_and_ends_in_the_same_bytes(
-    project: Params, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_splits()
-    params = with_source(project, "both", "llm")
-    references.run(params)
-    whole = {split: paths.referenced(split).read_bytes() for split in SPLITS}
-    assert not list(PARTIAL.rglob("*.parquet"))
-    for split in SPLITS:
-        paths.referenced(split).unlink()
-    run_killed(params, "references", module="citer.executor", function="write_table")
-    assert not paths.referenced("sft").exists()
-    [kept] = PARTIAL.rglob("*.parquet")
-    written: list[Path] = []
-    monkeypatch.setattr(
-        executor, "write_table", lambda *args: written.append(args[0]) or write_table(*args)
-    )
-    references.run(params)
-    assert len(written) == 3
-    assert kept not in written
-    assert {split: paths.referenced(split).read_bytes() for split in SPLITS} == whole
-
-
-@pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Let the first two attempts answer another question of the task. Return it by question."""
-    questions = [problem.question for problem in problems(14)]
-    others = dict(zip(questions[:12], [*questions[2:12], *questions[:2]], strict=True))
-
-    def ask(self: Trying, problem: Problem, pair: Pair, attempt: int) -> Request:
-        other = replace(problem, question=others[problem.question])
-        return request(problem if attempt == 2 else other, pair)
-
-    monkeypatch.setattr(Trying, "request", ask)
-    return others
-
-
-def test_the_llm_tries_until_it_is_right(
-    project: Params, own: dict[str, Own], late: dict[str, str]
-) -> None:
-    write_splits()
-    references.run(with_source(project, "both", tries=2))
-    assert [p for p in made() if not p.choices] == [p for p in given() if not p.choices]
-    references.run(with_source(project, "llm", tries=3))
-    sums = [p for p in given() if not p.choices and own[p.question].right]
-    assert [p for p in made() if not p.choices] == [by_llm(p, own) for p in sums]
-
-
-def test_without_an_answer_the_first_finished_try_is_kept(
-    project: Params, own: dict[str, Own], late: dict[str, str]
-) -> None:
-    write_splits(bare)
-    references.run(with_source(project, "llm", "llm", tries=3))
-    assert [p.reference for p in made()] == [own[late[p.question]].text for p in given()]

@@ -23,7 +23,7 @@ class Answer(NamedTuple):
 def problem(task: str, row: dict[str, Any], requires: Requires, source: str) -> Problem:
     """Turn a raw row into a problem. Raises RowError."""
     question = text(row, "question", "the question")
-    answer = _answer(task, row, requires) if task in READERS else _none(task, requires)
+    answer = _answer(task, row, requires)
     needs_text = requires == "reference" and answer is None
     given = text_if(row, "reference", "a right completion", required=needs_text)
     reference = given or (answer.completion if answer else None)
@@ -32,14 +32,12 @@ def problem(task: str, row: dict[str, Any], requires: Requires, source: str) -> 
     return Problem(key, task, question, None, reference, own, source, split="")
 
 
-def _none(task: str, requires: Requires) -> None:
-    """Raise RowError if an answer is required."""
-    if requires == "answer":
-        expected = "a task with a grader, or evaluate.against: llm"
-        raise RowError("answer", f"not read by the task {task}", expected)
-
-
 def _answer(task: str, row: dict[str, Any], requires: Requires) -> Answer | None:
+    if task not in READERS:
+        if requires == "answer":
+            expected = "a task with a grader, or evaluate.against: llm"
+            raise RowError("answer", f"not read by the task {task}", expected)
+        return None
     read, expected = READERS[task]
     value = row.get("answer")
     if value in (None, "") and requires == "question":
