@@ -50,12 +50,12 @@ def labeller(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> Labeller:
 
 
 def test_the_sample_is_the_same_for_fewer_problems(taught: Taught, labeller: Labeller) -> None:
-    rows = sample(labeller, taught.tokens).to_pylist()
+    rows = sample(labeller, taught.tokens, 20).to_pylist()
     assert len(rows) == 20
     assert rows == sorted(rows, key=taught.tokens.to_pylist().index)
     unanswered = {key: replace(p, answer=None) for key, p in taught.problems.items()}
     some = unanswered | {"math-0": taught.problems["math-0"], "mc-1": taught.problems["mc-1"]}
-    fewer = sample(replace(labeller, problems=some), taught.tokens).to_pylist()
+    fewer = sample(replace(labeller, problems=some), taught.tokens, 20).to_pylist()
     assert {row["problem_id"] for row in fewer} == {"math-0", "mc-1"}
     assert [row for row in rows if row["problem_id"] in ("math-0", "mc-1")] == [
         row for row in fewer if row in rows
@@ -68,7 +68,7 @@ def test_the_margin_agrees_with_the_rollouts_of_the_sample(
     rollout = Rollout(Engine(taught.pair, 8, 20), SLM_ALONE, "slm")
     calibrated = calibrate(labeller, rollout, taught.tokens, tmp_path)
     assert calibrated.rolled_out == 20
-    rows = sample(labeller, taught.tokens)
+    rows = sample(labeller, taught.tokens, 20)
     tuned = replace(labeller, outcome=Suffix(taught.pair, 4, calibrated.margin))
     ours, truth = (
         each.label(rows, lambda _: None)["label"].to_pylist()
