@@ -35,6 +35,7 @@ from citer.evaluation.sweep import Method, by_head
 from citer.io import replacing, write_json, write_table
 from citer.labelling.labeller import Labeller
 from citer.labelling.scoring import score_half
+from citer.labelling.suffix import Suffix
 from citer.models.bundle import read_bundle
 from citer.progress import progress
 from citer.record import line
@@ -84,12 +85,13 @@ def lessons_of_audits(shop: Workshop, rule: Rule) -> Lessons:
 def _labelled(shop: Workshop, problems: Sequence[Problem], tokens: Path) -> Lessons:
     """Score the answers with both models, in the folder `tokens`, and label what was audited."""
     params, folders = shop.params, finetuned_pair(shop.params)
-    for name, settings in (("slm", params.score_slm), ("llm", params.score_llm)):
-        score_half(name, folders, problems, tokens / name, settings, params.pair)
+    score_half("slm", folders, problems, tokens / "slm", params.score_slm, params.pair)
+    score_half("llm", folders, problems, tokens / "llm", params.score_llm, params.pair)
     examples = shop.pair.prompts.encode_all(problems)
     scored = read_tokens(tokens / "slm", tokens / "llm", examples)
     by_id = {problem.problem_id: problem for problem in problems}
-    labels = Labeller(by_id, examples, lambda *_: [], 1).label(scored, lambda _: None)
+    unused = Suffix(shop.pair, slots=1)  # no token of an audited answer is contested
+    labels = Labeller(by_id, examples, unused, 1).label(scored, lambda _: None)
     return Lessons.of(tokens / "slm", labels, labels["label"].to_numpy())
 
 

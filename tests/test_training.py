@@ -56,6 +56,14 @@ def test_the_head_learns_more_than_a_constant() -> None:
     assert metrics["holdout_rows"] == 200
 
 
+def test_two_rows_of_a_question_are_held_out_together() -> None:
+    keys = [f"q{n}" for n in range(40)]
+    once_N = holdout_rows(np.array(keys), seed=3, share=0.25)
+    twice_N = holdout_rows(np.array([*keys, *(f"{key}.llm" for key in keys)]), seed=3, share=0.25)
+    assert once_N.sum() == 10
+    assert twice_N.tolist() == [*once_N, *once_N]
+
+
 def test_the_constant_baseline_is_the_share_of_the_training_rows() -> None:
     data, params = _data(), _params(epochs=1)
     held_N = holdout_rows(data[2], params.seed, params.holdout)

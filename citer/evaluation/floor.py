@@ -69,14 +69,14 @@ def floor(problems: Sequence[Problem], llm_floor: float) -> float:
 def shown(problem: Problem, text: str, truncated: bool) -> str:
     """Show a question, the LLM's answer, what the grader read, and the expected answer.
 
-    There is no line for what was read if the task does not say it.
+    There is no line for what was read if the task does not say it, and none without an answer.
     """
     read = extracted(problem, text)
     return (
         f"question: {_line(problem.question)}\n"
         f"     LLM: {_line(text)}{' (cut off)' if truncated else ''}\n"
         + ("" if read is None else f"    read: {_line(read) or 'nothing'}\n")
-        + f"expected: {_line(problem.answer or '')}\n"
+        + ("" if problem.answer is None else f"expected: {_line(problem.answer)}\n")
     )
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from citer.data.prompt_settings import PromptKind
 from citer.data.tasks import find_task, task_label
 from citer.evaluation.floor import shortfalls
-from citer.evaluation.probe import Reply, by_task
+from citer.evaluation.probe import Reply, by_task, graded
 
 SHARE = 0.25  # of the answers: a rarer fault is not mentioned
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?!\w)")
@@ -32,7 +32,7 @@ def reason_to_stop(llm: Sequence[Reply], llm_floor: float, prompt: PromptKind) -
 
     Returns "" if there is none.
     """
-    certain = [short for short in shortfalls(llm, llm_floor) if short.is_certain]
+    certain = [short for short in shortfalls(graded(llm), llm_floor) if short.is_certain]
     if not certain:
         return ""
     task = certain[0].task
@@ -44,31 +44,38 @@ def warnings(
     slm: Sequence[Reply], llm: Sequence[Reply], llm_floor: float, prompt: PromptKind
 ) -> Iterator[str]:
     """Yield the hints for each task, and what makes routing doubtful but is no reason to stop."""
-    short = {each.task: each for each in shortfalls(llm, llm_floor)}
+    short = {each.task: each for each in shortfalls(graded(llm), llm_floor)}
     weak = by_task(slm)
     for task, replies in by_task(llm).items():
         yield from (f"{task_label(task)}: {hint}" for hint in hints(replies, prompt))
         if task in short and not short[task].is_certain:
             yield f"too few questions to be sure, but {short[task]} (evaluate.llm_floor)"
-        slm_right, llm_right = (sum(r.correct for r in each) for each in (weak[task], replies))
+        slm_right, llm_right = (
+            sum(reply.correct is True for reply in each) for each in (weak[task], replies)
+        )
         if 0 < llm_right <= slm_right:
+            asked = len(graded(replies))
             yield (
-                f"{task_label(task)}: the SLM alone is right on {slm_right} of {len(replies)} "
+                f"{task_label(task)}: the SLM alone is right on {slm_right} of {asked} "
                 f"questions, the LLM on {llm_right}: routing cannot pay"
             )
 
 
 def hints(replies: Sequence[Reply], prompt: PromptKind) -> list[str]:
-    """Say which faults at least SHARE of one task's answers have, and what to change."""
-    wrong = [reply for reply in replies if not reply.correct]
-    counts = [(fault, sum(map(fault.has, wrong))) for fault in FAULTS]
+    """Say which faults at least SHARE of one task's answers have, and what to change.
+
+    An answer that is not graded may have a fault that shows without it.
+    """
+    doubtful = [reply for reply in replies if not reply.correct]
+    counts = [(fault, sum(map(fault.has, doubtful))) for fault in FAULTS]
     seen = [(fault, count) for fault, count in counts if count >= SHARE * len(replies)]
+    wrong = graded(doubtful)
     if not seen and len(wrong) > len(replies) / 2:
         seen = [(WEAK, len(wrong))]
     task = replies[0].problem.task
     wider = find_task(task).wider
     other = f"the task {wider}, or " if wider else ""
-    failure = next((reply.failure for reply in wrong if reply.failure), "")
+    failure = next((reply.failure for reply in doubtful if reply.failure), "")
     words = {"task": task_label(task), "other": other, "form": FORM[prompt], "failure": failure}
     return [
         f"{count} of {len(replies)} answers {fault.says.format(**words)}" for fault, count in seen

@@ -28,7 +28,7 @@ class Reply(NamedTuple):
     raw: str  # the text of `token_ids` with special tokens
     truncated: bool
     extracted: str | None  # what the grader read: "" for nothing, None if the task does not say
-    correct: bool
+    correct: bool | None  # None: there is no answer to grade against
     failure: str | None  # why the grader failed
     prompt_tokens: int
     tokens: int  # of the answer, including EOS
@@ -63,7 +63,7 @@ def _rank(problem: Problem, seed: int) -> str:
 
 
 def ask(engine: Engine, problems: Sequence[Problem], policy: Policy, advance: Advance) -> Asked:
-    """Answer and grade all problems, as many at a time as the engine has slots."""
+    """Answer all problems, as many at a time as the engine has slots. Grade those with answers."""
     pair = engine.pair
     requests = [request(problem, pair) for problem in problems]
     starts = range(0, len(requests), engine.slots)
@@ -101,7 +101,9 @@ def _timed(engine: Engine, batch: Sequence[Request], policy: Policy, advance: Ad
 
 def _reply(problem: Problem, answer: Answer, prompt_tokens: int, pair: Pair) -> Reply:
     text = pair.text(answer.token_ids)
-    grade = WRONG if answer.truncated else assess(problem, text)
+    correct, failure = None, None
+    if problem.answer is not None:
+        correct, _, failure = WRONG if answer.truncated else assess(problem, text)
     written = tuple(token for token in answer.token_ids if token not in pair.eos_ids)
     return Reply(
         problem=problem,
@@ -110,8 +112,8 @@ def _reply(problem: Problem, answer: Answer, prompt_tokens: int, pair: Pair) -> 
         raw=str(pair.tokenizer.decode(list(written))),
         truncated=answer.truncated,
         extracted=extracted(problem, text),
-        correct=grade.correct,
-        failure=grade.failure,
+        correct=correct,
+        failure=failure,
         prompt_tokens=prompt_tokens,
         tokens=len(answer.token_ids),
     )
@@ -130,6 +132,11 @@ def reply_rows(model: str, replies: Iterable[Reply]) -> Iterator[Row]:
             "truncated": reply.truncated,
             "tokens": reply.tokens,
         }
+
+
+def graded(replies: Iterable[Reply]) -> list[Reply]:
+    """Return the replies to questions that have an answer."""
+    return [reply for reply in replies if reply.correct is not None]
 
 
 def by_task(replies: Iterable[Reply]) -> dict[str, list[Reply]]:

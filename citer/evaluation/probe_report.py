@@ -1,15 +1,18 @@
 """What `probe` prints: a table of both models, some answers of the LLM, the pace of each model."""
 
 from collections.abc import Sequence
+from itertools import starmap
 from statistics import fmean
 
 from rich.table import Table
 
-from citer.data.tasks import task_label
+from citer.data.tasks import find_task, task_label
+from citer.data.tasks.task import GraderError
 from citer.evaluation.floor import shown
-from citer.evaluation.probe import Pace, Reply, by_task
+from citer.evaluation.probe import Pace, Reply, by_task, graded
 
 EXAMPLES = 4  # answers to print, at least one of each task
+VERDICTS = {True: "right", False: "wrong", None: "not graded"}
 
 
 def overview(slm: Sequence[Reply], llm: Sequence[Reply]) -> Table:
@@ -25,23 +28,30 @@ def overview(slm: Sequence[Reply], llm: Sequence[Reply]) -> Table:
 
 
 def _numbers(replies: Sequence[Reply]) -> list[str]:
-    right, cut = (
-        sum(each) for each in zip(*((r.correct, r.truncated) for r in replies), strict=True)
-    )
+    judged = graded(replies)
+    right = sum(reply.correct is True for reply in judged)
     return [
-        f"{right:g} of {len(replies)}",
-        f"{cut} of {len(replies)}",
+        f"{right} of {len(judged)}" if judged else "-",
+        f"{sum(reply.truncated for reply in replies)} of {len(replies)}",
         f"{fmean(reply.tokens for reply in replies):.0f}",
     ]
 
 
 def _agreement(slm: Sequence[Reply], llm: Sequence[Reply]) -> list[str]:
-    """Count equal texts and equal answers; a task that does not say what it reads shows a dash."""
+    """Count equal texts and equal answers."""
     pairs = list(zip(slm, llm, strict=True))
     texts = sum(one.token_ids == other.token_ids for one, other in pairs)
-    answers = sum(bool(one.extracted) and one.extracted == other.extracted for one, other in pairs)
-    says = any(reply.extracted is not None for reply in llm)
-    return [str(texts), str(answers) if says else "-"]
+    return [str(texts), str(sum(starmap(_same, pairs)))]
+
+
+def _same(one: Reply, other: Reply) -> bool:
+    """Whether two finished replies to a question give the same answer."""
+    if one.truncated or other.truncated:
+        return False
+    try:
+        return find_task(one.problem.task).same(one.problem, one.text, other.text)
+    except GraderError:
+        return False
 
 
 def examples(llm: Sequence[Reply]) -> str:
@@ -49,10 +59,10 @@ def examples(llm: Sequence[Reply]) -> str:
     tasks = by_task(llm)
     count = max(1, EXAMPLES // len(tasks))
     return "\n".join(
-        f"{task_label(task)}, {'right' if reply.correct else 'wrong'}:\n"
+        f"{task_label(task)}, {VERDICTS[reply.correct]}:\n"
         + shown(reply.problem, reply.text, reply.truncated)
         for task, replies in tasks.items()
-        for reply in sorted(replies, key=lambda reply: reply.correct)[:count]
+        for reply in sorted(replies, key=lambda reply: reply.correct is not False)[:count]
     )
 
 

@@ -32,16 +32,24 @@ def check_examples(
 
 
 def check_longest(
-    problems: Sequence[Problem], examples: Sequence[Encoded], max_length: int
+    problems: Sequence[Problem],
+    examples: Sequence[Encoded],
+    max_length: int,
+    new_tokens: int = 0,
 ) -> None:
-    """Raise InputError with the longest training row if it has more than `max_length` tokens."""
-    lengths = [len(prompt_ids) + len(reference_ids) for prompt_ids, reference_ids in examples]
+    """Raise InputError with the longest training row if it has more than `max_length` tokens.
+
+    With `new_tokens`, the LLM will write the references, with up to so many tokens.
+    """
+    lengths = [len(prompt) + (new_tokens or len(reference)) for prompt, reference in examples]
     longest = max(range(len(problems)), key=lengths.__getitem__)
     if lengths[longest] > max_length:
         problem = problems[longest]
+        answer = f" and an answer of {new_tokens} (references.max_new_tokens)" if new_tokens else ""
         raise InputError(
             f"sft problem {problem.problem_id} of {problem.source}: {lengths[longest]} tokens with "
-            f"its prompt, the longest of all; expected at most {max_length} (finetune.max_length)"
+            f"its prompt{answer}, the longest of all; expected at most {max_length} "
+            "(finetune.max_length)"
         )
 
 

@@ -1,6 +1,6 @@
 """Let each model alone answer a few validation questions, before the stages that take long."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 import pyarrow as pa
@@ -9,6 +9,7 @@ from rich.table import Table
 
 from citer.config import Params
 from citer.data.problems import Problem, read_problems
+from citer.data.references import asked
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE
 from citer.errors import InputError
@@ -39,6 +40,7 @@ def run(params: Params) -> None:
     splits = {split: read_problems(paths.problems(split)) for split in SPLITS}
     folders = base_pair(params)
     _check_rows(splits, folders, params)
+    _check_written(splits, folders, params)
     remove(paths.PASSED)
     chosen = choose_questions(splits["validation"], params.evaluate.seed)
     pair = load_pair(folders, params.pair)
@@ -62,14 +64,30 @@ def _check_rows(
     """Encode each row as the later stages do. Embedded rows are alike: validation has enough."""
     own = {split: [p for p in rows if p.source != "toy"] for split, rows in splits.items()}
     questions = [*splits["validation"], *own["test"]]
-    named = ((f"{paths.problems(p.split)}: problem {p.problem_id}", p) for p in questions)
     check_answers(params.label.outcome, splits["preference"], paths.problems("preference"))
-    check_room(named, folders, params.evaluate.max_new_tokens)
+    check_room(_named(questions), folders, params.evaluate.max_new_tokens)
     encode, room = folders.prompts.encode_all, params.label.max_new_tokens
     check_examples(encode(own["preference"]), folders.context, room, "label.max_new_tokens")
     if own["sft"] and params.finetune.steps:
         examples = [*encode(own["sft"]).values()]
         check_longest(own["sft"], examples, params.finetune.max_length)
+
+
+def _check_written(
+    splits: Mapping[str, Sequence[Problem]], folders: PairFolder, params: Params
+) -> None:
+    """Check that the LLM's longest answer has room as a reference, wherever it will be one."""
+    most, source = params.references.max_new_tokens, params.references.source
+    sft, preference = asked(splits["sft"], source), asked(splits["preference"], source)
+    setting = "references.max_new_tokens + label.max_new_tokens"
+    check_room(_named(preference), folders, most + params.label.max_new_tokens, setting)
+    if sft and params.finetune.steps:
+        examples = [*folders.prompts.encode_all(sft).values()]
+        check_longest(sft, examples, params.finetune.max_length, most)
+
+
+def _named(problems: Iterable[Problem]) -> Iterator[tuple[str, Problem]]:
+    return ((f"{paths.problems(p.split)}: problem {p.problem_id}", p) for p in problems)
 
 
 def _check(slm: Sequence[Reply], llm: Sequence[Reply], params: Params) -> None:

@@ -35,7 +35,7 @@ def reply(
         raw=raw or text,
         truncated=truncated,
         extracted=extracted(problem, text),
-        correct=not truncated and grade(problem, text),
+        correct=None if problem.answer is None else not truncated and grade(problem, text),
         failure=failure,
         prompt_tokens=9,
         tokens=len(text.split()),
@@ -78,6 +78,39 @@ def test_a_right_number_without_a_box_stops_the_run_and_names_the_task_number():
 def test_each_fault_of_an_answer_has_its_hint(wrong, words):
     assert not wrong.correct
     assert words in hints([wrong] * 20, "plain")[0]
+
+
+ASKED = replace(SUM, answer=None)
+
+
+@pytest.mark.parametrize(
+    ("text", "truncated", "words"),
+    [
+        ("", False, "are empty"),
+        ("so " * 16, False, "repeat the same tokens"),
+        ("Well, " + " ".join(map(str, range(99))), True, "cut off before EOS"),
+        ("It is 13. <|im_start|>", False, "contain a special token"),
+    ],
+)
+def test_a_fault_of_the_form_shows_without_an_answer(text, truncated, words):
+    [hint] = hints([reply(text, ASKED, truncated)] * 20, "plain")
+    assert words in hint
+
+
+def test_answers_that_are_not_graded_are_neither_too_weak_nor_below_the_floor():
+    asked = [reply(UNBOXED, ASKED)] * 20
+    assert not hints(asked, "plain")
+    assert not reason_to_stop(asked, 1.0, "plain")
+    assert not list(warnings(asked, asked, 1.0, "plain"))
+
+
+def test_a_task_is_judged_by_the_answers_that_are_graded():
+    """13 questions without a right answer leave it open whether the LLM reaches 20 %, 14 do not."""
+    for wrong, stopped in ((13, False), (14, True)):
+        replies = [*[reply(UNBOXED, ASKED)] * 30, *[reply(UNBOXED)] * wrong]
+        reason = reason_to_stop(replies, FLOOR, "plain")
+        assert bool(reason) == stopped
+        assert not stopped or reason.startswith("LLM right on 0.0% of 14 math questions")
 
 
 @pytest.mark.parametrize("text", ["I am. " * 5, "so " * 15, "a b c d e f g h " * 3])

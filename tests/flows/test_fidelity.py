@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from citer.evaluation.measure import FIDELITY, Conditions
+from citer.io import read_json, write_json
+from citer.stages import paths
 from flows.compare import compare
 from flows.store import open_store
 from tests.flows.project import register, retrain
@@ -61,3 +63,16 @@ def test_versions_by_the_same_fidelity_are_compared(
     assert "promoted: not less faithful, and no more bytes: on 200 common questions fi" in message
     capsys.readouterr()
     compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Fidelity, challenger minus champion, on 200 common questions: +0.0050 (at" in shown
+    assert "│ fidelity │ 99.0% [96.4, 99.7] │ 99.5% [97.2, 99.9] │" in shown
+
+
+def test_how_labels_were_made_does_not_make_another_router(project: Path) -> None:
+    """An earlier citer registered the same weights without saying it."""
+    retrain(1)
+    register()
+    for k in (1, 2):
+        card = read_json(paths.router(k) / "router.json")
+        write_json(paths.router(k) / "router.json", card | {"labels": LABELS})
+    assert register().startswith("nothing new: ")

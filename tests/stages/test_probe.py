@@ -81,6 +81,56 @@ def test_a_pair_that_knows_the_questions_passes(project, capsys):
     assert "probe:" not in shown  # no warning
 
 
+def test_questions_without_answers_are_not_graded(project, capsys):
+    taught = read_problems(paths.referenced("preference"))
+    write_splits([replace(p, answer=None) if p.choices else p for p in taught])
+    probe.run(with_floor(project, 0.5, max_new_tokens=40))
+    assert paths.PASSED.exists()
+    rows = pq.read_table(paths.PROBED).to_pylist()
+    assert {row["correct"] for row in rows if row["task"] == "mc"} == {None}
+    assert {row["correct"] for row in rows if row["task"] == "math"} == {True, False}
+    shown = capsys.readouterr().out
+    [line] = [line for line in shown.splitlines() if line.startswith("│ mc ")]
+    assert [cell.strip() for cell in line.split("│")[1:5]] == ["mc", "LLM", "-", "0 of 6"]
+    [after] = re.findall(r"^mc, not graded:\n(?:.+\n)+", shown, re.MULTILINE)[:1]
+    assert "expected:" not in after
+
+
+def test_an_llm_below_the_floor_of_one_task_stops_although_another_is_not_graded(nonsense):
+    validation = paths.problems("validation")
+    rows = [replace(p, answer=None) if p.choices else p for p in read_problems(validation)]
+    write_problems(validation, rows, {})
+    with pytest.raises(InputError, match=r"^probe: LLM right on 0\.0% of 20 math .*") as caught:
+        probe.run(load_params())
+    assert " mc " not in str(caught.value).partition("; math")[0]
+
+
+@pytest.mark.parametrize(
+    ("split", "limit", "complaint"),
+    [
+        (
+            "sft",
+            500,
+            r"^sft problem sft-\d+ of tiny: 5\d+ tokens with its prompt and an answer of 500 ",
+        ),
+        ("preference", 950, r" up to 1078 more \(references\.max_new_tokens \+ label\.max_new"),
+    ],
+)
+def test_an_llms_answer_must_have_room_wherever_it_will_be_a_reference(
+    nonsense, monkeypatch, split, limit, complaint
+):
+    others = {"sft", "preference"} - {split}
+    for each in SPLITS:
+        rows = read_problems(paths.problems(each))
+        bare = [p if each in others else replace(p, reference=None) for p in rows]
+        write_problems(paths.problems(each), bare, {})
+    monkeypatch.setattr(probe, "load_pair", None)
+    shipped = load_params()
+    own = shipped.references.model_copy(update={"max_new_tokens": limit})
+    with pytest.raises(InputError, match=complaint):
+        probe.run(shipped.model_copy(update={"references": own}))
+
+
 def test_a_question_without_room_is_refused_before_a_model_is_loaded(nonsense, monkeypatch):
     write_splits([replace(MATH, question="Why? " * 400)])
     monkeypatch.setattr(probe, "load_pair", None)

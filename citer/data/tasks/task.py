@@ -74,7 +74,8 @@ class Task(ABC):
         """Return whether two completions give the same answer. By default, the same words.
 
         Completions of the same words are always the same answer, unless code of the user decides.
-        Others are not the same if the task reads no answer in one of them.
+        Others are not the same if the task reads no answer in one of them. Raises GraderError only
+        if it runs code of the user. They then count as not the same.
         """
         return one.split() == other.split()
 

@@ -37,7 +37,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from citer.data.tasks.own.source import Source, called
-from citer.data.tasks.task import GraderError, Task
+from citer.data.tasks.task import Task
 from citer.errors import InputError, shown
 
 if TYPE_CHECKING:
@@ -78,13 +78,9 @@ class OwnTask(Task):
         return self._grader.share("grade", problem, completion)
 
     def same(self, problem: "Problem", one: str, other: str) -> bool:
-        """Return what the method `same` of the class returns. False if it fails."""
         if not self.source.has("same"):
             return super().same(problem, one, other)
-        try:
-            return self._grader.share("same", problem, one, other) >= 1
-        except GraderError:
-            return False
+        return self._grader.share("same", problem, one, other) >= 1
 
     def _text(self, method: str, problem: "Problem") -> str:
         text = called(self.source, method, problem)

@@ -113,7 +113,7 @@ def summed_up(error: BaseException) -> str:
 
 
 def checked_share(method: str, value: object) -> float:
-    """Return what a method returned as a share. Raises ValueError if it is no number from 0 to 1."""
+    """Return what a method gave as a share. Raises ValueError unless it is a number from 0 to 1."""
     try:
         share = math.nan if isinstance(value, str) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):

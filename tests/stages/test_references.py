@@ -1,0 +1,314 @@
+"""The stage `references`: who writes the reference of which question, and what is kept."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from citer import executor
+from citer.config import PairParams, Params
+from citer.data.problems import Audit, Problem, read_problems, write_problems
+from citer.data.tasks.grading import grade
+from citer.decoding.answer import Request
+from citer.decoding.engine import Engine
+from citer.decoding.policy import LLM_ALONE
+from citer.errors import InputError
+from citer.evaluation.sweep import request
+from citer.io import PARTIAL, table_metadata, write_table
+from citer.models.folder import PairFolder
+from citer.models.pair import Pair, load_pair
+from citer.references import Trying
+from citer.schema import SPLITS
+from citer.stages import paths, references
+from tests.stages.conftest import ROOT, run_killed
+from tests.taught import problems
+
+STAMP = {"tasks": ["math", "mc"], "seed": 1}
+LIMIT = 60  # tokens, enough for every answer of the taught LLM
+
+
+class Own(NamedTuple):
+    """The LLM's own answer to a question, decoded alone."""
+
+    text: str
+    right: bool
+    tokens: int
+
+
+@pytest.fixture(scope="session")
+def own(template: Path) -> dict[str, Own]:
+    """By question. Some are right and some are wrong."""
+    slm, llm = (template / "data/pair" / name for name in ("slm", "llm"))
+    settings = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float32")
+    pair = load_pair(PairFolder(slm, llm), settings)
+    engine, answers = Engine(pair, 1, LIMIT), {}
+    for problem in problems(12):
+        (answer,) = engine.decode([request(problem, pair)], LLM_ALONE)
+        assert not answer.truncated
+        text = pair.text(answer.token_ids)
+        answers[problem.question] = Own(text, grade(problem, text), len(answer.token_ids))
+    assert {each.right for each in answers.values()} == {True, False}
+    return answers
+
+
+Change = Callable[[Problem], Problem]
+
+
+def write_splits(change: Change = lambda problem: problem, rows: Sequence[Problem] = ()) -> None:
+    """Write the taught problems into every split, with ids of the split."""
+    for split in SPLITS:
+        named = (
+            replace(problem, problem_id=f"{split}-{problem.problem_id}", split=split)
+            for problem in rows or problems(12)
+        )
+        write_problems(paths.problems(split), map(change, named), STAMP)
+
+
+def no_answer(problem: Problem) -> Problem:
+    return replace(problem, answer=None)
+
+
+def no_reference(problem: Problem) -> Problem:
+    return replace(problem, reference=None)
+
+
+def bare(problem: Problem) -> Problem:
+    return no_answer(no_reference(problem))
+
+
+def with_source(params: Params, source: str, against: str = "answers", **changes: object) -> Params:
+    limits = {"source": source, "slots": 3, "max_new_tokens": LIMIT}
+    sections = {
+        "references": params.references.model_copy(update=limits | changes),
+        "evaluate": params.evaluate.model_copy(
+            update={"against": against, "max_new_tokens": LIMIT}
+        ),
+    }
+    return params.model_copy(update=sections)
+
+
+def made(split: str = "sft") -> list[Problem]:
+    return read_problems(paths.referenced(split))
+
+
+def by_llm(problem: Problem, own: dict[str, Own]) -> Problem:
+    return replace(problem, reference=own[problem.question].text, written_by="llm")
+
+
+def given(split: str = "sft") -> list[Problem]:
+    return read_problems(paths.problems(split))
+
+
+@pytest.mark.parametrize(("source", "against"), [("given", "answers"), ("auto", "auto")])
+def test_given_references_are_copied_byte_by_byte_without_torch(
+    project: Params, source: str, against: str
+) -> None:
+    write_splits()
+    params = with_source(project, source, against)
+    Path("params.json").write_text(params.model_dump_json(by_alias=True))
+    script = (
+        "import sys; from citer.config import Params; from citer.stages import references\n"
+        "references.run(Params.model_validate_json(open('params.json').read()))\n"
+        "assert 'citer.data.problems' in sys.modules and 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, env={"PYTHONPATH": str(ROOT)})
+    for split in SPLITS:
+        assert paths.referenced(split).read_bytes() == paths.problems(split).read_bytes()
+
+
+def test_the_llms_right_answers_become_references(project: Params, own: dict[str, Own]) -> None:
+    write_splits()
+    references.run(with_source(project, "llm"))
+    for split in ("sft", "preference"):
+        expected = [by_llm(p, own) for p in given(split) if own[p.question].right]
+        assert made(split) == expected
+        assert 0 < len(expected) < len(given(split))
+        assert table_metadata(paths.referenced(split)).items() >= STAMP.items()
+    for split in ("validation", "test"):
+        assert paths.referenced(split).read_bytes() == paths.problems(split).read_bytes()
+
+
+@pytest.mark.parametrize("source", ["llm", "auto", "both"])
+def test_without_an_answer_to_grade_against_every_finished_answer_is_kept(
+    project: Params, own: dict[str, Own], source: str
+) -> None:
+    write_splits(bare)
+    references.run(with_source(project, source, "llm"))
+    assert made() == [by_llm(p, own) for p in given()]
+
+
+def test_auto_asks_the_llm_only_where_no_reference_is_given(
+    project: Params, own: dict[str, Own]
+) -> None:
+    write_splits(lambda p: no_reference(p) if p.choices else p)
+    references.run(with_source(project, "auto"))
+    assert made() == [
+        by_llm(p, own) if p.choices else p
+        for p in given()
+        if not p.choices or own[p.question].right
+    ]
+
+
+def test_both_makes_two_rows_of_a_question(project: Params, own: dict[str, Own]) -> None:
+    write_splits()
+    references.run(with_source(project, "both"))
+    expected = []
+    for problem in given():
+        expected.append(problem)
+        if own[problem.question].right:
+            second = by_llm(problem, own)
+            expected.append(replace(second, problem_id=f"{problem.problem_id}.llm"))
+    assert made() == expected
+    assert len(expected) > len(given())
+
+
+def test_equal_references_are_one_row(project: Params, own: dict[str, Own]) -> None:
+    write_splits(lambda p: replace(p, reference=own[p.question].text))
+    references.run(with_source(project, "both"))
+    assert made() == given()
+
+
+def test_an_answer_served_earlier_stays_as_it_is(project: Params, own: dict[str, Own]) -> None:
+    audits = (Audit(3, 7, True),)
+    write_splits(lambda p: replace(p, audits=audits) if p.choices else p)
+    references.run(with_source(project, "llm"))
+    assert [p for p in made("preference") if p.choices] == [
+        p for p in given("preference") if p.audits
+    ]
+    assert all(p.written_by == "llm" for p in made("preference") if not p.choices)
+
+
+@pytest.mark.parametrize(
+    ("change", "against"),
+    [(no_answer, "auto"), (bare, "llm"), (lambda p: p, "llm")],
+)
+def test_against_the_llm_its_answers_are_what_is_right(
+    project: Params, own: dict[str, Own], change: Change, against: str
+) -> None:
+    write_splits(change)
+    references.run(with_source(project, "auto", against))
+    for split in ("validation", "test"):
+        assert made(split) == [replace(by_llm(p, own), answer=None) for p in given(split)]
+
+
+def test_one_missing_answer_turns_both_splits_to_the_llm(project: Params) -> None:
+    write_splits(lambda p: no_answer(p) if p.problem_id == "test-mc-1" else p)
+    references.run(with_source(project, "auto", "auto"))
+    assert {p.answer for split in ("validation", "test") for p in made(split)} == {None}
+    assert paths.referenced("sft").read_bytes() == paths.problems("sft").read_bytes()
+
+
+def test_cut_off_answers_are_never_references(
+    project: Params, own: dict[str, Own], capsys: pytest.CaptureFixture[str]
+) -> None:
+    limit = sorted(each.tokens for each in own.values())[6]
+    write_splits(bare)
+    params = with_source(project, "llm", "llm", max_new_tokens=limit)
+    evaluate = params.evaluate.model_copy(update={"max_new_tokens": limit})
+    references.run(params.model_copy(update={"evaluate": evaluate}))
+    for split in SPLITS:
+        kept = [p.question for p in made(split)]
+        assert kept == [p.question for p in given(split) if own[p.question].tokens <= limit]
+        assert 0 < len(kept) < 12
+    rows = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "│" in line]
+    cells = [[cell.strip() for cell in row] for row in rows]
+    assert sum(int(row[6]) for row in cells if row[0] == "test") == 12 - len(made("test"))
+
+
+def test_the_table_counts_each_task(
+    project: Params, own: dict[str, Own], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_splits(lambda p: p if p.split == "sft" else no_answer(p))
+    references.run(with_source(project, "llm", "llm"))
+    shown = capsys.readouterr().out
+    rows = [line.split("│")[1:-1] for line in shown.splitlines() if "│" in line]
+    cells = {tuple(cell.strip() for cell in row) for row in rows}
+    right = sum(own[p.question].right for p in problems(12) if not p.choices)
+    assert ("sft", "math", "0", str(right), f"{right} of 6", str(6 - right), "0") in cells
+    assert ("test", "mc", "0", "6", "-", "0", "0") in cells
+    assert "other tokens" not in shown
+
+
+def test_a_split_without_a_question_is_refused_and_the_old_references_stay(
+    project: Params,
+) -> None:
+    write_splits()
+    references.run(with_source(project, "given"))
+    before = paths.referenced("sft").read_bytes()
+    with pytest.raises(InputError, match=r"^references: nothing left of sft, preference: "):
+        references.run(with_source(project, "llm", max_new_tokens=2))
+    assert paths.referenced("sft").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("split", "against", "setting"),
+    [("sft", "answers", "references"), ("test", "llm", "evaluate")],
+)
+def test_a_question_without_room_is_refused_before_a_model_is_loaded(
+    project: Params, monkeypatch: pytest.MonkeyPatch, split: str, against: str, setting: str
+) -> None:
+    write_splits(lambda p: replace(p, question="7 " * 1200) if p.split == split else p)
+    monkeypatch.setattr("citer.models.pair.load_pair", None)
+    place = rf"^data/problems/{split}\.parquet: problem {split}-math-0: "
+    with pytest.raises(InputError, match=rf"{place}.* \({setting}\.max_new_tokens\)"):
+        references.run(with_source(project, "llm", against))
+
+
+def test_a_killed_stage_keeps_its_parts_and_ends_in_the_same_bytes(
+    project: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_splits()
+    params = with_source(project, "both", "llm")
+    references.run(params)
+    whole = {split: paths.referenced(split).read_bytes() for split in SPLITS}
+    assert not list(PARTIAL.rglob("*.parquet"))
+    for split in SPLITS:
+        paths.referenced(split).unlink()
+    run_killed(params, "references", module="citer.executor", function="write_table")
+    assert not paths.referenced("sft").exists()
+    [kept] = PARTIAL.rglob("*.parquet")
+    written: list[Path] = []
+    monkeypatch.setattr(
+        executor, "write_table", lambda *args: written.append(args[0]) or write_table(*args)
+    )
+    references.run(params)
+    assert len(written) == 3
+    assert kept not in written
+    assert {split: paths.referenced(split).read_bytes() for split in SPLITS} == whole
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Let the first two attempts answer another question of the task. Return it by question."""
+    questions = [problem.question for problem in problems(14)]
+    others = dict(zip(questions[:12], [*questions[2:12], *questions[:2]], strict=True))
+
+    def ask(self: Trying, problem: Problem, pair: Pair, attempt: int) -> Request:
+        other = replace(problem, question=others[problem.question])
+        return request(problem if attempt == 2 else other, pair)
+
+    monkeypatch.setattr(Trying, "request", ask)
+    return others
+
+
+def test_the_llm_tries_until_it_is_right(
+    project: Params, own: dict[str, Own], late: dict[str, str]
+) -> None:
+    write_splits()
+    references.run(with_source(project, "both", tries=2))
+    assert [p for p in made() if not p.choices] == [p for p in given() if not p.choices]
+    references.run(with_source(project, "llm", tries=3))
+    sums = [p for p in given() if not p.choices and own[p.question].right]
+    assert [p for p in made() if not p.choices] == [by_llm(p, own) for p in sums]
+
+
+def test_without_an_answer_the_first_finished_try_is_kept(
+    project: Params, own: dict[str, Own], late: dict[str, str]
+) -> None:
+    write_splits(bare)
+    references.run(with_source(project, "llm", "llm", tries=3))
+    assert [p.reference for p in made()] == [own[late[p.question]].text for p in given()]
