@@ -79,7 +79,8 @@ def generate(
     answered = _partial(output, digest(source, *sorted(bundle.glob("router.*")), *settings))
     with _alone(answered, output):
         _answer([problem for _, problem in rows], deployment, answered, sampler)
-        stamp = identity(deployment.pair) | {"rule": str(rule), "sampling": str(sampler) or None}
+        sampling = str(sampler).removeprefix(", ") or None
+        stamp = identity(deployment.pair) | {"rule": str(rule), "sampling": sampling}
         graded = _deliver(answered, output, disagreements, stamp)
         summary = _summary(graded, rule, output, sampler)
         answered.unlink()
