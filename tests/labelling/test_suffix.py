@@ -34,12 +34,16 @@ def labels(taught: Taught, problems: dict[str, Problem], outcome: Suffix) -> pa.
 
 
 def log_odds(taught: Taught, prompt_ids: list[int], ids: list[int], start: int) -> float:
-    """Sum log(p(token) / p(choice)) over ids[start:], from one forward over the whole text."""
+    """Sum log(p(token) / p(choice)) over ids[start] and the last four ids after it.
+
+    Computed from one forward over the whole text.
+    """
     whole = torch.tensor([[*prompt_ids, *ids]])
     with torch.inference_mode():
         logprob_NV = taught.pair.llm.network(whole).logits[0].log_softmax(-1)
     first = len(prompt_ids) + start
-    rows = range(first - 1, whole.shape[1] - 1)
+    contested, *after = range(first - 1, whole.shape[1] - 1)
+    rows = [contested, *after[-4:]]
     return sum((logprob_NV[n, whole[0, n + 1]] - logprob_NV[n].max()).item() for n in rows)
 
 
