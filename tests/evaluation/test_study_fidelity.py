@@ -105,9 +105,7 @@ def test_points_by_fidelity_are_stored_in_a_column_of_its_name(faithful, found, 
     assert not any("accuracy" in name for name in names)
 
 
-def test_tables_of_other_conditions_are_refused_by_field(
-    faithful, found, tmp_path
-):
+def test_tables_of_other_conditions_are_refused_by_field(faithful, found, tmp_path):
     """Also if the table has conditions that the expected stamp leaves out."""
     rivals, _, _ = found
     warm = faithful.stamp | {"sampling": "temperature 0.7"}
