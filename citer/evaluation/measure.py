@@ -99,7 +99,7 @@ class Conditions(NamedTuple):
     def stored(cls, fields: Mapping[str, Any]) -> "Conditions":
         """Read the fields of a stamp, or the tags of a version.
 
-        An earlier citer stored none: accuracy, greedy. Raises InputError for an unknown measure.
+        Without any, they are accuracy, greedy. Raises InputError for an unknown measure.
         """
         name = fields.get("measure", ACCURACY.name)
         if name not in MEASURES:
@@ -111,6 +111,12 @@ class Conditions(NamedTuple):
         """What `stored` reads."""
         stored = {"measure": self.measure.name, "sampling": self.sampling}
         return stored | ({"measure_llm": self.llm} if self.llm else {})
+
+    @property
+    def stamp(self) -> dict[str, str]:
+        """The fields that a stamp needs: none for accuracy, greedy, as in earlier tables."""
+        usual = Conditions().fields.items()
+        return {name: value for name, value in self.fields.items() if (name, value) not in usual}
 
     @property
     def measured(self) -> str:

@@ -71,12 +71,17 @@ def read_findings(folder: Path, params: EvaluateParams, stamp: Row) -> Findings:
     for name, schema in _schemas(params, Conditions.stored(stamp).measure).items():
         path = folder / f"{name}.parquet"
         tables[name] = read_table(path, schema)
-        stored = table_metadata(path)
-        for field, value in stamp.items():
+        stored = _complete(table_metadata(path))
+        for field, value in _complete(stamp).items():
             if stored.get(field) != value:
                 raise InputError(f"{path}: its {field} is {stored.get(field)}, here it is {value}")
     names = _point(params).names
     return Findings(tables["outcomes"], tables["points"].rename_columns(names).to_pylist())
+
+
+def _complete(stamp: Row) -> Row:
+    """Add the conditions that a stamp leaves out."""
+    return stamp | Conditions.stored(stamp).fields
 
 
 def _schemas(params: EvaluateParams, measure: Measure) -> dict[str, pa.Schema]:

@@ -145,7 +145,7 @@ def study_stamp(
     conditions = Conditions.of(problems, params.sampling, identity["llm"]["digest"])
     questions = (problem.problem_id for problem in problems)
     settings = params.model_dump(mode="json", include={"seed", "max_new_tokens"})
-    return identity | settings | {"problems": digest(*questions)} | conditions.fields
+    return identity | settings | {"problems": digest(*questions)} | conditions.stamp
 
 
 def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:

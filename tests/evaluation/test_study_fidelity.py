@@ -5,10 +5,12 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 import pytest
 
+from citer.config import SamplingParams
 from citer.data.problems import Problem
 from citer.data.tasks import find_task
 from citer.decoding.engine import Engine, Request
 from citer.decoding.policy import Policy
+from citer.errors import InputError
 from citer.evaluation import study as module
 from citer.evaluation.choice import Candidate
 from citer.evaluation.measure import FIDELITY
@@ -17,6 +19,8 @@ from citer.evaluation.study import Study
 from citer.models.router import Router
 from tests.reported import NOTHING_CERTIFIED
 from tests.studied import PARAMS, THRESHOLDS
+
+WARM = SamplingParams(temperature=0.7, top_p=0.9)
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +105,25 @@ def test_points_by_fidelity_are_stored_in_a_column_of_its_name(faithful, found, 
     assert not any("accuracy" in name for name in names)
 
 
+def test_tables_of_other_conditions_are_refused_by_field(faithful, found, tmp_path):
+    """Also if the table has conditions that the expected stamp leaves out."""
+    rivals, _, _ = found
+    warm = faithful.stamp | {"sampling": "temperature 0.7"}
+    by_accuracy = {k: v for k, v in faithful.stamp.items() if not k.startswith("measure")}
+    for written, expected, complaint in (
+        (warm, faithful.stamp, "its sampling is temperature 0.7, here it is greedy"),
+        (faithful.stamp, warm, "its sampling is greedy, here it is temperature 0.7"),
+        (faithful.stamp, by_accuracy, "its measure is fidelity, here it is accuracy"),
+        (by_accuracy, faithful.stamp, "its measure is accuracy, here it is fidelity"),
+    ):
+        write_findings(tmp_path, rivals, PARAMS, written)
+        with pytest.raises(InputError, match=complaint):
+            read_findings(tmp_path, PARAMS, expected)
+
+
 def test_the_stamp_names_measure_sampling_and_llm(study, faithful):
-    assert study.stamp["measure"] == "accuracy"
-    assert "measure_llm" not in study.stamp
+    assert not {"measure", "sampling", "measure_llm"} & study.stamp.keys()
+    sampled = replace(study, params=PARAMS.model_copy(update={"sampling": WARM}))
+    assert sampled.stamp == study.stamp | {"sampling": "temperature 0.7, top-p 0.9"}
     assert faithful.stamp["measure"] == "fidelity"
-    assert faithful.stamp["sampling"] == "greedy"
     assert faithful.stamp["measure_llm"] == faithful.stamp["llm"]["digest"]
