@@ -49,7 +49,8 @@ def _kept(logits_NV: Tensor, temperature_N1: Tensor, top_k_N1: Tensor, top_p_N1:
     scaled_NV = sorted_NV.double() / torch.where(temperature_N1 > 0, temperature_N1, 1)
     chance_NV = scaled_NV.masked_fill(outside_NV, -torch.inf).softmax(1)
     before_NV = chance_NV.cumsum(1) - chance_NV
-    count_N1 = ((before_NV < top_p_N1) & ~outside_NV).sum(1, keepdim=True).clamp(min=1)
+    inside_NV = (before_NV < top_p_N1) | (top_p_N1 >= 1)  # sums of all may round to above 1
+    count_N1 = (inside_NV & ~outside_NV).sum(1, keepdim=True).clamp(min=1)
     return logits_NV >= sorted_NV.gather(1, count_N1 - 1)
 
 

@@ -95,6 +95,13 @@ def test_perturbed_logits_follow_their_definition(sampling: Sampling, dtype: tor
     assert (z_NV[dropped_NV] == torch.finfo(dtype).min).all()
 
 
+def test_without_filters_no_token_is_dropped() -> None:
+    """The likeliest tokens have a mass that rounds to 1."""
+    logits_NV = torch.cat([torch.zeros(50, 3), torch.full((50, 997), -60.0)], 1)
+    noise_N5 = torch.tensor([Sampling(1.0, 0, 1.0, seed).numbers(0) for seed in range(50)])
+    assert perturbed(logits_NV, noise_N5).amin() > -100
+
+
 def test_a_dropped_token_has_odds_of_zero_and_entropies_stay_finite() -> None:
     logits_NV = LOGITS_1V.expand(DRAWS, -1).float()
     z_NV = perturbed(logits_NV, numbers(Sampling(0.7, 2, 0.9, 1)))
