@@ -33,7 +33,6 @@ from citer.evaluation.cost import Batch, batches
 from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method, by_head
 from citer.io import replacing, write_json
-from citer.models.router import Head
 from citer.progress import progress
 from citer.rule import Rule
 
@@ -102,7 +101,7 @@ def study(shop: Workshop) -> dict[str, list[Outcomes]]:
 
 
 def _trained(shop: Workshop, seed: int) -> dict[str, Outcomes]:
-    first, agree = shop.train_on(shop.first_labels, seed), _agree(shop, seed)
+    first, agree = shop.train_on(shop.first_labels, seed), shop.train_agree(seed).head
     citers, stand = (
         shop.train_on(shop.second_labels(first.head, rule), seed)
         for rule in (CITER, shop.params.label.rule)
@@ -115,11 +114,6 @@ def _trained(shop: Workshop, seed: int) -> dict[str, Outcomes]:
     ):
         answered |= shop.answer(method, families)
     return answered | {"audited": answered["audited, β .1"].joined(answered["exact"])}
-
-
-def _agree(shop: Workshop, seed: int) -> Head:
-    slm_N, llm_N = (shop.tokens[name].to_numpy() for name in ("slm_token", "llm_token"))
-    return shop.train(shop.tokens, slm_N == llm_N, seed).head
 
 
 def summary(answered: Mapping[str, Sequence[Outcomes]], in_task_Q: np.ndarray) -> Results:

@@ -5,6 +5,7 @@
 Writes `benchmarks/results/audits.{json,md}`. The last run's router answers the preference questions
 by `risk 0.9 audit β`, and new routers learn from those audits alone, without a right answer or a
 rollout. `references` is router 2, from references and rollouts; `both` adds the audits of β = .1.
+Labels depend on the odds alone (`citer.data.audited`), so β decides only which tokens are audited.
 The served answers are the same for all seeds, which are those of training.
 
 f95: the LLM fraction for 95 % of the LLM's accuracy under CITER's rules, with thresholds as in
@@ -32,8 +33,9 @@ from citer.decoding.policy import routed
 from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method, by_head
 from citer.io import replacing, write_json, write_table
-from citer.labelling.audited import audited_labels
+from citer.labelling.labeller import Labeller
 from citer.labelling.scoring import score_half
+from citer.labelling.suffix import Suffix
 from citer.models.bundle import read_bundle
 from citer.progress import progress
 from citer.record import line
@@ -83,18 +85,14 @@ def lessons_of_audits(shop: Workshop, rule: Rule) -> Lessons:
 def _labelled(shop: Workshop, problems: Sequence[Problem], tokens: Path) -> Lessons:
     """Score the answers with both models, in the folder `tokens`, and label what was audited."""
     params, folders = shop.params, finetuned_pair(shop.params)
-    for name, settings in (("slm", params.score_slm), ("llm", params.score_llm)):
-        score_half(name, folders, problems, tokens / name, settings, params.pair)
+    score_half("slm", folders, problems, tokens / "slm", params.score_slm, params.pair)
+    score_half("llm", folders, problems, tokens / "llm", params.score_llm, params.pair)
     examples = shop.pair.prompts.encode_all(problems)
     scored = read_tokens(tokens / "slm", tokens / "llm", examples)
-    problem_N, slm_N = scored["problem_id"].to_numpy(), scored["slm_token"].to_numpy()
-    labels: dict[int, int] = {}
-    for problem in problems:
-        own_M = np.flatnonzero(problem_N == problem.problem_id)
-        reference_ids = examples[problem.problem_id].reference_ids
-        by_position = audited_labels(problem, reference_ids, slm_N[own_M])
-        labels |= {int(own_M[position]): label for position, label in by_position.items()}
-    return Lessons.of(tokens / "slm", scored.take([*labels]), np.array([*labels.values()]))
+    by_id = {problem.problem_id: problem for problem in problems}
+    unused = Suffix(shop.pair, slots=1)  # no token of an audited answer is contested
+    labels = Labeller(by_id, examples, unused, 1).label(scored, lambda _: None)
+    return Lessons.of(tokens / "slm", labels, labels["label"].to_numpy())
 
 
 def study(shop: Workshop, lessons: Mapping[str, Lessons]) -> tuple[Answered, Answered]:

@@ -45,6 +45,12 @@ def _labelling(subject: Subject) -> list[Finding]:
     return [against_per_token(subject)]
 
 
+def _suffix(subject: Subject) -> list[Finding]:
+    from benchmarks.suffix import against_rollouts
+
+    return against_rollouts(subject)
+
+
 def _memory(_: Subject) -> list[Finding]:
     from benchmarks.memory import growth
 
@@ -63,6 +69,7 @@ ROWS = (
     Row(9, "memory", _memory, ("embedded",)),
     Row(11, "graphs", lambda subject: [decode.against_bytes(subject)], ("gpu",)),
     Row(12, "audited", lambda subject: [moved.against_seconds(subject)], (*CPU, "gpu")),
+    Row(13, "suffix", _suffix, ALL),
 )
 
 

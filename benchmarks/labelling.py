@@ -36,7 +36,7 @@ PROBLEMS, NAIVE_PROBLEMS = 200, 20
 def against_per_token(subject: Subject) -> Finding:
     """Row 7: problems per second under router 0. The per-token algorithm runs on a few of them."""
     params = load_params()
-    problems = _problems(params, PROBLEMS)
+    problems = toy_problems(params, PROBLEMS)
     few = problems[:: len(problems) // NAIVE_PROBLEMS]
 
     def labelled() -> int:
@@ -53,7 +53,7 @@ def against_per_token(subject: Subject) -> Finding:
     return of_two(7, what, subject.name, timed, Target("≥", 50), "problems")
 
 
-def _problems(params: Params, count: int) -> list[Problem]:
+def toy_problems(params: Params, count: int) -> list[Problem]:
     toys = params.prepare.toy
     tasks = toys.tasks if toys else tuple(toy.FAMILIES)
     return [
@@ -70,7 +70,7 @@ def _encoded(pair: Pair, problems: Sequence[Problem]) -> dict[str, Encoded]:
 def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Table:
     """Return the preference table under router 0, made by the library."""
     examples = _encoded(pair, problems)
-    tokens = _both_halves(pair, examples, params.score_llm.batch_tokens)
+    tokens = both_halves(pair, examples, params.score_llm.batch_tokens)
     engine = Engine(pair, params.label.slots, params.label.max_new_tokens)
     by_id = {problem.problem_id: problem for problem in problems}
     rollout = Rollout(engine, SLM_ALONE, params.label.tie)
@@ -79,7 +79,7 @@ def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Tab
         return label_in_chunks(labeller, tokens, Path(folder))
 
 
-def _both_halves(pair: Pair, examples: Mapping[str, Encoded], batch_tokens: int) -> pa.Table:
+def both_halves(pair: Pair, examples: Mapping[str, Encoded], batch_tokens: int) -> pa.Table:
     halves = [
         score(half(model, pair.vocabulary), examples, batch_tokens, lambda _: None)
         for model in (pair.slm, pair.local_llm)

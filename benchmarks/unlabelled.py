@@ -4,15 +4,15 @@
 
 Writes `benchmarks/results/unlabelled.{json,md}`: f95 (`benchmarks.fractions`) of routers by the
 writer of the references and by the outcome that decides contested tokens. Without ground truth
-(`llm, suffix`), no reference is given and no answer is graded. `from questions` also finetunes the
-SLM on the LLM's references. The rollouts are those of iteration 2. Seeds are those of training.
+(`llm, suffix`), no reference is given and no answer is graded. For `questions, suffix` the SLM is
+finetuned on the LLM's references, too. Seeds are those of training.
 
 Besides, for the LLM's references: the share of contested tokens that two outcomes label alike, and
 the seconds that each outcome takes.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import replace
 from io import StringIO
@@ -20,10 +20,10 @@ from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-import pyarrow as pa
 import pyarrow.compute as pc
+import typer
 from rich.console import Console
 
 from benchmarks.fractions import Answered, as_table, compared, note
@@ -32,7 +32,7 @@ from citer.config import Params, load_params
 from citer.data.problems import read_problems, write_problems
 from citer.decoding.policy import SLM_ALONE, Policy, ScoredBy
 from citer.evaluation.rivals import by_score, low_entropy
-from citer.evaluation.sweep import Method, by_head
+from citer.evaluation.sweep import Method
 from citer.io import write_json, write_text
 from citer.labelling.agreement import Agreement
 from citer.labelling.contests import Outcome
@@ -44,7 +44,10 @@ from citer.stages import finetune, paths, references, score_llm, score_slm
 from citer.training import Trained
 
 OURS = "given, rollout"
-FROM_QUESTIONS = "from questions"
+ROUTERS = [
+    *("given, rollout", "given, agreement", "given, suffix"),
+    *("llm, rollout", "llm, agreement", "llm, suffix", "questions, suffix"),
+]
 RESULTS = Path("benchmarks/results")
 Make = Callable[[Workshop, Policy], Outcome]
 OUTCOMES: Mapping[str, Make] = {
@@ -72,21 +75,16 @@ class Bench(NamedTuple):
         graded = {p.problem_id: replace(p, answer=known[p.problem_id].answer) for p in rows}
         return self._replace(shop=replace(self.shop, preference=graded))
 
-    def trained(self, outcome: str, seed: int) -> tuple[Trained, pa.Table]:
-        """Train a router by an outcome. Rollouts are those of iteration 2. Return its labels."""
-        make = OUTCOMES[outcome]
+    def trained(self, outcome: str, seed: int, iterations: int) -> Trained:
+        """Train a router by an outcome. `suffix` asks no router, so one iteration will do."""
+        policy, trained = SLM_ALONE, None
         with chdir(self.folder):
-            labels = self.shop.label(make(self.shop, SLM_ALONE), 1)
-            router = self.shop.train_on(labels, seed)
-            if outcome == "suffix":  # it asks no router
-                return router, labels
-            second = self.shop.label(make(self.shop, Policy(ScoredBy(router.head), CITER)), 2)
-            return self.shop.train_on(second, seed), second
-
-    def answers(self, name: str, trained: Trained) -> Answered:
-        rules = by_score(thresholds(trained))
-        outcomes = self.shop.answer(by_head(name, trained.head), {name: rules})
-        return {name: [each] for name, each in outcomes.items()}
+            for k in range(1, 2 if outcome == "suffix" else iterations + 1):
+                labels = self.shop.label(OUTCOMES[outcome](self.shop, policy), k)
+                trained = self.shop.train_on(labels, seed)
+                policy = Policy(ScoredBy(trained.head), CITER)
+        assert trained
+        return trained
 
 
 @contextmanager
@@ -124,36 +122,33 @@ def _by_llm(params: Params) -> Params:
     return params.model_copy(update={"references": section})
 
 
-def study(given: Bench, llm: Bench, questions: Bench) -> Answered:
+def study(
+    opened: Mapping[str, Bench], routers: Sequence[str], seeds: Sequence[int], iterations: int
+) -> Answered:
+    """Answer the test questions by entropy and, for each seed, by every router."""
+    shop = opened["given"].shop
     answered: Answered = {}
-    entropy = {"entropy": by_score(given.shop.certainty_thresholds())}
-    note(answered, given.shop.answer(Method("entropy", low_entropy), entropy))
-    benches = {"given": given, "llm": llm}
-    with progress("routers", len(SEEDS) * (2 * len(OUTCOMES) + 1), "routers") as advance:
-        for seed in SEEDS:
-            for source, bench in benches.items():
-                for outcome in OUTCOMES:
-                    name = f"{source}, {outcome}"
-                    trained, _ = bench.trained(outcome, seed)
-                    _extend(answered, given.answers(name, trained))
-                    advance(1)
-            trained, _ = questions.trained("suffix", seed)
-            _extend(answered, questions.answers(FROM_QUESTIONS, trained))
-            advance(1)
+    entropy = {"entropy": by_score(shop.certainty_thresholds())}
+    note(answered, shop.answer(Method("entropy", low_entropy), entropy))
+    with progress("routers", len(seeds) * len(routers), "routers") as advance:
+        for seed in seeds:
+            for name in routers:
+                source, outcome = name.split(", ")
+                trained = opened[source].trained(outcome, seed, iterations)
+                by_router = Method(name, ScoredBy(trained.head), trained.head.weight_bytes)
+                rules = {name: by_score(thresholds(trained))}
+                note(answered, opened[source].shop.answer(by_router, rules))
+                advance(1)
     return answered
 
 
-def _extend(answered: Answered, more: Answered) -> None:
-    for name, seeds in more.items():
-        answered.setdefault(name, []).extend(seeds)
-
-
 def labels_of(bench: Bench) -> dict[str, Any]:
-    """Label by each outcome. Compare the labels of contested tokens, and the seconds taken."""
+    """Label by each outcome, with rollouts of the SLM alone. Compare the labels and the seconds."""
     labels, seconds = {}, {}
-    for outcome in OUTCOMES:
+    for outcome, make in OUTCOMES.items():
         start = perf_counter()
-        _, table = bench.trained(outcome, SEEDS[0])
+        with chdir(bench.folder):
+            table = bench.shop.label(make(bench.shop, SLM_ALONE), 1)
         seconds[outcome] = perf_counter() - start
         contested = table.filter(pc.field("case") == "contested")
         labels[outcome] = contested["label"].to_numpy()
@@ -166,24 +161,37 @@ def labels_of(bench: Bench) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    project = Path.cwd()
+@contextmanager
+def benches(project: Path) -> Iterator[dict[str, Bench]]:
+    """Open the project, and two that are made from its questions alone."""
     given = Bench.open(project)
     with (
         without_ground_truth(project, own_slm=False) as same_slm,
-        without_ground_truth(project, own_slm=True) as from_questions,
+        without_ground_truth(project, own_slm=True) as questions,
     ):
         llm = Bench.open(same_slm).with_answers(given)
-        answered = study(given, llm, Bench.open(from_questions))
-        labels = labels_of(llm)
-    tasks = given.shop.tasks
-    results = {task: compared(answered, in_task_Q, OURS) for task, in_task_Q in tasks.items()}
-    write_json(RESULTS / "unlabelled.json", {"labels": labels, "tasks": results})
+        yield {"given": given, "llm": llm, "questions": Bench.open(questions)}
+
+
+def main(
+    project: Annotated[Path, typer.Option(help="Folder of a finished run.")] = Path(),
+    results: Annotated[str, typer.Option(help="Name of the results.")] = "unlabelled",
+    router: Annotated[list[str], typer.Option(help="WRITER, OUTCOME")] = ROUTERS,
+    seeds: Annotated[int, typer.Option(help="Seeds of training.")] = len(SEEDS),
+    iterations: Annotated[int, typer.Option(help="Of rollouts.")] = 2,
+) -> None:
+    target = (RESULTS / results).absolute()
+    with benches(project.absolute()) as opened:
+        answered = study(opened, router, SEEDS[:seeds], iterations)
+        labels = labels_of(opened["llm"])
+        tasks = opened["given"].shop.tasks
+    by_task = {task: compared(answered, in_task_Q, OURS) for task, in_task_Q in tasks.items()}
+    write_json(target.with_suffix(".json"), {"labels": labels, "tasks": by_task})
     text = StringIO()
-    Console(file=text, width=120).print(as_table(results, OURS))
-    write_text(RESULTS / "unlabelled.md", text.getvalue())
+    Console(file=text, width=120).print(as_table(by_task, OURS))
+    write_text(target.with_suffix(".md"), text.getvalue())
     print(text.getvalue(), labels)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

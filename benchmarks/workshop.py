@@ -25,6 +25,7 @@ from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from citer.models.pair import Pair, load_pair
 from citer.models.router import Head
+from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
@@ -45,14 +46,16 @@ class Workshop:
     preference: Mapping[str, Problem]
     validation: Sequence[Problem]
     test: Sequence[Problem]
+    sampler: Sampler = ALL_GREEDY
 
     @classmethod
     def open(cls) -> "Workshop":
         """Load the files of the last `citer run`. Raises InputError if there are none."""
         params = load_params()
-        splits = [read_problems(paths.referenced(n)) for n in ("preference", "validation", "test")]
+        splits = ("preference", "validation", "test")
+        preference, *asked = (read_problems(paths.referenced(split)) for split in splits)
         pair = load_pair(finetuned_pair(params), params.pair)
-        return cls(params, pair, {p.problem_id: p for p in splits[0]}, *splits[1:])
+        return cls(params, pair, {p.problem_id: p for p in preference}, asked[0], asked[1])
 
     @property
     def tasks(self) -> dict[str, np.ndarray]:
@@ -103,6 +106,11 @@ class Workshop:
     def train_on(self, labels: pa.Table, seed: int) -> Trained:
         return self.train(labels, labels["label"].to_numpy(), seed)
 
+    def train_agree(self, seed: int) -> Trained:
+        """Train a head on the LLM's tokens."""
+        slm_N, llm_N = (self.tokens[name].to_numpy() for name in ("slm_token", "llm_token"))
+        return self.train(self.tokens, slm_N == llm_N, seed)
+
     @cached_property
     def alone(self) -> list[Run]:
         """The runs of the SLM alone and of the LLM alone on the test questions."""
@@ -134,7 +142,7 @@ class Workshop:
 
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
         with TemporaryDirectory() as folder:
-            return sweep(self.engine, problems, lines, Path(folder))
+            return sweep(self.engine, problems, lines, Path(folder), self.sampler)
 
 
 def thresholds(trained: Trained) -> list[float]:

@@ -79,7 +79,9 @@ def generate(
     answered = _partial(output, digest(source, *sorted(bundle.glob("router.*")), *settings))
     with _alone(answered, output):
         _answer([problem for _, problem in rows], deployment, answered, sampler)
-        graded = _deliver(answered, output, disagreements, deployment)
+        sampling = str(sampler).removeprefix(", ") or None
+        stamp = identity(deployment.pair) | {"rule": str(rule), "sampling": sampling}
+        graded = _deliver(answered, output, disagreements, stamp)
         summary = _summary(graded, rule, output, sampler)
         answered.unlink()
     Console().print(summary, highlight=False, soft_wrap=True)
@@ -129,7 +131,7 @@ def _answer(
 
 
 def _deliver(
-    answered: Path, output: Path, disagreements: Path | None, deployment: Deployment
+    answered: Path, output: Path, disagreements: Path | None, stamp: dict[str, Any]
 ) -> list[Graded]:
     """Write the answers, and the table if its path is given. Return counts and grades."""
     graded: list[Graded] = []
@@ -147,7 +149,6 @@ def _deliver(
             counts = Counts(*(stored[name] for name in Counts._fields))
             graded.append(Graded(counts, stored["correct"], failure))
     if disagreements:
-        stamp = identity(deployment.pair) | {"rule": str(deployment.policy.rule)}
         table = pa.Table.from_pylist(rows, AUDITED)
         write_table(disagreements, table, AUDITED, stamp)
     return graded

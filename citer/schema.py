@@ -35,7 +35,7 @@ AUDITS = pa.list_(
         [
             _required("position", pa.int32()),  # index in the reference
             _required("slm_token", pa.int32()),  # the SLM's token at this position
-            _required("kept", pa.bool_()),  # whether the audit accepted it
+            _required("kept", pa.bool_()),  # whether its odds sufficed
         ]
     )
 )

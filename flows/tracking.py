@@ -40,6 +40,7 @@ from flows.store import Store
 HEADLINES = {*MEASURES, "llm_fraction", "tokens_per_answer"}  # and the costs
 LABELS = ("references", "outcome", "margin")  # what a card says about the labels
 ITERATION_SECTIONS = {"pair", "label", "train", "evaluate"}
+UNBOUND = {"data", "labels", "schema_version"}  # a card's keys about the origin of its weights
 PIPELINE = "pipeline"  # the artifact folder of dvc.lock and params.yaml
 
 
@@ -61,11 +62,11 @@ class Iteration:
     def digest(self) -> str:
         """Digest of the weights, the card, the rule, the quality and the bytes moved.
 
-        The paths of the pair and the digests of the training data are left out. They depend on the
-        code that wrote them, and other code may produce the same router.
+        The paths of the pair and what is `UNBOUND` are left out. They depend on the code that wrote
+        them, and other code may produce the same router.
         """
         card = read_json(self.router / "router.json")
-        bound = {key: value for key, value in card.items() if key not in ("data", "schema_version")}
+        bound = {key: value for key, value in card.items() if key not in UNBOUND}
         bound |= {model: card[model]["digest"] for model in ("slm", "llm")}
         weights = self.router.glob("router.safetensors")
         report = (self.report / name for name in ("threshold.json", "metrics.json"))

@@ -29,14 +29,16 @@ def served(question: str, **changes: Any) -> dict[str, Any]:
     }
 
 
-def disagreement(position: int, slm: int, llm: int, rejected: bool) -> dict[str, Any]:
+def disagreement(
+    position: int, slm: int, llm: int, rejected: bool, odds: float = 0.05
+) -> dict[str, Any]:
     return {
         "position": position,
         "slm_token": slm,
         "llm_token": llm,
         "slm_text": "s",
         "llm_text": "l",
-        "odds": 0.05 if rejected else 0.5,
+        "odds": odds,
         "rejected": rejected,
     }
 

@@ -2,10 +2,12 @@
 
 from citer.config import EvaluateParams
 from citer.data.tasks.grading import grade
-from citer.decoding.engine import Engine, Request
+from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.points import Findings, rule_columns
 from citer.evaluation.study import Study
+from citer.evaluation.sweep import request
+from citer.models.sampling import Sampler
 from citer.rule import Rule
 
 THRESHOLDS = [0.0, 0.3, 0.5, 0.7, 1.0]
@@ -29,8 +31,8 @@ def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, in
     engine = Engine(study.pair, 1, PARAMS.max_new_tokens)
     answers = {}
     for problem in study.test:
-        prompt_ids = study.pair.prompts.prompt_ids(problem)
-        (answer,) = engine.decode([Request(problem.problem_id, tuple(prompt_ids))], policy)
+        sampler = Sampler(study.params.sampling, study.params.seed)
+        (answer,) = engine.decode([request(problem, study.pair, sampler)], policy)
         right = not answer.truncated and grade(problem, study.pair.text(answer.token_ids))
         answers[problem.problem_id] = (right, len(answer.token_ids), sum(answer.by_llm))
     return answers

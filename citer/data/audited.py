@@ -14,12 +14,16 @@ from citer.errors import InputError
 from citer.io import read_table
 from citer.schema import AUDITED
 
+# The β by which tokens are judged, whatever the β by which the answers were served: all odds are
+# known. At β = 1 a label would say that the LLM writes the same token, which routes too much to it.
+LEAST_ODDS = 0.1
+
 
 def load_audited(path: Path, tasks: Collection[str]) -> list[Problem]:
     """Return a problem for each complete answer with an audit, and print how many are left out.
 
-    The answer is the reference. Raises InputError if the file is no such table, or if one of its
-    tasks is not in `tasks`.
+    The answer is the reference. A token counts as kept if its odds are at least `LEAST_ODDS`.
+    Raises InputError if the file is no such table, or if one of its tasks is not in `tasks`.
     """
     table = _read(path)
     for row, task in enumerate(table["task"].to_pylist(), 1):
@@ -60,13 +64,14 @@ def _problem(row: dict[str, Any], source: str) -> Problem:
 
 
 def _audits(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """A token that was kept still stands there; in place of a rejected one stands the LLM's."""
-    rejected = {d["position"]: d["slm_token"] for d in row["disagreements"] if d["rejected"]}
+    """Judge the SLM's token at each audited position. It stands in the answer, or was rejected."""
+    found = {each["position"]: each for each in row["disagreements"]}
+    agreed = [(position, position not in found) for position in row["audited"]]
     return [
         {
             "position": position,
-            "slm_token": rejected.get(position, row["token_ids"][position]),
-            "kept": position not in rejected,
+            "slm_token": row["token_ids"][position] if same else found[position]["slm_token"],
+            "kept": same or found[position]["odds"] >= LEAST_ODDS,
         }
-        for position in row["audited"]
+        for position, same in agreed
     ]

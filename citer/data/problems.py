@@ -29,7 +29,10 @@ class Message:
 
 
 class Audit(NamedTuple):
-    """The verdict of an earlier audit on the SLM's token at a position of an answer."""
+    """An earlier audit of the SLM's token at a position of an answer.
+
+    `kept`: whether its odds suffice, see `citer.data.audited.LEAST_ODDS`.
+    """
 
     position: int
     slm_token: int

@@ -18,7 +18,7 @@ class StepView:
     """The input of a scorer: N sequences for which the SLM drafts the next token."""
 
     hidden_NH: Tensor
-    logits_NV: Tensor
+    logits_NV: Tensor  # of sampled requests: see `Drafts`
     seed_N: Tensor  # int64, a stable hash of the request's key
     position_N: Tensor  # int64, index of the token in the answer
 

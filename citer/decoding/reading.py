@@ -33,10 +33,22 @@ class Drafts:
         `given_NK` has the request's seed and the token's position in the answer, and then
         `Sampling.numbers` if any request samples.
         """
-        noise_N5 = given_NK[:, 2:] if self.samples else None
-        logits_NV = self.pair.vocabulary.choices(self.pair.slm.logits(hidden_NH), noise_N5)
-        view = StepView(hidden_NH, logits_NV, *given_NK[:, :2].unbind(1))
+        z_NV, seen_NV = self._logits(hidden_NH, given_NK[:, 2:])
+        view = StepView(hidden_NH, seen_NV, *given_NK[:, :2].unbind(1))
         # A score that overflowed is NaN. It counts as 0, so that the token is not accepted.
         scores = (scorer(view).nan_to_num(0.0) for scorer in self.scorers)
-        columns = [logits_NV.argmax(-1), *scores]
+        columns = [z_NV.argmax(-1), *scores]
         return torch.stack([column.double() for column in columns], 1)
+
+    def _logits(self, hidden_NH: Tensor, noise_NK: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits to choose by, and those for the scorers.
+
+        Scorers see perturbed logits, but the own logits of tokens that top-k or top-p drops: heads
+        are trained on distributions in which no token is impossible.
+        """
+        choices, own_NV = self.pair.vocabulary.choices, self.pair.slm.logits(hidden_NH)
+        if not self.samples:
+            return (choices(own_NV),) * 2
+        z_NV = choices(own_NV, noise_NK)
+        dropped_NV = z_NV == torch.finfo(z_NV.dtype).min
+        return z_NV, torch.where(dropped_NV, choices(own_NV), z_NV)

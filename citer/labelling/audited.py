@@ -11,7 +11,7 @@ from citer.data.problems import Problem
 def audited_labels(
     problem: Problem, reference_ids: Sequence[int], slm_token_N: np.ndarray
 ) -> dict[int, int]:
-    """Return the label of each position whose audit still holds: 1 if it kept the SLM's token.
+    """Return the label of each position whose audit still holds: 1 if the SLM's token was kept.
 
     `reference_ids` are the tokens of the problem's reference today, and `slm_token_N` what the SLM
     writes at each of their N positions. An audit holds if the tokens before its position are those

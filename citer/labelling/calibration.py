@@ -37,7 +37,7 @@ def calibrate(labeller: Labeller, rollout: Rollout, tokens: pa.Table, partial: P
 
     Rolls out contested tokens of problems with answers, and keeps finished chunks in `partial`.
     """
-    rows = sample(labeller, tokens)
+    rows = sample(labeller, tokens, SAMPLE)
     if not len(rows):
         return Calibration()
     graded = replace(labeller, outcome=rollout)
@@ -47,8 +47,8 @@ def calibrate(labeller: Labeller, rollout: Rollout, tokens: pa.Table, partial: P
     return choose([fall[key] for key in _keys(truth)], truth["label"].to_pylist())
 
 
-def sample(labeller: Labeller, tokens: pa.Table) -> pa.Table:
-    """Return SAMPLE contested rows of problems with answers, or all if there are fewer.
+def sample(labeller: Labeller, tokens: pa.Table, count: int) -> pa.Table:
+    """Return `count` contested rows of problems with answers, or all if there are fewer.
 
     A row's rank depends on its problem and position only, so that the sample is the same in every
     run and hardly changes with the problems.
@@ -57,7 +57,7 @@ def sample(labeller: Labeller, tokens: pa.Table) -> pa.Table:
     graded = pc.is_in(tokens["problem_id"], pa.array(answered, pa.string())).to_numpy()
     row_M = np.flatnonzero((labeller.cases(tokens) == "contested") & graded)
     ranks = [stable_hash(f"{key}@{position}") for key, position in _keys(tokens.take(row_M))]
-    return tokens.take(np.sort(row_M[np.argsort(ranks)[:SAMPLE]]))
+    return tokens.take(np.sort(row_M[np.argsort(ranks)[:count]]))
 
 
 def choose(falls: Sequence[float], labels: Sequence[int]) -> Calibration:

@@ -56,9 +56,9 @@ class Labeller:
     def _audited(self, tokens: pa.Table) -> Iterator[tuple[int, Decision]]:
         """Yield the rows of audited answers that have a label, with the label."""
         problem_N, slm_N = (tokens[name].to_numpy() for name in ("problem_id", "slm_token"))
-        for key in self._with_audits():
-            row_M = np.flatnonzero(problem_N == key)
-            if len(row_M):
+        for key in tokens["problem_id"].unique().to_pylist():
+            if self.problems[key].audits is not None:
+                row_M = np.flatnonzero(problem_N == key)
                 reference_ids = self.examples[key].reference_ids
                 labels = audited_labels(self.problems[key], reference_ids, slm_N[row_M])
                 yield from ((int(row_M[n]), Decision(y, "audit")) for n, y in labels.items())

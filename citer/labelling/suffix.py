@@ -1,15 +1,18 @@
 """Suffix: by how much the LLM's own ending becomes less likely if the SLM's token stands.
 
-After SelfJudge (arXiv 2510.02329). It needs no rollout and no grader.
+After SelfJudge (arXiv 2510.02329). It needs no rollout and no grader. The tokens right after the
+contested one only say whether the wording still fits, so that they are not counted
+(docs/method.md).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from citer.decoding.answer import Trunk
 from citer.decoding.engine import judge_for
 from citer.decoding.judge import Query, Verdict
 from citer.labelling.contests import Branch, Contest
@@ -19,6 +22,7 @@ from citer.models.pair import Pair
 from citer.progress import Advance
 
 MARGIN = 4.0  # nats: where no rollout can be graded
+ENDING = 4  # tokens: the end of an answer, EOS included
 TOKENS = 2048  # judged at once; the LLM's logits of all of them are in memory
 LEAST = np.finfo(np.float32).tiny  # odds; smaller ones may have become 0
 
@@ -29,8 +33,8 @@ class Suffix:
 
     The LLM reads the reference with its own token at the contested position, and with the SLM's.
     The fall is the sum of log(p(token) / p(the LLM's choice)) of the first text minus that of the
-    second, from the contested token to the end. The LLM's own token is the reference's if the LLM
-    wrote the reference. After a token that ends the answer nothing is read.
+    second, over the contested token and the last ENDING tokens after it. The LLM's own token is the
+    reference's if the LLM wrote the reference. After a token that ends the answer nothing is read.
     """
 
     pair: Pair
@@ -44,20 +48,25 @@ class Suffix:
     @torch.inference_mode()
     def falls(self, contests: Sequence[Contest], advance: Advance) -> list[float]:
         """Return the fall of each contest, in nats."""
-        both = [(_own(contest), contest.slm) for contest in contests]
-        branches = {branch.key: branch for pair in both for branch in pair}
-        # A new judge has no trunks yet: what it computes does not depend on earlier calls.
-        judge = judge_for(self.pair, self.slots, no_graphs)
         odds: dict[str, np.ndarray] = {}
-        for group in _groups([*branches.values()], self.slots):
-            queries = [_query(branch, n, self.pair.ended) for n, branch in enumerate(group)]
-            for branch, verdicts in zip(group, judge.verdicts(queries), strict=True):
-                odds[branch.key] = _log_odds(verdicts)
-            advance(2 * len(contests) * len(group) / len(branches))
-        return [
-            float(odds[own.key][slm.position - own.position :].sum() - odds[slm.key].sum())
-            for own, slm in both
-        ]
+        queues = _queues(contests)
+        each = 2 * len(contests) / max(sum(map(len, queues)), 1)
+        # A new judge has empty slots: what it computes does not depend on earlier calls.
+        judge = judge_for(self.pair, self.slots, no_graphs)
+        for turns in _calls(queues, self.slots):
+            queries = [_query(turn, self.pair.ended) for turn in turns]
+            for turn, verdicts in zip(turns, judge.verdicts(queries), strict=True):
+                odds[turn.branch.key] = _log_odds(verdicts)
+            advance(each * len(turns))
+        return [_fall(odds, contest) for contest in contests]
+
+
+class _Turn(NamedTuple):
+    """A branch to read in a slot. Unless it is the first one there, the slot holds its prompt."""
+
+    slot: int
+    first: bool
+    branch: Branch
 
 
 def _own(contest: Contest) -> Branch:
@@ -68,31 +77,64 @@ def _own(contest: Contest) -> Branch:
     return contest.llm
 
 
-def _groups(branches: Sequence[Branch], slots: int) -> Iterator[list[Branch]]:
-    """Group branches for common forwards, in order: those of a problem share its trunk."""
-    group: list[Branch] = []
-    tokens = 0
-    for branch in branches:
-        judged = len(branch.example.reference_ids) - branch.position
-        if group and (len(group) == slots or tokens + judged > TOKENS):
-            yield group
-            group, tokens = [], 0
-        group.append(branch)
-        tokens += judged
-    if group:
-        yield group
+def _queues(contests: Sequence[Contest]) -> list[list[Branch]]:
+    """List the branches of each problem, the last positions first, but the LLM's reference ahead.
+
+    A slot can then keep the part of the reference that the next branch begins with.
+    """
+    queues: dict[str, dict[str, Branch]] = {}
+    for contest in sorted(contests, key=lambda contest: -contest.slm.position):
+        queue = queues.setdefault(contest.problem.problem_id, {})
+        queue |= {branch.key: branch for branch in (_own(contest), contest.slm)}
+    return [list(queue.values()) for queue in queues.values()]
 
 
-def _query(branch: Branch, slot: int, ended: Callable[[Sequence[int]], bool]) -> Query:
+def _calls(queues: Sequence[Sequence[Branch]], slots: int) -> Iterator[list[_Turn]]:
+    """Yield the turns of each call of the judge: the next branch of each problem in a slot.
+
+    The turns of a call judge at most TOKENS tokens, unless there is only one.
+    """
+    for start in range(0, len(queues), slots):
+        for n, branches in enumerate(zip_longest(*queues[start : start + slots])):
+            turns = [_Turn(slot, n == 0, branch) for slot, branch in enumerate(branches) if branch]
+            yield from _at_most(TOKENS, turns)
+
+
+def _at_most(tokens: int, turns: Sequence[_Turn]) -> Iterator[list[_Turn]]:
+    part: list[_Turn] = []
+    judged = 0
+    for turn in turns:
+        more = len(turn.branch.example.reference_ids) - turn.branch.position
+        if part and judged + more > tokens:
+            yield part
+            part, judged = [], 0
+        part.append(turn)
+        judged += more
+    yield part
+
+
+def _query(turn: _Turn, ended: Callable[[Sequence[int]], bool]) -> Query:
     """Ask for verdicts on the branch's token and on the rest of the reference."""
+    slot, is_first, branch = turn
     prompt_ids, reference_ids = branch.example
     rest = [] if ended(branch.prefix_ids) else reference_ids[branch.position + 1 :]
     *ids, last = (*prompt_ids, *branch.prefix_ids, *rest)
     first = len(prompt_ids) + branch.position
     # The token before the first judged one is read again: its state gives the first verdict.
-    return Query(ids, first, last, slot=slot, trunk=Trunk(branch.trunk_ids, first - 1))
+    return Query(ids, first, last, slot=slot, kept=0 if is_first else first - 1)
 
 
 def _log_odds(verdicts: Sequence[Verdict]) -> np.ndarray:
     odds_N = np.array([verdict.odds for verdict in verdicts], np.float64)
     return np.log(np.maximum(odds_N, LEAST))
+
+
+def _fall(odds: Mapping[str, np.ndarray], contest: Contest) -> float:
+    own = _own(contest)
+    own_N = odds[own.key][contest.slm.position - own.position :]
+    return _counted(own_N) - _counted(odds[contest.slm.key])
+
+
+def _counted(odds_N: np.ndarray) -> float:
+    """Sum the log-odds of the contested token, which is the first, and of the ending."""
+    return float(odds_N[0] + odds_N[1:][-ENDING:].sum())

@@ -18,6 +18,7 @@ from citer.data.tasks.failures import Failures, failures
 from citer.data.tokens import read_identity, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
+from citer.errors import InputError
 from citer.io import digest, partial_dir, remove, write_table
 from citer.labelling.agreement import Agreement
 from citer.labelling.calibration import Calibration, calibrate
@@ -57,6 +58,9 @@ def run(params: Params, iteration: int) -> None:
     partial = partial_dir("label", _digest(params, inputs.outcome, iteration))
     labeller, calibration = _labeller(inputs, pair, params, iteration, partial)
     labels = label_in_chunks(labeller, inputs.tokens, partial)
+    if not len(labels):
+        reason = "none of the audits of served answers holds for this pair"
+        raise InputError(f"{paths.referenced('preference')}: no label: {reason}")
     metadata = inputs.identity | {
         "iteration": iteration,
         "router": digest(paths.router(iteration - 1)),
@@ -137,7 +141,10 @@ def _failures(labels: pa.Table, problems: Mapping[str, Problem]) -> list[Failure
 def _summary(labeller: Labeller, tokens: pa.Table, labels: pa.Table) -> Table:
     case_N = labeller.cases(tokens)
     counts = {case: int((case_N == case).sum()) for case in CASES}
-    if not counts["audited"]:
+    if audits := sum(len(problem.audits or ()) for problem in labeller.problems.values()):
+        held = pc.sum(pc.equal(labels["origin"], "audit")).as_py() or 0
+        counts |= {"audits": audits, "audits that still hold": held}
+    else:
         del counts["audited"]
     nearest_N = pc.min_element_wise(tokens["slm_margin"], tokens["llm_margin"])
     counts |= _contested(labels, counts["contested"], isinstance(labeller.outcome, Rollout)) | {

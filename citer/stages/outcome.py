@@ -23,21 +23,20 @@ class Chosen(BaseModel):
     reason: str
 
 
-def write_outcome(params: Params, problems: Sequence[Problem], minutes: float) -> str:
+def write_outcome(section: LabelParams, problems: Sequence[Problem], minutes: float) -> str:
     """Write the outcome and its reason. Return both in a sentence with the estimate.
 
-    `problems` are those of the preference split. `minutes` is the forecast of the rollouts of one
-    iteration.
+    `problems` are those of the preference split. `minutes` is the forecast of the rollouts of all
+    iterations.
     """
-    total = minutes * len(params.iterations)
-    chosen = choose(params.label, problems, total)
+    chosen = choose(section, problems, minutes)
     write_json(paths.OUTCOME, chosen.model_dump())
-    takes = f"rollouts of all iterations would take {minutes_in_words(total)}"
+    takes = f"rollouts of all iterations would take {minutes_in_words(minutes)}"
     return f"label.outcome: {chosen.outcome}, since {chosen.reason} ({takes})"
 
 
 def choose(section: LabelParams, problems: Sequence[Problem], minutes: float) -> Chosen:
-    """Choose the outcome, if rollouts of all iterations take `minutes`."""
+    """Choose the outcome by the answers of the rows and the `minutes` of all rollouts."""
     if section.outcome != "auto":
         return Chosen(outcome=section.outcome, reason="params.yaml sets it")
     without = sum(not _is_decidable(problem) for problem in problems)

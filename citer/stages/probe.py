@@ -53,7 +53,8 @@ def run(params: Params) -> None:
     _print(speed(slm.pace, llm.pace, engine.slots))
     minutes = _forecast(splits, slm, llm, params)
     _print(f"later stages, a rough forecast: {in_words(minutes)}")
-    _print(write_outcome(params, splits["preference"], minutes["label@k"]))
+    rollouts = minutes["label@k"] * len(params.iterations)
+    _print(write_outcome(params.label, splits["preference"], rollouts))
     _check(slm.replies, llm.replies, params)
     write_json(paths.PASSED, {"passed": True})
 

@@ -10,7 +10,8 @@ from citer.decoding.answer import Disagreement, Request, Visit
 from citer.decoding.policy import Policy, StepView
 from citer.decoding.work import Work
 from citer.models.pair import LanguageModel, Pair
-from citer.models.sampling import stable_hash
+from citer.models.sampling import Sampling, stable_hash
+from tests.noise import noisy
 
 Scorer = Callable[[StepView], torch.Tensor]
 
@@ -19,13 +20,18 @@ def next_hidden(model: LanguageModel, ids: list[int]) -> torch.Tensor:
     return model.last_hidden(input_ids=torch.tensor([ids]), use_cache=False)[:, -1]
 
 
-def next_logits(pair: Pair, model: LanguageModel, ids: list[int]) -> torch.Tensor:
-    return choices(pair, model.logits(next_hidden(model, ids)))[0]
+def next_logits(
+    pair: Pair, model: LanguageModel, ids: list[int], sampling: Sampling | None = None
+) -> torch.Tensor:
+    """Return logits_V of the ids that both models have, or perturbed ones to sample."""
+    logits_NV = model.logits(next_hidden(model, ids))
+    logits_NV = logits_NV[:, : min(pair.slm.vocab_size, pair.llm.vocab_size)]
+    return choices(pair, noisy(logits_NV, sampling, len(ids)))[0]
 
 
 def choices(pair: Pair, logits_NV: torch.Tensor) -> torch.Tensor:
-    """Return the logits of the ids that both models have. The first EOS stands for every EOS."""
-    logits_NV = logits_NV[:, : min(pair.slm.vocab_size, pair.llm.vocab_size)].clone()
+    """Let the first EOS stand for every EOS."""
+    logits_NV = logits_NV.clone()
     end_N = logits_NV[:, list(pair.eos_ids)].amax(1)
     logits_NV[:, list(pair.eos_ids)] = torch.finfo(logits_NV.dtype).min
     logits_NV[:, pair.eos_ids[0]] = end_N
@@ -106,12 +112,14 @@ class Uncached:
     def draft(self) -> tuple[int, float]:
         self.slm.read(self.ids)
         self.drafted += 1
-        hidden = next_hidden(self.pair.slm, self.ids)
-        logits = choices(self.pair, self.pair.slm.logits(hidden))
+        hidden, logits = next_hidden(self.pair.slm, self.ids), self.next_logits(self.pair.slm)
         seed = torch.tensor([stable_hash(self.request.key)])
         position = torch.tensor([len(self.ids) - len(self.request.prompt_ids)])
-        score = self.policy.scorer(StepView(hidden, logits, seed, position))
-        return int(logits[0].argmax()), float(score)
+        score = self.policy.scorer(StepView(hidden, logits[None], seed, position))
+        return int(logits.argmax()), float(score)
+
+    def next_logits(self, model: LanguageModel, end: int | None = None) -> torch.Tensor:
+        return next_logits(self.pair, model, self.ids[:end], self.request.sampling)
 
     def visit(self) -> None:
         """Let the LLM audit the pending tokens and, unless the answer has ended, write the next."""
@@ -123,15 +131,14 @@ class Uncached:
         )
         self.pending, self.drafted = [], 0
         if not self.ended():
-            logits = next_logits(self.pair, self.pair.llm, self.ids)
-            self.write(int(logits.argmax()), by_llm=True)
+            self.write(int(self.next_logits(self.pair.llm).argmax()), by_llm=True)
 
     def audit(self) -> tuple[int, list[Disagreement]]:
         """Return the number of audited tokens, and those that are not the LLM's choice."""
         beta, disagreements = self.policy.rule.audit, []
         places = range(len(self.ids) - len(self.pending), len(self.ids))
         for place in places:
-            chance = next_logits(self.pair, self.pair.llm, self.ids[:place]).softmax(-1)
+            chance = self.next_logits(self.pair.llm, place).softmax(-1)
             best, token = int(chance.argmax()), self.ids[place]
             if token == best:
                 continue

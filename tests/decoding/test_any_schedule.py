@@ -1,4 +1,7 @@
-"""The engine's answers equal those of plain decoding, for any requests, order and batch."""
+"""The engine's answers equal those of plain decoding, for any requests, order and batch.
+
+Some requests are greedy and others sampled, each in its own way.
+"""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
@@ -16,6 +19,7 @@ from citer.models.pair import Pair
 from citer.rule import Rule
 from tests.decoding.reference import Uncached, rounded, scheduled, uncached
 from tests.graphs import uncaptured
+from tests.noise import SAMPLINGS
 
 BETAS = st.sampled_from([0.0, 0.3, 0.9, 1.0])
 RULES = st.one_of(
@@ -66,6 +70,9 @@ def cases(draw: st.DrawFn) -> Case:
     requests = draw(
         st.permutations([replace(member, key=f"q{n}") for n, member in enumerate(members)])
     )
+    greedy = draw(st.booleans())
+    noise = st.none() if greedy else st.sampled_from([None, *SAMPLINGS])
+    requests = [replace(request, sampling=draw(noise)) for request in requests]
     cut = draw(st.integers(0, len(requests)))
     return Case(
         waves=[requests[:cut], requests[cut:]],

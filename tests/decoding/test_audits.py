@@ -15,9 +15,13 @@ from citer.evaluation.cost import Trace
 from citer.models.pair import LanguageModel, Pair
 from citer.rule import Rule
 from tests.decoding.reference import Scorer, Uncached, next_logits, random_scorer, rounded
+from tests.noise import SAMPLINGS
 
 MAX_NEW_TOKENS = 20
-REQUESTS = [Request(f"q{n}", tuple(range(20 + 3 * n, 25 + 4 * n))) for n in range(10)]
+REQUESTS = [
+    Request(f"q{n}", tuple(range(20 + 3 * n, 25 + 4 * n)), sampling=SAMPLINGS[0] if n % 2 else None)
+    for n in range(10)
+]
 
 
 def answered(pair: Pair, rule: Rule, scorer: Scorer = random_scorer) -> dict[str, Answer]:
@@ -25,16 +29,16 @@ def answered(pair: Pair, rule: Rule, scorer: Scorer = random_scorer) -> dict[str
     return {answer.key: answer for answer in engine.decode(REQUESTS, Policy(scorer, rule))}
 
 
-def greedy(pair: Pair, model: LanguageModel, ids: list[int]) -> int:
-    return int(next_logits(pair, model, ids).argmax())
+def chosen(pair: Pair, model: LanguageModel, ids: list[int], request: Request) -> int:
+    return int(next_logits(pair, model, ids, request.sampling).argmax())
 
 
 class Speculation:
-    """Greedy speculative decoding (arXiv 2211.17192): draft γ, keep what agrees, add one."""
+    """Speculative decoding (arXiv 2211.17192) by choices: draft γ, keep what agrees, add one."""
 
     def __init__(self, pair: Pair, request: Request, gamma: int) -> None:
         self.pair, self.gamma = pair, gamma
-        self.prompt = list(request.prompt_ids)
+        self.request, self.prompt = request, list(request.prompt_ids)
         self.written: list[int] = []
         self.calls = self.drafts = 0
 
@@ -43,22 +47,24 @@ class Speculation:
             draft = self.draft()
             self.calls += 1
             for token in draft:
-                own = greedy(self.pair, self.pair.llm, self.prompt + self.written)
+                own = self.choice(self.pair.llm, self.written)
                 self.written.append(own)
                 if own != token:
                     break
             else:
                 if not self.over(self.written):
-                    own = greedy(self.pair, self.pair.llm, self.prompt + self.written)
-                    self.written.append(own)
+                    self.written.append(self.choice(self.pair.llm, self.written))
         return self
 
     def draft(self) -> list[int]:
         draft: list[int] = []
         while len(draft) < self.gamma and not self.over(self.written + draft):
-            draft.append(greedy(self.pair, self.pair.slm, self.prompt + self.written + draft))
+            draft.append(self.choice(self.pair.slm, self.written + draft))
             self.drafts += 1
         return draft
+
+    def choice(self, model: LanguageModel, written: list[int]) -> int:
+        return chosen(self.pair, model, self.prompt + written, self.request)
 
     def over(self, written: list[int]) -> bool:
         return bool(written) and (
@@ -148,7 +154,7 @@ def test_disagreements_list_the_positions_where_the_llm_chooses_another_token(ki
             counted += len(by_position)
             for position in range(visit.audited):
                 ids = [*request.prompt_ids, *answer.token_ids[:position]]
-                choices = [greedy(kin, model, ids) for model in (kin.slm, kin.llm)]
+                choices = [chosen(kin, model, ids, request) for model in (kin.slm, kin.llm)]
                 assert (position in by_position) == (choices[0] != choices[1])
                 if each := by_position.get(position):
                     assert [each.slm_token, each.llm_token] == choices

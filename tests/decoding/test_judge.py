@@ -1,6 +1,7 @@
 """The `Judge` protocol: an LLM in another process, and one without a cache."""
 
 import ast
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.decoding.reference import next_logits, random_scorer
 from tests.decoding.remote import remote
 from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
 from tests.decoding.test_trie import branches
+from tests.noise import SAMPLINGS
 
 SLOTS = 4
 ROOT = Path(__file__).parents[2]
@@ -41,6 +43,12 @@ def remote_pair(kin: Pair) -> Iterator[Pair]:
         yield pair
 
 
+def sampled(requests: list[Request]) -> list[Request]:
+    """Sample all but every sixth request, each in another way."""
+    ways = itertools.cycle([None, *SAMPLINGS])
+    return [replace(request, sampling=way) for request, way in zip(requests, ways, strict=False)]
+
+
 def decoded(engine: Engine, requests: list[Request], policies: list[Policy]) -> list[Answer]:
     return list(engine.sweep(requests, policies))
 
@@ -49,7 +57,7 @@ def decoded(engine: Engine, requests: list[Request], policies: list[Policy]) -> 
 def test_an_llm_in_another_process_gives_the_same_answers(
     kin: Pair, remote_pair: Pair, policy: Policy
 ) -> None:
-    requests = make_requests(9)
+    requests = sampled(make_requests(9))
     requests += branches(requests[0], tuple(range(40, 60)), [0, 3, 19])
     local, far = (Engine(pair, SLOTS, MAX_NEW_TOKENS) for pair in (kin, remote_pair))
     assert decoded(far, requests, [policy]) == decoded(local, requests, [policy])
@@ -97,12 +105,13 @@ class Stateless:
 
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
         return [
-            [self._verdict(list(query.ids[:place]), token) for place, token in judged(query)]
+            [self._verdict(query, place, token) for place, token in judged(query)]
             for query in queries
         ]
 
-    def _verdict(self, ids: list[int], token: int | None) -> Verdict:
-        chance_V = next_logits(self.pair, self.pair.llm, ids).softmax(-1)
+    def _verdict(self, query: Query, place: int, token: int | None) -> Verdict:
+        ids = list(query.ids[:place])
+        chance_V = next_logits(self.pair, self.pair.llm, ids, query.sampling).softmax(-1)
         choice = int(chance_V.argmax())
         return Verdict(choice, None if token is None else float(chance_V[token] / chance_V[choice]))
 
@@ -116,7 +125,8 @@ def judged(query: Query) -> list[tuple[int, int | None]]:
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: str(policy.rule))
 def test_a_judge_may_ignore_all_hints(kin: Pair, policy: Policy) -> None:
-    requests = branches(make_requests(1)[0], tuple(range(40, 60)), [0, 3, 19]) + make_requests(3)
+    trunked = branches(make_requests(1)[0], tuple(range(40, 60)), [0, 3, 19])
+    requests = trunked + sampled(make_requests(5))
     pairs = (replace(kin, llm=Stateless(kin)), kin)
     engines = (Engine(pair, 2, MAX_NEW_TOKENS) for pair in pairs)
     answers, expected = (decoded(engine, requests, [policy]) for engine in engines)

@@ -10,11 +10,13 @@ from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.models.pair import Pair
+from citer.models.sampling import Sampling
 from citer.rule import Rule
 from tests.decoding.reference import (
     random_scorer,
 )
 from tests.decoding.test_engine import MAX_NEW_TOKENS, decode, make_requests
+from tests.noise import SAMPLINGS
 
 
 def branches(request: Request, reference: tuple[int, ...], cuts: list[int]) -> list[Request]:
@@ -26,14 +28,18 @@ def branches(request: Request, reference: tuple[int, ...], cuts: list[int]) -> l
     ]
 
 
+@pytest.mark.parametrize("sampling", [None, SAMPLINGS[0]])
 @pytest.mark.parametrize("tau", [0.0, 0.4, 1.0])
-def test_a_fork_of_a_trunk_equals_a_fresh_decode_of_its_prefix(pair: Pair, tau: float) -> None:
+def test_a_fork_of_a_trunk_equals_a_fresh_decode_of_its_prefix(
+    pair: Pair, tau: float, sampling: Sampling | None
+) -> None:
     policy = Policy(random_scorer, Rule("score", tau))
     requests = [
         branch
         for n, request in enumerate(make_requests(12))
         for branch in branches(request, tuple(range(40 + n, 60 + n)), [0, 3, 3 + n, 19])
     ]
+    requests = [replace(request, sampling=sampling) for request in requests]
     forked, engine = decode(pair, requests, policy, slots=5)
     fresh, plain = decode(pair, [replace(one, trunk_ids=None) for one in requests], policy, slots=5)
     for key, answer in fresh.items():
@@ -48,9 +54,14 @@ AT_TAUS = [Policy(random_scorer, Rule("score", tau)) for tau in TAUS]
 
 
 @settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 10_000), count=st.integers(1, 6), slots=st.integers(1, 5))
-def test_a_sweep_is_a_decode_at_every_threshold(pair: Pair, seed, count, slots) -> None:
-    requests = make_requests(count, seed)
+@given(
+    seed=st.integers(0, 10_000),
+    count=st.integers(1, 6),
+    slots=st.integers(1, 5),
+    sampling=st.sampled_from([None, *SAMPLINGS]),
+)
+def test_a_sweep_is_a_decode_at_every_threshold(pair: Pair, seed, count, slots, sampling) -> None:
+    requests = [replace(each, sampling=sampling) for each in make_requests(count, seed)]
     engine = Engine(pair, slots, MAX_NEW_TOKENS)
     swept = {
         (answer.key, answer.policy.rule.at): answer for answer in engine.sweep(requests, AT_TAUS)

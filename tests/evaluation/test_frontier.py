@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from citer.evaluation.frontier import draw
-from citer.evaluation.measure import ACCURACY
+from citer.evaluation.measure import ACCURACY, FIDELITY
 from citer.evaluation.methods import Kind
 from tests.reported import (
     CHOSEN,
@@ -91,3 +91,11 @@ def test_the_line_of_an_audited_method_joins_only_its_efficient_points(figures):
     assert drawn["audited 1"] == [0.1, 0.35, 0.45]
     assert drawn["router 1"] == [0.1, 0.2, 0.5, 1.0]
     assert drawn["speculative"] == [0.7, 0.65, 0.9]
+
+
+@pytest.mark.parametrize("measure", [ACCURACY, FIDELITY], ids=lambda measure: measure.name)
+def test_the_picture_names_the_measure(figures, measure):
+    draw(points(), CHOSEN, Path("frontier.png"), measure)
+    whole, near = figures[0].axes
+    assert whole.get_ylabel() == f"{measure.name} on test"
+    assert near.get_title() == f"the same, from 90% of the LLM's {measure.name} on"

@@ -87,8 +87,10 @@ def test_every_later_stage_waits_for_the_probe_but_none_for_its_answers() -> Non
         found = len(waiting)
         waiting |= {later for earlier, later in edges if earlier in waiting}
     assert waiting == {*stage_names()} - {"code", "prepare"}
-    deps = {dep for name in PIPELINE["stages"] for dep in stage(name).get("deps", [])}
-    assert {dep for dep in deps if dep.startswith("data/probe")} == {str(paths.PASSED)}
+    deps = {name: stage(name).get("deps", []) for name in PIPELINE["stages"]}
+    answers = {name for name in deps if str(paths.PROBED) in deps[name]}
+    assert not answers
+    assert {name for name in deps if str(paths.OUTCOME) in deps[name]} == {"label"}
 
 
 def test_finetuning_depends_on_nothing_of_the_llm() -> None:

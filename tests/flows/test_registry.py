@@ -54,6 +54,8 @@ def test_a_versions_description_begins_with_the_decision_and_its_numbers(project
 - rule: risk 0.75 audit 0.1
 - heads: stand, agree
 - certified: yes
+- measure: accuracy
+- sampling: greedy
 - accuracy: 75.0% [68.6, 80.5]
 - test questions: 200
 - LLM fraction: 0.25

@@ -9,9 +9,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from citer.config import Params
+from citer.config import Params, SamplingParams
 from citer.data.importing import parse_row
+from citer.generate import generate
+from citer.io import table_metadata
+from citer.models.bundle import identity
 from citer.models.pair import Pair
+from citer.models.sampling import Sampler
 from citer.rule import Rule
 from tests.decoding.reference import next_logits
 from tests.generate.project import MATH, MAX_NEW_TOKENS, MC, audited, own_pair
@@ -101,6 +105,20 @@ def test_a_row_has_the_question_and_the_answer_as_they_were(
         assert row["completion"] == line["completion"]
         assert row["truncated"] == line["truncated"]
         assert len(row["token_ids"]) == line["tokens"]
+
+
+def test_the_table_names_pair_rule_and_sampling(
+    params: Params, bundle: Path, tmp_path: Path
+) -> None:
+    audited(params, bundle, tmp_path, OFTEN_REJECTS)
+    greedy = table_metadata(tmp_path / "found.parquet")
+    assert greedy["sampling"] is None
+    sampler = Sampler(SamplingParams(temperature=0.7, top_p=0.9), seed=3)
+    source, output, table = (tmp_path / name for name in ("q.jsonl", "out.jsonl", "found.parquet"))
+    generate(params, bundle, source, output, OFTEN_REJECTS, table, sampler)
+    sampling = "temperature 0.7, top_p 0.9, seed 3"
+    assert table_metadata(table) == greedy | {"sampling": sampling}
+    assert identity(own_pair(params)).items() <= greedy.items()
 
 
 def test_only_tokens_with_low_odds_are_rolled_back(

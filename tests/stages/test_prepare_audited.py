@@ -47,11 +47,15 @@ def test_an_answer_becomes_a_problem_of_the_preference_split() -> None:
     assert (problem.written_by, problem.source) == (None, "week.parquet")
 
 
-def test_a_disagreement_that_was_not_rejected_was_kept() -> None:
-    found = [disagreement(0, slm=5, llm=8, rejected=False)]
-    write_served(WEEK, [served("Why?", disagreements=found)])
+@pytest.mark.parametrize("rejected", [True, False])
+@pytest.mark.parametrize(("odds", "kept"), [(0.0999, False), (0.1, True), (0.9, True)])
+def test_the_odds_decide_whatever_the_rule_decided(odds: float, kept: bool, rejected: bool) -> None:
+    """A rule with another β may have rejected a token that counts as kept, and the other way."""
+    found = [disagreement(2, slm=9, llm=8, rejected=rejected, odds=odds)]
+    written = [5, 6, 8 if rejected else 9, 0]
+    write_served(WEEK, [served("Why?", disagreements=found, token_ids=written)])
     [problem] = preference()
-    assert problem.audits == (Audit(0, 5, True), Audit(2, 7, True))
+    assert problem.audits == (Audit(0, 5, True), Audit(2, 9, kept))
 
 
 def test_conversations_and_options_return_as_they_were() -> None:

@@ -6,7 +6,9 @@ import pytest
 
 from citer.evaluation.measure import FIDELITY, Conditions
 from flows.compare import compare
+from flows.registry import promote
 from flows.store import open_store
+from flows.tracking import Iteration
 from tests.flows.project import register, retrain
 from tests.flows.registered import holder, version
 
@@ -59,5 +61,18 @@ def test_versions_by_the_same_fidelity_are_compared(
         retrain(seed, correct=correct, llm_correct=200, conditions=FAITHFUL)
         message = register()
     assert "promoted: not less faithful, and no more bytes: on 200 common questions fi" in message
+    promote(2)
     capsys.readouterr()
     compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Fidelity, challenger minus champion, on 200 common questions: +0.0050 (at" in shown
+    assert "│ fidelity │ 99.0% [96.4, 99.7] │ 99.5% [97.2, 99.9] │" in shown
+
+
+def test_how_labels_were_made_does_not_make_another_router(project: Path) -> None:
+    """An earlier citer wrote the same router without saying it."""
+    digests = []
+    for labels in (None, LABELS):
+        retrain(1, labels=labels)
+        digests.append(Iteration(1).digest)
+    assert digests[0] == digests[1]

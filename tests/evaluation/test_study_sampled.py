@@ -1,0 +1,59 @@
+"""A study that samples: all methods answer each question with the same noise."""
+
+from dataclasses import replace
+
+import pytest
+
+from citer.config import SamplingParams
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, routed
+from citer.evaluation.points import Findings
+from citer.evaluation.study import Study
+from citer.models.router import Router
+from citer.rule import Rule
+from tests.studied import PARAMS, THRESHOLDS, by_the_engine, in_the_rows, rows_of
+
+WARM = SamplingParams(temperature=0.8, top_k=40)
+
+
+@pytest.fixture(scope="module")
+def sampled(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    params = PARAMS.model_copy(update={"sampling": WARM})
+    return replace(study, params=params, partial=tmp_path_factory.mktemp("sampled"))
+
+
+@pytest.fixture(scope="module")
+def alone(sampled: Study) -> Findings:
+    return sampled.rivals()
+
+
+def test_a_sampling_study_gives_the_samples_of_single_decodes(
+    sampled: Study, alone: Findings, rivals: Findings
+) -> None:
+    for name, policy in (("slm", SLM_ALONE), ("llm", LLM_ALONE)):
+        assert in_the_rows(alone, name, policy.rule) == by_the_engine(sampled, policy)
+        assert in_the_rows(alone, name, policy.rule) != in_the_rows(rivals, name, policy.rule)
+
+
+def test_exact_rules_give_the_llms_samples(sampled: Study, router: Router, alone: Findings) -> None:
+    findings, _ = sampled.router(router, THRESHOLDS, alone)
+    rule = Rule("risk", 0.6, 1.0)
+    assert in_the_rows(findings, "audited", rule) == by_the_engine(sampled, routed(router, rule))
+    llm = alone.llm_alone("test")
+    for row in rows_of(findings, "test", "audited", rule):
+        own = llm[row["problem_id"]]
+        assert (row["correct"], row["tokens"]) == (own["correct"], own["tokens"])
+
+
+def test_the_llms_own_answer_is_sampled_as_in_the_rows(
+    sampled: Study, study: Study, alone: Findings
+) -> None:
+    written, greedy = (list(map(each.llm_writes, each.test)) for each in (sampled, study))
+    rows = [alone.llm_alone("test")[problem.problem_id] for problem in sampled.test]
+    assert [truncated for _, truncated in written] == [row["truncated"] for row in rows]
+    assert written != greedy
+
+
+def test_only_a_sampling_study_has_its_settings_in_its_stamp(sampled: Study, study: Study) -> None:
+    own = {"sampling": {"temperature": 0.8, "top_k": 40}}
+    assert sampled.stamp == study.stamp | own
+    assert "sampling" not in study.stamp

@@ -1,0 +1,86 @@
+"""`citer generate` at a temperature."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from citer.commands.answers import _sampler
+from citer.config import Params, SamplingParams
+from citer.errors import InputError
+from citer.generate import generate
+from citer.models.sampling import ALL_GREEDY, Sampler
+from citer.rule import Rule
+from tests.generate.project import MATH, answers
+from tests.generate.test_generate_resumed import killed_at
+
+WARM = Sampler(SamplingParams(temperature=0.9, top_p=0.95), 3)
+LLM, EXACT = Rule("score", 1.0), Rule("risk", 0.5, 1.0)
+
+
+def texts(
+    params: Params, bundle: Path, rows: list[dict], rule: Rule, sampler: Sampler
+) -> dict[str, str]:
+    """Return the completion of each question."""
+    source, output = Path("q.jsonl"), Path("out.jsonl")
+    source.write_text("\n".join(map(json.dumps, rows)))
+    generate(params, bundle, source, output, rule, sampler=sampler)
+    return {line["question"]: line["completion"] for line in answers(output)}
+
+
+def test_a_sampled_answer_depends_on_the_seed_and_its_question_only(
+    params: Params, bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = texts(params, bundle, MATH, EXACT, WARM)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "`risk 0.5 audit 1`, temperature 0.9, top_p 0.95, seed 3, " in printed
+    assert (
+        texts(params, bundle, [{"problem": "Why?"}, *MATH[::-1]], EXACT, WARM).items()
+        > first.items()
+    )
+    assert texts(params, bundle, MATH, EXACT, WARM._replace(seed=4)) != first
+    assert texts(params, bundle, MATH, EXACT, ALL_GREEDY) != first
+
+
+def test_an_exact_rule_gives_the_llms_own_samples(params: Params, bundle: Path) -> None:
+    assert texts(params, bundle, MATH, EXACT, WARM) == texts(params, bundle, MATH, LLM, WARM)
+
+
+def test_a_killed_call_resumes_with_equal_settings_only(
+    params: Params, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = texts(params, bundle, MATH, EXACT, WARM)
+    for sampler, kept in ((WARM._replace(seed=4), 0), (WARM, 2)):
+        with monkeypatch.context() as patch:
+            patch.setattr("citer.generate._line", killed_at(3))
+            with pytest.raises(KeyboardInterrupt):
+                texts(params, bundle, MATH, EXACT, WARM)
+        with monkeypatch.context() as patch:
+            patch.setattr("citer.generate._line", killed_at(len(MATH) - kept + 1))
+            resumed = texts(params, bundle, MATH, EXACT, sampler)
+        assert (resumed == undisturbed) == (kept > 0)
+        assert not list(Path().glob(".*.partial"))
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"temperature": 0.0}, "--temperature: 0.0: expected greater than 0"),
+        ({"temperature": 1.0, "top_p": 1.0}, "--top-p: 1.0: expected less than 1"),
+        ({"temperature": 1.0, "top_k": 0}, "--top-k: 0: expected greater than 0"),
+        ({"temperature": 1.0, "seed": -1}, "--seed: -1: expected greater than or equal to 0"),
+        ({"temperature": float("nan")}, "--temperature: nan: expected a finite number"),
+        ({"temperature": None, "top_p": 0.5}, "--top-p: expected --temperature, too"),
+        ({"temperature": None, "seed": 0}, "--seed: expected --temperature, too"),
+    ],
+)
+def test_invalid_options_are_refused_in_one_line(options: dict, line: str) -> None:
+    with pytest.raises(InputError) as refused:
+        _sampler(**options)
+    assert str(refused.value) == line
+
+
+def test_options_make_a_sampler() -> None:
+    assert _sampler(temperature=None, top_k=None, top_p=None, seed=None) == ALL_GREEDY
+    made = _sampler(temperature=0.7, top_k=50, top_p=None, seed=3)
+    assert made == Sampler(SamplingParams(temperature=0.7, top_k=50), 3)

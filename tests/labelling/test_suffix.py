@@ -1,0 +1,135 @@
+"""The fall against plain forwards of transformers in float64, without a cache."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import torch
+
+from citer.data.problems import Problem
+from citer.decoding.judge import LocalJudge
+from citer.labelling.contests import Branch, Contest
+from citer.labelling.labeller import Labeller
+from citer.labelling.suffix import Suffix
+from citer.models.pair import Pair
+from tests.decoding.remote import remote
+from tests.labelling.conftest import Taught
+
+SLOTS = 3
+
+
+def ignore(_: float) -> None:
+    pass
+
+
+def by_llm(taught: Taught) -> dict[str, Problem]:
+    return {key: replace(p, written_by="llm") for key, p in taught.problems.items()}
+
+
+def labels(taught: Taught, problems: dict[str, Problem], outcome: Suffix) -> pa.Table:
+    return Labeller(problems, taught.examples, outcome, 1).label(taught.tokens, ignore)
+
+
+def log_odds(taught: Taught, prompt_ids: list[int], ids: list[int], start: int) -> float:
+    """Sum log(p(token) / p(choice)) over ids[start:], from one forward over the whole text."""
+    whole = torch.tensor([[*prompt_ids, *ids]])
+    with torch.inference_mode():
+        logprob_NV = taught.pair.llm.network(whole).logits[0].log_softmax(-1)
+    first = len(prompt_ids) + start
+    rows = range(first - 1, whole.shape[1] - 1)
+    return sum((logprob_NV[n, whole[0, n + 1]] - logprob_NV[n].max()).item() for n in rows)
+
+
+def expected_fall(taught: Taught, key: str, position: int, by_llm: bool) -> float:
+    prompt_ids, reference_ids = taught.examples[key]
+    row = taught.tokens.filter(
+        pc.and_(
+            pc.equal(taught.tokens["problem_id"], key),
+            pc.equal(taught.tokens["position"], position),
+        )
+    ).to_pylist()[0]
+
+    def with_token(token: int) -> float:
+        rest = [] if token in taught.pair.eos_ids else reference_ids[position + 1 :]
+        text = [*reference_ids[:position], token, *rest]
+        return log_odds(taught, prompt_ids, text, position)
+
+    own = reference_ids[position] if by_llm else row["llm_token"]
+    return with_token(own) - with_token(row["slm_token"])
+
+
+@pytest.mark.parametrize("written_by", [None, "llm"])
+def test_falls_equal_those_of_plain_forwards(taught: Taught, written_by: str | None) -> None:
+    problems = by_llm(taught) if written_by else taught.problems
+    table = labels(taught, problems, Suffix(taught.pair, SLOTS, margin=6.0))
+    rows = table.filter(pc.equal(table["case"], "contested")).to_pylist()
+    assert {row["problem_id"].split("-")[0] for row in rows} == {"math", "mc"}
+    for row in rows[::4]:
+        fall = expected_fall(taught, row["problem_id"], row["position"], bool(written_by))
+        assert row["fall"] == pytest.approx(fall, rel=1e-6, abs=1e-9)
+    assert [row["label"] for row in rows] == [int(row["fall"] <= 6.0) for row in rows]
+    assert {row["label"] for row in rows} == {0, 1}
+    assert {row["origin"] for row in rows} == {"suffix"}
+
+
+def test_labels_do_not_depend_on_slots_or_on_how_many_tokens_are_judged_at_once(
+    taught: Taught, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, many = (labels(taught, taught.problems, Suffix(taught.pair, slots)) for slots in (1, 64))
+    monkeypatch.setattr("citer.labelling.suffix.TOKENS", 40)
+    few = labels(taught, taught.problems, Suffix(taught.pair, 64))
+    for other in (one, few):
+        assert other.drop_columns(["fall"]).equals(many.drop_columns(["fall"]))
+        falls = (table["fall"].drop_null().to_numpy() for table in (other, many))
+        np.testing.assert_allclose(*falls, rtol=1e-6)
+
+
+@pytest.fixture
+def remote_pair(taught: Taught) -> Iterator[Pair]:
+    with remote(taught.pair, LocalJudge(taught.pair.llm, taught.pair.vocabulary, SLOTS)) as pair:
+        yield pair
+
+
+def test_an_llm_in_another_process_gives_the_same_falls(taught: Taught, remote_pair: Pair) -> None:
+    local, far = (
+        labels(taught, taught.problems, Suffix(pair, SLOTS)) for pair in (taught.pair, remote_pair)
+    )
+    assert far.equals(local)
+
+
+def test_each_reference_is_read_once_and_each_ending_once(taught: Taught) -> None:
+    """The work of the LLM: the shared prefix is never read again."""
+    key = "math-0"
+    prompt_ids, reference_ids = example = taught.examples[key]
+    problem = by_llm(taught)[key]
+    judge = LocalJudge(taught.pair.llm, taught.pair.vocabulary)
+    pair = replace(taught.pair, llm=judge)  # type: ignore[arg-type]
+    positions = [2, 5, 9]
+    contests = [
+        Contest(*(Branch(problem, example, n, token) for token in (65, reference_ids[n])))
+        for n in positions
+    ]
+    counted: list[float] = []
+    Suffix(pair, 1).falls(contests, counted.append)
+    length = len(reference_ids)
+    # Of each text the last token is judged, but not read; the one before the contested is.
+    assert judge.work.positions == len(prompt_ids) + length - 1 + sum(length - n for n in positions)
+    assert sum(counted) == pytest.approx(2 * len(contests))
+
+
+def test_nothing_is_read_after_a_token_that_ends_the_answer(taught: Taught) -> None:
+    example, eos = taught.examples["math-0"], taught.pair.eos_ids[0]
+    prompt_ids, reference_ids = example
+    problem = taught.problems["math-0"]
+    contest = Contest(Branch(problem, example, 4, eos), Branch(problem, example, 4, 65))
+    [fall] = Suffix(taught.pair, 1).falls([contest], ignore)
+    own = log_odds(taught, prompt_ids, [*reference_ids[:4], 65, *reference_ids[5:]], 4)
+    ended = log_odds(taught, prompt_ids, [*reference_ids[:4], eos], 4)
+    assert fall == pytest.approx(own - ended)
+
+
+def test_no_contest_takes_no_work(taught: Taught) -> None:
+    assert Suffix(taught.pair, 2)([], ignore) == []
