@@ -22,11 +22,16 @@ from citer.schema import WRITTEN
 
 
 class Trying(NamedTuple):
-    """How the LLM answers a question: how often at most, and whether an answer must be right."""
+    """How the LLM answers: how often at most, and whether an answer must be right if it is graded.
+
+    It answers `slots` questions at once, with at most `max_new_tokens` tokens each.
+    """
 
     tries: int
     must_be_right: bool
     sampler: Sampler
+    slots: int
+    max_new_tokens: int
 
 
 class Written(NamedTuple):
@@ -40,14 +45,15 @@ class Written(NamedTuple):
 
 
 def write(
-    title: str, engine: Engine, problems: Sequence[Problem], trying: Trying, folder: Path
+    title: str, pair: Pair, problems: Sequence[Problem], trying: Trying, folder: Path
 ) -> dict[str, Written]:
     """Return what the LLM alone writes for each problem, by id.
 
     A part of the problems with a file in `folder` is not answered again, so `folder` must belong to
-    this engine, these problems and this `trying`.
+    this pair, these problems and this `trying`.
     """
-    executor = executor_for(engine.pair.is_small)
+    engine = Engine(pair, trying.slots, trying.max_new_tokens)
+    executor = executor_for(pair.is_small)
     parts = parts_of(problems, engine, executor.workers, folder)
     missing = {path: part for path, part in parts.items() if not path.exists()}
     before = len(problems) - sum(map(len, missing.values()))

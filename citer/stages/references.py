@@ -41,9 +41,9 @@ def run(params: Params) -> None:
     written = _write(questions, params) if any(questions.values()) else {}
     rows = {split: [*_rows(split, splits[split], written, params)] for split in SPLITS}
     _report(splits, rows, written)
-    if empty := [split for split in SPLITS if not rows[split]]:
-        left = "the LLM answered no question of it as it must"
-        raise InputError(f"references: nothing left of {', '.join(empty)}: {left}")
+    if empty := [split for split in SPLITS if questions[split] and not rows[split]]:
+        reason = "the LLM finished no answer that can be a reference"
+        raise InputError(f"references: nothing left of {', '.join(empty)}: {reason}")
     with replacing(paths.REFERENCES) as aside:
         aside.mkdir()
         for split in SPLITS:
@@ -77,7 +77,6 @@ def _rows(
 
 def _write(questions: Splits, params: Params) -> dict[str, "Written"]:
     """Let the LLM answer the questions. Return what it wrote, by problem_id."""
-    from citer.decoding.engine import Engine
     from citer.models.pair import load_pair
     from citer.references import write
     from citer.stages.folders import base_pair
@@ -87,27 +86,22 @@ def _write(questions: Splits, params: Params) -> dict[str, "Written"]:
     partial = _partial(folders, params)
     pair = load_pair(folders, params.pair)
     written: dict[str, Written] = {}
-    for splits, limit, trying in _ways(params):
-        engine = Engine(pair, params.references.slots, limit)
-        for split in filter(questions.get, splits):
-            title = f"LLM on {split}"
-            written |= write(title, engine, questions[split], trying, partial / split)
+    for split, trying in _ways(params).items():
+        if asked_of := questions[split]:
+            written |= write(f"LLM on {split}", pair, asked_of, trying, partial / split)
     return written
 
 
-def _ways(params: Params) -> "Iterator[tuple[Sequence[str], int, Trying]]":
-    """Yield how the LLM answers each kind of split, and with how many tokens at most.
-
-    To validation and test it answers as it does in the evaluation.
-    """
+def _ways(params: Params) -> dict[str, "Trying"]:
+    """Return how the LLM answers each split: validation and test as in the evaluation."""
     from citer.models.sampling import Sampler
     from citer.references import Trying
 
     own, judge = params.references, params.evaluate
-    until_right = Trying(own.tries, True, Sampler(own.sampling, own.seed))
-    once = Trying(1, False, Sampler(judge.sampling, judge.seed))
-    yield TRAINING, own.max_new_tokens, until_right
-    yield JUDGED, judge.max_new_tokens, once
+    sampler, judging = Sampler(own.sampling, own.seed), Sampler(judge.sampling, judge.seed)
+    until_right = Trying(own.tries, True, sampler, own.slots, own.max_new_tokens)
+    once = Trying(1, False, judging, own.slots, judge.max_new_tokens)
+    return dict.fromkeys(TRAINING, until_right) | dict.fromkeys(JUDGED, once)
 
 
 def _check_room(questions: Splits, folders: "PairFolder", params: Params) -> None:
