@@ -54,6 +54,6 @@ def test_the_llms_own_answer_is_sampled_as_in_the_rows(
 
 
 def test_only_a_sampling_study_has_its_settings_in_its_stamp(sampled: Study, study: Study) -> None:
-    own = {"sampling": {"temperature": 0.8, "top_k": 40}}
+    own = {"sampling": "temperature 0.8, top-k 40"}
     assert sampled.stamp == study.stamp | own
     assert "sampling" not in study.stamp
