@@ -12,13 +12,12 @@ the seconds that each outcome takes.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import chdir
 from dataclasses import replace
 from io import StringIO
 from itertools import combinations
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Annotated, Any, NamedTuple
 
@@ -33,7 +32,7 @@ from citer.data.problems import read_problems, write_problems
 from citer.decoding.policy import SLM_ALONE, Policy, ScoredBy
 from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method
-from citer.io import write_json, write_text
+from citer.io import PARTIAL, write_json, write_text
 from citer.labelling.agreement import Agreement
 from citer.labelling.contests import Outcome
 from citer.labelling.rollout import Rollout
@@ -87,26 +86,27 @@ class Bench(NamedTuple):
         return trained
 
 
-@contextmanager
-def without_ground_truth(project: Path, *, own_slm: bool) -> Iterator[Path]:
+def without_ground_truth(project: Path, name: str) -> Path:
     """Make a project whose references the LLM writes, from the questions of another.
 
-    With `own_slm`, its SLM is finetuned on them; else it is the other project's.
+    The SLM of `questions` is finetuned on them; else it is the other project's. The folder stays,
+    so that a killed study continues.
     """
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        for part in ("params.yaml", "data/pair", *(() if own_slm else ("data/models",))):
-            (folder / part).parent.mkdir(exist_ok=True)
+    own_slm, folder = name == "questions", project / PARTIAL / "unlabelled" / name
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    for part in ("params.yaml", "data/pair", *(() if own_slm else ("data/models",))):
+        if not (folder / part).exists():
             os.symlink(project / part, folder / part)
-        with chdir(folder):
-            params = load_params()
+    with chdir(folder):
+        params = load_params()
+        if not paths.REFERENCES.exists():
             _forget_answers(project)
             references.run(_by_llm(params))
-            if own_slm:
-                finetune.run(params)
-            score_llm.run(params)
-            score_slm.run(params)
-            yield folder
+        if own_slm and not paths.SLM.exists():
+            finetune.run(params)
+        score_llm.run(params)
+        score_slm.run(params)
+    return folder
 
 
 def _forget_answers(project: Path) -> None:
@@ -161,16 +161,13 @@ def labels_of(bench: Bench) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def benches(project: Path) -> Iterator[dict[str, Bench]]:
-    """Open the project, and two that are made from its questions alone."""
-    given = Bench.open(project)
-    with (
-        without_ground_truth(project, own_slm=False) as same_slm,
-        without_ground_truth(project, own_slm=True) as questions,
-    ):
-        llm = Bench.open(same_slm).with_answers(given)
-        yield {"given": given, "llm": llm, "questions": Bench.open(questions)}
+def benches(project: Path, routers: Sequence[str]) -> dict[str, Bench]:
+    """Open the project and, if a router needs it, one made from its questions alone."""
+    opened = {"given": Bench.open(project)}
+    for name in ("llm", "questions"):
+        if any(router.startswith(f"{name}, ") for router in routers):
+            opened[name] = Bench.open(without_ground_truth(project, name))
+    return opened
 
 
 def main(
@@ -181,10 +178,10 @@ def main(
     iterations: Annotated[int, typer.Option(help="Of rollouts.")] = 2,
 ) -> None:
     target = (RESULTS / results).absolute()
-    with benches(project.absolute()) as opened:
-        answered = study(opened, router, SEEDS[:seeds], iterations)
-        labels = labels_of(opened["llm"])
-        tasks = opened["given"].shop.tasks
+    opened = benches(project.absolute(), router)
+    opened["llm"] = opened["llm"].with_answers(opened["given"])
+    answered = study(opened, router, SEEDS[:seeds], iterations)
+    labels, tasks = labels_of(opened["llm"]), opened["given"].shop.tasks
     by_task = {task: compared(answered, in_task_Q, OURS) for task, in_task_Q in tasks.items()}
     write_json(target.with_suffix(".json"), {"labels": labels, "tasks": by_task})
     text = StringIO()
