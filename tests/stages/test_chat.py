@@ -13,7 +13,7 @@ from citer.config import Params, load_params
 from citer.data.prompt_settings import ChatParams
 from citer.errors import InputError
 from citer.generate import generate
-from citer.io import read_json, table_metadata
+from citer.io import read_json, table_metadata, write_json
 from citer.models.bundle import stored_prompts
 from citer.rule import LLM
 from citer.serving import deploy, served_pair
@@ -75,6 +75,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
 def bundle(params: Params) -> Path:
     for stage in (prepare, references, score_llm, finetune, score_slm, router0):
         stage.run(params)
+    write_json(paths.OUTCOME, {"outcome": "rollout", "reason": "a test"})
     label.run(params, 1)
     train.run(params, 1)
     return paths.router(1)
