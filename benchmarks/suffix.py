@@ -28,7 +28,7 @@ from citer.labelling.suffix import Suffix
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 
-PROBLEMS = 32
+PROBLEMS = 16
 Label = Callable[[Outcome], pa.Table]
 
 

@@ -69,8 +69,7 @@ def _rules(params: EvaluateParams) -> Iterator[float]:
 
 def in_words(minutes: Mapping[str, float]) -> str:
     """Format minutes by stage: `rivals 3 min, label under 1 min`."""
-    return ", ".join(f"{stage} {minutes_in_words(number)}" for stage, number in minutes.items())
-
-
-def minutes_in_words(number: float) -> str:
-    return f"{number:,.0f} min" if number >= 1 else "under 1 min"
+    return ", ".join(
+        f"{stage} {f'{number:,.0f} min' if number >= 1 else 'under 1 min'}"
+        for stage, number in minutes.items()
+    )

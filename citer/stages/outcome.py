@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from citer.config import LabelParams, Params
 from citer.data.problems import Problem
 from citer.errors import InputError
-from citer.evaluation.forecast import minutes_in_words
 from citer.io import read_as, write_json
 from citer.stages import paths
 
@@ -24,15 +23,14 @@ class Chosen(BaseModel):
 
 
 def write_outcome(section: LabelParams, problems: Sequence[Problem], minutes: float) -> str:
-    """Write the outcome and its reason. Return both in a sentence with the estimate.
+    """Write the outcome and its reason. Return both in a sentence.
 
     `problems` are those of the preference split. `minutes` is the forecast of the rollouts of all
     iterations.
     """
     chosen = choose(section, problems, minutes)
     write_json(paths.OUTCOME, chosen.model_dump())
-    takes = f"rollouts of all iterations would take {minutes_in_words(minutes)}"
-    return f"label.outcome: {chosen.outcome}, since {chosen.reason} ({takes})"
+    return f"label.outcome: {chosen.outcome}, since {chosen.reason}"
 
 
 def choose(section: LabelParams, problems: Sequence[Problem], minutes: float) -> Chosen:

@@ -34,6 +34,12 @@ def test_each_rule_adds_to_the_evaluation_of_a_router():
     assert minutes(SLOW, FAST, risks=(0.5, 0.9), audits=(0.1, 1.0))["evaluate@k"] == 5 * one
 
 
+def test_suffix_reads_half_of_an_answer_twice_for_each_contested_token():
+    contested = 60 * 0.1 * 10
+    assert minutes(FAST, SLOW)["label@k by suffix"] == pytest.approx(contested * 10 * 0.01 / 60)
+    assert minutes(SLOW, FAST)["label@k by suffix"] == 0
+
+
 def test_minutes_are_printed_without_fractions():
     shown = in_words({"rivals": 1234.6, "label@k": 0.99})
     assert shown == "rivals 1,235 min, label@k under 1 min"

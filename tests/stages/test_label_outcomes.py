@@ -168,7 +168,6 @@ def test_the_file_is_the_same_for_other_times(project: Params) -> None:
         shown.append(write_outcome(section, problems, minutes))
         files.append(paths.OUTCOME.read_bytes())
     assert files[0] == files[1] != files[2]
-    assert "28 min" in shown[1]
     assert shown[2].startswith("label.outcome: suffix, since rollouts would take longer")
 
 
