@@ -27,7 +27,7 @@ from benchmarks.fractions import KEPT, Answered, as_table, compared, note, with_
 from benchmarks.paired import resamples
 from benchmarks.workshop import SEEDS, Workshop, thresholds
 from citer.data.audited import load_audited
-from citer.data.problems import Problem
+from citer.data.problems import Problem, first_id
 from citer.data.tokens import read_features, read_tokens
 from citer.decoding.policy import routed
 from citer.evaluation.rivals import by_score, low_entropy
@@ -61,7 +61,7 @@ class Lessons(NamedTuple):
     @classmethod
     def of(cls, folder: Path, rows: pa.Table, label_N: np.ndarray) -> "Lessons":
         """Read the features of `rows`. An audited answer's id begins with its question's."""
-        question_N = [key.split("-")[0] for key in rows["problem_id"].to_pylist()]
+        question_N = [first_id(key) for key in rows["problem_id"].to_pylist()]
         return cls(read_features(folder, rows), label_N, np.array(question_N))
 
     def and_(self, other: "Lessons") -> "Lessons":

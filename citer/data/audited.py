@@ -53,7 +53,7 @@ def _problem(row: dict[str, Any], source: str) -> Problem:
     return as_problem(
         asked
         | {
-            "problem_id": f"{row['problem_id']}-{answer_key}",
+            "problem_id": f"{row['problem_id']}.{answer_key}",
             "reference": row["completion"],
             "token_ids": token_ids,
             "audits": _audits(row),

@@ -77,8 +77,12 @@ def question_key(question: str) -> str:
 
 
 def first_id(problem_id: str) -> str:
-    """Return the id of a question's first row. It may have a second one by the LLM."""
-    return problem_id.removesuffix(LLM_ROW)
+    """Return the id of a question's first row.
+
+    It is the part before the full stop in the ids of further rows: with the LLM's reference, or
+    with an answer that was served.
+    """
+    return problem_id.partition(".")[0]
 
 
 def problem_key(
