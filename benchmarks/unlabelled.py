@@ -7,8 +7,9 @@ writer of the references and by the outcome that decides contested tokens. Witho
 (`llm, suffix`), no reference is given and no answer is graded. For `questions, suffix` the SLM is
 finetuned on the LLM's references, too. Seeds are those of training.
 
-Besides, for the LLM's references: the share of contested tokens that two outcomes label alike, and
-the seconds that each outcome takes.
+Besides, for the LLM's references: the share of contested tokens that two outcomes label alike, the
+seconds that each outcome takes, and how well the fall ranks the labels of rollouts if it covers
+more or less of the ending.
 """
 
 import os
@@ -21,9 +22,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 from rich.console import Console
+from sklearn.metrics import roc_auc_score
 
 from benchmarks.fractions import Answered, as_table, compared, note
 from benchmarks.workshop import CITER, SEEDS, Workshop, thresholds
@@ -48,6 +52,7 @@ ROUTERS = [
     *("llm, rollout", "llm, agreement", "llm, suffix", "questions, suffix"),
 ]
 RESULTS = Path("benchmarks/results")
+ENDINGS = {"0": 0, "4": 4, "8": 8, "all": 10**6}  # tokens
 Make = Callable[[Workshop, Policy], Outcome]
 OUTCOMES: Mapping[str, Make] = {
     "rollout": lambda shop, policy: Rollout(shop.engine, policy, shop.params.label.tie),
@@ -144,21 +149,35 @@ def study(
 
 def labels_of(bench: Bench) -> dict[str, Any]:
     """Label by each outcome, with rollouts of the SLM alone. Compare the labels and the seconds."""
-    labels, seconds = {}, {}
+    labels: dict[str, np.ndarray] = {}
+    seconds = {}
     for outcome, make in OUTCOMES.items():
         start = perf_counter()
-        with chdir(bench.folder):
-            table = bench.shop.label(make(bench.shop, SLM_ALONE), 1)
+        labels[outcome] = _of_contested(bench, make(bench.shop, SLM_ALONE))["label"].to_numpy()
         seconds[outcome] = perf_counter() - start
-        contested = table.filter(pc.field("case") == "contested")
-        labels[outcome] = contested["label"].to_numpy()
     pairs = combinations(labels, 2)
     return {
         "contested": len(labels["suffix"]),
         "labelled 1": {name: float(label_N.mean()) for name, label_N in labels.items()},
         "equal": {f"{a}, {b}": float((labels[a] == labels[b]).mean()) for a, b in pairs},
         "seconds": seconds,
+        "AUC of the fall, by tokens of the ending": _by_ending(bench, labels["rollout"]),
     }
+
+
+def _of_contested(bench: Bench, outcome: Outcome) -> pa.Table:
+    with chdir(bench.folder):
+        return bench.shop.label(outcome, 1).filter(pc.field("case") == "contested")
+
+
+def _by_ending(bench: Bench, label_N: np.ndarray) -> dict[str, float]:
+    """Return how well falls over endings of several lengths rank the labels of rollouts."""
+    pair, slots = bench.shop.pair, bench.shop.params.label.slots
+    falls = {
+        name: _of_contested(bench, Suffix(pair, slots, ending=tokens))["fall"].to_numpy()
+        for name, tokens in ENDINGS.items()
+    }
+    return {name: float(roc_auc_score(label_N, -fall_N)) for name, fall_N in falls.items()}
 
 
 def benches(project: Path, routers: Sequence[str]) -> dict[str, Bench]:

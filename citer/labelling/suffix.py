@@ -33,13 +33,15 @@ class Suffix:
 
     The LLM reads the reference with its own token at the contested position, and with the SLM's.
     The fall is the sum of log(p(token) / p(the LLM's choice)) of the first text minus that of the
-    second, over the contested token and the last ENDING tokens after it. The LLM's own token is the
-    reference's if the LLM wrote the reference. After a token that ends the answer nothing is read.
+    second, over the contested token and the last `ending` tokens after it. The LLM's own token is
+    the reference's if the LLM wrote the reference. After a token that ends the answer nothing is
+    read.
     """
 
     pair: Pair
     slots: int
     margin: float = MARGIN
+    ending: int = ENDING
 
     def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
         falls = self.falls(contests, advance)
@@ -58,7 +60,16 @@ class Suffix:
             for turn, verdicts in zip(turns, judge.verdicts(queries), strict=True):
                 odds[turn.branch.key] = _log_odds(verdicts)
             advance(each * len(turns))
-        return [_fall(odds, contest) for contest in contests]
+        return [self._fall(odds, contest) for contest in contests]
+
+    def _fall(self, odds: Mapping[str, np.ndarray], contest: Contest) -> float:
+        own = _own(contest)
+        own_N = odds[own.key][contest.slm.position - own.position :]
+        return self._counted(own_N) - self._counted(odds[contest.slm.key])
+
+    def _counted(self, odds_N: np.ndarray) -> float:
+        """Sum the log-odds of the contested token, which is the first, and of the ending."""
+        return float(odds_N[0] + odds_N[max(1, len(odds_N) - self.ending) :].sum())
 
 
 class _Turn(NamedTuple):
@@ -127,14 +138,3 @@ def _query(turn: _Turn, ended: Callable[[Sequence[int]], bool]) -> Query:
 def _log_odds(verdicts: Sequence[Verdict]) -> np.ndarray:
     odds_N = np.array([verdict.odds for verdict in verdicts], np.float64)
     return np.log(np.maximum(odds_N, LEAST))
-
-
-def _fall(odds: Mapping[str, np.ndarray], contest: Contest) -> float:
-    own = _own(contest)
-    own_N = odds[own.key][contest.slm.position - own.position :]
-    return _counted(own_N) - _counted(odds[contest.slm.key])
-
-
-def _counted(odds_N: np.ndarray) -> float:
-    """Sum the log-odds of the contested token, which is the first, and of the ending."""
-    return float(odds_N[0] + odds_N[1:][-ENDING:].sum())

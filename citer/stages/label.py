@@ -52,7 +52,10 @@ class Inputs(NamedTuple):
 
 
 def run(params: Params, iteration: int) -> None:
-    """Label the tokens of the preference split. A killed run resumes at its unfinished chunk."""
+    """Label the tokens of the preference split. A killed run resumes at its unfinished chunk.
+
+    Raises InputError if no token gets a label.
+    """
     inputs = _read(params, iteration)
     pair = load_pair(inputs.folders, params.pair)
     partial = partial_dir("label", _digest(params, inputs.outcome, iteration))
@@ -61,6 +64,20 @@ def run(params: Params, iteration: int) -> None:
     if not len(labels):
         reason = "none of the audits of served answers holds for this pair"
         raise InputError(f"{paths.referenced('preference')}: no label: {reason}")
+    failed = _failures(labels, inputs.problems)
+    metadata = _metadata(inputs, params, iteration, calibration)
+    if failed:
+        metadata["failed_grades"] = {each.task: each.answers for each in failed}
+    write_table(paths.preferences(iteration), labels, PREFERENCE, metadata)
+    remove(partial)
+    Console().print(_summary(labeller, inputs.tokens, labels))
+    for line in (*([calibration] if calibration else []), *failed):
+        Console().print(str(line), markup=False, highlight=False, soft_wrap=True)
+
+
+def _metadata(
+    inputs: Inputs, params: Params, iteration: int, calibration: Calibration | None
+) -> dict[str, Any]:
     metadata = inputs.identity | {
         "iteration": iteration,
         "router": digest(paths.router(iteration - 1)),
@@ -74,15 +91,7 @@ def run(params: Params, iteration: int) -> None:
     }
     if calibration and calibration.rolled_out:
         metadata["calibration"] = calibration._asdict()
-    failed = _failures(labels, inputs.problems)
-    if failed:
-        metadata["failed_grades"] = {each.task: each.answers for each in failed}
-    write_table(paths.preferences(iteration), labels, PREFERENCE, metadata)
-    remove(partial)
-    Console().print(_summary(labeller, inputs.tokens, labels))
-    for line in (calibration, *failed):
-        if line:
-            Console().print(str(line), markup=False, highlight=False, soft_wrap=True)
+    return metadata
 
 
 def _read(params: Params, iteration: int) -> Inputs:
