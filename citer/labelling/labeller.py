@@ -44,9 +44,10 @@ class Labeller:
 
     def cases(self, tokens: pa.Table) -> np.ndarray:
         """Return the case of each row of the joined token table."""
-        ids = (tokens[name].to_numpy() for name in ("gt_token", "slm_token", "llm_token"))
+        names = ("gt_token", "slm_token", "llm_token")
+        gt_N, slm_N, llm_N = (tokens[name].to_numpy() for name in names)
         by_llm = [p.problem_id for p in self.problems.values() if p.written_by == "llm"]
-        case_N = cases(*ids, _is_in(tokens, by_llm))
+        case_N = cases(gt_N, slm_N, llm_N, _is_in(tokens, by_llm))
         return np.where(_is_in(tokens, self._with_audits()), "audited", case_N)
 
     def _with_audits(self) -> list[str]:

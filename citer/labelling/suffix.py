@@ -59,7 +59,7 @@ class Suffix:
 
 
 class _Turn(NamedTuple):
-    """A branch to read in a slot. Unless it is the first one there, the slot holds its prompt."""
+    """A branch to read in a slot. Unless it is the `first` one there, the slot holds its prefix."""
 
     slot: int
     first: bool
@@ -98,6 +98,7 @@ def _calls(queues: Sequence[Sequence[Branch]], slots: int) -> Iterator[list[_Tur
 
 
 def _at_most(tokens: int, turns: Sequence[_Turn]) -> Iterator[list[_Turn]]:
+    """Split the turns into parts that judge at most so many tokens, or have only one turn."""
     part: list[_Turn] = []
     judged = 0
     for turn in turns:
@@ -114,7 +115,7 @@ def _query(turn: _Turn, ended: Callable[[Sequence[int]], bool]) -> Query:
     """Ask for verdicts on the branch's token and on the rest of the reference."""
     slot, is_first, branch = turn
     prompt_ids, reference_ids = branch.example
-    rest = () if ended(branch.prefix_ids) else reference_ids[branch.position + 1 :]
+    rest = [] if ended(branch.prefix_ids) else reference_ids[branch.position + 1 :]
     *ids, last = (*prompt_ids, *branch.prefix_ids, *rest)
     first = len(prompt_ids) + branch.position
     # The token before the first judged one is read again: its state gives the first verdict.

@@ -52,8 +52,8 @@ def run(params: Params) -> None:
     minutes = _forecast(splits, slm, llm, params)
     _print(f"later stages, a rough forecast: {in_words(minutes)}")
     rollouts = minutes["label@k"] * len(params.iterations)
-    chosen = write_outcome(params.label, splits["preference"], rollouts)
-    _print(f"{chosen} ({in_words({'rollouts of all iterations': rollouts})})")
+    outcome = write_outcome(params.label, splits["preference"], rollouts)
+    _print(f"{outcome} ({in_words({'rollouts of all iterations': rollouts})})")
     _check(slm.replies, llm.replies, params)
     write_json(paths.PASSED, {"passed": True})
 
