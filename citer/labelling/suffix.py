@@ -73,7 +73,7 @@ class Suffix:
 
 
 class _Turn(NamedTuple):
-    """A branch to read in a slot. Unless it is the first one there, the slot holds its prompt."""
+    """A branch to read in a slot. Unless it is the `first` one there, the slot holds its prefix."""
 
     slot: int
     first: bool
@@ -112,6 +112,7 @@ def _calls(queues: Sequence[Sequence[Branch]], slots: int) -> Iterator[list[_Tur
 
 
 def _at_most(tokens: int, turns: Sequence[_Turn]) -> Iterator[list[_Turn]]:
+    """Split the turns into parts that judge at most so many tokens, or have only one turn."""
     part: list[_Turn] = []
     judged = 0
     for turn in turns:
