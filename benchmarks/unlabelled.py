@@ -7,6 +7,8 @@ writer of the references and by the outcome that decides contested tokens. Witho
 (`llm, suffix`), no reference is given and no answer is graded. For `questions, suffix` the SLM is
 finetuned on the LLM's references, too. Seeds are those of training.
 
+The first router is the one that all others are compared with.
+
 Besides, for the LLM's references: the share of contested tokens that two outcomes label alike, the
 seconds that each outcome takes, and how well the fall ranks the labels of rollouts if it covers
 more or less of the ending.
@@ -30,7 +32,7 @@ from rich.console import Console
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.fractions import Answered, as_table, compared, note
-from benchmarks.workshop import CITER, SEEDS, Workshop, thresholds
+from benchmarks.workshop import CITER, FRACTIONS, SEEDS, Workshop, thresholds
 from citer.config import Params, load_params
 from citer.data.problems import read_problems, write_problems
 from citer.decoding.policy import SLM_ALONE, Policy, ScoredBy
@@ -46,7 +48,6 @@ from citer.schema import SPLITS
 from citer.stages import finetune, paths, references, score_llm, score_slm
 from citer.training import Trained
 
-OURS = "given, rollout"
 ROUTERS = [
     *("given, rollout", "given, agreement", "given, suffix"),
     *("llm, rollout", "llm, agreement", "llm, suffix", "questions, suffix"),
@@ -59,6 +60,15 @@ OUTCOMES: Mapping[str, Make] = {
     "agreement": lambda shop, policy: Agreement(shop.engine, policy),
     "suffix": lambda shop, policy: Suffix(shop.pair, shop.params.label.slots),
 }
+
+
+class Plan(NamedTuple):
+    """The routers to compare, seeds of training, iterations of rollouts, shares of LLM tokens."""
+
+    routers: Sequence[str]
+    seeds: int
+    iterations: int
+    fractions: Sequence[float]
 
 
 class Bench(NamedTuple):
@@ -127,21 +137,19 @@ def _by_llm(params: Params) -> Params:
     return params.model_copy(update={"references": section})
 
 
-def study(
-    opened: Mapping[str, Bench], routers: Sequence[str], seeds: Sequence[int], iterations: int
-) -> Answered:
+def study(opened: Mapping[str, Bench], plan: Plan) -> Answered:
     """Answer the test questions by entropy and, for each seed, by every router."""
     shop = opened["given"].shop
     answered: Answered = {}
-    entropy = {"entropy": by_score(shop.certainty_thresholds())}
+    entropy = {"entropy": by_score(shop.certainty_thresholds(plan.fractions))}
     note(answered, shop.answer(Method("entropy", low_entropy), entropy))
-    with progress("routers", len(seeds) * len(routers), "routers") as advance:
-        for seed in seeds:
-            for name in routers:
+    with progress("routers", plan.seeds * len(plan.routers), "routers") as advance:
+        for seed in SEEDS[: plan.seeds]:
+            for name in plan.routers:
                 source, outcome = name.split(", ")
-                trained = opened[source].trained(outcome, seed, iterations)
+                trained = opened[source].trained(outcome, seed, plan.iterations)
                 by_router = Method(name, ScoredBy(trained.head), trained.head.weight_bytes)
-                rules = {name: by_score(thresholds(trained))}
+                rules = {name: by_score(thresholds(trained, plan.fractions))}
                 note(answered, opened[source].shop.answer(by_router, rules))
                 advance(1)
     return answered
@@ -195,18 +203,20 @@ def main(
     router: Annotated[list[str], typer.Option(help="WRITER, OUTCOME")] = ROUTERS,
     seeds: Annotated[int, typer.Option(help="Seeds of training.")] = len(SEEDS),
     iterations: Annotated[int, typer.Option(help="Of rollouts.")] = 2,
+    fraction: Annotated[list[float], typer.Option(help="Of tokens by the LLM.")] = [*FRACTIONS],
 ) -> None:
     target = (RESULTS / results).absolute()
     opened = benches(project.absolute(), router)
     opened["llm"] = opened["llm"].with_answers(opened["given"])
-    answered = study(opened, router, SEEDS[:seeds], iterations)
     labels, tasks = labels_of(opened["llm"]), opened["given"].shop.tasks
-    by_task = {task: compared(answered, in_task_Q, OURS) for task, in_task_Q in tasks.items()}
+    print(labels, flush=True)
+    answered = study(opened, Plan(router, seeds, iterations, fraction))
+    by_task = {task: compared(answered, in_task_Q, router[0]) for task, in_task_Q in tasks.items()}
     write_json(target.with_suffix(".json"), {"labels": labels, "tasks": by_task})
     text = StringIO()
-    Console(file=text, width=120).print(as_table(by_task, OURS))
+    Console(file=text, width=120).print(as_table(by_task, router[0]))
     write_text(target.with_suffix(".md"), text.getvalue())
-    print(text.getvalue(), labels)
+    print(text.getvalue())
 
 
 if __name__ == "__main__":

@@ -134,18 +134,18 @@ class Workshop:
             for name, family in families.items()
         }
 
-    def certainty_thresholds(self) -> list[float]:
-        """Return τ at `FRACTIONS` of the SLM's certainties in its validation answers."""
+    def certainty_thresholds(self, fractions: Sequence[float] = FRACTIONS) -> list[float]:
+        """Return τ at these fractions of the SLM's certainties in its validation answers."""
         [[alone]] = self._sweep(self.validation, ALONE_LINES[:1])
         scores = [score for result in alone.results for score in result.scores]
-        return quantiles(scores, FRACTIONS)
+        return quantiles(scores, fractions)
 
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
         with TemporaryDirectory() as folder:
             return sweep(self.engine, problems, lines, Path(folder), self.sampler)
 
 
-def thresholds(trained: Trained) -> list[float]:
-    """Return τ at `FRACTIONS` of the head's holdout scores, by interpolation."""
+def thresholds(trained: Trained, fractions: Sequence[float] = FRACTIONS) -> list[float]:
+    """Return τ at these fractions of the head's holdout scores, by interpolation."""
     known = [float(fraction) for fraction in trained.thresholds]
-    return np.interp(FRACTIONS, known, list(trained.thresholds.values())).tolist()
+    return np.interp(fractions, known, list(trained.thresholds.values())).tolist()
