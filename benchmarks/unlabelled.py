@@ -53,6 +53,7 @@ ROUTERS = [
     *("llm, rollout", "llm, agreement", "llm, suffix", "questions, suffix"),
 ]
 RESULTS = Path("benchmarks/results")
+SHARES = list(FRACTIONS)  # of tokens that the LLM should write
 ENDINGS = {"0": 0, "4": 4, "8": 8, "all": 10**6}  # tokens
 Make = Callable[[Workshop, Policy], Outcome]
 OUTCOMES: Mapping[str, Make] = {
@@ -203,7 +204,7 @@ def main(
     router: Annotated[list[str], typer.Option(help="WRITER, OUTCOME")] = ROUTERS,
     seeds: Annotated[int, typer.Option(help="Seeds of training.")] = len(SEEDS),
     iterations: Annotated[int, typer.Option(help="Of rollouts.")] = 2,
-    fraction: Annotated[list[float], typer.Option(help="Of tokens by the LLM.")] = [*FRACTIONS],
+    fraction: Annotated[list[float], typer.Option(help="Of tokens by the LLM.")] = SHARES,
 ) -> None:
     target = (RESULTS / results).absolute()
     opened = benches(project.absolute(), router)
