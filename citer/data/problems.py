@@ -71,6 +71,14 @@ class Problem:
         return "\n".join([*(turn.content for turn in self.messages or ()), self.question])
 
 
+def parted(problems: Iterable[Problem]) -> tuple[list[Problem], list[Problem]]:
+    """Return the problems whose contested tokens `label` decides, and the audited answers."""
+    both: tuple[list[Problem], list[Problem]] = [], []
+    for problem in problems:
+        both[problem.audits is not None].append(problem)
+    return both
+
+
 def question_key(question: str) -> str:
     """Return a hash of the question that ignores case and white space."""
     return hashlib.sha256(" ".join(question.lower().split()).encode()).hexdigest()[:16]

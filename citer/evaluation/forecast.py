@@ -17,10 +17,12 @@ SHARED = 0.5  # share of the work that is left, since rules share the tokens bef
 class Workload:
     """Questions per split, the mean tokens of a prompt and of an answer, each model's pace.
 
-    The answer is the LLM's, since a finetuned SLM writes about as much.
+    `audited` of the preference questions have labels by earlier audits, and need no rollouts. The
+    answer is the LLM's, since a finetuned SLM writes about as much.
     """
 
     questions: Mapping[str, int]
+    audited: int
     prompt: float
     answer: float
     slm: Pace
@@ -36,12 +38,13 @@ class Workload:
         rivals = both * (self._routed(0) + self._alone(self.llm))
         rivals += test * SHARED * sum(map(self._routed, _rivals(params)))
         evaluate = both * SHARED * sum(map(self._routed, _rules(params)))
+        contested = preference - self.audited
         rollouts = 2 * CONTESTED * self.answer  # of half an answer each, on average
         seconds = {
             "score_llm": preference * (self.prompt + self.answer) * self.llm.prompt,
             "rivals": rivals,
-            "label@k": preference * rollouts / 2 * self._routed(AUDITED),
-            "label@k by suffix": preference * rollouts / 2 * self.answer * self.llm.prompt,
+            "label@k": contested * rollouts / 2 * self._routed(AUDITED),
+            "label@k by suffix": contested * rollouts / 2 * self.answer * self.llm.prompt,
             "evaluate@k": evaluate,
         }
         return {stage: total / 60 for stage, total in seconds.items()}

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from citer.closure import code_digest
 from citer.config import Params
-from citer.data.problems import Problem, read_problems
+from citer.data.problems import Problem, parted, read_problems
 from citer.data.prompts import Encoded
 from citer.data.tasks.failures import Failures, failures
 from citer.data.tokens import read_identity, read_tokens
@@ -107,7 +107,8 @@ def _read(params: Params, iteration: int) -> Inputs:
     check_identity(identity, folder_identity(folders, params.pair.dtype), paths.SLM_TOKENS)
     examples = folders.prompts.encode_all(problems.values())
     room = params.label.max_new_tokens  # a rollout may begin after any token of a reference
-    check_examples(examples, folders.context, room, "label.max_new_tokens")
+    contested = {p.problem_id: examples[p.problem_id] for p in parted(problems.values())[0]}
+    check_examples(contested, folders.context, room, "label.max_new_tokens")
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
     return Inputs(outcome, folders, identity, router, problems, examples, tokens)
 

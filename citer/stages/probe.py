@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from citer.config import Params
-from citer.data.problems import Problem, read_problems
+from citer.data.problems import Problem, parted, read_problems
 from citer.data.references import asked
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE
@@ -69,7 +69,9 @@ def _check_rows(
     check_room(_named(questions), folders, params.evaluate.max_new_tokens)
     check_answers(params.label.outcome, splits["preference"], paths.problems("preference"))
     encode, room = folders.prompts.encode_all, params.label.max_new_tokens
-    check_examples(encode(own["preference"]), folders.context, room, "label.max_new_tokens")
+    contested, audited = parted(own["preference"])
+    check_examples(encode(audited), folders.context)
+    check_examples(encode(contested), folders.context, room, "label.max_new_tokens")
     if own["sft"] and params.finetune.steps:
         examples = [*encode(own["sft"]).values()]
         check_longest(own["sft"], examples, params.finetune.max_length)
@@ -111,6 +113,7 @@ def _forecast(
 ) -> dict[str, float]:
     work = Workload(
         questions={split: len(problems) for split, problems in splits.items()},
+        audited=len(parted(splits["preference"])[1]),
         prompt=fmean(reply.prompt_tokens for reply in llm.replies),
         answer=fmean(reply.tokens for reply in llm.replies),
         slm=slm.pace,

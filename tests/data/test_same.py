@@ -65,6 +65,7 @@ def test_these_are_the_same(task: str, one: str, other: str) -> None:
         ("json", '{"a": 1}', '{"a": true}'),
         ("json", "{", "["),
         ("json", '{"a": 1}', "a: 1"),
+        ("json", '{"a": "Bob"}', '{"a": "bob"}'),
         ("open", "Air scatters blue.", "Blue scatters air."),
     ],
 )

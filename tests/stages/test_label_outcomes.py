@@ -107,6 +107,15 @@ def test_an_audited_answer_has_labels_where_it_was_audited_only(scored: Params) 
     assert table_metadata(paths.preferences(1))["labels"]["references"] == "audited+given"
 
 
+def test_audited_answers_need_no_room_for_a_rollout(scored: Params) -> None:
+    section = scored.label.model_copy(update={"max_new_tokens": 1000})
+    params = scored.model_copy(update={"label": section})
+    with pytest.raises(InputError, match=r"problem math-0: .* 1000 more \(label.max_new_tokens\)"):
+        label._read(params, 1)
+    change(audits=(Audit(0, 1, kept=True),))
+    assert len(label._read(params, 1).problems) == 12
+
+
 @pytest.mark.slow
 def test_a_killed_calibration_keeps_its_chunks_and_ends_in_the_same_bytes(scored: Params) -> None:
     use("suffix")

@@ -81,8 +81,8 @@ class Json(Plain):
         return self._values.json_share(problem.answer, completion)
 
     def same(self, problem: "Problem", one: str, other: str) -> bool:
-        """Return whether the last JSON values of both are equal."""
-        return super().same(problem, one, other) or self._values.same_json(one, other)
+        """Return whether the last JSON values of both are equal. Case counts in their texts."""
+        return Task.same(self, problem, one, other) or self._values.same_json(one, other)
 
 
 class Open(Plain):
