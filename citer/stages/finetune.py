@@ -1,4 +1,4 @@
-"""Finetune the SLM: data/problems/sft.parquet → data/models/slm."""
+"""Finetune the SLM: data/references/sft.parquet → data/models/slm."""
 
 from rich.console import Console
 
