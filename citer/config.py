@@ -134,8 +134,8 @@ class LabelParams(Section):
     """Preference labels. Rollouts of iteration k use router k - 1 with `rule`.
 
     `outcome` names the judge of contested tokens. `rollout`: the finished answer is graded.
-    `agreement`: it is compared with the LLM's answer. `suffix`: the log-probability that the LLM
-    gives to its own ending, without a rollout. `auto`: `rollout` if the rows have right answers and
+    `agreement`: it is compared with the LLM's answer. `suffix`: by how much the LLM's log-odds of
+    its own ending fall, without a rollout. `auto`: `rollout` if the rows have right answers and
     all rollouts take at most `minutes`, as `probe` estimates; else `suffix`.
     """
 
@@ -163,9 +163,9 @@ class TrainParams(Section):
 class EvaluateParams(Section):
     """The rules to try, and the promise P(routed wrong | LLM right) <= epsilon.
 
-    With `against: llm`, an answer counts as right if it is the LLM's own (fidelity). `auto` is
-    `answers` if all questions of validation and test have one, else `llm`. All methods answer
-    greedily or by `sampling`.
+    With `against: llm`, an answer counts as right if it is the LLM's own (fidelity). The promise is
+    then P(answer differs from the LLM's) <= epsilon. `auto` is `answers` if all questions of
+    validation and test have one, else `llm`. All methods answer greedily or by `sampling`.
     The promise holds at confidence 1 - delta. CITER uses `llm_fractions`. Audited routing uses each
     pair of `risks` and `audits`. Speculative decoding uses `gammas`.
     """

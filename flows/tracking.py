@@ -192,7 +192,7 @@ def _log_retraining(
     store: Store, run_id: str, params: Params, metrics: Mapping[str, float | None]
 ) -> None:
     _log(store, run_id, flatten(params.model_dump(mode="json", by_alias=True), "."), metrics)
-    _log_inputs(store, run_id, {paths.problems(split): split for split in SPLITS})
+    _log_inputs(store, run_id, {paths.referenced(split): split for split in SPLITS})
     for file in (LOCK, PARAMS):
         store.client.log_artifact(run_id, str(file), PIPELINE)
     store.client.log_artifacts(run_id, str(paths.SUMMARY), "summary")
@@ -223,7 +223,7 @@ def _log_iteration(
         sections = params.model_dump(mode="json", include=ITERATION_SECTIONS)
         _log(store, run_id, flatten(sections, "."), router.metrics)
         used = {paths.preferences(router.number): "training"}
-        _log_inputs(store, run_id, used | {paths.problems(s): s for s in ("validation", "test")})
+        _log_inputs(store, run_id, used | {paths.referenced(s): s for s in ("validation", "test")})
         store.client.log_artifacts(run_id, str(router.report), "report")
         store.client.log_artifacts(run_id, str(paths.RIVALS), "rivals")
         log_router(router.router, threshold, slm, params)

@@ -61,15 +61,18 @@ def prepare(
 def probe() -> None:
     """Let each model answer a few questions, before the long stages. Run it after `prepare`.
 
-    Prints the accuracy of LLM and base SLM, some answers with what the grader read in them, and a
-    rough forecast of the later stages. Stops the run if the LLM is certainly below
-    evaluate.llm_floor, and says what to change.
+    Prints the accuracy of LLM and base SLM, some answers with what the grader read in them, a rough
+    forecast of the later stages, and how labels will be decided. Stops the run if the LLM is
+    certainly below evaluate.llm_floor, and says what to change.
     """
     _run_stage("probe")
 
 
 def references() -> None:
-    """Give every question a reference: the given one, or the LLM's own answer."""
+    """Write the references to learn from: given ones, or the LLM's own answers.
+
+    With evaluate.against, validation and test get the LLM's answers to compare with.
+    """
     _run_stage("references")
 
 
@@ -96,13 +99,14 @@ def router0() -> None:
 def rivals() -> None:
     """Answer validation and test without a router: the baselines that a router must beat.
 
-    Stops the run if the LLM is right on too few validation questions (evaluate.llm_floor).
+    Stops the run if the LLM is right on too few validation questions (evaluate.llm_floor),
+    unless answers are compared with the LLM's (evaluate.against).
     """
     _run_stage("rivals")
 
 
 def label(iteration: Iteration) -> None:
-    """Label every token. A contested token is labelled by rollouts under the previous router."""
+    """Label every token. A contested one is decided by rollouts or as label.outcome says."""
     _run_iteration("label", iteration)
 
 

@@ -17,11 +17,13 @@ SHARED = 0.5  # share of the work that is left, since rules share the tokens bef
 class Workload:
     """Questions per split, the mean tokens of a prompt and of an answer, each model's pace.
 
-    `audited` of the preference questions have labels by earlier audits, and need no rollouts. The
-    answer is the LLM's, since a finetuned SLM writes about as much.
+    The LLM writes `written` answers for the stage `references`. `audited` of the preference
+    questions have audits in place of contested tokens. The answer is the LLM's, since a finetuned
+    SLM writes about as much.
     """
 
     questions: Mapping[str, int]
+    written: int
     audited: int
     prompt: float
     answer: float
@@ -38,13 +40,14 @@ class Workload:
         rivals = both * (self._routed(0) + self._alone(self.llm))
         rivals += test * SHARED * sum(map(self._routed, _rivals(params)))
         evaluate = both * SHARED * sum(map(self._routed, _rules(params)))
-        contested = preference - self.audited
-        rollouts = 2 * CONTESTED * self.answer  # of half an answer each, on average
+        # Each is half an answer, on average.
+        rollouts = 2 * CONTESTED * self.answer * (preference - self.audited)
         seconds = {
+            "references": self.written * self._alone(self.llm),
             "score_llm": preference * (self.prompt + self.answer) * self.llm.prompt,
             "rivals": rivals,
-            "label@k": contested * rollouts / 2 * self._routed(AUDITED),
-            "label@k by suffix": contested * rollouts / 2 * self.answer * self.llm.prompt,
+            "label@k": rollouts / 2 * self._routed(AUDITED),
+            "label@k by suffix": rollouts / 2 * self.answer * self.llm.prompt,
             "evaluate@k": evaluate,
         }
         return {stage: total / 60 for stage, total in seconds.items()}

@@ -13,6 +13,7 @@ from citer.data.problems import Problem
 from citer.errors import InputError
 
 GREEDY = "greedy"
+AGAINST = ("measure_llm", "measure_prompts")  # fields of a stamp, tags of a version
 
 
 @dataclass(frozen=True)
@@ -76,24 +77,29 @@ MEASURES = {measure.name: measure for measure in (ACCURACY, FIDELITY)}
 class Conditions(NamedTuple):
     """The measure of a study, and how its answers were sampled.
 
-    Two studies under different conditions are not compared. `llm` is the digest of the LLM whose
-    answers fidelity is measured against; empty for accuracy.
+    Two studies under different conditions are not compared. `llm` and `prompts` are the digests of
+    the LLM whose answers fidelity is measured against, and of its prompts; empty for accuracy.
     """
 
     measure: Measure = ACCURACY
     sampling: str = GREEDY
     llm: str = ""
+    prompts: str = ""
 
     def __str__(self) -> str:
         return f"{self.measured}, {self.sampling}"
 
     @classmethod
     def of(
-        cls, problems: Iterable[Problem], sampling: SamplingParams | None, llm: str
+        cls,
+        problems: Iterable[Problem],
+        sampling: SamplingParams | None,
+        identity: Mapping[str, Any],
     ) -> "Conditions":
-        """`llm` is the LLM's digest. Raises InputError if the problems are not of one measure."""
+        """`identity` is the pair's. Raises InputError if the problems are not of one measure."""
         measure = _measure(problems)
-        return cls(measure, sampling_text(sampling), llm if measure is FIDELITY else "")
+        against = (identity["llm"]["digest"], identity["template"]) if measure is FIDELITY else ()
+        return cls(measure, sampling_text(sampling), *against)
 
     @classmethod
     def stored(cls, fields: Mapping[str, Any]) -> "Conditions":
@@ -104,13 +110,15 @@ class Conditions(NamedTuple):
         name = fields.get("measure", ACCURACY.name)
         if name not in MEASURES:
             raise InputError(f"measure: {name!r}; expected {' or '.join(map(repr, MEASURES))}")
-        return cls(MEASURES[name], fields.get("sampling", GREEDY), fields.get("measure_llm", ""))
+        against = (fields.get(field, "") for field in AGAINST)
+        return cls(MEASURES[name], fields.get("sampling", GREEDY), *against)
 
     @property
     def fields(self) -> dict[str, str]:
         """What `stored` reads."""
         stored = {"measure": self.measure.name, "sampling": self.sampling}
-        return stored | ({"measure_llm": self.llm} if self.llm else {})
+        against = dict(zip(AGAINST, (self.llm, self.prompts), strict=True))
+        return stored | {field: value for field, value in against.items() if value}
 
     @property
     def stamp(self) -> dict[str, str]:
@@ -120,8 +128,10 @@ class Conditions(NamedTuple):
 
     @property
     def measured(self) -> str:
-        """The measure for people: `accuracy`, or `fidelity to LLM 1a2b3c4`."""
-        return f"{self.measure.name} to LLM {self.llm[:7]}" if self.llm else self.measure.name
+        """The measure for people: `accuracy`, or `fidelity to LLM 1a2b3c4, prompts 5d6e7f8`."""
+        llm = f" to LLM {self.llm[:7]}" if self.llm else ""
+        prompts = f", prompts {self.prompts[:7]}" if self.prompts else ""
+        return f"{self.measure.name}{llm}{prompts}"
 
 
 def _measure(problems: Iterable[Problem]) -> Measure:

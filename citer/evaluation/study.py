@@ -142,7 +142,7 @@ def study_stamp(
 
     Raises InputError if the questions are not all of one measure.
     """
-    conditions = Conditions.of(problems, params.sampling, identity["llm"]["digest"])
+    conditions = Conditions.of(problems, params.sampling, identity)
     questions = (problem.problem_id for problem in problems)
     settings = params.model_dump(mode="json", include={"seed", "max_new_tokens"})
     return identity | settings | {"problems": digest(*questions)} | conditions.stamp

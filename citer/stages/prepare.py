@@ -148,10 +148,11 @@ def _report(separated: Separated, skipped: list[RowError]) -> None:
 def _warn(splits: Mapping[str, list[Problem]], params: EvaluateParams) -> None:
     """Say if an answer counts as right when it is the LLM's. Warn if no rule can be certified.
 
-    The warning supposes that the LLM answers every question correctly.
+    The warning supposes that the LLM answers every question, and correctly where that counts.
     """
-    judged = [*splits["validation"], *splits["test"]]
+    judged, needed = [*splits["validation"], *splits["test"]], "the LLM answers right"
     if against_llm(params.against, judged):
+        needed = "the LLM finishes"
         missing = sum(problem.answer is None for problem in judged)
         _print(
             f"validation and test: {missing:,} of {len(judged):,} questions have no answer; an "
@@ -162,7 +163,7 @@ def _warn(splits: Mapping[str, list[Problem]], params: EvaluateParams) -> None:
     if questions < enough:
         _print(
             f"validation: {questions} questions, too few to certify any rule: evaluate.epsilon "
-            f"{params.epsilon:g} needs {enough:,} that the LLM answers right",
+            f"{params.epsilon:g} needs {enough:,} that {needed}",
             style="yellow",
         )
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from citer.config import Params
 from citer.data.problems import Problem, parted, read_problems
-from citer.data.references import asked
+from citer.data.references import against_llm, asked
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE
 from citer.errors import InputError
@@ -28,6 +28,7 @@ from citer.stages import paths
 from citer.stages.folders import base_pair
 from citer.stages.outcome import check_answers, write_outcome
 
+Splits = Mapping[str, Sequence[Problem]]
 ALONE = {"slm": SLM_ALONE, "llm": LLM_ALONE}
 
 
@@ -60,9 +61,7 @@ def run(params: Params) -> None:
     write_json(paths.PASSED, {"passed": True})
 
 
-def _check_rows(
-    splits: Mapping[str, Sequence[Problem]], folders: PairFolder, params: Params
-) -> None:
+def _check_rows(splits: Splits, folders: PairFolder, params: Params) -> None:
     """Encode each row as the later stages do. Embedded rows are alike: validation has enough."""
     own = {split: [p for p in rows if p.source != "toy"] for split, rows in splits.items()}
     questions = [*splits["validation"], *own["test"]]
@@ -77,9 +76,7 @@ def _check_rows(
         check_longest(own["sft"], examples, params.finetune.max_length)
 
 
-def _check_written(
-    splits: Mapping[str, Sequence[Problem]], folders: PairFolder, params: Params
-) -> None:
+def _check_written(splits: Splits, folders: PairFolder, params: Params) -> None:
     """Check that the LLM's longest answer has room as a reference, wherever it will be one."""
     most, source = params.references.max_new_tokens, params.references.source
     sft, preference = asked(splits["sft"], source), asked(splits["preference"], source)
@@ -95,8 +92,13 @@ def _named(problems: Iterable[Problem]) -> Iterator[tuple[str, Problem]]:
 
 
 def _check(slm: Sequence[Reply], llm: Sequence[Reply], params: Params) -> None:
-    """Print warnings. Raises InputError if the LLM is certainly below the floor."""
+    """Print warnings. Raises InputError if the LLM is certainly below the floor.
+
+    With `against: llm` there is no floor, since given answers decide nothing.
+    """
     floor, prompt = params.evaluate.llm_floor, params.pair.prompt
+    if params.evaluate.against == "llm":
+        floor = 0.0
     for warning in warnings(slm, llm, floor, prompt):
         _print(f"probe: {warning}", style="yellow")
     if reason := reason_to_stop(llm, floor, prompt):
@@ -108,11 +110,10 @@ def _ask(engine: Engine, chosen: Sequence[Problem], model: str) -> Asked:
         return ask(engine, chosen, ALONE[model], advance)
 
 
-def _forecast(
-    splits: Mapping[str, Sequence[Problem]], slm: Asked, llm: Asked, params: Params
-) -> dict[str, float]:
+def _forecast(splits: Splits, slm: Asked, llm: Asked, params: Params) -> dict[str, float]:
     work = Workload(
         questions={split: len(problems) for split, problems in splits.items()},
+        written=_written(splits, params),
         audited=len(parted(splits["preference"])[1]),
         prompt=fmean(reply.prompt_tokens for reply in llm.replies),
         answer=fmean(reply.tokens for reply in llm.replies),
@@ -120,6 +121,14 @@ def _forecast(
         llm=llm.pace,
     )
     return work.minutes(params.evaluate)
+
+
+def _written(splits: Splits, params: Params) -> int:
+    """Return how many answers the LLM writes for `references`, with one try for each question."""
+    training = [*splits["sft"], *splits["preference"]]
+    judged = [*splits["validation"], *splits["test"]]
+    by_llm = judged if against_llm(params.evaluate.against, judged) else []
+    return len(asked(training, params.references.source)) + len(by_llm)
 
 
 def _print(shown: str | Table, style: str = "") -> None:

@@ -28,8 +28,9 @@ def beside(conditions: Conditions, challenger: dict[str, Graded]) -> Decision:
         (Conditions(), "accuracy, greedy"),
         (FAITHFUL._replace(sampling="greedy"), "fidelity to LLM 1a2b3c4, greedy"),
         (FAITHFUL._replace(llm="99"), "fidelity to LLM 99, temperature 0.7"),
+        (FAITHFUL._replace(prompts="5"), "fidelity to LLM 1a2b3c4, prompts 5, temperature 0.7"),
     ],
-    ids=["measure", "sampling", "llm"],
+    ids=["measure", "sampling", "llm", "prompts"],
 )
 def test_a_champion_that_was_measured_otherwise_is_not_compared(conditions, measured):
     decision = beside(conditions, outcomes(200, 0, 10))

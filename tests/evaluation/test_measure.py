@@ -14,14 +14,15 @@ from tests.tiny import MATH, MC
 
 GRADED = [replace(MATH, split="validation"), replace(MC, split="test")]
 COMPARED = [replace(problem, answer=None, written_by="llm") for problem in GRADED]
-FAITHFUL = Conditions(FIDELITY, "greedy", "1a2b3c4d5e")
+IDENTITY = {"llm": {"digest": "1a2b3c4d5e"}, "template": "5d6e7f8a9b"}
+FAITHFUL = Conditions(FIDELITY, "greedy", "1a2b3c4d5e", "5d6e7f8a9b")
 
 
 def test_the_measure_follows_from_the_answers_of_the_questions():
-    assert Conditions.of(GRADED, None, "1a2b") == Conditions(ACCURACY, "greedy", "")
-    assert Conditions.of(COMPARED, None, "1a2b") == Conditions(FIDELITY, "greedy", "1a2b")
+    assert Conditions.of(GRADED, None, IDENTITY) == Conditions(ACCURACY, "greedy")
+    assert Conditions.of(COMPARED, None, IDENTITY) == FAITHFUL
     with_both = [replace(problem, written_by="llm") for problem in GRADED]
-    assert Conditions.of(with_both, None, "1a2b").measure is ACCURACY
+    assert Conditions.of(with_both, None, IDENTITY).measure is ACCURACY
 
 
 @pytest.mark.parametrize("rows", [[GRADED[0], COMPARED[1]], [COMPARED[1], GRADED[0]]])
@@ -31,12 +32,12 @@ def test_questions_of_two_measures_are_refused_in_one_line(rows):
         "questions of validation and test to have an answer, or none; run `citer references`"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        Conditions.of(rows, None, "1a2b")
+        Conditions.of(rows, None, IDENTITY)
 
 
 def test_a_question_without_any_answer_is_refused():
     with pytest.raises(InputError, match=r"^test problem mc-0: neither an answer nor one of the "):
-        Conditions.of([COMPARED[0], replace(COMPARED[1], written_by=None)], None, "1a2b")
+        Conditions.of([COMPARED[0], replace(COMPARED[1], written_by=None)], None, IDENTITY)
 
 
 @pytest.mark.parametrize("conditions", [Conditions(), FAITHFUL, Conditions(sampling="top-k 2")])

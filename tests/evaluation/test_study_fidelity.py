@@ -122,8 +122,9 @@ def test_tables_of_other_conditions_are_refused_by_field(faithful, found, tmp_pa
 
 
 def test_the_stamp_names_measure_sampling_and_llm(study, faithful):
-    assert not {"measure", "sampling", "measure_llm"} & study.stamp.keys()
+    assert not {"measure", "sampling", "measure_llm", "measure_prompts"} & study.stamp.keys()
     sampled = replace(study, params=PARAMS.model_copy(update={"sampling": WARM}))
     assert sampled.stamp == study.stamp | {"sampling": "temperature 0.7, top-p 0.9"}
     assert faithful.stamp["measure"] == "fidelity"
     assert faithful.stamp["measure_llm"] == faithful.stamp["llm"]["digest"]
+    assert faithful.stamp["measure_prompts"] == faithful.stamp["template"]

@@ -106,7 +106,7 @@ def retrain(
     """
     llm_correct = correct if llm_correct is None else llm_correct
     for split in SPLITS:
-        write_table(paths.problems(split), PROBLEM.empty_table(), PROBLEM, {"split": split})
+        write_table(paths.referenced(split), PROBLEM.empty_table(), PROBLEM, {"split": split})
     _write_outcomes(paths.RIVALS, _outcomes("test", "llm", LLM_ALONE, llm_correct, 1.0, questions))
     write_text(paths.SUMMARY / "table.md", "| method | accuracy |\n")
     for k in (1, 2):

@@ -131,12 +131,10 @@ def test_a_run_keeps_the_files_that_it_was_made_from(project: Path) -> None:
 def test_inputs_are_logged_with_digests_and_without_machine_paths(project: Path) -> None:
     retrain(1)
     _, run, iterations = tracked()
+    judged = [paths.referenced(split) for split in ("validation", "test")]
     for child, files in [
-        (run, [paths.problems(s) for s in ("sft", "preference", "validation", "test")]),
-        *(
-            (child, [paths.preferences(k), paths.problems("validation"), paths.problems("test")])
-            for k, child in enumerate(iterations, start=1)
-        ),
+        (run, [paths.referenced("sft"), paths.referenced("preference"), *judged]),
+        *((child, [paths.preferences(k), *judged]) for k, child in enumerate(iterations, start=1)),
     ]:
         used = {each.dataset.name: each.dataset for each in child.inputs.dataset_inputs}
         assert {name: d.digest for name, d in used.items()} == {

@@ -163,3 +163,11 @@ def test_a_task_of_the_user_needs_no_grader() -> None:
         InputError, match=r"^data/own/t:1: answer: problem\(\) made 'A'; expected a me"
     ):
         prepare.run(params("given", "llm", train=(file("t", numbered("q", 60, a="A"), task),)))
+
+
+def test_too_few_questions_for_a_promise_of_fidelity_are_not_said_to_be_right(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    prepare.run(params("auto", "auto", train=(file("t", numbered("problem", 60)),)))
+    (warning,) = (each for each in capsys.readouterr().out.splitlines() if "certify" in each)
+    assert warning.endswith("needs 80 that the LLM finishes")

@@ -54,11 +54,19 @@ def test_an_llm_that_writes_nonsense_stops_with_a_hint_and_its_answers(nonsense,
     assert re.search(r"math: \d+ of 20 answers are cut off before EOS: .*max_new_tokens$", last)
     assert re.search(r"^probe: mc: \d+ of 20 answers are cut off", shown.out, re.MULTILINE)
     assert shown.out.count("    read: nothing\n") == 4
-    assert "a rough forecast: score_llm under 1 min, rivals" in shown.out
+    assert "a rough forecast: references under 1 min, score_llm under 1 min, rivals" in shown.out
     rows = pq.read_table(paths.PROBED).to_pylist()
     assert [row["model"] for row in rows] == ["slm"] * 2 * QUESTIONS + ["llm"] * 2 * QUESTIONS
     assert {row["problem_id"].partition("-")[0] for row in rows} == {"validation"}
     assert not paths.PASSED.exists()
+
+
+def test_there_is_no_floor_if_answers_are_compared_with_those_of_the_llm(nonsense, capsys):
+    params = load_params()
+    section = params.evaluate.model_copy(update={"against": "llm"})
+    probe.run(params.model_copy(update={"evaluate": section}))
+    assert paths.PASSED.exists()
+    assert "evaluate.llm_floor" not in capsys.readouterr().out
 
 
 def test_what_later_stages_depend_on_is_the_same_after_other_answers(nonsense):
