@@ -20,6 +20,7 @@ from contextlib import chdir
 from dataclasses import replace
 from io import StringIO
 from itertools import combinations
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any, NamedTuple
@@ -182,11 +183,11 @@ def _of_contested(bench: Bench, outcome: Outcome) -> pa.Table:
 def _by_ending(bench: Bench, label_N: np.ndarray) -> dict[str, float]:
     """Return how well falls over endings of several lengths rank the labels of rollouts."""
     pair, slots = bench.shop.pair, bench.shop.params.label.slots
-    falls = {
-        name: _of_contested(bench, Suffix(pair, slots, ending=tokens))["fall"].to_numpy()
-        for name, tokens in ENDINGS.items()
-    }
-    return {name: float(roc_auc_score(label_N, -fall_N)) for name, fall_N in falls.items()}
+    auc = {}
+    for name, tokens in ENDINGS.items():
+        rows = _of_contested(bench, Suffix(pair, slots, margin=inf, ending=tokens))
+        auc[name] = float(roc_auc_score(label_N, -rows["fall"].to_numpy()))
+    return auc
 
 
 def benches(project: Path, routers: Sequence[str]) -> dict[str, Bench]:

@@ -23,6 +23,7 @@ from citer.progress import Advance
 
 MARGIN = 4.0  # nats: where no rollout can be graded
 ENDING = 4  # tokens: the end of an answer, EOS included
+CLEAR = 0.5  # nats: a token as likely as this stands, whatever the ending
 TOKENS = 2048  # judged at once; the LLM's logits of all of them are in memory
 LEAST = np.finfo(np.float32).tiny  # odds; smaller ones may have become 0
 
@@ -36,6 +37,9 @@ class Suffix:
     second, over the contested token and the last `ending` tokens after it. The LLM's own token is
     the reference's if the LLM wrote the reference. After a token that ends the answer nothing is
     read.
+
+    The LLM first reads up to the contested token alone. It reads the ending only if the token's own
+    term is above CLEAR and at most `margin`. Otherwise that term is the fall.
     """
 
     pair: Pair
@@ -50,26 +54,25 @@ class Suffix:
     @torch.inference_mode()
     def falls(self, contests: Sequence[Contest], advance: Advance) -> list[float]:
         """Return the fall of each contest, in nats."""
+        falls = self._read(contests, 0)
+        unclear = [n for n, own in enumerate(falls) if CLEAR < own <= self.margin and self.ending]
+        advance(2 * (len(contests) - len(unclear)))
+        whole = self._read([contests[n] for n in unclear], self.ending)
+        for n, fall in zip(unclear, whole, strict=True):
+            falls[n] = fall
+        advance(2 * len(unclear))
+        return falls
+
+    def _read(self, contests: Sequence[Contest], ending: int) -> list[float]:
+        """Return the falls over the contested tokens and the last `ending` tokens after them."""
         odds: dict[str, np.ndarray] = {}
-        queues = _queues(contests)
-        each = 2 * len(contests) / max(sum(map(len, queues)), 1)
         # A new judge has empty slots: what it computes does not depend on earlier calls.
         judge = judge_for(self.pair, self.slots, no_graphs)
-        for turns in _calls(queues, self.slots):
-            queries = [_query(turn, self.pair.ended) for turn in turns]
+        for turns in _calls(_queues(contests), self.slots):
+            queries = [_query(turn, self.pair.ended, ending) for turn in turns]
             for turn, verdicts in zip(turns, judge.verdicts(queries), strict=True):
                 odds[turn.branch.key] = _log_odds(verdicts)
-            advance(each * len(turns))
-        return [self._fall(odds, contest) for contest in contests]
-
-    def _fall(self, odds: Mapping[str, np.ndarray], contest: Contest) -> float:
-        own = _own(contest)
-        own_N = odds[own.key][contest.slm.position - own.position :]
-        return self._counted(own_N) - self._counted(odds[contest.slm.key])
-
-    def _counted(self, odds_N: np.ndarray) -> float:
-        """Sum the log-odds of the contested token, which is the first, and of the ending."""
-        return float(odds_N[0] + odds_N[max(1, len(odds_N) - self.ending) :].sum())
+        return [_fall(odds, contest, ending) for contest in contests]
 
 
 class _Turn(NamedTuple):
@@ -125,11 +128,13 @@ def _at_most(tokens: int, turns: Sequence[_Turn]) -> Iterator[list[_Turn]]:
     yield part
 
 
-def _query(turn: _Turn, ended: Callable[[Sequence[int]], bool]) -> Query:
-    """Ask for verdicts on the branch's token and on the rest of the reference."""
+def _query(turn: _Turn, ended: Callable[[Sequence[int]], bool], ending: int) -> Query:
+    """Ask for verdicts on the branch's token and, with an ending, on the rest of the reference."""
     slot, is_first, branch = turn
     prompt_ids, reference_ids = branch.example
-    rest = [] if ended(branch.prefix_ids) else reference_ids[branch.position + 1 :]
+    is_reference = branch.token == reference_ids[branch.position]
+    reads_on = (ending or is_reference) and not ended(branch.prefix_ids)
+    rest = reference_ids[branch.position + 1 :] if reads_on else []
     *ids, last = (*prompt_ids, *branch.prefix_ids, *rest)
     first = len(prompt_ids) + branch.position
     # The token before the first judged one is read again: its state gives the first verdict.
@@ -139,3 +144,14 @@ def _query(turn: _Turn, ended: Callable[[Sequence[int]], bool]) -> Query:
 def _log_odds(verdicts: Sequence[Verdict]) -> np.ndarray:
     odds_N = np.array([verdict.odds for verdict in verdicts], np.float64)
     return np.log(np.maximum(odds_N, LEAST))
+
+
+def _fall(odds: Mapping[str, np.ndarray], contest: Contest, ending: int) -> float:
+    own = _own(contest)
+    own_N = odds[own.key][contest.slm.position - own.position :]
+    return _counted(own_N, ending) - _counted(odds[contest.slm.key], ending)
+
+
+def _counted(odds_N: np.ndarray, ending: int) -> float:
+    """Sum the log-odds of the contested token, which is the first, and of the ending."""
+    return float(odds_N[0] + odds_N[max(1, len(odds_N) - ending) :].sum())

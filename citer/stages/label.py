@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,7 +127,7 @@ def _labeller(
         return labeller, None
     if inputs.outcome == "agreement":
         return replace(labeller, outcome=Agreement(engine, policy)), None
-    suffix = Suffix(pair, limits.slots)
+    suffix = Suffix(pair, limits.slots, margin=inf)  # reads all endings that may count
     calibration = calibrate(replace(labeller, outcome=suffix), rollout, inputs.tokens, partial)
     suffix = replace(suffix, margin=calibration.margin)
     return replace(labeller, outcome=suffix), calibration

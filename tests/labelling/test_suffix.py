@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pyarrow as pa
@@ -33,8 +34,10 @@ def labels(taught: Taught, problems: dict[str, Problem], outcome: Suffix) -> pa.
     return Labeller(problems, taught.examples, outcome, 1).label(taught.tokens, ignore)
 
 
-def log_odds(taught: Taught, prompt_ids: list[int], ids: list[int], start: int) -> float:
-    """Sum log(p(token) / p(choice)) over ids[start] and the last four ids after it.
+def log_odds(
+    taught: Taught, prompt_ids: list[int], ids: list[int], start: int, ending: int = 4
+) -> float:
+    """Sum log(p(token) / p(choice)) over ids[start] and the last `ending` ids after it.
 
     Computed from one forward over the whole text.
     """
@@ -43,11 +46,14 @@ def log_odds(taught: Taught, prompt_ids: list[int], ids: list[int], start: int) 
         logprob_NV = taught.pair.llm.network(whole).logits[0].log_softmax(-1)
     first = len(prompt_ids) + start
     contested, *after = range(first - 1, whole.shape[1] - 1)
-    rows = [contested, *after[-4:]]
+    rows = [contested, *after[max(0, len(after) - ending) :]]
     return sum((logprob_NV[n, whole[0, n + 1]] - logprob_NV[n].max()).item() for n in rows)
 
 
-def expected_fall(taught: Taught, key: str, position: int, by_llm: bool) -> float:
+def expected_fall(
+    taught: Taught, key: str, position: int, by_llm: bool, margin: float
+) -> tuple[float, bool]:
+    """Return the fall, and whether it takes the ending to decide."""
     prompt_ids, reference_ids = taught.examples[key]
     row = taught.tokens.filter(
         pc.and_(
@@ -56,13 +62,15 @@ def expected_fall(taught: Taught, key: str, position: int, by_llm: bool) -> floa
         )
     ).to_pylist()[0]
 
-    def with_token(token: int) -> float:
+    def with_token(token: int, ending: int) -> float:
         rest = [] if token in taught.pair.eos_ids else reference_ids[position + 1 :]
         text = [*reference_ids[:position], token, *rest]
-        return log_odds(taught, prompt_ids, text, position)
+        return log_odds(taught, prompt_ids, text, position, ending)
 
     own = reference_ids[position] if by_llm else row["llm_token"]
-    return with_token(own) - with_token(row["slm_token"])
+    first, whole = (with_token(own, n) - with_token(row["slm_token"], n) for n in (0, 4))
+    unclear = 0.5 < first <= margin
+    return whole if unclear else first, unclear
 
 
 @pytest.mark.parametrize("written_by", [None, "llm"])
@@ -71,9 +79,13 @@ def test_falls_equal_those_of_plain_forwards(taught: Taught, written_by: str | N
     table = labels(taught, problems, Suffix(taught.pair, SLOTS, margin=6.0))
     rows = table.filter(pc.equal(table["case"], "contested")).to_pylist()
     assert {row["problem_id"].split("-")[0] for row in rows} == {"math", "mc"}
+    seen = set()
     for row in rows[::4]:
-        fall = expected_fall(taught, row["problem_id"], row["position"], bool(written_by))
+        place = row["problem_id"], row["position"]
+        fall, unclear = expected_fall(taught, *place, bool(written_by), margin=6.0)
         assert row["fall"] == pytest.approx(fall, rel=1e-6, abs=1e-9)
+        seen.add(unclear)
+    assert seen == {False, True}
     assert [row["label"] for row in rows] == [int(row["fall"] <= 6.0) for row in rows]
     assert {row["label"] for row in rows} == {0, 1}
     assert {row["origin"] for row in rows} == {"suffix"}
@@ -104,7 +116,7 @@ def test_an_llm_in_another_process_gives_the_same_falls(taught: Taught, remote_p
     assert far.equals(local)
 
 
-def test_each_reference_is_read_once_and_each_ending_once(taught: Taught) -> None:
+def test_a_reference_is_read_once_and_endings_only_where_they_decide(taught: Taught) -> None:
     """The work of the LLM: the shared prefix is never read again."""
     key = "math-0"
     prompt_ids, reference_ids = example = taught.examples[key]
@@ -117,20 +129,25 @@ def test_each_reference_is_read_once_and_each_ending_once(taught: Taught) -> Non
         for n in positions
     ]
     counted: list[float] = []
-    Suffix(pair, 1).falls(contests, counted.append)
+    Suffix(pair, 1, margin=0.0).falls(contests, counted.append)
     length = len(reference_ids)
-    # Of each text the last token is judged, but not read; the one before the contested is.
-    assert judge.work.positions == len(prompt_ids) + length - 1 + sum(length - n for n in positions)
-    assert sum(counted) == pytest.approx(2 * len(contests))
+    # The last token of each text is judged, but not read; the one before the contested is read.
+    once = len(prompt_ids) + length - 1
+    assert judge.work.positions == once + len(positions)
+    Suffix(pair, 1, margin=inf).falls(contests, counted.append)
+    endings = once + sum(length - n for n in positions)
+    assert judge.work.positions == 2 * (once + len(positions)) + endings
+    assert sum(counted) == 2 * 2 * len(contests)
 
 
 def test_nothing_is_read_after_a_token_that_ends_the_answer(taught: Taught) -> None:
     example, eos = taught.examples["math-0"], taught.pair.eos_ids[0]
     prompt_ids, reference_ids = example
     problem = taught.problems["math-0"]
-    contest = Contest(Branch(problem, example, 4, eos), Branch(problem, example, 4, 65))
-    [fall] = Suffix(taught.pair, 1).falls([contest], ignore)
-    own = log_odds(taught, prompt_ids, [*reference_ids[:4], 65, *reference_ids[5:]], 4)
+    own_token = taught.tokens.filter(pc.equal(taught.tokens["position"], 4))["llm_token"][0].as_py()
+    contest = Contest(Branch(problem, example, 4, eos), Branch(problem, example, 4, own_token))
+    [fall] = Suffix(taught.pair, 1, margin=inf).falls([contest], ignore)
+    own = log_odds(taught, prompt_ids, [*reference_ids[:4], own_token, *reference_ids[5:]], 4)
     ended = log_odds(taught, prompt_ids, [*reference_ids[:4], eos], 4)
     assert fall == pytest.approx(own - ended)
 
