@@ -84,7 +84,10 @@ def test_comments_and_docstrings_change_no_digest(edit: Callable[..., None]) -> 
 
 @pytest.mark.parametrize(
     ("library", "stages"),
-    [("math-verify", {"prepare", "probe", "rivals", "label", "evaluate"}), ("trl", {"finetune"})],
+    [
+        ("math-verify", {"prepare", "probe", "references", "rivals", "label", "evaluate"}),
+        ("trl", {"finetune"}),
+    ],
 )
 def test_another_version_of_a_library_changes_the_stages_that_use_it(
     library: str, stages: set[str], monkeypatch: pytest.MonkeyPatch

@@ -17,7 +17,7 @@ PIECES = [
 
 
 @pytest.mark.parametrize("piece", PIECES)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", [name for name in TASKS if name != "open"])  # no grader
 def test_a_grader_ends_on_a_long_completion(task: str, piece: str) -> None:
     problem = parse_row(TASKS[task].example, task, "reference")
     text = piece * (LONG // len(piece))

@@ -112,7 +112,9 @@ def test_the_plain_formats_digest_is_that_of_stored_routers(tokenizer):
     assert PlainPrompts(tokenizer, 0, EMBEDDED_TASKS).digest == "1844eccbeb2e4866"
 
 
-def test_every_task_has_an_example_that_its_own_grader_accepts(tokenizer):
+def test_every_task_has_an_example_that_its_own_grader_accepts_if_it_has_one(tokenizer):
     examples = PlainPrompts(tokenizer, 0, tuple(TASKS)).examples()
     assert [problem.task for problem in examples] == sorted(TASKS)
-    assert all(grade(problem, problem.reference) for problem in examples)
+    ungraded = [problem.task for problem in examples if problem.answer is None]
+    assert ungraded == ["open"]
+    assert all(grade(each, each.reference) for each in examples if each.task not in ungraded)

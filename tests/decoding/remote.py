@@ -59,7 +59,7 @@ def remote(pair: Pair, judge: Judge) -> Iterator[Pair]:
     child_end.close()
     yield replace(pair, llm=RemoteJudge(parent_end, judge.card))  # type: ignore[arg-type]
     parent_end.close()
-    child.join(10)
+    child.join(60)
     assert child.exitcode == 0
 
 

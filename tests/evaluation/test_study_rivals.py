@@ -44,7 +44,7 @@ def test_a_new_rival_needs_only_one_function_and_one_entry(study, studied, monke
     assert metrics(rows, chosen, ACCURACY)["margin"]["cost_b1"] > 0
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
-    draw(points, chosen, Path("frontier.png", ACCURACY))
+    draw(points, chosen, Path("frontier.png"), ACCURACY)
     lines = {line.get_label(): line.get_color() for line in figures[0].axes[0].lines}
     assert lines["margin"] == "purple"
 

@@ -52,11 +52,11 @@ def test_a_killed_call_resumes_with_equal_settings_only(
     undisturbed = texts(params, bundle, MATH, EXACT, WARM)
     for sampler, kept in ((WARM._replace(seed=4), 0), (WARM, 2)):
         with monkeypatch.context() as patch:
-            patch.setattr("citer.generate._line", killed_at(3))
+            patch.setattr("citer.generate.line", killed_at(3))
             with pytest.raises(KeyboardInterrupt):
                 texts(params, bundle, MATH, EXACT, WARM)
         with monkeypatch.context() as patch:
-            patch.setattr("citer.generate._line", killed_at(len(MATH) - kept + 1))
+            patch.setattr("citer.generate.line", killed_at(len(MATH) - kept + 1))
             resumed = texts(params, bundle, MATH, EXACT, sampler)
         assert (resumed == undisturbed) == (kept > 0)
         assert not list(Path().glob(".*.partial"))
