@@ -163,3 +163,9 @@ def test_a_task_of_the_user_needs_no_grader() -> None:
         InputError, match=r"^data/own/t:1: answer: problem\(\) made 'A'; expected a me"
     ):
         prepare.run(params("given", "llm", train=(file("t", numbered("q", 60, a="A"), task),)))
+    rows = numbered("q", 60, r="R")
+    with pytest.raises(
+        InputError,
+        match=r"^data/own/t:\d+: answer: not read by the task Own; expected a method .* llm$",
+    ):
+        prepare.run(params("given", "answers", train=(file("t", rows, task),)))
