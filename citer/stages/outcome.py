@@ -43,7 +43,7 @@ def choose(section: LabelParams, problems: Sequence[Problem], minutes: float) ->
         return Chosen(outcome="suffix", reason=reason)
     if minutes > section.minutes:
         return Chosen(outcome="suffix", reason="rollouts would take longer than label.minutes")
-    reason = "every preference row has a right answer, and rollouts fit into label.minutes"
+    reason = "every rollout can be graded, and all of them fit into label.minutes"
     return Chosen(outcome="rollout", reason=reason)
 
 

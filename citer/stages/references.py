@@ -33,11 +33,14 @@ Splits = Mapping[str, Sequence[Problem]]
 def run(params: Params) -> None:
     """Copy tables whose references are all given. Let the LLM answer the questions of the others.
 
-    A killed run resumes at its unfinished part of the questions. Raises InputError if a question
-    has no room for its answer, or if a split has no question left.
+    A killed run resumes at its unfinished part of the questions. Raises InputError if a row lacks
+    a reference or an answer that the LLM is not to give, if a question has no room for its answer,
+    or if a split has no question left.
     """
     splits = {split: read_problems(paths.problems(split)) for split in SPLITS}
     questions = _questions(splits, params)
+    for split in SPLITS:
+        _check_given(split, [] if questions[split] else splits[split])
     written = _write(questions, params) if any(questions.values()) else {}
     rows = {split: [*_rows(split, splits[split], written, params)] for split in SPLITS}
     _report(splits, rows, written)
@@ -60,6 +63,17 @@ def _questions(splits: Splits, params: Params) -> Splits:
     by_llm = against_llm(params.evaluate.against, (p for split in JUDGED for p in splits[split]))
     training = {split: asked(splits[split], params.references.source) for split in TRAINING}
     return training | {split: splits[split] if by_llm else [] for split in JUDGED}
+
+
+def _check_given(split: str, problems: Sequence[Problem]) -> None:
+    """Raise InputError for the first row that lacks what it must have without the LLM."""
+    needed = "reference" if split in TRAINING else "answer"
+    if bare := next((p for p in problems if getattr(p, needed) is None), None):
+        setting = "references.source" if split in TRAINING else "evaluate.against"
+        raise InputError(
+            f"{paths.problems(split)}: problem {bare.problem_id}: no {needed}; expected one, or "
+            f"{setting}: llm or auto in params.yaml"
+        )
 
 
 def _rows(

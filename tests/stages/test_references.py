@@ -172,6 +172,24 @@ def test_a_split_without_a_question_is_refused_and_the_old_references_stay(
 
 
 @pytest.mark.parametrize(
+    ("split", "lacks", "change", "setting"),
+    [
+        ("sft", "reference", no_reference, "references.source"),
+        ("test", "answer", no_answer, "evaluate.against"),
+    ],
+)
+def test_a_row_without_what_the_llm_is_not_to_give_is_refused(
+    project: Params, split: str, lacks: str, change: Change, setting: str
+) -> None:
+    """As after a change of params.yaml without `citer prepare`."""
+    write_splits(lambda p: change(p) if p.split == split else p)
+    place = rf"^data/problems/{split}\.parquet: problem {split}-math-0: "
+    with pytest.raises(InputError, match=rf"{place}no {lacks}; expected one, or {setting}: llm"):
+        references.run(with_source(project, "given", "answers"))
+    assert not paths.referenced("sft").exists()
+
+
+@pytest.mark.parametrize(
     ("split", "against", "setting"),
     [("sft", "answers", "references"), ("test", "llm", "evaluate")],
 )

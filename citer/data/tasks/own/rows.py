@@ -15,6 +15,9 @@ FIELDS = ("question", "answer", "reference")
 
 def problem(task: "OwnTask", row: dict[str, Any], requires: Requires, source: str) -> Problem:
     """Turn a raw row into a problem, and try its prompt. Raises RowError."""
+    if requires == "answer" and not task.source.has("grade"):
+        expected = "a method grade() to read it, or evaluate.against: llm"
+        raise RowError("answer", f"not read by the task {task.source.class_name}", expected)
     fields = _fields(task, row)
     needed = _needed(task, requires)
     question, answer, reference = (_text(fields, name, name in needed) for name in FIELDS)
