@@ -66,6 +66,8 @@ def log_router(router: Path, threshold: Path, slm: str, params: Params) -> None:
                 "llm_device_map": params.pair.llm_device_map,
                 "slots": params.evaluate.slots,
                 "max_new_tokens": params.evaluate.max_new_tokens,
+                # The rule was chosen for answers like these.
+                **params.evaluate.model_dump(mode="json", include={"sampling", "seed"}),
             },
         )
 

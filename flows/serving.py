@@ -4,7 +4,8 @@
 questions, or rows in the formats of the data files (a list, or a frame with the fields as
 columns). It returns a frame with one row per question, in order. The column `error` says why a
 question was refused. `load_model`'s `model_config` can override the LLM's folder (`llm`) and the
-settings `device`, `cuda_graphs`, `llm_device_map`, `slots` and `max_new_tokens`.
+settings `device`, `cuda_graphs`, `llm_device_map`, `slots`, `max_new_tokens`, `sampling` and
+`seed`. Answers are sampled as in the evaluation that chose the rule.
 
 MLflow also runs this file to log a model. `citer`, which imports torch, is therefore only imported
 when a model is loaded.
@@ -31,8 +32,9 @@ class RoutedModel(PythonModel):
 
     def load_context(self, context: PythonModelContext) -> None:
         """Load the pair. Raises InputError if the router was made for other models."""
-        from citer.config import PairParams
+        from citer.config import PairParams, SamplingParams
         from citer.io import read_json
+        from citer.models.sampling import ALL_GREEDY, Sampler
         from citer.serving import deploy, served_pair, stored_rule
 
         bundle, config = Path(context.artifacts["bundle"]), context.model_config
@@ -54,6 +56,10 @@ class RoutedModel(PythonModel):
             stored_rule(bundle),
             slots=config["slots"],
             max_new_tokens=config["max_new_tokens"],
+        )
+        sampling = config.get("sampling")  # earlier versions have none, and no seed
+        self.sampler = (
+            Sampler(SamplingParams(**sampling), config["seed"]) if sampling else ALL_GREEDY
         )
 
     # MLflow warns at any other type hint than a frame's. Lists arrive unchanged.
@@ -77,7 +83,7 @@ class RoutedModel(PythonModel):
 
         parsed = [self._problem(row) for row in rows]
         problems = [each for each in parsed if not isinstance(each, str)]
-        replies = iter(list(self.deployment.replies(problems)))
+        replies = iter(list(self.deployment.replies(problems, sampler=self.sampler)))
         answers = [
             {"error": each} if isinstance(each, str) else next(replies).fields for each in parsed
         ]

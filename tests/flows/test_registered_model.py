@@ -11,12 +11,14 @@ import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 from mlflow.pyfunc import scoring_server
+from ruamel.yaml import YAML
 
-from citer.config import PairParams
+from citer.config import PairParams, SamplingParams
 from citer.data.importing import parse_row
 from citer.errors import InputError
 from citer.io import digest
 from citer.models.folder import PairFolder
+from citer.models.sampling import Sampler
 from citer.serving import deploy, stored_rule
 from citer.stages import paths
 from flows.dvc_commands import dvc
@@ -69,6 +71,27 @@ def test_the_registered_model_answers_as_its_router_routes(
     assert answers == [expected["math"], expected["mc"], expected["math"]]
     framed = model.predict(pd.DataFrame([{"problem": MATH}, MC])).to_dict("records")
     assert framed == [expected["math"], expected["mc"]]
+
+
+def test_the_registered_model_samples_as_the_evaluation_did(project: Path) -> None:
+    yaml = YAML()
+    settings = yaml.load(Path("params.yaml"))
+    settings["evaluate"] |= {"sampling": {"temperature": 2.0, "top_k": 50}, "seed": 3}
+    yaml.dump(settings, Path("params.yaml"))
+    retrain(1)
+    register()
+    model = mlflow.pyfunc.load_model(CHAMPION)
+    (answer,) = model.predict([MATH]).to_dict("records")
+    deployment = model.unwrap_python_model().deployment
+    problem = parse_row({"problem": MATH}, "math", "question")
+    sampler = Sampler(SamplingParams(temperature=2.0, top_k=50), 3)
+    (sampled,) = deployment.replies([problem], sampler=sampler)
+    (greedy,) = deployment.replies([problem])
+    assert answer["completion"] == sampled.completion != greedy.completion
+    (other,) = mlflow.pyfunc.load_model(CHAMPION, model_config={"sampling": None}).predict([MATH])[
+        "completion"
+    ]
+    assert other == greedy.completion
 
 
 def test_the_registered_models_server_takes_questions_and_rows(

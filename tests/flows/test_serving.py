@@ -12,6 +12,7 @@ from citer.data.tasks import TASKS
 from citer.decoding.answer import Answer
 from citer.decoding.policy import SLM_ALONE
 from citer.errors import InputError
+from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.serving import Reply
 from flows.serving import RoutedModel
 from tests.spelling import ROWS, Spelling
@@ -31,7 +32,7 @@ class Noting:
         if problem.question == "long":
             raise InputError("question: 9 tokens, expected at most 8")
 
-    def replies(self, problems: list[Problem]) -> list[Reply]:
+    def replies(self, problems: list[Problem], sampler: Sampler) -> list[Reply]:
         self.problems_seen = problems
         answer = Answer("", SLM_ALONE, (1, 2), (0.5, 0.5), (), truncated=False)
         return [Reply(problem, answer, problem.question) for problem in problems]
@@ -40,7 +41,7 @@ class Noting:
 @pytest.fixture
 def model() -> RoutedModel:
     made = RoutedModel()
-    made.deployment = Noting()
+    made.deployment, made.sampler = Noting(), ALL_GREEDY
     return made
 
 
@@ -142,7 +143,7 @@ def test_a_call_without_rows_has_no_answers(model: RoutedModel) -> None:
 
 
 def test_an_internal_error_is_reported_in_one_sentence_without_a_path(model: RoutedModel) -> None:
-    def fail(_: list[Problem]) -> list[Reply]:
+    def fail(problems: list[Problem], sampler: Sampler) -> list[Reply]:
         raise RuntimeError(f"at {__file__}")
 
     model.deployment.replies = fail

@@ -15,6 +15,7 @@ from citer.errors import InputError
 from citer.generate import generate
 from citer.io import read_json, table_metadata, write_json
 from citer.models.bundle import stored_prompts
+from citer.models.sampling import ALL_GREEDY
 from citer.rule import LLM
 from citer.serving import deploy, served_pair
 from citer.stages import (
@@ -120,7 +121,7 @@ def test_a_router_of_conversations_answers_without_the_settings_of_params(
     assert cut
 
     model = RoutedModel()
-    model.deployment = deployment
+    model.deployment, model.sampler = deployment, ALL_GREEDY
     expected = [answer["completion"] for answer in lines(output)]
     assert model.predict(None, asked).completion.tolist() == expected
     assert model.predict(None, pd.DataFrame(asked)).completion.tolist() == expected
