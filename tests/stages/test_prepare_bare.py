@@ -163,6 +163,12 @@ def test_a_task_of_the_user_needs_no_grader() -> None:
         InputError, match=r"^data/own/t:1: answer: problem\(\) made 'A'; expected a me"
     ):
         prepare.run(params("given", "llm", train=(file("t", numbered("q", 60, a="A"), task),)))
+    rows = numbered("q", 60, r="R")
+    with pytest.raises(
+        InputError,
+        match=r"^data/own/t:\d+: answer: not read by the task Own; expected a method .* llm$",
+    ):
+        prepare.run(params("given", "answers", train=(file("t", rows, task),)))
 
 
 def test_too_few_questions_for_a_promise_of_fidelity_are_not_said_to_be_right(
@@ -171,9 +177,3 @@ def test_too_few_questions_for_a_promise_of_fidelity_are_not_said_to_be_right(
     prepare.run(params("auto", "auto", train=(file("t", numbered("problem", 60)),)))
     (warning,) = (each for each in capsys.readouterr().out.splitlines() if "certify" in each)
     assert warning.endswith("needs 80 that the LLM finishes")
-    rows = numbered("q", 60, r="R")
-    with pytest.raises(
-        InputError,
-        match=r"^data/own/t:\d+: answer: not read by the task Own; expected a method .* llm$",
-    ):
-        prepare.run(params("given", "answers", train=(file("t", rows, task),)))
