@@ -1,6 +1,7 @@
 """An LLM in a child process, behind the `Judge` protocol."""
 
 import multiprocessing
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,12 +39,12 @@ class RemoteJudge:
 
 @torch.inference_mode()
 def serve(connection: Connection, judge: LocalJudge) -> None:
-    """Answer queries until the other end of the pipe is closed."""
-    while True:
-        try:
-            name, arguments = connection.recv()
-        except EOFError:
-            return
+    """Answer queries until None arrives instead of one.
+
+    The end of the pipe would not do: a process that is forked meanwhile keeps it open.
+    """
+    while query := connection.recv():
+        name, arguments = query
         answer = getattr(judge, name)
         answer = answer(*arguments) if callable(answer) else answer
         connection.send([part.numpy() for part in answer] if name == "score" else answer)
@@ -58,11 +59,13 @@ def remote(pair: Pair, judge: Judge) -> Iterator[Pair]:
     child.start()
     child_end.close()
     yield replace(pair, llm=RemoteJudge(parent_end, judge.card))  # type: ignore[arg-type]
-    parent_end.close()
+    parent_end.send(None)
     child.join(60)
+    parent_end.close()
     assert child.exitcode == 0
 
 
 def _child(parent_end: Connection, child_end: Connection, judge: LocalJudge) -> None:
-    parent_end.close()  # otherwise `recv` would never raise EOFError
+    parent_end.close()
     serve(child_end, judge)
+    os._exit(0)  # without what the parent registered to do at its own exit
