@@ -7,7 +7,7 @@ writer of the references and by the outcome that decides contested tokens. Witho
 (`llm, suffix`), no reference is given and no answer is graded. For `questions, suffix` the SLM is
 finetuned on the LLM's references, too. Seeds are those of training.
 
-The first router is the one that all others are compared with.
+The table compares every other router with the first.
 
 Besides, for the LLM's references: the share of contested tokens that two outcomes label alike, the
 seconds that each outcome takes, and how well the fall ranks the labels of rollouts if it covers
