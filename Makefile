@@ -11,17 +11,17 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("citer needs Python 3.11 or later: make PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[pipeline,dev]'
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[pipeline,serve,dev]'
 	@touch $@
 
 demo: install
 	$(BIN)/citer run
 
 test: install
-	$(BIN)/pytest -n auto --maxprocesses 4 -m "not slow and not gpu"
+	$(BIN)/pytest -n auto --maxprocesses 4 -m "not slow and not gpu and not vllm"
 
 slow: install
-	$(BIN)/pytest -m "slow and not gpu"
+	$(BIN)/pytest -m "slow and not gpu and not vllm"
 
 # Kill runs and damage inputs at many random places. `make slow` runs a tenth of them.
 drill: install

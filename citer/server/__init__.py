@@ -1,0 +1,1 @@
+"""`citer serve`: an OpenAI-compatible server on the engine of `citer.decoding`."""

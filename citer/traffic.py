@@ -1,0 +1,1 @@
+"""Served answers as Parquet files, from which `prepare` makes training rows."""

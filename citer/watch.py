@@ -1,0 +1,1 @@
+"""Watches the agreement of the two models, as audits see it, for drift."""
