@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from citer.config import PairParams
 from citer.data.problems import Problem
@@ -43,6 +43,14 @@ class Reply(NamedTuple):
         """The values of `REPLY_FIELDS`, as a file or a server returns them."""
         values = (self.completion, self.answer.truncated, *self.answer.counts)
         return dict(zip(REPLY_FIELDS, values, strict=True))
+
+
+class Observer(Protocol):
+    """Sees the complete answers of a server, such as a log of them."""
+
+    def answered(self, reply: Reply) -> None:
+        """Take a reply to a chat request. Do not block: the engine waits for the return."""
+        ...
 
 
 @dataclass(frozen=True)
