@@ -10,7 +10,6 @@ import typer
 from citer.commands.answers import RouterOption, RuleOption, parse_rule, router_folder
 from citer.commands.extra import need_pipeline, need_serve
 from citer.config import load_params
-from citer.io import digest
 
 
 def serve(
@@ -85,5 +84,7 @@ def _source(router: str) -> Folder | Registered:
     if router.startswith("models:/"):
         need_pipeline("citer serve --router models:/…")
         return Registered(router)
+    from citer.io import digest
+
     folder = router_folder(router)
     return Folder(folder, f"{folder} {digest(*sorted(folder.glob('router.*')))[:12]}")
