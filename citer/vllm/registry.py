@@ -1,4 +1,4 @@
-"""Routers of an MLflow server, each downloaded once. Needs no more of MLflow than `mlflow-skinny`."""
+"""Routers of an MLflow server, each downloaded once. `mlflow-skinny` is enough for it."""
 
 import os
 import re
