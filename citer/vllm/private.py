@@ -1,26 +1,30 @@
-"""Every name of vLLM that the frontend touches and that vLLM may change without notice."""
+"""The private names of vLLM's API and engine that routing touches, and the versions that have them.
+
+Those of its worker, which take seconds to import, are in `citer.vllm.runner`. vLLM calls `plug` in
+every process. In a server without settings of citer, that leaves no more than one wrapper.
+"""
 
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
 from contextvars import ContextVar
 from functools import wraps
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from citer.errors import InputError
-from citer.vllm.settings import Served
-from citer.vllm.start import KEY, Engine, prepared
+from citer.vllm import KEY
 
-KNOWN = ("0.32",)  # versions of vLLM in which all these names work
+if TYPE_CHECKING:
+    from citer.vllm.settings import Served
+
+KNOWN = ("0.32",)
 SCHEDULER = "citer.vllm.scheduler.CountingScheduler"
+WORKER = "citer.vllm.extension.CountingWorker"
+ORIGINAL = "citer_original"  # attribute of a wrapper
 
 
 def plug() -> None:
-    """Take up the settings of citer, if vLLM gets some. Entry point `vllm.general_plugins`.
-
-    A server without these settings runs unchanged.
-    """
+    """Take up the settings of citer if vLLM gets some. Entry point `vllm.general_plugins`."""
     from vllm.engine.arg_utils import EngineArgs
 
     def create_engine_config(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -42,45 +46,40 @@ def check_version() -> None:
 
 def _route(config: Any) -> None:
     """Prepare the engine's configuration and this process's API. Ends the process on bad input."""
+    from citer.vllm.loading import engine_of
+    from citer.vllm.start import prepare
+
     try:
         check_version()
-        served, resolved = prepared(config.additional_config[KEY], _engine(config))
+        _refuse_unserved(config)
+        drafter = config.speculative_config and config.speculative_config.model
+        served, settings = prepare(config.additional_config, engine_of(config), drafter)
     except InputError as error:
         sys.exit(f"citer: {error}")
-    config.additional_config[KEY] = resolved
+    config.additional_config[KEY] = settings
     config.scheduler_config.scheduler_cls = SCHEDULER
+    config.parallel_config.worker_extension_cls = WORKER
     config.observability_config.per_request_spec_decode_metrics = "summary"
-    _serve(served)
+    _serve_rules(served)
+    _serve_counts(first=config.parallel_config._api_process_rank <= 0)
 
 
-def _engine(config: Any) -> Engine:
-    speculation, model = config.speculative_config, config.model_config
-    unserved = {
-        "--enable-lora": config.lora_config,
-        "--enable-prompt-embeds": model.enable_prompt_embeds,
+def _refuse_unserved(config: Any) -> None:
+    used = {
+        "--enable-prompt-embeds": config.model_config.enable_prompt_embeds,
         "--pipeline-parallel-size": config.parallel_config.pipeline_parallel_size > 1,
         "--scheduler-cls": config.scheduler_config.scheduler_cls,
+        "--worker-extension-cls": config.parallel_config.worker_extension_cls,
     }
-    return Engine(
-        llm=model.model,
-        dtype=str(model.dtype).removeprefix("torch."),
-        method=speculation and speculation.method,
-        unserved=tuple(option for option, used in unserved.items() if used),
-    )
+    for option in filter(used.get, used):
+        raise InputError(f"{option}: routing does not serve it, expected none")
 
 
-def _serve(served: Served) -> None:
-    """Let the API's requests name a rule, and its replies say what they cost."""
+def _serve_rules(served: "Served") -> None:
+    """Let requests of the API name a rule."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-    from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
-    from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
     from vllm.exceptions import VLLMValidationError
-    from vllm.v1.engine.async_llm import AsyncLLM
-
-    from citer.vllm.usage import Usage, with_usage
-
-    spent: ContextVar[Usage | None] = ContextVar("spent", default=None)
 
     def to_sampling_params(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         params = original(self, *args, **kwargs)
@@ -91,45 +90,57 @@ def _serve(served: Served) -> None:
         params.extra_args = {**(params.extra_args or {}), KEY: {"rule": str(rule)}}
         return params
 
+    for request in (ChatCompletionRequest, CompletionRequest):
+        _wrap(request, to_sampling_params)
+
+
+def _serve_counts(*, first: bool) -> None:
+    """Let replies of the API and `/metrics` say what answers cost.
+
+    The `first` of several API servers also counts what audits found in the engine.
+    """
+    from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
+    from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    from citer.vllm.usage import Agreement, Usage, counted, with_usage
+
+    replied: ContextVar[Usage | None] = ContextVar("replied", default=None)
+    agreement = Agreement()
+
     async def create(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         usage = Usage()
-        spent.set(usage)
+        replied.set(usage)
         reply = await original(self, *args, **kwargs)
         if isinstance(reply, AsyncIterator):
             return (with_usage(event, usage) async for event in reply)
-        if hasattr(reply, "usage"):
+        if hasattr(reply, "usage"):  # no error
             reply.usage.citer = usage.fields
         return reply
 
     def generate(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        return counted(original(self, *args, **kwargs), spent.get())
+        return counted(original(self, *args, **kwargs), replied.get() or Usage())
 
-    async def counted(outputs: Any, reply: Usage | None) -> Any:
-        own = Usage()
-        async with aclosing(outputs):
-            async for output in outputs:
-                for choice in output.outputs:
-                    own.add(choice.token_ids, choice.spec_decode_metrics)
-                if output.finished:
-                    own.count()
-                    if reply:
-                        reply.include(own)
-                yield output
+    async def do_log_stats(original: Any, self: Any) -> None:
+        await original(self)
+        agreement.count(*(await self.collective_rpc("audits"))[0])
 
-    for request in (ChatCompletionRequest, CompletionRequest):
-        _wrap(request, to_sampling_params)
     _wrap(OpenAIServingChat, create, "create_chat_completion")
     _wrap(OpenAIServingCompletion, create, "create_completion")
     _wrap(AsyncLLM, generate)
+    if first:
+        _wrap(AsyncLLM, do_log_stats)
 
 
 def _wrap(owner: Any, wrapper: Callable[..., Any], name: str = "") -> None:
     """Replace a method by `wrapper`, which gets the original as its first argument."""
     name = name or wrapper.__name__
     original = getattr(owner, name)
+    original = getattr(original, ORIGINAL, original)  # a second engine in this process
 
     @wraps(original)
     def method(*args: Any, **kwargs: Any) -> Any:
         return wrapper(original, *args, **kwargs)
 
+    setattr(method, ORIGINAL, original)
     setattr(owner, name, method)

@@ -35,33 +35,32 @@ def fetched(uri: str) -> Path:
         return _fetched(*address.groups())
     except ImportError as error:
         raise InputError(f"{uri}: {error}: pip install 'citer[vllm]'") from None
+    except Exception as error:  # MLflow's own, or its storage's
+        first = str(error).strip().partition("\n")[0]
+        raise InputError(f"{uri}: MLflow cannot fetch it: {first}") from error
 
 
-def _fetched(name: str, alias: str | None, number: str | None) -> Path:
-    from mlflow import MlflowClient, MlflowException
+def _fetched(name: str, alias: str | None, number: str) -> Path:
+    from mlflow import MlflowClient
 
-    try:
-        client = MlflowClient()
-        version = (
-            client.get_model_version_by_alias(name, alias)
-            if alias
-            else client.get_model_version(name, str(number))
-        )
-        folder = CACHE / str(version.source).removeprefix("models:/")
-        if not folder.exists():
-            _download(str(version.source), folder)
-    except MlflowException as error:
-        raise InputError(f"{name}: MLflow: {str(error).strip().partition(chr(10))[0]}") from None
+    client = MlflowClient()
+    if alias:
+        number = client.get_model_version_by_alias(name, alias).version
+    logged = str(client.get_model_version(name, number).source)  # unlike the number, unique
+    folder = CACHE / logged.removeprefix("models:/")
+    if not folder.exists():
+        _download(f"models:/{name}/{number}", folder)
     return folder / "bundle"
 
 
-def _download(source: str, folder: Path) -> None:
-    """Download a logged model's bundle, and the SLM that it names: MLflow stores each SLM once."""
+def _download(version: str, folder: Path) -> None:
+    """Download a version's bundle, and the SLM that it names: MLflow stores each SLM once."""
     from mlflow.artifacts import download_artifacts
 
     with replacing(folder) as aside:
-        aside.mkdir()
-        download_artifacts(f"{source}/artifacts/bundle", dst_path=str(aside))
-        kept = read_json(aside / "bundle" / "router.json")["slm"].get("kept")
+        (aside / "download").mkdir(parents=True)
+        bundle = download_artifacts(f"{version}/artifacts/bundle", dst_path=str(aside / "download"))
+        bundle = Path(bundle).rename(aside / "bundle")
+        kept = read_json(bundle / "router.json")["slm"].get("kept")
         if kept:  # bundles of an older citer contain their SLM
-            download_artifacts(kept, dst_path=str(aside / "bundle" / "slm"))
+            download_artifacts(kept, dst_path=str(bundle / "slm"))

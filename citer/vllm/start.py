@@ -1,66 +1,50 @@
-"""What is checked before vLLM starts an engine, in the process that was started by the user."""
+"""What is checked before vLLM starts an engine, in the process that the user has started."""
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from citer.errors import InputError
-from citer.models.bundle import check_identity, folder_identity, read_card
-from citer.rule import Rule
-from citer.serving import served_pair, stored_rule
+from citer.vllm import KEY
+from citer.vllm.loading import Engine, check_pair, read_served, read_settings
 from citer.vllm.registry import fetched
-from citer.vllm.settings import Served, Settings, parsed
+from citer.vllm.settings import Served, Settings
 
-KEY = "citer"  # of vLLM's additional config, and of a request's additional arguments
-CHECKED = "CITER_VLLM_CHECKED"  # environment of API servers that this process starts
-PLACE = "--additional-config: citer"
-
-
-@dataclass(frozen=True)
-class Engine:
-    """What vLLM is about to serve, and what of it routing depends on."""
-
-    llm: str
-    dtype: str
-    method: str | None  # of speculation
-    unserved: tuple[str, ...]  # options in use that routing does not serve
+CHECKED = "CITER_VLLM_CHECKED"  # environment of the API servers that this process starts
+SPECULATION = (
+    '{"method": "custom_class", "model": "citer.vllm.RoutedProposer", "num_speculative_tokens": 16}'
+)
 
 
-def prepared(content: Any, engine: Engine) -> tuple[Served, dict[str, str]]:
+def prepare(
+    additional_config: dict[str, Any], engine: Engine, drafted_by: str | None
+) -> tuple[Served, dict[str, str]]:
     """Check the settings against the engine.
 
-    Returns what requests may ask for, and the settings for the engine's processes: `router` and
-    `slm` are folders, `rule` is the rule of requests that ask for none. An API server started by
-    this process gets the same router, although an alias may have moved. Raises InputError.
+    Returns what requests may ask for, and the settings for the engine's processes: `router` is a
+    folder, `rule` is the rule of requests that ask for none. Further API servers, which this
+    process starts, get the same router, although its alias may have moved. Raises InputError.
     """
-    settings = parsed(Settings, content, PLACE)
-    _check_engine(engine)
-    known = json.loads(os.environ.get(CHECKED, "{}"))
-    resolved = known.get(settings.router) or _resolved(settings, engine)
-    os.environ[CHECKED] = json.dumps({settings.router: resolved})
-    heads = tuple(read_card(Path(resolved["router"]))["heads"])
-    return Served(Rule.parse(resolved["rule"]), heads), resolved
+    settings = read_settings(additional_config)
+    if drafted_by != "citer.vllm.RoutedProposer":
+        found = f"--additional-config has {KEY}, but drafts come from {drafted_by}"
+        raise InputError(f"{found}: expected --speculative-config '{SPECULATION}'")
+    checked: dict[str, str] = json.loads(os.environ.get(CHECKED, "{}"))
+    known = checked.get(settings.router)
+    local = settings.model_copy(update={"router": known or _folder(settings)})
+    served = read_served(local)
+    if not known:
+        check_pair(local, engine)
+    os.environ[CHECKED] = json.dumps({settings.router: local.router})
+    return served, _engine_settings(local, served)
 
 
-def _check_engine(engine: Engine) -> None:
-    if engine.method != "custom_class":
-        expected = 'expected --speculative-config \'{"method": "custom_class", …}\''
-        raise InputError(f"{PLACE}: speculation by {engine.method}, {expected}")
-    for option in engine.unserved:
-        raise InputError(f"{PLACE}: routing does not serve {option}")
-    if not Path(engine.llm).is_dir():
-        raise InputError(f"{engine.llm}: no such folder; routing needs the LLM as a local folder")
-
-
-def _resolved(settings: Settings, engine: Engine) -> dict[str, str]:
+def _folder(settings: Settings) -> str:
     registered = settings.router.startswith("models:/")
-    bundle = (fetched(settings.router) if registered else Path(settings.router)).absolute()
-    card, rule = read_card(bundle), settings.rule or stored_rule(bundle)
-    Served(rule, tuple(card["heads"])).asked(None)
-    if not settings.slm and not (bundle / "slm").is_dir():
-        raise InputError(f"{PLACE}.slm: missing; {bundle} has no SLM of its own")
-    folders = served_pair(bundle, Path(settings.slm or ""), Path(engine.llm))
-    check_identity(card, folder_identity(folders, engine.dtype), bundle)
-    return {"router": str(bundle), "slm": str(folders.slm.path.absolute()), "rule": str(rule)}
+    return str(fetched(settings.router) if registered else Path(settings.router).absolute())
+
+
+def _engine_settings(local: Settings, served: Served) -> dict[str, str]:
+    slm = {"slm": str(Path(local.slm).absolute())} if local.slm else {}
+    return {"router": local.router, **slm, "rule": str(served.rule)}

@@ -1,7 +1,8 @@
 """What answers cost: in a reply's `usage`, and in counters beside vLLM's own at `/metrics`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -14,6 +15,8 @@ TOKENS = Counter(
 LLM_STEPS = Counter("citer_llm_steps", "Forwards of the LLM that wrote a token of an answer")
 DRAFTED = Counter("citer_drafted", "Tokens of the SLM that the LLM has read")
 REJECTED = Counter("citer_rejected", "Drafted tokens that did not become part of an answer")
+AUDITED = Counter("citer_audited", "Drafted tokens that an audit compared with the LLM's choice")
+DISAGREED = Counter("citer_disagreed", "Audited tokens that were not the LLM's choice")
 
 
 class Steps(Protocol):
@@ -65,6 +68,32 @@ class Usage:
     def fields(self) -> dict[str, int]:
         """What a reply says; vLLM itself says the number of tokens."""
         return {name: value for name, value in asdict(self).items() if name != "tokens"}
+
+
+async def counted(outputs: Any, reply: Usage) -> AsyncIterator[Any]:
+    """Pass on vLLM's outputs of a request. Count it when it is complete, also in `reply`."""
+    own = Usage()
+    async with aclosing(outputs):
+        async for output in outputs:
+            for choice in output.outputs:
+                own.add(choice.token_ids, choice.spec_decode_metrics)
+            if output.finished:
+                own.count()
+                reply.include(own)
+            yield output
+
+
+class Agreement:
+    """Adds what audits have found since the last time to the counters."""
+
+    def __init__(self) -> None:
+        self._audited = self._disagreed = 0
+
+    def count(self, audited: int, disagreed: int) -> None:
+        """`audited`, `disagreed`: the engine's totals."""
+        AUDITED.inc(audited - self._audited)
+        DISAGREED.inc(disagreed - self._disagreed)
+        self._audited, self._disagreed = audited, disagreed
 
 
 def with_usage(event: str, usage: Usage) -> str:
