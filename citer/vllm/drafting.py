@@ -13,6 +13,8 @@ import torch
 from citer.decoding.lane import Held, Lane, MakeGraphs
 from citer.decoding.policy import ScoredBy, head_for
 from citer.decoding.reading import Drafts
+from citer.errors import InputError
+from citer.models.cache import SlotCache
 from citer.models.feed import Turn
 from citer.models.graphs import cuda_graphs
 from citer.models.pair import Pair
@@ -103,6 +105,19 @@ class Drafter:
         self._slots = Slots(slots, width)
         self._columns = {head: n for n, head in enumerate(router.heads.values())}
         self._drafts = Drafts(pair, tuple(map(ScoredBy, router.heads.values())))
+
+    def reserve(self) -> None:
+        """On a GPU, allocate the whole cache. Raises InputError if the free memory is too small."""
+        slm, cache = self.pair.slm, self.lane.cache
+        if slm.device.type != "cuda" or not isinstance(cache, SlotCache):
+            return
+        needed, (free, _) = self._slots.size * slm.kv_bytes, torch.cuda.mem_get_info(slm.device)
+        if needed > free:
+            raise InputError(
+                f"the SLM's cache: {needed / 1e9:.1f} GB, expected at most {free / 1e9:.1f} GB; "
+                "lower --max-num-seqs or --max-model-len"
+            )
+        cache.reserve(self._slots.width)
 
     @torch.inference_mode()
     def draft(self, rows: Sequence[Row]) -> list[Drafted]:

@@ -3,16 +3,13 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from citer.config import PairParams
 from citer.errors import InputError
 from citer.models.bundle import check_identity, folder_identity, read_bundle, read_card
 from citer.models.folder import PairFolder
-from citer.models.pair import LanguageModel, Pair, load_model
+from citer.models.pair import Pair, load_model
 from citer.models.router import Router
 from citer.models.size import ModelSize
-from citer.rule import Rule
 from citer.serving import served_pair, stored_rule
 from citer.vllm import KEY
 from citer.vllm.settings import Served, Settings, parsed
@@ -52,8 +49,7 @@ def read_served(settings: Settings) -> Served:
     """Read the router's card, and the rule of requests that have none. Raises InputError."""
     folder = Path(settings.router)
     heads = tuple(read_card(folder)["heads"])
-    rule = Rule.parse(settings.rule) if settings.rule else stored_rule(folder)
-    served = Served(rule, heads)
+    served = Served(settings.rule or stored_rule(folder), heads)
     served.asked(None)
     return served
 
@@ -100,13 +96,3 @@ def _check_engine(engine: Engine) -> None:
     if engine.changes:
         expected = "expected none, because the router was trained on the LLM's own weights"
         raise InputError(f"{', '.join(engine.changes)}: {expected}")
-
-
-def check_memory(slm: LanguageModel, slots: int, width: int) -> None:
-    """Raise InputError if the SLM's cache does not fit the GPU's free memory."""
-    needed, (free, _) = slots * width * slm.kv_bytes, torch.cuda.mem_get_info(slm.device)
-    if needed > free:
-        raise InputError(
-            f"the SLM's cache of {slots} sequences of {width} tokens: {needed / 1e9:.1f} GB, "
-            f"expected at most {free / 1e9:.1f} GB; lower --max-num-seqs or --max-model-len"
-        )

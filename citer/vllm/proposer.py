@@ -21,7 +21,7 @@ from citer.vllm import KEY
 from citer.vllm.audit import JudgedRow
 from citer.vllm.counts import Counts
 from citer.vllm.drafting import NONE, Drafted, Drafter, Row
-from citer.vllm.loading import check_memory, engine_of, load, read_served, read_settings
+from citer.vllm.loading import engine_of, load, read_served, read_settings
 from citer.vllm.runner import Hooked, Request, drafts_here, hook
 
 KEPT = 1024  # requests whose counts nobody has taken, beyond those in flight
@@ -49,9 +49,7 @@ class RoutedProposer(Hooked):
             pair, router = load(settings, engine_of(vllm_config))
             self._longest = min(self._longest, pair.slm.card.context)
             self.drafter = Drafter(pair, router, slots, self._longest)
-            if pair.slm.device.type == "cuda":  # now, so that vLLM's profiling sees it
-                check_memory(pair.slm, slots, self._longest)
-                self.drafter.lane.cache.reserve(self._longest)
+            self.drafter.reserve()  # now: vLLM gives the memory that is left to its own cache
 
     def load_model(self, model: Any) -> None:
         """Do nothing: vLLM calls this with the LLM."""

@@ -37,9 +37,10 @@ class Request(NamedTuple):
     params: Any
 
     @property
-    def stops(self) -> set[int | None]:
+    def stops(self) -> set[int]:
         """The ids at which vLLM ends it."""
-        return {self.params.eos_token_id, *(self.params.stop_token_ids or ())}
+        stops = {self.params.eos_token_id, *(self.params.stop_token_ids or ())}
+        return stops - {None}
 
 
 class Hooked:

@@ -27,8 +27,14 @@ class Slots:
 
     def __init__(self, count: int, width: int) -> None:
         self._ids_SP = np.zeros((count, width), np.int32)
+        self.width = width
         self._lengths = [0] * count
         self._owners: OrderedDict[int, str | None] = OrderedDict.fromkeys(range(count))
+
+    @property
+    def size(self) -> int:
+        """Positions of all slots."""
+        return self._ids_SP.size
 
     def place(self, requests: Sequence[tuple[str, Ids]]) -> list[Place | None]:
         """Return a place for each request, by its key and its tokens; None if no slot is left."""
