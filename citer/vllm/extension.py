@@ -6,7 +6,7 @@ from typing import Any
 class CountingWorker:
     model_runner: Any
 
-    def audits(self) -> tuple[int, int]:
-        """Return the drafts that audits compared with the LLM's choice; those that differed."""
+    def audits(self) -> dict[str, int]:
+        """Count the drafts that audits compared with the LLM's choice, by verdict."""
         total = self.model_runner.drafter.counts.total
-        return total.audited, total.disagreed
+        return {"agreed": total.audited - total.disagreed, "disagreed": total.disagreed}

@@ -59,9 +59,12 @@ def _route(config: Any) -> None:
     config.additional_config[KEY] = settings
     config.scheduler_config.scheduler_cls = SCHEDULER
     config.parallel_config.worker_extension_cls = WORKER
-    config.observability_config.per_request_spec_decode_metrics = "summary"
+    hide = config.observability_config.per_request_spec_decode_metrics == "none"
+    config.observability_config.per_request_spec_decode_metrics = "detailed"
     _serve_rules(served)
-    _serve_counts(first=config.parallel_config._api_process_rank <= 0)
+    _serve_counts(hide=hide)
+    if config.parallel_config._api_process_rank <= 0:  # the first or only API server
+        _serve_agreement()
 
 
 def _refuse_unserved(config: Any) -> None:
@@ -94,19 +97,18 @@ def _serve_rules(served: "Served") -> None:
         _wrap(request, to_sampling_params)
 
 
-def _serve_counts(*, first: bool) -> None:
+def _serve_counts(*, hide: bool) -> None:
     """Let replies of the API and `/metrics` say what answers cost.
 
-    The `first` of several API servers also counts what audits found in the engine.
+    `hide` vLLM's own counts in replies, which the user has not asked for.
     """
     from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
     from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    from citer.vllm.usage import Agreement, Usage, counted, with_usage
+    from citer.vllm.usage import Usage, counted, with_usage
 
     replied: ContextVar[Usage | None] = ContextVar("replied", default=None)
-    agreement = Agreement()
 
     async def create(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         usage = Usage()
@@ -119,17 +121,28 @@ def _serve_counts(*, first: bool) -> None:
         return reply
 
     def generate(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        return counted(original(self, *args, **kwargs), replied.get() or Usage())
-
-    async def do_log_stats(original: Any, self: Any) -> None:
-        await original(self)
-        agreement.count(*(await self.collective_rpc("audits"))[0])
+        outputs = original(self, *args, **kwargs)
+        return counted(outputs, replied.get() or Usage(), hide=hide)
 
     _wrap(OpenAIServingChat, create, "create_chat_completion")
     _wrap(OpenAIServingCompletion, create, "create_completion")
     _wrap(AsyncLLM, generate)
-    if first:
-        _wrap(AsyncLLM, do_log_stats)
+
+
+def _serve_agreement() -> None:
+    """Let `/metrics` say what audits have found, whenever vLLM logs its own statistics."""
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    from citer.vllm.usage import Agreement
+
+    agreement = Agreement()
+
+    async def do_log_stats(original: Any, self: Any) -> None:
+        await original(self)
+        [totals, *_] = await self.collective_rpc("audits")  # of each rank
+        agreement.count(totals)
+
+    _wrap(AsyncLLM, do_log_stats)
 
 
 def _wrap(owner: Any, wrapper: Callable[..., Any], name: str = "") -> None:

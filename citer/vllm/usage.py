@@ -1,29 +1,35 @@
 """What answers cost: in a reply's `usage`, and in counters beside vLLM's own at `/metrics`."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from prometheus_client import Counter
 
-REQUESTS = Counter("citer_requests", "Answers that were completed")
-TOKENS = Counter(
-    "citer_tokens", "Tokens of completed answers, by the model that wrote them", ["model"]
+REQUESTS = Counter("citer_requests", "Requests that were answered to the end")
+TOKENS = Counter("citer_tokens", "Tokens of their answers, by the model", ["model"])
+VISITS = Counter("citer_visits", "Forwards of the LLM that wrote a token of an answer")
+DRAFTED = Counter("citer_drafted_tokens", "Tokens of the SLM that the LLM has read")
+REJECTED = Counter("citer_rejected_tokens", "Tokens of the SLM that an audit rejected")
+AUDITED = Counter(
+    "citer_audited_tokens",
+    "Tokens of the SLM that audits compared with the LLM's choice, also in unfinished answers",
+    ["verdict"],
 )
-LLM_STEPS = Counter("citer_llm_steps", "Forwards of the LLM that wrote a token of an answer")
-DRAFTED = Counter("citer_drafted", "Tokens of the SLM that the LLM has read")
-REJECTED = Counter("citer_rejected", "Drafted tokens that did not become part of an answer")
-AUDITED = Counter("citer_audited", "Drafted tokens that an audit compared with the LLM's choice")
-DISAGREED = Counter("citer_disagreed", "Audited tokens that were not the LLM's choice")
 
 
 class Steps(Protocol):
-    """vLLM's counts of one sequence: `histogram[n]` steps of the LLM accepted n drafted tokens."""
+    """vLLM's counts of one sequence: `histogram[n]` steps of the LLM accepted n drafted tokens.
+
+    The lists have an entry for each step that had a draft.
+    """
 
     histogram: list[int]
-    num_draft_tokens: int
+    per_step_drafted: list[int]
+    per_step_accepted: list[int]
 
 
 @dataclass
@@ -31,36 +37,41 @@ class Usage:
     """The counts of a request, or of all choices of a reply.
 
     tokens: of the answer
-    llm_steps: forwards of the LLM that wrote a token
+    llm_tokens: those that the LLM wrote
+    visits: forwards of the LLM that wrote a token
     drafted: tokens of the SLM that the LLM has read
-    rejected: those of them that did not become part of the answer
+    rejected: those of them that an audit rejected, at most one in a visit
     """
 
     tokens: int = 0
-    llm_steps: int = 0
+    llm_tokens: int = 0
+    visits: int = 0
     drafted: int = 0
     rejected: int = 0
 
-    def add(self, token_ids: Sequence[int], steps: Steps | None) -> None:
-        """Add tokens of a choice, and its counts if it is complete."""
-        self.tokens += len(token_ids)
-        if steps:
-            accepted = sum(n * count for n, count in enumerate(steps.histogram))
-            self.llm_steps += sum(steps.histogram)
-            self.drafted += steps.num_draft_tokens
-            self.rejected += steps.num_draft_tokens - accepted
+    @classmethod
+    def of(cls, tokens: int, steps: Steps) -> "Usage":
+        """Return the counts of a complete choice. A stop text or a limit may have cut its end."""
+        pairs = list(zip(steps.per_step_accepted, steps.per_step_drafted, strict=True))
+        accepted = sum(kept for kept, _ in pairs)
+        return cls(
+            tokens=tokens,
+            llm_tokens=max(0, tokens - accepted),
+            visits=sum(steps.histogram),
+            drafted=sum(drafted for _, drafted in pairs),
+            rejected=sum(kept < drafted for kept, drafted in pairs),
+        )
 
     def include(self, other: "Usage") -> None:
         for field, value in asdict(other).items():
             setattr(self, field, getattr(self, field) + value)
 
     def count(self) -> None:
-        """Add a completed request to the counters."""
-        by_slm = min(self.tokens, self.drafted - self.rejected)
+        """Add a request to the counters."""
         REQUESTS.inc()
-        TOKENS.labels("slm").inc(by_slm)
-        TOKENS.labels("llm").inc(self.tokens - by_slm)
-        LLM_STEPS.inc(self.llm_steps)
+        TOKENS.labels("slm").inc(self.tokens - self.llm_tokens)
+        TOKENS.labels("llm").inc(self.llm_tokens)
+        VISITS.inc(self.visits)
         DRAFTED.inc(self.drafted)
         REJECTED.inc(self.rejected)
 
@@ -70,13 +81,19 @@ class Usage:
         return {name: value for name, value in asdict(self).items() if name != "tokens"}
 
 
-async def counted(outputs: Any, reply: Usage) -> AsyncIterator[Any]:
-    """Pass on vLLM's outputs of a request. Count it when it is complete, also in `reply`."""
-    own = Usage()
+async def counted(outputs: Any, reply: Usage, *, hide: bool) -> AsyncIterator[Any]:
+    """Pass on vLLM's outputs of a request. Count it when it is complete, also in `reply`.
+
+    `hide` removes vLLM's own counts, which would else become part of the reply.
+    """
+    own, tokens = Usage(), defaultdict[int, int](int)  # of each choice
     async with aclosing(outputs):
         async for output in outputs:
             for choice in output.outputs:
-                own.add(choice.token_ids, choice.spec_decode_metrics)
+                tokens[choice.index] += len(choice.token_ids)
+                if steps := choice.spec_decode_metrics:  # the choice is complete
+                    own.include(Usage.of(tokens[choice.index], steps))
+                    choice.spec_decode_metrics = None if hide else steps
             if output.finished:
                 own.count()
                 reply.include(own)
@@ -87,13 +104,13 @@ class Agreement:
     """Adds what audits have found since the last time to the counters."""
 
     def __init__(self) -> None:
-        self._audited = self._disagreed = 0
+        self._before: dict[str, int] = {}
 
-    def count(self, audited: int, disagreed: int) -> None:
-        """`audited`, `disagreed`: the engine's totals."""
-        AUDITED.inc(audited - self._audited)
-        DISAGREED.inc(disagreed - self._disagreed)
-        self._audited, self._disagreed = audited, disagreed
+    def count(self, totals: dict[str, int]) -> None:
+        """`totals`: the engine's, of each verdict."""
+        for verdict, total in totals.items():
+            AUDITED.labels(verdict).inc(total - self._before.get(verdict, 0))
+        self._before = totals
 
 
 def with_usage(event: str, usage: Usage) -> str:

@@ -58,7 +58,7 @@ def test_a_chat_is_routed_by_the_rule_of_the_server(api: OpenAI) -> None:
     reply = api.chat.completions.create(model="llm", messages=chat, max_tokens=128, temperature=0)
     assert "The answer is" in reply.choices[0].message.content
     assert reply.choices[0].finish_reason == "stop"
-    assert 0 < spent(reply)["llm_steps"] < reply.usage.completion_tokens
+    assert 0 < spent(reply)["visits"] < reply.usage.completion_tokens
     assert spent(reply)["drafted"] > spent(reply)["rejected"] >= 0
 
 
@@ -75,9 +75,9 @@ def test_a_request_has_its_own_rule(api: OpenAI) -> None:
     [prompt] = prompts(1)
     alone, exact = ask(api, prompt, LLM_ALONE), ask(api, prompt, EXACT)
     tokens = alone.usage.completion_tokens
-    assert spent(alone) == {"llm_steps": tokens, "drafted": 0, "rejected": 0}
+    assert spent(alone) == {"llm_tokens": tokens, "visits": tokens, "drafted": 0, "rejected": 0}
     assert exact.choices[0].text == alone.choices[0].text
-    assert spent(exact)["llm_steps"] < tokens
+    assert spent(exact)["visits"] < tokens
     assert spent(ask(api, prompt, "every 1"))["drafted"] >= (tokens - 2) // 2
 
 
@@ -85,13 +85,13 @@ def test_several_choices_are_counted_together(api: OpenAI) -> None:
     several = prompts(3)
     alone = [ask(api, prompt, LLM_ALONE) for prompt in several]
     together = ask(api, several, LLM_ALONE)
-    assert spent(together)["llm_steps"] == sum(spent(reply)["llm_steps"] for reply in alone)
+    assert spent(together)["visits"] == sum(spent(reply)["visits"] for reply in alone)
 
 
 def test_a_reply_that_a_stop_text_ends_is_counted(api: OpenAI) -> None:
     [prompt] = prompts(1)
     reply = ask(api, prompt, stop=["answer"])
-    assert 0 < spent(reply)["llm_steps"] <= reply.usage.completion_tokens
+    assert 0 < spent(reply)["visits"] <= reply.usage.completion_tokens
     assert spent(reply)["drafted"] > 0
 
 
@@ -128,12 +128,21 @@ def test_counters_rise_by_the_usage_of_a_reply(url: str, api: OpenAI) -> None:
     reply = ask(api, prompts(1)[0])
     risen = {name: value - before.get(name, 0) for name, value in counters(url).items()}
     assert risen["citer_requests_total"] == 1
-    assert risen["citer_llm_steps_total"] == spent(reply)["llm_steps"]
-    assert risen["citer_drafted_total"] == spent(reply)["drafted"]
-    assert risen["citer_rejected_total"] == spent(reply)["rejected"]
+    assert risen["citer_visits_total"] == spent(reply)["visits"]
+    assert risen["citer_drafted_tokens_total"] == spent(reply)["drafted"]
+    assert risen["citer_rejected_tokens_total"] == spent(reply)["rejected"]
     by_model = risen["citer_tokens_total slm"], risen["citer_tokens_total llm"]
+    assert by_model[1] == spent(reply)["llm_tokens"]
     assert sum(by_model) == reply.usage.completion_tokens
-    assert min(by_model) > 0
+
+
+def test_audits_are_counted_at_metrics(url: str, api: OpenAI) -> None:
+    def audited() -> float:
+        return sum(v for name, v in counters(url).items() if "citer_audited_tokens_total" in name)
+
+    before, reply = audited(), ask(api, prompts(1)[0], "risk 0.9 audit 0.1")
+    until(lambda: audited() > before, 30)
+    assert audited() - before <= spent(reply)["drafted"]
 
 
 def test_a_client_that_leaves_ends_its_request_and_no_other(url: str, api: OpenAI) -> None:
