@@ -69,7 +69,6 @@ def _route(config: Any) -> None:
 
 def _refuse_unserved(config: Any) -> None:
     used = {
-        "--enable-prompt-embeds": config.model_config.enable_prompt_embeds,
         "--pipeline-parallel-size": config.parallel_config.pipeline_parallel_size > 1,
         "--scheduler-cls": config.scheduler_config.scheduler_cls,
         "--worker-extension-cls": config.parallel_config.worker_extension_cls,
@@ -82,6 +81,7 @@ def _serve_rules(served: "Served") -> None:
     """Let requests of the API name a rule."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
     from vllm.exceptions import VLLMValidationError
 
     def to_sampling_params(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -93,8 +93,15 @@ def _serve_rules(served: "Served") -> None:
         params.extra_args = {**(params.extra_args or {}), KEY: {"rule": str(rule)}}
         return params
 
-    for request in (ChatCompletionRequest, CompletionRequest):
+    def to_beam_search_params(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        if KEY in (self.model_extra or {}):
+            raise VLLMValidationError("citer: beam search is not routed", parameter=KEY)
+        return original(self, *args, **kwargs)
+
+    for request in (ChatCompletionRequest, CompletionRequest, ResponsesRequest):
         _wrap(request, to_sampling_params)
+    for request in (ChatCompletionRequest, CompletionRequest):
+        _wrap(request, to_beam_search_params)
 
 
 def _serve_counts(*, hide: bool) -> None:

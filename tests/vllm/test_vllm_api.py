@@ -1,6 +1,5 @@
 """OpenAI's client against a real `vllm serve` that routes."""
 
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,17 +10,11 @@ from openai import OpenAI
 
 from tests.flows.servers import until
 from tests.vllm.api import (
-    ENVIRONMENT,
-    KEY,
-    LLM,
     PYTHON,
-    SLM,
     client,
-    command,
     counters,
     prompts,
     routed_server,
-    write_router,
 )
 
 pytestmark = [
@@ -118,6 +111,13 @@ def test_what_is_not_valid_is_refused_in_openais_form(
         assert refused.value.param == "citer"
 
 
+def test_a_beam_search_with_a_rule_is_refused(api: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="beam search is not routed"):
+        api.completions.create(
+            model="llm", prompt="?", n=2, extra_body={"use_beam_search": True, "citer": {}}
+        )
+
+
 def test_a_wrong_key_is_refused(url: str) -> None:
     with pytest.raises(openai.AuthenticationError):
         ask(client(url, "wrong"), "?")
@@ -169,15 +169,3 @@ def test_64_clients_at_once_get_the_answers_of_one(api: OpenAI) -> None:
             return [reply.choices[0].text for reply in replies]
 
     assert answers(EXACT) == answers(LLM_ALONE)
-
-
-def test_a_server_of_another_pair_is_refused_in_one_line(tmp_path: Any) -> None:
-    settings = {"router": str(write_router(tmp_path / "router")), "slm": str(SLM), "rule": EXACT}
-    line = command(LLM, settings | {"slm": str(LLM)})
-    ended = subprocess.run(
-        line, env={**ENVIRONMENT, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True
-    )
-    assert ended.returncode != 0
-    assert "Traceback" not in ended.stderr
-    assert "citer: " in ended.stderr.splitlines()[-1]
-    assert KEY not in ended.stderr

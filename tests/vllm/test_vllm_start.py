@@ -51,7 +51,7 @@ def test_a_router_of_another_pair_is_refused(settings: dict[str, Any], tiny: Tin
 
 
 def test_a_router_without_a_rule_is_refused(settings: dict[str, Any], tiny: TinyPair) -> None:
-    with pytest.raises(InputError, match="no rule in router.json"):
+    with pytest.raises(InputError, match=r"no rule in router\.json"):
         start.prepare({"citer": settings | {"rule": None}}, engine(tiny), OURS)
 
 
