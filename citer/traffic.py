@@ -67,6 +67,7 @@ class Traffic:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
+            (folder / ".gitignore").write_text("*\n")  # what users asked stays out of git
             _finish_killed(folder)
         except OSError as error:
             raise InputError(f"{folder}: cannot be written: {error.strerror}") from None

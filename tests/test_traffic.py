@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import signal
 import stat
 from pathlib import Path
@@ -22,10 +23,14 @@ STAMP = json.dumps({"slm": {"digest": "a"}, "version": "3"})
 RULE = "risk 0.8 audit 0.1"
 
 
+def tables(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.parquet"))
+
+
 def questions(folder: Path) -> list[str]:
     """Return the questions of all tables, in the order of the files."""
-    tables = [read_table(file, AUDITED) for file in sorted(folder.glob("*.parquet"))]
-    return [question for table in tables for question in table["question"].to_pylist()]
+    found = [read_table(file, AUDITED) for file in tables(folder)]
+    return [question for table in found for question in table["question"].to_pylist()]
 
 
 def log_all(log: Traffic, *rows: Row, rule: str = RULE, stamp: str = STAMP) -> None:
@@ -38,7 +43,7 @@ def test_rows_become_tables_with_their_pair_version_and_rules(tmp_path: Path) ->
     log = Traffic(tmp_path / "log", rows=2)
     log.put(STAMP, "score 0.5 audit 1", served("Question 0?"))
     log_all(log, served("Question 1?"), served("Question 2?", choices=[]))
-    files = sorted((tmp_path / "log").iterdir())
+    files = tables(tmp_path / "log")
     assert sorted(pq.read_metadata(file).num_rows for file in files) == [1, 2]
     assert sorted(questions(tmp_path / "log")) == [f"Question {n}?" for n in range(3)]
     two = next(file for file in files if pq.read_metadata(file).num_rows == 2)
@@ -52,7 +57,7 @@ def test_rows_become_tables_with_their_pair_version_and_rules(tmp_path: Path) ->
 def test_a_row_returns_as_it_was(tmp_path: Path) -> None:
     row = served("Why?", messages=[{"role": "user", "content": "Grüezi.\u2028"}])
     log_all(Traffic(tmp_path), row)
-    [file] = tmp_path.iterdir()
+    [file] = tables(tmp_path)
     assert read_table(file, AUDITED).to_pylist() == [row | {"problem_id": row_id(row)}]
 
 
@@ -66,17 +71,17 @@ def test_answers_of_two_versions_are_in_two_tables(tmp_path: Path) -> None:
     log = Traffic(tmp_path)
     log.put(json.dumps({"version": "4"}), RULE, served("Why?"))
     log_all(log, served("What?"))
-    found = [table_metadata(file)["version"] for file in tmp_path.iterdir()]
+    found = [table_metadata(file)["version"] for file in tables(tmp_path)]
     assert sorted(found) == ["3", "4"]
 
 
 def test_a_table_is_made_after_some_time(tmp_path: Path) -> None:
     log = Traffic(tmp_path, seconds=0)
     log.put(STAMP, RULE, served("Why?"))
-    files = until(lambda: [*tmp_path.glob("*.parquet")], 60)
-    assert questions(tmp_path) == ["Why?"]
+    files = until(lambda: tables(tmp_path), 60)
     log.close()
-    assert [*tmp_path.iterdir()] == files
+    assert tables(tmp_path) == files
+    assert questions(tmp_path) == ["Why?"]
 
 
 def test_only_the_user_can_read_the_log(tmp_path: Path) -> None:
@@ -87,7 +92,7 @@ def test_only_the_user_can_read_the_log(tmp_path: Path) -> None:
     [journal] = until(lambda: [*folder.glob(".*.jsonl")], 60)
     assert stat.S_IMODE(journal.stat().st_mode) == 0o600
     log.close()
-    [table] = folder.iterdir()
+    [table] = tables(folder)
     assert stat.S_IMODE(table.stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
@@ -106,7 +111,7 @@ def test_a_killed_servers_rows_are_in_a_table_after_the_next_start(tmp_path: Pat
         file.write('{"rule": "risk 0.8 au')  # a kill within a write
     Traffic(tmp_path).close()
     assert sorted(questions(tmp_path)) == [f"Question {n}?" for n in range(3)]
-    assert not [*tmp_path.glob(".*")]
+    assert not [*tmp_path.glob(".*.jsonl")]
 
 
 def test_the_journal_of_a_living_server_is_left_to_it(tmp_path: Path) -> None:
@@ -184,7 +189,7 @@ def test_the_id_of_a_redacted_question_does_not_tell_the_question() -> None:
 
 def test_rows_that_the_disk_does_not_take_are_counted(tmp_path: Path) -> None:
     log = Traffic(tmp_path / "log")
-    (tmp_path / "log").rmdir()
+    shutil.rmtree(tmp_path / "log")
     log_all(log, served("Why?"))
     assert log.counts == {"lost": 1}
 
