@@ -70,6 +70,7 @@ def routed_server(folder: Path) -> Iterator[str]:
         "router": str(write_router(folder / "router")),
         "slm": str(SLM),
         "rule": "risk 0.9 audit 0.1",
+        "log": str(folder / "log"),
     }
     port = free_port()
     options = f"--served-model-name llm --host 127.0.0.1 --port {port} --chat-template"
