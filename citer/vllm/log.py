@@ -20,7 +20,7 @@ from citer.serving import Observer, Reply
 from citer.traffic import Traffic, load_hook
 from citer.vllm.settings import Settings
 
-Take = Callable[[], Awaitable[Any]]  # asks the engine for a request's visits, as `plain` has them
+Take = Callable[[], Awaitable[Any]]  # asks every rank for a request's visits, as `plain` has them
 COMPLETE = ("stop", "length")
 LOG = logging.getLogger(__name__)
 
@@ -36,13 +36,13 @@ def within(visits: Sequence[Sequence[Any]], tokens: int) -> Iterator[Visit]:
     The LLM may have read drafts beyond the answer's end.
     """
     begin = 0
-    for *counts, audited, found in visits:
+    for drafted, seen, kept, audited, found in visits:
         if begin >= tokens:
             return
         disagreements = (Disagreement(*each) for each in found)
         inside = tuple(each for each in disagreements if each.position < tokens)
-        yield Visit(*counts, min(audited, tokens - begin), inside)
-        begin = counts[-1] + 1  # after the LLM's token
+        yield Visit(drafted, seen, kept, min(audited, tokens - begin), inside)
+        begin = kept + 1  # after the LLM's token
 
 
 def texts(messages: Sequence[Any]) -> list[dict[str, str]] | None:
@@ -58,9 +58,9 @@ def open_log(settings: Settings, llm: Path) -> "ChatLog | None":
     """
     if not settings.log:
         return None
-    redact = {"redact": load_hook(settings.redact)} if settings.redact else {}
+    redact = load_hook(settings.redact) if settings.redact else lambda row: row
     tasks, decode = stored_prompts(Path(settings.router)).tasks, ModelFolder(llm).tokenizer.decode
-    traffic = Traffic(Path(settings.log), **redact)
+    traffic = Traffic(Path(settings.log), redact)
     atexit.register(traffic.close)
     return ChatLog(traffic.observer({"router": settings.router}, decode), tasks)
 
@@ -108,7 +108,8 @@ class ChatLog:
         except RowError as error:  # for example of tool calls
             LOG.info("an answer is not logged: %s", error)
             return
-        visits = tuple(within(await take() or (), len(token_ids)))
+        [visits, *_] = await take()  # the first rank drafts
+        inside = within(visits, len(token_ids))
         policy = Policy(always_slm, Rule.parse(asked["rule"]))
-        answer = Answer("", policy, token_ids, (), visits, truncated)
+        answer = Answer("", policy, token_ids, (), tuple(inside), truncated)
         await asyncio.to_thread(self.observer.answered, Reply(problem, answer, text))

@@ -141,7 +141,7 @@ def _serve_counts(log: "ChatLog | None", *, hide: bool) -> None:
         outputs = original(self, prompt, params, request_id, **kwargs)
         asked = (params.extra_args or {}).get(KEY, {})
         if log and asked.get("messages") and params.n == 1:
-            take = partial(self.collective_rpc, "take_visits", args=(request_id,))
+            take = partial(self.collective_rpc, "take_visits", args=(request_id,))  # of all ranks
             outputs = log.watched(outputs, asked, take)
         return counted(outputs, replied.get() or Usage(), hide=hide)
 

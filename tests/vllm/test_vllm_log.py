@@ -37,7 +37,7 @@ def logged(messages: list[dict[str, str]], reasons: list[str | None]) -> list[Re
             yield SimpleNamespace(outputs=[choice])
 
     async def take() -> Any:
-        return plain(VISITS)
+        return [plain(VISITS), []]  # of two ranks
 
     async def read() -> None:
         log = ChatLog(seen, ("math",))
