@@ -18,11 +18,13 @@ from citer.vllm import KEY
 if TYPE_CHECKING:
     from citer.vllm.log import ChatLog
     from citer.vllm.settings import Served
+    from citer.vllm.usage import Usage
 
 KNOWN = ("0.32",)
 SCHEDULER = "citer.vllm.scheduler.CountingScheduler"
 WORKER = "citer.vllm.extension.CountingWorker"
 ORIGINAL = "citer_original"  # attribute of a wrapper
+REPLIED: ContextVar["Usage | None"] = ContextVar("replied", default=None)  # counts of this reply
 
 
 def plug() -> None:
@@ -67,6 +69,7 @@ def _route(config: Any) -> None:
     hide = config.observability_config.per_request_spec_decode_metrics == "none"
     config.observability_config.per_request_spec_decode_metrics = "detailed"
     _serve_rules(served, logged=bool(log))
+    _serve_usage()
     _serve_counts(log, hide=hide)
     if config.parallel_config._api_process_rank <= 0:  # the first or only API server
         _serve_agreement()
@@ -112,28 +115,35 @@ def _serve_rules(served: "Served", *, logged: bool) -> None:
         _wrap(request, to_beam_search_params)
 
 
-def _serve_counts(log: "ChatLog | None", *, hide: bool) -> None:
-    """Let replies of the API and `/metrics` say what answers cost, and log those of chat requests.
-
-    `hide` vLLM's own counts in replies, which the user has not asked for.
-    """
+def _serve_usage() -> None:
+    """Let replies of the API say what they cost."""
     from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
     from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
-    from vllm.v1.engine.async_llm import AsyncLLM
 
-    from citer.vllm.usage import Usage, counted, with_usage
-
-    replied: ContextVar[Usage | None] = ContextVar("replied", default=None)
+    from citer.vllm.usage import Usage, with_usage
 
     async def create(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         usage = Usage()
-        replied.set(usage)
+        REPLIED.set(usage)
         reply = await original(self, *args, **kwargs)
         if isinstance(reply, AsyncIterator):
             return (with_usage(event, usage) async for event in reply)
         if hasattr(reply, "usage"):  # no error
             reply.usage.citer = usage.fields
         return reply
+
+    _wrap(OpenAIServingChat, create, "create_chat_completion")
+    _wrap(OpenAIServingCompletion, create, "create_completion")
+
+
+def _serve_counts(log: "ChatLog | None", *, hide: bool) -> None:
+    """Count every request, and log the chats.
+
+    `hide` vLLM's own counts in replies, which the user has not asked for.
+    """
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    from citer.vllm.usage import Usage, counted
 
     def generate(
         original: Any, self: Any, prompt: Any, params: Any, request_id: str, **kwargs: Any
@@ -143,10 +153,8 @@ def _serve_counts(log: "ChatLog | None", *, hide: bool) -> None:
         if log and asked.get("messages") and params.n == 1:
             take = partial(self.collective_rpc, "take_visits", args=(request_id,))  # of all ranks
             outputs = log.watched(outputs, asked, take)
-        return counted(outputs, replied.get() or Usage(), hide=hide)
+        return counted(outputs, REPLIED.get() or Usage(), hide=hide)
 
-    _wrap(OpenAIServingChat, create, "create_chat_completion")
-    _wrap(OpenAIServingCompletion, create, "create_completion")
     _wrap(AsyncLLM, generate)
 
 
