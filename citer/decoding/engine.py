@@ -14,23 +14,24 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, count, islice
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 
 from citer.decoding.answer import Answer, Request
 from citer.decoding.delay import llm_runs
-from citer.decoding.judge import Judge, LocalJudge
+from citer.decoding.judge import Judge
 from citer.decoding.lane import Held, Lane, MakeGraphs
 from citer.decoding.path import Draft
 from citer.decoding.policy import Policy, Scorer
 from citer.decoding.reading import Drafts
+from citer.decoding.served import judge_of
 from citer.decoding.walk import Handle, Limits, Need, Walk
 from citer.decoding.work import Work
 from citer.errors import InputError
 from citer.models.feed import Turn
 from citer.models.graphs import cuda_graphs
-from citer.models.pair import LanguageModel, Pair
+from citer.models.pair import Pair
 from citer.models.room import check_fits
 from citer.models.sampling import GREEDY, Sampling
 
@@ -56,8 +57,8 @@ class Engine:
     """Decodes `slots` requests at a time, with at most `max_new_tokens` tokens per answer.
 
     With `delayed`, the LLM runs when half of the sequences in slots wait for it. Otherwise it runs
-    as soon as one does. If `pair.llm` is a LanguageModel, it runs in this process; otherwise it is
-    a `Judge`. On a GPU, short forwards run as CUDA graphs, unless `make_graphs` is `no_graphs`.
+    as soon as one does. It may be in this process or elsewhere (see `judge_of`). On a GPU, short
+    forwards run as CUDA graphs, unless `make_graphs` is `no_graphs`.
     """
 
     def __init__(
@@ -133,12 +134,9 @@ class Engine:
     def submit(self, request: Request, policy: Policy, *more: Policy) -> Handle:
         """Queue a request until a slot is free. Several policies share its forwards.
 
-        Raises InputError if it is empty or does not fit the models' context.
+        Raises InputError as `check` does.
         """
-        length = len(request.prompt_ids) + len(request.prefix_ids)
-        if not length:
-            raise InputError(f"{request.key}: no tokens, expected a prompt")
-        check_fits(request.key, length, self.pair.context, self.limits.max_new_tokens)
+        self.check(request)
         if not self._walks:
             self._start_over()
         if request.sampling:
@@ -149,9 +147,22 @@ class Engine:
             self._drafts = self._drafts.reading([*self._scorers(), *scorers])
         columns = {each: self._drafts.scorers.index(each.scorer) for each in policies}
         handle = next(self._handles)
-        self._walks[handle] = Walk(handle, request, columns, self.limits)
+        self._walks[handle] = Walk(handle, request, columns, self._limits(request))
         self._queue.append(self._walks[handle])
         return handle
+
+    def check(self, request: Request) -> None:
+        """Raise InputError if a request is empty or does not fit the models' context."""
+        length = len(request.prompt_ids) + len(request.prefix_ids)
+        if not length:
+            raise InputError(f"{request.key}: no tokens, expected a prompt")
+        limit = self._limits(request).max_new_tokens
+        check_fits(request.key, length, self.pair.context, limit)
+
+    def _limits(self, request: Request) -> Limits:
+        stops = self.pair.stops_with(request.stop) if request.stop else self.limits.stops
+        limit = request.max_new_tokens or self.limits.max_new_tokens
+        return replace(self.limits, max_new_tokens=limit, stops=stops)
 
     def cancel(self, handle: Handle) -> None:
         """Drop a request and free its slot at once. Ignores a finished request."""
@@ -251,6 +262,4 @@ class Engine:
 
 
 def judge_for(pair: Pair, slots: int, make_graphs: MakeGraphs) -> Judge:
-    if isinstance(pair.llm, LanguageModel):
-        return LocalJudge(pair.llm, pair.vocabulary, slots, make_graphs)
-    return cast(Judge, pair.llm)
+    return judge_of(pair.llm, pair.vocabulary, slots, make_graphs)

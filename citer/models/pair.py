@@ -25,7 +25,7 @@ from citer.models.stock import STOCK, KVCache, load_stock
 from citer.models.stop import StopTexts
 from citer.models.vocabulary import Vocabulary
 
-SMALL = 2**26  # bytes of the LLM's weights
+SMALL = 2**26  # bytes of weights
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def _bytes(module: nn.Module) -> int:
 class Pair:
     """A small and a large model with one tokenizer. `eos_ids[0]` ends a reference.
 
-    An `llm` that is no LanguageModel is a `Judge` (citer/decoding/judge.py). Outside
-    `citer.decoding`, only the LLM's card is used.
+    An `llm` that is no LanguageModel is a `ServedModel` (citer/models/served.py) or a `Judge`
+    (citer/decoding/judge.py). Outside `citer.decoding`, only the LLM's card is used.
     """
 
     slm: LanguageModel
@@ -142,7 +142,7 @@ class Pair:
     @property
     def local_llm(self) -> LanguageModel:
         """The LLM of a pair that was loaded in this process."""
-        assert isinstance(self.llm, LanguageModel), "expected no judge elsewhere"
+        assert isinstance(self.llm, LanguageModel), "expected an LLM in this process"
         return self.llm
 
     @property
@@ -154,39 +154,60 @@ class Pair:
     def is_small(self) -> bool:
         """Whether forwards are too small to multithread, so that several processes are faster."""
         if not isinstance(self.llm, LanguageModel):
-            return False  # forked workers would share the judge's connection
+            return False  # the requests of one process share their batches
         return self.llm.device.type == "cpu" and self.llm.weight_bytes < SMALL
 
     @property
     def is_slow(self) -> bool:
         """Whether an answer may take a minute, so that work is best kept in small units."""
-        return self.slm.device.type == "cpu" and not self.is_small
+        largest = self.llm if isinstance(self.llm, LanguageModel) else self.slm
+        return self.slm.device.type == "cpu" and largest.weight_bytes >= SMALL
 
     @cached_property
     def stops(self) -> StopTexts | None:
         """The texts that end an answer, or None if there are none."""
-        return StopTexts(self.prompts.stop, self.tokenizer) if self.prompts.stop else None
+        return self.stops_with(())
+
+    def stops_with(self, more: Sequence[str]) -> StopTexts | None:
+        """Return the texts that end an answer to a request with `more` of them."""
+        texts = (*self.prompts.stop, *more)
+        return StopTexts(texts, self.tokenizer) if texts else None
 
     def ended(self, token_ids: Sequence[int]) -> bool:
         """Return whether an answer ends after these tokens, of which only the last is new."""
         return token_ids[-1] in self.eos_ids or bool(self.stops and self.stops.end(token_ids))
 
-    def text(self, token_ids: Sequence[int]) -> str:
-        """Decode an answer, without its EOS, special tokens and stop text."""
+    def text(self, token_ids: Sequence[int], stop: Sequence[str] = ()) -> str:
+        """Decode an answer, without its EOS, special tokens and stop text.
+
+        `stop` has the texts of its request, besides the pair's own.
+        """
         text = str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
-        return self.stops.cut(text) if self.stops else text
+        stops = self.stops_with(stop) if stop else self.stops
+        return stops.cut(text) if stops else text
 
 
-def load_pair(folders: PairFolder, params: PairParams) -> Pair:
-    """Load both models of a pair for inference."""
+def load_pair(
+    folders: PairFolder, params: PairParams, loaded: LanguageModel | Carded | None = None
+) -> Pair:
+    """Load both models of a pair for inference.
+
+    An LLM that was `loaded` with the same parameters is used again if it has the same digest.
+    """
+    kept = loaded if loaded and loaded.card.digest == folders.llm.digest else None
     return Pair(
         slm=load_model("slm", folders.slm, params),
-        llm=load_model("llm", folders.llm, params),
+        llm=kept or load_llm(folders.llm, params),
         tokenizer=folders.slm.tokenizer,
         tokenizer_digest=folders.tokenizer_digest,
         eos_ids=folders.eos_ids,
         prompts=folders.prompts,
     )
+
+
+def load_llm(folder: ModelFolder, params: PairParams) -> LanguageModel | Carded:
+    """Load an LLM, or reach the server that runs it."""
+    return folder.reach(params.dtype) or load_model("llm", folder, params)
 
 
 def load_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:

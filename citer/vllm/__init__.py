@@ -7,6 +7,8 @@ vLLM imports the class by its name (`--speculative-config`), and the entry point
 
 from typing import Any
 
+KEY = "citer"  # in vLLM's additional_config, in a request's body and in its extra_args
+
 
 def __getattr__(name: str) -> Any:
     # The proposer imports torch and vLLM, which the readers of counts do not need.

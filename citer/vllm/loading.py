@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 from citer.config import PairParams
 from citer.errors import InputError
 from citer.models.bundle import check_identity, folder_identity, read_bundle, read_card
+from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_model
 from citer.models.router import Router
 from citer.models.size import ModelSize
 from citer.serving import served_pair, stored_rule
+from citer.vllm import KEY
 from citer.vllm.settings import Served, Settings, parsed
-
-KEY = "citer"  # in vLLM's additional_config, and in a request's extra_args
 
 
 class Engine(NamedTuple):
@@ -54,17 +54,25 @@ def read_served(settings: Settings) -> Served:
     return served
 
 
-def load(settings: Settings, engine: Engine) -> tuple[Pair, Router]:
-    """Load the SLM and the router; of the LLM, only its card.
+def check_pair(settings: Settings, engine: Engine) -> PairFolder:
+    """Return the SLM and the LLM, before a weight is loaded.
 
-    Raises InputError, before any weight is loaded, if the router was made for another LLM, SLM,
-    tokenizer, prompt format or precision.
+    Raises InputError if the router was made for another LLM, SLM, tokenizer, prompt format or
+    precision.
     """
-    folder, llm = Path(settings.router), Path(engine.llm)
     _check_engine(engine)
-    router, card = read_bundle(folder)
-    folders = served_pair(folder, Path(settings.slm or card["slm"]["id"]), llm)
+    folder = Path(settings.router)
+    card = read_card(folder)
+    slm = Path(settings.slm or card["slm"]["id"])
+    folders = served_pair(folder, slm, Path(engine.llm))
     check_identity(card, folder_identity(folders, engine.dtype), folder)
+    return folders
+
+
+def load(settings: Settings, engine: Engine) -> tuple[Pair, Router]:
+    """Load the SLM and the router; of the LLM, only its card. Raises InputError."""
+    folders, (router, _) = check_pair(settings, engine), read_bundle(Path(settings.router))
+    llm = folders.llm.path
     params = PairParams.model_validate(
         {"slm": str(folders.slm), "llm": str(llm), "device": engine.device, "dtype": engine.dtype}
     )

@@ -17,10 +17,11 @@ from citer.errors import InputError
 from citer.models.sampling import Sampling, stable_hash
 from citer.progress import warn
 from citer.rule import LLM, Rule
+from citer.vllm import KEY
 from citer.vllm.audit import JudgedRow
 from citer.vllm.counts import Counts
 from citer.vllm.drafting import NONE, Drafted, Drafter, Row
-from citer.vllm.loading import KEY, engine_of, load, read_served, read_settings
+from citer.vllm.loading import engine_of, load, read_served, read_settings
 from citer.vllm.runner import Hooked, Request, drafts_here, hook
 
 KEPT = 1024  # requests whose counts nobody has taken, beyond those in flight

@@ -1,4 +1,4 @@
-"""The private names of vLLM's worker that routing touches, and the versions that have them.
+"""The private names of vLLM's worker that routing touches. Those of its API: `citer.vllm.private`.
 
 `hook` changes two functions of vLLM. Both do what they did before, unless the runner's drafter is a
 `Hooked`.
@@ -6,7 +6,6 @@
 
 from collections.abc import Callable
 from functools import wraps
-from importlib.metadata import version
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -16,8 +15,8 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from citer.errors import InputError
 from citer.vllm.audit import Audit
+from citer.vllm.private import check_version
 
-KNOWN = ("0.32",)
 SAMPLER_ARGS = (
     *("draft_token_ids", "num_draft_tokens", "max_spec_len", "cu_num_draft_tokens"),
     *("draft_probs", "target_logits", "bonus_token_ids", "sampling_metadata"),
@@ -79,15 +78,12 @@ def hook() -> None:
 
     Raises InputError if this vLLM is none of those that are known to work.
     """
-    found = version("vllm").split("+")[0]
-    expected = f"expected {' or '.join(f'{known}.*' for known in KNOWN)}"
-    if ".".join(found.split(".")[:2]) not in KNOWN:
-        raise InputError(f"vllm {found}: routing uses private names of vLLM, {expected}")
+    check_version()
     if hasattr(GPUModelRunner._sample, "__wrapped__"):
         return
     names = tuple(signature(rejection_sampler.rejection_sample).parameters)
     if names[: len(SAMPLER_ARGS)] != SAMPLER_ARGS:
-        raise InputError(f"vllm {found}: rejection_sample has other arguments, {expected}")
+        raise InputError(f"rejection_sample of vLLM: arguments {names}, expected {SAMPLER_ARGS}")
     GPUModelRunner._sample = _sample(GPUModelRunner._sample)
     rejection_sampler.rejection_sample = _rejection_sample(rejection_sampler.rejection_sample)
 

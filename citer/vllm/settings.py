@@ -1,4 +1,4 @@
-"""The plugin's settings, `citer` in vLLM's `--additional-config`, and the rule that requests ask for.
+"""The plugin's settings, `citer` in vLLM's `--additional-config`, and the rules of requests.
 
 --additional-config '{"citer": {"router": "models:/citer-router@champion"}}'
 extra_body={"citer": {"rule": "risk 0.8 audit 0.1"}}
