@@ -120,16 +120,16 @@ def _done(engine: Any, job: Job) -> Done:
 
 def _params(job: Job) -> list[Any]:
     from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
 
-    rules: list[Any] = [{"rule": rule} for rule in job.rules] or [None]
-    all_params = []
-    for n in range(len(job.questions)):
-        asked = rules[n % len(rules)]
-        extra = {"extra_args": {"citer": asked}} if asked else {}
-        all_params.append(
-            SamplingParams(**{"temperature": 0, "max_tokens": 96, **job.params, **extra})
-        )
-    return all_params
+    params: dict[str, Any] = {"temperature": 0, "max_tokens": 96, **job.params}
+    if "structured_outputs" in params:
+        params["structured_outputs"] = StructuredOutputsParams(**params["structured_outputs"])
+    rules = [{"citer": {"rule": rule}} for rule in job.rules] or [None]
+    return [
+        SamplingParams(**params, extra_args=rules[n % len(rules)])
+        for n in range(len(job.questions))
+    ]
 
 
 def _logprobs(choice: Any) -> list[float]:

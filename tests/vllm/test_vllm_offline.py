@@ -109,9 +109,10 @@ def test_at_beta_0_the_slms_tokens_stand(routed: dict[str, Done]) -> None:
 
 def test_drafts_obey_what_a_request_forbids(routed: dict[str, Done]) -> None:
     folders = PairFolder(SLM, LLM)
+    [banned] = folders.slm.tokenizer.encode(" is", add_special_tokens=False)
     for ids in routed["least"].answers:
         assert folders.slm.eos_ids[0] not in ids[:80]
-        assert " is" not in folders.slm.tokenizer.decode(ids)
+        assert banned not in ids
     for ids in routed["schema"].answers:
         text = folders.slm.tokenizer.decode(ids, skip_special_tokens=True)
         assert set(text) <= set("0123456789 ")
