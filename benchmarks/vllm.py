@@ -176,7 +176,7 @@ def _relative(row: Row, alone: Row) -> Row:
 def python_share(runs: Sequence[Row], slots: int) -> Row:
     """Return the seconds of the proposer's Python per SLM step, against a step of the CPU pair.
 
-    The Python is all of `propose` but the forwards of the SLM and the scores.
+    The Python is all of `propose` but the SLM's forwards, their logits and scores.
     """
     steps = sum(run["slm"]["forwards"] for run in runs)
     spent = sum(run["clocks"]["propose"] - run["clocks"]["slm"] for run in runs)
