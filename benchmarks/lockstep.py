@@ -88,7 +88,7 @@ def against_delay(subject: Subject) -> list[Finding]:
         requests = source.requests(4 * slots)
         engine = Engine(source.pair, slots, source.new_tokens, delayed=True)
         routed, alone = (traces(engine, requests, each) for each in (policy, LLM_ALONE))
-        price = _seconds(subject, slots)
+        price = seconds_of(subject, slots)
         cost = costs(routed, alone, slots, price)
         cap = best_cap(routed, slots, price)
         what = f"delayed / lockstep, batch {slots}"
@@ -98,7 +98,7 @@ def against_delay(subject: Subject) -> list[Finding]:
     return findings
 
 
-def _seconds(subject: Subject, rows: int) -> Price:
+def seconds_of(subject: Subject, rows: int) -> Price:
     """Measure forwards of `rows` rows. Return the price of work in seconds."""
     shapes = [_shape("slm", rows, 1), *(_shape("llm", rows, tokens) for tokens in TOKENS)]
     floors = {str(shape): Floor(subject.pair, subject.head, [shape]) for shape in shapes}
@@ -108,7 +108,7 @@ def _seconds(subject: Subject, rows: int) -> Price:
     positions = [rows * tokens for tokens in TOKENS]
 
     def price(slm: Work, llm: Work) -> float:
-        visit = np.interp(llm.positions / llm.forwards, positions, visits)
+        visit = np.interp(llm.positions / max(llm.forwards, 1), positions, visits)
         return slm.forwards * step + llm.forwards * float(visit)
 
     return price
