@@ -10,6 +10,7 @@ import mlflow
 import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
+from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import scoring_server
 from ruamel.yaml import YAML
 
@@ -19,6 +20,7 @@ from citer.errors import InputError
 from citer.io import digest, read_json, write_json
 from citer.models.folder import PairFolder
 from citer.models.sampling import Sampler
+from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
 from citer.serving import deploy, stored_rule
 from citer.stages import paths
@@ -96,6 +98,14 @@ def test_the_registered_model_answers_as_its_router_routes(
     assert answers == [expected["math"], expected["mc"], expected["math"]]
     framed = model.predict(pd.DataFrame([{"problem": MATH}, MC])).to_dict("records")
     assert framed == [expected["math"], expected["mc"]]
+
+    params = {"rule": "score 1", "max_new_tokens": 2}
+    (own,) = routed.replies(problems[:1], rule=LLM_ALONE, max_new_tokens=2)
+    (answer,) = model.predict([MATH], params).to_dict("records")
+    assert answer == own.fields | {"error": None}
+    with pytest.raises(MlflowException, match="rule: 'risc': expected"):
+        model.predict([MATH], {"rule": "risc"})
+    assert model.predict(model.input_example)["error"].tolist() == [None]
 
 
 def test_the_registered_model_samples_as_the_evaluation_did(project: Path) -> None:
