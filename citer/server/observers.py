@@ -76,6 +76,8 @@ class Observers:
     def _alarm(self, version: str, found: dict[str, Any]) -> None:
         low = "{agreement:.1%} in {answers} answers, limit {limit:.1%}".format(**found)
         logging.getLogger(__name__).warning("%s: the agreement is low: %s", version, low)
+        if self.traffic:
+            self.traffic.flush()  # a retraining may begin at once, and reads tables only
         self.alarmed(version, found)
 
     def _read(self, value: Callable[[Watch], float | None]) -> float:
