@@ -25,6 +25,7 @@ from flows.outcomes import PLACE, deployed_method, under
 SERVING = Path(__file__).with_name("serving.py")
 CODE = Path(citer.__file__).parent
 NEEDED = (
+    "httpx",
     "math-verify",
     "numpy",
     "pandas",
@@ -68,6 +69,7 @@ def log_router(router: Path, report: Path, slm: str, params: Params) -> None:
             signature=SIGNATURE,
             model_config={
                 "llm": params.pair.llm,
+                "llm_url": params.pair.llm_url,
                 "device": params.pair.device,
                 "cuda_graphs": params.pair.cuda_graphs,
                 "llm_device_map": params.pair.llm_device_map,

@@ -3,9 +3,10 @@
 `mlflow.pyfunc.load_model("models:/citer-router@champion").predict(questions)` takes plain
 questions, or rows in the formats of the data files (a list, or a frame with the fields as
 columns). It returns a frame with one row per question, in order. The column `error` says why a
-question was refused. `load_model`'s `model_config` can override the LLM's folder (`llm`) and the
-settings `device`, `cuda_graphs`, `llm_device_map`, `slots`, `max_new_tokens`, `sampling` and
-`seed`. Answers are sampled as in the evaluation that chose the rule.
+question was refused. `load_model`'s `model_config` can override the LLM's folder (`llm`), its
+server (`llm_url`) and the settings `device`, `cuda_graphs`, `llm_device_map`, `slots`,
+`max_new_tokens`, `sampling` and `seed`. Answers are sampled as in the evaluation that chose the
+rule.
 
 MLflow also runs this file to log a model. `citer`, which imports torch, is therefore only imported
 when a model is loaded.
@@ -48,10 +49,11 @@ class RoutedModel(PythonModel):
             dtype=card["dtype"],
             cuda_graphs=config["cuda_graphs"],
             llm_device_map=config.get("llm_device_map"),  # earlier versions have none
+            llm_url=config.get("llm_url"),  # the same
         )
         self.deployment = deploy(
             bundle,
-            served_pair(bundle, Path(pair.slm), Path(pair.llm)),
+            served_pair(bundle, Path(pair.slm), Path(pair.llm), pair.llm_url),
             pair,
             stored_rule(bundle),
             slots=config["slots"],
