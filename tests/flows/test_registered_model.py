@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import mlflow
@@ -51,23 +52,24 @@ def test_a_bundle_carries_the_agreement_of_its_rule(project: Path) -> None:
     retrain(1)
     register()
     with fetched_bundle(CHAMPION) as bundle:
-        assert promised(bundle) == Promised(200, 200 * 20, 100, 200 * 20 * 19, 0.0)
+        assert promised(bundle, RULE) == Promised(200, 200 * 20, 100, 200 * 20 * 19, 0.0)
 
 
 def test_a_router_that_cannot_be_watched_says_why(project: Path) -> None:
-    retrain(1, rule=Rule("risk", 0.75))
+    retrain(1)
     register()
     with fetched_bundle(CHAMPION) as bundle:
-        with pytest.raises(InputError, match="its rule has no audits"):
-            promised(bundle)
+        with pytest.raises(InputError, match=r"^`risk 0.75` has no audit, so"):
+            promised(bundle, replace(RULE, audit=0.0))
+        with pytest.raises(InputError, match=r"^`score 0.5 audit 0.1` is not the rule that was ev"):
+            promised(bundle, Rule("score", 0.5, 0.1))
         card = read_json(bundle / "router.json")
-        card["threshold"]["rule"]["audit"] = 0.1
         write_json(bundle / "router.json", {k: v for k, v in card.items() if k != "agreement"})
-        with pytest.raises(InputError, match=r"no `agreement` in router.json; register the rou"):
-            promised(bundle)
+        with pytest.raises(InputError, match=r"^no `agreement` in router.json; expected a router"):
+            promised(bundle, RULE)
         write_json(bundle / "router.json", card | {"agreement": {"answers": "many"}})
-        with pytest.raises(InputError, match=r"router.json: agreement.answers: 'many': expected"):
-            promised(bundle)
+        with pytest.raises(InputError, match=r"^router.json: agreement.answers: 'many': expected"):
+            promised(bundle, RULE)
 
 
 def test_nothing_registered_is_a_pickle(project: Path) -> None:
