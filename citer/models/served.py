@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, PositiveInt
 from citer.errors import InputError, shown
 from citer.models.card import ModelCard
 from citer.models.folder import PLAIN, MakePrompts, ModelFolder
-from citer.models.server import Server
+from citer.models.server import PATIENCE, Server
 from citer.models.size import ModelSize
 
 SUMS = "weights.sha256"  # stands for the weights in a folder that has none
@@ -98,7 +98,9 @@ class ServedModel:
         lengths = [len(choice.prompt_logprobs or ()) for choice in choices]
         expected = [len(prompt) * of_prompts for prompt in prompts]
         if lengths != expected:
-            found = f"log-probabilities of prompts of {shown(lengths)} tokens"
+            found = (
+                f"{len(choices)} choices with log-probabilities of {shown(lengths)} prompt tokens"
+            )
             raise InputError(f"{self.server}: {found}, expected {shown(expected)}")
         return choices
 
@@ -113,7 +115,7 @@ class ServedFolder(ModelFolder):
 
     def __init__(self, path: Path, url: str, make_prompts: MakePrompts = PLAIN) -> None:
         super().__init__(path, make_prompts)
-        self.server = Server(url)
+        self.server = Server(url, PATIENCE)
 
     @cached_property
     def listed(self) -> Listed:
@@ -140,8 +142,8 @@ class ServedFolder(ModelFolder):
         self.check_ends()
         ModelSize.of(self.path, "float32")
         if not all(file.is_file() for file in self.weight_files):
-            expected = f"expected weights, or {SUMS}: `sha256sum *.safetensors` of the server's"
-            raise InputError(f"{self}: no weights; {expected}")
+            made = "the output of `sha256sum *.safetensors` in the server's folder"
+            raise InputError(f"{self}: no weights; expected them, or {SUMS}: {made}")
 
     def reach(self, dtype: str) -> ServedModel:
         """Return the model. Raises InputError if the server's has another vocabulary."""

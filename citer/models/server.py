@@ -37,7 +37,7 @@ class Server:
     The key in the environment variable `CITER_LLM_API_KEY`, if any, is sent with each request.
     """
 
-    def __init__(self, url: str, patience: Sequence[float] = PATIENCE) -> None:
+    def __init__(self, url: str, patience: Sequence[float]) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         self.patience = tuple(patience)
 
