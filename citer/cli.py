@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 import typer
 from rich.console import Console
 
-from citer.commands import answers, pipeline, stages, tools
+from citer.commands import answers, pipeline, serve, stages, tools
 from citer.errors import InputError, TemporaryError, one_line
 
 STAGES = "Stages (dvc.yaml runs them)"
 COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
-    "Answers": [answers.generate],
+    "Answers": [answers.generate, serve.serve],
     "Retraining and registry": [
         pipeline.run,
         pipeline.schedule,

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from citer.config import PairParams
 from citer.data.problems import Problem
 from citer.data.prompts import make_prompts
 from citer.decoding.answer import Answer, Counts, Request
 from citer.decoding.engine import Engine
-from citer.decoding.policy import Policy, routed
+from citer.decoding.policy import Policy, head_for, routed
 from citer.errors import InputError
 from citer.models.bundle import (
     check_identity,
@@ -21,9 +21,11 @@ from citer.models.bundle import (
     read_card,
     stored_prompts,
 )
+from citer.models.card import Carded
 from citer.models.folder import PairFolder
-from citer.models.pair import Pair, load_pair
+from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.room import check_fits
+from citer.models.router import Router
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.models.served import llm_folder
 from citer.progress import Advance
@@ -46,12 +48,24 @@ class Reply(NamedTuple):
         return dict(zip(REPLY_FIELDS, values, strict=True))
 
 
+class Observer(Protocol):
+    """Sees the complete answers of a server, such as a log of them."""
+
+    def answered(self, reply: Reply) -> None:
+        """Take a reply to a chat request. May block: the server calls it in a thread of its own."""
+        ...
+
+
 @dataclass(frozen=True)
 class Deployment:
-    """A loaded pair and the policy that routes between its models, `slots` questions at a time."""
+    """A loaded pair and its router, with the rule that applies by default.
+
+    `slots` questions are answered at a time, with at most `max_new_tokens` tokens each.
+    """
 
     pair: Pair
-    policy: Policy
+    router: Router
+    rule: Rule
     slots: int
     max_new_tokens: int
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
@@ -66,17 +80,20 @@ class Deployment:
         problems: Sequence[Problem],
         advance: Advance = lambda _: None,
         sampler: Sampler = ALL_GREEDY,
+        rule: Rule | None = None,
+        max_new_tokens: int | None = None,
     ) -> Iterator[Reply]:
         """Yield the replies in the order of the problems; `advance` counts them as they finish.
 
         A sampled reply depends on the sampler and on the problem's id, but on no other problem.
         Each problem must pass `check`. A call from a second thread waits until this one has ended.
         """
+        policy = self.policy(rule or self.rule)
         finished: dict[int, Reply] = {}  # replies that wait for an earlier one
         due = 0
         with self._lock:
-            requests = self._requests(problems, sampler)
-            for answer in self._engine.decode(requests, self.policy):
+            requests = self._requests(problems, sampler, max_new_tokens)
+            for answer in self.engine.decode(requests, policy):
                 number = int(answer.key)
                 text = self.pair.text(answer.token_ids)
                 finished[number] = Reply(problems[number], answer, text)
@@ -85,22 +102,29 @@ class Deployment:
                     yield finished.pop(due)
                     due += 1
 
-    def _requests(self, problems: Sequence[Problem], sampler: Sampler) -> Iterator[Request]:
+    def _requests(
+        self, problems: Sequence[Problem], sampler: Sampler, limit: int | None
+    ) -> Iterator[Request]:
         for number, problem in enumerate(problems):
             prompt_ids = tuple(self.pair.prompts.prompt_ids(problem))
             sampling = sampler.sampling(problem.problem_id)
-            yield Request(str(number), prompt_ids, sampling=sampling)
+            yield Request(str(number), prompt_ids, sampling=sampling, max_new_tokens=limit)
 
-    def check(self, problem: Problem) -> None:
+    def check(self, problem: Problem, max_new_tokens: int | None = None) -> None:
         """Raise InputError if the problem has no prompt (see `PromptFormat`), or no room.
 
         The prompt and the longest answer must not exceed the models' context.
         """
         length = len(self.pair.prompts.prompt_ids(problem))
-        check_fits("question", length, self.pair.context, self.max_new_tokens)
+        new_tokens = max_new_tokens or self.max_new_tokens
+        check_fits("question", length, self.pair.context, new_tokens)
+
+    def policy(self, rule: Rule) -> Policy:
+        """Return the router with a rule. Raises InputError if it has no head for that rule."""
+        return routed(self.router, rule)
 
     @cached_property
-    def _engine(self) -> Engine:
+    def engine(self) -> Engine:
         """The engine keeps its caches, and on a GPU its graphs, from call to call."""
         return Engine(self.pair, self.slots, self.max_new_tokens, delayed=True)
 
@@ -113,15 +137,18 @@ def deploy(
     *,
     slots: int,
     max_new_tokens: int,
+    loaded: LanguageModel | Carded | None = None,
 ) -> Deployment:
     """Load a router and its pair (see `served_pair`); `rule` routes between the models.
 
-    Raises InputError, before any weight is loaded, if the router was made for another pair.
+    An LLM that is `loaded` already is used again if the pair has the same one. Raises InputError,
+    before any weight is loaded, if the router was made for another pair or lacks the rule's head.
     """
     router, card = read_bundle(bundle)
     check_identity(card, folder_identity(folders, params.dtype), bundle)
-    pair = load_pair(folders, params)
-    return Deployment(pair, routed(router.to(pair.slm.device), rule), slots, max_new_tokens)
+    head_for(router, rule)
+    pair = load_pair(folders, params, loaded)
+    return Deployment(pair, router.to(pair.slm.device), rule, slots, max_new_tokens)
 
 
 def served_pair(bundle: Path, slm: Path, llm: Path, llm_url: str | None = None) -> PairFolder:

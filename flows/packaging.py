@@ -1,9 +1,12 @@
 """Log a router as an MLflow model: code, bundle and rule. The two models are stored elsewhere."""
 
 import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import mlflow
@@ -13,7 +16,11 @@ from mlflow.types import ColSpec, Schema
 import citer
 from citer.config import Params
 from citer.decoding.answer import Counts
-from citer.io import read_json, write_json
+from citer.io import read_json, read_table, write_json
+from citer.rule import Rule
+from citer.schema import OUTCOME
+from citer.watch import CARD_KEY, Promised
+from flows.outcomes import PLACE, deployed_method, under
 
 SERVING = Path(__file__).with_name("serving.py")
 CODE = Path(citer.__file__).parent
@@ -43,8 +50,8 @@ SIGNATURE = ModelSignature(
 )
 
 
-def log_router(router: Path, threshold: Path, slm: str, params: Params) -> None:
-    """Log a router with its rule as a model of the active run: code, safetensors and JSON.
+def log_router(router: Path, report: Path, slm: str, params: Params) -> None:
+    """Log a router with the rule of its report as a model of the active run: code, weights, JSON.
 
     `slm` is the URI of the finetuned SLM, which `flows.slm` logs separately.
     """
@@ -52,7 +59,7 @@ def log_router(router: Path, threshold: Path, slm: str, params: Params) -> None:
         # MLflow warns without an input example; with one it would load the whole pair here.
         simplefilter("ignore", UserWarning)
         bundle = Path(folder) / "bundle"
-        assemble(bundle, router, threshold, slm)
+        assemble(bundle, router, report, slm)
         mlflow.pyfunc.log_model(
             name="router",
             python_model=str(SERVING),
@@ -74,9 +81,23 @@ def log_router(router: Path, threshold: Path, slm: str, params: Params) -> None:
         )
 
 
-def assemble(bundle: Path, router: Path, threshold: Path, slm: str) -> None:
-    """Write `bundle`: the router, and its card with the chosen rule and the SLM's URI."""
+def assemble(bundle: Path, router: Path, report: Path, slm: str) -> None:
+    """Write `bundle`: the router, and its card with what its server needs besides.
+
+    That is the SLM's URI, and from `report` the chosen rule and the agreement that audits found.
+    """
     shutil.copytree(router, bundle)
-    card = read_json(bundle / "router.json") | {"threshold": read_json(threshold)}
+    card = read_json(bundle / "router.json") | {"threshold": read_json(report / "threshold.json")}
     card["slm"]["kept"] = slm
+    if agreement := Promised.measured(_audits(report, card["threshold"])):
+        card[CARD_KEY] = asdict(agreement)
     write_json(bundle / "router.json", card)
+
+
+def _audits(report: Path, deployed: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """Yield how many tokens audits checked and disagreed on, for each test question."""
+    method = deployed_method(read_json(report / "chosen.json"), deployed)
+    columns = [*PLACE, "audited", "disagreed"]
+    rows = read_table(report / "outcomes.parquet", OUTCOME, columns).to_pylist()
+    for row in under(rows, method, Rule(**deployed["rule"])):
+        yield row["audited"], row["disagreed"]

@@ -78,11 +78,17 @@ def fetched_bundle(uri: str) -> Iterator[Path]:
 
     The folder also holds the finetuned SLM. Raises InputError if the version does not exist.
     """
-    if not re.fullmatch(r"models:/[^/@]+[/@][^/@]+", uri):
-        raise InputError(f"{uri}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
+    checked_uri(uri)
     open_store(load_params().register_.experiment)
     with TemporaryDirectory() as folder:
         yield _download_bundle(uri, folder)
+
+
+def checked_uri(uri: str) -> str:
+    """Return the URI of a registered router. Raises InputError if it is of another form."""
+    if not re.fullmatch(r"models:/[^/@]+[/@][^/@]+", uri):
+        raise InputError(f"{uri}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
+    return uri
 
 
 def _download_bundle(uri: str, folder: str) -> Path:

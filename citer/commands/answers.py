@@ -14,15 +14,24 @@ from citer.errors import InputError
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
 
+RouterOption = Annotated[
+    str,
+    typer.Option(
+        help="models:/NAME@ALIAS, models:/NAME/VERSION, or a router's folder. The folder of a "
+        "registered router has its own rule; others, such as data/routers/2, need --rule."
+    ),
+]
+RuleOption = Annotated[
+    str | None,
+    typer.Option(
+        help="When the LLM is called; replaces the router's own rule: score τ | risk ρ | "
+        'every γ, each with an optional audit β. For example "risk 0.8 audit 0.1".'
+    ),
+]
+
 
 def generate(
-    router: Annotated[
-        str,
-        typer.Option(
-            help="models:/NAME@ALIAS, models:/NAME/VERSION, or a router's folder. The folder of a "
-            "registered router has its own rule; others, such as data/routers/2, need --rule."
-        ),
-    ],
+    router: RouterOption,
     input: Annotated[
         Path,
         typer.Option(
@@ -42,13 +51,7 @@ def generate(
             "last answer."
         ),
     ],
-    rule: Annotated[
-        str | None,
-        typer.Option(
-            help="When the LLM is called; replaces the router's own rule: score τ | risk ρ | "
-            'every γ, each with an optional audit β. For example "risk 0.8 audit 0.1".'
-        ),
-    ] = None,
+    rule: RuleOption = None,
     disagreements: Annotated[
         Path | None,
         typer.Option(
@@ -80,7 +83,7 @@ def generate(
 
     Needs params.yaml in the current folder.
     """
-    params, parsed = load_params(), _rule(rule)
+    params, parsed = load_params(), parse_rule(rule)
     sampler = _sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     with _bundle(router) as bundle:
         from citer.generate import generate
@@ -88,7 +91,8 @@ def generate(
         generate(params, bundle, input, output, parsed, disagreements, sampler)
 
 
-def _rule(text: str | None) -> Rule | None:
+def parse_rule(text: str | None) -> Rule | None:
+    """Parse the option --rule. Raises InputError."""
     try:
         return None if text is None else Rule.parse(text)
     except ValueError as error:
@@ -119,7 +123,12 @@ def _bundle(router: str) -> AbstractContextManager[Path]:
         from flows.registry import fetched_bundle
 
         return fetched_bundle(router)
+    return nullcontext(router_folder(router))
+
+
+def router_folder(router: str) -> Path:
+    """Return the folder that --router names. Raises InputError."""
     if not Path(router, "router.json").is_file():
         expected = "expected models:/NAME@ALIAS or a router's folder"
         raise InputError(f"--router: {router!r}: no router.json there, {expected}")
-    return nullcontext(Path(router))
+    return Path(router)

@@ -24,7 +24,9 @@ class Request:
 
     `prefix_ids` are the first tokens of the answer, if they are given. `trunk_ids` is a prompt with
     an answer. Requests with equal `trunk_ids` share one forward over it; each uses the tokens
-    before the first one in which it differs. Without `sampling`, the answer is greedy.
+    before the first one in which it differs. Without `sampling`, the answer is greedy. `stop` has
+    texts that end this answer, besides the pair's own. Without `max_new_tokens`, the engine's
+    number of tokens ends it.
     """
 
     key: str
@@ -32,6 +34,8 @@ class Request:
     prefix_ids: tuple[int, ...] = ()
     trunk_ids: tuple[int, ...] | None = None
     sampling: Sampling | None = None
+    stop: tuple[str, ...] = ()
+    max_new_tokens: int | None = None
 
     @property
     def trunk(self) -> Trunk | None:

@@ -134,12 +134,9 @@ class Engine:
     def submit(self, request: Request, policy: Policy, *more: Policy) -> Handle:
         """Queue a request until a slot is free. Several policies share its forwards.
 
-        Raises InputError if it is empty or does not fit the models' context.
+        Raises InputError as `check` does.
         """
-        length = len(request.prompt_ids) + len(request.prefix_ids)
-        if not length:
-            raise InputError(f"{request.key}: no tokens, expected a prompt")
-        check_fits(request.key, length, self.pair.context, self.limits.max_new_tokens)
+        self.check(request)
         if not self._walks:
             self._start_over()
         if request.sampling:
@@ -150,9 +147,22 @@ class Engine:
             self._drafts = self._drafts.reading([*self._scorers(), *scorers])
         columns = {each: self._drafts.scorers.index(each.scorer) for each in policies}
         handle = next(self._handles)
-        self._walks[handle] = Walk(handle, request, columns, self.limits)
+        self._walks[handle] = Walk(handle, request, columns, self._limits(request))
         self._queue.append(self._walks[handle])
         return handle
+
+    def check(self, request: Request) -> None:
+        """Raise InputError if a request is empty or does not fit the models' context."""
+        length = len(request.prompt_ids) + len(request.prefix_ids)
+        if not length:
+            raise InputError(f"{request.key}: no tokens, expected a prompt")
+        limit = self._limits(request).max_new_tokens
+        check_fits(request.key, length, self.pair.context, limit)
+
+    def _limits(self, request: Request) -> Limits:
+        stops = self.pair.stops_with(request.stop) if request.stop else self.limits.stops
+        limit = request.max_new_tokens or self.limits.max_new_tokens
+        return replace(self.limits, max_new_tokens=limit, stops=stops)
 
     def cancel(self, handle: Handle) -> None:
         """Drop a request and free its slot at once. Ignores a finished request."""

@@ -166,23 +166,38 @@ class Pair:
     @cached_property
     def stops(self) -> StopTexts | None:
         """The texts that end an answer, or None if there are none."""
-        return StopTexts(self.prompts.stop, self.tokenizer) if self.prompts.stop else None
+        return self.stops_with(())
+
+    def stops_with(self, more: Sequence[str]) -> StopTexts | None:
+        """Return the texts that end an answer to a request with `more` of them."""
+        texts = (*self.prompts.stop, *more)
+        return StopTexts(texts, self.tokenizer) if texts else None
 
     def ended(self, token_ids: Sequence[int]) -> bool:
         """Return whether an answer ends after these tokens, of which only the last is new."""
         return token_ids[-1] in self.eos_ids or bool(self.stops and self.stops.end(token_ids))
 
-    def text(self, token_ids: Sequence[int]) -> str:
-        """Decode an answer, without its EOS, special tokens and stop text."""
+    def text(self, token_ids: Sequence[int], stop: Sequence[str] = ()) -> str:
+        """Decode an answer, without its EOS, special tokens and stop text.
+
+        `stop` has the texts of its request, besides the pair's own.
+        """
         text = str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
-        return self.stops.cut(text) if self.stops else text
+        stops = self.stops_with(stop) if stop else self.stops
+        return stops.cut(text) if stops else text
 
 
-def load_pair(folders: PairFolder, params: PairParams) -> Pair:
-    """Load both models of a pair for inference."""
+def load_pair(
+    folders: PairFolder, params: PairParams, loaded: LanguageModel | Carded | None = None
+) -> Pair:
+    """Load both models of a pair for inference.
+
+    An LLM that was `loaded` with the same parameters is used again if it has the same digest.
+    """
+    kept = loaded if loaded and loaded.card.digest == folders.llm.digest else None
     return Pair(
         slm=load_model("slm", folders.slm, params),
-        llm=load_llm(folders.llm, params),
+        llm=kept or load_llm(folders.llm, params),
         tokenizer=folders.slm.tokenizer,
         tokenizer_digest=folders.tokenizer_digest,
         eos_ids=folders.eos_ids,

@@ -1,1 +1,1 @@
-"""`citer serve`: an OpenAI-compatible server on the engine of `citer.decoding`."""
+"""An HTTP server that answers OpenAI's API with a routed pair, in one process."""

@@ -8,6 +8,7 @@ import pytest
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, always_slm
+from citer.errors import InputError
 from citer.models.pair import Pair
 from citer.rule import Rule
 from tests.decoding.reference import Uncached, random_scorer, rounded
@@ -102,3 +103,29 @@ def test_an_answer_that_stops_at_its_last_allowed_token_is_complete(kin: Pair) -
     text = kin.tokenizer.decode(whole.token_ids)
     [answer] = Engine(with_stops(kin, text), 1, 3).decode(REQUESTS[:1], LLM_ALONE)
     assert (answer.token_ids, answer.truncated) == (whole.token_ids, False)
+
+
+def test_a_request_may_have_stop_texts_and_a_limit_of_its_own(kin: Pair) -> None:
+    kin = replace(kin, eos_ids=kin.eos_ids[:1])
+    engine, asked = Engine(kin, 4, 8), REQUESTS[1]
+    [whole] = engine.decode([asked], LLM_ALONE)
+    stop = kin.tokenizer.decode(whole.token_ids[2:4])
+    assert stop not in kin.tokenizer.decode(whole.token_ids[:3])
+    requests = [
+        replace(asked, key="stop", stop=(stop,)),
+        replace(asked, key="limit", max_new_tokens=3),
+        replace(asked, key="more", max_new_tokens=9),
+        replace(asked, key="neither"),
+    ]
+    own = {answer.key: answer for answer in engine.decode(requests, LLM_ALONE)}
+    assert (own["stop"].token_ids, own["stop"].truncated) == (whole.token_ids[:4], False)
+    assert kin.text(own["stop"].token_ids, (stop,)) == kin.text(whole.token_ids[:2])
+    assert (own["limit"].token_ids, own["limit"].truncated) == (whole.token_ids[:3], True)
+    assert len(own["more"].token_ids) == 9
+    assert own["neither"].token_ids == whole.token_ids
+
+
+def test_a_limit_of_its_own_must_fit_the_context(kin: Pair) -> None:
+    asked = replace(REQUESTS[0], max_new_tokens=kin.context)
+    with pytest.raises(InputError, match=r"q0: 5 tokens and up to 1024 more .* at most 1024"):
+        Engine(kin, 1, 8).submit(asked, LLM_ALONE)

@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 LLM = Path("data/pair/llm")
 QUESTIONS = 200  # with fewer the gate could not exclude a loss of 2 %
 LLM_BYTES = 1000  # per question
+AUDITED = 40  # tokens per question, at the LLM's cost
 RULE = Rule("risk", 0.75, audit=0.1)
 STAGES: dict[str, float | None] = {"label@1": 2.5, "evaluate@1": None, "evaluate@2": 0.5}
 TOY = dict.fromkeys(("sft", "preference"), 8) | dict.fromkeys(("validation", "test"), 40)
@@ -195,6 +196,8 @@ def _outcomes(
             "failure": None,
             "truncated": False,
             "bytes": round(LLM_BYTES * cost),
+            "audited": round(AUDITED * cost),
+            "disagreed": number % 2,
         }
 
 

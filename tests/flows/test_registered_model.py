@@ -16,11 +16,13 @@ from ruamel.yaml import YAML
 from citer.config import PairParams, SamplingParams
 from citer.data.importing import parse_row
 from citer.errors import InputError
-from citer.io import digest
+from citer.io import digest, read_json, write_json
 from citer.models.folder import PairFolder
 from citer.models.sampling import Sampler
+from citer.rule import Rule
 from citer.serving import deploy, stored_rule
 from citer.stages import paths
+from citer.watch import Promised, promised
 from flows.dvc_commands import dvc
 from flows.registry import fetched_bundle
 from tests.flows.project import LLM, RULE, TINY, register, retrain
@@ -41,6 +43,29 @@ def test_a_bundle_carries_the_rule_and_the_finetuned_slm(project: Path) -> None:
         assert digest(bundle / "slm") == digest(paths.SLM)
         weights = "router.safetensors"
         assert (bundle / weights).read_bytes() == (paths.router(2) / weights).read_bytes()
+
+
+def test_a_bundle_carries_the_agreement_of_its_rule(project: Path) -> None:
+    retrain(1)
+    register()
+    with fetched_bundle(CHAMPION) as bundle:
+        assert promised(bundle) == Promised(200, 200 * 20, 100, 200 * 20 * 19, 0.0)
+
+
+def test_a_router_that_cannot_be_watched_says_why(project: Path) -> None:
+    retrain(1, rule=Rule("risk", 0.75))
+    register()
+    with fetched_bundle(CHAMPION) as bundle:
+        with pytest.raises(InputError, match="its rule has no audits"):
+            promised(bundle)
+        card = read_json(bundle / "router.json")
+        card["threshold"]["rule"]["audit"] = 0.1
+        write_json(bundle / "router.json", {k: v for k, v in card.items() if k != "agreement"})
+        with pytest.raises(InputError, match=r"no `agreement` in router.json; register the rou"):
+            promised(bundle)
+        write_json(bundle / "router.json", card | {"agreement": {"answers": "many"}})
+        with pytest.raises(InputError, match=r"router.json: agreement.answers: 'many': expected"):
+            promised(bundle)
 
 
 def test_nothing_registered_is_a_pickle(project: Path) -> None:

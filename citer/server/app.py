@@ -1,0 +1,107 @@
+"""The routes: OpenAI's chat and text completions, the model, health and metrics."""
+
+import hmac
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
+
+from citer.errors import InputError
+from citer.server.errors import ApiError, bad_key, bad_request
+from citer.server.fields import Asked, Chat, Completion, read
+from citer.server.http import Measured, read_body, respond
+from citer.server.service import Service
+
+
+def make_app(service: Service, keys: Sequence[str]) -> FastAPI:
+    """Return the application. Without `keys`, everybody may ask."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with service:
+            yield
+
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app.include_router(_openai(service), prefix="/v1", dependencies=[Depends(_guard(keys))])
+    app.include_router(_operations(service))
+    app.add_exception_handler(ApiError, _refusal)
+    app.add_exception_handler(InputError, _refusal)
+    app.add_exception_handler(HTTPException, _refusal)
+    app.add_middleware(Measured, metrics=service.metrics)
+    return app
+
+
+def _openai(service: Service) -> APIRouter:
+    routes = APIRouter()
+
+    async def answer(request: Request, kind: type[Asked]) -> Response:
+        service.check_open()
+        asked = read(kind, await read_body(request, service.release.deployment.pair.context))
+        return await respond(service, request, service.call(asked), asked)
+
+    @routes.post("/chat/completions")
+    async def chat(request: Request) -> Response:
+        return await answer(request, Chat)
+
+    @routes.post("/completions")
+    async def completions(request: Request) -> Response:
+        return await answer(request, Completion)
+
+    @routes.get("/models")
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": [_model(service)]}
+
+    return routes
+
+
+def _operations(service: Service) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/health")
+    async def health() -> Response:
+        trouble = service.trouble
+        return JSONResponse({"status": trouble or "ok"}, 503 if trouble else 200)
+
+    @routes.get("/metrics")
+    async def metrics() -> Response:
+        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return routes
+
+
+def _model(service: Service) -> dict[str, Any]:
+    version, deployment = service.release
+    return {
+        "id": service.settings.name,
+        "object": "model",
+        "created": 0,
+        "owned_by": "citer",
+        "version": version,
+        "rule": str(deployment.rule),
+        "tasks": deployment.tasks,
+        "max_model_len": deployment.pair.context,
+    }
+
+
+def _guard(keys: Sequence[str]) -> Callable[[Request], Awaitable[None]]:
+    known = [f"Bearer {key}".encode() for key in keys]
+
+    async def check(request: Request) -> None:
+        given = request.headers.get("authorization", "").encode()
+        if known and not any(hmac.compare_digest(given, each) for each in known):
+            raise bad_key()
+
+    return check
+
+
+async def _refusal(_: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):  # an unknown path or method
+        error = bad_request(str(error.detail), error.status_code)
+    elif isinstance(error, InputError):
+        error = bad_request(str(error))
+    assert isinstance(error, ApiError)
+    return JSONResponse(error.body, error.status, error.headers)

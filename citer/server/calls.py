@@ -1,0 +1,79 @@
+"""A request, checked in full before it takes a place in the queue."""
+
+from dataclasses import dataclass
+
+from citer.config import SamplingParams
+from citer.data.problems import Problem
+from citer.decoding.answer import Request
+from citer.errors import InputError
+from citer.models.pair import Pair
+from citer.models.sampling import stable_hash
+from citer.server.errors import bad_request
+from citer.server.fields import Asked, Chat, Completion
+from citer.server.releases import Release
+from citer.server.replies import ChatForm, Form, TextForm
+from citer.server.text import TextStream
+from citer.server.worker import Done, Ticket
+from citer.serving import Reply
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A request that can be answered, and the form of its reply. `problem` is None if no chat."""
+
+    ticket: Ticket
+    form: Form
+    problem: Problem | None
+
+    @property
+    def pair(self) -> Pair:
+        return self.ticket.engine.pair
+
+    def text(self, done: Done) -> str:
+        return self.pair.text(done.answer.token_ids, self.ticket.request.stop)
+
+    def stream(self) -> TextStream:
+        return TextStream(self.pair, self.ticket.request.stop)
+
+    def reply(self, done: Done) -> Reply | None:
+        """Return what observers see, or None: they see chats only."""
+        return Reply(self.problem, done.answer, self.text(done)) if self.problem else None
+
+
+def make_call(asked: Asked, release: Release, name: str, default: SamplingParams | None) -> Call:
+    """Check a request to the model `name`. `default` says how answers are sampled.
+
+    Raises InputError or ApiError.
+    """
+    if asked.model != name:
+        raise bad_request(f"model: {asked.model!r}; expected {name!r}", 404, "model_not_found")
+    if asked.stream and asked.wants_logprobs:
+        raise InputError("logprobs: asked with `stream`; expected one of both")
+    deployment, rule = release.deployment, asked.rule or release.deployment.rule
+    prompt_ids, problem, key = _prompt(asked, release)
+    request = Request(
+        "prompt",
+        prompt_ids,
+        sampling=asked.sampler(default).sampling(key),
+        stop=asked.stops,
+        max_new_tokens=asked.limit,
+    )
+    try:
+        deployment.engine.check(request)
+    except InputError as error:
+        raise bad_request(str(error), code="context_length_exceeded") from None
+    policy = deployment.policy(rule)
+    ticket = Ticket(deployment.engine, request, policy, asked.stream, asked.wants_logprobs)
+    form = ChatForm if problem else TextForm
+    return Call(ticket, form(name, release.version, rule, len(prompt_ids)), problem)
+
+
+def _prompt(asked: Asked, release: Release) -> tuple[tuple[int, ...], Problem | None, str]:
+    """Return the prompt, the problem of a chat, and a key that only equal prompts share."""
+    pair = release.deployment.pair
+    if isinstance(asked, Chat):
+        problem = asked.problem(release.deployment.tasks)
+        return tuple(pair.prompts.prompt_ids(problem)), problem, problem.problem_id
+    assert isinstance(asked, Completion)
+    prompt_ids = tuple(asked.prompt_ids(pair))
+    return prompt_ids, None, str(stable_hash(str(prompt_ids)))

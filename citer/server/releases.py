@@ -1,0 +1,59 @@
+"""Which router serves: where its versions come from, and how one is loaded."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from citer.config import Params
+from citer.rule import Rule
+from citer.serving import Deployment, deploy, served_pair, stored_rule
+from citer.stages import paths
+
+
+class Source(Protocol):
+    """Where routers come from: a registry, or a folder."""
+
+    def latest(self) -> str:
+        """Return the version that should serve now. Any exception keeps the present one."""
+        ...
+
+    def bundle(self, version: str) -> AbstractContextManager[Path]:
+        """Yield the folder of a version, which is read inside the block only."""
+        ...
+
+
+class Release(NamedTuple):
+    """A version of the router, ready to answer."""
+
+    version: str
+    deployment: Deployment
+
+
+@dataclass(frozen=True)
+class Releases:
+    """The releases of a source. `rule` replaces the rules that are stored with the routers."""
+
+    source: Source
+    params: Params
+    rule: Rule | None = None
+
+    def newest(self, current: Release | None = None) -> Release:
+        """Return the latest release: `current`, or one that shares its LLM. Raises InputError."""
+        version = self.source.latest()
+        if current and current.version == version:
+            return current
+        with self.source.bundle(version) as bundle:
+            return Release(version, self._load(bundle, current))
+
+    def _load(self, bundle: Path, current: Release | None) -> Deployment:
+        pair, limits = self.params.pair, self.params.evaluate
+        return deploy(
+            bundle,
+            served_pair(bundle, paths.SLM, Path(pair.llm)),
+            pair,
+            self.rule or stored_rule(bundle),
+            slots=limits.slots,
+            max_new_tokens=limits.max_new_tokens,
+            loaded=current and current.deployment.pair.llm,
+        )

@@ -1,0 +1,69 @@
+"""Run the server in this process until it is told to stop."""
+
+import gc
+import os
+import socket
+from collections.abc import Sequence
+from types import FrameType
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+from rich.console import Console
+
+from citer.errors import InputError
+from citer.server.app import make_app
+from citer.server.metrics import Metrics
+from citer.server.releases import Releases
+from citer.server.service import Service, Settings
+from citer.serving import Observer
+
+
+class Draining(uvicorn.Server):
+    """Stops when every running request is answered. A second signal does not wait."""
+
+    def __init__(self, service: Service, keys: Sequence[str]) -> None:
+        app = make_app(service, keys)
+        super().__init__(uvicorn.Config(app, log_level="warning", access_log=False))
+        self.service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # The base class would raise the signal again at the end, for another exit status.
+        self.should_exit = self.force_exit = self.service.draining
+        self.service.draining = True
+
+    async def on_tick(self, counter: int) -> bool:
+        self.should_exit |= self.service.draining and not self.service.unanswered
+        return await super().on_tick(counter)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound. Raises InputError if it cannot be."""
+    try:
+        return socket.create_server((host, port), backlog=2048)
+    except (OSError, OverflowError) as error:
+        raise InputError(f"--host {host} --port {port}: {error}") from None
+
+
+def serve(
+    settings: Settings,
+    releases: Releases,
+    listener: socket.socket,
+    observers: Sequence[Observer] = (),
+    registry: CollectorRegistry | None = None,
+) -> None:
+    """Load the newest router with its pair, and answer requests until SIGTERM or SIGINT.
+
+    `observers` see each answer to a chat. Metrics that they add to the `registry` stand at
+    `/metrics`. The environment variable CITER_API_KEYS has the accepted keys, separated by commas.
+    Raises InputError.
+    """
+    keys = [key.strip() for key in os.environ.get("CITER_API_KEYS", "").split(",") if key.strip()]
+    release = releases.newest()
+    metrics = Metrics(registry or CollectorRegistry())
+    service = Service(settings, releases, release, metrics, observers)
+    host, port = listener.getsockname()[:2]
+    said = f"{settings.name} ({release.version}) answers at http://{host}:{port}/v1"
+    Console().print(said, highlight=False, soft_wrap=True)
+    gc.collect()
+    gc.freeze()  # what lives as long as the process is collected no more
+    Draining(service, keys).run(sockets=[listener])

@@ -1,0 +1,163 @@
+"""The thread that owns the engines. Requests come and go while others are being decoded."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import NamedTuple
+
+import torch
+
+from citer.decoding.answer import Answer, Request
+from citer.decoding.engine import Engine, Event, Finished, judge_for
+from citer.decoding.judge import LocalJudge, Text
+from citer.decoding.policy import Policy
+from citer.decoding.walk import Handle
+from citer.models.graphs import no_graphs
+from citer.models.pair import Pair
+
+
+class Done(NamedTuple):
+    """A complete answer. `logprobs` are None unless the ticket asks for them."""
+
+    answer: Answer
+    logprobs: list[float] | None
+
+
+class Broken(NamedTuple):
+    """The engine has failed, and answers no request any more."""
+
+    reason: str
+
+
+Message = tuple[int, ...] | Done | Broken
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A request on its way through an engine.
+
+    `messages` gets the settled tokens if the ticket `streams`, then `Done`; or at any time, as the
+    last one, `Broken`.
+    """
+
+    engine: Engine
+    request: Request
+    policy: Policy
+    streams: bool = False
+    logprobs: bool = False
+    messages: asyncio.Queue[Message] = field(default_factory=asyncio.Queue)
+
+
+class Worker:
+    """Runs each engine that has requests one step at a time, in turn.
+
+    All methods must be called by the thread of the event loop. `open` are the tickets that are not
+    answered. `failure` is the reason why the engines stopped, or None.
+    """
+
+    def __init__(self) -> None:
+        self.open: set[Ticket] = set()
+        self.failure: str | None = None
+        self._loop = asyncio.get_running_loop()
+        self._orders: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._tickets: dict[Engine, dict[Handle, Ticket]] = {}  # of engines that have any
+        self._ends = False
+        self._thread = Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, ticket: Ticket) -> None:
+        """Queue a request that has passed `Engine.check`."""
+        self.open.add(ticket)
+        self._orders.put(partial(self._submit, ticket))
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Drop a request before the next step, unless it is answered."""
+        if ticket in self.open:
+            self.open.remove(ticket)
+            self._orders.put(partial(self._cancel, ticket))
+
+    def close(self) -> None:
+        """End the thread after its current step. Open tickets get no answer."""
+        self._orders.put(self._end)
+        self._thread.join()
+
+    def _hand_out(self, messages: Sequence[tuple[Ticket, Message]]) -> None:
+        for ticket, message in messages:
+            ticket.messages.put_nowait(message)
+            if isinstance(message, Done | Broken):
+                self.open.discard(ticket)
+
+    def _fail(self, reason: str) -> None:
+        self.failure = reason
+        self._hand_out([(ticket, Broken(reason)) for ticket in self.open])
+
+    # The methods below run in the engines' thread.
+
+    def _run(self) -> None:
+        try:
+            while not self._ends:
+                self._obey()
+                for engine in [*self._tickets]:
+                    self._deliver(engine, engine.step())
+        except Exception as error:
+            logging.getLogger(__name__).exception("the engine failed")
+            self._loop.call_soon_threadsafe(self._fail, f"{type(error).__name__}: {error}")
+
+    def _obey(self) -> None:
+        """Carry out all orders. Without a request, wait for one."""
+        while not (self._tickets or self._ends) or not self._orders.empty():
+            self._orders.get()()
+
+    def _submit(self, ticket: Ticket) -> None:
+        handle = ticket.engine.submit(ticket.request, ticket.policy)
+        self._tickets.setdefault(ticket.engine, {})[handle] = ticket
+
+    def _cancel(self, ticket: Ticket) -> None:
+        for handle, other in self._tickets.get(ticket.engine, {}).items():
+            if other is ticket:
+                ticket.engine.cancel(handle)
+                self._forget(ticket.engine, handle)
+                return
+
+    def _forget(self, engine: Engine, handle: Handle) -> None:
+        """Drop a ticket, and with its last one the engine: a newer deployment may replace it."""
+        del self._tickets[engine][handle]
+        if not self._tickets[engine]:
+            del self._tickets[engine]
+
+    def _end(self) -> None:
+        self._ends = True
+
+    def _deliver(self, engine: Engine, events: Sequence[Event]) -> None:
+        messages: list[tuple[Ticket, Message]] = []
+        for event in events:
+            ticket = self._tickets[engine][event.handle]
+            if isinstance(event, Finished):
+                messages.append((ticket, _done(ticket, event.answer)))
+                self._forget(engine, event.handle)
+            elif ticket.streams:
+                messages.append((ticket, event.token_ids))
+        if messages:
+            self._loop.call_soon_threadsafe(self._hand_out, messages)
+
+
+def _done(ticket: Ticket, answer: Answer) -> Done:
+    wanted = ticket.logprobs and answer.token_ids
+    return Done(answer, logprobs(ticket.engine.pair, ticket.request, answer) if wanted else None)
+
+
+@torch.inference_mode()
+def logprobs(pair: Pair, request: Request, answer: Answer) -> list[float]:
+    """Return the log-probability of each token, in nats, by the model that wrote it.
+
+    One forward of each model over the whole text computes them, at temperature 1.
+    """
+    text = Text((*request.prompt_ids, *answer.token_ids), len(request.prompt_ids))
+    judges = LocalJudge(pair.slm, pair.vocabulary), judge_for(pair, 1, no_graphs)
+    slm, llm = (judge.score([text]).logprob_N.tolist() for judge in judges)
+    chosen = zip(answer.by_llm, slm, llm, strict=True)
+    return [by_llm if is_llms else by_slm for is_llms, by_slm, by_llm in chosen]
