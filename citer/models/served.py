@@ -1,5 +1,6 @@
 """An LLM that a vLLM server runs. Its folder here has the tokenizer, the sizes and the identity."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -113,9 +114,11 @@ class ServedFolder(ModelFolder):
     folder with weights is the same as that of a model that is loaded here.
     """
 
-    def __init__(self, path: Path, url: str, make_prompts: MakePrompts = PLAIN) -> None:
+    def __init__(
+        self, path: Path, url: str, make_prompts: MakePrompts, patience: Sequence[float]
+    ) -> None:
         super().__init__(path, make_prompts)
-        self.server = Server(url, PATIENCE)
+        self.server = Server(url, patience)
 
     @cached_property
     def listed(self) -> Listed:
@@ -165,6 +168,13 @@ class ServedFolder(ModelFolder):
             )
 
 
-def llm_folder(path: Path, url: str | None, make_prompts: MakePrompts = PLAIN) -> ModelFolder:
+def llm_folder(
+    path: Path,
+    url: str | None,
+    make_prompts: MakePrompts = PLAIN,
+    patience: Sequence[float] = PATIENCE,
+) -> ModelFolder:
     """Return the folder of an LLM that is loaded here, or of one that the server at `url` runs."""
-    return ServedFolder(path, url, make_prompts) if url else ModelFolder(path, make_prompts)
+    if url:
+        return ServedFolder(path, url, make_prompts, patience)
+    return ModelFolder(path, make_prompts)

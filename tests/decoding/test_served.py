@@ -139,10 +139,10 @@ def test_likely_tokens_beyond_the_slms_vocabulary_are_refused() -> None:
         Reading(Vocabulary(4, (0,)), "here").verdict({9: -0.1, 8: -3.0, 1: -9.0}, None)
 
 
-def test_a_query_that_samples_is_refused(model: ServedModel, here: Pair) -> None:
+def test_a_request_that_samples_is_refused(model: ServedModel, here: Pair) -> None:
     request = replace(make_requests(1)[0], sampling=SAMPLINGS[0])
     engine = Engine(replace(here, llm=model), SLOTS, MAX_NEW_TOKENS)
-    with pytest.raises(InputError, match="sampling, expected greedy decoding"):
+    with pytest.raises(InputError, match=r"^q0: sampling, expected greedy: a server runs the LLM$"):
         list(engine.decode([request], LLM_ALONE))
 
 
