@@ -45,12 +45,10 @@ def complaint(path):
 
 @pytest.mark.parametrize("section", ["references", "evaluate"])
 def test_an_llm_behind_a_server_is_not_sampled(edited, section):
-    llm, sampling = "llm: data/pair/llm", "sampling: null"
-    served = f"{llm}\n  llm_url: http://host:8000/v1"
-    path = edited(llm, served, f"\n{section}:", f"\n{section}:\n  sampling: {{temperature: 1.0}}")
-    text = path.read_text()
-    before, after = text.split(f"\n{section}:\n")
-    path.write_text(f"{before}\n{section}:\n{after.replace('  ' + sampling, '', 1)}")
+    path = edited("llm_url: null", "llm_url: http://host:8000/v1")
+    before, after = path.read_text().split(f"\n{section}:")
+    sampled = after.replace("sampling: null", "sampling: {temperature: 1.0}", 1)
+    path.write_text(f"{before}\n{section}:{sampled}")
     expected = f": top level: {section}.sampling: expected null: an LLM behind a server"
     assert complaint(path).startswith(expected)
 
@@ -74,23 +72,23 @@ def test_shipped_params_load_frozen():
             "LLM's server is pair.llm_url",
         ),
         (
-            "llm: data/pair/llm",
-            "llm: data/pair/llm\n  llm_url: 127.0.0.1:8000",
+            "llm_url: null",
+            "llm_url: 127.0.0.1:8000",
             "pair.llm_url: '127.0.0.1:8000': expected http://HOST:PORT, without a name",
         ),
         (
-            "llm: data/pair/llm",
-            "llm: data/pair/llm\n  llm_url: http://me:secret@host:1",
+            "llm_url: null",
+            "llm_url: http://me:secret@host:1",
             "pair.llm_url: 'http://me:secret@host:1': expected http://HOST:PORT, without a name",
         ),
         (
-            "llm: data/pair/llm",
-            "llm: data/pair/llm\n  llm_url: http://host:port",
+            "llm_url: null",
+            "llm_url: http://host:port",
             "pair.llm_url: 'http://host:port': expected http://HOST:PORT, without a name",
         ),
         (
-            "llm: data/pair/llm",
-            "llm: data/pair/llm\n  llm_url: http://host\n  llm_device_map: auto",
+            "llm_url: null",
+            "llm_url: http://host\n  llm_device_map: auto",
             "pair: llm_device_map: the LLM runs at llm_url; expected only one of them",
         ),
         ("device: auto", "devise: auto", "pair: unknown key 'devise'; expected slm, llm, device, "),
