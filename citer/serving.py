@@ -28,6 +28,7 @@ from citer.models.room import check_fits
 from citer.models.router import Router
 from citer.models.sampling import ALL_GREEDY, Sampler, Sampling
 from citer.models.served import llm_folder
+from citer.models.server import PATIENCE
 from citer.progress import Advance
 from citer.rule import Rule
 
@@ -153,14 +154,22 @@ def deploy(
     return Deployment(pair, router.to(pair.slm.device), rule, slots, max_new_tokens)
 
 
-def served_pair(bundle: Path, slm: Path, llm: Path, llm_url: str | None = None) -> PairFolder:
+def served_pair(
+    bundle: Path,
+    slm: Path,
+    llm: Path,
+    llm_url: str | None = None,
+    patience: Sequence[float] = PATIENCE,
+) -> PairFolder:
     """Pair `llm` with the finetuned SLM in the bundle, or with `slm` if the bundle has none.
 
-    The LLM runs here, or on the vLLM server at `llm_url`. The router's card has the settings of the
-    prompts. Raises InputError.
+    The LLM runs here, or on the vLLM server at `llm_url`, with `patience` as in `Server`. The
+    router's card has the settings of the prompts. Raises InputError.
     """
     own, prompts = bundle / "slm", partial(make_prompts, stored_prompts(bundle))
-    return PairFolder(own if own.is_dir() else slm, llm_folder(llm, llm_url, prompts), prompts)
+    return PairFolder(
+        own if own.is_dir() else slm, llm_folder(llm, llm_url, prompts, patience), prompts
+    )
 
 
 def stored_rule(bundle: Path) -> Rule:

@@ -57,7 +57,7 @@ class Releases:
         pair, limits = self.params.pair, self.params.evaluate
         return deploy(
             bundle,
-            served_pair(bundle, paths.SLM, Path(pair.llm)),
+            served_pair(bundle, paths.SLM, Path(pair.llm), pair.llm_url, patience=()),
             pair,
             self.rule or stored_rule(bundle),
             slots=limits.slots,
