@@ -3,8 +3,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+VLLM_PYTHON ?= .venv-vllm/bin/python
 
-.PHONY: install demo test slow check drill
+.PHONY: install demo test slow vllm check drill
 
 install: $(INSTALLED)
 
@@ -22,6 +23,13 @@ test: install
 
 slow: install
 	$(BIN)/pytest -m "slow and not gpu and not vllm"
+
+# Tests against a real vLLM, in an environment of its own: make vllm VLLM_PYTHON=… to use another.
+vllm: install $(if $(filter .venv-vllm/%,$(VLLM_PYTHON)),.venv-vllm/.installed)
+	VLLM_PYTHON=$(abspath $(VLLM_PYTHON)) $(BIN)/pytest -m vllm tests/vllm
+
+.venv-vllm/.installed: .ci/vllm
+	.ci/vllm $(PYTHON)
 
 # Kill runs and damage inputs at many random places. `make slow` runs a tenth of them.
 drill: install

@@ -29,7 +29,7 @@ from rich.table import Table
 from benchmarks.paired import Outcomes, interval, resamples, shown
 from benchmarks.workshop import CITER, SEEDS, Families, Workshop, thresholds
 from citer.decoding.policy import always_slm
-from citer.evaluation.cost import Batch, batches
+from citer.evaluation.cost import DELAYED, Batch, batches
 from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method, by_head
 from citer.io import replacing, write_json
@@ -42,7 +42,7 @@ AUDIT = 0.1
 # As in evaluation: for an accuracy, rules of both β compete; for exact answers, rules with β = 1.
 SHARES = {"90 %": 0.9, "95 %": 0.95, "99 %": 0.99}  # of the LLM's accuracy
 OURS = {**dict.fromkeys(SHARES, "audited"), "exact": "exact"}
-BATCHES = [batch for batch in batches((8, 32)) if batch.slots == 1 or batch.delayed]
+BATCHES = [batch for batch in batches((8, 32)) if batch.slots == 1 or batch.schedule == DELAYED]
 RESULTS = Path("benchmarks/results")
 Row = Mapping[str, Any]  # one method
 Results = Mapping[str, Mapping[str, Row]]  # by target and method

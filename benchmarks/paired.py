@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from citer.evaluation.cost import Batch, Prices, Trace, replay
+from citer.evaluation.cost import Batch, Prices, Trace
 from citer.evaluation.metrics import CONFIDENCE, fraction_for
 from citer.evaluation.sweep import Run
 from citer.rule import Rule
@@ -100,7 +100,7 @@ class Outcomes:
         """Return the bytes that the rule with this index moves at a batch size."""
         pairs = zip(self.traces[rule], in_task_Q, strict=True)
         traces = [trace for trace, in_task in pairs if in_task]
-        return self.prices[rule].moved(*replay(traces, batch.slots, batch.delayed))
+        return self.prices[rule].moved(*batch.work(traces))
 
 
 def _joined(first: Any, second: Any) -> Any:

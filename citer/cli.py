@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from citer.commands import answers, pipeline, serve, stages, tools
-from citer.errors import InputError, one_line
+from citer.errors import InputError, TemporaryError, one_line
 
 STAGES = "Stages (dvc.yaml runs them)"
 COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
@@ -73,10 +73,12 @@ def call(arguments: Sequence[str] | None = None) -> int:
     """Run one command, by default with this process's arguments, and return its exit status.
 
     Status 2: the user must correct something. Status 1: the machine refused, for example because
-    the disk is full; the flow retries this.
+    the disk is full, or a server does not answer; the flow retries this.
     """
     try:
         app(arguments)
+    except TemporaryError as error:
+        return _refuse(str(error), REFUSED)
     except InputError as error:
         return _refuse(str(error), BAD_INPUT)
     except OSError as error:

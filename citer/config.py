@@ -15,7 +15,6 @@ from citer.checked import (
     Against,
     Count,
     Listed,
-    LocalPath,
     Rate,
     Section,
     Seed,
@@ -26,37 +25,13 @@ from citer.checked import (
     Tokens,
     read_yaml,
 )
-from citer.data.prompt_settings import ChatParams, PromptKind, PromptSettings, StopStrings
+from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
+from citer.placement import PairParams
 from citer.rule import Rule
 from citer.sources import PrepareParams
 
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
-
-
-class PairParams(Section):
-    """The two models, local Hugging Face folders with one tokenizer, and the form of prompts.
-
-    Without `cuda_graphs`, a GPU launches the kernels of each forward one by one. With
-    `llm_device_map: auto`, accelerate distributes the LLM's layers over all GPUs, and the SLM and
-    the router run on the last one.
-    """
-
-    slm: LocalPath
-    llm: LocalPath
-    device: Literal["auto", "cpu", "cuda"]
-    dtype: Literal["float32", "bfloat16", "float16", "float64"]
-    cuda_graphs: bool = True
-    llm_device_map: Literal["auto"] | None = None
-    prompt: PromptKind = "plain"
-    chat: ChatParams = ChatParams()
-    stop: StopStrings = ()
-
-    @model_validator(mode="after")
-    def chat_is_used(self) -> Self:
-        if self.prompt == "plain" and self.chat != ChatParams():
-            raise ValueError("chat: not read by plain prompts; expected prompt: chat")
-        return self
 
 
 class SamplingParams(Section):
@@ -224,6 +199,16 @@ class Params(Section):
         """The settings of the prompt format that all stages use."""
         pair, tasks = self.pair, self.prepare.tasks
         return PromptSettings(kind=pair.prompt, chat=pair.chat, stop=pair.stop, tasks=tasks)
+
+    @model_validator(mode="after")
+    def samples_here(self) -> Self:
+        sampled = [name for name in ("references", "evaluate") if getattr(self, name).sampling]
+        if self.pair.llm_url and sampled:
+            raise ValueError(
+                f"{sampled[0]}.sampling: expected null: an LLM behind a server (pair.llm_url) is "
+                "asked for greedy decoding only"
+            )
+        return self
 
     @field_validator("iterations")
     @classmethod

@@ -1,4 +1,4 @@
-"""InputError, the error for bad input, and its messages."""
+"""InputError, the error for bad input, its messages, and TemporaryError."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +20,10 @@ class InputError(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
+
+
+class TemporaryError(InputError):
+    """A server does not answer. The command line exits with 1, so that the flow retries."""
 
 
 def one_line(message: str) -> str:

@@ -59,13 +59,17 @@ def generate(
     rule = rule or stored_rule(bundle)
     if disagreements and not rule.audit:
         raise InputError(f"--disagreements: `{rule:.4g}` has no audit, expected `… audit β`")
+    if sampler.params and params.pair.llm_url:
+        raise InputError(
+            "--temperature: expected none: pair.llm_url is asked for greedy answers only"
+        )
     with reading(source):
         source.stat()  # a missing input is reported before a router that cannot be read
     rows = load_problems(source, stored_prompts(bundle).tasks, requires="question")
     _check_targets(source, output, *([disagreements] if disagreements else []))
     limits = params.evaluate
     named = ((f"{source}:{line}", problem) for line, problem in rows)
-    folders = served_pair(bundle, paths.SLM, Path(params.pair.llm))
+    folders = served_pair(bundle, paths.SLM, Path(params.pair.llm), params.pair.llm_url)
     check_room(named, folders, limits.max_new_tokens)
     deployment = deploy(
         bundle,

@@ -29,7 +29,7 @@ def line(reply: Reply, decode: Decode) -> dict[str, Any]:
             {"text": decode([token]), "by": "llm" if by_llm else "slm"}
             for token, by_llm in zip(answer.token_ids, answer.by_llm, strict=True)
         ],
-        "audits": _audits(reply, decode),
+        "audits": audited_row(reply, decode),
     }
 
 
@@ -40,7 +40,8 @@ def _graded(reply: Reply) -> Grade | None:
     return WRONG if reply.answer.truncated else assess(reply.problem, reply.completion)
 
 
-def _audits(reply: Reply, decode: Decode) -> dict[str, Any]:
+def audited_row(reply: Reply, decode: Decode) -> dict[str, Any]:
+    """Return a reply as a row of the schema AUDITED."""
     problem, answer = asdict(reply.problem), reply.answer
     return {name: problem[name] for name in ASKED} | {
         "completion": reply.completion,

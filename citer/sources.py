@@ -73,12 +73,20 @@ class SourceFile(Section):
         return format
 
 
+class TrafficFolder(Section):
+    """A folder of served answers (see `citer.traffic`): at most `most` of their questions."""
+
+    path: OwnPath
+    most: Questions
+
+
 class PrepareParams(Section):
     """Sources of problems: embedded tasks, the user's files, or both.
 
     The rows of `train` files are distributed over the splits by `shares`. A split with a file of
     its own (`validation`, `test`) gets all rows of that file, and none of `train`. `audited` are
-    tables of `citer generate --disagreements`, whose answers go to the preference split.
+    tables of served answers, or folders of them; the answers go to the preference split. `traffic`
+    are such folders, too; the bare questions are distributed like the rows of `train`.
     """
 
     seed: Seed
@@ -89,6 +97,7 @@ class PrepareParams(Section):
     shares: ShareParams
     on_bad_row: Literal["fail", "skip"]
     audited: Annotated[tuple[OwnPath, ...], Listed] = ()
+    traffic: Annotated[tuple[TrafficFolder, ...], Listed] = ()
 
     @model_validator(mode="after")
     def has_a_source(self) -> Self:

@@ -1,1 +1,184 @@
-"""Watches the agreement of the two models, as audits see it, for drift."""
+"""Watch the agreement that audits find in served answers, against that at registration.
+
+The audits of answer i checked n_i tokens of the SLM. d_i of them were not the LLM's choice. Given
+the answer, d_i is binomial with a probability of its own, and this probability varies between
+answers: d_i is beta-binomial with mean n_i·q and variance n_i·q(1-q)·(1 + (n_i-1)ρ). The share q
+and the over-dispersion ρ are estimated from the answers of the evaluation, ρ by the method of
+moments (Kleinman, JASA 68, 1973, with the weights n_i).
+
+A window is the last `WINDOW` answers with audits. Its number of disagreements, of N = Σ n_i, is
+compared with a beta-binomial of the same mean and variance; the variance contains the error of the
+estimated q. The control limit is exceeded with probability `ALPHA` in one window. Windows that
+slide by one answer are alike, so crossings come in clumps. In WINDOW answers there are
+u·φ(u)·exp(-0.583·u·√(2/WINDOW)) clumps, where u is the normal quantile of ALPHA: u·φ(u) for a sum
+that slides continuously (Aldous, Probability Approximations via the Poisson Clumping Heuristic,
+1989), and the correction for steps of one answer (Siegmund, Sequential Analysis, 1985).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, astuple, dataclass, field
+from math import exp, sqrt
+from operator import add, sub
+from pathlib import Path
+from statistics import NormalDist
+from threading import Thread
+from typing import Any, Self
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from citer.checked import complaint
+from citer.errors import InputError
+from citer.models.bundle import read_card
+from citer.models.sampling import ALL_GREEDY, Sampler
+from citer.rule import Rule
+from citer.serving import Reply, stored_rule
+
+WINDOW = 200  # answers
+ALPHA = 5e-5
+CARD_KEY = "agreement"
+
+
+@dataclass(frozen=True)
+class Audited:
+    """Numbers of audited answers and tokens. `pairs` is Σ n(n-1) over the answers' n tokens."""
+
+    answers: int
+    audited: int
+    disagreed: int
+    pairs: int
+
+    @classmethod
+    def total(cls, counts: Iterable[tuple[int, int]]) -> Self:
+        """Sum up (audited, disagreed) of each answer. Those without audits do not count."""
+        n, d = np.array([each for each in counts if each[0]], np.int64).reshape(-1, 2).T
+        return cls(len(n), int(n.sum()), int(d.sum()), int((n * (n - 1)).sum()))
+
+    def __add__(self, other: "Audited") -> "Audited":
+        return Audited(*map(add, astuple(self), astuple(other)))
+
+    def __sub__(self, other: "Audited") -> "Audited":
+        return Audited(*map(sub, astuple(self), astuple(other)))
+
+    @property
+    def agreement(self) -> float:
+        return 1 - self.disagreed / self.audited
+
+
+@dataclass(frozen=True)
+class Promised(Audited):
+    """What the evaluation found under the rule that is served. It is stored on the card."""
+
+    overdispersion: float
+
+    @classmethod
+    def measured(cls, counts: Iterable[tuple[int, int]]) -> Self | None:
+        """Estimate from (audited, disagreed) of each answer. Returns None without any audit."""
+        known = [*counts]
+        total = Audited.total(known)
+        if not total.audited:
+            return None
+        q = total.disagreed / total.audited
+        n, d = np.array(known, np.float64).T
+        excess = ((d - n * q) ** 2).sum() - total.audited * q * (1 - q)
+        most = q * (1 - q) * total.pairs
+        return cls(**asdict(total), overdispersion=max(excess / most, 0.0) if most else 0.0)
+
+    def limit(self, seen: Audited, alpha: float = ALPHA) -> float:
+        """Return the least agreement of answers like these that is no alarm."""
+        n, rho = seen.audited, self.overdispersion
+        q = (self.disagreed + 0.5) / (self.audited + 1)  # above 0 if nothing disagreed
+        error = (self.audited + rho * self.pairs) / self.audited**2  # of q, over q(1 - q)
+        spread = (rho * seen.pairs + n**2 * error) / max(n * (n - 1), 1)
+        return 1 - (_least_rare(n, q, min(spread, 0.99), alpha) - 1) / n
+
+
+def _least_rare(n: int, q: float, rho: float, alpha: float) -> int:
+    """Return the least k with P(K ≥ k) ≤ alpha for a beta-binomial K of n trials, or n + 1."""
+    size = 1 / rho - 1
+    k = np.arange(n)
+    ratios = (n - k) / (k + 1) * (k + q * size) / (n - k - 1 + (1 - q) * size)
+    log_p = np.concatenate([[0.0], np.log(ratios).cumsum()])
+    p = np.exp(log_p - log_p.max())
+    tail = p[::-1].cumsum()[::-1] / p.sum()
+    return int(np.searchsorted(-tail, -alpha))
+
+
+def answers_per_false_alarm(window: int = WINDOW, alpha: float = ALPHA) -> float:
+    """Return after how many answers a false alarm is expected, if nothing drifts."""
+    u = -NormalDist().inv_cdf(alpha)
+    return window / (u * NormalDist().pdf(u) * exp(-0.583 * u * sqrt(2 / window)))
+
+
+def promised(bundle: Path, rule: Rule) -> Promised:
+    """Read from a registered router what its evaluation found under `rule`.
+
+    Raises InputError if the agreement under that rule is unknown.
+    """
+    if not rule.audit:
+        raise InputError(f"`{rule}` has no audit, so the models are not compared")
+    card = read_card(bundle)
+    if rule != stored_rule(bundle):
+        raise InputError(f"`{rule}` is not the rule that was evaluated, `{stored_rule(bundle)}`")
+    if not card.get(CARD_KEY):
+        raise InputError(
+            f"no `{CARD_KEY}` in router.json; expected a router that is registered now"
+        )
+    try:
+        return TypeAdapter(Promised).validate_python(card[CARD_KEY])
+    except ValidationError as error:
+        raise InputError(f"router.json: {CARD_KEY}.{complaint(error)}") from None
+
+
+@dataclass
+class Watch:
+    """An observer of the answers by `rule`. It calls `alarmed` once for each crossing.
+
+    The alarm begins when the agreement of a full window is below its limit. It ends when the
+    agreement is again at least that at registration, so that an agreement near the limit does not
+    raise it again and again. `alarmed` runs in a thread of its own. Only answers that are sampled
+    as by `sampler` count.
+    """
+
+    promised: Promised
+    rule: Rule
+    alarmed: Callable[[dict[str, Any]], object]
+    sampler: Sampler = ALL_GREEDY
+    window: int = WINDOW
+    alpha: float = ALPHA
+    seen: Audited = Audited(0, 0, 0, 0)
+    alarm: bool = False
+    _recent: deque[Audited] = field(default_factory=deque)
+
+    def answered(self, reply: Reply) -> None:
+        counts = reply.answer.counts
+        settings = [each and each[:3] for each in (reply.sampling, self.sampler.sampling(""))]
+        alike = reply.answer.policy.rule == self.rule and settings[0] == settings[1]
+        if counts.audited and alike:
+            self.count(counts.audited, counts.disagreed)
+
+    def count(self, audited: int, disagreed: int) -> None:
+        """Take the numbers of an answer with audits."""
+        self._recent.append(Audited(1, audited, disagreed, audited * (audited - 1)))
+        self.seen += self._recent[-1]
+        if self.seen.answers > self.window:
+            self.seen -= self._recent.popleft()
+        if self.seen.answers == self.window:
+            self._judge()
+
+    @property
+    def limit(self) -> float | None:
+        """The control limit of the answers seen, None without any."""
+        return self.promised.limit(self.seen, self.alpha) if self.seen.answers else None
+
+    def _judge(self) -> None:
+        if self.seen.agreement >= self.promised.agreement:
+            self.alarm = False
+        elif not self.alarm and self.seen.agreement < self.promised.limit(self.seen, self.alpha):
+            self.alarm = True
+            Thread(target=self.alarmed, args=(self._found(),), daemon=True).start()
+
+    def _found(self) -> dict[str, Any]:
+        found = {"agreement": self.seen.agreement, "limit": self.limit}
+        return {"rule": str(self.rule), "answers": self.window, **found}

@@ -1,6 +1,6 @@
 """Read a router's answers to the test questions from the artifacts of its run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,7 +14,8 @@ from citer.io import read_table
 from citer.rule import LLM, Rule
 from citer.schema import OUTCOME
 
-COLUMNS = ["split", "method", "visit", "threshold", "audit", "problem_id", "correct", "bytes"]
+PLACE = ["split", "method", "visit", "threshold", "audit"]
+COLUMNS = [*PLACE, "problem_id", "correct", "bytes"]
 
 
 def routed(run_id: str) -> GradedAnswers:
@@ -50,12 +51,16 @@ def _read(run_id: str, kept: str, method: str, rule: Rule) -> GradedAnswers:
         uri = f"runs:/{run_id}/{kept}/outcomes.parquet"
         file = mlflow.artifacts.download_artifacts(uri, dst_path=folder)
         rows = _rows(Path(file), uri)
-    return {
-        row["problem_id"]: Graded(row["correct"], row["bytes"])
-        for row in rows
-        if (row["split"], row["method"]) == ("test", method)
-        and Rule(row["visit"], row["threshold"], row["audit"]) == rule
-    }
+    asked = under(rows, method, rule)
+    return {row["problem_id"]: Graded(row["correct"], row["bytes"]) for row in asked}
+
+
+def under(rows: Iterable[dict[str, Any]], method: str, rule: Rule) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the test questions, as a method answered them under a rule."""
+    for row in rows:
+        place = row["split"], row["method"], Rule(row["visit"], row["threshold"], row["audit"])
+        if place == ("test", method, rule):
+            yield row
 
 
 def _rows(file: Path, uri: str) -> list[dict[str, Any]]:

@@ -2,9 +2,12 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import mlflow
@@ -17,12 +20,17 @@ import citer
 from citer.config import Params
 from citer.data.tasks import find_task
 from citer.decoding.answer import Counts
-from citer.io import read_json, write_json
+from citer.io import read_json, read_table, write_json
+from citer.rule import Rule
+from citer.schema import OUTCOME
+from citer.watch import CARD_KEY, Promised
+from flows.outcomes import PLACE, deployed_method, under
 
 SERVING = Path(__file__).with_name("serving.py")
 CODE = Path(citer.__file__).parent
 EXAMPLE = "input_example.json"
 NEEDED = (
+    "httpx",
     "math-verify",
     "numpy",
     "pandas",
@@ -50,8 +58,8 @@ SIGNATURE = ModelSignature(
 )
 
 
-def log_router(router: Path, threshold: Path, slm: str, params: Params) -> None:
-    """Log a router with its rule as a model of the active run: code, safetensors and JSON.
+def log_router(router: Path, report: Path, slm: str, params: Params) -> None:
+    """Log a router with the rule of its report as a model of the active run: code, weights, JSON.
 
     `slm` is the URI of the finetuned SLM, which `flows.slm` logs separately.
     """
@@ -60,7 +68,7 @@ def log_router(router: Path, threshold: Path, slm: str, params: Params) -> None:
         # the example is added afterwards.
         simplefilter("ignore", UserWarning)
         bundle = Path(folder) / "bundle"
-        assemble(bundle, router, threshold, slm)
+        assemble(bundle, router, report, slm)
         logged = mlflow.pyfunc.log_model(
             name="router",
             python_model=str(SERVING),
@@ -70,6 +78,7 @@ def log_router(router: Path, threshold: Path, slm: str, params: Params) -> None:
             signature=SIGNATURE,
             model_config={
                 "llm": params.pair.llm,
+                "llm_url": params.pair.llm_url,
                 "device": params.pair.device,
                 "cuda_graphs": params.pair.cuda_graphs,
                 "llm_device_map": params.pair.llm_device_map,
@@ -96,9 +105,23 @@ def add_example(logged: ModelInfo, task: str, folder: Path) -> None:
     MlflowClient().log_model_artifacts(logged.model_id, str(folder))
 
 
-def assemble(bundle: Path, router: Path, threshold: Path, slm: str) -> None:
-    """Write `bundle`: the router, and its card with the chosen rule and the SLM's URI."""
+def assemble(bundle: Path, router: Path, report: Path, slm: str) -> None:
+    """Write `bundle`: the router, and its card with what its server needs besides.
+
+    That is the SLM's URI, and from `report` the chosen rule and the agreement that audits found.
+    """
     shutil.copytree(router, bundle)
-    card = read_json(bundle / "router.json") | {"threshold": read_json(threshold)}
+    card = read_json(bundle / "router.json") | {"threshold": read_json(report / "threshold.json")}
     card["slm"]["kept"] = slm
+    if agreement := Promised.measured(_audits(report, card["threshold"])):
+        card[CARD_KEY] = asdict(agreement)
     write_json(bundle / "router.json", card)
+
+
+def _audits(report: Path, deployed: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """Yield how many tokens audits checked and disagreed on, for each test question."""
+    method = deployed_method(read_json(report / "chosen.json"), deployed)
+    columns = [*PLACE, "audited", "disagreed"]
+    rows = read_table(report / "outcomes.parquet", OUTCOME, columns).to_pylist()
+    for row in under(rows, method, Rule(**deployed["rule"])):
+        yield row["audited"], row["disagreed"]

@@ -5,9 +5,9 @@ questions, or rows in the formats of the data files (a list, or a frame with the
 columns). It returns a frame with one row per question, in order. The column `error` says why a
 question was refused. `params={"rule": "risk 0.8", "max_new_tokens": 64}` replaces the router's own
 rule and the longest answer for one call. `load_model`'s `model_config` can override the LLM's
-folder (`llm`) and the settings `device`, `cuda_graphs`, `llm_device_map`, `slots`,
-`max_new_tokens`, `sampling` and `seed`. Answers are sampled as in the evaluation that chose the
-rule.
+folder (`llm`), its server (`llm_url`) and the settings `device`, `cuda_graphs`, `llm_device_map`,
+`slots`, `max_new_tokens`, `sampling` and `seed`. Answers are sampled as in the evaluation that
+chose the rule.
 
 MLflow also runs this file to log a model. `citer`, which imports torch, is therefore only imported
 when a model is loaded.
@@ -51,10 +51,11 @@ class RoutedModel(PythonModel):
             dtype=card["dtype"],
             cuda_graphs=config["cuda_graphs"],
             llm_device_map=config.get("llm_device_map"),  # earlier versions have none
+            llm_url=config.get("llm_url"),  # the same
         )
         self.deployment = deploy(
             bundle,
-            served_pair(bundle, Path(pair.slm), Path(pair.llm)),
+            served_pair(bundle, Path(pair.slm), Path(pair.llm), pair.llm_url),
             pair,
             stored_rule(bundle),
             slots=config["slots"],
@@ -103,8 +104,10 @@ class RoutedModel(PythonModel):
 
         parsed = [self._problem(row, limit) for row in rows]
         problems = [each for each in parsed if not isinstance(each, str)]
-        settings = {"sampler": self.sampler, "rule": rule, "max_new_tokens": limit}
-        replies = iter(list(self.deployment.replies(problems, **settings)))
+        answering = self.deployment.replies(
+            problems, sampler=self.sampler, rule=rule, max_new_tokens=limit
+        )
+        replies = iter(list(answering))
         answers = [
             {"error": each} if isinstance(each, str) else next(replies).fields for each in parsed
         ]

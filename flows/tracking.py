@@ -218,7 +218,6 @@ def _log_iteration(
         **_label_tags(card.get("labels", {})),
         "mlflow.parentRunId": parent,
     }
-    threshold = router.report / "threshold.json"
     with _run(store, f"router {router.number} ({tags['retraining'][:7]})", tags | own) as run_id:
         sections = params.model_dump(mode="json", include=ITERATION_SECTIONS)
         _log(store, run_id, flatten(sections, "."), router.metrics)
@@ -226,7 +225,7 @@ def _log_iteration(
         _log_inputs(store, run_id, used | {paths.referenced(s): s for s in ("validation", "test")})
         store.client.log_artifacts(run_id, str(router.report), "report")
         store.client.log_artifacts(run_id, str(paths.RIVALS), "rivals")
-        log_router(router.router, threshold, slm, params)
+        log_router(router.router, router.report, slm, params)
 
 
 def _rule_tags(rule: Rule) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""Turn answers served earlier into problems, from tables of `citer generate --disagreements`."""
+"""Turn answers served earlier into problems.
+
+Their tables are written by `citer generate --disagreements`, or by a server into a folder.
+"""
 
 import hashlib
 from collections.abc import Collection
@@ -23,13 +26,9 @@ def load_audited(path: Path, tasks: Collection[str]) -> list[Problem]:
     """Return a problem for each complete answer with an audit, and print how many are left out.
 
     The answer is the reference. A token counts as kept if its odds are at least `LEAST_ODDS`.
-    Raises InputError if the file is no such table, or if one of its tasks is not in `tasks`.
+    Raises InputError like `read_served`.
     """
-    table = _read(path)
-    for row, task in enumerate(table["task"].to_pylist(), 1):
-        if task not in tasks:
-            expected = f"expected {' or '.join(tasks)}, the tasks of the other sources"
-            raise InputError(f"{path}: row {row}: task {task!r}: {expected}")
+    table = read_served(path, tasks)
     complete = table.filter(pc.invert(table["truncated"]))
     audited = complete.filter(pc.greater(pc.list_value_length(complete["audited"]), 0))
     cut, bare = len(table) - len(complete), len(complete) - len(audited)
@@ -38,11 +37,27 @@ def load_audited(path: Path, tasks: Collection[str]) -> list[Problem]:
     return [_problem(row, path.name) for row in audited.to_pylist()]
 
 
-def _read(path: Path) -> pa.Table:
+def read_served(path: Path, tasks: Collection[str]) -> pa.Table:
+    """Read a table of the schema AUDITED, or all those of a folder, as one.
+
+    A folder may have none yet. Raises InputError if a file is no such table, or if one of its tasks
+    is not in `tasks`.
+    """
+    files = sorted(path.glob("[!.]*.parquet")) if path.is_dir() else [path]
+    tables = [_read(file, tasks) for file in files]
+    return pa.concat_tables([AUDITED.empty_table(), *tables])
+
+
+def _read(path: Path, tasks: Collection[str]) -> pa.Table:
     try:
-        return read_table(path, AUDITED)
+        table = read_table(path, AUDITED).replace_schema_metadata()
     except InputError as error:
         raise InputError(f"{error} (a table of `citer generate --disagreements`)") from None
+    for row, task in enumerate(table["task"].to_pylist(), 1):
+        if task not in tasks:
+            expected = f"expected {' or '.join(tasks)}, the tasks of the other sources"
+            raise InputError(f"{path}: row {row}: task {task!r}: {expected}")
+    return table
 
 
 def _problem(row: dict[str, Any], source: str) -> Problem:

@@ -14,23 +14,24 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, count, islice
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 
 from citer.decoding.answer import Answer, Request
 from citer.decoding.delay import llm_runs
-from citer.decoding.judge import Judge, LocalJudge
+from citer.decoding.judge import Judge
 from citer.decoding.lane import Held, Lane, MakeGraphs
 from citer.decoding.path import Draft
 from citer.decoding.policy import Policy, Scorer
 from citer.decoding.reading import Drafts
+from citer.decoding.served import ServedJudge, judge_of
 from citer.decoding.walk import Handle, Limits, Need, Walk
 from citer.decoding.work import Work
 from citer.errors import InputError
 from citer.models.feed import Turn
 from citer.models.graphs import cuda_graphs
-from citer.models.pair import LanguageModel, Pair
+from citer.models.pair import Pair
 from citer.models.room import check_fits
 from citer.models.sampling import GREEDY, Sampling
 
@@ -56,8 +57,8 @@ class Engine:
     """Decodes `slots` requests at a time, with at most `max_new_tokens` tokens per answer.
 
     With `delayed`, the LLM runs when half of the sequences in slots wait for it. Otherwise it runs
-    as soon as one does. If `pair.llm` is a LanguageModel, it runs in this process; otherwise it is
-    a `Judge`. On a GPU, short forwards run as CUDA graphs, unless `make_graphs` is `no_graphs`.
+    as soon as one does. It may be in this process or elsewhere (see `judge_of`). On a GPU, short
+    forwards run as CUDA graphs, unless `make_graphs` is `no_graphs`.
     """
 
     def __init__(
@@ -151,10 +152,15 @@ class Engine:
         return handle
 
     def check(self, request: Request) -> None:
-        """Raise InputError if a request is empty or does not fit the models' context."""
+        """Raise InputError if a request is empty or does not fit the models' context.
+
+        Raises it also if the request samples and a server runs the LLM.
+        """
         length = len(request.prompt_ids) + len(request.prefix_ids)
         if not length:
             raise InputError(f"{request.key}: no tokens, expected a prompt")
+        if request.sampling and isinstance(self._judge, ServedJudge):
+            raise InputError(f"{request.key}: sampling, expected greedy: a server runs the LLM")
         limit = self._limits(request).max_new_tokens
         check_fits(request.key, length, self.pair.context, limit)
 
@@ -261,6 +267,4 @@ class Engine:
 
 
 def judge_for(pair: Pair, slots: int, make_graphs: MakeGraphs) -> Judge:
-    if isinstance(pair.llm, LanguageModel):
-        return LocalJudge(pair.llm, pair.vocabulary, slots, make_graphs)
-    return cast(Judge, pair.llm)
+    return judge_of(pair.llm, pair.vocabulary, slots, make_graphs)

@@ -1,6 +1,6 @@
 """Policies: a rule (`citer.rule`) with the scorer that it uses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,15 +47,19 @@ def routed(router: Router, rule: Rule) -> Policy:
 
 
 def head_for(router: Router, rule: Rule) -> Head:
-    """Choose the head for a rule: `agree` for the LLM's own answer, `stand` for all others.
+    """Choose the head for a rule (see `head_name`)."""
+    return router.heads[head_name(router.heads, rule)]
 
-    Raises InputError if the router lacks that head.
+
+def head_name(heads: Collection[str], rule: Rule) -> str:
+    """Return the name of a rule's head: `agree` for the LLM's own answer, `stand` for all others.
+
+    Raises InputError if a router with these `heads` lacks it.
     """
     name = "agree" if rule.exact else "stand"
-    if name not in router.heads:
-        known = ", ".join(router.heads)
-        raise InputError(f"rule `{rule}`: the router has no head `{name}`, only {known}")
-    return router.heads[name]
+    if name not in heads:
+        raise InputError(f"rule `{rule}`: the router has no head `{name}`, only {', '.join(heads)}")
+    return name
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,15 @@
 
 The forwards of an answer follow from its visits, and do not depend on the batch. The SLM reads the
 prompt and every token but the last. It reads a position again if an audit rejected its token. At
-each visit, the LLM reads the tokens that it has not seen. A replay of all answers therefore gives
-the cost of a batch. The sequences of a forward share one reading of the weights.
+each visit, the LLM reads the tokens that it has not seen. A replay of all answers by a `Schedule`
+therefore gives the cost of a batch. The sequences of a forward share one reading of the weights.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from citer.decoding.answer import Visit
 from citer.decoding.delay import llm_runs
@@ -21,11 +21,14 @@ from citer.decoding.work import Work
 if TYPE_CHECKING:  # takes seconds to import
     from citer.models.pair import Pair
 
+_FIRST_DRAFT = re.compile(b"[sd]")
+
 
 class Trace(NamedTuple):
     """The forwards of an answer in order, and the work of each model at batch 1.
 
-    In `forwards`, `s` is a forward of the SLM and `l` one of the LLM. Capital letters are prefills.
+    In `forwards`, `s` and `d` are forwards of the SLM, and `l` is one of the LLM. The token of a
+    `d` was dropped, by its score or by the audit of the next `l`. Capital letters are prefills.
     """
 
     forwards: bytes
@@ -41,12 +44,13 @@ class Trace(NamedTuple):
             llm.read(prompt_len + visit.seen)
             for reader in (slm, llm):
                 reader.held = min(reader.held, prompt_len + visit.kept)
-            forwards += b"s" * visit.drafted + b"l"
+            stand = min(visit.drafted, visit.kept - written)
+            forwards += b"s" * stand + b"d" * (visit.drafted - stand) + b"l"
             written = visit.kept + 1
         slm.read(prompt_len + written, tokens - written)
         forwards += b"s" * (tokens - written)
-        prefilled = forwards.replace(b"s", b"S", 1).replace(b"l", b"L", 1)
-        return cls(prefilled, slm.work, llm.work)
+        prefilled = _FIRST_DRAFT.sub(lambda draft: draft[0].upper(), forwards, count=1)
+        return cls(prefilled.replace(b"l", b"L", 1), slm.work, llm.work)
 
 
 class _Reader:
@@ -95,39 +99,55 @@ class Prices:
         )
 
 
-def replay(traces: Sequence[Trace], slots: int, delayed: bool = False) -> tuple[Work, Work]:
-    """Return the work of both models if `slots` answers at a time share forwards.
+class Schedule(Protocol):
+    """How answers share forwards."""
 
-    The schedule is that of an engine with this `delayed`.
-    """
-    slm, llm = Work(), Work()
-    for trace in traces:
-        for total, own in ((slm, trace.slm), (llm, trace.llm)):
-            total.forwards += own.forwards
-            total.positions += own.positions
-            total.kv_read += own.kv_read
-    if slots > 1:
-        slm.forwards, llm.forwards = _forwards(traces, slots, delayed)
-    return slm, llm
+    def work(self, traces: Sequence[Trace], slots: int) -> tuple[Work, Work]:
+        """Return the work of the SLM and of the LLM if `slots` answers are in flight at a time."""
+        ...
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """Each forward runs one model for all rows that need it, as an engine with this `delayed`."""
+
+    delayed: bool = False
+
+    def work(self, traces: Sequence[Trace], slots: int) -> tuple[Work, Work]:
+        slm, llm = Work(), Work()
+        for trace in traces:
+            for total, own in ((slm, trace.slm), (llm, trace.llm)):
+                total.forwards += own.forwards
+                total.positions += own.positions
+                total.kv_read += own.kv_read
+        if slots > 1:
+            slm.forwards, llm.forwards = _forwards(traces, slots, self.delayed)
+        return slm, llm
+
+
+AT_ONCE, DELAYED = InTurn(), InTurn(delayed=True)
 
 
 class Batch(NamedTuple):
-    """A batch size and schedule, for example `b8` or `b8_delayed` (see `replay`)."""
+    """A batch size and schedule, for example `b8` or `b8_delayed`."""
 
     name: str
     slots: int
-    delayed: bool = False
+    schedule: Schedule = AT_ONCE
+
+    def work(self, traces: Sequence[Trace]) -> tuple[Work, Work]:
+        return self.schedule.work(traces, self.slots)
 
 
 def batches(sizes: Iterable[int]) -> list[Batch]:
     """Return batch 1 and `sizes` without delay, then those above 1 with the LLM delayed."""
     slots = sorted({1, *sizes})
     plain = [Batch(f"b{n}", n) for n in slots]
-    return plain + [Batch(f"b{n}_delayed", n, delayed=True) for n in slots if n > 1]
+    return plain + [Batch(f"b{n}_delayed", n, DELAYED) for n in slots if n > 1]
 
 
 # The SLM's forwards up to the next visit, or one forward of the LLM.
-_RUN = re.compile("[Ss]s*|[Ll]")
+_RUN = re.compile("[SsDd][sd]*|[Ll]")
 
 
 def _forwards(traces: Sequence[Trace], slots: int, delayed: bool) -> tuple[int, int]:
@@ -164,7 +184,7 @@ class _Replay:
                 self.visiting.append((run, row))
             elif run:
                 self.drafting.setdefault(self._steps + len(run), []).append(row)
-                self._prefills += run[0] == "S"
+                self._prefills += run[0].isupper()
 
     def draft(self) -> None:
         """Run the SLM until a row reaches the end of its run."""

@@ -17,7 +17,7 @@ from citer.config import EvaluateParams
 from citer.data.tasks.failures import Failures, failures
 from citer.decoding.answer import Counts
 from citer.errors import InputError
-from citer.evaluation.cost import batches, replay
+from citer.evaluation.cost import batches
 from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.methods import Row
 from citer.evaluation.metrics import share_interval
@@ -172,10 +172,7 @@ def _quality(results: Sequence["Result"]) -> Row:
 def _bytes(run: "Run", results: Sequence["Result"], params: EvaluateParams) -> Row:
     traces = [result.trace for result in results]
     return {
-        f"bytes_per_answer_{batch.name}": run.prices.moved(
-            *replay(traces, batch.slots, batch.delayed)
-        )
-        / len(traces)
+        f"bytes_per_answer_{batch.name}": run.prices.moved(*batch.work(traces)) / len(traces)
         for batch in batches(params.batches)
     }
 

@@ -15,7 +15,7 @@ from random import Random
 import torch
 
 from citer.decoding.answer import Visit
-from citer.evaluation.cost import Batch, Prices, Trace, batches, replay
+from citer.evaluation.cost import AT_ONCE, Batch, Prices, Trace, batches
 from citer.models.quantised import refuse_quantised
 from citer.models.room import check_fits
 from citer.models.router import Head, RouterMLP
@@ -99,8 +99,7 @@ class Profile:
 
     def cost(self, fraction: float, batch: Batch) -> float:
         """Return the bytes of routed decoding at an LLM share, relative to the LLM alone."""
-        routed = replay(self._routed(fraction), batch.slots, batch.delayed)
-        return self.prices.moved(*routed) / self._alone(batch)
+        return self.prices.moved(*batch.work(self._routed(fraction))) / self._alone(batch)
 
     def pays_to(self, batch: Batch) -> float:
         """Return the largest LLM share in percent steps with a cost below 1, or 0."""
@@ -116,7 +115,7 @@ class Profile:
 
     def _alone(self, batch: Batch) -> int:
         alone = self._trace([Visit(0, n, n) for n in range(self._tokens)])
-        return self.prices.moved(*replay([alone] * ANSWERS, batch.slots))
+        return self.prices.moved(*AT_ONCE.work([alone] * ANSWERS, batch.slots))
 
     def _trace(self, visits: Sequence[Visit]) -> Trace:
         return Trace.of(self.setting.positions - self._tokens, self._tokens, visits)

@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from citer.evaluation.cost import Batch
+from citer.evaluation.cost import DELAYED, Batch
 from citer.evaluation.profile import BATCHES, FRACTIONS, GIB, Profile
 from citer.models.size import ModelSize
 
@@ -107,13 +107,13 @@ def _verdicts(profile: Profile) -> Iterator[str]:
     for slots in sorted({batch.slots for batch in BATCHES}):
         of_size = (batch for batch in BATCHES if batch.slots == slots)
         share, best = max(((profile.pays_to(b), b) for b in of_size), key=itemgetter(0))
-        how = ", with the LLM delayed" if best.delayed else ""
+        how = ", with the LLM delayed" if best.schedule == DELAYED else ""
         verdict = f"can pay up to f = {share:g}{how}" if share else "cannot pay"
         yield f"Batch {slots}: routing {verdict}."
 
 
 def _name(batch: Batch) -> str:
-    return f"{batch.slots} delayed" if batch.delayed else str(batch.slots)
+    return f"{batch.slots} delayed" if batch.schedule == DELAYED else str(batch.slots)
 
 
 def _count(number: int) -> str:

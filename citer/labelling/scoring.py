@@ -12,9 +12,10 @@ from citer.data.prompts import Encoded
 from citer.data.tokens import half_schema, keep_fitting, shard_name
 from citer.executor import InLine, write_tables
 from citer.labelling.teacher import half, score
+from citer.models.card import Carded
 from citer.models.features import FEATURE
 from citer.models.folder import PairFolder
-from citer.models.pair import LanguageModel, load_model
+from citer.models.pair import LanguageModel, load_llm, load_model
 from citer.models.room import check_examples
 from citer.models.vocabulary import Vocabulary
 from citer.progress import progress
@@ -47,8 +48,8 @@ def score_half(
     metadata = half_metadata(name, folders, placement.dtype)
     missing = keep_fitting(output, examples, metadata)
     if missing:
-        loaded = load_model(name, model, placement)
-        _write_shards(loaded, folders.vocabulary, missing, output, params, metadata)
+        loaded = load_llm(model, placement) if name == "llm" else load_model(name, model, placement)
+        _write_shards(name, loaded, folders.vocabulary, missing, output, params, metadata)
     return Scored(len(examples) - len(missing), len(missing))
 
 
@@ -69,7 +70,8 @@ def half_metadata(name: Name, folders: PairFolder, dtype: str) -> dict[str, Any]
 
 
 def _write_shards(
-    model: LanguageModel,
+    name: Name,
+    model: LanguageModel | Carded,
     vocabulary: Vocabulary,
     examples: Mapping[str, Encoded],
     folder: Path,
@@ -80,7 +82,7 @@ def _write_shards(
     shards = _in_shards(examples, params.shard_problems)
     paths = {folder / shard_name(shard): shard for shard in shards}
     total = sum(len(example.reference_ids) for example in examples.values())
-    with progress(f"score {model.name}", total, "tokens") as advance:
+    with progress(f"score {name}", total, "tokens") as advance:
         # Forwards over whole texts are large enough to multithread, so forks would not be faster.
         write_tables(InLine(), job, paths, half_schema(metadata), metadata, advance)
 

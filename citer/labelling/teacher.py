@@ -9,8 +9,10 @@ from torch import Tensor
 
 from citer.data.prompts import Encoded
 from citer.data.tokens import reference_rows
-from citer.decoding.judge import Judge, LocalJudge
+from citer.decoding.judge import Judge
+from citer.decoding.served import judge_of
 from citer.errors import InputError
+from citer.models.card import Carded
 from citer.models.features import confidence_features
 from citer.models.forced import Predicted, Text, predict
 from citer.models.pair import LanguageModel
@@ -21,11 +23,11 @@ Columns = dict[str, Tensor]
 Half = Callable[[Sequence[Text]], Columns]
 
 
-def half(model: LanguageModel, vocabulary: Vocabulary) -> Half:
+def half(model: LanguageModel | Carded, vocabulary: Vocabulary) -> Half:
     """Return the function that computes a model's half of the token table."""
-    if model.name == "slm":
+    if isinstance(model, LanguageModel) and model.name == "slm":
         return partial(slm_half, model, vocabulary)
-    return partial(llm_half, LocalJudge(model, vocabulary))
+    return partial(llm_half, judge_of(model, vocabulary))
 
 
 def slm_half(model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]) -> Columns:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel, PositiveInt
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -24,8 +23,10 @@ from citer.data.prompt_settings import PromptSettings
 from citer.data.prompts import PromptFormat, make_prompts
 from citer.errors import InputError, reading
 from citer.io import digest, read_as
-from citer.models.families import ModelType, check_settings
+from citer.models.card import Carded
+from citer.models.families import check_settings
 from citer.models.quantised import bytes_read, check_quantiser, free_names, refuse_quantised
+from citer.models.settings import Config, EosSetting
 from citer.models.tokenizer import (
     load_tokenizer,
     named_eos_ids,
@@ -39,31 +40,6 @@ MakePrompts = Callable[
     [PreTrainedTokenizerFast, Sequence[int]], PromptFormat
 ]  # (tokenizer, EOS ids)
 PLAIN = partial(make_prompts, PromptSettings())
-
-
-class EosSetting(BaseModel):
-    """The EOS ids, as config.json and generation_config.json store them."""
-
-    eos_token_id: int | list[int] | None = None
-
-    @property
-    def eos_ids(self) -> tuple[int, ...]:
-        setting = self.eos_token_id
-        return tuple(setting if isinstance(setting, list) else [] if setting is None else [setting])
-
-
-class Config(EosSetting):
-    """Fields that citer needs or refuses. transformers would replace missing ones by defaults."""
-
-    model_type: ModelType
-    vocab_size: PositiveInt
-    hidden_size: PositiveInt
-    intermediate_size: PositiveInt
-    num_hidden_layers: PositiveInt
-    num_attention_heads: PositiveInt
-    num_key_value_heads: PositiveInt | None = None
-    max_position_embeddings: PositiveInt
-    quantization_config: dict[str, Any] | None = None
 
 
 class ModelFolder:
@@ -150,18 +126,26 @@ class ModelFolder:
         """The model's identity: a digest of configuration and weights."""
         return digest(self.path / "config.json", *self.weight_files)
 
+    def reach(self, dtype: str) -> Carded | None:
+        """Return the model if a server runs it, and None if it is to be loaded here."""
+        return None
+
     def check(self, *, may_be_quantised: bool = False) -> None:
         """Raise InputError if the engine cannot run this model. Reads no weight."""
         if self.quantised and not may_be_quantised:
             refuse_quantised(self.path)
-        size = self.config.vocab_size
-        if beyond := [end for end in self.eos_ids if not 0 <= end < size]:
-            expected = f"expected one below vocab_size {size}"
-            raise InputError(f"{self}: eos_token_id: {beyond[0]}: {expected}")
+        self.check_ends()
         shapes, network = self.shapes, outline(self.path)
         if settings := self.config.quantization_config:
             check_quantiser(self.path, settings)
         check_tensors(self.path, network, shapes, free_names(network) if settings else ())
+
+    def check_ends(self) -> None:
+        """Raise InputError for an EOS id outside of the vocabulary."""
+        size = self.config.vocab_size
+        if beyond := [end for end in self.eos_ids if not 0 <= end < size]:
+            expected = f"expected one below vocab_size {size}"
+            raise InputError(f"{self}: eos_token_id: {beyond[0]}: {expected}")
 
 
 class PairFolder:
@@ -171,9 +155,11 @@ class PairFolder:
     folders and the first difference, or if both hold the same model.
     """
 
-    def __init__(self, slm: Path, llm: Path, make_prompts: MakePrompts = PLAIN) -> None:
+    def __init__(
+        self, slm: Path, llm: Path | ModelFolder, make_prompts: MakePrompts = PLAIN
+    ) -> None:
         self.slm = ModelFolder(slm, make_prompts)
-        self.llm = ModelFolder(llm, make_prompts)
+        self.llm = llm if isinstance(llm, ModelFolder) else ModelFolder(llm, make_prompts)
         self.slm.check()
         self.llm.check(may_be_quantised=True)
         self._check_weights()

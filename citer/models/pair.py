@@ -25,7 +25,7 @@ from citer.models.stock import STOCK, KVCache, load_stock
 from citer.models.stop import StopTexts
 from citer.models.vocabulary import Vocabulary
 
-SMALL = 2**26  # bytes of the LLM's weights
+SMALL = 2**26  # bytes of weights
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def _bytes(module: nn.Module) -> int:
 class Pair:
     """A small and a large model with one tokenizer. `eos_ids[0]` ends a reference.
 
-    An `llm` that is no LanguageModel is a `Judge` (citer/decoding/judge.py). Outside
-    `citer.decoding`, only the LLM's card is used.
+    An `llm` that is no LanguageModel is a `ServedModel` (citer/models/served.py) or a `Judge`
+    (citer/decoding/judge.py). Outside `citer.decoding`, only the LLM's card is used.
     """
 
     slm: LanguageModel
@@ -142,7 +142,7 @@ class Pair:
     @property
     def local_llm(self) -> LanguageModel:
         """The LLM of a pair that was loaded in this process."""
-        assert isinstance(self.llm, LanguageModel), "expected no judge elsewhere"
+        assert isinstance(self.llm, LanguageModel), "expected an LLM in this process"
         return self.llm
 
     @property
@@ -154,13 +154,14 @@ class Pair:
     def is_small(self) -> bool:
         """Whether forwards are too small to multithread, so that several processes are faster."""
         if not isinstance(self.llm, LanguageModel):
-            return False  # forked workers would share the judge's connection
+            return False  # the requests of one process share their batches
         return self.llm.device.type == "cpu" and self.llm.weight_bytes < SMALL
 
     @property
     def is_slow(self) -> bool:
         """Whether an answer may take a minute, so that work is best kept in small units."""
-        return self.slm.device.type == "cpu" and not self.is_small
+        largest = self.llm if isinstance(self.llm, LanguageModel) else self.slm
+        return self.slm.device.type == "cpu" and largest.weight_bytes >= SMALL
 
     @cached_property
     def stops(self) -> StopTexts | None:
@@ -196,12 +197,17 @@ def load_pair(
     kept = loaded if loaded and loaded.card.digest == folders.llm.digest else None
     return Pair(
         slm=load_model("slm", folders.slm, params),
-        llm=kept or load_model("llm", folders.llm, params),
+        llm=kept or load_llm(folders.llm, params),
         tokenizer=folders.slm.tokenizer,
         tokenizer_digest=folders.tokenizer_digest,
         eos_ids=folders.eos_ids,
         prompts=folders.prompts,
     )
+
+
+def load_llm(folder: ModelFolder, params: PairParams) -> LanguageModel | Carded:
+    """Load an LLM, or reach the server that runs it."""
+    return folder.reach(params.dtype) or load_model("llm", folder, params)
 
 
 def load_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:

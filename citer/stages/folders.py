@@ -6,11 +6,16 @@ from pathlib import Path
 from citer.config import Params
 from citer.data.prompts import make_prompts
 from citer.models.folder import MakePrompts, ModelFolder, PairFolder
+from citer.models.served import llm_folder
 from citer.stages import paths
 
 
 def _prompts(params: Params) -> MakePrompts:
     return partial(make_prompts, params.prompts)
+
+
+def _llm(params: Params) -> ModelFolder:
+    return llm_folder(Path(params.pair.llm), params.pair.llm_url, _prompts(params))
 
 
 def base_slm(params: Params) -> ModelFolder:
@@ -20,7 +25,7 @@ def base_slm(params: Params) -> ModelFolder:
 
 def base_pair(params: Params) -> PairFolder:
     """The pair before finetuning. Raises InputError if the folders form no pair."""
-    return PairFolder(Path(params.pair.slm), Path(params.pair.llm), _prompts(params))
+    return PairFolder(Path(params.pair.slm), _llm(params), _prompts(params))
 
 
 def finetuned_slm(params: Params) -> ModelFolder:
@@ -30,4 +35,4 @@ def finetuned_slm(params: Params) -> ModelFolder:
 
 def finetuned_pair(params: Params) -> PairFolder:
     """The finetuned SLM and the LLM. Raises InputError if the folders form no pair."""
-    return PairFolder(paths.SLM, Path(params.pair.llm), _prompts(params))
+    return PairFolder(paths.SLM, _llm(params), _prompts(params))

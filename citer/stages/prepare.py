@@ -18,6 +18,7 @@ from citer.data.references import against_llm
 from citer.data.splits import Separated, separate, split_by_share
 from citer.data.tasks import find_task, task_label
 from citer.data.tasks.rows import Requires, RowError
+from citer.data.traffic import load_traffic, sampled
 from citer.errors import InputError
 from citer.evaluation.choice import least_questions
 from citer.io import replacing
@@ -37,9 +38,10 @@ def run(params: Params) -> None:
     """
     _check_embedded(params.prepare.toy)
     _check_tasks(params.prepare)
+    _check_traffic(params)
     skipped: list[RowError] = []
     on_bad_row = skipped.append if params.prepare.on_bad_row == "skip" else fail
-    separated = separate(_assigned(params.prepare, _needs(params), on_bad_row))
+    separated = separate(_assigned(params, _needs(params), on_bad_row))
     _report(separated, skipped)
     if empty := [split for split, problems in separated.splits.items() if not problems]:
         raise InputError(f"prepare: no problem in {', '.join(empty)}; expected one in each split")
@@ -65,6 +67,25 @@ def _check_tasks(prepare: PrepareParams) -> None:
             raise InputError(f"prepare: tasks {other} and {name}: expected two different names")
 
 
+def _check_traffic(params: Params) -> None:
+    if params.prepare.traffic and params.references.source == "given":
+        expected = "expected auto, llm or both, since rows of prepare.traffic have no reference"
+        raise InputError(f"references.source: given: {expected}")
+    if params.prepare.traffic and not sum(_traffic_shares(params).values()):
+        raise InputError("prepare.shares: no split of prepare.traffic has a share above 0")
+
+
+def _traffic_shares(params: Params) -> dict[str, float]:
+    """Return the shares of the splits of traffic.
+
+    What was asked has no right answer. In validation or test it would turn the measure of
+    `evaluate.against: auto` into fidelity; so it goes there only if fidelity is what was set.
+    """
+    shares = params.prepare.dealt_shares()
+    judged = params.evaluate.against == "llm"
+    return {split: share for split, share in shares.items() if judged or split in SPLITS[:2]}
+
+
 def _needs(params: Params) -> dict[str, Requires]:
     """Return what a row of each split must have."""
     learned: Requires = "reference" if params.references.source == "given" else "question"
@@ -72,10 +93,9 @@ def _needs(params: Params) -> dict[str, Requires]:
     return {"sft": learned, "preference": learned, "validation": judged, "test": judged}
 
 
-def _assigned(
-    prepare: PrepareParams, needs: Mapping[str, Requires], on_bad_row: OnBadRow
-) -> Assigned:
+def _assigned(params: Params, needs: Mapping[str, Requires], on_bad_row: OnBadRow) -> Assigned:
     """Yield the user's test and validation files first, so that these splits keep duplicates."""
+    prepare = params.prepare
     own = {"test": prepare.test, "validation": prepare.validation}
     for split, files in own.items():
         for file in files:
@@ -91,9 +111,18 @@ def _assigned(
     for file in prepare.train:
         for problem in _loaded(file, lambda problem: needs[dealt(problem)], on_bad_row):
             yield dealt(problem), problem
+    yield from _traffic(params)
     for path in prepare.audited:
         for problem in load_audited(Path(path), prepare.tasks):
             yield "preference", problem
+
+
+def _traffic(params: Params) -> Assigned:
+    seed, shares = params.prepare.seed, _traffic_shares(params)
+    for folder in params.prepare.traffic:
+        asked = load_traffic(Path(folder.path), params.prepare.tasks)
+        for problem in sampled(asked, folder.most, seed):
+            yield split_by_share(problem.conversation, seed, shares), problem
 
 
 def _loaded(file: SourceFile, requires: Needs, on_bad_row: OnBadRow) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ import pytest
 from citer.decoding.answer import Visit
 from citer.decoding.delay import llm_runs
 from citer.evaluation import cost
-from citer.evaluation.cost import Trace, replay
+from citer.evaluation.cost import DELAYED, Trace
 
 
 def schedules(fraction: float, count: int) -> list[Trace]:
@@ -32,7 +32,7 @@ def test_waiting_for_half_of_the_answers_is_nearly_optimal_if_weights_take_the_t
     traces = schedules(fraction, 2 * slots)
 
     def seconds() -> float:
-        slm, llm = replay(traces, slots, delayed=True)
+        slm, llm = DELAYED.work(traces, slots)
         return slm.forwards + llm_weights * llm.forwards
 
     def waiting_for(llm_batch: int) -> float:

@@ -13,7 +13,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, StepView, routed
 from citer.decoding.work import Work
 from citer.errors import InputError
-from citer.evaluation.cost import Trace, replay
+from citer.evaluation.cost import AT_ONCE, Trace
 from citer.models.pair import LanguageModel, Pair
 from citer.models.router import HIGHEST
 from citer.rule import Rule
@@ -222,7 +222,7 @@ def traces(requests: list[Request], answers: dict[str, Answer]) -> list[Trace]:
 def test_each_model_does_exactly_the_work_that_the_replay_counts(pair: Pair, slots: int) -> None:
     requests = make_requests(20)
     answers, engine = decode(pair, requests, Policy(random_scorer, Rule("score", 0.4)), slots)
-    assert (engine.slm_work, engine.llm_work) == replay(traces(requests, answers), slots)
+    assert (engine.slm_work, engine.llm_work) == AT_ONCE.work(traces(requests, answers), slots)
 
 
 def test_the_work_of_a_single_answer_follows_from_who_wrote_its_tokens(pair: Pair) -> None:

@@ -29,7 +29,9 @@ def until(condition: Callable[[], Any], seconds: float) -> Any:
 
 
 @contextmanager
-def serving(command: Sequence[str], env: Mapping[str, str], url: str) -> Iterator[None]:
+def serving(
+    command: Sequence[str], env: Mapping[str, str], url: str, seconds: float = 180
+) -> Iterator[None]:
     """Run a server inside the block, which starts when `/health` answers."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path} | env
@@ -43,7 +45,7 @@ def serving(command: Sequence[str], env: Mapping[str, str], url: str) -> Iterato
             return False
 
     try:
-        until(healthy, 180)
+        until(healthy, seconds)
         yield
     finally:
         os.killpg(process.pid, signal.SIGTERM)  # and its workers

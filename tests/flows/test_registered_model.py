@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import mlflow
@@ -17,12 +18,14 @@ from ruamel.yaml import YAML
 from citer.config import PairParams, SamplingParams
 from citer.data.importing import parse_row
 from citer.errors import InputError
-from citer.io import digest
+from citer.io import digest, read_json, write_json
 from citer.models.folder import PairFolder
 from citer.models.sampling import Sampler
 from citer.rule import LLM as LLM_ALONE
+from citer.rule import Rule
 from citer.serving import deploy, stored_rule
 from citer.stages import paths
+from citer.watch import Promised, promised
 from flows.dvc_commands import dvc
 from flows.registry import fetched_bundle
 from tests.flows.project import LLM, RULE, TINY, register, retrain
@@ -43,6 +46,30 @@ def test_a_bundle_carries_the_rule_and_the_finetuned_slm(project: Path) -> None:
         assert digest(bundle / "slm") == digest(paths.SLM)
         weights = "router.safetensors"
         assert (bundle / weights).read_bytes() == (paths.router(2) / weights).read_bytes()
+
+
+def test_a_bundle_carries_the_agreement_of_its_rule(project: Path) -> None:
+    retrain(1)
+    register()
+    with fetched_bundle(CHAMPION) as bundle:
+        assert promised(bundle, RULE) == Promised(200, 200 * 20, 100, 200 * 20 * 19, 0.0)
+
+
+def test_a_router_that_cannot_be_watched_says_why(project: Path) -> None:
+    retrain(1)
+    register()
+    with fetched_bundle(CHAMPION) as bundle:
+        with pytest.raises(InputError, match=r"^`risk 0.75` has no audit, so"):
+            promised(bundle, replace(RULE, audit=0.0))
+        with pytest.raises(InputError, match=r"^`score 0.5 audit 0.1` is not the rule that was ev"):
+            promised(bundle, Rule("score", 0.5, 0.1))
+        card = read_json(bundle / "router.json")
+        write_json(bundle / "router.json", {k: v for k, v in card.items() if k != "agreement"})
+        with pytest.raises(InputError, match=r"^no `agreement` in router.json; expected a router"):
+            promised(bundle, RULE)
+        write_json(bundle / "router.json", card | {"agreement": {"answers": "many"}})
+        with pytest.raises(InputError, match=r"^router.json: agreement.answers: 'many': expected"):
+            promised(bundle, RULE)
 
 
 def test_nothing_registered_is_a_pickle(project: Path) -> None:

@@ -1,0 +1,151 @@
+"""A judge that asks a vLLM server, by token ids over `/v1/completions`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from math import exp, inf, log1p
+from typing import cast
+
+import torch
+
+from citer.decoding.judge import ForcedScores, Judge, LocalJudge, Query, Text, Verdict
+from citer.decoding.lane import MakeGraphs
+from citer.decoding.work import Work
+from citer.errors import InputError
+from citer.models.card import Carded, ModelCard
+from citer.models.graphs import no_graphs
+from citer.models.pair import LanguageModel
+from citer.models.served import LIKELIEST, Chances, Choice, ServedModel
+from citer.models.vocabulary import Vocabulary
+
+LEAST = torch.finfo(torch.float32).min  # log-probability of an impossible token
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Reads choices, odds and scores from the log-probabilities of a server's likeliest tokens.
+
+    The tokens are those of `Vocabulary.choices`. Tokens that the server did not list count as
+    impossible: if several ids end an answer, the odds of EOS are a lower bound where none of these
+    ids is among the listed ones.
+    """
+
+    vocabulary: Vocabulary
+    place: str  # in messages
+
+    @property
+    def enough(self) -> int:
+        """How many of the likeliest tokens always have two that count."""
+        return min(LIKELIEST, len(self.vocabulary.eos_ids) + 1)
+
+    def counted(self, chances: Chances) -> Chances:
+        """Keep the ids of the vocabulary. The first EOS gets the largest value of all of them."""
+        size, ends = self.vocabulary
+        kept = {token: each for token, each in chances.items() if token < size}
+        end = max(kept.pop(end, -inf) for end in ends)
+        if end > -inf:
+            kept[ends[0]] = end
+        if len(kept) < 2:
+            expected = f"expected two of the likeliest tokens below {size}, the SLM's vocabulary"
+            raise InputError(f"{self.place}: {expected}; got {sorted(chances)}")
+        return kept
+
+    def knows(self, chances: Chances, token: int | None) -> bool:
+        return token is None or token in self.counted(chances)
+
+    def verdict(self, chances: Chances, token: int | None) -> Verdict:
+        kept = self.counted(chances)
+        choice = min(kept, key=lambda each: (-kept[each], each))
+        odds = None if token is None else exp(kept.get(token, -inf) - kept[choice])
+        return Verdict(choice, odds)
+
+    def scores(self, chances: Chances, token: int) -> tuple[int, float, float]:
+        """Return the fields of `ForcedScores`. Ids that do not count have no probability."""
+        kept = self.counted(chances)
+        first, second = nlargest(2, kept.values())
+        lost = sum(map(exp, chances.values())) - sum(map(exp, kept.values()))
+        logprob = kept.get(token, LEAST) - log1p(-lost)
+        return self.verdict(chances, token).token, logprob, first - second
+
+
+class ServedJudge:
+    """Sends all queries of a call in one request, which vLLM batches.
+
+    A query with one judged position asks for the likeliest next tokens: vLLM then computes only
+    what its prefix cache lacks. A query with more positions, or with a draft that is not among
+    these tokens, asks for the log-probabilities of the prompt.
+
+    `work` counts forwards as if the server kept a cache per slot. Queries must be greedy
+    (`Engine.check`).
+    """
+
+    def __init__(self, model: ServedModel, vocabulary: Vocabulary) -> None:
+        self._model = model
+        self._reading = Reading(vocabulary, str(model.server))
+        self.work = Work()
+
+    @property
+    def card(self) -> ModelCard:
+        return self._model.card
+
+    def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
+        self._count(queries)
+        found = self._at_ends(queries)
+        left = [n for n in range(len(queries)) if n not in found]
+        found |= zip(left, self._in_prompts([queries[n] for n in left]), strict=True)
+        return [found[n] for n in range(len(queries))]
+
+    def score(self, texts: Sequence[Text]) -> ForcedScores:
+        choices = self._read([list(text.ids) for text in texts])
+        rows = [
+            self._reading.scores(chances, token)
+            for (ids, first), choice in zip(texts, choices, strict=True)
+            for chances, token in zip(choice.of_prompt(first), ids[first:], strict=True)
+        ]
+        token_N, logprob_N, margin_N = map(torch.tensor, zip(*rows, strict=True))
+        if not margin_N.isfinite().all():
+            raise InputError(f"{self._model.server}: logits that are not finite, expected numbers")
+        return ForcedScores(token_N.int(), logprob_N, margin_N)
+
+    def _at_ends(self, queries: Sequence[Query]) -> dict[int, list[Verdict]]:
+        """Return the verdicts of the queries with one position, unless a draft is too unlikely."""
+        single = [n for n, query in enumerate(queries) if query.first == len(query.ids)]
+        prompts = [list(queries[n].ids) for n in single]
+        choices = self._model.complete(prompts, LIKELIEST) if single else []
+        chances = {n: choice.after for n, choice in zip(single, choices, strict=True)}
+        return {
+            n: [self._reading.verdict(each, queries[n].draft)]
+            for n, each in chances.items()
+            if self._reading.knows(each, queries[n].draft)
+        }
+
+    def _in_prompts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
+        """Return the verdicts of queries whose drafts are appended to their prompts."""
+        drafts = [[] if query.draft is None else [query.draft] for query in queries]
+        prompts = [[*query.ids, *draft] for query, draft in zip(queries, drafts, strict=True)]
+        verdicts = []
+        for query, choice in zip(queries, self._read(prompts), strict=True):
+            chances = [*choice.of_prompt(query.first), choice.after]
+            pairs = zip(chances, query.judged_tokens, strict=False)
+            verdicts.append([self._reading.verdict(*pair) for pair in pairs])
+        return verdicts
+
+    def _read(self, prompts: list[list[int]]) -> list[Choice]:
+        return self._model.complete(prompts, self._reading.enough, True) if prompts else []
+
+    def _count(self, queries: Sequence[Query]) -> None:
+        held = [max(q.kept, q.trunk.shared if q.trunk else 0) for q in queries]
+        new = sum(len(q.ids) - kept for q, kept in zip(queries, held, strict=True))
+        self.work.add(new, sum(len(q.ids) for q in queries))
+
+
+def judge_of(
+    llm: LanguageModel | Carded,
+    vocabulary: Vocabulary,
+    slots: int = 1,
+    make_graphs: MakeGraphs = no_graphs,
+) -> Judge:
+    """Return the judge for an LLM: loaded here, run by a server, or a judge itself."""
+    if isinstance(llm, LanguageModel):
+        return LocalJudge(llm, vocabulary, slots, make_graphs)
+    return ServedJudge(llm, vocabulary) if isinstance(llm, ServedModel) else cast(Judge, llm)

@@ -1,0 +1,180 @@
+"""An LLM that a vLLM server runs. Its folder here has the tokenizer, the sizes and the identity."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, Field, PositiveInt
+
+from citer.errors import InputError, shown
+from citer.models.card import ModelCard
+from citer.models.folder import PLAIN, MakePrompts, ModelFolder
+from citer.models.server import PATIENCE, Server
+from citer.models.size import ModelSize
+
+SUMS = "weights.sha256"  # stands for the weights in a folder that has none
+SAMPLE = "Ann has 12 apples; 7/8 of them: \\boxed{10.5}.\n\tÉté, 你好!"
+LIKELIEST = 20  # tokens; vLLM's default limit (--max-logprobs)
+
+TokenName = Annotated[str, Field(pattern=r"^token_id:\d+$")]
+Chances = dict[int, float]  # log-probabilities, by token id
+
+
+class Listed(BaseModel):
+    """A model, as `/v1/models` lists it. `max_model_len` is vLLM's own field."""
+
+    id: str
+    max_model_len: PositiveInt
+
+
+class Listing(BaseModel):
+    data: Annotated[list[Listed], Field(min_length=1)]
+
+
+class Tokens(BaseModel):
+    """The answer of `/tokenize`."""
+
+    tokens: list[int]
+
+
+class Choice(BaseModel):
+    """One prompt's part of a completion."""
+
+    class Generated(BaseModel):
+        top_logprobs: Annotated[list[dict[TokenName, float]], Field(min_length=1)]
+
+    class Chance(BaseModel):
+        logprob: float
+
+    logprobs: Generated
+    prompt_logprobs: list[dict[int, Chance] | None] | None = None
+
+    @property
+    def after(self) -> Chances:
+        """The likeliest tokens after the prompt."""
+        listed = self.logprobs.top_logprobs[0]
+        return {int(name.removeprefix("token_id:")): each for name, each in listed.items()}
+
+    def of_prompt(self, first: int) -> list[Chances]:
+        """The likeliest tokens at each position of the prompt from `first` on, and its own."""
+        listed = (self.prompt_logprobs or [])[first:]
+        return [{token: each.logprob for token, each in (at or {}).items()} for at in listed]
+
+
+class Completion(BaseModel):
+    """The answer of `/v1/completions`, with the fields that vLLM adds."""
+
+    choices: list[Choice]
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model that `server` runs under the name `name`."""
+
+    server: Server
+    name: str
+    card: ModelCard
+
+    def complete(
+        self, prompts: list[list[int]], likeliest: int, of_prompts: bool = False
+    ) -> list[Choice]:
+        """Return the log-probabilities of the `likeliest` next tokens of each prompt.
+
+        With `of_prompts`, also those of each token in the prompts. vLLM then computes whole prompts
+        instead of reading their beginnings from its prefix cache.
+        """
+        content = {
+            "model": self.name,
+            "prompt": prompts,
+            "max_tokens": 1,
+            "temperature": 0,
+            "logprobs": likeliest,
+            "return_tokens_as_token_ids": True,
+        }
+        if of_prompts:
+            content["prompt_logprobs"] = likeliest
+        choices = self.server.post("/v1/completions", content, Completion).choices
+        lengths = [len(choice.prompt_logprobs or ()) for choice in choices]
+        expected = [len(prompt) * of_prompts for prompt in prompts]
+        if lengths != expected:
+            found = (
+                f"{len(choices)} choices with log-probabilities of {shown(lengths)} prompt tokens"
+            )
+            raise InputError(f"{self.server}: {found}, expected {shown(expected)}")
+        return choices
+
+
+class ServedFolder(ModelFolder):
+    """The folder of an LLM that the vLLM server at `url` runs.
+
+    A folder without weights must have `weights.sha256`, the output of `sha256sum *.safetensors` in
+    the server's folder. It then stands for the weights in the model's digest. The identity of a
+    folder with weights is the same as that of a model that is loaded here.
+    """
+
+    def __init__(
+        self, path: Path, url: str, make_prompts: MakePrompts, patience: Sequence[float]
+    ) -> None:
+        super().__init__(path, make_prompts)
+        self.server = Server(url, patience)
+
+    @cached_property
+    def listed(self) -> Listed:
+        """The model that the server runs. Raises InputError unless it is the only one."""
+        listed = self.server.get("/v1/models", Listing).data
+        if len(listed) > 1:
+            names = ", ".join(each.id for each in listed)
+            raise InputError(f"{self.server}: serves {names}; expected one model (pair.llm_url)")
+        return listed[0]
+
+    @property
+    def context(self) -> int:
+        """The smaller context of folder and server, which must have room for one more token."""
+        return min(super().context, self.listed.max_model_len - 1)
+
+    @cached_property
+    def weight_files(self) -> list[Path]:
+        """The weights, or the file that stands for them."""
+        weights = super().weight_files
+        return weights if any(file.exists() for file in weights) else [self.path / SUMS]
+
+    def check(self, *, may_be_quantised: bool = False) -> None:
+        """Raise InputError if the folder does not describe a model. Asks no server."""
+        self.check_ends()
+        ModelSize.of(self.path, "float32")
+        if not all(file.is_file() for file in self.weight_files):
+            made = "the output of `sha256sum *.safetensors` in the server's folder"
+            raise InputError(f"{self}: no weights; expected them, or {SUMS}: {made}")
+
+    def reach(self, dtype: str) -> ServedModel:
+        """Return the model. Raises InputError if the server's has another vocabulary."""
+        card = ModelSize.of(self.path, dtype).model.card
+        card = card._replace(digest=self.digest, context=self.context)
+        model = ServedModel(self.server, self.listed.id, card)
+        self._check_vocabulary()
+        model.complete([[card.vocab_size - 1]], LIKELIEST, of_prompts=True)
+        return model
+
+    def _check_vocabulary(self) -> None:
+        content = {"model": self.listed.id, "prompt": SAMPLE, "add_special_tokens": False}
+        theirs = self.server.post("/tokenize", content, Tokens).tokens
+        ours = self.tokenizer.encode(SAMPLE, add_special_tokens=False)
+        if theirs != ours:
+            raise InputError(
+                f"{self.server}: `{self.listed.id}` has another tokenizer than {self}: "
+                f"expected the same ids for {SAMPLE!r}"
+            )
+
+
+def llm_folder(
+    path: Path,
+    url: str | None,
+    make_prompts: MakePrompts = PLAIN,
+    patience: Sequence[float] = PATIENCE,
+) -> ModelFolder:
+    """Return the folder of an LLM that is loaded here, or of one that the server at `url` runs."""
+    if url:
+        return ServedFolder(path, url, make_prompts, patience)
+    return ModelFolder(path, make_prompts)

@@ -1,0 +1,166 @@
+"""Draft for a batch of requests: the SLM writes until each one's own rule calls for the LLM.
+
+All requests draft side by side, one token of each per step of the SLM, and one forward of the LLM
+then serves them all (*lockstep drafting*). A request that is done leaves the SLM's batch.
+"""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+
+from citer.decoding.lane import Held, Lane, MakeGraphs
+from citer.decoding.policy import ScoredBy, head_for
+from citer.decoding.reading import Drafts
+from citer.errors import InputError
+from citer.models.cache import SlotCache
+from citer.models.feed import Turn
+from citer.models.graphs import cuda_graphs
+from citer.models.pair import Pair
+from citer.models.router import Router
+from citer.models.sampling import GREEDY, Sampling
+from citer.rule import Rule
+from citer.vllm.slots import Ids, Place, Slots
+
+
+class Row(NamedTuple):
+    """A request in one step.
+
+    ids: prompt and answer so far
+    room: the largest number of drafts
+    stops: the ids that end this request
+    sampling: how the SLM samples, None if greedily
+    """
+
+    key: str
+    ids: Ids
+    rule: Rule
+    room: int
+    stops: Container[int]
+    sampling: Sampling | None = None
+
+
+class Drafted(NamedTuple):
+    """The drafts of a request, and how often the SLM ran for them."""
+
+    ids: list[int]
+    steps: int
+
+
+NONE = Drafted([], 0)
+
+
+@dataclass
+class _Writer:
+    """A request while the SLM drafts for it. `ids` grows by the drafts."""
+
+    row: Row
+    place: Place
+    column: int  # of the rule's scorer
+    eos: int
+    ids: list[int] = field(init=False)
+    risk: float = 1.0
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.ids = self.row.ids.tolist()
+
+    @property
+    def pending(self) -> int:
+        return len(self.ids) - len(self.row.ids)
+
+    def turn(self, samples: bool) -> Turn:
+        numbers = (self.row.sampling or GREEDY).numbers(len(self.ids)) if samples else ()
+        return Turn(self.place.slot, self.ids, [(0, 0, *numbers)])
+
+    def take(self, token: int, scores: Sequence[float]) -> bool:
+        """Take the SLM's next token, unless the LLM must write it. Return whether to go on."""
+        rule, score = self.row.rule, scores[self.column]
+        self.steps += 1
+        ends = token == self.eos
+        # vLLM would go on after an EOS at which it does not stop, so the LLM decides.
+        if score < rule.least_score or (ends and token not in self.row.stops):
+            return False
+        self.ids.append(token)
+        self.risk *= score
+        ends = ends or token in self.row.stops
+        return not ends and self.pending < self.row.room and not rule.due(self.risk, self.pending)
+
+
+class Drafter:
+    """The SLM with its cache of `slots` sequences of at most `width` tokens, and the router."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        router: Router,
+        slots: int,
+        width: int,
+        make_graphs: MakeGraphs = cuda_graphs,
+    ) -> None:
+        self.pair = pair
+        self.router = router
+        self.lane = Lane(pair.slm, slots, make_graphs)
+        self._slots = Slots(slots, width)
+        self._columns = {head: n for n, head in enumerate(router.heads.values())}
+        self._drafts = Drafts(pair, tuple(map(ScoredBy, router.heads.values())))
+
+    def reserve(self) -> None:
+        """On a GPU, allocate the whole cache. Raises InputError if the free memory is too small."""
+        slm, cache = self.pair.slm, self.lane.cache
+        if slm.device.type != "cuda" or not isinstance(cache, SlotCache):
+            return
+        needed, (free, _) = self._slots.size * slm.kv_bytes, torch.cuda.mem_get_info(slm.device)
+        if needed > free:
+            raise InputError(
+                f"the SLM's cache: {needed / 1e9:.1f} GB, expected at most {free / 1e9:.1f} GB; "
+                "lower --max-num-seqs or --max-model-len"
+            )
+        cache.reserve(self._slots.width)
+
+    @torch.inference_mode()
+    def draft(self, rows: Sequence[Row]) -> list[Drafted]:
+        """Draft for each row.
+
+        Rows without room, and those whose rule does not ask the SLM, get no drafts.
+        """
+        able = [row for row in rows if row.room > 0 and row.rule.asks_slm]
+        # Once a request samples, all rows carry noise until there is nothing to draft for. Graphs
+        # are then captured once.
+        samples = any(row.sampling for row in able) or bool(able and self._drafts.samples)
+        self._drafts = replace(self._drafts, samples=samples)
+        writers = self._writers(able)
+        self._write(writers)
+        drafted = {
+            each.row.key: Drafted(each.ids[len(each.row.ids) :], each.steps) for each in writers
+        }
+        return [drafted.get(row.key, NONE) for row in rows]
+
+    def _writers(self, rows: Sequence[Row]) -> list[_Writer]:
+        places = self._slots.place([(row.key, row.ids) for row in rows])
+        eos = self.pair.eos_ids[0]
+        writers = [
+            _Writer(row, place, self._columns[head_for(self.router, row.rule)], eos)
+            for row, place in zip(rows, places, strict=True)
+            if place
+        ]
+        return sorted(writers, key=lambda each: each.place.slot)  # neighbours need no copy
+
+    def _write(self, writers: Sequence[_Writer]) -> None:
+        # At least one token must be new: its state gives the next one.
+        kept = [min(each.place.shared, len(each.row.ids) - 1) for each in writers]
+        slots = [each.place.slot for each in writers]
+        self.lane.prepare([Held(*pair) for pair in zip(slots, kept, strict=True)])
+        active = list(writers)
+        while active:
+            turns = [each.turn(self._drafts.samples) for each in active]
+            results = self.lane.consume(turns, self._drafts)
+            active = [
+                each
+                for each, [(token, *scores)] in zip(active, results, strict=True)
+                if each.take(int(token), scores)
+            ]
+        for each in writers:
+            held = self.lane.cache.lengths[each.place.slot]
+            self._slots.hold(each.place, each.ids[:held])

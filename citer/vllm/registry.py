@@ -1,0 +1,66 @@
+"""Routers of an MLflow server, each downloaded once. `mlflow-skinny` is enough for it."""
+
+import os
+import re
+from pathlib import Path
+
+from citer.errors import InputError
+from citer.io import read_json, replacing
+
+ADDRESS = re.compile(r"models:/([^/@]+)(?:@([^/@]+)|/(\d+))")
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "citer"
+# MLflow's own defaults would try for minutes to reach a server that does not answer.
+QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+}
+
+
+def fetched(uri: str) -> Path:
+    """Return the folder of a registered router and its SLM. Download it unless it is there.
+
+    `uri` is `models:/NAME@ALIAS` or `models:/NAME/VERSION`. Raises InputError.
+    """
+    address = ADDRESS.fullmatch(uri)
+    if not address:
+        raise InputError(f"{uri}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
+    if not os.environ.get("MLFLOW_TRACKING_URI"):
+        raise InputError(
+            f"{uri}: MLFLOW_TRACKING_URI is not set, expected the MLflow server's address"
+        )
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        return _fetched(*address.groups())
+    except ImportError as error:
+        raise InputError(f"{uri}: {error}: pip install 'citer[vllm]'") from None
+    except Exception as error:  # MLflow's own, or its storage's
+        first = str(error).strip().partition("\n")[0]
+        raise InputError(f"{uri}: MLflow cannot fetch it: {first}") from error
+
+
+def _fetched(name: str, alias: str | None, number: str) -> Path:
+    from mlflow import MlflowClient
+
+    client = MlflowClient()
+    if alias:
+        number = client.get_model_version_by_alias(name, alias).version
+    logged = str(client.get_model_version(name, number).source)  # unlike the number, unique
+    folder = CACHE / logged.removeprefix("models:/")
+    if not folder.exists():
+        _download(f"models:/{name}/{number}", folder)
+    return folder / "bundle"
+
+
+def _download(version: str, folder: Path) -> None:
+    """Download a version's bundle, and the SLM that it names: MLflow stores each SLM once."""
+    from mlflow.artifacts import download_artifacts
+
+    with replacing(folder) as aside:
+        (aside / "download").mkdir(parents=True)
+        there = download_artifacts(f"{version}/artifacts/bundle", dst_path=f"{aside}/download")
+        bundle = Path(there).rename(aside / "bundle")
+        kept = read_json(bundle / "router.json")["slm"].get("kept")
+        if kept:  # bundles of an older citer contain their SLM
+            download_artifacts(kept, dst_path=str(bundle / "slm"))

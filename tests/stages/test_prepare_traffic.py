@@ -1,0 +1,168 @@
+"""`prepare` makes questions for training of the folder of a server's log."""
+
+from pathlib import Path
+
+import pytest
+
+from citer.config import Params, load_params
+from citer.data.problems import Problem, read_problems
+from citer.data.references import against_llm, asked
+from citer.errors import InputError
+from citer.io import write_text
+from citer.schema import SPLITS
+from citer.sources import SourceFile, ToyParams, TrafficFolder
+from citer.stages import paths, prepare
+from tests.served import served, write_served
+
+SHIPPED = load_params(Path(__file__).parents[2] / "params.yaml")
+TOY = ToyParams(tasks=("math",), sft=3, preference=3, validation=3, test=3)
+LOG = "data/own/log"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(LOG).mkdir(parents=True)
+
+
+def params(most: int = 1000, **changes: object) -> Params:
+    folder = TrafficFolder(path=LOG, most=most)
+    settings = {"toy": TOY, "traffic": (folder,), **changes}
+    return SHIPPED.model_copy(update={"prepare": SHIPPED.prepare.model_copy(update=settings)})
+
+
+def with_setting(chosen: Params, section: str, **changes: object) -> Params:
+    changed = getattr(chosen, section).model_copy(update=changes)
+    return chosen.model_copy(update={section: changed})
+
+
+def log(name: str, *questions: str) -> None:
+    write_served(f"{LOG}/{name}.parquet", [served(question) for question in questions])
+
+
+def prepared(chosen: Params) -> dict[str, list[Problem]]:
+    """Run `prepare`; return the problems of each split that come from traffic."""
+    prepare.run(chosen)
+    splits = {split: read_problems(paths.problems(split)) for split in SPLITS}
+    return {name: [p for p in found if p.source == "traffic"] for name, found in splits.items()}
+
+
+def questions(splits: dict[str, list[Problem]]) -> list[str]:
+    return sorted(problem.question for found in splits.values() for problem in found)
+
+
+MANY = [f"Question {number}?" for number in range(60)]
+
+
+def test_bare_questions_go_to_the_training_splits_by_their_shares() -> None:
+    log("a", *MANY)
+    found = prepared(params())
+    assert {split: len(found[split]) for split in SPLITS[2:]} == {"validation": 0, "test": 0}
+    assert len(found["sft"]) > len(found["preference"]) > 0
+    assert questions(found) == sorted(MANY)
+    for problem in [*found["sft"], *found["preference"]]:
+        assert (problem.reference, problem.answer) == (None, None)
+        assert problem.audits is problem.token_ids is None
+
+
+def test_given_answers_stay_the_measure_and_the_llm_writes_the_references() -> None:
+    """`references.source` and `evaluate.against` are auto."""
+    log("a", *MANY)
+    prepare.run(params())
+    splits = {split: read_problems(paths.problems(split)) for split in SPLITS}
+    assert not against_llm("auto", [*splits["validation"], *splits["test"]])
+    assert {p.source for p in asked(splits["sft"], "auto")} == {"traffic"}
+
+
+def test_fidelity_is_measured_on_traffic_too() -> None:
+    log("a", *MANY)
+    found = prepared(with_setting(params(), "evaluate", against="llm"))
+    assert all(found[split] for split in SPLITS)
+    assert questions(found) == sorted(MANY)
+
+
+def test_fidelity_is_measured_on_the_users_own_file_alone() -> None:
+    log("a", *MANY)
+    write_text(Path("data/own/test.jsonl"), '{"problem": "Is it?"}\n')
+    own = (SourceFile(path="data/own/test.jsonl", task="math"),)
+    found = prepared(with_setting(params(test=own), "evaluate", against="llm"))
+    assert found["validation"]
+    assert not found["test"]
+
+
+def test_a_question_that_differs_in_case_and_space_only_is_one() -> None:
+    log("b", "WHY?", "Why  not?")
+    log("a", "Why?", "why not? ", "Why?")
+    assert len(questions(prepared(params()))) == 2
+
+
+def test_a_question_with_other_options_is_another() -> None:
+    rows = [
+        served("Which?", choices=[{"label": "A", "text": text}], problem_id=text)
+        for text in ("yes", "no", "no")
+    ]
+    write_served(f"{LOG}/a.parquet", rows)
+    assert questions(prepared(params())) == ["Which?", "Which?"]
+
+
+def test_the_sample_depends_on_the_seed_but_not_on_the_files() -> None:
+    log("a", *MANY)
+    first = prepared(params(most=20))
+    assert len(questions(first)) == 20
+    Path(LOG, "a.parquet").unlink()
+    log("b", *map(str.upper, MANY))
+    log("c", *reversed(MANY[30:]))
+    log("a", *MANY[:30])
+    again = prepared(params(most=20))
+    assert [q.lower() for q in questions(again)] == [q.lower() for q in questions(first)]
+    other = prepared(params(most=20, seed=18))
+    assert questions(other) != questions(again)
+
+
+def test_a_question_of_test_or_validation_never_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    prepare.run(params())
+    kept = {split: paths.problems(split).read_bytes() for split in SPLITS[2:]}
+    judged = [p.question for split in kept for p in read_problems(paths.problems(split))]
+    log("a", *judged, "Why?")
+    assert questions(prepared(params())) == ["Why?"]
+    assert {split: paths.problems(split).read_bytes() for split in kept} == kept
+    assert "traffic: 6 duplicates left out" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_audited_answers_of_a_folder_train_besides(capsys: pytest.CaptureFixture[str]) -> None:
+    log("a", *MANY[:20])
+    log("b", *MANY[20:])
+    Path(LOG, ".c.jsonl").write_text("{}\n")  # of a server that runs
+    found = prepared(params(audited=(LOG,)))
+    problems = read_problems(paths.problems("preference"))
+    audited = sorted(problem.question for problem in problems if problem.audits)
+    assert audited == sorted(problem.question for problem in found["preference"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"{LOG}: 60 questions in 60 answers" in printed
+    assert f"{LOG}: 60 answers; left out: 0 truncated, 0 without audits" in printed
+
+
+def test_a_new_folder_is_empty_and_a_missing_one_is_refused() -> None:
+    assert questions(prepared(params(audited=(LOG,)))) == []
+    Path(LOG).rmdir()
+    with pytest.raises(InputError, match=rf"^{LOG}: expected a folder of `citer serve --log`$"):
+        prepare.run(params())
+
+
+def test_traffic_needs_references_by_the_llm() -> None:
+    with pytest.raises(InputError, match=r"^references.source: given: expected auto, llm or both"):
+        prepare.run(with_setting(params(), "references", source="given"))
+
+
+def test_traffic_needs_a_share_of_a_training_split() -> None:
+    nothing = {"sft": 0.0, "preference": 0.0, "validation": 0.5, "test": 0.5}
+    shares = SHIPPED.prepare.shares.model_copy(update=nothing)
+    with pytest.raises(InputError, match=r"^prepare.shares: no split of prepare.traffic has"):
+        prepare.run(params(shares=shares))
+
+
+def test_a_task_without_other_rows_is_refused_with_its_file() -> None:
+    write_served(f"{LOG}/a.parquet", [served("Which?", task="mc")])
+    with pytest.raises(InputError, match=rf"^{LOG}/a.parquet: row 1: task 'mc': expected math, "):
+        prepare.run(params())
+    assert not paths.PROBLEMS.exists()

@@ -1,0 +1,215 @@
+"""The log of served answers: its files, their rights, its redaction, and what a kill leaves."""
+
+import json
+import logging
+import os
+import shutil
+import signal
+import stat
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from citer.errors import InputError
+from citer.io import read_table, table_metadata
+from citer.schema import AUDITED
+from citer.traffic import Row, Traffic, load_hook, redacted
+from tests.flows.servers import until
+from tests.served import served
+
+STAMP = json.dumps({"slm": {"digest": "a"}, "version": "3"})
+RULE = "risk 0.8 audit 0.1"
+
+
+def tables(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.parquet"))
+
+
+def questions(folder: Path) -> list[str]:
+    """Return the questions of all tables, in the order of the files."""
+    found = [read_table(file, AUDITED) for file in tables(folder)]
+    return [question for table in found for question in table["question"].to_pylist()]
+
+
+def log_all(log: Traffic, *rows: Row, rule: str = RULE, stamp: str = STAMP) -> None:
+    for row in rows:
+        log.put(stamp, rule, row)
+    log.close()
+
+
+def test_rows_become_tables_with_their_pair_version_and_rules(tmp_path: Path) -> None:
+    log = Traffic(tmp_path / "log", rows=2)
+    log.put(STAMP, "score 0.5 audit 1", served("Question 0?"))
+    log_all(log, served("Question 1?"), served("Question 2?", choices=[]))
+    files = tables(tmp_path / "log")
+    assert sorted(pq.read_metadata(file).num_rows for file in files) == [1, 2]
+    assert sorted(questions(tmp_path / "log")) == [f"Question {n}?" for n in range(3)]
+    two = next(file for file in files if pq.read_metadata(file).num_rows == 2)
+    assert table_metadata(two) == json.loads(STAMP) | {
+        "rules": {RULE: 1, "score 0.5 audit 1": 1},
+        "schema_version": 2,
+    }
+    assert log.counts == {"logged": 3}
+
+
+def test_a_row_returns_as_it_was(tmp_path: Path) -> None:
+    row = served("Why?", messages=[{"role": "user", "content": "Grüezi.\u2028"}])
+    log_all(Traffic(tmp_path), row)
+    [file] = tables(tmp_path)
+    assert read_table(file, AUDITED).to_pylist() == [row | {"problem_id": row_id(row)}]
+
+
+def row_id(row: Row) -> str:
+    kept = redacted(row, lambda row: row)
+    assert kept
+    return str(kept["problem_id"])
+
+
+def test_answers_of_two_versions_are_in_two_tables(tmp_path: Path) -> None:
+    log = Traffic(tmp_path)
+    log.put(json.dumps({"version": "4"}), RULE, served("Why?"))
+    log_all(log, served("What?"))
+    found = [table_metadata(file)["version"] for file in tables(tmp_path)]
+    assert sorted(found) == ["3", "4"]
+
+
+def test_a_table_is_made_after_some_time(tmp_path: Path) -> None:
+    log = Traffic(tmp_path, seconds=0)
+    log.put(STAMP, RULE, served("Why?"))
+    files = until(lambda: tables(tmp_path), 60)
+    log.close()
+    assert tables(tmp_path) == files
+    assert questions(tmp_path) == ["Why?"]
+
+
+def test_a_flush_makes_tables_and_the_log_goes_on(tmp_path: Path) -> None:
+    log = Traffic(tmp_path)
+    for question in ("Why?", "What?"):
+        log.put(STAMP, RULE, served(question))
+        log.flush()
+        assert question in questions(tmp_path)
+    log.close()
+    assert len(tables(tmp_path)) == 2
+
+
+def test_only_the_user_can_read_the_log(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir(mode=0o755)
+    log = Traffic(folder)
+    log.put(STAMP, RULE, served("Why?"))
+    [journal] = until(lambda: [*folder.glob(".*.jsonl")], 60)
+    assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+    log.close()
+    [table] = tables(folder)
+    assert stat.S_IMODE(table.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_killed_servers_rows_are_in_a_table_after_the_next_start(tmp_path: Path) -> None:
+    if not (child := os.fork()):
+        log = Traffic(tmp_path, rows=2)
+        for number in range(3):
+            log.put(STAMP, RULE, served(f"Question {number}?"))
+        until(lambda: log.counts["logged"] == 3, 60)
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert len(questions(tmp_path)) == 2
+    [journal] = tmp_path.glob(".*.jsonl")
+    with journal.open("a") as file:
+        file.write('{"rule": "risk 0.8 au')  # a kill within a write
+    Traffic(tmp_path).close()
+    assert sorted(questions(tmp_path)) == [f"Question {n}?" for n in range(3)]
+    assert not [*tmp_path.glob(".*.jsonl")]
+
+
+def test_the_journal_of_a_living_server_is_left_to_it(tmp_path: Path) -> None:
+    first = Traffic(tmp_path)
+    first.put(STAMP, RULE, served("Why?"))
+    until(lambda: first.counts["logged"], 60)
+    Traffic(tmp_path).close()
+    assert len([*tmp_path.glob(".*.jsonl")]) == 1
+    first.close()
+    assert questions(tmp_path) == ["Why?"]
+
+
+def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
+    journal = tmp_path / ".a.jsonl"
+    journal.write_text("{}\nnot JSON\n")
+    with pytest.raises(InputError, match=rf"^{journal}: not a journal: .*; remove it$"):
+        Traffic(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"file: cannot be written: File exists$"):
+        Traffic(tmp_path / "file")
+
+
+def hide(row: Row) -> Row | None:
+    if row["question"] == "Drop me?":
+        return None
+    if row["question"] == "Break?":
+        raise KeyError("no such name")
+    row["question"] = row["question"].replace("Ann", "NAME")
+    return row
+
+
+def test_rows_are_redacted_left_out_or_failed_but_never_stored_as_they_were(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Traffic(tmp_path, hide)
+    with caplog.at_level(logging.WARNING):
+        log_all(log, *map(served, ("Who is Ann?", "Drop me?", "Break?", "Break?", "Why?")))
+    assert sorted(questions(tmp_path)) == ["Who is NAME?", "Why?"]
+    assert log.counts == {"logged": 2, "left_out": 1, "failed": 2}
+    assert [record.getMessage() for record in caplog.records] == [
+        "a row is not logged: the redaction failed: KeyError: 'no such name'"
+    ]
+
+
+@pytest.mark.parametrize(
+    "bad", [{"question": None}, {"token_ids": ["a"]}, {"completion": "\ud800"}, {"truncated": 2}]
+)
+def test_a_row_that_fits_no_table_is_counted_and_the_others_are_stored(
+    tmp_path: Path, bad: dict[str, Any]
+) -> None:
+    log = Traffic(tmp_path)
+    log_all(log, served("Bad?") | bad, served("Why?"))
+    assert questions(tmp_path) == ["Why?"]
+    assert log.counts == {"failed": 1, "logged": 1}
+
+
+def test_a_redacted_completion_takes_its_tokens_and_audits_with_it() -> None:
+    kept = redacted(served("Why?"), lambda row: row | {"completion": "…"})
+    assert kept
+    assert (kept["completion"], kept["token_ids"]) == ("…", [])
+    assert kept["audited"] == kept["disagreements"] == []
+
+
+def test_the_id_of_a_redacted_question_does_not_tell_the_question() -> None:
+    row = served("Who is Ann?")
+    assert redacted(row, hide) == row | {
+        "question": "Who is NAME?",
+        "problem_id": served("Who is NAME?")["problem_id"],
+    }
+    assert row["question"] == "Who is Ann?"
+
+
+def test_rows_that_the_disk_does_not_take_are_counted(tmp_path: Path) -> None:
+    log = Traffic(tmp_path / "log")
+    shutil.rmtree(tmp_path / "log")
+    log_all(log, served("Why?"))
+    assert log.counts == {"lost": 1}
+
+
+def test_a_hook_is_found_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("our_redaction.py").write_text("def hide(row):\n    return None\nnumber = 3\n")
+    assert load_hook("our_redaction:hide")({}) is None
+    for name in ("our_redaction:number", "our_redaction:other", "our_redaction", "no_such:hide"):
+        with pytest.raises(InputError, match=rf"^--redact: '{name}': "):
+            load_hook(name)

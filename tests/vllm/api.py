@@ -1,0 +1,84 @@
+"""A real `vllm serve` with routing, and OpenAI's client of it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from openai import OpenAI
+from prometheus_client.parser import text_string_to_metric_families
+
+from citer.data.tasks import prompt_text
+from citer.models.bundle import folder_identity, write_bundle
+from citer.models.folder import PairFolder
+from tests.flows.servers import free_port, serving
+from tests.heads import random_router
+from tests.vllm import offline
+from tests.vllm.offline import CAP, LLM, PYTHON, SLM, questions
+
+KEY = "a key of the tests"
+TEMPLATE = "{{ messages[-1]['content'] }}"
+ENVIRONMENT = offline.ENVIRONMENT | {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+    "VLLM_LOG_STATS_INTERVAL": "1",
+}
+
+
+def write_router(folder: Path) -> Path:
+    """Write a router of random weights for the embedded pair, whose scores differ."""
+    folders = PairFolder(SLM, LLM)
+    router = random_router(folders.slm.config.hidden_size, slope=3.0)
+    write_bundle(folder, router, folder_identity(folders, "float32"))
+    return folder
+
+
+def command(settings: dict[str, Any], *options: str) -> list[str]:
+    """Return the command line of a server of the embedded LLM with these settings of citer."""
+    speculation = {
+        "method": "custom_class",
+        "model": "citer.vllm.RoutedProposer",
+        "num_speculative_tokens": CAP,
+    }
+    routing = {"speculative": speculation, "additional": {"citer": settings}}
+    plain = "--dtype float32 --enforce-eager --block-size 32 --max-num-seqs 8 --max-model-len 512"
+    return [
+        *(str(Path(PYTHON).with_name("vllm")), "serve", str(LLM), *plain.split(), *options),
+        *(part for n, value in routing.items() for part in (f"--{n}-config", json.dumps(value))),
+    ]
+
+
+@contextmanager
+def routed_server(folder: Path) -> Iterator[str]:
+    """Run a server in the block; yield its address. It routes by `risk 0.9 audit 0.1`."""
+    (folder / "chat.jinja").write_text(TEMPLATE)
+    settings = {
+        "router": str(write_router(folder / "router")),
+        "slm": str(SLM),
+        "rule": "risk 0.9 audit 0.1",
+        "log": str(folder / "log"),
+    }
+    port = free_port()
+    options = f"--served-model-name llm --host 127.0.0.1 --port {port} --chat-template"
+    line = command(settings, "--api-key", KEY, *options.split(), str(folder / "chat.jinja"))
+    with serving(line, ENVIRONMENT, f"http://127.0.0.1:{port}", seconds=400):
+        yield f"http://127.0.0.1:{port}"
+
+
+def client(url: str, key: str = KEY) -> OpenAI:
+    return OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=120)
+
+
+def counters(url: str) -> dict[str, float]:
+    """The counters of citer and vLLM at `/metrics`, summed over their labels but `model`."""
+    sums: dict[str, float] = {}
+    for family in text_string_to_metric_families(httpx.get(f"{url}/metrics").text):
+        for sample in family.samples:
+            name = " ".join(filter(None, (sample.name, sample.labels.get("model"))))
+            sums[name] = sums.get(name, 0) + sample.value
+    return sums
+
+
+def prompts(number: int) -> Sequence[str]:
+    return [prompt_text(problem) for problem in questions(number)]

@@ -1,0 +1,192 @@
+"""OpenAI's client against a real `vllm serve` that routes."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+
+from tests.flows.servers import until
+from tests.vllm.api import client, counters, prompts, routed_server
+from tests.vllm.offline import PYTHON
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.skipif(not PYTHON, reason="VLLM_PYTHON: the python of an environment with vLLM"),
+]
+LLM_ALONE, EXACT = "score 1", "risk 0.5 audit 1"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("server")
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    with routed_server(folder) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def api(url: str) -> OpenAI:
+    return client(url)
+
+
+def ask(api: OpenAI, prompt: str, rule: str | None = None, **options: Any) -> Any:
+    options = {"max_tokens": 128, "temperature": 0} | options
+    extra = {"citer": {"rule": rule}} if rule else {}
+    return api.completions.create(model="llm", prompt=prompt, extra_body=extra, **options)
+
+
+def spent(reply: Any) -> dict[str, int]:
+    return reply.usage.citer
+
+
+def test_a_chat_is_routed_by_the_rule_of_the_server(api: OpenAI) -> None:
+    [prompt] = prompts(1)
+    chat = [{"role": "user", "content": prompt}]
+    reply = api.chat.completions.create(model="llm", messages=chat, max_tokens=128, temperature=0)
+    assert "The answer is" in reply.choices[0].message.content
+    assert reply.choices[0].finish_reason == "stop"
+    assert 0 < spent(reply)["visits"] < reply.usage.completion_tokens
+    assert spent(reply)["drafted"] > spent(reply)["rejected"] >= 0
+
+
+def test_the_answers_of_chats_are_logged_with_their_audits(api: OpenAI, folder: Path) -> None:
+    chat = [{"role": "user", "content": prompts(2)[1]}]
+    whole = api.chat.completions.create(model="llm", messages=chat, temperature=0)
+    parts = api.chat.completions.create(model="llm", messages=chat, temperature=0, stream=True)
+    text = "".join(part.choices[0].delta.content or "" for part in parts)
+
+    def rows() -> list[dict[str, Any]]:
+        journals = (path.read_text().splitlines()[1:] for path in (folder / "log").glob(".*.jsonl"))
+        logged = [json.loads(line)["row"] for journal in journals for line in journal]
+        return [row for row in logged if row["question"] == chat[0]["content"]]
+
+    until(lambda: len(rows()) == 2, 30)
+    assert [row["completion"] for row in rows()] == [whole.choices[0].message.content, text]
+    for row in rows():
+        assert len(row["token_ids"]) == whole.usage.completion_tokens
+        assert 0 < len(row["audited"]) <= spent(whole)["drafted"]
+        assert row["audited"] == sorted(set(row["audited"]))
+
+
+def test_a_stream_has_the_text_and_the_usage_of_the_whole_reply(api: OpenAI) -> None:
+    [prompt] = prompts(1)
+    whole = ask(api, prompt)
+    events = list(ask(api, prompt, stream=True, stream_options={"include_usage": True}))
+    assert "".join(e.choices[0].text for e in events if e.choices) == whole.choices[0].text
+    assert [spent(e) for e in events if e.usage] == [spent(whole)]
+    assert not any(e.usage for e in ask(api, prompt, stream=True))
+
+
+def test_a_request_has_its_own_rule(api: OpenAI) -> None:
+    [prompt] = prompts(1)
+    alone, exact = ask(api, prompt, LLM_ALONE), ask(api, prompt, EXACT)
+    tokens = alone.usage.completion_tokens
+    assert spent(alone) == {"llm_tokens": tokens, "visits": tokens, "drafted": 0, "rejected": 0}
+    assert exact.choices[0].text == alone.choices[0].text
+    assert spent(exact)["visits"] < tokens
+    assert spent(ask(api, prompt, "every 1"))["drafted"] >= (tokens - 2) // 2
+
+
+def test_several_choices_are_counted_together(api: OpenAI) -> None:
+    several = prompts(3)
+    alone = [ask(api, prompt, LLM_ALONE) for prompt in several]
+    together = ask(api, several, LLM_ALONE)
+    assert spent(together)["visits"] == sum(spent(reply)["visits"] for reply in alone)
+
+
+def test_a_reply_that_a_stop_text_ends_is_counted(api: OpenAI) -> None:
+    [prompt] = prompts(1)
+    reply = ask(api, prompt, stop=["answer"])
+    assert 0 < spent(reply)["visits"] <= reply.usage.completion_tokens
+    assert spent(reply)["drafted"] > 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "complaint"),
+    [
+        ({"rule": "risk 2"}, "'risk 2': expected `score τ`"),
+        ({"rule": 3}, "rule"),
+        ({"rle": "risk 0.5"}, "unknown key 'rle'"),
+        ({}, "rule: missing"),
+        ("risk 0.5", "'risk 0.5': expected a section of keys"),
+    ],
+)
+def test_what_is_not_valid_is_refused_in_openais_form(
+    api: OpenAI, asked: Any, complaint: str
+) -> None:
+    chat: Any = [{"role": "user", "content": "?"}]
+    for stream in (False, True):
+        with pytest.raises(openai.BadRequestError, match=r"citer: ") as refused:
+            api.chat.completions.create(
+                model="llm", messages=chat, stream=stream, extra_body={"citer": asked}
+            )
+        assert complaint in refused.value.body["message"]  # type: ignore[index, call-overload]
+        assert refused.value.param == "citer"
+
+
+def test_a_beam_search_with_a_rule_is_refused(api: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="beam search is not routed"):
+        api.completions.create(
+            model="llm", prompt="?", n=2, extra_body={"use_beam_search": True, "citer": {}}
+        )
+
+
+def test_a_wrong_key_is_refused(url: str) -> None:
+    with pytest.raises(openai.AuthenticationError):
+        ask(client(url, "wrong"), "?")
+
+
+def test_counters_rise_by_the_usage_of_a_reply(url: str, api: OpenAI) -> None:
+    before = counters(url)
+    reply = ask(api, prompts(1)[0])
+    risen = {name: value - before.get(name, 0) for name, value in counters(url).items()}
+    assert risen["citer_requests_total"] == 1
+    assert risen["citer_visits_total"] == spent(reply)["visits"]
+    assert risen["citer_drafted_tokens_total"] == spent(reply)["drafted"]
+    assert risen["citer_rejected_tokens_total"] == spent(reply)["rejected"]
+    by_model = risen["citer_tokens_total slm"], risen["citer_tokens_total llm"]
+    assert by_model[1] == spent(reply)["llm_tokens"]
+    assert sum(by_model) == reply.usage.completion_tokens
+
+
+def test_audits_are_counted_at_metrics(url: str, api: OpenAI) -> None:
+    def audited() -> float:
+        return sum(v for name, v in counters(url).items() if "citer_audited_tokens_total" in name)
+
+    before = audited()
+    ask(api, prompts(1)[0], "risk 0.9 audit 0.1")
+    until(lambda: audited() > before, 30)
+
+
+def test_a_client_that_leaves_ends_its_request_and_no_other(url: str, api: OpenAI) -> None:
+    [prompt] = prompts(1)
+    endless = {"max_tokens": 400, "stream": True, "extra_body": {"ignore_eos": True}}
+    before = counters(url)["vllm:generation_tokens_total"]
+    stays, leaves = (
+        api.completions.create(model="llm", prompt=prompt, temperature=0, **endless)
+        for _ in range(2)
+    )
+    next(iter(leaves))
+    leaves.close()
+    assert sum(1 for event in stays if event.choices) > 1
+    until(lambda: counters(url)["vllm:num_requests_running"] == 0, 60)
+    assert counters(url)["vllm:generation_tokens_total"] - before < 2 * 400
+
+
+def test_64_clients_at_once_get_the_answers_of_one(api: OpenAI) -> None:
+    asked = prompts(64)
+
+    def answers(rule: str) -> list[str]:
+        with ThreadPoolExecutor(64) as clients:
+            replies = clients.map(lambda prompt: ask(api, prompt, rule), asked)
+            return [reply.choices[0].text for reply in replies]
+
+    assert answers(EXACT) == answers(LLM_ALONE)

@@ -1,0 +1,86 @@
+"""Routers of an MLflow server, fetched into a cache; without vLLM."""
+
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import LoggedModelStatus
+
+from citer.errors import InputError
+from citer.io import write_json
+from citer.vllm import registry
+from flows.store import make_tables
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with two versions of the router `r`. The first one is its champion."""
+    folder = tmp_path_factory.mktemp("store")
+    make_tables(folder / "mlflow.db")
+    mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
+    client = MlflowClient()
+    experiment = client.create_experiment("routers", (folder / "artifacts").as_uri())
+    slm = log(client, experiment, folder / "slm", {"config.json": {}}, None)
+    client.create_registered_model("r")
+    for name in ("first", "second"):
+        router = {"router.json": {"slm": {"kept": slm}}}
+        logged = log(client, experiment, folder / name, router, "artifacts/bundle")
+        client.create_model_version("r", logged, model_id=logged.removeprefix("models:/"))
+    client.set_registered_model_alias("r", "champion", "1")
+    return folder
+
+
+@pytest.fixture
+def cache(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(registry, "CACHE", tmp_path / "cache")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}/mlflow.db")
+    return tmp_path / "cache"
+
+
+def log(
+    client: MlflowClient, experiment: str, folder: Path, files: dict[str, Any], at: str | None
+) -> str:
+    folder.mkdir()
+    for name, content in files.items():
+        write_json(folder / name, content)
+    model = client.create_logged_model(experiment, folder.name)
+    client.log_model_artifacts(model.model_id, str(folder), at)
+    client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+    return model.model_uri
+
+
+def test_a_router_is_fetched_with_its_slm_and_only_once(cache: Path) -> None:
+    bundle = registry.fetched("models:/r@champion")
+    assert (bundle / "router.json").is_file()
+    assert (bundle / "slm" / "config.json").is_file()
+    (bundle / "router.json").write_text("known")
+    assert registry.fetched("models:/r/1") == bundle
+    assert (bundle / "router.json").read_text() == "known"
+    assert registry.fetched("models:/r/2") != bundle
+
+
+def test_a_download_that_fails_leaves_nothing(cache: Path, store: Path) -> None:
+    gone = store / "artifacts"
+    gone.rename(store / "elsewhere")
+    with pytest.raises(InputError, match=r"^models:/r/2: MLflow cannot fetch it: "):
+        registry.fetched("models:/r/2")
+    (store / "elsewhere").rename(gone)
+    assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize("uri", ["models:/r/3", "models:/r@challenger", "models:/s/1"])
+def test_a_version_that_does_not_exist_is_refused(cache: Path, uri: str) -> None:
+    with pytest.raises(InputError, match=f"^{uri}: "):
+        registry.fetched(uri)
+
+
+def test_an_address_or_a_server_that_is_missing_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(InputError, match=r"^models:/r: expected models:/NAME@ALIAS"):
+        registry.fetched("models:/r")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(InputError, match="MLFLOW_TRACKING_URI is not set"):
+        registry.fetched("models:/r/1")
