@@ -100,8 +100,9 @@ def running(
 ) -> Iterator[Running]:
     """Serve inside the block. Then the server drains."""
     settings, shelf = Settings("tiny", queue, poll=0.01), Shelf()
-    release, metrics = Release("tiny/1", deployment, observers), Metrics(CollectorRegistry())
-    service = Service(settings, shelf, release, metrics)  # type: ignore[arg-type]
+    first = [Release("tiny/1", deployment, observers)]
+    del deployment  # the service alone holds it
+    service = Service(settings, shelf, first.pop(), Metrics(CollectorRegistry()))  # type: ignore[arg-type]
     server = Draining(service, keys)
     with listen("127.0.0.1", 0) as listener:
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -72,6 +72,7 @@ def test_a_prompt_is_one_text_or_ids(client: openai.OpenAI, prompt: Any, message
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model="tiny", prompt=prompt)
     assert message in caught.value.body["message"]  # type: ignore[index]
+    assert caught.value.code is None
 
 
 def test_a_prompt_that_is_too_long_has_openais_code(client: openai.OpenAI) -> None:
