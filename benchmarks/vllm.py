@@ -79,8 +79,9 @@ class Study:
         folders = finetuned_pair(params)
         self.llm, self.slm = folders.llm.path, folders.slm.path
         self.pair: Pair = load_pair(folders, params.pair)
-        self.bundle = paths.router(params.iterations)
-        self.chosen = Rule(**read_json(paths.report(params.iterations) / "threshold.json")["rule"])
+        last = max(map(int, params.iterations))
+        self.bundle = paths.router(last)
+        self.chosen = Rule(**read_json(paths.report(last) / "threshold.json")["rule"])
         self.new_tokens = params.evaluate.max_new_tokens
         asked = read_problems(paths.referenced("test"))
         self.problems = [problem for problem in asked if problem.task == TASK][:QUESTIONS]
@@ -175,7 +176,7 @@ def _relative(row: Row, alone: Row) -> Row:
 def python_share(runs: Sequence[Row], slots: int) -> Row:
     """Return the seconds of the proposer's Python per SLM step, against a step of the CPU pair.
 
-    The Python is all of `propose` but the forwards of the SLM and the scores.
+    The Python is all of `propose` but the SLM's forwards, their logits and scores.
     """
     steps = sum(run["slm"]["forwards"] for run in runs)
     spent = sum(run["clocks"]["propose"] - run["clocks"]["slm"] for run in runs)

@@ -26,8 +26,9 @@ from citer.models.folder import PairFolder
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.room import check_fits
 from citer.models.router import Router
-from citer.models.sampling import ALL_GREEDY, Sampler
+from citer.models.sampling import ALL_GREEDY, Sampler, Sampling
 from citer.models.served import llm_folder
+from citer.models.server import PATIENCE
 from citer.progress import Advance
 from citer.rule import Rule
 
@@ -35,11 +36,12 @@ REPLY_FIELDS = ("completion", "truncated", *Counts._fields)
 
 
 class Reply(NamedTuple):
-    """A problem, its answer and the answer's text."""
+    """A problem, its answer and the answer's text. `sampling` is None for a greedy answer."""
 
     problem: Problem
     answer: Answer
     completion: str
+    sampling: Sampling | None = None
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -96,7 +98,8 @@ class Deployment:
             for answer in self.engine.decode(requests, policy):
                 number = int(answer.key)
                 text = self.pair.text(answer.token_ids)
-                finished[number] = Reply(problems[number], answer, text)
+                sampling = sampler.sampling(problems[number].problem_id)
+                finished[number] = Reply(problems[number], answer, text, sampling)
                 advance(1)
                 while due in finished:
                     yield finished.pop(due)
@@ -151,14 +154,22 @@ def deploy(
     return Deployment(pair, router.to(pair.slm.device), rule, slots, max_new_tokens)
 
 
-def served_pair(bundle: Path, slm: Path, llm: Path, llm_url: str | None = None) -> PairFolder:
+def served_pair(
+    bundle: Path,
+    slm: Path,
+    llm: Path,
+    llm_url: str | None = None,
+    patience: Sequence[float] = PATIENCE,
+) -> PairFolder:
     """Pair `llm` with the finetuned SLM in the bundle, or with `slm` if the bundle has none.
 
-    The LLM runs here, or on the vLLM server at `llm_url`. The router's card has the settings of the
-    prompts. Raises InputError.
+    The LLM runs here, or on the vLLM server at `llm_url`, with `patience` as in `Server`. The
+    router's card has the settings of the prompts. Raises InputError.
     """
     own, prompts = bundle / "slm", partial(make_prompts, stored_prompts(bundle))
-    return PairFolder(own if own.is_dir() else slm, llm_folder(llm, llm_url, prompts), prompts)
+    return PairFolder(
+        own if own.is_dir() else slm, llm_folder(llm, llm_url, prompts, patience), prompts
+    )
 
 
 def stored_rule(bundle: Path) -> Rule:

@@ -43,6 +43,16 @@ def complaint(path):
     return message.removeprefix(str(path))
 
 
+@pytest.mark.parametrize("section", ["references", "evaluate"])
+def test_an_llm_behind_a_server_is_not_sampled(edited, section):
+    path = edited("llm_url: null", "llm_url: http://host:8000/v1")
+    before, after = path.read_text().split(f"\n{section}:")
+    sampled = after.replace("sampling: null", "sampling: {temperature: 1.0}", 1)
+    path.write_text(f"{before}\n{section}:{sampled}")
+    expected = f": top level: {section}.sampling: expected null: an LLM behind a server"
+    assert complaint(path).startswith(expected)
+
+
 def test_shipped_params_load_frozen():
     params = load_params(SHIPPED)
     assert params.label.rule == Rule.parse(RULE)
@@ -55,6 +65,32 @@ def test_shipped_params_load_frozen():
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
+        (
+            "llm: data/pair/llm",
+            "llm: http://127.0.0.1:8000",
+            "pair.llm: 'http://127.0.0.1:8000': expected the model's folder; the address of the "
+            "LLM's server is pair.llm_url",
+        ),
+        (
+            "llm_url: null",
+            "llm_url: 127.0.0.1:8000",
+            "pair.llm_url: '127.0.0.1:8000': expected http://HOST:PORT, without a name",
+        ),
+        (
+            "llm_url: null",
+            "llm_url: http://me:secret@host:1",
+            "pair.llm_url: 'http://me:secret@host:1': expected http://HOST:PORT, without a name",
+        ),
+        (
+            "llm_url: null",
+            "llm_url: http://host:port",
+            "pair.llm_url: 'http://host:port': expected http://HOST:PORT, without a name",
+        ),
+        (
+            "llm_url: null",
+            "llm_url: http://host\n  llm_device_map: auto",
+            "pair: llm_device_map: the LLM runs at llm_url; expected only one of them",
+        ),
         ("device: auto", "devise: auto", "pair: unknown key 'devise'; expected slm, llm, device, "),
         ("label:", "labels:", f"top level: unknown key 'labels'; expected {SECTIONS}"),
         ('"2": {previous', '"3": {previous', "iterations: '3' after '1': expected \"2\": {prev"),

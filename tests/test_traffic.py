@@ -84,6 +84,16 @@ def test_a_table_is_made_after_some_time(tmp_path: Path) -> None:
     assert questions(tmp_path) == ["Why?"]
 
 
+def test_a_flush_makes_tables_and_the_log_goes_on(tmp_path: Path) -> None:
+    log = Traffic(tmp_path)
+    for question in ("Why?", "What?"):
+        log.put(STAMP, RULE, served(question))
+        log.flush()
+        assert question in questions(tmp_path)
+    log.close()
+    assert len(tables(tmp_path)) == 2
+
+
 def test_only_the_user_can_read_the_log(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     folder.mkdir(mode=0o755)

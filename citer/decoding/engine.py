@@ -25,7 +25,7 @@ from citer.decoding.lane import Held, Lane, MakeGraphs
 from citer.decoding.path import Draft
 from citer.decoding.policy import Policy, Scorer
 from citer.decoding.reading import Drafts
-from citer.decoding.served import judge_of
+from citer.decoding.served import ServedJudge, judge_of
 from citer.decoding.walk import Handle, Limits, Need, Walk
 from citer.decoding.work import Work
 from citer.errors import InputError
@@ -152,10 +152,15 @@ class Engine:
         return handle
 
     def check(self, request: Request) -> None:
-        """Raise InputError if a request is empty or does not fit the models' context."""
+        """Raise InputError if a request is empty or does not fit the models' context.
+
+        Raises it also if the request samples and a server runs the LLM.
+        """
         length = len(request.prompt_ids) + len(request.prefix_ids)
         if not length:
             raise InputError(f"{request.key}: no tokens, expected a prompt")
+        if request.sampling and isinstance(self._judge, ServedJudge):
+            raise InputError(f"{request.key}: sampling, expected greedy: a server runs the LLM")
         limit = self._limits(request).max_new_tokens
         check_fits(request.key, length, self.pair.context, limit)
 

@@ -75,7 +75,8 @@ class ServedJudge:
     what its prefix cache lacks. A query with more positions, or with a draft that is not among
     these tokens, asks for the log-probabilities of the prompt.
 
-    `work` counts forwards as if the server kept a cache per slot. A query that samples is refused.
+    `work` counts forwards as if the server kept a cache per slot. Queries must be greedy
+    (`Engine.check`).
     """
 
     def __init__(self, model: ServedModel, vocabulary: Vocabulary) -> None:
@@ -88,8 +89,6 @@ class ServedJudge:
         return self._model.card
 
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
-        if any(query.sampling and query.sampling.temperature for query in queries):
-            raise InputError(f"{self._model.server}: sampling, expected greedy decoding")
         self._count(queries)
         found = self._at_ends(queries)
         left = [n for n in range(len(queries)) if n not in found]

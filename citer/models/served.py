@@ -1,5 +1,6 @@
 """An LLM that a vLLM server runs. Its folder here has the tokenizer, the sizes and the identity."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ from pydantic import BaseModel, Field, PositiveInt
 from citer.errors import InputError, shown
 from citer.models.card import ModelCard
 from citer.models.folder import PLAIN, MakePrompts, ModelFolder
-from citer.models.server import Server
+from citer.models.server import PATIENCE, Server
 from citer.models.size import ModelSize
 
 SUMS = "weights.sha256"  # stands for the weights in a folder that has none
@@ -98,7 +99,9 @@ class ServedModel:
         lengths = [len(choice.prompt_logprobs or ()) for choice in choices]
         expected = [len(prompt) * of_prompts for prompt in prompts]
         if lengths != expected:
-            found = f"log-probabilities of prompts of {shown(lengths)} tokens"
+            found = (
+                f"{len(choices)} choices with log-probabilities of {shown(lengths)} prompt tokens"
+            )
             raise InputError(f"{self.server}: {found}, expected {shown(expected)}")
         return choices
 
@@ -111,9 +114,11 @@ class ServedFolder(ModelFolder):
     folder with weights is the same as that of a model that is loaded here.
     """
 
-    def __init__(self, path: Path, url: str, make_prompts: MakePrompts = PLAIN) -> None:
+    def __init__(
+        self, path: Path, url: str, make_prompts: MakePrompts, patience: Sequence[float]
+    ) -> None:
         super().__init__(path, make_prompts)
-        self.server = Server(url)
+        self.server = Server(url, patience)
 
     @cached_property
     def listed(self) -> Listed:
@@ -140,8 +145,8 @@ class ServedFolder(ModelFolder):
         self.check_ends()
         ModelSize.of(self.path, "float32")
         if not all(file.is_file() for file in self.weight_files):
-            expected = f"expected weights, or {SUMS}: `sha256sum *.safetensors` of the server's"
-            raise InputError(f"{self}: no weights; {expected}")
+            made = "the output of `sha256sum *.safetensors` in the server's folder"
+            raise InputError(f"{self}: no weights; expected them, or {SUMS}: {made}")
 
     def reach(self, dtype: str) -> ServedModel:
         """Return the model. Raises InputError if the server's has another vocabulary."""
@@ -163,6 +168,13 @@ class ServedFolder(ModelFolder):
             )
 
 
-def llm_folder(path: Path, url: str | None, make_prompts: MakePrompts = PLAIN) -> ModelFolder:
+def llm_folder(
+    path: Path,
+    url: str | None,
+    make_prompts: MakePrompts = PLAIN,
+    patience: Sequence[float] = PATIENCE,
+) -> ModelFolder:
     """Return the folder of an LLM that is loaded here, or of one that the server at `url` runs."""
-    return ServedFolder(path, url, make_prompts) if url else ModelFolder(path, make_prompts)
+    if url:
+        return ServedFolder(path, url, make_prompts, patience)
+    return ModelFolder(path, make_prompts)

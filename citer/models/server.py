@@ -1,9 +1,9 @@
 """A vLLM server over HTTP. A request is repeated while the server does not answer."""
 
 import os
-import time
 from collections.abc import Sequence
 from functools import cached_property
+from time import sleep
 from typing import Any, TypeVar
 
 import httpx
@@ -37,7 +37,7 @@ class Server:
     The key in the environment variable `CITER_LLM_API_KEY`, if any, is sent with each request.
     """
 
-    def __init__(self, url: str, patience: Sequence[float] = PATIENCE) -> None:
+    def __init__(self, url: str, patience: Sequence[float]) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         self.patience = tuple(patience)
 
@@ -91,7 +91,7 @@ class Server:
             if seconds is None:
                 raise TemporaryError(f"{self}: {problem}, expected a running vLLM (pair.llm_url)")
             warn(f"{self}: {problem}; next attempt in {seconds:g} s")
-            time.sleep(seconds)
+            sleep(seconds)
 
 
 def _reason(response: httpx.Response) -> str:

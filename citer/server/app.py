@@ -74,7 +74,7 @@ def _operations(service: Service) -> APIRouter:
 
 
 def _model(service: Service) -> dict[str, Any]:
-    version, deployment = service.release
+    version, deployment, _ = service.release
     return {
         "id": service.settings.name,
         "object": "model",

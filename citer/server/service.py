@@ -46,14 +46,12 @@ class Service:
         releases: Releases,
         release: Release,
         metrics: Metrics,
-        observers: Sequence[Observer] = (),
     ) -> None:
         self.settings = settings
         self.release = release
         self.metrics = metrics
         self.draining = False
         self._releases = releases
-        self._observers = observers
         metrics.watch_queue(lambda: max(0, self.unanswered - self._slots), self._running)
 
     async def __aenter__(self) -> "Service":
@@ -135,15 +133,8 @@ class Service:
 
     def _answered(self, call: Call, done: Done) -> None:
         self.metrics.answered(done.answer)
-        if self._observers and (reply := call.reply(done)):
-            self._observing.submit(self._observe, reply)
-
-    def _observe(self, reply: Reply) -> None:
-        for observer in self._observers:
-            try:
-                observer.answered(reply)
-            except Exception:
-                logging.getLogger(__name__).exception("an observer failed")
+        if call.observers and (reply := call.reply(done)):
+            self._observing.submit(_observe, call.observers, reply)
 
     def _deploy(self, release: Release) -> None:
         self.release = release
@@ -161,3 +152,11 @@ class Service:
                 continue
             if newest is not self.release:
                 self._deploy(newest)
+
+
+def _observe(observers: Sequence[Observer], reply: Reply) -> None:
+    for observer in observers:
+        try:
+            observer.answered(reply)
+        except Exception:
+            logging.getLogger(__name__).exception("an observer failed")

@@ -16,6 +16,7 @@ from citer.decoding.engine import Engine, Event, Finished, judge_for
 from citer.decoding.judge import LocalJudge, Text
 from citer.decoding.policy import Policy
 from citer.decoding.walk import Handle
+from citer.errors import TemporaryError
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 
@@ -28,7 +29,7 @@ class Done(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """The engine has failed, and answers no request any more."""
+    """The engine has failed, or the server that runs its LLM."""
 
     reason: str
 
@@ -102,10 +103,26 @@ class Worker:
             while not self._ends:
                 self._obey()
                 for engine in [*self._tickets]:
-                    self._deliver(engine, engine.step())
+                    self._step(engine)
         except Exception as error:
             logging.getLogger(__name__).exception("the engine failed")
             self._loop.call_soon_threadsafe(self._fail, f"{type(error).__name__}: {error}")
+
+    def _step(self, engine: Engine) -> None:
+        try:
+            events = engine.step()
+        except TemporaryError as error:
+            self._give_up(engine, str(error))
+        else:
+            self._deliver(engine, events)
+
+    def _give_up(self, engine: Engine, reason: str) -> None:
+        """Leave the engine's requests unanswered. It goes on with the next ones."""
+        tickets = self._tickets.pop(engine)
+        for handle in tickets:
+            engine.cancel(handle)
+        messages = [(ticket, Broken(reason)) for ticket in tickets.values()]
+        self._loop.call_soon_threadsafe(self._hand_out, messages)
 
     def _obey(self) -> None:
         """Carry out all orders. Without a request, wait for one."""
@@ -145,9 +162,13 @@ class Worker:
             self._loop.call_soon_threadsafe(self._hand_out, messages)
 
 
-def _done(ticket: Ticket, answer: Answer) -> Done:
-    wanted = ticket.logprobs and answer.token_ids
-    return Done(answer, logprobs(ticket.engine.pair, ticket.request, answer) if wanted else None)
+def _done(ticket: Ticket, answer: Answer) -> Done | Broken:
+    if not (ticket.logprobs and answer.token_ids):
+        return Done(answer, None)
+    try:
+        return Done(answer, logprobs(ticket.engine.pair, ticket.request, answer))
+    except TemporaryError as error:
+        return Broken(str(error))
 
 
 @torch.inference_mode()

@@ -1,0 +1,98 @@
+"""Stages whose LLM runs behind a server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from citer.cli import call
+from citer.config import Params
+from citer.errors import TemporaryError
+from citer.io import PARTIAL, read_table, write_json
+from citer.models.pair import Pair
+from citer.rule import Rule
+from citer.schema import LLM_TOKEN, PREFERENCE
+from citer.stages import label, paths, score_llm
+from tests.completions import Completions, serving
+from tests.stages.conftest import ROOT
+
+
+@pytest.fixture
+def completions(taught_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Completions]:
+    monkeypatch.setattr("citer.models.server.sleep", lambda _: None)
+    with serving(Completions(taught_pair.llm, taught_pair.tokenizer)) as running:
+        yield running
+
+
+@pytest.fixture
+def visiting(scored: Params) -> Params:
+    """A project whose rollouts visit the LLM."""
+    section = scored.label.model_copy(update={"rule": Rule.parse("every 4 audit 0.1")})
+    return scored.model_copy(update={"label": section})
+
+
+def served(params: Params, completions: Completions) -> Params:
+    pair = params.pair.model_copy(update={"llm_url": completions.url})
+    return params.model_copy(update={"pair": pair})
+
+
+def labels(params: Params) -> pa.Table:
+    label.run(params, 1)
+    return read_table(paths.preferences(1), PREFERENCE)
+
+
+def tokens() -> pa.Table:
+    return pa.concat_tables(read_table(p, LLM_TOKEN) for p in sorted(paths.LLM_TOKENS.iterdir()))
+
+
+def test_the_scores_are_those_of_the_llm_here(scored: Params, completions: Completions) -> None:
+    here = tokens().to_pydict()
+    for path in paths.LLM_TOKENS.iterdir():
+        path.unlink()
+    score_llm.run(served(scored, completions))
+    there = tokens().to_pydict()
+    for name in ("llm_logprob_gt", "llm_margin"):
+        assert there.pop(name) == pytest.approx(here.pop(name), abs=1e-4)
+    assert there == here
+
+
+@pytest.mark.parametrize("outcome", ["rollout", "suffix"])
+def test_the_labels_are_those_of_the_llm_here(
+    visiting: Params, completions: Completions, outcome: str
+) -> None:
+    write_json(paths.OUTCOME, {"outcome": outcome, "reason": "a test"})
+    here = labels(visiting).to_pydict()
+    there = labels(served(visiting, completions)).to_pydict()
+    assert there.pop("fall") == pytest.approx(here.pop("fall"), abs=1e-3)
+    assert there == here
+    assert len(completions.asked) > 10
+
+
+def test_a_stage_whose_server_is_lost_resumes(visiting: Params, completions: Completions) -> None:
+    params = served(visiting, completions)
+    whole = labels(params)
+    asked = len(completions.asked)
+    paths.preferences(1).unlink()
+    completions.dies_after = 2 * asked - 2  # almost at the end
+    with pytest.raises(TemporaryError, match="no answer"):
+        label.run(params, 1)
+    assert not paths.preferences(1).exists()
+    completions.dies_after = None
+    assert labels(params).equals(whole)
+    resumed = len(completions.asked) - 2 * asked + 2
+    assert 0 < resumed < asked / 2
+    assert not list(PARTIAL.rglob("*.parquet"))
+
+
+def test_a_server_that_is_down_ends_a_command_with_status_1(
+    project: Params, completions: Completions, capsys: pytest.CaptureFixture
+) -> None:
+    shipped = (ROOT / "params.yaml").read_text()
+    Path("params.yaml").write_text(shipped.replace("llm_url: null", f"llm_url: {completions.url}"))
+    completions.dies_after = 0
+    assert call(["score_llm"]) == 1
+    *warnings, line = capsys.readouterr().err.splitlines()
+    assert all("; next attempt in " in warning for warning in warnings)
+    assert line.startswith(f"citer: {completions.url}: no answer (")
+    assert not list(paths.LLM_TOKENS.glob("*.parquet"))
