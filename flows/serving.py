@@ -104,8 +104,10 @@ class RoutedModel(PythonModel):
 
         parsed = [self._problem(row, limit) for row in rows]
         problems = [each for each in parsed if not isinstance(each, str)]
-        settings = {"sampler": self.sampler, "rule": rule, "max_new_tokens": limit}
-        replies = iter(list(self.deployment.replies(problems, **settings)))
+        answering = self.deployment.replies(
+            problems, sampler=self.sampler, rule=rule, max_new_tokens=limit
+        )
+        replies = iter(list(answering))
         answers = [
             {"error": each} if isinstance(each, str) else next(replies).fields for each in parsed
         ]
