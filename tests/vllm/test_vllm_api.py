@@ -66,7 +66,7 @@ def test_the_answers_of_chats_are_logged_with_their_audits(api: OpenAI, folder: 
     def rows() -> list[dict[str, Any]]:
         journals = (path.read_text().splitlines()[1:] for path in (folder / "log").glob(".*.jsonl"))
         logged = [json.loads(line)["row"] for journal in journals for line in journal]
-        return [row for row in logged if row["question"] == chat[0]["content"]]
+        return [row for row in logged if row["question"] == chat[0]["content"].strip()]
 
     until(lambda: len(rows()) == 2, 30)
     assert [row["completion"] for row in rows()] == [whole.choices[0].message.content, text]
