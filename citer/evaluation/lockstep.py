@@ -18,7 +18,7 @@ therefore assumes that
 The counts of forwards are exact under `score τ audit 1`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
@@ -58,14 +58,9 @@ class Lockstep:
         return min(self.cap, sorted(ahead)[ceil(self.quorum * len(ahead)) - 1])
 
 
-def best_cap(
-    traces: Sequence[Trace],
-    slots: int,
-    price: Callable[[Work, Work], float],
-    caps: Iterable[int] = CAPS,
-) -> int:
-    """Return the cap with the lowest price, which may be bytes or seconds."""
-    return min(caps, key=lambda cap: price(*Lockstep(cap).work(traces, slots)))
+def best_cap(traces: Sequence[Trace], slots: int, price: Callable[[Work, Work], float]) -> int:
+    """Return the one of CAPS with the lowest price, which may be bytes or seconds."""
+    return min(CAPS, key=lambda cap: price(*Lockstep(cap).work(traces, slots)))
 
 
 class _Row:
