@@ -12,7 +12,6 @@ from citer.commands.answers import RouterOption, RuleOption, parse_rule, router_
 from citer.commands.extra import need_pipeline, need_serve
 from citer.config import load_params
 from citer.errors import InputError
-from citer.io import digest
 
 if TYPE_CHECKING:
     from citer.server.observers import Alarmed
@@ -135,5 +134,7 @@ def _source(router: str) -> Folder | Registered:
     if router.startswith("models:/"):
         need_pipeline("citer serve --router models:/…")
         return Registered(router)
+    from citer.io import digest
+
     folder = router_folder(router)
     return Folder(folder, f"{folder} {digest(*sorted(folder.glob('router.*')))[:12]}")

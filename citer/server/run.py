@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 from types import FrameType
 
+import torch
 import uvicorn
 from prometheus_client import CollectorRegistry
 from rich.console import Console
@@ -56,6 +57,8 @@ def serve(
     """
     keys = [key.strip() for key in os.environ.get("CITER_API_KEYS", "").split(",") if key.strip()]
     release = releases.newest()
+    if release.deployment.pair.is_small:
+        torch.set_num_threads(1)  # more would slow such short forwards down
     metrics = Metrics(registry or CollectorRegistry())
     service = Service(settings, releases, release, metrics)
     host, port = listener.getsockname()[:2]

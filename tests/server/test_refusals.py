@@ -7,7 +7,9 @@ import httpx
 import openai
 import pytest
 
+from citer.errors import InputError
 from citer.models.pair import Pair
+from citer.server.run import listen
 from tests.server.running import QUESTIONS, Running, asked, deployed, running
 
 OTHER = "not a field that is supported"
@@ -125,3 +127,9 @@ def test_only_a_known_key_may_ask(kin: Pair) -> None:
         reply = server.client("first").chat.completions.create(**asked(QUESTIONS[0]))
         assert reply.choices[0].message.content
         assert httpx.get(f"{server.url}/health").is_success
+
+
+def test_a_port_that_is_taken_is_reported_in_one_line(server: Running) -> None:
+    port = int(server.url.rpartition(":")[2])
+    with pytest.raises(InputError, match=f"--host 127.0.0.1 --port {port}: .*in use"):
+        listen("127.0.0.1", port)
