@@ -114,7 +114,7 @@ def test_a_drift_is_seen_and_ends_in_a_new_champion_that_serves(server: Server) 
         assert client.versions(drifted) == {"citer-router/1"}
         until(lambda: client.metric("citer_agreement_alarm"), 10)
         assert client.metric("citer_agreement") < client.metric("citer_agreement_limit")
-        run = until(lambda: server.ended("cpu"), 600)
+        run = until(lambda: server.ended("cpu"), 1800)
         assert run["state"]["message"].startswith("citer-router version 2 promoted: ")
         until(lambda: client.version("Why?") == "citer-router/2", 60)
         assert client.metric("citer_agreement_alarm") == 0
