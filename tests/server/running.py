@@ -86,10 +86,8 @@ class Running:
     def client(self, key: str = "none") -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
 
-    def metric(self, name: str, **labels: str) -> float:
-        value = self.service.metrics.registry.get_sample_value(name, labels)
-        assert value is not None
-        return value
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.service.metrics.registry.get_sample_value(name, labels)
 
 
 @contextmanager
