@@ -13,9 +13,10 @@ therefore assumes that
   weaker audit the answer could change;
 - the rule calls for its next visit where it did without the added visit. A risk starts over at a
   visit, so that its next visit could come later;
-- a row's forwards read as many keys and values as the mean forward of its trace.
+- a row's forwards read as many keys and values as the mean forward of its trace;
+- the SLM prefills in a forward that it runs anyway.
 
-The counts of forwards are exact under `score τ audit 1`.
+Under `score τ audit 1` the LLM's forwards are exact.
 """
 
 from collections.abc import Callable, Sequence
