@@ -58,7 +58,7 @@ class Engine:
         )
         executor = self.vllm.llm_engine.engine_core.engine_core.model_executor
         self._execute, executor.execute_model = executor.execute_model, self._counted
-        proposer = getattr(executor.driver_worker.worker.model_runner, "drafter", None)
+        proposer: Any = getattr(executor.driver_worker.worker.model_runner, "drafter", None)
         self.lane = getattr(getattr(proposer, "drafter", None), "lane", None)
         self.clocks = {"propose": 0.0, "slm": 0.0}
         if self.lane:

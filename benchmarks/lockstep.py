@@ -46,7 +46,7 @@ QUORUM = 0.5
 SIZES = {"0.5B": (0.99e9, 12_288), "1.5B": (3.09e9, 28_672), "7B": (15.2e9, 57_344)}
 SIZES |= {"72B": (145.4e9, 327_680)}
 PAIRS = (("0.5B", "1.5B"), ("1.5B", "7B"), ("1.5B", "72B"))
-TOKENS = (1, 5, 9, 17, 33, 65)  # new tokens per row of the LLM's timed forwards
+TOKENS = (1, 9, 17, 33)  # new tokens per row of the LLM's timed forwards
 CACHED = 192  # tokens per row before them
 
 Price = Callable[[Work, Work], float]

@@ -23,7 +23,10 @@ class InputError(ValueError):
 
 
 class TemporaryError(InputError):
-    """A server does not answer. The command line exits with 1, so that the flow retries."""
+    """The cause may pass, such as a server that does not answer. The flow retries.
+
+    The command line exits with 1.
+    """
 
 
 def one_line(message: str) -> str:

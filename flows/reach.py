@@ -12,7 +12,7 @@ from mlflow.utils.credentials import get_default_host_creds
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 
 ANSWER_SECONDS = 10
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
@@ -21,8 +21,8 @@ EXPECTED = "expected a server's http://HOST:PORT, or a database such as sqlite:/
 LOGGERS = ("mlflow.store.db.utils", "mlflow.store.db_migrations")
 
 
-class StoreError(InputError):
-    """MLflow's store does not work. The cause may be temporary, so the flow retries."""
+class StoreError(TemporaryError):
+    """MLflow's store does not work."""
 
 
 def check_store(uri: str) -> None:

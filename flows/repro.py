@@ -16,7 +16,7 @@ from shutil import get_terminal_size
 from rich.text import Text
 
 from citer.closure import stage_digests
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 from citer.io import write_json
 from citer.stages.paths import CODE
 from flows.dvc_commands import SUPPORT, TMP, DvcError, Log, dvc, locked
@@ -27,6 +27,8 @@ REPRO = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item
 LOCK = TMP / "flow.lock"
 DVC_ERRORS = range(251, 256)
 BAD_INPUT = 2  # exit status of `citer` for errors that the user must correct
+REFUSED = 1  # its exit status for errors that may pass, with a line that begins with OURS
+OURS = "citer: "
 EXITED = re.compile(r"ERROR: failed to reproduce .*, exited with (-?\d+)$")
 # DVC errors that may not recur at the next attempt.
 TEMPORARY = re.compile(
@@ -76,8 +78,8 @@ def reproduce(name: str, timeout: timedelta, log: Log) -> bool:
     """Bring one stage up to date. Return whether its command had to run.
 
     The stage's output goes to the terminal, or to `log` if there is none. Raises InputError if the
-    next attempt would fail as well. Raises StageError if the stage died or timed out, or if DVC
-    failed for a temporary reason.
+    next attempt would fail as well, TemporaryError if the stage says that its cause may pass.
+    Raises StageError if the stage died or timed out, or if DVC failed for a temporary reason.
     """
     output, seconds = _Output(name), timeout.total_seconds()
     with _one_at_a_time(log):
@@ -92,7 +94,9 @@ def reproduce(name: str, timeout: timedelta, log: Log) -> bool:
     if status == TIMED_OUT:
         raise StageError(f"{name}: took longer than {timeout}")
     if output.exited == BAD_INPUT:
-        raise InputError(output.last.removeprefix("citer: "))
+        raise InputError(output.last.removeprefix(OURS))
+    if output.exited == REFUSED and output.last.startswith(OURS):
+        raise TemporaryError(output.last.removeprefix(OURS))
     if output.exited is None and status in DVC_ERRORS:
         raise (StageError if TEMPORARY.search(output.error) else InputError)(output.error)
     raise StageError(f"{name}: exit status {output.exited or status}: {output.last}")

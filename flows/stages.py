@@ -10,9 +10,8 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Completed
 from prefect.tasks import exponential_backoff
 
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 from flows import seconds
-from flows.reach import StoreError
 from flows.repro import reproduce
 
 
@@ -22,7 +21,7 @@ def stage_task(name: str) -> Task[[str, timedelta, bool], float | None]:
 
 
 def _worth_retrying(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    return isinstance(state.data, StoreError) or not isinstance(state.data, InputError)
+    return isinstance(state.data, TemporaryError) or not isinstance(state.data, InputError)
 
 
 STEP: dict[str, Any] = {

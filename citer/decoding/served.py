@@ -19,6 +19,7 @@ from citer.models.served import LIKELIEST, Chances, Choice, ServedModel
 from citer.models.vocabulary import Vocabulary
 
 LEAST = torch.finfo(torch.float32).min  # log-probability of an impossible token
+MOST_LOST = 1 - 1e-6  # probability of ids that do not count; rounding could make it 1
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Reading:
 
     @property
     def enough(self) -> int:
-        """How many of the likeliest tokens always have two that count."""
+        """How many of the likeliest tokens have two that count, if all are below `size`."""
         return min(LIKELIEST, len(self.vocabulary.eos_ids) + 1)
 
     def counted(self, chances: Chances) -> Chances:
@@ -64,7 +65,7 @@ class Reading:
         kept = self.counted(chances)
         first, second = nlargest(2, kept.values())
         lost = sum(map(exp, chances.values())) - sum(map(exp, kept.values()))
-        logprob = kept.get(token, LEAST) - log1p(-lost)
+        logprob = kept.get(token, LEAST) - log1p(-min(lost, MOST_LOST))
         return self.verdict(chances, token).token, logprob, first - second
 
 

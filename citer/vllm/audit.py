@@ -20,7 +20,7 @@ class JudgedRow(NamedTuple):
     def without_withdrawn(self) -> "JudgedRow":
         """Return the row up to the first draft that vLLM has withdrawn."""
         count = next((n for n, draft in enumerate(self.drafts) if draft < 0), len(self.drafts))
-        return JudgedRow(*(column[:count] for column in self))
+        return JudgedRow(self.drafts[:count], self.choices[:count], self.odds[:count])
 
 
 UNJUDGED = JudgedRow([], [], [])

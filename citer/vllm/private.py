@@ -50,29 +50,35 @@ def check_version() -> None:
 
 def _route(config: Any) -> None:
     """Prepare the engine's configuration and this process's API. Ends the process on bad input."""
-    from citer.vllm.loading import engine_of
-    from citer.vllm.log import open_log
-    from citer.vllm.start import prepare
-
     try:
         check_version()
         _refuse_unserved(config)
-        engine, speculation = engine_of(config), config.speculative_config
-        drafter = speculation and speculation.model
-        served, settings = prepare(config.additional_config, engine, drafter)
-        log = open_log(settings, Path(engine.llm))
+        served, log = _prepare(config)
     except InputError as error:
         sys.exit(f"citer: {error}")
-    config.additional_config[KEY] = settings.model_dump(mode="json", exclude_none=True)
     config.scheduler_config.scheduler_cls = SCHEDULER
     config.parallel_config.worker_extension_cls = WORKER
     hide = config.observability_config.per_request_spec_decode_metrics == "none"
     config.observability_config.per_request_spec_decode_metrics = "detailed"
     _serve_rules(served, logged=bool(log))
+    _refuse_beam_search()
     _serve_usage()
     _serve_counts(log, hide=hide)
     if config.parallel_config._api_process_rank <= 0:  # the first or only API server
         _serve_agreement()
+
+
+def _prepare(config: Any) -> "tuple[Served, ChatLog | None]":
+    """Check the settings, and give the engine those with absolute folders. Raises InputError."""
+    from citer.vllm.loading import engine_of
+    from citer.vllm.log import open_log
+    from citer.vllm.start import prepare
+
+    engine, speculation = engine_of(config), config.speculative_config
+    drafter = speculation and speculation.model
+    served, settings = prepare(config.additional_config, engine, drafter)
+    config.additional_config[KEY] = settings.model_dump(mode="json", exclude_none=True)
+    return served, open_log(settings, Path(engine.llm))
 
 
 def _refuse_unserved(config: Any) -> None:
@@ -104,13 +110,21 @@ def _serve_rules(served: "Served", *, logged: bool) -> None:
         params.extra_args = {**(params.extra_args or {}), KEY: {"rule": str(rule), **messages}}
         return params
 
+    for request in (ChatCompletionRequest, CompletionRequest, ResponsesRequest):
+        _wrap(request, to_sampling_params)
+
+
+def _refuse_beam_search() -> None:
+    """Refuse requests for a beam search that name a rule."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+    from vllm.exceptions import VLLMValidationError
+
     def to_beam_search_params(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         if KEY in (self.model_extra or {}):
             raise VLLMValidationError("citer: beam search is not routed", parameter=KEY)
         return original(self, *args, **kwargs)
 
-    for request in (ChatCompletionRequest, CompletionRequest, ResponsesRequest):
-        _wrap(request, to_sampling_params)
     for request in (ChatCompletionRequest, CompletionRequest):
         _wrap(request, to_beam_search_params)
 

@@ -59,12 +59,11 @@ def make_clone(folder: Path) -> None:
     copy_repository(folder, TINY)
     shutil.rmtree(folder / LLM.parent)
     make_tiny_pair(folder / LLM.parent)
-    _git(folder, "init", "-q")
     commit(folder)
 
 
 def copy_repository(folder: Path, settings: Mapping[str, Mapping[str, Any]]) -> None:
-    """Copy what git tracks into `folder`, without results, and change sections of params.yaml."""
+    """Make a repository of what git tracks, without results, and change sections of params.yaml."""
     for name in _git(ROOT, "ls-files").splitlines():
         if not name.startswith(("data/summary/", "dvc.lock")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -74,6 +73,7 @@ def copy_repository(folder: Path, settings: Mapping[str, Mapping[str, Any]]) -> 
     for section, values in settings.items():
         params[section].update(values)
     yaml.dump(params, folder / "params.yaml")
+    _git(folder, "init", "-q")
 
 
 def finetune(folder: Path) -> None:

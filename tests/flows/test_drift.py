@@ -20,7 +20,7 @@ from citer.stages import paths
 from citer.watch import WINDOW
 from flows.alarm import EVENT
 from tests.flows.prefect_server import Server, prefect_server, running
-from tests.flows.project import copy_repository
+from tests.flows.project import commit, copy_repository
 from tests.flows.servers import free_port, serving, until
 
 pytestmark = pytest.mark.slow
@@ -56,6 +56,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     params = yaml.load(Path("params.yaml"))
     yaml.dump(params | {"iterations": {"1": {"previous": "0"}}}, Path("params.yaml"))
     Path(LOG).mkdir()
+    commit(folder)
     with prefect_server(tmp_path / "prefect") as server:
         server.prefect("deploy", "--name", "cpu", "--trigger", "flows/drift.yaml")
         yield server
@@ -113,7 +114,7 @@ def test_a_drift_is_seen_and_ends_in_a_new_champion_that_serves(server: Server) 
         assert client.versions(drifted) == {"citer-router/1"}
         until(lambda: client.metric("citer_agreement_alarm"), 10)
         assert client.metric("citer_agreement") < client.metric("citer_agreement_limit")
-        run = until(lambda: server.ended("cpu"), 600)
+        run = until(lambda: server.ended("cpu"), 1800)
         assert run["state"]["message"].startswith("citer-router version 2 promoted: ")
         until(lambda: client.version("Why?") == "citer-router/2", 60)
         assert client.metric("citer_agreement_alarm") == 0

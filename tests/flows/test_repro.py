@@ -8,11 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from prefect.states import Failed
 
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 from flows.dvc_commands import DvcError, Log
 from flows.leash import leashed
 from flows.repro import StageError, _follow, reproduce, stage_names
+from flows.stages import STEP
 from tests.flows.conftest import Pipeline
 
 MINUTE = timedelta(minutes=1)
@@ -143,6 +145,15 @@ def test_a_crash_is_a_failure_and_says_how_the_command_ended(pipeline: Pipeline)
     pipeline({"train": {"cmd": shell("echo ValueError: no; exit 1")}})
     with pytest.raises(StageError, match=r"^train: exit status 1: ValueError: no$"):
         run("train")
+
+
+def test_a_temporary_error_of_a_stage_keeps_its_line_and_is_retried(pipeline: Pipeline) -> None:
+    pipeline({"label": {"cmd": shell("echo citer: http://llm: no answer; exit 1")}})
+    with pytest.raises(TemporaryError, match=r"^http://llm: no answer$") as caught:
+        run("label")
+    state = Failed(data=caught.value)
+    assert STEP["retry_condition_fn"](None, None, state)
+    assert not STEP["retry_condition_fn"](None, None, Failed(data=InputError("bad")))
 
 
 def test_a_stage_that_takes_too_long_is_ended(pipeline: Pipeline) -> None:

@@ -1,0 +1,52 @@
+"""The worker of `citer serve` when the server of its LLM does not answer."""
+
+import asyncio
+from dataclasses import replace
+
+from citer.decoding.engine import Engine
+from citer.decoding.policy import LLM_ALONE
+from citer.models.pair import Pair
+from citer.models.served import ServedModel
+from citer.models.server import Server
+from citer.server.worker import Broken, Done, Message, Ticket, Worker
+from tests.completions import Completions, serving
+from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
+
+
+async def asked(worker: Worker, engine: Engine, logprobs: bool = False) -> Message:
+    ticket = Ticket(engine, make_requests(1)[0], LLM_ALONE, logprobs=logprobs)
+    worker.submit(ticket)
+    return await ticket.messages.get()
+
+
+async def drill(engine: Engine, completions: Completions) -> list[Message]:
+    worker = Worker()
+    try:
+        messages = [await asked(worker, engine)]
+        calls = len(completions.asked)
+        completions.dies_after = calls + 3  # within the answer
+        messages.append(await asked(worker, engine))
+        completions.dies_after = 2 * calls + 3  # after the answer, before its log-probabilities
+        messages.append(await asked(worker, engine, logprobs=True))
+        completions.dies_after = None
+        messages.append(await asked(worker, engine))
+        assert worker.failure is None
+        assert not worker.open
+    finally:
+        worker.close()
+    return messages
+
+
+def test_requests_in_flight_are_broken_and_the_next_ones_answered(kin: Pair) -> None:
+    pair = replace(kin, eos_ids=kin.eos_ids[:2])
+    with serving(Completions(pair.llm, pair.tokenizer)) as completions:
+        llm = ServedModel(Server(completions.url, ()), "llm", pair.llm.card)
+        engine = Engine(replace(pair, llm=llm), 2, MAX_NEW_TOKENS)
+        first, lost, unscored, again = asyncio.run(drill(engine, completions))
+    for message in (lost, unscored):
+        assert isinstance(message, Broken)
+        assert message.reason.startswith(f"{completions.url}: no answer (")
+    assert isinstance(first, Done)
+    assert isinstance(again, Done)
+    assert again.answer == first.answer
+    assert len(first.answer.token_ids) > 3
