@@ -28,7 +28,7 @@ slow: install
 vllm: install $(if $(filter .venv-vllm/%,$(VLLM_PYTHON)),.venv-vllm/.installed)
 	VLLM_PYTHON=$(abspath $(VLLM_PYTHON)) $(BIN)/pytest -m vllm tests/vllm
 
-.venv-vllm/.installed: .ci/vllm pyproject.toml
+.venv-vllm/.installed: .ci/vllm
 	.ci/vllm $(PYTHON)
 
 # Kill runs and damage inputs at many random places. `make slow` runs a tenth of them.

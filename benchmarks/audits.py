@@ -29,7 +29,6 @@ from benchmarks.workshop import SEEDS, Workshop, thresholds
 from citer.data.audited import load_audited
 from citer.data.problems import Problem, first_id
 from citer.data.tokens import read_features, read_tokens
-from citer.decoding.policy import routed
 from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method, by_head
 from citer.io import replacing, write_json, write_table
@@ -72,8 +71,8 @@ def lessons_of_audits(shop: Workshop, rule: Rule) -> Lessons:
     """Serve answers to the preference questions, and label their tokens by their audits."""
     last = max(int(name) for name in shop.params.iterations)
     router, _ = read_bundle(paths.router(last))
-    policy, limits = routed(router.to(shop.pair.slm.device), rule), shop.params.evaluate
-    deployment = Deployment(shop.pair, policy, limits.slots, limits.max_new_tokens)
+    own, limits = router.to(shop.pair.slm.device), shop.params.evaluate
+    deployment = Deployment(shop.pair, own, rule, limits.slots, limits.max_new_tokens)
     asked, decode = list(shop.preference.values()), shop.pair.tokenizer.decode
     rows = [line(reply, decode)["audits"] for reply in deployment.replies(asked)]
     with TemporaryDirectory() as name:

@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 from transformers.utils import logging
 
-from benchmarks import decode, moved, scoring
+from benchmarks import decode, lockstep, moved, scoring
 from benchmarks.pairs import Subject, make_subject, pair_names
 from benchmarks.report import Finding, Target, add_to_report, print_report
 from citer.errors import InputError
@@ -70,6 +70,7 @@ ROWS = (
     Row(11, "graphs", lambda subject: [decode.against_bytes(subject)], ("gpu",)),
     Row(12, "audited", lambda subject: [moved.against_seconds(subject)], (*CPU, "gpu")),
     Row(13, "suffix", _suffix, ALL),
+    Row(14, "lockstep", lockstep.against_delay, (*CPU, "gpu")),
 )
 
 

@@ -58,12 +58,12 @@ class Engine:
         )
         executor = self.vllm.llm_engine.engine_core.engine_core.model_executor
         self._execute, executor.execute_model = executor.execute_model, self._counted
-        proposer = getattr(executor.driver_worker.worker.model_runner, "drafter", None)
+        proposer: Any = getattr(executor.driver_worker.worker.model_runner, "drafter", None)
         self.lane = getattr(getattr(proposer, "drafter", None), "lane", None)
         self.clocks = {"propose": 0.0, "slm": 0.0}
         if self.lane:
             proposer.propose = self._timed("propose", proposer.propose)
-            self.lane.consume = self._timed("slm", self.lane.consume)
+            self._time_steps(type(self.lane.model), self.lane)
 
     def run(self, rule: str | None) -> dict[str, Any]:
         """Answer all prompts. Return the answers, what was counted, seconds and memory."""
@@ -106,6 +106,12 @@ class Engine:
             self.visits += len(new)
             self.drafted += sum(map(len, step.scheduled_spec_decode_tokens.values()))
         return self._execute(step, *args, **kwargs)
+
+    def _time_steps(self, model: Any, lane: Any) -> None:
+        """Time the SLM's forwards, and the logits and scores that are read from their states."""
+        consume = lane.consume
+        model.consume = self._timed("slm", model.consume)
+        lane.consume = lambda turns, read: consume(turns, self._timed("slm", read))
 
     def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:

@@ -4,16 +4,19 @@
 
 Writes `benchmarks/results/vllm.{json,md}`. Every method answers the same test questions, greedily,
 in a child process with an engine of its own (`benchmarks.inside`). Drafting by `draft_model` takes
-the same SLM, with wider heads (`benchmarks.padded`).
+the same SLM, with wider heads (`benchmarks.padded`). A killed study keeps the runs of finished
+children in `benchmarks/results/.vllm/` and continues.
 """
 
+import hashlib
+import json
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TextIO
 
 import torch
@@ -44,12 +47,12 @@ from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 
 RESULTS = Path("benchmarks/results")
+KEPT = RESULTS / ".vllm"  # the runs of an unfinished study
 TASK, QUESTIONS = "math", 500
 SLOTS = (8, 32)
 CAP = 16  # of routed drafts: the best of `benchmarks.lockstep` for this pair
 GAMMA = 8  # drafts of vLLM's own methods
 EXACT = Rule("risk", 0.4, 1)
-TIMES = 2  # runs of each method
 ALONE = "vLLM alone"
 COLUMNS = {
     "right": "{:.0f}",
@@ -57,6 +60,7 @@ COLUMNS = {
     "SLM steps": "{:.0f}",
     "drafted": "{:.0f}",
     "accepted": "{:.0f}",
+    "rejected": "{:.0f}",
     "bytes": "{:.3f}",
     "seconds": "{:.2f}",
     "identical": "{:.0f}",
@@ -69,6 +73,7 @@ class Method(NamedTuple):
     name: str
     engine: Mapping[str, Any]
     rules: Sequence[Rule | None] = (None,)
+    times: int = 1  # runs of each rule
     gamma: int = 0
 
 
@@ -79,8 +84,9 @@ class Study:
         folders = finetuned_pair(params)
         self.llm, self.slm = folders.llm.path, folders.slm.path
         self.pair: Pair = load_pair(folders, params.pair)
-        self.bundle = paths.router(params.iterations)
-        self.chosen = Rule(**read_json(paths.report(params.iterations) / "threshold.json")["rule"])
+        last = max(map(int, params.iterations))
+        self.bundle = paths.router(last)
+        self.chosen = Rule(**read_json(paths.report(last) / "threshold.json")["rule"])
         self.new_tokens = params.evaluate.max_new_tokens
         asked = read_problems(paths.referenced("test"))
         self.problems = [problem for problem in asked if problem.task == TASK][:QUESTIONS]
@@ -94,10 +100,10 @@ class Study:
         ngram = _drafts("ngram", GAMMA, prompt_lookup_max=4, prompt_lookup_min=2)
         draft_model = _drafts("draft_model", GAMMA, model=str(wide))
         return [
-            Method(ALONE, {}),
-            Method("routed", routed, (self.chosen, EXACT)),
-            Method("ngram", {"speculative_config": ngram}),
+            Method(ALONE, {}, times=2),
+            Method("routed", routed, (self.chosen, EXACT), times=2),
             Method("draft_model", {"speculative_config": draft_model}, gamma=GAMMA),
+            Method("ngram", {"speculative_config": ngram}),
         ]
 
     def rows(self, method: Method, runs: Sequence[Row], slots: int) -> Iterator[Row]:
@@ -117,6 +123,7 @@ class Study:
                 "SLM steps": slm.forwards,
                 "drafted": run["drafted"],
                 "accepted": tokens - run["visits"],
+                "rejected": run["drafted"] - (tokens - run["visits"]),
                 "bytes": prices.moved(slm, llm),
                 "seconds": run["seconds"],
                 "answers": run["answers"],
@@ -146,16 +153,18 @@ def _of(runs: Sequence[Row], rule: Rule | None) -> list[Row]:
 
 
 def answered(study: Study, method: Method, slots: int) -> list[Row]:
-    """Return the runs of a method, which a child process writes."""
+    """Return the runs of a method, which a child process writes if it has not yet."""
     prompts = [request(problem, study.pair).prompt_ids for problem in study.problems]
-    rules = [rule and str(rule) for rule in method.rules] * TIMES
+    rules = [rule and str(rule) for rule in method.rules] * method.times
     stops, llm = study.pair.eos_ids, str(study.llm)
     setup = Setup(llm, slots, method.engine, prompts, stops, study.new_tokens, rules)
-    with TemporaryDirectory() as name:
-        given, out = Path(name, "setup.json"), Path(name, "out.json")
+    content = json.dumps(setup)
+    digest = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+    given, out = KEPT / f"{digest}.setup.json", KEPT / f"{digest}.json"
+    if not out.exists():
         write_json(given, setup._asdict())
         subprocess.run([sys.executable, "-m", "benchmarks.inside", given, out], check=True)
-        runs: list[Row] = read_json(out)
+    runs: list[Row] = read_json(out)
     return runs
 
 
@@ -175,7 +184,7 @@ def _relative(row: Row, alone: Row) -> Row:
 def python_share(runs: Sequence[Row], slots: int) -> Row:
     """Return the seconds of the proposer's Python per SLM step, against a step of the CPU pair.
 
-    The Python is all of `propose` but the forwards of the SLM and the scores.
+    The Python is all of `propose` but the SLM's forwards, their logits and scores.
     """
     steps = sum(run["slm"]["forwards"] for run in runs)
     spent = sum(run["clocks"]["propose"] - run["clocks"]["slm"] for run in runs)
@@ -216,19 +225,19 @@ def write(rows: Sequence[Row], shares: Sequence[Row], memory: Sequence[Row], fil
 def main() -> None:
     study = Study(load_params())
     rows, shares, memory = list[Row](), list[Row](), list[Row]()
-    with TemporaryDirectory() as name:
-        widen(study.slm, Path(name))
-        for slots in SLOTS:
-            for method in study.methods(Path(name)):
-                runs = answered(study, method, slots)
-                rows += study.rows(method, runs, slots)
-                if method.name == "routed":
-                    shares.append(python_share(runs, slots))
-                    memory += _memory(runs, len(study.problems), slots)
+    widen(study.slm, KEPT / "wide")
+    for slots in SLOTS:
+        for method in study.methods(KEPT / "wide"):
+            runs = answered(study, method, slots)
+            rows += study.rows(method, runs, slots)
+            if method.name == "routed":
+                shares.append(python_share(runs, slots))
+                memory += _memory(runs, len(study.problems), slots)
     results = {"rows": relative(rows), "python": shares, "memory": memory, "machine": machine()}
     write_json(RESULTS / "vllm.json", results)
     with replacing(RESULTS / "vllm.md") as aside, aside.open("w") as file:
         write(results["rows"], shares, memory, file)
+    shutil.rmtree(KEPT)
     print((RESULTS / "vllm.md").read_text())
 
 

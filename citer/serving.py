@@ -26,7 +26,7 @@ from citer.models.folder import PairFolder
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.room import check_fits
 from citer.models.router import Router
-from citer.models.sampling import ALL_GREEDY, Sampler
+from citer.models.sampling import ALL_GREEDY, Sampler, Sampling
 from citer.models.served import llm_folder
 from citer.models.server import PATIENCE
 from citer.progress import Advance
@@ -36,11 +36,12 @@ REPLY_FIELDS = ("completion", "truncated", *Counts._fields)
 
 
 class Reply(NamedTuple):
-    """A problem, its answer and the answer's text."""
+    """A problem, its answer and the answer's text. `sampling` is None for a greedy answer."""
 
     problem: Problem
     answer: Answer
     completion: str
+    sampling: Sampling | None = None
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -97,7 +98,8 @@ class Deployment:
             for answer in self.engine.decode(requests, policy):
                 number = int(answer.key)
                 text = self.pair.text(answer.token_ids)
-                finished[number] = Reply(problems[number], answer, text)
+                sampling = sampler.sampling(problems[number].problem_id)
+                finished[number] = Reply(problems[number], answer, text, sampling)
                 advance(1)
                 while due in finished:
                     yield finished.pop(due)

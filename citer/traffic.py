@@ -14,14 +14,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from queue import Empty, Full, Queue
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pyarrow as pa
@@ -62,7 +63,8 @@ class Traffic:
     ) -> None:
         self.folder, self.redact, self.rows, self.seconds = folder, redact, rows, seconds
         self.counts: Counter[str] = Counter()
-        self._waiting: Queue[tuple[str, str, Row] | None] = Queue(WAITING)
+        self._orders: Queue[Callable[[], object]] = Queue(WAITING)
+        self._open = True
         self._journals: dict[str, _Journal] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -81,27 +83,28 @@ class Traffic:
     def put(self, stamp: str, rule: str, row: Row) -> None:
         """Take a row. Returns at once; a full queue loses the row. `stamp` is JSON."""
         try:
-            self._waiting.put_nowait((stamp, rule, row))
+            self._orders.put_nowait(partial(self._journalled, stamp, rule, row))
         except Full:
             self.counts["lost"] += 1
 
+    def flush(self) -> None:
+        """Return when all rows so far are in tables."""
+        done = Event()
+        self._orders.put(partial(self._rotate, lambda _: True))
+        self._orders.put(done.set)
+        done.wait()
+
     def close(self) -> None:
         """Write all rows as tables, and end the writer."""
-        self._waiting.put(None)
+        self.flush()
+        self._orders.put(partial(setattr, self, "_open", False))
         self._writer.join()
 
     def _write(self) -> None:
-        while True:
-            try:
-                taken = self._waiting.get(timeout=self._next_due())
-            except Empty:
-                self._rotate(lambda journal: journal.age >= self.seconds)
-                continue
-            if taken is None:
-                break
-            self._journalled(*taken)
-            self._rotate(lambda journal: journal.rows >= self.rows or journal.age >= self.seconds)
-        self._rotate(lambda _: True)
+        while self._open:
+            with suppress(Empty):
+                self._orders.get(timeout=self._next_due())()
+            self._rotate(lambda each: each.rows >= self.rows or each.age >= self.seconds)
 
     def _next_due(self) -> float | None:
         ages = [journal.age for journal in self._journals.values()]
@@ -111,7 +114,8 @@ class Traffic:
         try:
             kept = redacted(row, self.redact)
         except Exception as error:  # the user's function may raise anything
-            self._count("failed", f"the redaction failed: {type(error).__name__}: {error}")
+            # The message may repeat what was to be hidden.
+            self._count("failed", f"{type(error).__name__} in its redaction")
             return
         if kept is None:
             self.counts["left_out"] += 1

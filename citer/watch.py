@@ -31,6 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 from citer.checked import complaint
 from citer.errors import InputError
 from citer.models.bundle import read_card
+from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
 from citer.serving import Reply, stored_rule
 
@@ -110,17 +111,24 @@ def answers_per_false_alarm(window: int = WINDOW, alpha: float = ALPHA) -> float
     return window / (u * NormalDist().pdf(u) * exp(-0.583 * u * sqrt(2 / window)))
 
 
-def promised(bundle: Path) -> Promised:
-    """Read from a registered router what its evaluation found. Raises InputError if it cannot."""
+def promised(bundle: Path, rule: Rule) -> Promised:
+    """Read from a registered router what its evaluation found under `rule`.
+
+    Raises InputError if the agreement under that rule is unknown.
+    """
+    if not rule.audit:
+        raise InputError(f"`{rule}` has no audit, so the models are not compared")
     card = read_card(bundle)
-    if not stored_rule(bundle).audit:
-        raise InputError(f"{bundle}: its rule has no audits, so the models are never compared")
+    if rule != stored_rule(bundle):
+        raise InputError(f"`{rule}` is not the rule that was evaluated, `{stored_rule(bundle)}`")
     if not card.get(CARD_KEY):
-        raise InputError(f"{bundle}: no `{CARD_KEY}` in router.json; register the router again")
+        raise InputError(
+            f"no `{CARD_KEY}` in router.json; expected a router that is registered now"
+        )
     try:
         return TypeAdapter(Promised).validate_python(card[CARD_KEY])
     except ValidationError as error:
-        raise InputError(f"{bundle}: router.json: {CARD_KEY}.{complaint(error)}") from None
+        raise InputError(f"router.json: {CARD_KEY}.{complaint(error)}") from None
 
 
 @dataclass
@@ -129,12 +137,14 @@ class Watch:
 
     The alarm begins when the agreement of a full window is below its limit. It ends when the
     agreement is again at least that at registration, so that an agreement near the limit does not
-    raise it again and again. `alarmed` runs in a thread of its own.
+    raise it again and again. `alarmed` runs in a thread of its own. Only answers that are sampled
+    as by `sampler` count.
     """
 
     promised: Promised
     rule: Rule
     alarmed: Callable[[dict[str, Any]], object]
+    sampler: Sampler = ALL_GREEDY
     window: int = WINDOW
     alpha: float = ALPHA
     seen: Audited = Audited(0, 0, 0, 0)
@@ -143,7 +153,9 @@ class Watch:
 
     def answered(self, reply: Reply) -> None:
         counts = reply.answer.counts
-        if counts.audited and reply.answer.policy.rule == self.rule:
+        settings = [each and each[:3] for each in (reply.sampling, self.sampler.sampling(""))]
+        alike = reply.answer.policy.rule == self.rule and settings[0] == settings[1]
+        if counts.audited and alike:
             self.count(counts.audited, counts.disagreed)
 
     def count(self, audited: int, disagreed: int) -> None:

@@ -1,5 +1,6 @@
 """Log a router as an MLflow model: code, bundle and rule. The two models are stored elsewhere."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -10,11 +11,14 @@ from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import mlflow
-from mlflow.models import ModelSignature
-from mlflow.types import ColSpec, Schema
+from mlflow import MlflowClient
+from mlflow.models import Model, ModelSignature
+from mlflow.models.model import ModelInfo
+from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 
 import citer
 from citer.config import Params
+from citer.data.tasks import find_task
 from citer.decoding.answer import Counts
 from citer.io import read_json, read_table, write_json
 from citer.rule import Rule
@@ -24,6 +28,7 @@ from flows.outcomes import PLACE, deployed_method, under
 
 SERVING = Path(__file__).with_name("serving.py")
 CODE = Path(citer.__file__).parent
+EXAMPLE = "input_example.json"
 NEEDED = (
     "httpx",
     "math-verify",
@@ -46,7 +51,10 @@ SIGNATURE = ModelSignature(
             *(ColSpec("long", name, required=False) for name in Counts._fields),
             ColSpec("string", "error", required=False),
         ]
-    )
+    ),
+    params=ParamSchema(
+        [ParamSpec("rule", "string", None), ParamSpec("max_new_tokens", "long", None)]
+    ),
 )
 
 
@@ -56,11 +64,12 @@ def log_router(router: Path, report: Path, slm: str, params: Params) -> None:
     `slm` is the URI of the finetuned SLM, which `flows.slm` logs separately.
     """
     with TemporaryDirectory() as folder, catch_warnings():
-        # MLflow warns without an input example; with one it would load the whole pair here.
+        # MLflow warns without an input example; with one it would load the whole pair here. So
+        # the example is added afterwards.
         simplefilter("ignore", UserWarning)
         bundle = Path(folder) / "bundle"
         assemble(bundle, router, report, slm)
-        mlflow.pyfunc.log_model(
+        logged = mlflow.pyfunc.log_model(
             name="router",
             python_model=str(SERVING),
             artifacts={"bundle": str(bundle)},
@@ -79,6 +88,21 @@ def log_router(router: Path, report: Path, slm: str, params: Params) -> None:
                 **params.evaluate.model_dump(mode="json", include={"sampling", "seed"}),
             },
         )
+        add_example(logged, params.prepare.tasks[0], Path(folder) / "example")
+
+
+def add_example(logged: ModelInfo, task: str, folder: Path) -> None:
+    """Add the task's example to a logged model as its input example, if the task has one."""
+    known = find_task(task)
+    if not known.example:
+        return
+    model = Model.load(logged.model_uri)
+    model.saved_input_example_info = {"artifact_path": EXAMPLE, "type": "json_object"}
+    folder.mkdir()
+    model.save(str(folder / "MLmodel"))
+    row = {field: known.example[field] for field in known.fields}
+    (folder / EXAMPLE).write_text(json.dumps([row]))
+    MlflowClient().log_model_artifacts(logged.model_id, str(folder))
 
 
 def assemble(bundle: Path, router: Path, report: Path, slm: str) -> None:

@@ -3,10 +3,11 @@
 `mlflow.pyfunc.load_model("models:/citer-router@champion").predict(questions)` takes plain
 questions, or rows in the formats of the data files (a list, or a frame with the fields as
 columns). It returns a frame with one row per question, in order. The column `error` says why a
-question was refused. `load_model`'s `model_config` can override the LLM's folder (`llm`), its
-server (`llm_url`) and the settings `device`, `cuda_graphs`, `llm_device_map`, `slots`,
-`max_new_tokens`, `sampling` and `seed`. Answers are sampled as in the evaluation that chose the
-rule.
+question was refused. `params={"rule": "risk 0.8", "max_new_tokens": 64}` replaces the router's own
+rule and the longest answer for one call. `load_model`'s `model_config` can override the LLM's
+folder (`llm`), its server (`llm_url`) and the settings `device`, `cuda_graphs`, `llm_device_map`,
+`slots`, `max_new_tokens`, `sampling` and `seed`. Answers are sampled as in the evaluation that
+chose the rule.
 
 MLflow also runs this file to log a model. `citer`, which imports torch, is therefore only imported
 when a model is loaded.
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from citer.data.problems import Problem
+    from citer.rule import Rule
 
 
 class RoutedModel(PythonModel):
@@ -71,34 +73,54 @@ class RoutedModel(PythonModel):
         """Answer each row. The column `error` says why a row was refused.
 
         Raises only MlflowException: for any other exception MLflow's server would send the
-        traceback to the client.
+        traceback to the client. Wrong `params` are the client's error.
         """
+        rule, limit = self._checked(params or {})
         try:
-            return self._answers(_rows(model_input))
+            return self._answers(_rows(model_input), rule, limit)
         except Exception as error:
             logging.getLogger(__name__).exception("the call failed, no question was answered")
             reason = f"{type(error).__name__}, see the server's log"
             raise MlflowException(f"the call failed, no question was answered: {reason}") from error
 
-    def _answers(self, rows: list[Any]) -> pd.DataFrame:
+    def _checked(self, params: dict) -> "tuple[Rule | None, int | None]":
+        """Return the rule and the longest answer of a call. Raises MlflowException."""
+        from citer.rule import Rule
+
+        text, limit = params.get("rule"), params.get("max_new_tokens")
+        try:
+            rule = None if text is None else Rule.parse(text)
+            self.deployment.policy(rule or self.deployment.rule)
+        except ValueError as error:
+            raise MlflowException.invalid_parameter_value(f"rule: {error}") from None
+        if limit is not None and limit < 1:
+            raise MlflowException.invalid_parameter_value(
+                f"max_new_tokens: {limit}: expected 1 or more"
+            )
+        return rule, limit
+
+    def _answers(self, rows: list[Any], rule: "Rule | None", limit: int | None) -> pd.DataFrame:
         from citer.serving import REPLY_FIELDS
 
-        parsed = [self._problem(row) for row in rows]
+        parsed = [self._problem(row, limit) for row in rows]
         problems = [each for each in parsed if not isinstance(each, str)]
-        replies = iter(list(self.deployment.replies(problems, sampler=self.sampler)))
+        answering = self.deployment.replies(
+            problems, sampler=self.sampler, rule=rule, max_new_tokens=limit
+        )
+        replies = iter(list(answering))
         answers = [
             {"error": each} if isinstance(each, str) else next(replies).fields for each in parsed
         ]
         frame = pd.DataFrame(answers, columns=[*REPLY_FIELDS, "error"], dtype=object)
         return frame.where(frame.notna(), None)
 
-    def _problem(self, row: Any) -> "Problem | str":
+    def _problem(self, row: Any, limit: int | None) -> "Problem | str":
         """Return the row's problem, or the reason why it is refused."""
         from citer.errors import InputError
 
         try:
             problem = _parse(row, self.deployment.tasks)
-            self.deployment.check(problem)
+            self.deployment.check(problem, limit)
         except InputError as error:
             return str(error)
         return problem

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -16,7 +16,7 @@ import pytest
 
 from citer.cli import COMMANDS
 from citer.closure import imported
-from citer.commands.extra import PIPELINE
+from citer.commands.extra import PIPELINE, SERVE
 from citer.commands.stages import LIGHT
 from citer.config import load_params
 from citer.models.bundle import identity, write_bundle
@@ -29,6 +29,7 @@ from tests.tiny import make_tiny_pair
 
 ROOT = Path(__file__).parents[1]
 STAGES = Path("citer/stages")
+SERVER = Path("citer/server")  # with the packages of the extra `serve`
 DISTRIBUTIONS = packages_distributions()  # by imported name
 
 # Imports and versions of the extra's packages fail, as if they were not installed.
@@ -79,6 +80,11 @@ def imports(files: Iterable[Path]) -> set[str]:
                 case ast.ImportFrom(module=str(module)):
                     names_imported.add(module.partition(".")[0])
     return names_imported - sys.stdlib_module_names - {"citer", "flows", "benchmarks"}
+
+
+def distributed(package: str) -> set[str]:
+    """Return the names, as pyproject.toml writes them, of what installs a package."""
+    return {name.replace("_", "-") for name in DISTRIBUTIONS[package]}
 
 
 def python_files(start: Path) -> set[Path]:
@@ -133,6 +139,13 @@ def test_a_command_that_needs_the_extra_is_refused_in_one_line(tmp_path: Path) -
     assert [file.name for file in tmp_path.iterdir()] == ["params.yaml"]
 
 
+def test_the_server_needs_an_extra_of_its_own(project: Path) -> None:
+    done = light(["serve", "--router", "router"], cwd=project)
+    needs = "needs the extra \"serve\": pip install 'citer[serve]'"
+    assert done.stderr.splitlines() == [f"citer: citer serve {needs}"]
+    assert done.stdout.split() == ["2"]
+
+
 def test_exactly_the_light_stages_import_nothing_of_the_extra() -> None:
     names = [command.__name__ for command in COMMANDS["Stages (dvc.yaml runs them)"]]
     light = {
@@ -144,14 +157,18 @@ def test_exactly_the_light_stages_import_nothing_of_the_extra() -> None:
 def test_the_dependencies_are_the_imports_of_the_commands_that_run_light() -> None:
     """`citer.cli` imports every command except the stages, which are imported by name."""
     starts = [Path("citer/cli.py"), *(STAGES / f"{name}.py" for name in LIGHT)]
-    used = imports(file for start in starts for file in python_files(start))
+    files = {file for start in starts for file in python_files(start)}
+    of_server = {file for file in files if file.is_relative_to(SERVER)}
+    assert imports(of_server) & {*SERVE} == {*SERVE}
+    used = imports(files - of_server)
     assert {"torch", "typer"} <= used
     assert used & {*PIPELINE} == set()
     assert declared() == {name for each in used for name in DISTRIBUTIONS[each]} & declared()
     assert [each for each in used if not {*DISTRIBUTIONS[each]} & declared()] == []
 
 
-def test_the_check_for_the_extra_knows_its_packages() -> None:
-    packages = declared("pipeline")
-    assert len(PIPELINE) == len(packages)
-    assert all({*DISTRIBUTIONS[name]} & packages for name in PIPELINE)
+@pytest.mark.parametrize(("extra", "names"), [("pipeline", PIPELINE), ("serve", SERVE)])
+def test_the_check_for_an_extra_knows_its_packages(extra: str, names: Sequence[str]) -> None:
+    packages = declared(extra)
+    assert len(names) == len(packages)
+    assert all(distributed(name) & packages for name in names)

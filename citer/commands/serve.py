@@ -1,16 +1,21 @@
 """`citer serve`: answer OpenAI's API with a router."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from citer.commands.answers import RouterOption, RuleOption, parse_rule, router_folder
 from citer.commands.extra import need_pipeline, need_serve
 from citer.config import load_params
-from citer.io import digest
+from citer.errors import InputError
+
+if TYPE_CHECKING:
+    from citer.server.observers import Alarmed
+    from citer.traffic import Traffic
 
 
 def serve(
@@ -32,6 +37,20 @@ def serve(
             min=0.1, help="Seconds between two looks at what models:/NAME@ALIAS stands for."
         ),
     ] = 30,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for a log of questions and answers, as Parquet tables that only this user "
+            "can read. `prepare.traffic` and `prepare.audited` make training rows of it."
+        ),
+    ] = None,
+    redact: Annotated[
+        str | None,
+        typer.Option(
+            help="MODULE:FUNCTION that gets each row of the log before it is stored. It returns "
+            "the row to store, or None for no row. If it fails, the row is not stored."
+        ),
+    ] = None,
 ) -> None:
     """Answer OpenAI's API over HTTP: chat and text completions, also as streams.
 
@@ -41,13 +60,43 @@ def serve(
     """
     need_serve("citer serve")
     params, parsed, source = load_params(), parse_rule(rule), _source(router)
+    from prometheus_client import CollectorRegistry
+
+    from citer.models.sampling import Sampler
+    from citer.server.observers import Observers
     from citer.server.releases import Releases
     from citer.server.run import listen, serve
     from citer.server.service import Settings
 
     settings = Settings(params.register_.model_name, queue, poll, params.evaluate.sampling)
-    with listen(host, port) as listener:
-        serve(settings, Releases(source, params, parsed), listener)
+    registry, alarmed = CollectorRegistry(), _alarmed(router)
+    with listen(host, port) as listener, _traffic(log, redact) as traffic:
+        observe = Observers(registry, Sampler(params.evaluate.sampling), traffic, alarmed)
+        serve(settings, Releases(source, params, parsed, observe), listener, registry)
+
+
+@contextmanager
+def _traffic(log: Path | None, redact: str | None) -> "Iterator[Traffic | None]":
+    """Yield the log, whose last rows are stored when the block ends."""
+    from citer.traffic import Traffic, load_hook
+
+    if redact and not log:
+        raise InputError("--redact: expected --log, too")
+    if not log:
+        yield None
+        return
+    with closing(Traffic(log, load_hook(redact)) if redact else Traffic(log)) as traffic:
+        yield traffic
+
+
+def _alarmed(router: str) -> "Alarmed":
+    """Return what tells Prefect that the agreement is low, if PREFECT_API_URL names a server."""
+    if router.startswith("models:/"):
+        from flows.alarm import agreement_low, reaches_prefect
+
+        if reaches_prefect():
+            return agreement_low
+    return lambda version, found: None
 
 
 @dataclass(frozen=True)
@@ -85,5 +134,7 @@ def _source(router: str) -> Folder | Registered:
     if router.startswith("models:/"):
         need_pipeline("citer serve --router models:/…")
         return Registered(router)
+    from citer.io import digest
+
     folder = router_folder(router)
     return Folder(folder, f"{folder} {digest(*sorted(folder.glob('router.*')))[:12]}")

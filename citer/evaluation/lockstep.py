@@ -13,12 +13,13 @@ therefore assumes that
   weaker audit the answer could change;
 - the rule calls for its next visit where it did without the added visit. A risk starts over at a
   visit, so that its next visit could come later;
-- a row's forwards read as many keys and values as the mean forward of its trace.
+- a row's forwards read as many keys and values as the mean forward of its trace;
+- the SLM prefills in a forward that it runs anyway.
 
-The counts of forwards are exact under `score τ audit 1`.
+Under `score τ audit 1` the LLM's forwards are exact.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
@@ -58,14 +59,9 @@ class Lockstep:
         return min(self.cap, sorted(ahead)[ceil(self.quorum * len(ahead)) - 1])
 
 
-def best_cap(
-    traces: Sequence[Trace],
-    slots: int,
-    price: Callable[[Work, Work], float],
-    caps: Iterable[int] = CAPS,
-) -> int:
-    """Return the cap with the lowest price, which may be bytes or seconds."""
-    return min(caps, key=lambda cap: price(*Lockstep(cap).work(traces, slots)))
+def best_cap(traces: Sequence[Trace], slots: int, price: Callable[[Work, Work], float]) -> int:
+    """Return the one of CAPS with the lowest price, which may be bytes or seconds."""
+    return min(CAPS, key=lambda cap: price(*Lockstep(cap).work(traces, slots)))
 
 
 class _Row:

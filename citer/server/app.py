@@ -3,12 +3,13 @@
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.exceptions import HTTPException
 
 from citer.errors import InputError
 from citer.server.errors import ApiError, bad_key, bad_request
@@ -30,7 +31,8 @@ def make_app(service: Service, keys: Sequence[str]) -> FastAPI:
     app.include_router(_operations(service))
     app.add_exception_handler(ApiError, _refusal)
     app.add_exception_handler(InputError, _refusal)
-    app.add_exception_handler(HTTPException, _refusal)
+    for status in (404, 405):
+        app.add_exception_handler(status, partial(_no_route, HTTPStatus(status)))
     app.add_middleware(Measured, metrics=service.metrics)
     return app
 
@@ -74,7 +76,7 @@ def _operations(service: Service) -> APIRouter:
 
 
 def _model(service: Service) -> dict[str, Any]:
-    version, deployment = service.release
+    version, deployment, _ = service.release
     return {
         "id": service.settings.name,
         "object": "model",
@@ -99,9 +101,12 @@ def _guard(keys: Sequence[str]) -> Callable[[Request], Awaitable[None]]:
 
 
 async def _refusal(_: Request, error: Exception) -> Response:
-    if isinstance(error, HTTPException):  # an unknown path or method
-        error = bad_request(str(error.detail), error.status_code)
-    elif isinstance(error, InputError):
+    if isinstance(error, InputError):
         error = bad_request(str(error))
     assert isinstance(error, ApiError)
     return JSONResponse(error.body, error.status, error.headers)
+
+
+async def _no_route(status: HTTPStatus, request: Request, _: Exception) -> Response:
+    asked = f"{request.method} {request.url.path}"
+    return await _refusal(request, bad_request(f"{asked}: {status.phrase}", status))

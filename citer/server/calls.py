@@ -1,5 +1,6 @@
 """A request, checked in full before it takes a place in the queue."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from citer.config import SamplingParams
@@ -14,7 +15,7 @@ from citer.server.releases import Release
 from citer.server.replies import ChatForm, Form, TextForm
 from citer.server.text import TextStream
 from citer.server.worker import Done, Ticket
-from citer.serving import Reply
+from citer.serving import Observer, Reply
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +25,7 @@ class Call:
     ticket: Ticket
     form: Form
     problem: Problem | None
+    observers: Sequence[Observer]
 
     @property
     def pair(self) -> Pair:
@@ -37,7 +39,9 @@ class Call:
 
     def reply(self, done: Done) -> Reply | None:
         """Return what observers see, or None: they see chats only."""
-        return Reply(self.problem, done.answer, self.text(done)) if self.problem else None
+        if self.problem is None:
+            return None
+        return Reply(self.problem, done.answer, self.text(done), self.ticket.request.sampling)
 
 
 def make_call(asked: Asked, release: Release, name: str, default: SamplingParams | None) -> Call:
@@ -65,7 +69,8 @@ def make_call(asked: Asked, release: Release, name: str, default: SamplingParams
     policy = deployment.policy(rule)
     ticket = Ticket(deployment.engine, request, policy, asked.stream, asked.wants_logprobs)
     form = ChatForm if problem else TextForm
-    return Call(ticket, form(name, release.version, rule, len(prompt_ids)), problem)
+    reply = form(name, release.version, rule, len(prompt_ids))
+    return Call(ticket, reply, problem, release.observers)
 
 
 def _prompt(asked: Asked, release: Release) -> tuple[tuple[int, ...], Problem | None, str]:

@@ -2,13 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import aclosing
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from citer.server.calls import Call
 from citer.server.errors import ApiError, bad_request
@@ -19,6 +18,10 @@ from citer.server.service import Service
 from citer.server.worker import Done
 
 T = TypeVar("T")
+Message = MutableMapping[str, Any]  # of ASGI, as are the next ones
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
 BYTES, SPARE = 64, 2**16  # of a body: for each token of the context, and besides
 GONE = 499  # the status that nginx logs for a client that has left; nobody reads it
 
@@ -92,10 +95,10 @@ async def _gone(request: Request) -> None:
 class Measured:
     """Counts and times the requests of an application."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: Asgi, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

@@ -1,5 +1,6 @@
 """Which router serves: where its versions come from, and how one is loaded."""
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from citer.config import Params
 from citer.rule import Rule
-from citer.serving import Deployment, deploy, served_pair, stored_rule
+from citer.serving import Deployment, Observer, deploy, served_pair, stored_rule
 from citer.stages import paths
 
 
@@ -24,19 +25,24 @@ class Source(Protocol):
 
 
 class Release(NamedTuple):
-    """A version of the router, ready to answer."""
+    """A version of the router, ready to answer. `observers` see its answers to chats."""
 
     version: str
     deployment: Deployment
+    observers: Sequence[Observer] = ()
 
 
 @dataclass(frozen=True)
 class Releases:
-    """The releases of a source. `rule` replaces the rules that are stored with the routers."""
+    """The releases of a source. `rule` replaces the rules that are stored with the routers.
+
+    `observe` makes the observers of a release, of its version, its folder and its deployment.
+    """
 
     source: Source
     params: Params
     rule: Rule | None = None
+    observe: Callable[[str, Path, Deployment], Sequence[Observer]] = lambda *_: ()
 
     def newest(self, current: Release | None = None) -> Release:
         """Return the latest release: `current`, or one that shares its LLM. Raises InputError."""
@@ -44,7 +50,8 @@ class Releases:
         if current and current.version == version:
             return current
         with self.source.bundle(version) as bundle:
-            return Release(version, self._load(bundle, current))
+            deployment = self._load(bundle, current)
+            return Release(version, deployment, self.observe(version, bundle, deployment))
 
     def _load(self, bundle: Path, current: Release | None) -> Deployment:
         pair, limits = self.params.pair, self.params.evaluate

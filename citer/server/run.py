@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 from types import FrameType
 
+import torch
 import uvicorn
 from prometheus_client import CollectorRegistry
 from rich.console import Console
@@ -15,7 +16,6 @@ from citer.server.app import make_app
 from citer.server.metrics import Metrics
 from citer.server.releases import Releases
 from citer.server.service import Service, Settings
-from citer.serving import Observer
 
 
 class Draining(uvicorn.Server):
@@ -48,19 +48,19 @@ def serve(
     settings: Settings,
     releases: Releases,
     listener: socket.socket,
-    observers: Sequence[Observer] = (),
     registry: CollectorRegistry | None = None,
 ) -> None:
     """Load the newest router with its pair, and answer requests until SIGTERM or SIGINT.
 
-    `observers` see each answer to a chat. Metrics that they add to the `registry` stand at
-    `/metrics`. The environment variable CITER_API_KEYS has the accepted keys, separated by commas.
-    Raises InputError.
+    Metrics of the `registry` stand at `/metrics`. The environment variable CITER_API_KEYS has the
+    accepted keys, separated by commas. Raises InputError.
     """
     keys = [key.strip() for key in os.environ.get("CITER_API_KEYS", "").split(",") if key.strip()]
     release = releases.newest()
+    if release.deployment.pair.is_small:
+        torch.set_num_threads(1)  # more would slow such short forwards down
     metrics = Metrics(registry or CollectorRegistry())
-    service = Service(settings, releases, release, metrics, observers)
+    service = Service(settings, releases, release, metrics)
     host, port = listener.getsockname()[:2]
     said = f"{settings.name} ({release.version}) answers at http://{host}:{port}/v1"
     Console().print(said, highlight=False, soft_wrap=True)

@@ -16,8 +16,6 @@ from citer.server.releases import Release, Releases
 from citer.server.worker import Broken, Done, Worker
 from citer.serving import Observer, Reply
 
-LOST = "the engine has stopped, the server must be started again"
-
 
 class Settings(NamedTuple):
     """Settings of the server.
@@ -46,14 +44,12 @@ class Service:
         releases: Releases,
         release: Release,
         metrics: Metrics,
-        observers: Sequence[Observer] = (),
     ) -> None:
         self.settings = settings
         self.release = release
         self.metrics = metrics
         self.draining = False
         self._releases = releases
-        self._observers = observers
         metrics.watch_queue(lambda: max(0, self.unanswered - self._slots), self._running)
 
     async def __aenter__(self) -> "Service":
@@ -73,7 +69,7 @@ class Service:
     def trouble(self) -> str | None:
         """The reason why no new call is taken, or None."""
         if self.worker.failure:
-            return f"{LOST}: {self.worker.failure}"
+            return self.worker.failure
         return "the server is stopping" if self.draining else None
 
     @property
@@ -109,7 +105,7 @@ class Service:
             while True:
                 message = await call.ticket.messages.get()
                 if isinstance(message, Broken):
-                    raise unavailable(f"{LOST}: {message.reason}")
+                    raise unavailable(message.reason)
                 if isinstance(message, Done):
                     self._answered(call, message)
                 yield message
@@ -135,15 +131,8 @@ class Service:
 
     def _answered(self, call: Call, done: Done) -> None:
         self.metrics.answered(done.answer)
-        if self._observers and (reply := call.reply(done)):
-            self._observing.submit(self._observe, reply)
-
-    def _observe(self, reply: Reply) -> None:
-        for observer in self._observers:
-            try:
-                observer.answered(reply)
-            except Exception:
-                logging.getLogger(__name__).exception("an observer failed")
+        if call.observers and (reply := call.reply(done)):
+            self._observing.submit(_observe, call.observers, reply)
 
     def _deploy(self, release: Release) -> None:
         self.release = release
@@ -161,3 +150,11 @@ class Service:
                 continue
             if newest is not self.release:
                 self._deploy(newest)
+
+
+def _observe(observers: Sequence[Observer], reply: Reply) -> None:
+    for observer in observers:
+        try:
+            observer.answered(reply)
+        except Exception:
+            logging.getLogger(__name__).exception("an observer failed")

@@ -17,6 +17,7 @@ CERTAIN = 40.0  # log-odds: the probability rounds to 1 in float32
 class Judged(NamedTuple):
     """N drafts, as the LLM judges them.
 
+    draft_N: a negative one is none: vLLM has withdrawn it, and it never stands
     odds_N: p(draft) / p(choice); a draft that ties with the choice is below 1, so that β = 1
         rejects it
     logprob_N: log p(draft)
@@ -32,11 +33,21 @@ class Judged(NamedTuple):
 
 def judge(logits_NV: Tensor, draft_N: Tensor) -> Judged:
     best_N, choice_N = logits_NV.max(-1)
-    own_N = logits_NV.gather(1, draft_N[:, None]).squeeze(1)
+    own_N = own_logits(logits_NV, draft_N).masked_fill(draft_N < 0, -torch.inf)
     odds_N = (own_N - best_N).exp()
     odds_N = torch.where(draft_N == choice_N, odds_N, odds_N.clamp(max=HIGHEST))
     total_N = logits_NV.logsumexp(-1)
     return Judged(draft_N, choice_N, odds_N, own_N - total_N, total_N)
+
+
+def own_logits(logits_NV: Tensor, draft_N: Tensor) -> Tensor:
+    """Return the logit of each draft; for none, that of id 0."""
+    return logits_NV.gather(1, draft_N[:, None].clamp(min=0)).squeeze(1)
+
+
+def set_logits(logits_NV: Tensor, draft_N: Tensor, own_N: Tensor) -> None:
+    """Set what `own_logits` returns."""
+    logits_NV.scatter_(1, draft_N[:, None].clamp(min=0), own_N[:, None])
 
 
 def accept(judged: Judged, beta_N: Tensor, greedy_N: Tensor) -> Tensor:
@@ -69,7 +80,6 @@ def raise_drafts(logits_NV: Tensor, judged: Judged, beta_N: Tensor, greedy_N: Te
     """
     chance_N = accept(judged, beta_N, greedy_N)
     raised_N = torch.where(greedy_N, chance_N == 1, (beta_N < 1) & (chance_N > 0))
-    index_N1 = judged.draft_N[:, None]
-    own_N = logits_NV.gather(1, index_N1).squeeze(1)
-    new_N = torch.where(raised_N, logits_for(judged, chance_N).to(own_N.dtype), own_N)
-    logits_NV.scatter_(1, index_N1, new_N[:, None])
+    own_N = own_logits(logits_NV, judged.draft_N)
+    new_N = logits_for(judged, chance_N).to(own_N.dtype)
+    set_logits(logits_NV, judged.draft_N, torch.where(raised_N, new_N, own_N))

@@ -17,6 +17,11 @@ class JudgedRow(NamedTuple):
     choices: list[int]
     odds: list[float]
 
+    def without_withdrawn(self) -> "JudgedRow":
+        """Return the row up to the first draft that vLLM has withdrawn."""
+        count = next((n for n, draft in enumerate(self.drafts) if draft < 0), len(self.drafts))
+        return JudgedRow(self.drafts[:count], self.choices[:count], self.odds[:count])
+
 
 UNJUDGED = JudgedRow([], [], [])
 
@@ -52,7 +57,8 @@ class Audit:
             return repeat(UNJUDGED)
         parts = (self._judged.draft_N, self._judged.choice_N, self._judged.odds_N)
         split = (part.cpu().split(list(self._counts)) for part in parts)
-        return (JudgedRow(*(part.tolist() for part in row)) for row in zip(*split, strict=True))
+        rows = zip(*split, strict=True)
+        return (JudgedRow(*(p.tolist() for p in row)).without_withdrawn() for row in rows)
 
 
 def _per_draft(values: Sequence[float], counts: Sequence[int]) -> Tensor:

@@ -7,20 +7,24 @@ every process. In a server without settings of citer, that leaves no more than o
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from citer.errors import InputError
 from citer.vllm import KEY
 
 if TYPE_CHECKING:
+    from citer.vllm.log import ChatLog
     from citer.vllm.settings import Served
+    from citer.vllm.usage import Usage
 
 KNOWN = ("0.32",)
 SCHEDULER = "citer.vllm.scheduler.CountingScheduler"
 WORKER = "citer.vllm.extension.CountingWorker"
 ORIGINAL = "citer_original"  # attribute of a wrapper
+REPLIED: ContextVar["Usage | None"] = ContextVar("replied", default=None)  # counts of this reply
 
 
 def plug() -> None:
@@ -46,25 +50,35 @@ def check_version() -> None:
 
 def _route(config: Any) -> None:
     """Prepare the engine's configuration and this process's API. Ends the process on bad input."""
-    from citer.vllm.loading import engine_of
-    from citer.vllm.start import prepare
-
     try:
         check_version()
         _refuse_unserved(config)
-        drafter = config.speculative_config and config.speculative_config.model
-        served, settings = prepare(config.additional_config, engine_of(config), drafter)
+        served, log = _prepare(config)
     except InputError as error:
         sys.exit(f"citer: {error}")
-    config.additional_config[KEY] = settings
     config.scheduler_config.scheduler_cls = SCHEDULER
     config.parallel_config.worker_extension_cls = WORKER
     hide = config.observability_config.per_request_spec_decode_metrics == "none"
     config.observability_config.per_request_spec_decode_metrics = "detailed"
-    _serve_rules(served)
-    _serve_counts(hide=hide)
+    _serve_rules(served, logged=bool(log))
+    _refuse_beam_search()
+    _serve_usage()
+    _serve_counts(log, hide=hide)
     if config.parallel_config._api_process_rank <= 0:  # the first or only API server
         _serve_agreement()
+
+
+def _prepare(config: Any) -> "tuple[Served, ChatLog | None]":
+    """Check the settings, and give the engine those with absolute folders. Raises InputError."""
+    from citer.vllm.loading import engine_of
+    from citer.vllm.log import open_log
+    from citer.vllm.start import prepare
+
+    engine, speculation = engine_of(config), config.speculative_config
+    drafter = speculation and speculation.model
+    served, settings = prepare(config.additional_config, engine, drafter)
+    config.additional_config[KEY] = settings.model_dump(mode="json", exclude_none=True)
+    return served, open_log(settings, Path(engine.llm))
 
 
 def _refuse_unserved(config: Any) -> None:
@@ -77,12 +91,14 @@ def _refuse_unserved(config: Any) -> None:
         raise InputError(f"{option}: routing does not serve it, expected none")
 
 
-def _serve_rules(served: "Served") -> None:
-    """Let requests of the API name a rule."""
+def _serve_rules(served: "Served", *, logged: bool) -> None:
+    """Let requests of the API name a rule. Chat requests that are `logged` keep their messages."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
     from vllm.exceptions import VLLMValidationError
+
+    from citer.vllm.log import texts
 
     def to_sampling_params(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         params = original(self, *args, **kwargs)
@@ -90,36 +106,39 @@ def _serve_rules(served: "Served") -> None:
             rule = served.asked((self.model_extra or {}).get(KEY))
         except InputError as error:
             raise VLLMValidationError(str(error), parameter=KEY) from None
-        params.extra_args = {**(params.extra_args or {}), KEY: {"rule": str(rule)}}
+        messages = {"messages": texts(getattr(self, "messages", ()))} if logged else {}
+        params.extra_args = {**(params.extra_args or {}), KEY: {"rule": str(rule), **messages}}
         return params
+
+    for request in (ChatCompletionRequest, CompletionRequest, ResponsesRequest):
+        _wrap(request, to_sampling_params)
+
+
+def _refuse_beam_search() -> None:
+    """Refuse requests for a beam search that name a rule."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+    from vllm.exceptions import VLLMValidationError
 
     def to_beam_search_params(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         if KEY in (self.model_extra or {}):
             raise VLLMValidationError("citer: beam search is not routed", parameter=KEY)
         return original(self, *args, **kwargs)
 
-    for request in (ChatCompletionRequest, CompletionRequest, ResponsesRequest):
-        _wrap(request, to_sampling_params)
     for request in (ChatCompletionRequest, CompletionRequest):
         _wrap(request, to_beam_search_params)
 
 
-def _serve_counts(*, hide: bool) -> None:
-    """Let replies of the API and `/metrics` say what answers cost.
-
-    `hide` vLLM's own counts in replies, which the user has not asked for.
-    """
+def _serve_usage() -> None:
+    """Let replies of the API say what they cost."""
     from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
     from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
-    from vllm.v1.engine.async_llm import AsyncLLM
 
-    from citer.vllm.usage import Usage, counted, with_usage
-
-    replied: ContextVar[Usage | None] = ContextVar("replied", default=None)
+    from citer.vllm.usage import Usage, with_usage
 
     async def create(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         usage = Usage()
-        replied.set(usage)
+        REPLIED.set(usage)
         reply = await original(self, *args, **kwargs)
         if isinstance(reply, AsyncIterator):
             return (with_usage(event, usage) async for event in reply)
@@ -127,12 +146,29 @@ def _serve_counts(*, hide: bool) -> None:
             reply.usage.citer = usage.fields
         return reply
 
-    def generate(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        outputs = original(self, *args, **kwargs)
-        return counted(outputs, replied.get() or Usage(), hide=hide)
-
     _wrap(OpenAIServingChat, create, "create_chat_completion")
     _wrap(OpenAIServingCompletion, create, "create_completion")
+
+
+def _serve_counts(log: "ChatLog | None", *, hide: bool) -> None:
+    """Count every request, and log the chats.
+
+    `hide` vLLM's own counts in replies, which the user has not asked for.
+    """
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    from citer.vllm.usage import Usage, counted
+
+    def generate(
+        original: Any, self: Any, prompt: Any, params: Any, request_id: str, **kwargs: Any
+    ) -> Any:
+        outputs = original(self, prompt, params, request_id, **kwargs)
+        asked = (params.extra_args or {}).get(KEY, {})
+        if log and asked.get("messages") and params.n == 1:
+            take = partial(self.collective_rpc, "take_visits", args=(request_id,))  # of all ranks
+            outputs = log.watched(outputs, asked, take)
+        return counted(outputs, REPLIED.get() or Usage(), hide=hide)
+
     _wrap(AsyncLLM, generate)
 
 

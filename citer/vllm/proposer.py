@@ -57,7 +57,9 @@ class RoutedProposer(Hooked):
     def rule(self, request: Request) -> Rule:
         """Return the rule of a request. If it is not valid, the LLM alone writes the answer."""
         asked = (request.params.extra_args or {}).get(KEY)
-        return self._asked(str(asked["rule"])) if asked and "rule" in asked else self._served.rule
+        if not isinstance(asked, dict) or "rule" not in asked:
+            return self._served.rule
+        return self._asked(str(asked["rule"]))
 
     def _parsed(self, text: str) -> Rule:
         try:

@@ -59,8 +59,8 @@ def _download(version: str, folder: Path) -> None:
 
     with replacing(folder) as aside:
         (aside / "download").mkdir(parents=True)
-        bundle = download_artifacts(f"{version}/artifacts/bundle", dst_path=str(aside / "download"))
-        bundle = Path(bundle).rename(aside / "bundle")
+        there = download_artifacts(f"{version}/artifacts/bundle", dst_path=f"{aside}/download")
+        bundle = Path(there).rename(aside / "bundle")
         kept = read_json(bundle / "router.json")["slm"].get("kept")
         if kept:  # bundles of an older citer contain their SLM
             download_artifacts(kept, dst_path=str(bundle / "slm"))

@@ -14,6 +14,7 @@ from vllm.v1.sample import rejection_sampler
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from citer.errors import InputError
+from citer.vllm.accept import own_logits, set_logits
 from citer.vllm.audit import Audit
 from citer.vllm.private import check_version
 
@@ -106,11 +107,11 @@ def _rejection_sample(original: Callable[..., Any]) -> Callable[..., Any]:
         audit: Audit | None = getattr(metadata, MARK, None)
         if audit is None:
             return original(*args, **kwargs)
-        draft_N1 = draft_N.long()[:, None]
-        own_N1 = logits_NV.gather(1, draft_N1)
-        audit.apply(logits_NV, draft_N1.squeeze(1), counts, _temperatures(metadata, len(counts)))
+        draft_N = draft_N.long()
+        own_N = own_logits(logits_NV, draft_N)
+        audit.apply(logits_NV, draft_N, counts, _temperatures(metadata, len(counts)))
         output = original(*args, **kwargs)
-        logits_NV.scatter_(1, draft_N1, own_N1)  # vLLM may compute log-probabilities from them
+        set_logits(logits_NV, draft_N, own_N)  # vLLM may compute log-probabilities from them
         return output
 
     return rejection_sample

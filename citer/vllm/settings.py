@@ -6,9 +6,9 @@ extra_body={"citer": {"rule": "risk 0.8 audit 0.1"}}
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
 from citer.checked import LocalPath, Section, complaint
 from citer.config import RuleText
@@ -20,15 +20,26 @@ AnySection = TypeVar("AnySection", bound=Section)
 
 
 class Settings(Section):
-    """Where the router is, the SLM if the router's folder has none, and the rule of every request.
+    """Where the router is, and what it does for requests that name no rule.
 
-    `router`: a folder, `models:/NAME@ALIAS` or `models:/NAME/VERSION`. Without `rule`, the one that
-    registration stored with the router.
+    router: a folder, `models:/NAME@ALIAS` or `models:/NAME/VERSION`
+    slm: the SLM's folder, if the router's folder has none; by default the one its card names
+    rule: by default, the one that registration stored with the router
+    log: a folder for the answers of chat requests, as `prepare.traffic` reads them
+    redact: `MODULE:FUNCTION` that changes or leaves out their rows
     """
 
     router: LocalPath
     slm: LocalPath | None = None
     rule: RuleText | None = None
+    log: LocalPath | None = None
+    redact: str | None = None
+
+    @model_validator(mode="after")
+    def redacts_a_log(self) -> Self:
+        if self.redact and not self.log:
+            raise ValueError("redact: expected log, too")
+        return self
 
 
 class Asked(Section):

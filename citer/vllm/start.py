@@ -19,12 +19,12 @@ SPECULATION = (
 
 def prepare(
     additional_config: dict[str, Any], engine: Engine, drafted_by: str | None
-) -> tuple[Served, dict[str, str]]:
+) -> tuple[Served, Settings]:
     """Check the settings against the engine.
 
-    Returns what requests may ask for, and the settings for the engine's processes: `router` is a
-    folder, `rule` is the rule of requests that ask for none. Further API servers, which this
-    process starts, get the same router, although its alias may have moved. Raises InputError.
+    Returns what requests may ask for, and the settings with absolute folders and the rule of
+    requests that name none. Further API servers, which this process starts, get the same router,
+    although its alias may have moved. Raises InputError.
     """
     settings = read_settings(additional_config)
     if drafted_by != "citer.vllm.RoutedProposer":
@@ -32,19 +32,19 @@ def prepare(
         raise InputError(f"{found}: expected --speculative-config '{SPECULATION}'")
     checked: dict[str, str] = json.loads(os.environ.get(CHECKED, "{}"))
     known = checked.get(settings.router)
-    local = settings.model_copy(update={"router": known or _folder(settings)})
+    local = _with_folders(settings, known or _folder(settings.router))
     served = read_served(local)
     if not known:
         check_pair(local, engine)
     os.environ[CHECKED] = json.dumps({settings.router: local.router})
-    return served, _engine_settings(local, served)
+    return served, local.model_copy(update={"rule": served.rule})
 
 
-def _folder(settings: Settings) -> str:
-    registered = settings.router.startswith("models:/")
-    return str(fetched(settings.router) if registered else Path(settings.router).absolute())
+def _folder(router: str) -> str:
+    return str(fetched(router)) if router.startswith("models:/") else router
 
 
-def _engine_settings(local: Settings, served: Served) -> dict[str, str]:
-    slm = {"slm": str(Path(local.slm).absolute())} if local.slm else {}
-    return {"router": local.router, **slm, "rule": str(served.rule)}
+def _with_folders(settings: Settings, router: str) -> Settings:
+    folders = {"router": router, "slm": settings.slm, "log": settings.log}
+    absolute = {name: str(Path(path).absolute()) for name, path in folders.items() if path}
+    return settings.model_copy(update=absolute)

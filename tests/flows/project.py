@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -56,18 +56,24 @@ stages:
 
 def make_clone(folder: Path) -> None:
     """Clone this repository into `folder`, with a tiny pair and a few short questions."""
+    copy_repository(folder, TINY)
+    shutil.rmtree(folder / LLM.parent)
+    make_tiny_pair(folder / LLM.parent)
+    commit(folder)
+
+
+def copy_repository(folder: Path, settings: Mapping[str, Mapping[str, Any]]) -> None:
+    """Make a repository of what git tracks, without results, and change sections of params.yaml."""
     for name in _git(ROOT, "ls-files").splitlines():
-        if not name.startswith(("data/pair/", "data/summary/", "dvc.lock")):
+        if not name.startswith(("data/summary/", "dvc.lock")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
-    make_tiny_pair(folder / LLM.parent)
     yaml = YAML()
     params = yaml.load(folder / "params.yaml")
-    for section, values in TINY.items():
+    for section, values in settings.items():
         params[section].update(values)
     yaml.dump(params, folder / "params.yaml")
     _git(folder, "init", "-q")
-    commit(folder)
 
 
 def finetune(folder: Path) -> None:

@@ -1,19 +1,12 @@
 """A real server and a real process worker, on a project of a few seconds."""
 
-import os
 import re
 import signal
-import socket
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import httpx
 import psutil
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -23,78 +16,20 @@ from citer.config import load_params
 from citer.errors import InputError
 from flows.deploy import serve
 from flows.store import open_store
+from tests.flows.prefect_server import ROOT, Server, prefect_server, running
+from tests.flows.servers import until
 from tests.flows.test_leash import LAUNCHER, dead
 
-ROOT = Path(__file__).parents[2]
-PREFECT = [sys.executable, "-m", "prefect", "--no-prompt"]
 MONDAYS, NEVER = "0 3 * * 1", "0 0 29 2 *"
-FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 
 RETRAINS = f"{sys.executable} -c 'from tests.flows.project import retrain; retrain(1)'"
 HANGS = f"sh -c '{sys.executable} launcher.py 600 > rank'"
 
 
-class Server:
-    """Prefect's API, and its command line with the environment for this server."""
-
-    def __init__(self, url: str, home: Path) -> None:
-        self.client = httpx.Client(base_url=url)
-        self.env = {
-            **os.environ,
-            "PREFECT_API_URL": url,
-            "PREFECT_HOME": str(home),
-            "PYTHONPATH": str(ROOT),  # so that the stages' commands can import tests
-            "MLFLOW_TRACKING_URI": "",
-        }
-
-    def prefect(self, *arguments: str) -> None:
-        subprocess.run([*PREFECT, *arguments], env=self.env, check=True)
-
-    def healthy(self) -> bool:
-        try:
-            return self.client.get("/health").is_success
-        except httpx.ConnectError:
-            return False
-
-    def last_run(self, deployment: str) -> dict[str, Any]:
-        """Return the last run of `deployment`; empty if there is none."""
-        query = {"deployments": {"name": {"any_": [deployment]}}, "sort": "START_TIME_DESC"}
-        runs = self.client.post("/flow_runs/filter", json=query).json()
-        return next((run for run in runs if run["start_time"]), {})
-
-
-def until(condition: Callable[[], Any], seconds: float) -> Any:
-    """Call `condition` until it returns a true value; return that value."""
-    deadline = time.monotonic() + seconds
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(1)
-    return answer
-
-
-@contextmanager
-def running(env: Mapping[str, str], *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([*PREFECT, *arguments], env=env)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):  # just after a run a worker may hang
-            process.wait(30)
-        process.kill()
-        process.wait()
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    server = Server(f"http://127.0.0.1:{port}/api", tmp_path_factory.mktemp("prefect"))
-    with running(server.env, "server", "start", "--port", str(port)):
-        until(server.healthy, 120)
+    with prefect_server(tmp_path_factory.mktemp("prefect")) as server:
         server.prefect("automation", "create", "--from-file", str(ROOT / "flows/zombies.yaml"))
-        for pool in ("gpu", "cpu"):
-            server.prefect("work-pool", "create", pool, "--type", "process")
         yield server
 
 
@@ -118,7 +53,7 @@ def test_a_run_scheduled_a_minute_ahead_runs(server: Server, project: Path) -> N
     soon = datetime.now(UTC) + timedelta(minutes=1, seconds=20)
     deploy(server, RETRAINS, cron=f"{soon.minute} {soon.hour} * * *")
     with running(server.env, "worker", "start", "--pool", "gpu"):
-        run = until(lambda: ended(server, "gpu"), 240)
+        run = until(lambda: server.ended("gpu"), 240)
     assert run["state"]["type"] == "COMPLETED", run["state"]["message"]
     assert run["state"]["message"].startswith("citer-router version 1 promoted: ")
     assert run["auto_scheduled"]
@@ -126,11 +61,6 @@ def test_a_run_scheduled_a_minute_ahead_runs(server: Server, project: Path) -> N
     assert [a["key"] for a in artifacts] == ["retrain-results"]
     store = open_store(load_params().register_.experiment)
     assert store.client.get_model_version_by_alias("citer-router", "champion").version
-
-
-def ended(server: Server, deployment: str) -> dict[str, Any]:
-    run = server.last_run(deployment)
-    return run if run and run["state"]["type"] in FINAL else {}
 
 
 @pytest.mark.slow
@@ -142,7 +72,7 @@ def test_cancelling_a_run_ends_the_grandchild(server: Server, project: Path) -> 
         pid = rank()
         server.prefect("flow-run", "cancel", server.last_run("cpu")["id"])
         assert dead(pid, 60)
-        run = until(lambda: ended(server, "cpu"), 60)
+        run = until(lambda: server.ended("cpu"), 60)
     assert run["state"]["type"] == "CANCELLED"
 
 
@@ -159,7 +89,7 @@ def test_a_run_whose_worker_and_flow_are_killed_ends_and_is_marked_as_crashed(
         for process in (worker, flow):
             process.send_signal(signal.SIGKILL)
     assert dead(pid, 30)
-    run = until(lambda: ended(server, "gpu"), 240)
+    run = until(lambda: server.ended("gpu"), 240)
     assert run["state"]["type"] == "CRASHED"
 
 

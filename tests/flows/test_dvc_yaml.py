@@ -127,3 +127,10 @@ def test_a_stage_that_makes_prompts_depends_on_their_settings(name: str) -> None
     settings = {"pair.prompt", "pair.chat", "pair.stop"}
     listed = {entry for entry in stage(name).get("params", []) if isinstance(entry, str)}
     assert settings & listed == (settings if makes else set())
+
+
+def test_dvc_sees_the_tables_of_a_server_but_not_what_it_is_writing() -> None:
+    log = "data/own/traffic"
+    hidden = [f"{log}/.20260101T000000-ab.jsonl", f"{log}/.20260101T000000-ab.parquet.aside"]
+    shown = dvc("check-ignore", *hidden, f"{log}/20260101T000000-ab.parquet")
+    assert shown.splitlines() == hidden

@@ -4,12 +4,14 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import mlflow
 import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
+from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import scoring_server
 from ruamel.yaml import YAML
 
@@ -19,6 +21,7 @@ from citer.errors import InputError
 from citer.io import digest, read_json, write_json
 from citer.models.folder import PairFolder
 from citer.models.sampling import Sampler
+from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
 from citer.serving import deploy, stored_rule
 from citer.stages import paths
@@ -49,23 +52,24 @@ def test_a_bundle_carries_the_agreement_of_its_rule(project: Path) -> None:
     retrain(1)
     register()
     with fetched_bundle(CHAMPION) as bundle:
-        assert promised(bundle) == Promised(200, 200 * 20, 100, 200 * 20 * 19, 0.0)
+        assert promised(bundle, RULE) == Promised(200, 200 * 20, 100, 200 * 20 * 19, 0.0)
 
 
 def test_a_router_that_cannot_be_watched_says_why(project: Path) -> None:
-    retrain(1, rule=Rule("risk", 0.75))
+    retrain(1)
     register()
     with fetched_bundle(CHAMPION) as bundle:
-        with pytest.raises(InputError, match="its rule has no audits"):
-            promised(bundle)
+        with pytest.raises(InputError, match=r"^`risk 0.75` has no audit, so"):
+            promised(bundle, replace(RULE, audit=0.0))
+        with pytest.raises(InputError, match=r"^`score 0.5 audit 0.1` is not the rule that was ev"):
+            promised(bundle, Rule("score", 0.5, 0.1))
         card = read_json(bundle / "router.json")
-        card["threshold"]["rule"]["audit"] = 0.1
         write_json(bundle / "router.json", {k: v for k, v in card.items() if k != "agreement"})
-        with pytest.raises(InputError, match=r"no `agreement` in router.json; register the rou"):
-            promised(bundle)
+        with pytest.raises(InputError, match=r"^no `agreement` in router.json; expected a router"):
+            promised(bundle, RULE)
         write_json(bundle / "router.json", card | {"agreement": {"answers": "many"}})
-        with pytest.raises(InputError, match=r"router.json: agreement.answers: 'many': expected"):
-            promised(bundle)
+        with pytest.raises(InputError, match=r"^router.json: agreement.answers: 'many': expected"):
+            promised(bundle, RULE)
 
 
 def test_nothing_registered_is_a_pickle(project: Path) -> None:
@@ -96,6 +100,14 @@ def test_the_registered_model_answers_as_its_router_routes(
     assert answers == [expected["math"], expected["mc"], expected["math"]]
     framed = model.predict(pd.DataFrame([{"problem": MATH}, MC])).to_dict("records")
     assert framed == [expected["math"], expected["mc"]]
+
+    params = {"rule": "score 1", "max_new_tokens": 2}
+    (own,) = routed.replies(problems[:1], rule=LLM_ALONE, max_new_tokens=2)
+    (answer,) = model.predict([MATH], params).to_dict("records")
+    assert answer == own.fields | {"error": None}
+    with pytest.raises(MlflowException, match="rule: 'risc': expected"):
+        model.predict([MATH], {"rule": "risc"})
+    assert model.predict(model.input_example)["error"].tolist() == [None]
 
 
 def test_the_registered_model_samples_as_the_evaluation_did(project: Path) -> None:

@@ -1,10 +1,8 @@
 """A real `vllm serve` with routing, and OpenAI's client of it."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +10,18 @@ import httpx
 from openai import OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
-from citer.config import load_params
-from citer.data import toy
-from citer.data.importing import parse_row
 from citer.data.tasks import prompt_text
 from citer.models.bundle import folder_identity, write_bundle
 from citer.models.folder import PairFolder
 from tests.flows.servers import free_port, serving
 from tests.heads import random_router
+from tests.vllm import offline
+from tests.vllm.offline import CAP, LLM, PYTHON, SLM, questions
 
-ROOT = Path(__file__).parents[2]
-SLM, LLM = ROOT / "data/pair/slm", ROOT / "data/pair/llm"
-PYTHON = os.environ.get("VLLM_PYTHON", "")
 KEY = "a key of the tests"
 TEMPLATE = "{{ messages[-1]['content'] }}"
-ENVIRONMENT = {
-    "PYTHONPATH": str(ROOT),  # without an installation, citer.egg-info has the entry point
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "DO_NOT_TRACK": "1",
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
+ENVIRONMENT = offline.ENVIRONMENT | {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
     "VLLM_LOG_STATS_INTERVAL": "1",
 }
 
@@ -45,21 +34,19 @@ def write_router(folder: Path) -> Path:
     return folder
 
 
-def command(llm: Path, settings: dict[str, Any] | None, *options: str) -> list[str]:
-    """The command line of a server of `llm`; without settings, one without routing."""
-    routed = {
-        "--speculative-config": {
-            "method": "custom_class",
-            "model": "citer.vllm.RoutedProposer",
-            "num_speculative_tokens": 16,
-        },
-        "--additional-config": {"citer": settings},
+def command(settings: dict[str, Any], *options: str) -> list[str]:
+    """Return the command line of a server of the embedded LLM with these settings of citer."""
+    speculation = {
+        "method": "custom_class",
+        "model": "citer.vllm.RoutedProposer",
+        "num_speculative_tokens": CAP,
     }
+    routing = {"speculative": speculation, "additional": {"citer": settings}}
     plain = "--dtype float32 --enforce-eager --block-size 32 --max-num-seqs 8 --max-model-len 512"
-    server = [str(Path(PYTHON).with_name("vllm")), "serve", str(llm), *plain.split(), *options]
-    if settings is not None:
-        server += [part for name, value in routed.items() for part in (name, json.dumps(value))]
-    return server
+    return [
+        *(str(Path(PYTHON).with_name("vllm")), "serve", str(LLM), *plain.split(), *options),
+        *(part for n, value in routing.items() for part in (f"--{n}-config", json.dumps(value))),
+    ]
 
 
 @contextmanager
@@ -70,10 +57,11 @@ def routed_server(folder: Path) -> Iterator[str]:
         "router": str(write_router(folder / "router")),
         "slm": str(SLM),
         "rule": "risk 0.9 audit 0.1",
+        "log": str(folder / "log"),
     }
     port = free_port()
     options = f"--served-model-name llm --host 127.0.0.1 --port {port} --chat-template"
-    line = command(LLM, settings, "--api-key", KEY, *options.split(), str(folder / "chat.jinja"))
+    line = command(settings, "--api-key", KEY, *options.split(), str(folder / "chat.jinja"))
     with serving(line, ENVIRONMENT, f"http://127.0.0.1:{port}", seconds=400):
         yield f"http://127.0.0.1:{port}"
 
@@ -93,7 +81,4 @@ def counters(url: str) -> dict[str, float]:
 
 
 def prompts(number: int) -> Sequence[str]:
-    """Arithmetic questions as the embedded pair was trained on."""
-    prepare = load_params(ROOT / "params.yaml").prepare
-    rows = islice(toy.rows("math", number, prepare.seed, "pipeline"), number)
-    return [prompt_text(parse_row(row, "math", "reference")) for row in rows]
+    return [prompt_text(problem) for problem in questions(number)]

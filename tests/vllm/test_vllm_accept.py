@@ -76,3 +76,13 @@ def test_each_row_of_the_batch_has_its_own_beta_and_temperature() -> None:
     assert second == JudgedRow([1, 1], [0, 0], pytest.approx([0.368] * 2, abs=1e-3))
     assert third == JudgedRow([], [], [])
     assert fourth.odds == [1.0]
+
+
+def test_a_draft_that_vllm_has_withdrawn_never_stands_and_is_not_counted() -> None:
+    logits_NV = LOGITS[[0, 0, 0]].clone()
+    audit = Audit([0.0])
+    audit.apply(logits_NV, torch.tensor([1, -1, -1]), [3], [0.0])
+    assert logits_NV.argmax(1).tolist() == [1, 0, 0]
+    assert torch.equal(logits_NV[1:], LOGITS[[0, 0]])
+    [row] = audit.rows()
+    assert row.drafts == [1]

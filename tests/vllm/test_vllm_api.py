@@ -1,7 +1,9 @@
 """OpenAI's client against a real `vllm serve` that routes."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -9,13 +11,8 @@ import pytest
 from openai import OpenAI
 
 from tests.flows.servers import until
-from tests.vllm.api import (
-    PYTHON,
-    client,
-    counters,
-    prompts,
-    routed_server,
-)
+from tests.vllm.api import client, counters, prompts, routed_server
+from tests.vllm.offline import PYTHON
 
 pytestmark = [
     pytest.mark.vllm,
@@ -25,8 +22,13 @@ LLM_ALONE, EXACT = "score 1", "risk 0.5 audit 1"
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with routed_server(tmp_path_factory.mktemp("server")) as address:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("server")
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    with routed_server(folder) as address:
         yield address
 
 
@@ -53,6 +55,25 @@ def test_a_chat_is_routed_by_the_rule_of_the_server(api: OpenAI) -> None:
     assert reply.choices[0].finish_reason == "stop"
     assert 0 < spent(reply)["visits"] < reply.usage.completion_tokens
     assert spent(reply)["drafted"] > spent(reply)["rejected"] >= 0
+
+
+def test_the_answers_of_chats_are_logged_with_their_audits(api: OpenAI, folder: Path) -> None:
+    chat = [{"role": "user", "content": prompts(2)[1]}]
+    whole = api.chat.completions.create(model="llm", messages=chat, temperature=0)
+    parts = api.chat.completions.create(model="llm", messages=chat, temperature=0, stream=True)
+    text = "".join(part.choices[0].delta.content or "" for part in parts)
+
+    def rows() -> list[dict[str, Any]]:
+        journals = (path.read_text().splitlines()[1:] for path in (folder / "log").glob(".*.jsonl"))
+        logged = [json.loads(line)["row"] for journal in journals for line in journal]
+        return [row for row in logged if row["question"] == chat[0]["content"].strip()]
+
+    until(lambda: len(rows()) == 2, 30)
+    assert [row["completion"] for row in rows()] == [whole.choices[0].message.content, text]
+    for row in rows():
+        assert len(row["token_ids"]) == whole.usage.completion_tokens
+        assert 0 < len(row["audited"]) <= spent(whole)["drafted"]
+        assert row["audited"] == sorted(set(row["audited"]))
 
 
 def test_a_stream_has_the_text_and_the_usage_of_the_whole_reply(api: OpenAI) -> None:
@@ -140,22 +161,26 @@ def test_audits_are_counted_at_metrics(url: str, api: OpenAI) -> None:
     def audited() -> float:
         return sum(v for name, v in counters(url).items() if "citer_audited_tokens_total" in name)
 
-    before, reply = audited(), ask(api, prompts(1)[0], "risk 0.9 audit 0.1")
+    before = audited()
+    ask(api, prompts(1)[0], "risk 0.9 audit 0.1")
     until(lambda: audited() > before, 30)
-    assert audited() - before <= spent(reply)["drafted"]
 
 
 def test_a_client_that_leaves_ends_its_request_and_no_other(url: str, api: OpenAI) -> None:
     [prompt] = prompts(1)
-    endless = {"max_tokens": 400, "stream": True, "extra_body": {"ignore_eos": True}}
+    slow = {"ignore_eos": True, "citer": {"rule": LLM_ALONE}}
+    endless = {"max_tokens": 400, "stream": True, "stream_options": {"include_usage": True}}
     before = counters(url)["vllm:generation_tokens_total"]
     stays, leaves = (
-        api.completions.create(model="llm", prompt=prompt, temperature=0, **endless)
+        api.completions.create(
+            model="llm", prompt=prompt, temperature=0, extra_body=slow, **endless
+        )
         for _ in range(2)
     )
     next(iter(leaves))
     leaves.close()
-    assert sum(1 for event in stays if event.choices) > 1
+    *_, last = stays
+    assert last.usage.completion_tokens == 400
     until(lambda: counters(url)["vllm:num_requests_running"] == 0, 60)
     assert counters(url)["vllm:generation_tokens_total"] - before < 2 * 400
 

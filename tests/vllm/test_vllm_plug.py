@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.vllm.api import ENVIRONMENT, LLM, PYTHON, SLM, command, write_router
+from tests.vllm.api import ENVIRONMENT, command, write_router
+from tests.vllm.offline import LLM, PYTHON, SLM
 
 pytestmark = [
     pytest.mark.vllm,
@@ -52,7 +53,7 @@ def test_bad_settings_are_refused_in_one_line(
 ) -> None:
     router = str(write_router(tmp_path / "router"))
     settings = {"router": router, "slm": str(SLM), "rule": "risk 0.9", **changes}
-    ended = run(command(LLM, settings))
+    ended = run(command(settings))
     assert ended.returncode != 0
     assert "Traceback" not in ended.stderr
     last = ended.stderr.splitlines()[-1]

@@ -40,7 +40,10 @@ def test_the_engine_gets_absolute_folders_and_a_rule(
     settings: dict[str, Any], tiny: TinyPair, tmp_path: Path
 ) -> None:
     served, local = start.prepare({"citer": settings}, engine(tiny), OURS)
-    assert local == {**settings, "router": str(tmp_path / "router")}
+    assert local.model_dump(mode="json", exclude_none=True) == {
+        **settings,
+        "router": str(tmp_path / "router"),
+    }
     assert str(served.rule) == settings["rule"]
     assert set(served.heads) == {"stand", "agree"}
 

@@ -1,0 +1,220 @@
+"""Compare `citer serve` under many clients with one batch call of the same questions.
+
+    python -m benchmarks.serving        # after `citer run`, in the project's folder
+
+Writes `benchmarks/results/serving.{json,md}`. The server is a process of its own. The batch call
+(`Deployment.replies`) and the clients run in this process. They take turns, and a ratio is the
+median of the rounds' ratios (`benchmarks.race`). Each client asks its next question when its last
+one is answered. At the end, many more requests show whether the server's memory grows.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx
+import numpy as np
+import typer
+
+from benchmarks.race import Race, race
+from benchmarks.report import Target, machine
+from citer.config import load_params
+from citer.data.problems import Problem, read_problems
+from citer.errors import InputError
+from citer.io import read_json, replacing, write_json
+from citer.progress import progress
+from citer.rule import Rule
+from citer.serving import Deployment, deploy, served_pair
+from citer.stages import paths
+
+ROUTER = paths.router(2)
+RESULT = Path(__file__).with_name("results") / "serving"
+TARGETS = {
+    "throughput": Target("≥", 0.7),
+    "to the largest batch": Target("≥", 0.7),
+    "p99 / p50": Target("≤", 3),
+    "memory": Target("≤", 1.02),
+}
+WORDS = {
+    "throughput": "answers per second: {clients} clients / a batch call of {clients} at a time",
+    "to the largest batch": "the same / a batch call of {slots} at a time",
+    "streamed": "{clients} clients with streams / a batch call of {clients} at a time",
+    "p99 / p50": "seconds of a request, 99th percentile / median",
+    "memory": "resident memory after {requests:,} requests / after a fifth of them",
+}
+
+
+@dataclass
+class Clients:
+    """Clients of one server, and what they saw: the seconds of each request, and the texts."""
+
+    url: str
+    model: str
+    number: int
+    seconds: list[float] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def ask(self, questions: Sequence[str], stream: bool = False) -> float:
+        """Ask all questions and return their number."""
+        asyncio.run(self._ask(iter(questions), stream))
+        return len(questions)
+
+    async def _ask(self, questions: Iterator[str], stream: bool) -> None:
+        async with httpx.AsyncClient(base_url=self.url, timeout=600) as client:
+            await asyncio.gather(
+                *(self._client(client, questions, stream) for _ in range(self.number))
+            )
+
+    async def _client(
+        self, client: httpx.AsyncClient, questions: Iterator[str], stream: bool
+    ) -> None:
+        for question in questions:
+            body = {"model": self.model, "messages": [{"role": "user", "content": question}]}
+            started = time.perf_counter()
+            reply = await client.post("/v1/chat/completions", json=body | {"stream": stream})
+            reply.raise_for_status()
+            if not stream:
+                self.seconds.append(time.perf_counter() - started)
+                self.texts[question] = reply.json()["choices"][0]["message"]["content"]
+
+
+@contextmanager
+def served(router: Path, rule: Rule, port: int) -> Iterator[tuple[str, int]]:
+    """Run `citer serve` inside the block. Yields its address and its process id."""
+    program = "from citer.cli import main; main()"
+    options = ["--router", str(router), "--rule", str(rule), "--port", str(port)]
+    process = subprocess.Popen([sys.executable, "-c", program, "serve", *options])
+    url = f"http://127.0.0.1:{port}"
+    try:
+        while not _healthy(url):
+            if process.poll() is not None:
+                raise InputError(f"citer serve ended with {process.returncode}")
+            time.sleep(0.5)
+        yield url, process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+def _healthy(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health").is_success
+    except httpx.TransportError:
+        return False
+
+
+def resident(pid: int) -> int:
+    """Return the resident memory of a process in KiB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+def growth(clients: Clients, questions: Sequence[str], requests: int, pid: int) -> list[int]:
+    """Send so many requests in five parts. Return the server's memory after each, in KiB."""
+    endless, sizes = cycle(questions), []
+    with progress("memory", requests, "requests") as advance:
+        for _ in range(5):
+            advance(clients.ask(list(islice(endless, requests // 5))))
+            sizes.append(resident(pid))
+    return sizes
+
+
+def measure(
+    deployment: Deployment, problems: Sequence[Problem], clients: Clients, pid: int, requests: int
+) -> dict[str, Any]:
+    questions = [problem.question for problem in problems]
+    own: dict[str, str] = {}
+    narrow = replace(deployment, slots=min(clients.number, deployment.slots))
+
+    def batch(made: Deployment) -> float:
+        own.update((r.problem.question, r.completion) for r in made.replies(problems))
+        return len(problems)
+
+    clients.ask(questions)  # the first requests fill caches of the allocator and the tokenizer
+    clients.seconds.clear()
+    timed = race(
+        "serving",
+        {
+            "batch": lambda: batch(narrow),
+            "largest batch": lambda: batch(deployment),
+            "clients": lambda: clients.ask(questions),
+            "streams": lambda: clients.ask(questions, stream=True),
+        },
+    )
+    seconds = list(clients.seconds)
+    sizes = growth(clients, questions, requests, pid)
+    return _result(timed, seconds, sizes) | {
+        "equal answers": sum(own[each] == clients.texts[each] for each in own) / len(own),
+    }
+
+
+def _result(timed: Race, seconds: Sequence[float], sizes: Sequence[int]) -> dict[str, Any]:
+    middle, tail = np.quantile(seconds, [0.5, 0.99])
+    return {
+        "throughput": timed.ratio("clients", "batch"),
+        "to the largest batch": timed.ratio("clients", "largest batch"),
+        "streamed": timed.ratio("streams", "batch"),
+        "p99 / p50": float(tail / middle),
+        "memory": sizes[-1] / sizes[0],
+        "answers per second": {name: timed.speed(name) for name in timed.speeds},
+        "seconds": {"p50": float(middle), "p99": float(tail)},
+        "MiB": [size // 1024 for size in sizes],
+    }
+
+
+def page(result: dict[str, Any]) -> str:
+    """Return the result as a page in Markdown."""
+    setting = result["setting"]
+    lines = ["| figure | value | target |", "|---|---|---|"]
+    for name, words in WORDS.items():
+        target = TARGETS.get(name)
+        lines.append(f"| {words.format(**setting)} | {result[name]:.2f} | {target or ''} |")
+    speeds = ", ".join(f"{k} {v:.1f}" for k, v in result["answers per second"].items())
+    seconds = ", ".join(f"{k} {v:.2f}" for k, v in result["seconds"].items())
+    notes = [
+        f"{setting['questions']} questions, rule `{setting['rule']}`, {setting['slots']} slots.",
+        f"Answers per second: {speeds}. Seconds of a request: {seconds}.",
+        f"MiB of the server: {', '.join(map(str, result['MiB']))}.",
+        f"{result['equal answers']:.1%} of the texts equal those of the batch call.",
+        ", ".join(f"{name} {value}" for name, value in result["machine"].items()) + ".",
+    ]
+    return "\n".join(["# `citer serve` under load", "", *lines, "", *notes, ""])
+
+
+def main(
+    router: Annotated[Path, typer.Option(help="A router's folder.")] = ROUTER,
+    clients: Annotated[int, typer.Option(min=1)] = 32,
+    questions: Annotated[int, typer.Option(min=1)] = 256,
+    requests: Annotated[int, typer.Option(min=5, help="For the memory.")] = 5000,
+    port: Annotated[int, typer.Option()] = 8960,
+    out: Annotated[Path, typer.Option(help="Without suffix.")] = RESULT,
+) -> None:
+    params = load_params()
+    rule = Rule(**read_json(paths.report(2) / "threshold.json")["rule"])
+    asked = [p for p in read_problems(paths.referenced("test")) if not p.choices][:questions]
+    slots = params.evaluate.slots
+    folders = served_pair(router, paths.SLM, Path(params.pair.llm))
+    limit = params.evaluate.max_new_tokens
+    deployment = deploy(router, folders, params.pair, rule, slots=slots, max_new_tokens=limit)
+    with served(router, rule, port) as (url, pid):
+        crowd = Clients(url, params.register_.model_name, clients)
+        result = measure(deployment, asked, crowd, pid, requests)
+    setting = {"clients": clients, "questions": len(asked), "requests": requests, "slots": slots}
+    result |= {"setting": setting | {"rule": str(rule)}, "machine": machine()}
+    write_json(out.with_suffix(".json"), result)
+    with replacing(out.with_suffix(".md")) as aside:
+        aside.write_text(page(result))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    typer.run(main)

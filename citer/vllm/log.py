@@ -1,0 +1,115 @@
+"""Chat requests and their answers as rows of the log of traffic (`citer.traffic`)."""
+
+import asyncio
+import atexit
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from citer.data.importing import parse_question
+from citer.data.tasks.rows import RowError
+from citer.decoding.answer import Answer, Disagreement, Visit
+from citer.decoding.policy import Policy, always_slm
+from citer.models.bundle import stored_prompts
+from citer.models.folder import ModelFolder
+from citer.rule import Rule
+from citer.serving import Observer, Reply
+from citer.traffic import Traffic, load_hook
+from citer.vllm.settings import Settings
+
+Take = Callable[[], Awaitable[Any]]  # asks every rank for a request's visits, as `plain` has them
+COMPLETE = ("stop", "length")
+LOG = logging.getLogger(__name__)
+
+
+def plain(visits: Sequence[Visit]) -> list[Any]:
+    """Return visits as lists, which vLLM sends from its worker to the API."""
+    return [[*visit[:-1], [list(each) for each in visit.disagreements]] for visit in visits]
+
+
+def within(visits: Sequence[Sequence[Any]], tokens: int) -> Iterator[Visit]:
+    """Yield the visits of an answer of this many tokens, made of `plain` ones.
+
+    The LLM may have read drafts beyond the answer's end.
+    """
+    begin = 0
+    for drafted, seen, kept, audited, found in visits:
+        if begin >= tokens:
+            return
+        disagreements = (Disagreement(*each) for each in found)
+        inside = tuple(each for each in disagreements if each.position < tokens)
+        yield Visit(drafted, seen, kept, min(audited, tokens - begin), inside)
+        begin = kept + 1  # after the LLM's token
+
+
+def texts(messages: Sequence[Any]) -> list[dict[str, str]] | None:
+    """Return the turns of a chat request, None if one is not a plain text."""
+    turns = [{"role": each.get("role"), "content": each.get("content")} for each in messages]
+    return turns if all(isinstance(turn["content"], str) for turn in turns) else None
+
+
+def open_log(settings: Settings, llm: Path) -> "ChatLog | None":
+    """Open the log that the settings ask for; its rows have the router's folder. Raises InputError.
+
+    The settings are those of `citer.vllm.start`.
+    """
+    if not settings.log:
+        return None
+    redact = load_hook(settings.redact) if settings.redact else lambda row: row
+    tasks, decode = stored_prompts(Path(settings.router)).tasks, ModelFolder(llm).tokenizer.decode
+    traffic = Traffic(Path(settings.log), redact)
+    atexit.register(traffic.close)
+    return ChatLog(traffic.observer({"router": settings.router}, decode), tasks)
+
+
+@dataclass
+class ChatLog:
+    """Gives the complete answers of chat requests to an observer."""
+
+    observer: Observer
+    tasks: Sequence[str]
+    _storing: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def watched(self, outputs: Any, asked: dict[str, Any], take: Take) -> AsyncIterator[Any]:
+        """Pass on vLLM's outputs of a request with one choice, and log it when it is complete.
+
+        `asked`: its rule and its messages.
+        """
+        text, token_ids = "", list[int]()
+        async with aclosing(outputs):
+            async for output in outputs:
+                for choice in output.outputs:
+                    text += choice.text
+                    token_ids += choice.token_ids
+                    if choice.finish_reason in COMPLETE:
+                        truncated = choice.finish_reason == "length"
+                        self._start(self._store(asked, text, tuple(token_ids), truncated, take))
+                yield output
+
+    def _start(self, storing: Any) -> None:
+        """Store while the reply is on its way to the client."""
+        task = asyncio.create_task(storing)
+        self._storing.add(task)  # asyncio itself holds it only weakly
+        task.add_done_callback(self._storing.discard)
+
+    async def _store(
+        self,
+        asked: dict[str, Any],
+        text: str,
+        token_ids: tuple[int, ...],
+        truncated: bool,
+        take: Take,
+    ) -> None:
+        try:
+            problem = parse_question({"messages": asked["messages"]}, self.tasks)
+        except RowError as error:  # for example of tool calls
+            LOG.info("an answer is not logged: %s", error)
+            return
+        [visits, *_] = await take()  # the first rank drafts
+        inside = within(visits, len(token_ids))
+        policy = Policy(always_slm, Rule.parse(asked["rule"]))
+        answer = Answer("", policy, token_ids, (), tuple(inside), truncated)
+        await asyncio.to_thread(self.observer.answered, Reply(problem, answer, text))

@@ -1,0 +1,205 @@
+"""Load, clients that leave, promotions, the end of the server and the death of the engine."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from citer.models.pair import Pair
+from citer.rule import Rule
+from citer.server.releases import Release
+from citer.serving import Reply
+from tests.flows.servers import until
+from tests.server.running import QUESTIONS, Running, asked, deployed, routing, running
+
+
+@pytest.fixture
+def pool() -> Any:
+    with ThreadPoolExecutor(8) as made:
+        yield made
+
+
+def ask(server: Running, question: str, **fields: Any) -> Any:
+    return server.client().chat.completions.create(**asked(question, **fields))
+
+
+def held(server: Running, pool: ThreadPoolExecutor, questions: list[str]) -> list[Future]:
+    """Ask while the gate is shut. Return when the server has all questions."""
+    server.engine.gate.clear()
+    begun = [pool.submit(ask, server, question) for question in questions]
+    until(lambda: server.service.unanswered == len(questions), 30)
+    return begun
+
+
+def test_a_full_queue_is_refused_and_what_waits_is_answered(
+    kin: Pair, pool: ThreadPoolExecutor
+) -> None:
+    with running(deployed(kin, slots=2), queue=1) as server:
+        begun = held(server, pool, QUESTIONS[:3])
+        assert server.metric("citer_waiting_requests") == 1
+        assert server.metric("citer_running_requests") == 2
+        with pytest.raises(openai.RateLimitError, match="1 requests wait already") as caught:
+            ask(server, QUESTIONS[3])
+        assert caught.value.response.headers["retry-after"] == "1"
+        server.engine.gate.set()
+        assert all(each.result(30).choices[0].message.content for each in begun)
+        assert ask(server, QUESTIONS[3]).choices[0].message.content
+
+
+def test_a_waiting_request_enters_a_free_slot_while_others_run(
+    kin: Pair, pool: ThreadPoolExecutor
+) -> None:
+    with running(deployed(kin, slots=1)) as server:
+        held(server, pool, [QUESTIONS[0]])
+        late = pool.submit(ask, server, QUESTIONS[1])
+        until(lambda: server.service.unanswered == 2, 30)
+        server.engine.gate.set()
+        assert late.result(30).choices[0].message.content
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_slot_of_a_client_that_leaves_is_free_before_the_next_step(
+    kin: Pair, pool: ThreadPoolExecutor, stream: bool
+) -> None:
+    with running(deployed(kin, slots=1)) as server:
+        engine = server.engine
+        engine.gate.clear()
+        body = asked(QUESTIONS[0], stream=stream)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=1)
+        until(lambda: server.metric("citer_left_total") == 1, 30)
+        assert server.service.unanswered == 0
+        [walk] = engine._walks.values()  # the engine waits within the step before
+        stays = pool.submit(ask, server, QUESTIONS[1])
+        until(lambda: server.service.unanswered == 1, 30)
+        seen: list[Any] = []
+        engine.watch = lambda: seen.append([*engine._walks.values()])
+        engine.gate.set()
+        assert stays.result(30).choices[0].message.content
+        assert walk in seen[0]
+        assert walk not in seen[1]
+
+
+def test_a_client_that_leaves_a_stream_frees_its_slot(kin: Pair) -> None:
+    with running(deployed(kin, slots=1)) as server:
+        stream = server.client().chat.completions.create(**asked(QUESTIONS[0], stream=True))
+        next(iter(stream))
+        stream.close()
+        until(lambda: server.service.unanswered == 0, 30)
+        assert ask(server, QUESTIONS[1]).choices[0].message.content
+
+
+def test_a_promotion_is_taken_up_without_losing_a_request(
+    kin: Pair, pool: ThreadPoolExecutor
+) -> None:
+    new = Release("tiny/2", deployed(kin, seed=7, rule=Rule("score", 1.0)))
+    with running(deployed(kin)) as server:
+        old = server.engine
+        begun = held(server, pool, QUESTIONS[:5])
+        server.shelf.next = new
+        until(lambda: server.service.release is new, 30)
+        late = [pool.submit(ask, server, question) for question in QUESTIONS[5:8]]
+        until(lambda: server.service.unanswered == 8, 30)
+        old.gate.set()
+        assert {each.result(30).system_fingerprint for each in begun} == {"tiny/1"}
+        assert {each.result(30).system_fingerprint for each in late} == {"tiny/2"}
+        assert {routing(each.result())["rule"] for each in late} == {"score 1.0"}
+        until(lambda: not server.service.worker._tickets, 30)
+        [model] = server.client().models.list()
+        assert (model.model_extra or {})["version"] == "tiny/2"
+        assert server.metric("citer_deployed_info", version="tiny/2", rule="score 1.0") == 1
+
+
+def test_a_version_that_cannot_be_loaded_changes_nothing(kin: Pair) -> None:
+    with running(deployed(kin)) as server:
+        server.shelf.failure = ValueError("no such version")
+        looks = server.shelf.looks
+        until(lambda: server.shelf.looks > looks + 2, 30)
+        assert ask(server, QUESTIONS[0]).system_fingerprint == "tiny/1"
+
+
+def test_a_server_that_stops_answers_what_runs_and_refuses_what_comes(
+    kin: Pair, pool: ThreadPoolExecutor
+) -> None:
+    with running(deployed(kin, slots=2)) as server:
+        begun = held(server, pool, QUESTIONS[:3])
+        server.server.handle_exit(15, None)
+        with pytest.raises(openai.InternalServerError, match="the server is stopping") as caught:
+            ask(server, QUESTIONS[3])
+        assert caught.value.status_code == 503
+        assert httpx.get(f"{server.url}/health").status_code == 503
+        server.engine.gate.set()
+        assert all(each.result(30).choices[0].message.content for each in begun)
+        server.thread.join(30)
+        assert not server.thread.is_alive()
+
+
+def test_the_death_of_the_engine_is_told_to_all_at_once(
+    kin: Pair, pool: ThreadPoolExecutor
+) -> None:
+    with running(deployed(kin)) as server:
+        left = iter(range(12))
+        server.engine.watch = lambda: next(left, None) is None and server.engine.gate.clear()
+        stream = server.client().chat.completions.create(**asked(QUESTIONS[0], stream=True))
+        chunks = [next(iter(stream))]
+        assert server.engine.waits.wait(30)
+        begun = [pool.submit(ask, server, question) for question in QUESTIONS[1:3]]
+        server.engine.failure = "the LLM is lost"
+        server.engine.gate.set()
+        for each in begun:
+            with pytest.raises(openai.InternalServerError, match="the LLM is lost") as caught:
+                each.result(30)
+            assert caught.value.status_code == 503
+        with pytest.raises(openai.APIError, match="the LLM is lost"):
+            chunks += list(stream)
+        assert not any(chunk.choices[0].finish_reason for chunk in chunks)
+        health = httpx.get(f"{server.url}/health")
+        assert health.status_code == 503
+        assert "the LLM is lost" in health.json()["status"]
+        assert server.service.unanswered == 0
+
+
+class Notes:
+    """An observer that keeps replies, and one that fails."""
+
+    def __init__(self, failing: bool) -> None:
+        self.replies: list[Reply] = []
+        self.failing = failing
+
+    def answered(self, reply: Reply) -> None:
+        self.replies.append(reply)
+        if self.failing:
+            raise RuntimeError("a full disk")
+
+
+def test_observers_see_whole_answers_to_chats_and_their_errors_change_no_answer(
+    kin: Pair,
+) -> None:
+    failing, notes = Notes(failing=True), Notes(failing=False)
+    with running(deployed(kin), observers=[failing, notes]) as server:
+        texts = [ask(server, q).choices[0].message.content for q in QUESTIONS[:3]]
+        "".join(str(chunk) for chunk in ask(server, QUESTIONS[3], stream=True))
+        server.client().completions.create(model="tiny", prompt="Problem: 2")
+        with pytest.raises(openai.BadRequestError):
+            ask(server, "", n=2)
+    assert [reply.problem.question for reply in notes.replies] == QUESTIONS[:4]
+    assert [reply.completion for reply in notes.replies[:3]] == texts
+    assert len(failing.replies) == 4
+
+
+def test_metrics_are_the_sums_of_the_replies(kin: Pair) -> None:
+    with running(deployed(kin)) as server:
+        found = [routing(ask(server, question)) for question in QUESTIONS[:4]]
+        total: Callable[[str], int] = lambda name: sum(each[name] for each in found)  # noqa: E731
+        answered = {"path": "/v1/chat/completions", "status": "200"}
+        until(lambda: server.metric("citer_requests_total", **answered) == 4, 30)
+        text = httpx.get(f"{server.url}/metrics").text
+        agreed, disagreed = total("audited") - total("disagreed"), total("disagreed")
+        assert f'citer_tokens_total{{model="llm"}} {total("llm_tokens"):.1f}' in text
+        assert f"citer_visits_total {total('visits'):.1f}" in text
+        assert f'citer_audited_tokens_total{{verdict="agreed"}} {agreed:.1f}' in text
+        assert f'citer_audited_tokens_total{{verdict="disagreed"}} {disagreed:.1f}' in text
+        assert disagreed > 0

@@ -1,0 +1,137 @@
+"""Requests that are not answered: OpenAI's error form, and the status that its clients expect."""
+
+import json
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from citer.errors import InputError
+from citer.models.pair import Pair
+from citer.server.run import listen
+from tests.flows.servers import until
+from tests.server.running import QUESTIONS, Running, asked, deployed, running
+
+OTHER = "not a field that is supported"
+REFUSED = [
+    ({"extra_body": {"citer": {"rule": "risc 0.5"}}}, "citer.rule: 'risc 0.5': expected `score τ`"),
+    ({"extra_body": {"citer": {"task": "chess"}}}, "citer.task: 'chess'; expected 'math', 'mc'"),
+    ({"extra_body": {"citer": {"ruel": "x"}}}, "citer: unknown key 'ruel'; expected rule, task"),
+    ({"extra_body": {"guided_json": {}}}, f"guided_json: {{}}: {OTHER}"),
+    ({"n": 2}, "n: 2: expected 1"),
+    ({"presence_penalty": 0.5}, "presence_penalty: 0.5: expected 0"),
+    ({"logit_bias": {"5": 1}}, "logit_bias: {'5': 1}: expected {}"),
+    ({"response_format": {"type": "json_object"}}, "response_format: {'type': 'json_object'}"),
+    ({"temperature": -1}, "temperature: -1: expected greater than or equal to 0"),
+    ({"temperature": 1, "top_p": 0}, "top_p: 0: expected greater than 0"),
+    ({"top_p": 0.5}, "top_p: expected a temperature, too"),
+    ({"max_tokens": 0}, "max_tokens: 0: expected greater than 0"),
+    ({"stop": ""}, "stop"),
+    ({"logprobs": True, "stream": True}, "logprobs: asked with `stream`; expected one of both"),
+    ({"logprobs": True, "top_logprobs": 2}, "top_logprobs: 2: expected 0"),
+    ({"messages": []}, "messages: []; expected a list of turns"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role: 'tool'; expected"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages.0.content:"),
+    (
+        {"messages": [{"role": "system", "content": "x"}, {"role": "user", "content": "y"}]},
+        "messages: turns before the question; expected pair.prompt: chat",
+    ),
+    ({"max_tokens": 2000}, "tokens and up to 2000 more (max_new_tokens), expected at most 1024"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), REFUSED)
+def test_what_would_change_the_answer_and_is_not_supported_is_refused(
+    client: openai.OpenAI, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(**asked(QUESTIONS[0]) | fields)
+    assert message in caught.value.body["message"]  # type: ignore[index]
+    assert caught.value.type == "invalid_request_error"
+
+
+def test_what_changes_no_answer_is_ignored(client: openai.OpenAI) -> None:
+    plain = client.chat.completions.create(**asked(QUESTIONS[0]))
+    parts = [{"role": "user", "content": [{"type": "text", "text": QUESTIONS[0]}]}]
+    harmless = {"n": 1, "user": "me", "presence_penalty": 0, "top_p": 1, "metadata": {"a": "b"}}
+    reply = client.chat.completions.create(model="tiny", messages=parts, **harmless)
+    assert reply.choices[0].message.content == plain.choices[0].message.content
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (["a", "b"], "prompt: ['a', 'b']; expected one text, or ids from 0 to"),
+        ([5, 10**6], "prompt: [5, 1000000]; expected one text, or ids"),
+        ([True], "prompt: [True]; expected one text, or ids"),
+        ([], "prompt: no tokens, expected a prompt"),
+    ],
+)
+def test_a_prompt_is_one_text_or_ids(client: openai.OpenAI, prompt: Any, message: str) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model="tiny", prompt=prompt)
+    assert message in caught.value.body["message"]  # type: ignore[index]
+
+
+def test_a_prompt_that_is_too_long_has_openais_code(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="expected at most 1024") as caught:
+        client.chat.completions.create(**asked("Why? " * 700))
+    assert caught.value.code == "context_length_exceeded"
+
+
+def test_alternatives_have_no_log_probabilities(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="logprobs: 3; expected 0"):
+        client.completions.create(model="tiny", prompt="a", logprobs=3)
+
+
+def test_another_model_is_not_found(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="model: 'gpt'; expected 'tiny'"):
+        client.chat.completions.create(model="gpt", messages=asked("1?")["messages"])
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b"{", 400, "Invalid JSON"),
+        (b"[1]", 400, "expected"),
+        (json.dumps({"messages": []}).encode(), 400, "model: missing"),
+        (b" " * 200_000, 413, "body: expected at most 131,072 bytes"),
+    ],
+)
+def test_a_body_that_is_no_request_is_refused(
+    server: Running, body: bytes, status: int, message: str
+) -> None:
+    reply = httpx.post(f"{server.url}/v1/chat/completions", content=body)
+    assert reply.status_code == status
+    assert message in reply.json()["error"]["message"]
+
+
+def test_unknown_paths_have_one_label_and_openais_form(server: Running) -> None:
+    reply = httpx.get(f"{server.url}/v1/engines")
+    assert (reply.status_code, reply.json()["error"]["type"]) == (404, "invalid_request_error")
+    # A request is counted when its reply was sent.
+    until(lambda: server.metric("citer_requests_total", path="other", status="404"), 30)
+
+
+def test_a_refused_request_takes_no_place(server: Running) -> None:
+    assert server.service.unanswered == 0
+    assert not server.engine._walks
+
+
+def test_only_a_known_key_may_ask(kin: Pair) -> None:
+    with running(deployed(kin), keys=["first", "second"]) as server:
+        for key in ("none", "firs", "first2"):
+            with pytest.raises(openai.AuthenticationError) as caught:
+                server.client(key).models.list()
+            assert caught.value.code == "invalid_api_key"
+        assert [model.id for model in server.client("second").models.list()] == ["tiny"]
+        reply = server.client("first").chat.completions.create(**asked(QUESTIONS[0]))
+        assert reply.choices[0].message.content
+        assert httpx.get(f"{server.url}/health").is_success
+
+
+def test_a_port_that_is_taken_is_reported_in_one_line(server: Running) -> None:
+    port = int(server.url.rpartition(":")[2])
+    with pytest.raises(InputError, match=f"--host 127.0.0.1 --port {port}: .*in use"):
+        listen("127.0.0.1", port)
