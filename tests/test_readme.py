@@ -22,12 +22,14 @@ TEXTS = ("README.md", "docs/operations.md")
 
 
 def documented_questions() -> set[str]:
-    """Return the questions on the command line, in Python and by curl."""
+    """Return the questions on the command line, to both servers and in Python."""
     readme, operations = ((ROOT / name).read_text() for name in TEXTS)
     [row] = re.findall(r"echo '(.+?)' > ", readme)
-    [questions] = re.findall(r"router\.predict\((\[.+?\])\)", readme)
+    [chat] = re.findall(r"curl .* -d '(.+?)'", readme, re.DOTALL)
+    [questions] = re.findall(r"router\.predict\((\[.+?\])\)", operations)
     [body] = re.findall(r"curl .* -d '(.+?)'", operations, re.DOTALL)
-    return {json.loads(row)["problem"], *json.loads(questions), *json.loads(body)["inputs"]}
+    asked = [json.loads(row)["problem"], json.loads(chat)["messages"][-1]["content"]]
+    return {*asked, *json.loads(questions), *json.loads(body)["inputs"]}
 
 
 def problems() -> dict[str, Problem]:

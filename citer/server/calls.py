@@ -15,7 +15,9 @@ from citer.server.releases import Release
 from citer.server.replies import ChatForm, Form, TextForm
 from citer.server.text import TextStream
 from citer.server.worker import Done, Ticket
-from citer.serving import Observer, Reply
+from citer.serving import Deployment, Observer, Reply
+
+LONG = "context_length_exceeded"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,22 +57,23 @@ def make_call(asked: Asked, release: Release, name: str, default: SamplingParams
         raise InputError("logprobs: asked with `stream`; expected one of both")
     deployment, rule = release.deployment, asked.rule or release.deployment.rule
     prompt_ids, problem, key = _prompt(asked, release)
-    request = Request(
-        "prompt",
-        prompt_ids,
-        sampling=asked.sampler(default).sampling(key),
-        stop=asked.stops,
-        max_new_tokens=asked.limit,
-    )
+    sampling = asked.sampler(default).sampling(key)
+    request = Request("prompt", prompt_ids, (), None, sampling, asked.stops, asked.limit)
+    _check(request, deployment)
+    policy = deployment.policy(rule)
+    ticket = Ticket(deployment.engine, request, policy, asked.stream, asked.wants_logprobs)
+    form = (ChatForm if problem else TextForm)(name, release.version, rule, len(prompt_ids))
+    return Call(ticket, form, problem, release.observers)
+
+
+def _check(request: Request, deployment: Deployment) -> None:
+    """Raise ApiError if the engine refuses the request. OpenAI has a code for a long one."""
+    new_tokens = request.max_new_tokens or deployment.max_new_tokens
+    too_long = len(request.prompt_ids) + new_tokens > deployment.pair.context
     try:
         deployment.engine.check(request)
     except InputError as error:
-        raise bad_request(str(error), code="context_length_exceeded") from None
-    policy = deployment.policy(rule)
-    ticket = Ticket(deployment.engine, request, policy, asked.stream, asked.wants_logprobs)
-    form = ChatForm if problem else TextForm
-    reply = form(name, release.version, rule, len(prompt_ids))
-    return Call(ticket, reply, problem, release.observers)
+        raise bad_request(str(error), code=LONG if too_long else None) from None
 
 
 def _prompt(asked: Asked, release: Release) -> tuple[tuple[int, ...], Problem | None, str]:

@@ -56,14 +56,14 @@ def serve(
     accepted keys, separated by commas. Raises InputError.
     """
     keys = [key.strip() for key in os.environ.get("CITER_API_KEYS", "").split(",") if key.strip()]
-    release = releases.newest()
-    if release.deployment.pair.is_small:
-        torch.set_num_threads(1)  # more would slow such short forwards down
-    metrics = Metrics(registry or CollectorRegistry())
-    service = Service(settings, releases, release, metrics)
-    host, port = listener.getsockname()[:2]
-    said = f"{settings.name} ({release.version}) answers at http://{host}:{port}/v1"
-    Console().print(said, highlight=False, soft_wrap=True)
     gc.collect()
-    gc.freeze()  # what lives as long as the process is collected no more
+    gc.freeze()  # imported modules are searched no more; a release must be, as it may be replaced
+    metrics = Metrics(registry or CollectorRegistry())
+    # The service alone holds the release, so that a promotion frees it.
+    service = Service(settings, releases, releases.newest(), metrics)
+    if service.release.deployment.pair.is_small:
+        torch.set_num_threads(1)  # more would slow such short forwards down
+    host, port = listener.getsockname()[:2]
+    said = f"{settings.name} ({service.release.version}) answers at http://{host}:{port}/v1"
+    Console().print(said, highlight=False, soft_wrap=True)
     Draining(service, keys).run(sockets=[listener])

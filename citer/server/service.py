@@ -16,8 +16,6 @@ from citer.server.releases import Release, Releases
 from citer.server.worker import Broken, Done, Worker
 from citer.serving import Observer, Reply
 
-LOST = "the engine has stopped, the server must be started again"
-
 
 class Settings(NamedTuple):
     """Settings of the server.
@@ -71,7 +69,7 @@ class Service:
     def trouble(self) -> str | None:
         """The reason why no new call is taken, or None."""
         if self.worker.failure:
-            return f"{LOST}: {self.worker.failure}"
+            return self.worker.failure
         return "the server is stopping" if self.draining else None
 
     @property
@@ -107,7 +105,7 @@ class Service:
             while True:
                 message = await call.ticket.messages.get()
                 if isinstance(message, Broken):
-                    raise unavailable(f"{LOST}: {message.reason}")
+                    raise unavailable(message.reason)
                 if isinstance(message, Done):
                     self._answered(call, message)
                 yield message

@@ -20,6 +20,8 @@ from citer.errors import TemporaryError
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 
+STOPPED = "the engine has stopped, the server must be started again"
+
 
 class Done(NamedTuple):
     """A complete answer. `logprobs` are None unless the ticket asks for them."""
@@ -106,7 +108,8 @@ class Worker:
                     self._step(engine)
         except Exception as error:
             logging.getLogger(__name__).exception("the engine failed")
-            self._loop.call_soon_threadsafe(self._fail, f"{type(error).__name__}: {error}")
+            reason = f"{STOPPED}: {type(error).__name__}: {error}"
+            self._loop.call_soon_threadsafe(self._fail, reason)
 
     def _step(self, engine: Engine) -> None:
         try:

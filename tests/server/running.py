@@ -86,10 +86,8 @@ class Running:
     def client(self, key: str = "none") -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
 
-    def metric(self, name: str, **labels: str) -> float:
-        value = self.service.metrics.registry.get_sample_value(name, labels)
-        assert value is not None
-        return value
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.service.metrics.registry.get_sample_value(name, labels)
 
 
 @contextmanager
@@ -102,8 +100,9 @@ def running(
 ) -> Iterator[Running]:
     """Serve inside the block. Then the server drains."""
     settings, shelf = Settings("tiny", queue, poll=0.01), Shelf()
-    release, metrics = Release("tiny/1", deployment, observers), Metrics(CollectorRegistry())
-    service = Service(settings, shelf, release, metrics)  # type: ignore[arg-type]
+    first = [Release("tiny/1", deployment, observers)]
+    del deployment  # the service alone holds it
+    service = Service(settings, shelf, first.pop(), Metrics(CollectorRegistry()))  # type: ignore[arg-type]
     server = Draining(service, keys)
     with listen("127.0.0.1", 0) as listener:
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
