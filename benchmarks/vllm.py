@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.inside import Setup
+from benchmarks.lockstep import EXACT, RESULTS
 from benchmarks.padded import widen
 from benchmarks.pairs import CPU, NEW_TOKENS, PROMPT, Sizes, random_subject
 from benchmarks.report import machine
@@ -46,13 +47,11 @@ from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 
-RESULTS = Path("benchmarks/results")
 KEPT = RESULTS / ".vllm"  # the runs of an unfinished study
 TASK, QUESTIONS = "math", 500
 SLOTS = (8, 32)
 CAP = 16  # of routed drafts: the best of `benchmarks.lockstep` for this pair
 GAMMA = 8  # drafts of vLLM's own methods
-EXACT = Rule("risk", 0.4, 1)
 ALONE = "vLLM alone"
 COLUMNS = {
     "right": "{:.0f}",
