@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from citer.models.pair import LanguageModel
+from citer.models.pair import LanguageModel, padded_batch
 
 Chances = dict[int, float]
 
@@ -55,32 +55,40 @@ class Completions:
     def completion(self, content: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             self.asked.append(content)
-            return self.twist({"choices": [self._choice(p, content) for p in content["prompt"]]})
+            batch = padded_batch(content["prompt"], self.model.device)
+            hidden_BTH = self.model.last_hidden(**batch)
+            rows = zip(hidden_BTH, content["prompt"], strict=True)
+            choices = [self._choice(row_TH[: len(ids)], ids, content) for row_TH, ids in rows]
+            return self.twist({"choices": choices})
 
-    def _choice(self, ids: list[int], content: dict[str, Any]) -> dict[str, Any]:
-        hidden_TH = self.model.last_hidden(input_ids=torch.tensor([ids]))[0]
-        logprob_TV = self.model.logits(hidden_TH).log_softmax(-1)
-        after = _likeliest(logprob_TV[-1], content["logprobs"])
+    def _choice(
+        self, hidden_TH: torch.Tensor, ids: list[int], content: dict[str, Any]
+    ) -> dict[str, Any]:
+        of_prompt = content.get("prompt_logprobs")
+        logprob_TV = self.model.logits(hidden_TH[0 if of_prompt else -1 :]).log_softmax(-1)
+        (after,) = _likeliest(logprob_TV[-1:], content["logprobs"])
         choice = {"logprobs": {"top_logprobs": [{f"token_id:{n}": p for n, p in after.items()}]}}
-        if likeliest := content.get("prompt_logprobs"):
-            rows = zip(logprob_TV[:-1], ids[1:], strict=True)
-            choice["prompt_logprobs"] = [None, *(_named(row, n, likeliest) for row, n in rows)]
+        if of_prompt:
+            own = logprob_TV[:-1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
+            rows = zip(ids[1:], own, _likeliest(logprob_TV[:-1], of_prompt), strict=True)
+            choice["prompt_logprobs"] = [None, *(_named({n: p} | each) for n, p, each in rows)]
         return choice
 
 
-def _likeliest(logprob_V: torch.Tensor, count: int) -> Chances:
-    values, ids = logprob_V.topk(count)
-    return dict(zip(ids.tolist(), values.tolist(), strict=True))
+def _likeliest(logprob_TV: torch.Tensor, count: int) -> list[Chances]:
+    values, ids = logprob_TV.topk(count)
+    rows = zip(ids.tolist(), values.tolist(), strict=True)
+    return [dict(zip(*row, strict=True)) for row in rows]
 
 
-def _named(logprob_V: torch.Tensor, token: int, count: int) -> dict[str, Any]:
-    listed = {token: float(logprob_V[token])} | _likeliest(logprob_V, count)
-    return {str(n): {"logprob": each, "rank": 0} for n, each in listed.items()}
+def _named(listed: Chances) -> dict[str, Any]:
+    return {str(token): {"logprob": each, "rank": 0} for token, each in listed.items()}
 
 
 def _handler(completions: Completions) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # the body would wait 40 ms for the headers' receipt
 
         def do_GET(self) -> None:
             self._answer(200, completions.listing())

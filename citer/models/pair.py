@@ -141,9 +141,10 @@ class Pair:
 
     @property
     def local_llm(self) -> LanguageModel:
-        """The LLM of a pair that was loaded in this process."""
-        assert isinstance(self.llm, LanguageModel), "expected an LLM in this process"
-        return self.llm
+        """The LLM of a pair that was loaded in this process. Raises InputError without one."""
+        if isinstance(self.llm, LanguageModel):
+            return self.llm
+        raise InputError(f"{self.llm.card.path}: runs elsewhere, expected pair.llm_url: null")
 
     @property
     def context(self) -> int:

@@ -53,6 +53,9 @@ def test_a_served_llm_has_the_card_and_the_identity_of_a_local_one(
     assert served.llm.card == local.llm.card._replace(context=599)
     assert identity(served) == identity(local)
     assert (served.is_small, served.is_slow) == (False, False)
+    assert local.local_llm is local.llm
+    with pytest.raises(InputError, match=r"runs elsewhere, expected pair.llm_url: null$"):
+        assert served.local_llm
 
 
 def test_an_answer_must_fit_the_servers_context(
