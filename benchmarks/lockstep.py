@@ -94,7 +94,8 @@ def against_delay(subject: Subject) -> list[Finding]:
         what = f"delayed / lockstep, batch {slots}"
         value = cost["delayed"] / cost[f"lockstep {cap}"]
         details = {"best cap": cap, **cost}
-        findings.append(Finding(14, what, subject.name, value, Target(">", 1), details))
+        target = Target(">", 1) if subject.name == "gpu" else None
+        findings.append(Finding(14, what, subject.name, value, target, details))
     return findings
 
 

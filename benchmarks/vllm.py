@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.inside import Setup
+from benchmarks.lockstep import EXACT, RESULTS
 from benchmarks.padded import widen
 from benchmarks.pairs import CPU, NEW_TOKENS, PROMPT, Sizes, random_subject
 from benchmarks.report import machine
@@ -46,13 +47,11 @@ from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 
-RESULTS = Path("benchmarks/results")
 KEPT = RESULTS / ".vllm"  # the runs of an unfinished study
 TASK, QUESTIONS = "math", 500
 SLOTS = (8, 32)
 CAP = 16  # of routed drafts: the best of `benchmarks.lockstep` for this pair
 GAMMA = 8  # drafts of vLLM's own methods
-EXACT = Rule("risk", 0.4, 1)
 ALONE = "vLLM alone"
 COLUMNS = {
     "right": "{:.0f}",
@@ -155,7 +154,7 @@ def _of(runs: Sequence[Row], rule: Rule | None) -> list[Row]:
 def answered(study: Study, method: Method, slots: int) -> list[Row]:
     """Return the runs of a method, which a child process writes if it has not yet."""
     prompts = [request(problem, study.pair).prompt_ids for problem in study.problems]
-    rules = [rule and str(rule) for rule in method.rules] * method.times
+    rules = [None if rule is None else str(rule) for rule in method.rules] * method.times
     stops, llm = study.pair.eos_ids, str(study.llm)
     setup = Setup(llm, slots, method.engine, prompts, stops, study.new_tokens, rules)
     content = json.dumps(setup)
@@ -233,10 +232,11 @@ def main() -> None:
             if method.name == "routed":
                 shares.append(python_share(runs, slots))
                 memory += _memory(runs, len(study.problems), slots)
-    results = {"rows": relative(rows), "python": shares, "memory": memory, "machine": machine()}
+    compared = relative(rows)
+    results = {"rows": compared, "python": shares, "memory": memory, "machine": machine()}
     write_json(RESULTS / "vllm.json", results)
     with replacing(RESULTS / "vllm.md") as aside, aside.open("w") as file:
-        write(results["rows"], shares, memory, file)
+        write(compared, shares, memory, file)
     shutil.rmtree(KEPT)
     print((RESULTS / "vllm.md").read_text())
 
