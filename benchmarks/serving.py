@@ -55,16 +55,17 @@ WORDS = {
 
 @dataclass
 class Clients:
-    """Clients of one server, and what they saw: the seconds of each request, and the texts."""
+    """Clients of one server, and what they saw without streams: seconds by round, and texts."""
 
     url: str
     model: str
     number: int
-    seconds: list[float] = field(default_factory=list)
+    rounds: list[list[float]] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
 
     def ask(self, questions: Sequence[str], stream: bool = False) -> float:
         """Ask all questions and return their number."""
+        self.rounds += [] if stream else [[]]
         asyncio.run(self._ask(iter(questions), stream))
         return len(questions)
 
@@ -83,7 +84,7 @@ class Clients:
             reply = await client.post("/v1/chat/completions", json=body | {"stream": stream})
             reply.raise_for_status()
             if not stream:
-                self.seconds.append(time.perf_counter() - started)
+                self.rounds[-1].append(time.perf_counter() - started)
                 self.texts[question] = reply.json()["choices"][0]["message"]["content"]
 
 
@@ -140,7 +141,7 @@ def measure(
         return len(problems)
 
     clients.ask(questions)  # the first requests fill caches of the allocator and the tokenizer
-    clients.seconds.clear()
+    clients.rounds.clear()
     timed = race(
         "serving",
         {
@@ -150,20 +151,21 @@ def measure(
             "streams": lambda: clients.ask(questions, stream=True),
         },
     )
-    seconds = list(clients.seconds)
+    rounds = list(clients.rounds)
     sizes = growth(clients, questions, requests, pid)
-    return _result(timed, seconds, sizes) | {
+    return _result(timed, rounds, sizes) | {
         "equal answers": sum(own[each] == clients.texts[each] for each in own) / len(own),
     }
 
 
-def _result(timed: Race, seconds: Sequence[float], sizes: Sequence[int]) -> dict[str, Any]:
-    middle, tail = np.quantile(seconds, [0.5, 0.99])
+def _result(timed: Race, rounds: Sequence[list[float]], sizes: Sequence[int]) -> dict[str, Any]:
+    quantiles = np.array([np.quantile(seconds, [0.5, 0.99]) for seconds in rounds])
+    middle, tail = np.median(quantiles, 0)
     return {
         "throughput": timed.ratio("clients", "batch"),
         "to the largest batch": timed.ratio("clients", "largest batch"),
         "streamed": timed.ratio("streams", "batch"),
-        "p99 / p50": float(tail / middle),
+        "p99 / p50": float(np.median(quantiles[:, 1] / quantiles[:, 0])),
         "memory": sizes[-1] / sizes[0],
         "answers per second": {name: timed.speed(name) for name in timed.speeds},
         "seconds": {"p50": float(middle), "p99": float(tail)},
