@@ -42,7 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "epsilon": 0.1,
         "gammas": [4],
     },
-    "register": {"margin": 0.1},
+    "register": {"margin": 0.3},  # of few questions
 }
 
 
