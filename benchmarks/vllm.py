@@ -39,7 +39,7 @@ from citer.decoding.work import Work
 from citer.evaluation.cost import Prices
 from citer.evaluation.methods import Row
 from citer.evaluation.sweep import request
-from citer.io import read_json, replacing, write_json
+from citer.io import digest, read_json, replacing, write_json
 from citer.models.bundle import read_bundle
 from citer.models.feed import Turn
 from citer.models.pair import Pair, load_pair
@@ -85,6 +85,7 @@ class Study:
         self.pair: Pair = load_pair(folders, params.pair)
         last = max(map(int, params.iterations))
         self.bundle = paths.router(last)
+        self.models = folders.llm.digest, folders.slm.digest, digest(self.bundle)
         self.chosen = Rule(**read_json(paths.report(last) / "threshold.json")["rule"])
         self.new_tokens = params.evaluate.max_new_tokens
         asked = read_problems(paths.referenced("test"))
@@ -157,9 +158,9 @@ def answered(study: Study, method: Method, slots: int) -> list[Row]:
     rules = [None if rule is None else str(rule) for rule in method.rules] * method.times
     stops, llm = study.pair.eos_ids, str(study.llm)
     setup = Setup(llm, slots, method.engine, prompts, stops, study.new_tokens, rules)
-    content = json.dumps(setup)
-    digest = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
-    given, out = KEPT / f"{digest}.setup.json", KEPT / f"{digest}.json"
+    content = json.dumps([setup, study.models])  # the next retraining has the same folders
+    name = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+    given, out = KEPT / f"{name}.setup.json", KEPT / f"{name}.json"
     if not out.exists():
         write_json(given, setup._asdict())
         subprocess.run([sys.executable, "-m", "benchmarks.inside", given, out], check=True)

@@ -45,7 +45,8 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
 
 HELP = """Token-level routing between a small and a large language model.
 
-Exit status: 0 done; 1 failed, for example because the disk is full; 2 bad input: correct it.
+Exit status: 0 done; 1 failed, for example because the disk is full or a
+server does not answer; 2 bad input: correct it.
 """
 BAD_INPUT, REFUSED = 2, 1  # exit statuses
 # Errors that the user can correct. Others, such as a full disk, may be gone at the next attempt.

@@ -15,8 +15,10 @@ def _address(url: str) -> str:
         host, _ = parts.hostname, parts.port  # the port raises ValueError
     except ValueError:
         host = None
-    if not host or parts.scheme not in ("http", "https") or "@" in parts.netloc:
-        raise ValueError(f"{url!r}: expected http://HOST:PORT, without a name or a password")
+    if "@" in url:  # not shown: it may have a password
+        raise ValueError("expected http://HOST:PORT, without a name and a password")
+    if not host or parts.scheme not in ("http", "https"):
+        raise ValueError(f"{url!r}: expected http://HOST:PORT")
     return url
 
 

@@ -26,7 +26,7 @@ class Completions:
     """What the server answers, and what it was asked.
 
     `failures` has statuses with which the next completions are refused. From the completion number
-    `dies_after` on, no request is answered. `twist` may change an answer.
+    `dies_after` on, no request is answered. `twist` may change an answer, `headers` go with it.
     """
 
     model: LanguageModel
@@ -37,6 +37,7 @@ class Completions:
     failures: deque[int] = field(default_factory=deque)
     dies_after: int | None = None
     twist: Callable[[Any], Any] = _unchanged
+    headers: dict[str, str] = field(default_factory=dict)
     asked: list[dict[str, Any]] = field(default_factory=list)
     url: str = ""
     _lock: Lock = field(default_factory=Lock)
@@ -109,7 +110,8 @@ def _handler(completions: Completions) -> type[BaseHTTPRequestHandler]:
         def _answer(self, status: int, content: Any) -> None:
             body = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
+            for name, value in (completions.headers | {"Content-Length": str(len(body))}).items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 

@@ -74,17 +74,17 @@ def test_shipped_params_load_frozen():
         (
             "llm_url: null",
             "llm_url: 127.0.0.1:8000",
-            "pair.llm_url: '127.0.0.1:8000': expected http://HOST:PORT, without a name",
+            "pair.llm_url: '127.0.0.1:8000': expected http://HOST:PORT",
         ),
         (
             "llm_url: null",
             "llm_url: http://me:secret@host:1",
-            "pair.llm_url: 'http://me:secret@host:1': expected http://HOST:PORT, without a name",
+            "pair.llm_url: expected http://HOST:PORT, without a name and a password",
         ),
         (
             "llm_url: null",
             "llm_url: http://host:port",
-            "pair.llm_url: 'http://host:port': expected http://HOST:PORT, without a name",
+            "pair.llm_url: 'http://host:port': expected http://HOST:PORT",
         ),
         (
             "llm_url: null",

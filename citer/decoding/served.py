@@ -104,8 +104,6 @@ class ServedJudge:
             for chances, token in zip(choice.of_prompt(first), ids[first:], strict=True)
         ]
         token_N, logprob_N, margin_N = map(torch.tensor, zip(*rows, strict=True))
-        if not margin_N.isfinite().all():
-            raise InputError(f"{self._model.server}: logits that are not finite, expected numbers")
         return ForcedScores(token_N.int(), logprob_N, margin_N)
 
     def _at_ends(self, queries: Sequence[Query]) -> dict[int, list[Verdict]]:

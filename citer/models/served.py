@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, Field, PositiveInt
+from pydantic import BaseModel, Field, FiniteFloat, PositiveInt
 
 from citer.errors import InputError, shown
 from citer.models.card import ModelCard
@@ -43,10 +43,10 @@ class Choice(BaseModel):
     """One prompt's part of a completion."""
 
     class Generated(BaseModel):
-        top_logprobs: Annotated[list[dict[TokenName, float]], Field(min_length=1)]
+        top_logprobs: Annotated[list[dict[TokenName, FiniteFloat]], Field(min_length=1)]
 
     class Chance(BaseModel):
-        logprob: float
+        logprob: FiniteFloat
 
     logprobs: Generated
     prompt_logprobs: list[dict[int, Chance] | None] | None = None

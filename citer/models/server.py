@@ -1,6 +1,7 @@
 """A vLLM server over HTTP. A request is repeated while the server does not answer."""
 
 import os
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from time import sleep
@@ -18,6 +19,7 @@ PATIENCE = (1, 2, 4, 8, 16, 32)  # seconds before each further attempt
 TIMEOUT = httpx.Timeout(600, connect=10)  # seconds; a long batch of a large model takes minutes
 BUSY = {408, 425, 429, 500, 502, 503, 504}  # statuses that may differ at the next attempt
 UNAUTHORISED = {401, 403}
+HEADER = re.compile(r"[!-~]*")  # what a key may consist of
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -50,7 +52,9 @@ class Server:
 
     @cached_property
     def _client(self) -> httpx.Client:
-        key = os.environ.get(KEY)
+        key = os.environ.get(KEY, "")
+        if not HEADER.fullmatch(key):  # httpx would print it
+            raise InputError(f"{KEY}: expected ASCII characters without white space")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         return httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT)
 
@@ -85,7 +89,7 @@ class Server:
                 if response.status_code not in BUSY:
                     return response
                 problem = _reason(response)
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 problem = f"no answer ({str(error) or type(error).__name__})"
             seconds = next(waits, None)
             if seconds is None:
@@ -98,6 +102,8 @@ def _reason(response: httpx.Response) -> str:
     """Describe a refusal in the server's own words, if it has the form of OpenAI's errors."""
     if response.status_code in UNAUTHORISED:
         return f"status {response.status_code}, expected the server's API key in {KEY}"
+    if response.has_redirect_location:
+        return f"status {response.status_code}: moved to {shown(response.headers['location'])}"
     try:
         words = Failure.model_validate_json(response.content).error.message
     except ValidationError:

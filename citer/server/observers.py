@@ -67,7 +67,7 @@ class Observers:
         except InputError as error:
             _say(f"{version}: the agreement is not watched: {error}")
             return None
-        rarity = f"at most about one false alarm in {answers_per_false_alarm():,.0f} answers"
+        rarity = f"about one false alarm in {answers_per_false_alarm():,.0f} answers"
         _say(f"{version}: the agreement is watched, {before.agreement:.1%} before; {rarity}")
         return Watch(
             before, deployment.rule, lambda found: self._alarm(version, found), self.sampler

@@ -16,7 +16,7 @@ from citer.decoding.engine import Engine, Event, Finished, judge_for
 from citer.decoding.judge import LocalJudge, Text
 from citer.decoding.policy import Policy
 from citer.decoding.walk import Handle
-from citer.errors import TemporaryError
+from citer.errors import InputError
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 
@@ -114,7 +114,8 @@ class Worker:
     def _step(self, engine: Engine) -> None:
         try:
             events = engine.step()
-        except TemporaryError as error:
+        except InputError as error:  # of the server that runs the LLM
+            logging.getLogger(__name__).error("%s", error)
             self._give_up(engine, str(error))
         else:
             self._deliver(engine, events)
@@ -170,7 +171,7 @@ def _done(ticket: Ticket, answer: Answer) -> Done | Broken:
         return Done(answer, None)
     try:
         return Done(answer, logprobs(ticket.engine.pair, ticket.request, answer))
-    except TemporaryError as error:
+    except InputError as error:
         return Broken(str(error))
 
 

@@ -201,8 +201,37 @@ def test_the_key_is_sent(
     assert again.complete([[1, 2]], 3)
 
 
+def test_an_answer_that_cannot_be_decoded_is_a_temporary_error(
+    model: ServedModel, completions: Completions
+) -> None:
+    completions.headers = {"Content-Encoding": "gzip"}
+    with pytest.raises(TemporaryError, match=r"no answer \(Error -3 while decompressing"):
+        model.complete([[1, 2]], 3)
+
+
+def test_a_redirection_is_named(model: ServedModel, completions: Completions) -> None:
+    completions.failures, completions.headers = deque([301]), {"Location": "https://host/"}
+    with pytest.raises(InputError, match=r"status 301: moved to 'https://host/'$"):
+        model.complete([[1, 2]], 3)
+
+
+@pytest.mark.parametrize("key", ["secret\n", "sécret", "sec ret"])
+def test_a_key_that_cannot_be_sent_is_refused_without_showing_it(
+    model: ServedModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, key: str
+) -> None:
+    monkeypatch.setenv(KEY, key)
+    with pytest.raises(InputError) as caught:
+        model.complete([[1, 2]], 3)
+    assert str(caught.value) == f"{KEY}: expected ASCII characters without white space"
+    assert not capsys.readouterr().err
+
+
 def without(key: str) -> Any:
     return lambda answer: {"choices": [c | {key: None} for c in answer["choices"]]}
+
+
+def nan_after(choice: Any) -> Any:
+    return choice | {"logprobs": {"top_logprobs": [{"token_id:1": float("nan")}]}}
 
 
 BAD = {
@@ -217,6 +246,10 @@ BAD = {
         r"2 choices .* \[0, 0\] prompt tokens, expected \[3, 2\]$",
     ),
     "no logprobs": (without("logprobs"), "choices.0.logprobs: "),
+    "no number": (
+        lambda a: {"choices": [nan_after(each) for each in a["choices"]]},
+        "nan: expected a finite number",
+    ),
     "names": (lambda a: json.loads(json.dumps(a).replace("token_id:", "")), "expected text that"),
 }
 

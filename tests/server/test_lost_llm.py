@@ -29,6 +29,9 @@ async def drill(engine: Engine, completions: Completions) -> list[Message]:
         completions.dies_after = 2 * calls + 3  # after the answer, before its log-probabilities
         messages.append(await asked(worker, engine, logprobs=True))
         completions.dies_after = None
+        completions.twist = lambda answer: b"<html>"  # a proxy's page
+        messages.append(await asked(worker, engine))
+        completions.twist = lambda answer: answer
         messages.append(await asked(worker, engine))
         assert worker.failure is None
         assert not worker.open
@@ -42,10 +45,12 @@ def test_requests_in_flight_are_broken_and_the_next_ones_answered(kin: Pair) -> 
     with serving(Completions(pair.llm, pair.tokenizer)) as completions:
         llm = ServedModel(Server(completions.url, ()), "llm", pair.llm.card)
         engine = Engine(replace(pair, llm=llm), 2, MAX_NEW_TOKENS)
-        first, lost, unscored, again = asyncio.run(drill(engine, completions))
+        first, lost, unscored, garbled, again = asyncio.run(drill(engine, completions))
     for message in (lost, unscored):
         assert isinstance(message, Broken)
         assert message.reason.startswith(f"{completions.url}: no answer (")
+    assert isinstance(garbled, Broken)
+    assert "expected an answer of vLLM" in garbled.reason
     assert isinstance(first, Done)
     assert isinstance(again, Done)
     assert again.answer == first.answer
