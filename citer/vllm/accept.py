@@ -58,11 +58,9 @@ def accept(judged: Judged, beta_N: Tensor, greedy_N: Tensor) -> Tensor:
     does not stand, vLLM samples from the LLM's other tokens. At β = 1 both are vLLM's own
     rejection sampling of a draft without probabilities. At 0 every draft that is allowed stands.
     """
-    chance_N = torch.where(
-        greedy_N,
-        (judged.odds_N >= beta_N).float(),
-        (judged.logprob_N.exp() / beta_N).clamp(max=1),  # 1 at β = 0
-    )
+    sampled_N = (judged.logprob_N.exp() / beta_N).clamp(max=1)
+    sampled_N = sampled_N.masked_fill(beta_N == 0, 1)  # also where p(draft) rounds to 0
+    chance_N = torch.where(greedy_N, (judged.odds_N >= beta_N).float(), sampled_N)
     return torch.where(judged.logprob_N.isneginf(), 0, chance_N)
 
 

@@ -123,9 +123,10 @@ class Drafter:
     def draft(self, rows: Sequence[Row]) -> list[Drafted]:
         """Draft for each row.
 
-        Rows without room, and those whose rule does not ask the SLM, get no drafts.
+        Rows without room, those whose rule does not ask the SLM, and those with an id that only the
+        LLM has, get no drafts.
         """
-        able = [row for row in rows if row.room > 0 and row.rule.asks_slm]
+        able = [row for row in rows if row.room > 0 and row.rule.asks_slm and self._reads(row.ids)]
         # Once a request samples, all rows carry noise until there is nothing to draft for. Graphs
         # are then captured once.
         samples = any(row.sampling for row in able) or bool(able and self._drafts.samples)
@@ -136,6 +137,10 @@ class Drafter:
             each.row.key: Drafted(each.ids[len(each.row.ids) :], each.steps) for each in writers
         }
         return [drafted.get(row.key, NONE) for row in rows]
+
+    def _reads(self, ids: Ids) -> bool:
+        """Return whether the SLM has an embedding for each id: the LLM may pad to a larger size."""
+        return bool(ids.max() < self.pair.slm.vocab_size)
 
     def _writers(self, rows: Sequence[Row]) -> list[_Writer]:
         places = self._slots.place([(row.key, row.ids) for row in rows])

@@ -24,6 +24,7 @@ from citer.vllm.drafting import NONE, Drafted, Drafter, Row
 from citer.vllm.loading import engine_of, load, read_served, read_settings
 from citer.vllm.runner import Hooked, Request, drafts_here, hook
 
+MOST = 2**63 - 1
 KEPT = 1024  # requests whose counts nobody has taken, beyond those in flight
 
 
@@ -142,4 +143,6 @@ def _sampling(request: Request, rule: Rule) -> Sampling | None:
     if rule.exact or not params.temperature:
         return None
     seed = stable_hash(request.key) if params.seed is None else params.seed
-    return Sampling(params.temperature, max(params.top_k, 0), params.top_p, seed)
+    # vLLM adds the number of the choice to a seed, and takes any top_k. Ours are of 64 bits.
+    seed, top_k = seed & MOST, min(max(params.top_k, 0), MOST)
+    return Sampling(params.temperature, top_k, params.top_p, seed)

@@ -1,7 +1,7 @@
 """The private names of vLLM's worker that routing touches. Those of its API: `citer.vllm.private`.
 
 `hook` changes two functions of vLLM. Both do what they did before, unless the runner's drafter is a
-`Hooked`.
+`Hooked`. On a CPU it replaces a third one.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,10 @@ from functools import wraps
 from inspect import signature
 from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
 from vllm.distributed.parallel_state import get_tp_group
+from vllm.platforms import current_platform
 from vllm.v1.sample import rejection_sampler
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
@@ -87,6 +90,21 @@ def hook() -> None:
         raise InputError(f"rejection_sample of vLLM: arguments {names}, expected {SAMPLER_ARGS}")
     GPUModelRunner._sample = _sample(GPUModelRunner._sample)
     rejection_sampler.rejection_sample = _rejection_sample(rejection_sampler.rejection_sample)
+    if current_platform.is_cpu():
+        rejection_sampler.expand_batch_to_tokens = _expand_batch_to_tokens
+
+
+def _expand_batch_to_tokens(
+    x: Tensor, cu_num_tokens: Tensor, num_tokens: int, replace_from: int = 0, replace_to: int = 0
+) -> Tensor:
+    """Repeat the value of each row for each of its drafts.
+
+    vLLM 0.32 on a CPU writes into a copy here, and returns memory that nobody has set. Drafts would
+    be judged at a random temperature, top-k and top-p.
+    """
+    counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1))
+    values = torch.where(x == replace_from, replace_to, x)
+    return values.repeat_interleave(counts, output_size=num_tokens)
 
 
 def _sample(original: Callable[..., Any]) -> Callable[..., Any]:

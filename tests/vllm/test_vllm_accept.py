@@ -65,6 +65,12 @@ def test_a_sampled_draft_that_top_p_drops_never_stands() -> None:
     assert torch.equal(raised(LOGITS[:1], 3, 0.0, greedy=False), LOGITS[:1])
 
 
+def test_a_sampled_draft_whose_probability_rounds_to_0_stands_at_beta_0() -> None:
+    logits_NV = torch.tensor([[500.0, 0.0]])
+    assert raised(logits_NV, 1, beta=0.0, greedy=False).softmax(1)[0, 1] == 1
+    assert raised(logits_NV, 1, beta=0.1, greedy=False).softmax(1)[0, 1] == 0
+
+
 def test_each_row_of_the_batch_has_its_own_beta_and_temperature() -> None:
     logits_NV = LOGITS[[0, 0, 0, 0]].clone()
     audit = Audit([0.0, 0.5, 1.0, 0.0])

@@ -110,6 +110,25 @@ def test_a_reply_that_a_stop_text_ends_is_counted(api: OpenAI) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "more"),
+    [
+        ({"seed": 2**63 - 1, "n": 2}, {}),  # the second choice's seed is one larger
+        ({"seed": -(2**63)}, {}),
+        ({}, {"top_k": 2**64 - 1}),
+    ],
+)
+def test_sampled_drafts_stand_without_audits_even_at_the_largest_numbers(
+    api: OpenAI, options: Any, more: Any
+) -> None:
+    extra = more | {"citer": {"rule": "every 4"}}
+    reply = api.completions.create(
+        model="llm", prompt=prompts(1)[0], max_tokens=20, temperature=1, extra_body=extra, **options
+    )
+    assert spent(reply)["drafted"] > 0
+    assert spent(reply)["rejected"] == 0
+
+
+@pytest.mark.parametrize(
     ("asked", "complaint"),
     [
         ({"rule": "risk 2"}, "'risk 2': expected `score τ`"),

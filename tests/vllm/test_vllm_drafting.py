@@ -125,6 +125,18 @@ def test_drafts_end_at_the_cap_the_stops_and_where_nobody_asks(kin: Pair, router
 
 
 @torch.inference_mode()
+def test_an_id_that_only_the_llm_has_is_left_to_the_llm(kin: Pair, router: Router) -> None:
+    drafter, rule = Drafter(kin, router, 4, 128), Rule.parse("score 0")
+    rows = [
+        Row(str(last), np.array([20, last], np.int32), rule, 8, set(kin.eos_ids))
+        for last in (kin.slm.vocab_size - 1, kin.slm.vocab_size)
+    ]
+    known, unknown = drafter.draft(rows)
+    assert known.ids
+    assert unknown.ids == []
+
+
+@torch.inference_mode()
 def test_an_eos_at_which_vllm_does_not_stop_is_left_to_the_llm(kin: Pair, router: Router) -> None:
     drafter = Drafter(kin, router, 4, 128)
     row = Row("q", np.array(PROMPTS["q0"], np.int32), Rule.parse("score 0"), 100, set())
