@@ -180,4 +180,6 @@ def _plain(message: Any) -> Any:
 
 
 def _is_text(part: Any) -> bool:
-    return isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text"
+    if not isinstance(part, dict) or part.keys() != {"type", "text"}:
+        return False
+    return part["type"] == "text" and isinstance(part["text"], str)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.requests import ClientDisconnect
 
 from citer.server.calls import Call
 from citer.server.errors import ApiError, bad_request
@@ -27,12 +28,18 @@ GONE = 499  # the status that nginx logs for a client that has left; nobody read
 
 
 async def read_body(request: Request, context: int) -> bytes:
-    """Return the body. Raises ApiError if it is too long for a prompt of `context` tokens."""
+    """Return the body.
+
+    Raises ApiError if it is too long for a prompt of `context` tokens, or if the client leaves.
+    """
     body, limit = bytearray(), BYTES * context + SPARE
-    async for part in request.stream():
-        body += part
-        if len(body) > limit:
-            raise bad_request(f"body: expected at most {limit:,} bytes", 413)
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > limit:
+                raise bad_request(f"body: expected at most {limit:,} bytes", 413)
+    except ClientDisconnect:
+        raise bad_request("body: the client left before its end", GONE) from None
     return bytes(body)
 
 
@@ -45,6 +52,7 @@ async def respond(service: Service, request: Request, call: Call, asked: Asked) 
         first = await _unless_gone(request, anext(events))
         if first is None:
             return Response(status_code=GONE)
+        first = call.form.opening + first
         return StreamingResponse(_joined(first, events), media_type="text/event-stream")
     done = await _unless_gone(request, service.answer(call))
     if done is None:
@@ -102,7 +110,7 @@ class Measured:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun, status = time.monotonic(), 0
+        begun, status = time.monotonic(), 500  # for an exception, which is answered further out
 
         async def noted(message: Message) -> None:
             nonlocal status

@@ -35,6 +35,11 @@ class Form:
         }
         return self._body(self.whole, [choice]) | self.usage(done.answer) | self._routing(done)
 
+    @property
+    def opening(self) -> bytes:
+        """The event that begins a stream, or nothing."""
+        return b""
+
     def piece(self, text: str) -> bytes:
         """Return an event with a part of the text."""
         return event(self._body(self.part, [self._delta(text)]))
@@ -79,12 +84,18 @@ class Form:
 class ChatForm(Form):
     whole, part = "chat.completion", "chat.completion.chunk"
 
+    @property
+    def opening(self) -> bytes:
+        # Clients join the fields of all deltas, so that only one of them may have the role.
+        choice = self._delta("")
+        choice["delta"]["role"] = "assistant"
+        return event(self._body(self.part, [choice]))
+
     def _content(self, text: str) -> dict[str, Any]:
         return {"index": 0, "message": {"role": "assistant", "content": text, "refusal": None}}
 
     def _delta(self, text: str) -> dict[str, Any]:
-        delta = {"role": "assistant", "content": text}
-        return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
+        return {"index": 0, "delta": {"content": text}, "logprobs": None, "finish_reason": None}
 
     def _logprobs(self, pair: Pair, done: Done) -> dict[str, Any]:
         rows = [

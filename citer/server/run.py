@@ -65,5 +65,5 @@ def serve(
         torch.set_num_threads(1)  # more would slow such short forwards down
     host, port = listener.getsockname()[:2]
     said = f"{settings.name} ({service.release.version}) answers at http://{host}:{port}/v1"
-    Console().print(said, highlight=False, soft_wrap=True)
+    Console().print(said, markup=False, highlight=False, soft_wrap=True)
     Draining(service, keys).run(sockets=[listener])

@@ -101,6 +101,15 @@ def test_the_pieces_of_a_stream_are_the_whole_text(client: openai.OpenAI, questi
     assert {chunk.system_fingerprint for chunk in chunks} == {"tiny/1"}
 
 
+def test_openais_client_joins_a_stream_to_the_whole_message(client: openai.OpenAI) -> None:
+    text = client.chat.completions.create(**asked(QUESTIONS[0])).choices[0].message.content
+    assert text
+    ends = asked(QUESTIONS[0], stop=text[-3:])  # the client raises an error for `length`
+    with client.chat.completions.stream(**ends) as stream:
+        joined = stream.get_final_completion().choices[0].message
+    assert (joined.role, joined.content) == ("assistant", text[: text.index(text[-3:])])
+
+
 def test_a_stream_ends_with_the_usage_if_asked(client: openai.OpenAI) -> None:
     whole = client.chat.completions.create(**asked(QUESTIONS[0]))
     options = {"include_usage": True}

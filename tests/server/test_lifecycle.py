@@ -1,6 +1,7 @@
 """Load, clients that leave, promotions, the end of the server and the death of the engine."""
 
 import gc
+import socket
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -92,6 +93,19 @@ def test_a_client_that_leaves_a_stream_frees_its_slot(kin: Pair) -> None:
         stream.close()
         until(lambda: server.service.unanswered == 0, 30)
         assert ask(server, QUESTIONS[1]).choices[0].message.content
+
+
+def test_a_client_that_leaves_within_its_body_is_no_failure(
+    kin: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = "/v1/chat/completions"
+    with running(deployed(kin)) as server:
+        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as gone:
+            gone.sendall(
+                f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{{".encode()
+            )
+        until(lambda: server.metric("citer_requests_total", path=path, status="499"), 30)
+    assert not caplog.records
 
 
 def test_a_promotion_is_taken_up_without_losing_a_request(

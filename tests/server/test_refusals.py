@@ -34,6 +34,10 @@ REFUSED = [
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role: 'tool'; expected"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages.0.content:"),
     (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]},
+        "messages.0.content: [{'text': 1, 'type': 'text'}]; expected a text",
+    ),
+    (
         {"messages": [{"role": "system", "content": "x"}, {"role": "user", "content": "y"}]},
         "messages: turns before the question; expected pair.prompt: chat",
     ),
