@@ -28,8 +28,8 @@ from citer.schema import PREFERENCE
 from citer.stages import label, paths, router0, score_llm, score_slm
 from tests.flows.servers import free_port, serving
 from tests.heads import random_router
-from tests.vllm.api import command
-from tests.vllm.offline import ENVIRONMENT, LLM, ROOT, SLM
+from tests.vllm.api import ENVIRONMENT, command
+from tests.vllm.offline import LLM, ROOT, SLM
 
 pytestmark = pytest.mark.vllm
 
