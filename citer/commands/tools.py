@@ -12,7 +12,7 @@ from citer.config import load_params
 EMBEDDED = Path("data/pair")
 ROWS = (  # of benchmarks/bench.py, which imports torch
     "1 floor, 2 embedded-floor, 3 alone, 4 naive, 5 batches, 6 scoring, 7 labelling, 8 sweep, "
-    "9 memory, 11 graphs, 12 audited, 13 suffix"
+    "9 memory, 11 graphs, 12 audited, 13 suffix, 14 lockstep"
 )
 
 
