@@ -8,6 +8,7 @@ vLLM imports the class by its name (`--speculative-config`), and the entry point
 from typing import Any
 
 KEY = "citer"  # in vLLM's additional_config, in a request's body and in its extra_args
+PROPOSER = "citer.vllm.RoutedProposer"
 
 
 def __getattr__(name: str) -> Any:

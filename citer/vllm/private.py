@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from citer.errors import InputError
-from citer.vllm import KEY
+from citer.vllm import KEY, PROPOSER
 
 if TYPE_CHECKING:
     from citer.vllm.log import ChatLog
@@ -28,12 +28,15 @@ REPLIED: ContextVar["Usage | None"] = ContextVar("replied", default=None)  # cou
 
 
 def plug() -> None:
-    """Take up the settings of citer if vLLM gets some. Entry point `vllm.general_plugins`."""
+    """Take up the settings of citer if vLLM gets some, or our proposer.
+
+    Entry point `vllm.general_plugins`.
+    """
     from vllm.engine.arg_utils import EngineArgs
 
     def create_engine_config(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         config = original(self, *args, **kwargs)
-        if KEY in (config.additional_config or {}):
+        if KEY in (config.additional_config or {}) or _drafter(config) == PROPOSER:
             _route(config)
         return config
 
@@ -68,15 +71,18 @@ def _route(config: Any) -> None:
         _serve_agreement()
 
 
+def _drafter(config: Any) -> str | None:
+    return config.speculative_config and config.speculative_config.model
+
+
 def _prepare(config: Any) -> "tuple[Served, ChatLog | None]":
     """Check the settings, and give the engine those with absolute folders. Raises InputError."""
     from citer.vllm.loading import engine_of
     from citer.vllm.log import open_log
     from citer.vllm.start import prepare
 
-    engine, speculation = engine_of(config), config.speculative_config
-    drafter = speculation and speculation.model
-    served, settings = prepare(config.additional_config, engine, drafter)
+    engine = engine_of(config)
+    served, settings = prepare(config.additional_config, engine, _drafter(config))
     config.additional_config[KEY] = settings.model_dump(mode="json", exclude_none=True)
     return served, open_log(settings, Path(engine.llm))
 

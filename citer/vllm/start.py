@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from citer.errors import InputError
-from citer.vllm import KEY
+from citer.vllm import KEY, PROPOSER
 from citer.vllm.loading import Engine, check_pair, read_served, read_settings
 from citer.vllm.registry import fetched
 from citer.vllm.settings import Served, Settings
 
 CHECKED = "CITER_VLLM_CHECKED"  # environment of the API servers that this process starts
-SPECULATION = (
-    '{"method": "custom_class", "model": "citer.vllm.RoutedProposer", "num_speculative_tokens": 16}'
-)
+SPECULATION = f'{{"method": "custom_class", "model": "{PROPOSER}", "num_speculative_tokens": 16}}'
 
 
 def prepare(
@@ -27,7 +25,7 @@ def prepare(
     although its alias may have moved. Raises InputError.
     """
     settings = read_settings(additional_config)
-    if drafted_by != "citer.vllm.RoutedProposer":
+    if drafted_by != PROPOSER:
         found = f"--additional-config has {KEY}, but drafts come from {drafted_by}"
         raise InputError(f"{found}: expected --speculative-config '{SPECULATION}'")
     checked: dict[str, str] = json.loads(os.environ.get(CHECKED, "{}"))

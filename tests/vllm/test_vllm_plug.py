@@ -44,16 +44,18 @@ def test_a_server_without_settings_of_citer_is_unchanged() -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
+        (None, "no settings of citer, expected --additional-config"),
         ({"rule": "risk 2"}, "--additional-config: citer: rule: 'risk 2': expected"),
         ({"slm": str(LLM)}, "expected two models"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(
-    tmp_path: Path, changes: dict[str, Any], complaint: str
+    tmp_path: Path, changes: dict[str, Any] | None, complaint: str
 ) -> None:
     router = str(write_router(tmp_path / "router"))
-    settings = {"router": router, "slm": str(SLM), "rule": "risk 0.9", **changes}
-    ended = run(command(settings))
+    settings = {"router": router, "slm": str(SLM), "rule": "risk 0.9", **(changes or {})}
+    line = command(settings)
+    ended = run(line[:-2] if changes is None else line)  # without --additional-config
     assert ended.returncode != 0
     assert "Traceback" not in ended.stderr
     last = ended.stderr.splitlines()[-1]
