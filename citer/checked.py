@@ -85,6 +85,8 @@ def complaint(invalid: ValidationError) -> str:
     match error["type"]:
         case "missing":
             return f"{key}: missing; expected every key of this section"
+        case "json_invalid":
+            return f"{key}: not JSON: {error['ctx']['error']}"
         case "value_error":  # raised by our validators; the message has the value
             return f"{key}: {error['msg'].removeprefix('Value error, ')}"
         case "too_short" | "string_too_short":

@@ -113,7 +113,7 @@ class Traffic:
     def _journalled(self, stamp: str, rule: str, row: Row) -> None:
         try:
             kept = redacted(row, self.redact)
-        except Exception as error:  # the user's function may raise anything
+        except (Exception, SystemExit) as error:  # the user's function may raise anything
             # The message may repeat what was to be hidden.
             self._count("failed", f"{type(error).__name__} in its redaction")
             return
@@ -251,7 +251,7 @@ def load_hook(name: str) -> Redact:
         sys.path.append(os.getcwd())
     try:
         hook = getattr(import_module(module), function)
-    except Exception as error:  # the module is the user's
+    except (Exception, SystemExit) as error:  # the module is the user's
         reason = f"{type(error).__name__}: {error}"
         raise InputError(f"--redact: {name!r}: {reason}; expected MODULE:FUNCTION") from None
     if not callable(hook):

@@ -152,6 +152,8 @@ def hide(row: Row) -> Row | None:
         return None
     if row["question"] == "Break?":
         raise KeyError(row["question"])
+    if row["question"] == "Exit?":
+        raise SystemExit(3)
     row["question"] = row["question"].replace("Ann", "NAME")
     return row
 
@@ -161,7 +163,7 @@ def test_rows_are_redacted_left_out_or_failed_but_never_stored_as_they_were(
 ) -> None:
     log = Traffic(tmp_path, hide)
     with caplog.at_level(logging.WARNING):
-        log_all(log, *map(served, ("Who is Ann?", "Drop me?", "Break?", "Break?", "Why?")))
+        log_all(log, *map(served, ("Who is Ann?", "Drop me?", "Break?", "Exit?", "Why?")))
     assert sorted(questions(tmp_path)) == ["Who is NAME?", "Why?"]
     assert log.counts == {"logged": 2, "left_out": 1, "failed": 2}
     assert [record.getMessage() for record in caplog.records] == [
@@ -209,7 +211,14 @@ def test_a_hook_is_found_in_the_current_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("our_redaction.py").write_text("def hide(row):\n    return None\nnumber = 3\n")
+    Path("ends.py").write_text("import sys\nsys.exit(3)\n")
     assert load_hook("our_redaction:hide")({}) is None
-    for name in ("our_redaction:number", "our_redaction:other", "our_redaction", "no_such:hide"):
+    for name in (
+        "our_redaction:number",
+        "our_redaction:other",
+        "our_redaction",
+        "no_such:hide",
+        "ends:hide",
+    ):
         with pytest.raises(InputError, match=rf"^--redact: '{name}': "):
             load_hook(name)

@@ -93,7 +93,7 @@ def _guard(keys: Sequence[str]) -> Callable[[Request], Awaitable[None]]:
     known = [f"Bearer {key}".encode() for key in keys]
 
     async def check(request: Request) -> None:
-        given = request.headers.get("authorization", "").encode()
+        given = request.headers.get("authorization", "").encode("latin-1")
         if known and not any(hmac.compare_digest(given, each) for each in known):
             raise bad_key()
 

@@ -61,7 +61,7 @@ def make_call(asked: Asked, release: Release, name: str, default: SamplingParams
     request = Request("prompt", prompt_ids, (), None, sampling, asked.stops, asked.limit)
     _check(request, deployment)
     policy = deployment.policy(rule)
-    ticket = Ticket(deployment.engine, request, policy, asked.stream, asked.wants_logprobs)
+    ticket = Ticket(deployment.engine, request, policy, bool(asked.stream), asked.wants_logprobs)
     form = (ChatForm if problem else TextForm)(name, release.version, rule, len(prompt_ids))
     return Call(ticket, form, problem, release.observers)
 

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from citer.checked import Section, Tokens, complaint
 from citer.config import SamplingParams
@@ -39,7 +39,13 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "top_logprobs": (0,),
 }
 
+
+def _listed(given: Any) -> Any:
+    return [given] if isinstance(given, str) else given
+
+
 StopText = Annotated[str, Field(min_length=1, max_length=256)]
+StopTexts = Annotated[list[StopText], Field(max_length=16), BeforeValidator(_listed)]
 
 
 class Routing(Section):
@@ -59,14 +65,14 @@ class Asked(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
     model: str
-    stream: bool = False
+    stream: bool | None = False
     stream_options: StreamOptions | None = None
     max_tokens: Tokens | None = None
     temperature: Annotated[float, Field(ge=0, le=10)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, le=2**24)] | None = None
     seed: int | None = None
-    stop: StopText | Annotated[list[StopText], Field(max_length=16)] | None = None
+    stop: StopTexts | None = None
     citer: Routing = Routing()
 
     @property
@@ -79,7 +85,7 @@ class Asked(BaseModel):
 
     @property
     def stops(self) -> tuple[str, ...]:
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        return tuple(self.stop or ())
 
     @property
     def rule(self) -> Rule | None:

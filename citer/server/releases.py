@@ -55,7 +55,7 @@ class Releases:
 
     def _load(self, bundle: Path, current: Release | None) -> Deployment:
         pair, limits = self.params.pair, self.params.evaluate
-        return deploy(
+        made = deploy(
             bundle,
             served_pair(bundle, paths.SLM, Path(pair.llm), pair.llm_url, patience=()),
             pair,
@@ -64,3 +64,5 @@ class Releases:
             max_new_tokens=limits.max_new_tokens,
             loaded=current and current.deployment.pair.llm,
         )
+        _ = made.engine  # without room for its caches, the present release must stay
+        return made

@@ -44,6 +44,18 @@ def listen(host: str, port: int) -> socket.socket:
         raise InputError(f"--host {host} --port {port}: {error}") from None
 
 
+def accepted_keys() -> list[str]:
+    """Return the keys in CITER_API_KEYS, none if it is not set.
+
+    Raises InputError if it is set but has none: the server would be open by mistake.
+    """
+    given = os.environ.get("CITER_API_KEYS")
+    keys = [key.strip() for key in (given or "").split(",") if key.strip()]
+    if given is not None and not keys:
+        raise InputError("CITER_API_KEYS: no key; expected KEY,…, or no such variable")
+    return keys
+
+
 def serve(
     settings: Settings,
     releases: Releases,
@@ -55,7 +67,7 @@ def serve(
     Metrics of the `registry` stand at `/metrics`. The environment variable CITER_API_KEYS has the
     accepted keys, separated by commas. Raises InputError.
     """
-    keys = [key.strip() for key in os.environ.get("CITER_API_KEYS", "").split(",") if key.strip()]
+    keys = accepted_keys()
     gc.collect()
     gc.freeze()  # imported modules are searched no more; a release must be, as it may be replaced
     metrics = Metrics(registry or CollectorRegistry())

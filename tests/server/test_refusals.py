@@ -9,7 +9,7 @@ import pytest
 
 from citer.errors import InputError
 from citer.models.pair import Pair
-from citer.server.run import listen
+from citer.server.run import accepted_keys, listen
 from tests.flows.servers import until
 from tests.server.running import QUESTIONS, Running, asked, deployed, running
 
@@ -27,7 +27,9 @@ REFUSED = [
     ({"temperature": 1, "top_p": 0}, "top_p: 0: expected greater than 0"),
     ({"top_p": 0.5}, "top_p: expected a temperature, too"),
     ({"max_tokens": 0}, "max_tokens: 0: expected greater than 0"),
-    ({"stop": ""}, "stop"),
+    ({"stop": ""}, "stop.0: '': expected at least 1"),
+    ({"stop": ["a", ""]}, "stop.1: '': expected at least 1"),
+    ({"stop": 5}, "stop: 5: expected a valid array"),
     ({"logprobs": True, "stream": True}, "logprobs: asked with `stream`; expected one of both"),
     ({"logprobs": True, "top_logprobs": 2}, "top_logprobs: 2: expected 0"),
     ({"messages": []}, "messages: []; expected a list of turns"),
@@ -58,7 +60,15 @@ def test_what_would_change_the_answer_and_is_not_supported_is_refused(
 def test_what_changes_no_answer_is_ignored(client: openai.OpenAI) -> None:
     plain = client.chat.completions.create(**asked(QUESTIONS[0]))
     parts = [{"role": "user", "content": [{"type": "text", "text": QUESTIONS[0]}]}]
-    harmless = {"n": 1, "user": "me", "presence_penalty": 0, "top_p": 1, "metadata": {"a": "b"}}
+    harmless = {
+        "n": 1,
+        "stream": None,
+        "stop": None,
+        "user": "me",
+        "presence_penalty": 0,
+        "top_p": 1,
+        "metadata": {"a": "b"},
+    }
     reply = client.chat.completions.create(model="tiny", messages=parts, **harmless)
     assert reply.choices[0].message.content == plain.choices[0].message.content
 
@@ -98,7 +108,7 @@ def test_another_model_is_not_found(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
-        (b"{", 400, "Invalid JSON"),
+        (b"{", 400, "top level: not JSON: EOF while parsing an object"),
         (b"[1]", 400, "expected"),
         (json.dumps({"messages": []}).encode(), 400, "model: missing"),
         (b" " * 200_000, 413, "body: expected at most 131,072 bytes"),
@@ -134,6 +144,23 @@ def test_only_a_known_key_may_ask(kin: Pair) -> None:
         reply = server.client("first").chat.completions.create(**asked(QUESTIONS[0]))
         assert reply.choices[0].message.content
         assert httpx.get(f"{server.url}/health").is_success
+
+
+def test_a_key_may_have_any_letters(kin: Pair) -> None:
+    with running(deployed(kin), keys=["Schlüssel"]) as server:
+        headers = {"Authorization": "Bearer Schlüssel".encode()}
+        assert httpx.get(f"{server.url}/v1/models", headers=headers).is_success
+
+
+def test_a_list_of_keys_without_a_key_lets_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CITER_API_KEYS", raising=False)
+    assert accepted_keys() == []
+    monkeypatch.setenv("CITER_API_KEYS", "a, b,")
+    assert accepted_keys() == ["a", "b"]
+    for given in ("", " , "):
+        monkeypatch.setenv("CITER_API_KEYS", given)
+        with pytest.raises(InputError, match=r"^CITER_API_KEYS: no key; expected"):
+            accepted_keys()
 
 
 def test_a_port_that_is_taken_is_reported_in_one_line(server: Running) -> None:

@@ -3,6 +3,7 @@
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,6 +81,17 @@ def test_a_router_of_another_llm_is_refused(params: Params) -> None:
     shelf.at = "r/2"
     with pytest.raises(InputError, match="r/2: made for the LLM x"):
         releases.newest(first)
+
+
+def test_a_router_without_room_for_its_caches_is_no_release(
+    params: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **settings: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("citer.serving.Engine", full)
+    with pytest.raises(MemoryError):
+        Releases(Shelf(), params).newest()
 
 
 def test_the_version_of_a_folder_names_its_content(params: Params) -> None:
