@@ -4,6 +4,7 @@ import json
 import re
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from citer.config import PairParams, load_params
 from citer.data import toy
@@ -15,6 +16,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
+from citer.server.fields import Chat
 
 ROOT = Path(__file__).parents[1]
 PAIR = ROOT / "data/pair"
@@ -25,11 +27,17 @@ def documented_questions() -> set[str]:
     """Return the questions on the command line, to both servers and in Python."""
     readme, operations = ((ROOT / name).read_text() for name in TEXTS)
     [row] = re.findall(r"echo '(.+?)' > ", readme)
-    [chat] = re.findall(r"curl .* -d '(.+?)'", readme, re.DOTALL)
     [questions] = re.findall(r"router\.predict\((\[.+?\])\)", operations)
     [body] = re.findall(r"curl .* -d '(.+?)'", operations, re.DOTALL)
-    asked = [json.loads(row)["problem"], json.loads(chat)["messages"][-1]["content"]]
+    asked = [json.loads(row)["problem"], documented_chat()["messages"][-1]["content"]]
     return {*asked, *json.loads(questions), *json.loads(body)["inputs"]}
+
+
+def documented_chat() -> dict[str, Any]:
+    """Return the body that README sends to `citer serve`."""
+    [body] = re.findall(r"curl .* -d '(.+?)'", (ROOT / "README.md").read_text(), re.DOTALL)
+    chat: dict[str, Any] = json.loads(body)
+    return chat
 
 
 def problems() -> dict[str, Problem]:
@@ -37,6 +45,11 @@ def problems() -> dict[str, Problem]:
     prepare = load_params(ROOT / "params.yaml").prepare
     rows = islice(toy.rows("math", prepare.toy.test, prepare.seed, "pipeline"), prepare.toy.test)
     return {row["problem"]: parse_row(row, "math", "reference") for row in rows}
+
+
+def test_the_server_takes_the_documented_chat() -> None:
+    served = load_params(ROOT / "params.yaml").register_.model_name
+    assert Chat.model_validate(documented_chat()).model == served
 
 
 def test_the_embedded_llm_answers_the_questions_of_the_documents_correctly() -> None:

@@ -27,8 +27,7 @@ class Reading:
     """Reads choices, odds and scores from the log-probabilities of a server's likeliest tokens.
 
     The tokens are those of `Vocabulary.choices`. Tokens that the server did not list count as
-    impossible: if several ids end an answer, the odds of EOS are a lower bound where none of these
-    ids is among the listed ones.
+    impossible. So if several ids end an answer, the odds of EOS are a lower bound.
     """
 
     vocabulary: Vocabulary
