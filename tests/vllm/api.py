@@ -34,19 +34,24 @@ def write_router(folder: Path) -> Path:
     return folder
 
 
+def plain(*options: str) -> list[str]:
+    """Return the command line of a server of the embedded LLM alone."""
+    sizes = "--dtype float32 --enforce-eager --block-size 32 --max-num-seqs 8 --max-model-len 512"
+    return [str(Path(PYTHON).with_name("vllm")), "serve", str(LLM), *sizes.split(), *options]
+
+
 def command(settings: dict[str, Any], *options: str) -> list[str]:
-    """Return the command line of a server of the embedded LLM with these settings of citer."""
+    """Return the command line of a server that routes, with these settings of citer."""
     speculation = {
         "method": "custom_class",
         "model": "citer.vllm.RoutedProposer",
         "num_speculative_tokens": CAP,
     }
     routing = {"speculative": speculation, "additional": {"citer": settings}}
-    plain = "--dtype float32 --enforce-eager --block-size 32 --max-num-seqs 8 --max-model-len 512"
-    return [
-        *(str(Path(PYTHON).with_name("vllm")), "serve", str(LLM), *plain.split(), *options),
-        *(part for n, value in routing.items() for part in (f"--{n}-config", json.dumps(value))),
-    ]
+    configs = (
+        part for n, value in routing.items() for part in (f"--{n}-config", json.dumps(value))
+    )
+    return [*plain(*options), *configs]
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from citer.schema import PREFERENCE
 from citer.stages import label, paths, router0, score_llm, score_slm
 from tests.flows.servers import free_port, serving
 from tests.heads import random_router
-from tests.vllm.api import ENVIRONMENT, command
+from tests.vllm.api import ENVIRONMENT, plain
 from tests.vllm.offline import LLM, ROOT, SLM
 
 pytestmark = pytest.mark.vllm
@@ -42,8 +42,7 @@ RULES = ("score 0.5", "risk 0.9 audit 0.1", "risk 0.5 audit 1")
 def url() -> Iterator[str]:
     port = free_port()
     options = f"--served-model-name llm --host 127.0.0.1 --port {port}"
-    line = command(LLM, None, *options.split())
-    with serving(line, ENVIRONMENT, f"http://127.0.0.1:{port}", seconds=400):
+    with serving(plain(*options.split()), ENVIRONMENT, f"http://127.0.0.1:{port}", seconds=400):
         yield f"http://127.0.0.1:{port}"
 
 
