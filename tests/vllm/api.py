@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def command(settings: dict[str, Any], *options: str) -> list[str]:
     configs = (
         part for n, value in routing.items() for part in (f"--{n}-config", json.dumps(value))
     )
-    return [*plain(*options), *configs]
+    return [*plain(*options), *chain.from_iterable(pairs)]
 
 
 @contextmanager
