@@ -49,9 +49,7 @@ def command(settings: dict[str, Any], *options: str) -> list[str]:
         "num_speculative_tokens": CAP,
     }
     routing = {"speculative": speculation, "additional": {"citer": settings}}
-    configs = (
-        part for n, value in routing.items() for part in (f"--{n}-config", json.dumps(value))
-    )
+    pairs = ((f"--{name}-config", json.dumps(value)) for name, value in routing.items())
     return [*plain(*options), *chain.from_iterable(pairs)]
 
 
