@@ -19,7 +19,7 @@ pytestmark = pytest.mark.vllm
 
 EXACT = "risk 0.5 audit 1"
 SOME = list(range(24))
-SAMPLED = {"temperature": 1.5, "max_tokens": 3, "top_p": 0.95, "n": 100}
+SAMPLED = {"temperature": 2.0, "max_tokens": 3, "top_p": 0.95, "n": 100}
 JOBS = {
     "greedy": Job(list(range(240)), rules=[EXACT]),
     "mixed": Job(SOME, rules=["score 1", EXACT, "score 0", "every 4 audit 1"]),
