@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -195,45 +194,6 @@ def test_one_line_names_key_value_and_expectation(edited, old, new, expected):
 )
 def test_yaml_errors_name_the_line(edited, old, new, expected):
     assert complaint(edited(old, new)).startswith(expected)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "5"])
-def test_a_file_without_sections_is_refused(tmp_path, text):
-    path = tmp_path / "params.yaml"
-    path.write_text(text)
-    assert complaint(path).endswith("expected a section of keys")
-
-
-def folder(path):
-    path.mkdir()
-
-
-@pytest.mark.parametrize(
-    ("make", "expected"),
-    [
-        (folder, "not a file, expected one"),
-        (os.mkfifo, "not a file, expected one"),
-        (lambda path: path.symlink_to("/dev/zero"), "not a file, expected one"),
-        (lambda path: path.write_bytes(b"pair: \xff"), "not UTF-8 text: invalid start byte at 6"),
-    ],
-    ids=["folder", "fifo", "device", "latin-1"],
-)
-def test_a_params_file_must_be_text(tmp_path, make, expected):
-    make(tmp_path / "params.yaml")
-    assert complaint(tmp_path / "params.yaml") == f": {expected}"
-
-
-def test_a_huge_value_is_abbreviated(tmp_path):
-    """Ten nested lists: each holds the one before ten times."""
-    lists = [f"- &a{n} [{f'*a{n - 1}, ' * 10}]" for n in range(1, 11)]
-    (tmp_path / "params.yaml").write_text("\n".join(["iterations:", "- &a0 [x, x]", *lists]))
-    assert complaint(tmp_path / "params.yaml").startswith(
-        ": iterations: [['x', 'x'], [['x', 'x'], "
-    )
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    assert complaint(tmp_path / "params.yaml") == ": no such file; run in the project's folder"
 
 
 def without_toy(text):
