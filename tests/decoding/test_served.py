@@ -235,7 +235,7 @@ def nan_after(choice: Any) -> Any:
 
 
 BAD = {
-    "no JSON": (lambda answer: b"<html>", "Invalid JSON"),
+    "no JSON": (lambda answer: b"<html>", "not JSON"),
     "another form": (lambda answer: {"text": 1}, "choices: missing"),
     "a choice too few": (
         lambda answer: {"choices": answer["choices"][1:]},
