@@ -3,6 +3,7 @@
 import json
 import time
 import uuid
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ END = b"data: [DONE]\n\n"
 
 
 @dataclass(frozen=True)
-class Form:
+class Form(ABC):
     """The replies to one request. `model` is the served name, `version` the router's."""
 
     model: str
@@ -71,14 +72,14 @@ class Form:
         counts = done.answer.counts._asdict()
         return {"citer": {"version": self.version, "rule": str(self.rule), **counts}}
 
-    def _content(self, text: str) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _content(self, text: str) -> dict[str, Any]: ...
 
-    def _delta(self, text: str) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _delta(self, text: str) -> dict[str, Any]: ...
 
-    def _logprobs(self, pair: Pair, done: Done) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _logprobs(self, pair: Pair, done: Done) -> dict[str, Any]: ...
 
 
 class ChatForm(Form):

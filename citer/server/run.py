@@ -1,4 +1,4 @@
-"""Run the server in this process until it is told to stop."""
+"""Run the server in this process until a signal stops it."""
 
 import gc
 import os

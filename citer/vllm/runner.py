@@ -4,6 +4,7 @@
 `Hooked`. On a CPU it replaces a third one.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
@@ -47,14 +48,15 @@ class Request(NamedTuple):
         return stops - {None}
 
 
-class Hooked:
+class Hooked(ABC):
     """A proposer that knows vLLM's batch, and audits its own drafts."""
 
     _runner: Any = None
     audit: Audit = Audit(())
 
+    @abstractmethod
     def beta(self, request: Request) -> float:
-        raise NotImplementedError
+        """Return β of a request."""
 
     @property
     def batch(self) -> list[Request]:

@@ -24,7 +24,7 @@ class Settings(Section):
 
     router: a folder, `models:/NAME@ALIAS` or `models:/NAME/VERSION`
     slm: the SLM's folder, if the router's folder has none; by default the one its card names
-    rule: by default, the one that registration stored with the router
+    rule: default: the router's registered rule
     log: a folder for the answers of chat requests, as `prepare.traffic` reads them
     redact: `MODULE:FUNCTION` that changes or leaves out their rows
     """

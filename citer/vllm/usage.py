@@ -114,7 +114,7 @@ class Agreement:
 
 
 def with_usage(event: str, usage: Usage) -> str:
-    """Add `usage.citer` to a stream's last event, the one that has the usage but no choice."""
+    """Add `usage.citer` to a stream's last event, which has the usage but no choice."""
     if '"choices":[]' not in event or '"usage":{' not in event:
         return event
     content: dict[str, Any] = json.loads(event.removeprefix("data: "))

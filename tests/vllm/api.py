@@ -27,11 +27,12 @@ ENVIRONMENT = offline.ENVIRONMENT | {
 }
 
 
-def write_router(folder: Path) -> Path:
-    """Write a router of random weights for the embedded pair, whose scores differ."""
+def write_router(folder: Path, llm: str | None = None) -> Path:
+    """Write a router of random weights, whose scores differ. `llm`: digest of another LLM."""
     folders = PairFolder(SLM, LLM)
-    router = random_router(folders.slm.config.hidden_size, slope=3.0)
-    write_bundle(folder, router, folder_identity(folders, "float32"))
+    card = folder_identity(folders, "float32")
+    card["llm"]["digest"] = llm or card["llm"]["digest"]
+    write_bundle(folder, random_router(folders.slm.config.hidden_size, slope=3.0), card)
     return folder
 
 

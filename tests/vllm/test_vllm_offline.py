@@ -9,10 +9,9 @@ from citer.config import PairParams
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
-from citer.models.bundle import folder_identity, write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
-from tests.heads import random_router
+from tests.vllm.api import write_router
 from tests.vllm.offline import CAP, ENGINE, LLM, SLM, Done, Job, questions, run, start
 
 pytestmark = pytest.mark.vllm
@@ -36,13 +35,10 @@ JOBS = {
 }
 
 
-def write_router(folder: Path, llm: Path = LLM) -> dict[str, str]:
-    """Write a router of random weights, whose scores differ. Return the settings for it."""
-    folders = PairFolder(SLM, LLM)
-    card = folder_identity(folders, "float32")
-    card["llm"]["digest"] = "of another model" if llm != LLM else card["llm"]["digest"]
-    write_bundle(folder, random_router(folders.slm.config.hidden_size, slope=3.0), card)
-    return {"router": str(folder), "slm": str(SLM), "rule": EXACT}
+def settings(folder: Path, llm: str | None = None) -> dict[str, str]:
+    """Write a router (see `write_router`). Return the settings for it."""
+    router = write_router(folder, llm)
+    return {"router": str(router), "slm": str(SLM), "rule": EXACT}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +50,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
 @pytest.fixture(scope="module")
 def routed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
     folder = tmp_path_factory.mktemp("routed")
-    return run(folder, JOBS, write_router(folder / "router"))
+    return run(folder, JOBS, settings(folder / "router"))
 
 
 @pytest.mark.parametrize("job", ["greedy", "short", "penalty", "endless", "logprobs", "default"])
@@ -147,15 +143,14 @@ def test_a_rule_that_is_not_valid_leaves_the_request_to_the_llm(
 
 def test_preempted_requests_are_answered_alike(alone: dict[str, Done], tmp_path: Path) -> None:
     jobs = {name: JOBS[name] for name in ("endless",)}
-    settings = write_router(tmp_path / "router")
-    done = run(tmp_path, jobs, settings, num_gpu_blocks_override=24)["endless"]
+    done = run(tmp_path, jobs, settings(tmp_path / "router"), num_gpu_blocks_override=24)["endless"]
     assert done.preemptions > 0
     assert done.answers == alone["endless"].answers
 
 
 def test_a_router_of_another_llm_is_refused(tmp_path: Path) -> None:
-    settings = write_router(tmp_path / "router", llm=SLM)
-    ended = start({"jobs": {}, "settings": settings, "engine": ENGINE, "out": str(tmp_path / "x")})
+    another = settings(tmp_path / "router", llm="of another model")
+    ended = start({"jobs": {}, "settings": another, "engine": ENGINE, "out": str(tmp_path / "x")})
     assert ended.returncode != 0
     assert "made for the LLM" in ended.stderr
     assert "of another model" in ended.stderr
