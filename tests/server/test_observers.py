@@ -59,8 +59,8 @@ def test_answers_by_the_rule_and_sampled_as_evaluated_are_watched(
         for number in range(3):
             ask(server, number)
         ask(server, 3, extra_body={"citer": {"rule": "every 2 audit 1"}})
-        ask(server, 4, temperature=0.7)
-        ask(server, 5, temperature=0.7, top_p=0.9)
+        ask(server, 4, temperature=0.7, seed=4)
+        ask(server, 5, temperature=0.7, top_p=0.9, seed=5)
     assert observers.watch
     assert observers.watch.seen.answers == (1 if sampled else 3)
     seen, limit = (registry.get_sample_value(f"citer_agreement{end}") for end in ("", "_limit"))
