@@ -1,4 +1,4 @@
-"""Write data/summary: all methods and iterations side by side."""
+"""Write data/summary, all methods and iterations side by side, and the report page."""
 
 from collections.abc import Sequence
 from itertools import cycle
@@ -16,6 +16,8 @@ from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.frontier import draw
 from citer.evaluation.measure import GREEDY, Conditions
 from citer.evaluation.methods import ITERATIONS, Row, numbered, styles
+from citer.evaluation.page.render import Champion, write_page
+from citer.evaluation.page.study import PageStudy
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings
 from citer.evaluation.report import chosen_point, metrics, standings, summary
 from citer.io import read_as, replacing, table_metadata, write_json, write_text
@@ -23,7 +25,7 @@ from citer.stages import paths
 
 
 def run(params: Params) -> None:
-    """Write the table, the metrics, the points and the picture.
+    """Write the table, the metrics, the points, the picture and the page.
 
     Raises InputError if a report is missing, or belongs to another study than the rivals.
     """
@@ -45,7 +47,26 @@ def run(params: Params) -> None:
         write_text(aside / "table.md", text)
         csv.write_csv(pa.Table.from_pylist([*map(measure.keys, points)]), aside / "points.csv")
         draw(points, chosen, aside / "frontier.png", measure)
+    write_report_page(params, paths.PAGE)
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def write_report_page(params: Params, path: Path, champion: Champion | None = None) -> None:
+    """Write the page of the retraining in the current folder, beside the `champion` if known.
+
+    Raises InputError as `run` does.
+    """
+    stamp = table_metadata(paths.RIVALS / "points.parquet")
+    points, chosen, _ = _gather(params, stamp)
+    study = PageStudy(
+        points,
+        chosen,
+        Conditions.stored(stamp),
+        reports={k: paths.report(int(k)) for k in params.iterations},
+        routers={k: paths.router(int(k)) for k in params.iterations},
+        finetune=paths.FINETUNE,
+    )
+    write_page(path, study, champion)
 
 
 def _training(params: Params) -> Row:
