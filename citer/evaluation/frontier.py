@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -68,15 +69,22 @@ def _draw_series(axes: Axes, series: Series) -> None:
     """Draw a method's line, for the last router with 95 % intervals, and its chosen rule."""
     colour, width = _colour(series), WIDTHS[series.rank]
     x, y = [p["cost_b1"] for p in series.line], [p["accuracy"] for p in series.line]
+    look: dict[str, Any] = {"color": colour, "marker": series.style.marker, "ms": 2 + width}
     dashes = "--" if series.style.kind is Kind.AUDITED else "-"
-    look = {"color": colour, "marker": series.style.marker, "ms": 2 + width}
     axes.plot(x, y, dashes, lw=width, label=label(series.method), **look)
     if series.rank == "ours":
         low, high = ([p[f"accuracy_{end}"] for p in series.line] for end in ("low", "high"))
         axes.fill_between(x, low, high, color=colour, alpha=0.1, linewidth=0)
     if series.chosen:
         _, point = series.chosen
-        star = {"marker": "*", "ms": 15, "mec": "black", "mew": 0.7, "ls": "none", "zorder": 5}
+        star: dict[str, Any] = {
+            "marker": "*",
+            "ms": 15,
+            "mec": "black",
+            "mew": 0.7,
+            "ls": "none",
+            "zorder": 5,
+        }
         axes.plot(point["cost_b1"], point["accuracy"], color=colour, label="_chosen", **star)
 
 

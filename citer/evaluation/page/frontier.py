@@ -50,7 +50,7 @@ def _plane(
         low, high = nearby(drawn, llm)
         floor = NEAR * llm["accuracy"]
     y = y_axis(measure.name, floor, min(1.0, roof + 0.01), height, percent=True)
-    x = x_axis("cost at batch 1 (LLM alone = 1)", 0.95 * low, 1.05 * high, width, log=True)
+    x = x_axis("cost at batch 1 (LLM alone = 1)", 0.95 * low, 1.05 * high, width, log=not near)
     return Chart(width, height, x, y, f"{measure.name} against cost of every method")
 
 
