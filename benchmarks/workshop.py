@@ -59,7 +59,7 @@ class Workshop:
         pair = load_pair(finetuned_pair(params), params.pair)
         examples = pair.prompts.encode_all(preference)
         tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
-        return cls(params, pair, {p.problem_id: p for p in preference}, *asked, tokens)
+        return cls(params, pair, {p.problem_id: p for p in preference}, asked[0], asked[1], tokens)
 
     def only(self, tasks: Sequence[str]) -> "Workshop":
         """Return a workshop that trains and validates on some tasks. It tests on all."""
