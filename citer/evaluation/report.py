@@ -21,7 +21,7 @@ AT_SHARE = "llm_fraction_for_95_percent"  # of the LLM's accuracy, or fidelity
 COSTS = {"cost_for_95_percent": 0.95, "cost_for_99_percent": 0.99}  # of the same
 IDENTITY = (
     *("kind", "colour", "marker"),
-    *("split", "method", "task", "visit", "threshold", "audit", "questions"),
+    *("split", "method", "task", "visit", "threshold", "audit", "by", "questions"),
     *("accuracy_low", "accuracy_high"),
 )
 FOREMOST = ("accuracy", "mean_share", "llm_fraction", "cost_b1", *COSTS)
