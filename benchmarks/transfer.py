@@ -29,11 +29,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.fractions import KEPT
-from benchmarks.paired import interval, resamples, shown
+from benchmarks.paired import shown
 from benchmarks.stored import Rows, accuracy, cost, risk
 from benchmarks.workshop import SEEDS, Workshop, thresholds
 from citer.data.tasks import task_label
 from citer.evaluation.choice import cheapest
+from citer.evaluation.paired import interval, resamples
 from citer.evaluation.points import Findings, outcome_table, point_rows
 from citer.evaluation.study import ALONE_LINES, Study
 from citer.evaluation.sweep import sweep
