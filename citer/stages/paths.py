@@ -16,6 +16,8 @@ AGREE = Path("data/routers/agree")  # a bundle with the `agree` head of every ro
 PAGE = Path("data/page/report.html")
 RIVALS = Path("data/reports/rivals")
 SUMMARY = Path("data/summary")
+CURVE = "curve.json"  # in a router's folder: its losses, by epoch
+HOLDOUT = "holdout.parquet"  # in a router's folder: the labels that did not train it
 
 
 def problems(split: str) -> Path:
