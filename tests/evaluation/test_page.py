@@ -5,9 +5,7 @@ from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from citer.evaluation.measure import FIDELITY, Conditions
@@ -15,7 +13,8 @@ from citer.evaluation.page.batches import winners
 from citer.evaluation.page.render import Champion, write_page
 from citer.evaluation.page.router import calibration_error
 from citer.evaluation.page.study import PageStudy
-from citer.io import write_json
+from citer.io import write_json, write_table
+from citer.schema import HOLDOUT
 from tests.evaluation.transcripts import ANSWERS, HOSTILE, transcript
 from tests.reported import CHOSEN, NOTHING_CERTIFIED, points
 
@@ -34,16 +33,33 @@ def study(tmp_path: Path) -> PageStudy:
         )
         losses = {"train_loss": [0.9, 0.4, 0.3], "holdout_loss": [0.8, 0.5, 0.6]}
         write_json(folders["routers"][k] / "curve.json", losses)
-        pq.write_table(holdout(), folders["routers"][k] / "holdout.parquet")
-    write_json(tmp_path / "finetune.json", {"step": [1, 2], "loss": [2.5, 1.25]})
-    return PageStudy(points(), CHOSEN, Conditions(), **folders, finetune=tmp_path / "finetune.json")
+        write_table(folders["routers"][k] / "holdout.parquet", holdout(), HOLDOUT, {})
+    files = {name: tmp_path / f"{name}.json" for name in ("finetune", "against")}
+    write_json(files["finetune"], {"step": [1, 2], "loss": [2.5, 1.25]})
+    rows = [beside("entropy", -0.25, 0.05), beside("random", None, None)]
+    other = beside("speculative", -0.5, 0.1) | {"task": "math"}
+    write_json(files["against"], {"against": [*rows, other]})
+    return PageStudy(points(), CHOSEN, Conditions(), **folders, **files)
+
+
+def beside(rival: str, change: float | None, width: float | None) -> dict:
+    """The deployed rule beside a rival, with an interval of this width on both sides."""
+    ends = (None, None) if change is None else (change - width, change + width)
+    names = ("cost_at_equal_accuracy", *(f"cost_at_equal_accuracy_{e}" for e in ("low", "high")))
+    numbers = dict(zip(names, (change, *ends), strict=True))
+    return {"task": "all", "method": "router_2", "rival": rival, **numbers}
 
 
 def holdout() -> pa.Table:
     """Scores of .75 of which 3 in 4 are good, and of .25 of which half are good."""
-    score = np.array([0.75] * 8 + [0.25] * 4, np.float32)
-    label = [1, 1, 1, 0] * 2 + [1, 0] * 2
-    return pa.table({"case": ["contested"] * 12, "label": label, "score": score})
+    own = {
+        "problem_id": ["one"] * 12,
+        "position": range(12),
+        "case": ["contested"] * 12,
+        "label": [1, 1, 1, 0] * 2 + [1, 0] * 2,
+        "score": [0.75] * 8 + [0.25] * 4,
+    }
+    return pa.table(own, HOLDOUT)
 
 
 class Read(HTMLParser):
@@ -140,6 +156,7 @@ def test_router_k_stands_beside_router_k_minus_1_or_beside_the_champion(study, t
         ("reports/2/tokens.json", "Where the LLM writes"),
         ("routers/2/holdout.parquet", "Calibration on held-out labels"),
         ("finetune.json", "Finetuning the SLM"),
+        ("against.json", "Against the rivals"),
     ],
 )
 def test_a_section_without_its_file_is_left_out(study, tmp_path, file, section):
@@ -155,9 +172,18 @@ def test_a_retraining_without_a_certified_rule_says_that_the_llm_answers(study, 
 
 
 def test_a_page_of_fidelity_says_fidelity(study, tmp_path):
+    write_json(study.against, {"against": [FIDELITY.keys(beside("entropy", -0.25, 0.05))]})
     text = read(replace(study, conditions=Conditions(FIDELITY)), tmp_path).text
     assert "86.0\N{NO-BREAK SPACE}% fidelity at" in text
     assert "accuracy" not in text.lower()
+
+
+def test_rivals_stand_beside_the_deployed_rule_with_their_intervals(study, tmp_path):
+    page = read(study, tmp_path)
+    tips = [own.get("data-tip", "").replace("\N{NO-BREAK SPACE}", " ") for _, own in page.tags]
+    assert "entropy: -25.0 % [-30.0 %, -20.0 %]" in tips
+    assert not [tip for tip in tips if tip.startswith("speculative: ")]
+    assert "Never as good: random." in page.text
 
 
 def test_the_cheapest_method_is_read_between_efficient_points():

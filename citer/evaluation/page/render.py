@@ -13,6 +13,7 @@ from citer.evaluation.methods import label
 from citer.evaluation.page.batches import batch_chart, batches_of, winners
 from citer.evaluation.page.chart import Chart
 from citer.evaluation.page.frontier import frontier_chart
+from citer.evaluation.page.rivals import left_out, rivals_chart
 from citer.evaluation.page.router import (
     calibration_chart,
     calibration_error,
@@ -100,6 +101,8 @@ def _charts(study: PageStudy) -> dict[str, Any]:
             for near in (False, True)
             for name, size in (("wide", WIDE), ("narrow", NARROW))
         ],
+        "rivals": rivals_chart(study.beside_rivals, study.conditions.measure),
+        "left_out": left_out(study.beside_rivals, study.conditions.measure),
         "by_batch": batch_chart(study.standings),
         "calibration": calibration_chart(holdout) if holdout else None,
         "calibration_error": calibration_error(holdout) if holdout else None,
