@@ -1,9 +1,9 @@
-"""Write data/summary: all methods and iterations side by side."""
+"""Write data/summary, all methods and iterations side by side, and the report page."""
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import pyarrow as pa
 from pyarrow import csv
@@ -20,6 +20,8 @@ from citer.evaluation.frontier import draw
 from citer.evaluation.headline import deployed, headline
 from citer.evaluation.measure import GREEDY, Conditions, Measure
 from citer.evaluation.methods import ITERATIONS, Row, styles
+from citer.evaluation.page.render import Champion, write_page
+from citer.evaluation.page.study import PageStudy
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, Findings, read_findings
 from citer.evaluation.report import chosen_point, metrics, standings, standings_table, summary
 from citer.io import read_as, replacing, table_metadata, write_json, write_text
@@ -27,20 +29,15 @@ from citer.stages import paths
 
 
 def run(params: Params) -> None:
-    """Write the table, the metrics, the points and the picture.
+    """Write the table, the metrics, the points, the picture and the page.
 
     Raises InputError if a report is missing, or belongs to another study than the rivals.
     """
-    stamp = table_metadata(paths.RIVALS / "points.parquet")
-    conditions = Conditions.stored(stamp)
-    measure = conditions.measure
-    rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
-    reports = [*_reports(params, stamp, rivals)]
-    points = [*rivals.points, *(point for each in reports for point in each.findings.points)]
-    chosen = {name: rule for each in reports for name, rule in each.chosen.items()}
-    failed = merged([*rivals.failures, *(f for each in reports for f in each.findings.failures)])
-    rows, sizes, last = standings(points, chosen), params.evaluate.batches, reports[-1]
-    comparison = compare([rivals.outcomes, last.findings.outcomes], last.chosen)
+    found = _Found.read(params)
+    points, chosen, conditions = found.points, found.chosen, found.conditions
+    measure, failed = conditions.measure, found.failures
+    rows, sizes, last = standings(points, chosen), params.evaluate.batches, found.reports[-1]
+    comparison = compare([found.rivals.outcomes, last.findings.outcomes], last.chosen)
     whole = summary([r for r in rows if r["task"] == "all"], chosen, sizes, conditions, failed)
     against = against_table.summary(comparison, deployed(last.chosen), measure)
     by_task = _by_task([r for r in rows if r["task"] != "all"], comparison, sizes, measure)
@@ -59,7 +56,25 @@ def run(params: Params) -> None:
         write_text(aside / "table.md", text)
         csv.write_csv(pa.Table.from_pylist([*map(measure.keys, points)]), aside / "points.csv")
         draw(points, chosen, aside / "frontier.png", measure)
+    write_report_page(params, paths.PAGE)
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def write_report_page(params: Params, path: Path, champion: Champion | None = None) -> None:
+    """Write the page of the retraining in the current folder, beside the `champion` if known.
+
+    Raises InputError as `run` does.
+    """
+    found = _Found.read(params)
+    study = PageStudy(
+        found.points,
+        found.chosen,
+        found.conditions,
+        reports={k: paths.report(int(k)) for k in params.iterations},
+        routers={k: paths.router(int(k)) for k in params.iterations},
+        finetune=paths.FINETUNE,
+    )
+    write_page(path, study, champion)
 
 
 def _by_task(
@@ -95,6 +110,35 @@ class _Report(NamedTuple):
 
     findings: Findings
     chosen: Chosen
+
+
+class _Found(NamedTuple):
+    """The findings of a retraining, in the current folder."""
+
+    conditions: Conditions
+    rivals: Findings
+    reports: Sequence[_Report]
+
+    @classmethod
+    def read(cls, params: Params) -> Self:
+        """Read all reports. Raises InputError if one is missing, or is not of the rivals' study."""
+        stamp = table_metadata(paths.RIVALS / "points.parquet")
+        rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
+        return cls(Conditions.stored(stamp), rivals, [*_reports(params, stamp, rivals)])
+
+    @property
+    def points(self) -> list[Row]:
+        own = (point for each in self.reports for point in each.findings.points)
+        return [*self.rivals.points, *own]
+
+    @property
+    def chosen(self) -> Chosen:
+        return {name: rule for each in self.reports for name, rule in each.chosen.items()}
+
+    @property
+    def failures(self) -> list[Failures]:
+        own = (failed for each in self.reports for failed in each.findings.failures)
+        return merged([*self.rivals.failures, *own])
 
 
 def _reports(params: Params, stamp: Row, rivals: Findings) -> Iterator[_Report]:
