@@ -126,8 +126,10 @@ def answered(shop: Workshop, chosen: Chosen) -> pa.Table:
     with TemporaryDirectory() as folder:
         study = Study(shop.pair, shop.validation, shop.test, params, Path(folder, "rivals"))
         rivals = study.rivals()
-        rules = {name: each.rule for name, each in chosen.items() if each.rule not in (SLM, LLM)}
-        lines = [Line(by_head(name, head_for(own, rule)), [rule]) for name, rule in rules.items()]
+        lines = [
+            Line(by_head(name, head_for(own, each.rule)), [each.rule])
+            for name, each in chosen.items()
+        ]
         sampler = Sampler(params.sampling, params.seed)
         runs = sweep(shop.engine, shop.test, lines, Path(folder, "chosen"), sampler)
     return pa.concat_tables([rivals.outcomes, outcome_table([run for [run] in runs])])

@@ -1,5 +1,6 @@
 """Fixtures: a tiny random pair to measure, and a frontier small enough to compute by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,9 +68,11 @@ def outcomes() -> Outcomes:
 
 @pytest.fixture(scope="session")
 def shop(taught: Taught) -> Workshop:  # noqa: F811
-    """A tiny pair whose preference questions are also those of validation and test."""
+    """A tiny pair whose preference questions are half validation's and half test's as well."""
     params = load_params(PROJECT / "params.yaml")
     short = params.evaluate.model_copy(update={"max_new_tokens": 24})
     params = params.model_copy(update={"evaluate": short})
     asked = list(taught.problems.values())
-    return Workshop(params, taught.pair, taught.problems, asked, asked, taught.tokens)
+    validation = [replace(problem, split="validation") for problem in asked[:6]]
+    test = [replace(problem, split="test") for problem in asked[6:]]
+    return Workshop(params, taught.pair, taught.problems, validation, test, taught.tokens)
