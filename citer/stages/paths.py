@@ -14,6 +14,8 @@ SLM_TOKENS = Path("data/tokens/slm")
 AGREE = Path("data/routers/agree")  # a bundle with the `agree` head of every router
 RIVALS = Path("data/reports/rivals")
 SUMMARY = Path("data/summary")
+TRAINED = "trained.json"  # all seeds of an iteration, that of the router first
+SPREAD = "seeds.json"  # results of all seeds; in a report: by seed, in the summary: their spread
 
 
 def problems(split: str) -> Path:
@@ -30,6 +32,11 @@ def preferences(iteration: int) -> Path:
 
 def router(iteration: int) -> Path:
     return Path(f"data/routers/{iteration}")
+
+
+def seeds(iteration: int) -> Path:
+    """The routers of further seeds: a bundle in a folder for each, and `TRAINED`."""
+    return Path(f"data/seeds/{iteration}")
 
 
 def report(iteration: int) -> Path:

@@ -1,7 +1,8 @@
 """Write data/summary: all methods and iterations side by side."""
 
 from collections.abc import Iterator, Sequence
-from itertools import cycle
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, cycle
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,10 +19,11 @@ from citer.evaluation.against import Comparison, compare
 from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.frontier import draw
 from citer.evaluation.headline import deployed, headline
-from citer.evaluation.measure import GREEDY, Conditions, Measure
+from citer.evaluation.measure import GREEDY, Conditions
 from citer.evaluation.methods import ITERATIONS, Row, styles
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, Findings, read_findings
 from citer.evaluation.report import chosen_point, metrics, standings, standings_table, summary
+from citer.evaluation.spread import Seeded, spread_table, spreads
 from citer.io import read_as, replacing, table_metadata, write_json, write_text
 from citer.stages import paths
 
@@ -31,44 +33,42 @@ def run(params: Params) -> None:
 
     Raises InputError if a report is missing, or belongs to another study than the rivals.
     """
-    stamp = table_metadata(paths.RIVALS / "points.parquet")
-    conditions = Conditions.stored(stamp)
-    measure = conditions.measure
-    rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
-    reports = [*_reports(params, stamp, rivals)]
-    points = [*rivals.points, *(point for each in reports for point in each.findings.points)]
-    chosen = {name: rule for each in reports for name, rule in each.chosen.items()}
-    failed = merged([*rivals.failures, *(f for each in reports for f in each.findings.failures)])
-    rows, sizes, last = standings(points, chosen), params.evaluate.batches, reports[-1]
-    comparison = compare([rivals.outcomes, last.findings.outcomes], last.chosen)
-    whole = summary([r for r in rows if r["task"] == "all"], chosen, sizes, conditions, failed)
-    against = against_table.summary(comparison, deployed(last.chosen), measure)
-    by_task = _by_task([r for r in rows if r["task"] != "all"], comparison, sizes, measure)
-    text = "\n".join([whole, "## Against the rivals", "", against, *by_task])
+    read = _read(params)
+    measure, sizes = read.conditions.measure, params.evaluate.batches
+    rows, comparison = standings(read.points, read.chosen), compare(read.outcomes, read.last)
+    text = "\n".join(_sections(read, rows, comparison, sizes))
     with replacing(paths.SUMMARY) as aside:
         aside.mkdir()
-        write_json(aside / "headline.json", headline(rows, last.chosen, comparison, sizes, measure))
+        write_json(aside / "headline.json", headline(rows, read.last, comparison, sizes, measure))
         write_json(aside / "rivals.json", comparison.content(measure))
         write_json(
             aside / "metrics.json",
-            metrics(rows, chosen, measure)
+            metrics(rows, read.chosen, measure)
             | {"train": _training(params)}
-            | _sampled(conditions)
-            | _failed(failed),
+            | _sampled(read.conditions)
+            | _failed(read.failed),
         )
+        if read.seeds:
+            write_json(aside / paths.SPREAD, [asdict(each) for each in spreads(read.seeds)])
         write_text(aside / "table.md", text)
-        csv.write_csv(pa.Table.from_pylist([*map(measure.keys, points)]), aside / "points.csv")
-        draw(points, chosen, aside / "frontier.png", measure)
+        csv.write_csv(pa.Table.from_pylist([*map(measure.keys, read.points)]), aside / "points.csv")
+        draw(read.points, read.chosen, aside / "frontier.png", measure)
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _by_task(
-    rows: Sequence[Row], comparison: Comparison, sizes: Sequence[int], measure: Measure
+def _sections(
+    read: "_Reports", rows: Sequence[Row], comparison: Comparison, sizes: Sequence[int]
 ) -> Iterator[str]:
-    """Yield both tables for each task, if there are several."""
-    tasks = {row["task"] for row in rows}
-    if len(tasks) > 1:
-        tables = standings_table(rows, sizes, measure), against_table.table(comparison, tasks)
+    """Yield the parts of the text. Tables of single tasks come last, if there are several tasks."""
+    measure, by_task = read.conditions.measure, [row for row in rows if row["task"] != "all"]
+    whole = [row for row in rows if row["task"] == "all"]
+    yield summary(whole, read.chosen, sizes, read.conditions, read.failed)
+    against = against_table.summary(comparison, deployed(read.last), measure)
+    yield f"## Against the rivals\n\n{against}"
+    if read.seeds:
+        yield f"## Seeds of training\n\n{spread_table(read.seeds, measure)}"
+    if len(tasks := {row["task"] for row in by_task}) > 1:
+        tables = standings_table(by_task, sizes, measure), against_table.table(comparison, tasks)
         yield "\n\n".join(["## By task", *tables, ""])
 
 
@@ -95,17 +95,66 @@ class _Report(NamedTuple):
 
     findings: Findings
     chosen: Chosen
+    seeds: list[Seeded]
 
 
-def _reports(params: Params, stamp: Row, rivals: Findings) -> Iterator[_Report]:
-    """Read the report of each iteration, and check that each chosen rule has a point."""
+@dataclass(frozen=True)
+class _Reports:
+    """The reports of the rivals and of all routers."""
+
+    conditions: Conditions
+    rivals: Findings
+    routers: Sequence[_Report]
+
+    @property
+    def points(self) -> list[Row]:
+        own = chain.from_iterable(each.findings.points for each in self.routers)
+        return [*self.rivals.points, *own]
+
+    @property
+    def chosen(self) -> Chosen:
+        return dict(chain.from_iterable(each.chosen.items() for each in self.routers))
+
+    @property
+    def failed(self) -> list[Failures]:
+        own = chain.from_iterable(each.findings.failures for each in self.routers)
+        return merged([*self.rivals.failures, *own])
+
+    @property
+    def seeds(self) -> list[Seeded]:
+        return [*chain.from_iterable(each.seeds for each in self.routers)]
+
+    @property
+    def last(self) -> Chosen:
+        """The rules of the last router."""
+        return self.routers[-1].chosen
+
+    @property
+    def outcomes(self) -> list[pa.Table]:
+        """Those of the rivals and of the last router."""
+        return [each.outcomes for each in (self.rivals, self.routers[-1].findings)]
+
+
+def _read(params: Params) -> _Reports:
+    """Read all reports, and check that each chosen rule has a point."""
+    stamp = table_metadata(paths.RIVALS / "points.parquet")
+    rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
+    routers = []
     for iteration, look in zip(params.iterations, cycle(ITERATIONS), strict=False):
         folder = paths.report(int(iteration))
         own = read_findings(folder, params.evaluate, stamp | ROUTER_STAMP)
         rules = read_as(folder / "chosen.json", dict[str, ChosenRule])
         _check_rules([*rivals.points, *own.points], own.points, rules, folder / "chosen.json")
         chosen = {f"{name}_{iteration}": rule for name, rule in rules.items()}
-        yield _Report(own.numbered(iteration, *look), chosen)
+        routers.append(_Report(own.numbered(iteration, *look), chosen, _seeds(folder, iteration)))
+    return _Reports(Conditions.stored(stamp), rivals, routers)
+
+
+def _seeds(folder: Path, iteration: str) -> list[Seeded]:
+    """Read the results of each seed. A report of a single seed has none."""
+    path = folder / paths.SPREAD
+    found = read_as(path, list[Seeded]) if path.exists() else []
+    return [replace(each, method=f"{each.method}_{iteration}") for each in found]
 
 
 def _check_rules(points: Sequence[Row], own: Sequence[Row], rules: Chosen, origin: Path) -> None:
