@@ -26,6 +26,14 @@ other tables.
 
 
 @dataclass(frozen=True)
+class Seeds:
+    """The seeds that an iteration trained: that of its router, and further ones."""
+
+    router: int
+    further: list[int]
+
+
+@dataclass(frozen=True)
 class Seeded:
     """The numbers of a method's chosen rule on a task, with the router of one seed."""
 

@@ -10,8 +10,10 @@ from rich.console import Console
 
 from citer.config import Params
 from citer.data.problems import read_problems
+from citer.decoding.policy import routed
 from citer.errors import InputError
 from citer.evaluation.choice import cheapest
+from citer.evaluation.decoded import transcript
 from citer.evaluation.frontier import draw
 from citer.evaluation.measure import Conditions
 from citer.evaluation.points import (
@@ -22,7 +24,7 @@ from citer.evaluation.points import (
     write_findings,
 )
 from citer.evaluation.report import metrics, promise, standings
-from citer.evaluation.spread import Seeded, seeded
+from citer.evaluation.spread import Seeded, Seeds, seeded
 from citer.evaluation.study import Study, study_stamp
 from citer.io import read_as, remove, replacing, write_json
 from citer.models.bundle import check_identity, folder_identity, read_bundle
@@ -50,24 +52,30 @@ def run(params: Params, iteration: int) -> None:
     stamp = study_stamp(own, [*validation, *test], params.evaluate)
     measure = Conditions.stored(stamp).measure
     rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
-    first, *further = read_as(paths.seeds(iteration) / paths.TRAINED, list[int])
+    trained = read_as(paths.seeds(iteration) / paths.TRAINED, Seeds)
     partial = partial_sweeps("evaluate", params, own, folder, paths.seeds(iteration))
     pair = load_pair(folders, params.pair)
     study = Study(pair, validation, test, params.evaluate, partial)
-    findings, chosen = study.router(router.to(pair.slm.device), taus, rivals)
-    rows = standings([*rivals.points, *findings.points], chosen)
-    seeds = [*seeded(first, rows, chosen, measure)]
-    for seed in further:
+    router = router.to(pair.slm.device)
+    findings, chosen = study.router(router, taus, rivals)
+    points = [*rivals.points, *findings.points]
+    rows = standings(points, chosen)
+    seeds = [*seeded(trained.router, rows, chosen, measure)]
+    for seed in trained.further:
         seeds += _further(study, paths.seeds(iteration) / str(seed), seed, rivals)
+    method = min(chosen, key=lambda name: chosen[name].cost)
+    policy = routed(router, chosen[method].rule)
+    tokens = transcript(pair, test, policy, method, params.evaluate)
     with replacing(paths.report(iteration)) as aside:
         aside.mkdir()
         write_findings(aside, findings, params.evaluate, stamp | ROUTER_STAMP)
         write_json(aside / "chosen.json", {name: asdict(each) for name, each in chosen.items()})
         write_json(aside / "threshold.json", asdict(cheapest(*chosen.values())))
+        write_json(aside / "tokens.json", asdict(tokens))
         write_json(aside / "metrics.json", metrics(rows, chosen, measure))
-        if further:
+        if trained.further:
             write_json(aside / paths.SPREAD, [asdict(each) for each in seeds])
-        draw([*rivals.points, *findings.points], chosen, aside / "frontier.png", measure)
+        draw(points, chosen, aside / "frontier.png", measure)
     remove(partial)
     promises = (promise(f"{name}_{iteration}", rule, measure) for name, rule in chosen.items())
     for line in (*promises, *map(str, findings.failures)):

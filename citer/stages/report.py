@@ -1,10 +1,10 @@
-"""Write data/summary: all methods and iterations side by side."""
+"""Write data/summary, all methods and iterations side by side, and the report page."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import chain, cycle
+from dataclasses import asdict, replace
+from itertools import cycle
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import pyarrow as pa
 from pyarrow import csv
@@ -21,6 +21,8 @@ from citer.evaluation.frontier import draw
 from citer.evaluation.headline import deployed, headline
 from citer.evaluation.measure import GREEDY, Conditions
 from citer.evaluation.methods import ITERATIONS, Row, styles
+from citer.evaluation.page.render import Champion, write_page
+from citer.evaluation.page.study import PageStudy
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, Findings, read_findings
 from citer.evaluation.report import chosen_point, metrics, standings, standings_table, summary
 from citer.evaluation.spread import Seeded, spread_table, spreads
@@ -29,44 +31,63 @@ from citer.stages import paths
 
 
 def run(params: Params) -> None:
-    """Write the table, the metrics, the points and the picture.
+    """Write the table, the metrics, the points, the picture and the page.
 
     Raises InputError if a report is missing, or belongs to another study than the rivals.
     """
-    read = _read(params)
-    measure, sizes = read.conditions.measure, params.evaluate.batches
-    rows, comparison = standings(read.points, read.chosen), compare(read.outcomes, read.last)
-    text = "\n".join(_sections(read, rows, comparison, sizes))
+    found = _Found.read(params)
+    measure, sizes = found.conditions.measure, params.evaluate.batches
+    rows, comparison = standings(found.points, found.chosen), compare(found.outcomes, found.last)
+    text = "\n".join(_sections(found, rows, comparison, sizes))
     with replacing(paths.SUMMARY) as aside:
         aside.mkdir()
-        write_json(aside / "headline.json", headline(rows, read.last, comparison, sizes, measure))
+        write_json(aside / "headline.json", headline(rows, found.last, comparison, sizes, measure))
         write_json(aside / "rivals.json", comparison.content(measure))
         write_json(
             aside / "metrics.json",
-            metrics(rows, read.chosen, measure)
+            metrics(rows, found.chosen, measure)
             | {"train": _training(params)}
-            | _sampled(read.conditions)
-            | _failed(read.failed),
+            | _sampled(found.conditions)
+            | _failed(found.failures),
         )
-        if read.seeds:
-            write_json(aside / paths.SPREAD, [asdict(each) for each in spreads(read.seeds)])
+        if found.seeds:
+            write_json(aside / paths.SPREAD, [asdict(each) for each in spreads(found.seeds)])
         write_text(aside / "table.md", text)
-        csv.write_csv(pa.Table.from_pylist([*map(measure.keys, read.points)]), aside / "points.csv")
-        draw(read.points, read.chosen, aside / "frontier.png", measure)
+        points = pa.Table.from_pylist([*map(measure.keys, found.points)])
+        csv.write_csv(points, aside / "points.csv")
+        draw(found.points, found.chosen, aside / "frontier.png", measure)
+    write_report_page(params, paths.PAGE)
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def write_report_page(params: Params, path: Path, champion: Champion | None = None) -> None:
+    """Write the page of the retraining in the current folder, beside the `champion` if known.
+
+    Raises InputError as `run` does.
+    """
+    found = _Found.read(params)
+    study = PageStudy(
+        found.points,
+        found.chosen,
+        found.conditions,
+        reports={k: paths.report(int(k)) for k in params.iterations},
+        routers={k: paths.router(int(k)) for k in params.iterations},
+        finetune=paths.FINETUNE,
+    )
+    write_page(path, study, champion)
+
+
 def _sections(
-    read: "_Reports", rows: Sequence[Row], comparison: Comparison, sizes: Sequence[int]
+    found: "_Found", rows: Sequence[Row], comparison: Comparison, sizes: Sequence[int]
 ) -> Iterator[str]:
     """Yield the parts of the text. Tables of single tasks come last, if there are several tasks."""
-    measure, by_task = read.conditions.measure, [row for row in rows if row["task"] != "all"]
+    measure, by_task = found.conditions.measure, [row for row in rows if row["task"] != "all"]
     whole = [row for row in rows if row["task"] == "all"]
-    yield summary(whole, read.chosen, sizes, read.conditions, read.failed)
-    against = against_table.summary(comparison, deployed(read.last), measure)
+    yield summary(whole, found.chosen, sizes, found.conditions, found.failures)
+    against = against_table.summary(comparison, deployed(found.last), measure)
     yield f"## Against the rivals\n\n{against}"
-    if read.seeds:
-        yield f"## Seeds of training\n\n{spread_table(read.seeds, measure)}"
+    if found.seeds:
+        yield f"## Seeds of training\n\n{spread_table(found.seeds, measure)}"
     if len(tasks := {row["task"] for row in by_task}) > 1:
         tables = standings_table(by_task, sizes, measure), against_table.table(comparison, tasks)
         yield "\n\n".join(["## By task", *tables, ""])
@@ -98,56 +119,58 @@ class _Report(NamedTuple):
     seeds: list[Seeded]
 
 
-@dataclass(frozen=True)
-class _Reports:
-    """The reports of the rivals and of all routers."""
+class _Found(NamedTuple):
+    """The findings of a retraining, in the current folder."""
 
     conditions: Conditions
     rivals: Findings
-    routers: Sequence[_Report]
+    reports: Sequence[_Report]
+
+    @classmethod
+    def read(cls, params: Params) -> Self:
+        """Read all reports. Raises InputError if one is missing, or is not of the rivals' study."""
+        stamp = table_metadata(paths.RIVALS / "points.parquet")
+        rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
+        return cls(Conditions.stored(stamp), rivals, [*_reports(params, stamp, rivals)])
 
     @property
     def points(self) -> list[Row]:
-        own = chain.from_iterable(each.findings.points for each in self.routers)
+        own = (point for each in self.reports for point in each.findings.points)
         return [*self.rivals.points, *own]
 
     @property
     def chosen(self) -> Chosen:
-        return dict(chain.from_iterable(each.chosen.items() for each in self.routers))
+        return {name: rule for each in self.reports for name, rule in each.chosen.items()}
 
     @property
-    def failed(self) -> list[Failures]:
-        own = chain.from_iterable(each.findings.failures for each in self.routers)
+    def failures(self) -> list[Failures]:
+        own = (failed for each in self.reports for failed in each.findings.failures)
         return merged([*self.rivals.failures, *own])
 
     @property
     def seeds(self) -> list[Seeded]:
-        return [*chain.from_iterable(each.seeds for each in self.routers)]
+        return [seeded for each in self.reports for seeded in each.seeds]
 
     @property
     def last(self) -> Chosen:
         """The rules of the last router."""
-        return self.routers[-1].chosen
+        return self.reports[-1].chosen
 
     @property
     def outcomes(self) -> list[pa.Table]:
         """Those of the rivals and of the last router."""
-        return [each.outcomes for each in (self.rivals, self.routers[-1].findings)]
+        return [each.outcomes for each in (self.rivals, self.reports[-1].findings)]
 
 
-def _read(params: Params) -> _Reports:
-    """Read all reports, and check that each chosen rule has a point."""
-    stamp = table_metadata(paths.RIVALS / "points.parquet")
-    rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
-    routers = []
+def _reports(params: Params, stamp: Row, rivals: Findings) -> Iterator[_Report]:
+    """Read the report of each iteration, and check that each chosen rule has a point."""
     for iteration, look in zip(params.iterations, cycle(ITERATIONS), strict=False):
         folder = paths.report(int(iteration))
         own = read_findings(folder, params.evaluate, stamp | ROUTER_STAMP)
         rules = read_as(folder / "chosen.json", dict[str, ChosenRule])
         _check_rules([*rivals.points, *own.points], own.points, rules, folder / "chosen.json")
         chosen = {f"{name}_{iteration}": rule for name, rule in rules.items()}
-        routers.append(_Report(own.numbered(iteration, *look), chosen, _seeds(folder, iteration)))
-    return _Reports(Conditions.stored(stamp), rivals, routers)
+        yield _Report(own.numbered(iteration, *look), chosen, _seeds(folder, iteration))
 
 
 def _seeds(folder: Path, iteration: str) -> list[Seeded]:

@@ -14,18 +14,26 @@ from rich.console import Console
 from citer.checkpoint import Checkpoint
 from citer.config import Params, TrainParams
 from citer.data.tokens import read_features, read_identity
-from citer.io import digest, read_table, remove, replacing, table_metadata, write_json
+from citer.io import (
+    digest,
+    read_table,
+    remove,
+    replacing,
+    table_metadata,
+    write_json,
+    write_table,
+)
 from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
 from citer.models.device import resolve_device
 from citer.models.router import Router
-from citer.schema import PREFERENCE
+from citer.schema import HOLDOUT, PREFERENCE
 from citer.stages import paths
 from citer.stages.unfinished import partial_training
-from citer.training import train_head
+from citer.training import Trained, train_head
 
 
 def run(params: Params, iteration: int) -> None:
-    """Write the bundle with `metrics.json`, and those of further seeds (`train.seeds`).
+    """Write the bundle, metrics, losses and holdout, and the same for further seeds.
 
     A killed run resumes at its last checkpoint. Raises InputError if another pair made the labels.
     """
@@ -47,12 +55,12 @@ def run(params: Params, iteration: int) -> None:
     lesson = _Lesson(labels, agreement, card, resolve_device(params.pair.device), partial)
     with replacing(paths.router(iteration)) as aside:
         metrics = lesson.train(params.train, aside)
+    further = params.train.further
     with replacing(paths.seeds(iteration)) as aside:
-        for section in params.train.further:
+        for section in further:
             lesson.train(section, aside / str(section.seed))
-        write_json(
-            aside / paths.TRAINED, [each.seed for each in (params.train, *params.train.further)]
-        )
+        seeds = {"router": params.train.seed, "further": [each.seed for each in further]}
+        write_json(aside / paths.TRAINED, seeds)
     remove(partial)
     Console().print(_summary(iteration, metrics), highlight=False, soft_wrap=True)
 
@@ -72,7 +80,7 @@ class _Lesson:
         return read_features(paths.SLM_TOKENS, self.labels)
 
     def train(self, section: TrainParams, folder: Path) -> dict[str, float]:
-        """Train with one seed. Write the bundle with its metrics to `folder`."""
+        """Train the router of one seed, write it to `folder`, and return its metrics."""
         trained = train_head(
             self.feature_NF,
             self.labels["label"].to_numpy(),
@@ -82,9 +90,18 @@ class _Lesson:
             Checkpoint(self.partial / f"{section.seed}.pt"),
         )
         card = {**self.card, "holdout_scores": trained.thresholds}
+        made_from = {"data": self.card["data"]}
         write_bundle(folder, Router({**self.agreement.heads, "stand": trained.head}), card)
         write_json(folder / "metrics.json", trained.metrics)
+        write_json(folder / paths.CURVE, trained.curve._asdict())
+        write_table(folder / paths.HOLDOUT, _holdout(self.labels, trained), HOLDOUT, made_from)
         return trained.metrics
+
+
+def _holdout(labels: pa.Table, trained: Trained) -> pa.Table:
+    """Return the held-out labels with their calibrated scores."""
+    held = labels.select(HOLDOUT.names[:-1]).take(trained.holdout_M)
+    return held.append_column(HOLDOUT.field("score"), pa.array(trained.score_M, pa.float32()))
 
 
 def _summary(iteration: int, metrics: dict[str, float]) -> str:
