@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,9 @@ FRACTIONS = tuple(step / 200 for step in range(201))
 INFERENCE_ROWS = 8192
 
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
 class Trained(NamedTuple):
     """A trained head.
 
@@ -40,11 +43,20 @@ class Trained(NamedTuple):
 
 @dataclass(frozen=True)
 class Examples:
-    """feature_NF (float16) and label_N in main memory. Batches are moved to `device`."""
+    """feature_NF (float16) and label_N in main memory. Batches are moved to `device`.
+
+    `loss` takes logit_B and label_B. A loss of its own may take labels of more dimensions.
+    """
 
     feature_NF: Tensor
     label_N: Tensor
     device: torch.device
+    loss: Loss = binary_cross_entropy_with_logits
+
+    @classmethod
+    def of(cls, feature_NF: np.ndarray, label_N: np.ndarray, device: torch.device) -> "Examples":
+        label = torch.tensor(label_N, dtype=torch.float32)
+        return cls(torch.from_numpy(feature_NF), label, device)
 
     def batch(self, row_B: Tensor) -> tuple[Tensor, Tensor]:
         feature_BF = self.feature_NF[row_B].to(self.device).float()
@@ -74,23 +86,53 @@ def train_head(
     Raises InputError if there are too few problems, or if training diverges.
     """
     held_N = holdout_rows(problem_N, params.seed, params.holdout)
-    train_M, holdout_M = (torch.from_numpy(np.flatnonzero(side)) for side in (~held_N, held_N))
-    examples = Examples(
-        torch.from_numpy(feature_NF), torch.tensor(label_N, dtype=torch.float32), device
-    )
-    with torch.random.fork_rng([device] if device.type == "cuda" else []), _one_thread():
-        torch.manual_seed(params.seed)
-        mlp = RouterMLP(feature_NF.shape[1] - EXTRAS, params.dropout).to(device)
-        losses = fit(mlp, examples, train_M, holdout_M, params, checkpoint)
-    logit_M = examples.apply(mlp, holdout_M).double().numpy()
+    examples = Examples.of(feature_NF, label_N, device)
+    mlp, losses = _fitted(examples, held_N, params, checkpoint)
+    logit_M = examples.apply(mlp, _rows(held_N)).double().numpy()
     head = Head(mlp, *platt(logit_M, label_N[held_N]))
-    score_M = examples.apply(head.score, holdout_M).double().numpy()
+    score_M = examples.apply(head.score, _rows(held_N)).double().numpy()
     metrics = _metrics(score_M, label_N[held_N], label_N[~held_N]) | {
         "holdout_loss": min(losses),
         "epochs": len(losses),
         "best_epoch": 1 + losses.index(min(losses)),
     }
     return Trained(head, thresholds(score_M), metrics)
+
+
+def train_by(
+    loss: Loss,
+    feature_NF: np.ndarray,
+    target_NK: np.ndarray,
+    problem_N: np.ndarray,
+    params: TrainParams,
+    device: torch.device,
+    checkpoint: Checkpoint | None = None,
+) -> Trained:
+    """Train a head as `train_head` does, to minimise `loss` of logit_B and target_BK.
+
+    It is not calibrated: its score is the sigmoid of the logit. The only metric is the least loss.
+    """
+    held_N = holdout_rows(problem_N, params.seed, params.holdout)
+    examples = replace(Examples.of(feature_NF, target_NK, device), loss=loss)
+    mlp, losses = _fitted(examples, held_N, params, checkpoint)
+    head = Head(mlp)
+    score_M = examples.apply(head.score, _rows(held_N)).double().numpy()
+    return Trained(head, thresholds(score_M), {"holdout_loss": min(losses)})
+
+
+def _fitted(
+    examples: Examples, held_N: np.ndarray, params: TrainParams, checkpoint: Checkpoint | None
+) -> tuple[RouterMLP, list[float]]:
+    """Train a new MLP. Return it with the loss on the held-out rows after each epoch."""
+    device = examples.device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), _one_thread():
+        torch.manual_seed(params.seed)
+        mlp = RouterMLP(examples.feature_NF.shape[1] - EXTRAS, params.dropout).to(device)
+        return mlp, fit(mlp, examples, _rows(~held_N), _rows(held_N), params, checkpoint)
+
+
+def _rows(mask_N: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.flatnonzero(mask_N))
 
 
 @contextmanager
@@ -132,8 +174,8 @@ def fit(
 ) -> list[float]:
     """Train with early stopping, and leave `mlp` in its best state and in evaluation mode.
 
-    Goes on from the state in `checkpoint`, if it has one. Returns the cross-entropy on the holdout
-    rows (nats) after each epoch.
+    Goes on from the state in `checkpoint`, if it has one. Returns the loss on the holdout rows
+    (nats) after each epoch.
     """
     optimizer = torch.optim.AdamW(mlp.parameters(), lr=params.learning_rate)
     training = Training(mlp, optimizer, params.seed, examples.device)
@@ -169,19 +211,19 @@ def _train_epoch(
         if len(row_B) == 1:  # batch norm needs two rows; the next epoch shuffles again
             continue
         feature_BF, label_B = examples.batch(row_B)
-        binary_cross_entropy_with_logits(mlp(feature_BF), label_B).backward()
+        examples.loss(mlp(feature_BF), label_B).backward()
         optimizer.step()
         optimizer.zero_grad()
 
 
 def holdout_loss(mlp: RouterMLP, examples: Examples, holdout_M: Tensor) -> float:
-    """Return the mean cross-entropy in nats, before calibration.
+    """Return the mean loss in nats, before calibration.
 
     Raises InputError if it is not finite.
     """
     mlp.eval()
     logit_M = examples.apply(mlp, holdout_M)
-    loss = binary_cross_entropy_with_logits(logit_M, examples.label_N[holdout_M]).item()
+    loss = examples.loss(logit_M, examples.label_N[holdout_M]).item()
     if not math.isfinite(loss):
         raise InputError(f"train.learning_rate: the holdout loss became {loss}, expected a number")
     return loss

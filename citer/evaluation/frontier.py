@@ -14,7 +14,7 @@ from citer.evaluation.report import chosen_point, efficient, frontier
 from citer.rule import Rule
 
 # Methods of later kinds are drawn above those of earlier ones.
-LAYERS = {Kind.EXACT: 0, Kind.RIVAL: 1, Kind.ROUTER: 2, Kind.AUDITED: 2}
+LAYERS = {Kind.BOUND: 0, Kind.EXACT: 0, Kind.RIVAL: 1, Kind.ROUTER: 2, Kind.AUDITED: 2}
 TITLE = "cost: bytes moved at batch 1, LLM alone = 1"
 NEAR = 0.9  # the right panel starts at this share of the LLM's accuracy
 
@@ -67,7 +67,7 @@ def _line(points: Sequence[Row], method: str, kind: Kind) -> list[Row]:
     The line of an exact method leaves out the models alone. The line of an audited method has only
     the efficient rules, since many others cost more than a more accurate one.
     """
-    if kind is Kind.EXACT:
+    if kind in (Kind.EXACT, Kind.BOUND):
         own = (point for point in frontier(points, method) if point["method"] == method)
         return sorted(own, key=lambda point: point["threshold"])
     if kind is Kind.AUDITED:
