@@ -130,7 +130,8 @@ PREFERENCE = pa.schema(
 _RULE = [
     _required("visit", pa.string()),  # see `citer.rule`
     _required("threshold", pa.float64()),  # τ, ρ or γ
-    _required("audit", pa.float64()),
+    _required("audit", pa.float64()),  # β, θ, κ or k; 0: no audit
+    pa.field("by", pa.string()),  # the acceptance rule; null: audit
 ]
 
 OUTCOME = pa.schema(

@@ -10,7 +10,7 @@ from citer.evaluation.metrics import share_interval
 from flows import outcomes
 from flows.tracking import LABELS, headlines
 
-RULE = ("rule", "visit", "at", "audit", "heads")
+RULE = ("rule", "visit", "at", "by", "audit", "heads")
 INTERVAL = ("accuracy_low", "accuracy_high")  # Wilson's interval at 95 %, or of the fidelity
 LINEAGE = ("iteration", "digest", "git_sha", "git_dirty")
 

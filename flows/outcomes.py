@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from citer.errors import InputError
 from citer.evaluation.gate import Graded, GradedAnswers
+from citer.evaluation.points import rule_of
 from citer.io import read_table
 from citer.rule import LLM, Rule
 from citer.schema import OUTCOME
 
-PLACE = ["split", "method", "visit", "threshold", "audit"]
+PLACE = ["split", "method", "visit", "threshold", "audit", "by"]
 COLUMNS = [*PLACE, "problem_id", "correct", "bytes"]
 
 
@@ -58,8 +59,7 @@ def _read(run_id: str, kept: str, method: str, rule: Rule) -> GradedAnswers:
 def under(rows: Iterable[dict[str, Any]], method: str, rule: Rule) -> Iterator[dict[str, Any]]:
     """Yield the rows of the test questions, as a method answered them under a rule."""
     for row in rows:
-        place = row["split"], row["method"], Rule(row["visit"], row["threshold"], row["audit"])
-        if place == ("test", method, rule):
+        if (row["split"], row["method"], rule_of(row)) == ("test", method, rule):
             yield row
 
 

@@ -230,8 +230,8 @@ def _log_iteration(
 
 def _rule_tags(rule: Rule) -> dict[str, str]:
     """Return the rule as text, and in parts for searches."""
-    parts = {"visit": rule.visit, "at": f"{rule.at:.6g}", "audit": f"{rule.audit:.6g}"}
-    return {"rule": f"{rule:.4g}"} | parts
+    numbers = {"at": f"{rule.at:.6g}", "audit": f"{rule.audit:.6g}"}
+    return {"rule": f"{rule:.4g}", "visit": rule.visit, "by": rule.by} | numbers
 
 
 def _label_tags(labels: Mapping[str, Any]) -> dict[str, str]:

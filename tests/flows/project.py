@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from citer.config import PairParams
 from citer.evaluation.choice import ChosenRule
 from citer.evaluation.measure import Conditions
+from citer.evaluation.points import rule_columns
 from citer.io import write_json, write_table, write_text
 from citer.models.bundle import identity, write_bundle
 from citer.models.folder import PairFolder
@@ -192,9 +193,7 @@ def _outcomes(
         yield dict.fromkeys(OUTCOME.names, 0) | {
             "split": split,
             "method": method,
-            "visit": rule.visit,
-            "threshold": rule.at,
-            "audit": rule.audit,
+            **rule_columns(rule),
             "problem_id": f"{questions}-{number}",
             "task": "math",
             "correct": number < correct,

@@ -64,12 +64,18 @@ def test_params_are_flattened_and_the_routers_metrics_come_first(project: Path) 
         (
             Rule("risk", 1 / 3, audit=0.1),
             "router",
-            {"rule": "risk 0.3333 audit 0.1", "visit": "risk", "at": "0.333333", "audit": "0.1"},
+            {
+                "rule": "risk 0.3333 audit 0.1",
+                "visit": "risk",
+                "at": "0.333333",
+                "by": "audit",
+                "audit": "0.1",
+            },
         ),
         (
             Rule("score", 0.5),
             "audited",
-            {"rule": "score 0.5", "visit": "score", "at": "0.5", "audit": "0"},
+            {"rule": "score 0.5", "visit": "score", "at": "0.5", "by": "audit", "audit": "0"},
         ),
     ],
 )
