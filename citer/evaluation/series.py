@@ -65,7 +65,7 @@ def _line(points: Sequence[Row], method: str, kind: Kind) -> list[Row]:
     The line of an exact method leaves out the models alone. The line of an audited method has only
     the efficient rules, since many others cost more than a more accurate one.
     """
-    if kind is Kind.EXACT:
+    if kind in (Kind.EXACT, Kind.BOUND):
         own = (point for point in frontier(points, method) if point["method"] == method)
         return sorted(own, key=lambda point: point["threshold"])
     if kind is Kind.AUDITED:

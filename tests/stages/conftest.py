@@ -143,6 +143,7 @@ def params(tmp_path, monkeypatch) -> Params:
         "risks": (0.2, 0.6),
         "audits": (0.1, 1.0),
         "gammas": (2, 4),
+        "rivals": ("entropy", "random", "speculative"),  # no tokens are scored
         "llm_floor": 0.0,  # the tiny LLM is never right
     }
     section = shipped.evaluate.model_copy(update=limits)
