@@ -9,7 +9,8 @@ import numpy as np
 from rich.console import Console
 
 from citer.config import Params
-from citer.data.problems import read_problems
+from citer.data.holdout import held_out
+from citer.data.problems import Problem, read_problems
 from citer.errors import InputError
 from citer.evaluation.choice import cheapest
 from citer.evaluation.frontier import draw
@@ -19,6 +20,7 @@ from citer.evaluation.report import metrics, promise, standings
 from citer.evaluation.study import Study, study_stamp
 from citer.io import remove, replacing, write_json
 from citer.models.bundle import check_identity, folder_identity, read_bundle
+from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.room import check_room
 from citer.stages import paths
@@ -43,22 +45,35 @@ def run(params: Params, iteration: int) -> None:
     stamp = study_stamp(own, [*validation, *test], params.evaluate)
     measure = Conditions.stored(stamp).measure
     rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
-    partial = partial_sweeps("evaluate", params, own, folder)
+    holdout = _held_out(params, folders)
+    partial = partial_sweeps("evaluate", params, own, folder, *(p.problem_id for p in holdout))
     pair = load_pair(folders, params.pair)
-    study = Study(pair, validation, test, params.evaluate, partial)
-    findings, chosen = study.router(router.to(pair.slm.device), taus, rivals)
+    study = Study(pair, validation, test, params.evaluate, partial, holdout)
+    findings, chosen, steps = study.router(router.to(pair.slm.device), taus, rivals)
     points = [*rivals.points, *findings.points]
     with replacing(paths.report(iteration)) as aside:
         aside.mkdir()
         write_findings(aside, findings, params.evaluate, stamp | ROUTER_STAMP)
         write_json(aside / "chosen.json", {name: asdict(each) for name, each in chosen.items()})
         write_json(aside / "threshold.json", asdict(cheapest(*chosen.values())))
+        write_json(aside / "path.json", [step.columns(params.evaluate.delta) for step in steps])
         write_json(aside / "metrics.json", metrics(standings(points, chosen), chosen, measure))
         draw(points, chosen, aside / "frontier.png", measure)
     remove(partial)
     promises = (promise(f"{name}_{iteration}", rule, measure) for name, rule in chosen.items())
     for line in (*promises, *map(str, findings.failures)):
         Console().print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _held_out(params: Params, folders: PairFolder) -> list[Problem]:
+    """Read the held-out questions that have room for an answer. They decide an order only."""
+    rows = read_problems(paths.referenced("preference"))
+    longest = folders.context - params.evaluate.max_new_tokens
+    return [
+        question
+        for question in held_out(rows, params.train.seed, params.train.holdout)
+        if len(folders.prompts.prompt_ids(question)) <= longest
+    ]
 
 
 def _thresholds(folder: Path, card: dict[str, Any], fractions: Sequence[float]) -> list[float]:

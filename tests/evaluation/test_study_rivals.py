@@ -32,7 +32,7 @@ def margin_line(params, scores) -> Line:
 
 def test_a_new_rival_needs_only_one_function_and_one_entry(study, studied, monkeypatch):
     monkeypatch.setattr(study_module, "RIVALS", (*RIVALS, margin_line))
-    findings, (routed, chosen) = study.rivals(), studied
+    findings, (routed, chosen, _) = study.rivals(), studied
     rule = Rule("score", 0.9)
     answered = by_the_engine(study, Policy(margin, rule))
     assert in_the_rows(findings, "margin", rule) == answered
