@@ -33,6 +33,7 @@ from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, always_slm, routed
 from citer.errors import InputError, read_text
+from citer.evaluation.points import rule_of
 from citer.evaluation.sweep import request
 from citer.io import read_json, write_json, write_text
 from citer.models.bundle import read_bundle
@@ -158,7 +159,7 @@ def _speculative() -> Policy:
     points = csv.read_csv(paths.SUMMARY / "points.csv").to_pylist()
     own = [row for row in points if (row["method"], row["task"]) == ("speculative", "all")]
     best = min(own, key=lambda row: row["cost_b1"])
-    return Policy(always_slm, Rule(best["visit"], best["threshold"], best["audit"]))
+    return Policy(always_slm, rule_of(best))
 
 
 def break_even(row: Mapping[str, float]) -> float:

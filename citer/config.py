@@ -1,7 +1,7 @@
 """The sections of `params.yaml`, as frozen types. `params.yaml` explains the keys."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -32,6 +32,16 @@ from citer.rule import Rule
 from citer.sources import PrepareParams
 
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
+
+
+def _audit(given: Any) -> float | str:
+    """Check an entry of `evaluate.audits`. Raises ValueError."""
+    if not isinstance(given, float | int | str) or not Rule.audited("risk", 0, given).audit:
+        raise ValueError(f"{given!r}: expected β above 0, or a text such as `judge 0.9`")
+    return given if isinstance(given, str) else float(given)
+
+
+Audit = Annotated[float | str, BeforeValidator(_audit)]
 
 
 class SamplingParams(Section):
@@ -142,7 +152,8 @@ class EvaluateParams(Section):
     then P(answer differs from the LLM's) <= epsilon. `auto` is `answers` if all questions of
     validation and test have one, else `llm`. All methods answer greedily or by `sampling`.
     The promise holds at confidence 1 - delta. CITER uses `llm_fractions`. Audited routing uses each
-    pair of `risks` and `audits`. Speculative decoding uses `gammas`.
+    pair of `risks` and `audits`: β, or the text of another acceptance rule, such as `judge 0.9`.
+    Speculative decoding uses `gammas`.
     """
 
     seed: Seed
@@ -150,7 +161,7 @@ class EvaluateParams(Section):
     max_new_tokens: Tokens
     llm_fractions: Annotated[tuple[Share, ...], Field(strict=False, min_length=2)]
     risks: Annotated[tuple[Share, ...], Listed]
-    audits: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Listed]
+    audits: Annotated[tuple[Audit, ...], Listed]
     gammas: Annotated[tuple[Tokens, ...], Listed]
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]

@@ -169,13 +169,16 @@ def read_table(
 ) -> pa.Table:
     """Read a Parquet file, or only `columns` of it, and check it against `schema`.
 
-    `sealed=False` also reads tables of older versions of citer, which have no seal. Raises
-    InputError with the file and the first column that is not as declared.
+    `sealed=False` also reads tables of older versions of citer, which have no seal and may lack
+    nullable ones of `columns`. Raises InputError with the file and the first column that is not as
+    declared.
     """
     if sealed:
         check_seal(path)
-    expected = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     stored = pq.read_schema(path).names
+    if columns and not sealed:
+        columns = [name for name in columns if name in stored or not schema.field(name).nullable]
+    expected = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     table = pq.read_table(path, columns=columns and [name for name in columns if name in stored])
     if mismatch := schema_mismatch(table, expected):
         raise InputError(f"{path}: {mismatch}")

@@ -2,6 +2,7 @@
 
 from citer.evaluation.choice import ChosenRule
 from citer.evaluation.methods import Kind, Style
+from citer.evaluation.points import rule_columns
 from citer.rule import LLM, Rule
 
 LINES = [
@@ -58,9 +59,7 @@ def point(
         "method": method,
         **style.columns,
         "task": task,
-        "visit": rule.visit,
-        "threshold": rule.at,
-        "audit": rule.audit,
+        **rule_columns(rule),
         "questions": 100,
         "accuracy": accuracy,
         "accuracy_low": accuracy - 0.05,

@@ -19,7 +19,7 @@ from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.evaluation.cost import batches
 from citer.evaluation.measure import Conditions, Measure
-from citer.evaluation.methods import Row
+from citer.evaluation.methods import Row, numbered
 from citer.evaluation.metrics import share_interval
 from citer.io import read_table, table_metadata, write_table
 from citer.rule import Rule
@@ -46,6 +46,13 @@ class Findings:
         failed = self.outcomes.filter(pc.field("failure").is_valid())
         columns = (failed[name].to_pylist() for name in ("task", "problem_id", "failure"))
         return failures(zip(*columns, strict=True))
+
+    def numbered(self, iteration: str, colour: str, marker: str) -> "Findings":
+        """Add the iteration to the names of all methods, and set the look of their points."""
+        method = pc.binary_join_element_wise(self.outcomes["method"], iteration, "_")
+        place = self.outcomes.schema.get_field_index("method")
+        outcomes = self.outcomes.set_column(place, OUTCOME.field("method"), method)
+        return Findings(outcomes, numbered(self.points, iteration, colour, marker))
 
     def llm_alone(self, split: str) -> dict[str, Row]:
         """Return the LLM's own outcomes on a split, by problem_id."""
@@ -119,7 +126,13 @@ def outcome_rows(run: "Run") -> Iterator[Row]:
 
 
 def rule_columns(rule: Rule) -> Row:
-    return {"visit": rule.visit, "threshold": rule.at, "audit": rule.audit}
+    by = None if rule.by == "audit" else rule.by
+    return {"visit": rule.visit, "threshold": rule.at, "audit": rule.audit, "by": by}
+
+
+def rule_of(row: Row) -> Rule:
+    """Read the `rule_columns` of a row. Tables of earlier versions have no column `by`."""
+    return Rule(row["visit"], row["threshold"], row["audit"], row.get("by") or "audit")
 
 
 def point_rows(

@@ -150,7 +150,7 @@ class Study:
         unaudited = head_for(router, LLM)  # every rule without audits uses this head
         lines = [Line(by_head("router", unaudited, ROUTER), by_score(taus))]
         for audit in self.params.audits if risks else ():
-            rules = [Rule("risk", risk, audit) for risk in risks]
+            rules = [Rule.audited("risk", risk, audit) for risk in risks]
             lines.append(Line(by_head("audited", head_for(router, rules[0]), AUDITED), rules))
         return lines
 

@@ -11,8 +11,10 @@ from rich.console import Console
 from citer.config import Params
 from citer.data.holdout import held_out
 from citer.data.problems import Problem, read_problems
+from citer.decoding.policy import routed
 from citer.errors import InputError
 from citer.evaluation.choice import cheapest
+from citer.evaluation.decoded import transcript
 from citer.evaluation.frontier import draw
 from citer.evaluation.measure import Conditions
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
@@ -49,14 +51,19 @@ def run(params: Params, iteration: int) -> None:
     partial = partial_sweeps("evaluate", params, own, folder, *(p.problem_id for p in holdout))
     pair = load_pair(folders, params.pair)
     study = Study(pair, validation, test, params.evaluate, partial, holdout)
-    findings, chosen, steps = study.router(router.to(pair.slm.device), taus, rivals)
+    router = router.to(pair.slm.device)
+    findings, chosen, steps = study.router(router, taus, rivals)
     points = [*rivals.points, *findings.points]
+    method = min(chosen, key=lambda name: chosen[name].cost)
+    policy = routed(router, chosen[method].rule)
+    tokens = transcript(pair, test, policy, method, params.evaluate)
     with replacing(paths.report(iteration)) as aside:
         aside.mkdir()
         write_findings(aside, findings, params.evaluate, stamp | ROUTER_STAMP)
         write_json(aside / "chosen.json", {name: asdict(each) for name, each in chosen.items()})
         write_json(aside / "threshold.json", asdict(cheapest(*chosen.values())))
         write_json(aside / "path.json", [step.columns(params.evaluate.delta) for step in steps])
+        write_json(aside / "tokens.json", asdict(tokens))
         write_json(aside / "metrics.json", metrics(standings(points, chosen), chosen, measure))
         draw(points, chosen, aside / "frontier.png", measure)
     remove(partial)

@@ -1,22 +1,31 @@
 """Train and calibrate the `stand` head of router k on the labels of iteration k."""
 
+import pyarrow as pa
 from rich.console import Console
 
 from citer.checkpoint import Checkpoint
 from citer.config import Params
 from citer.data.tokens import read_features, read_identity
-from citer.io import digest, read_table, remove, replacing, table_metadata, write_json
+from citer.io import (
+    digest,
+    read_table,
+    remove,
+    replacing,
+    table_metadata,
+    write_json,
+    write_table,
+)
 from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
 from citer.models.device import resolve_device
 from citer.models.router import Router
-from citer.schema import PREFERENCE
+from citer.schema import HOLDOUT, PREFERENCE
 from citer.stages import paths
 from citer.stages.unfinished import partial_training
-from citer.training import train_head
+from citer.training import Trained, train_head
 
 
 def run(params: Params, iteration: int) -> None:
-    """Write the bundle with `metrics.json`. A killed run resumes at its last checkpoint.
+    """Write the bundle, metrics, losses and holdout. A killed run resumes at its last checkpoint.
 
     Raises InputError if another pair made the labels.
     """
@@ -47,8 +56,16 @@ def run(params: Params, iteration: int) -> None:
     with replacing(paths.router(iteration)) as aside:
         write_bundle(aside, Router({**agreement.heads, "stand": trained.head}), card)
         write_json(aside / "metrics.json", trained.metrics)
+        write_json(aside / paths.CURVE, trained.curve._asdict())
+        write_table(aside / paths.HOLDOUT, _holdout(labels, trained), HOLDOUT, {"data": data})
     remove(partial)
     Console().print(_summary(iteration, trained.metrics), highlight=False, soft_wrap=True)
+
+
+def _holdout(labels: pa.Table, trained: Trained) -> pa.Table:
+    """Return the held-out labels with their calibrated scores."""
+    held = labels.select(HOLDOUT.names[:-1]).take(trained.holdout_M)
+    return held.append_column(HOLDOUT.field("score"), pa.array(trained.score_M, pa.float32()))
 
 
 def _summary(iteration: int, metrics: dict[str, float]) -> str:

@@ -30,6 +30,7 @@ def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path)
         "rule": "risk 0.75 audit 0.1",
         "visit": "risk",
         "at": "0.75",
+        "by": "audit",
         "audit": "0.1",
         "heads": "stand, agree",
         "measure": "accuracy",
