@@ -55,14 +55,15 @@ def run(params: Params, iteration: int) -> None:
     trained = read_as(paths.seeds(iteration) / paths.TRAINED, Seeds)
     partial = partial_sweeps("evaluate", params, own, folder, paths.seeds(iteration))
     pair = load_pair(folders, params.pair)
-    study = Study(pair, validation, test, params.evaluate, partial)
     router = router.to(pair.slm.device)
+    study = Study(pair, validation, test, params.evaluate, partial)
     findings, chosen = study.router(router, taus, rivals)
     points = [*rivals.points, *findings.points]
     rows = standings(points, chosen)
     seeds = [*seeded(trained.router, rows, chosen, measure)]
     for seed in trained.further:
         seeds += _further(study, paths.seeds(iteration) / str(seed), seed, rivals)
+    del study  # frees its caches: the transcript has an engine of its own
     method = min(chosen, key=lambda name: chosen[name].cost)
     policy = routed(router, chosen[method].rule)
     tokens = transcript(pair, test, policy, method, params.evaluate)
