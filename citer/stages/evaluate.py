@@ -67,6 +67,7 @@ def run(params: Params, iteration: int) -> None:
     seeds = [*seeded(trained.router, rows, chosen, measure)]
     for seed in trained.further:
         seeds += _further(study, paths.seeds(iteration) / str(seed), seed, rivals)
+    del study  # frees its caches: the transcript has an engine of its own
     method = min(chosen, key=lambda name: chosen[name].cost)
     policy = routed(router, chosen[method].rule)
     tokens = transcript(pair, test, policy, method, params.evaluate)

@@ -77,7 +77,6 @@ def _headline(study: PageStudy) -> dict[str, Any]:
         "iteration": study.iteration,
         "conditions": study.conditions,
         "measure": study.conditions.measure,
-        "method": label(method),
         "rule": f"{chosen.rule:.4g}",
         "chosen": chosen,
         "promise": promise(method, chosen, study.conditions.measure),

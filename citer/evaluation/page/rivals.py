@@ -39,8 +39,8 @@ def _draw(chart: Chart, number: int, row: Row, key: str) -> None:
     low, high = (row[f"{key}_{end}"] for end in ("low", "high"))
     tip = f"{label(row['rival'])}: {_signed(row[key])} [{_signed(low)}, {_signed(high)}]"
     ends = [chart.x.low if low is None else low, MOST if high is None else min(MOST, high)]
-    chart.line([(end, number) for end in ends], "whisker")
-    chart.dot(min(MOST, row[key]), number, _verdict(low, high), tip, radius=4.5)
+    chart.line([(end, number) for end in ends], "whisker change")
+    chart.dot(min(MOST, row[key]), number, _verdict(low, high), tip)
 
 
 def _signed(change: float | None) -> str:

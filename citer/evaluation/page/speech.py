@@ -67,11 +67,22 @@ def _shares(spoken: Sequence[Spoken], name: str) -> dict[Any, tuple[int, int]]:
 
 
 class Shown(NamedTuple):
-    """A token of the heat map: its text, its CSS classes and the text on hover."""
+    """A token of the heat map: its text, its CSS classes and the text on hover.
+
+    A space before a word is left uncoloured, since lines break there.
+    """
 
     text: str
     look: str
     tip: str
+
+    @property
+    def word(self) -> str:
+        return self.text.removeprefix(" ") or self.text
+
+    @property
+    def space(self) -> str:
+        return self.text.removesuffix(self.word)
 
 
 def shown(answer: Decoded) -> list[Shown]:

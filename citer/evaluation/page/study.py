@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from citer.evaluation.choice import Chosen, ChosenRule, cheapest
+from citer.evaluation.choice import Chosen, ChosenRule
+from citer.evaluation.headline import deployed
 from citer.evaluation.measure import Conditions
 from citer.evaluation.methods import Row
 from citer.evaluation.report import chosen_point, standings
@@ -42,8 +43,8 @@ class PageStudy:
     def deployed(self) -> tuple[str, ChosenRule]:
         """The method and rule that the last router would serve with."""
         own = {name: rule for name, rule in self.chosen.items() if self._is_last(name)}
-        rule = cheapest(*own.values())
-        return next(name for name in own if own[name] is rule), rule
+        method = deployed(own)
+        return method, own[method]
 
     def _is_last(self, method: str) -> bool:
         return method.endswith(f"_{self.iteration}")
