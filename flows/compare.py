@@ -15,8 +15,8 @@ from citer.evaluation.measure import Conditions
 from flows.facts import facts, story
 from flows.outcomes import routed
 from flows.reach import reported
-from flows.registry import CHALLENGER, CHAMPION, aliased, run_of
-from flows.store import open_store
+from flows.registry import aliased, run_of
+from flows.store import CHALLENGER, CHAMPION, open_store
 
 
 @reported()

@@ -8,6 +8,7 @@ from mlflow.entities import Run
 from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.metrics import share_interval
 from flows import outcomes
+from flows.links import report_link
 from flows.metrics import headlines, section
 from flows.tracking import LABELS
 
@@ -32,6 +33,7 @@ def tags_of(router: Run) -> dict[str, str]:
         "certified": str(outcomes.threshold(run_id)["certified"]).lower(),
         "preferences": _trained_on(router),
         **{key: tags[key] for key in LINEAGE},
+        "report": report_link(router),
     }
 
 
@@ -101,4 +103,5 @@ def story(tags: Mapping[str, str]) -> Iterator[str]:
 def description(tags: Mapping[str, str]) -> str:
     """Write Markdown for MLflow's page, which shows only the first few tags."""
     listed = "\n".join(f"- {name}: {value}" for name, value in facts(tags).items())
-    return "\n\n".join([*story(tags), listed])
+    page = [f"[Report page]({tags['report']})"] if "report" in tags else []
+    return "\n\n".join([*story(tags), *page, listed])
