@@ -1,7 +1,7 @@
 """The sections of `params.yaml`, as frozen types. `params.yaml` explains the keys."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -31,6 +31,17 @@ from citer.placement import PairParams
 from citer.rule import Rule
 from citer.sources import PrepareParams
 
+RivalName = Literal[
+    "entropy",
+    "confidence",
+    "random",
+    "speculative",
+    "bild",
+    "co_llm",
+    "citer_s",
+    "query",
+    "oracle",
+]
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
 
 
@@ -164,7 +175,8 @@ class EvaluateParams(Section):
     validation and test have one, else `llm`. All methods answer greedily or by `sampling`.
     The promise holds at confidence 1 - delta. CITER uses `llm_fractions`. Audited routing uses each
     pair of `risks` and `audits`: β, or the text of another acceptance rule, such as `judge 0.9`.
-    Speculative decoding uses `gammas`.
+    Speculative decoding uses `gammas`. `rivals` names the methods to compare with
+    (`citer.evaluation.rivals`).
     """
 
     seed: Seed
@@ -174,6 +186,7 @@ class EvaluateParams(Section):
     risks: Annotated[tuple[Share, ...], Listed]
     audits: Annotated[tuple[Audit, ...], Listed]
     gammas: Annotated[tuple[Tokens, ...], Listed]
+    rivals: Annotated[tuple[RivalName, ...], Listed] = get_args(RivalName)
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     llm_floor: Share
@@ -181,10 +194,13 @@ class EvaluateParams(Section):
     against: Against = "auto"
     sampling: SamplingParams | None = None
 
-    @property
-    def delta_per_line(self) -> float:
-        """Delta, divided by the number of lines: one line for CITER and one for each audit."""
-        return self.delta / (1 + len(self.audits if self.risks else ()))
+    @field_validator("rivals")
+    @classmethod
+    def listed_once(cls, rivals: tuple[RivalName, ...]) -> tuple[RivalName, ...]:
+        for name in rivals:
+            if rivals.count(name) > 1:
+                raise ValueError(f"{name!r} is listed twice")
+        return rivals
 
 
 class RegisterParams(Section):

@@ -56,7 +56,7 @@ def run(params: Params) -> None:
         points = pa.Table.from_pylist([*map(measure.keys, found.points)])
         csv.write_csv(points, aside / "points.csv")
         draw(found.points, found.chosen, aside / "frontier.png", measure)
-    write_report_page(params, paths.PAGE)
+    _write_page(found, params, paths.PAGE)
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -65,7 +65,12 @@ def write_report_page(params: Params, path: Path, champion: Champion | None = No
 
     Raises InputError as `run` does.
     """
-    found = _Found.read(params)
+    _write_page(_Found.read(params), params, path, champion)
+
+
+def _write_page(
+    found: "_Found", params: Params, path: Path, champion: Champion | None = None
+) -> None:
     study = PageStudy(
         found.points,
         found.chosen,
@@ -73,6 +78,7 @@ def write_report_page(params: Params, path: Path, champion: Champion | None = No
         reports={k: paths.report(int(k)) for k in params.iterations},
         routers={k: paths.router(int(k)) for k in params.iterations},
         finetune=paths.FINETUNE,
+        against=paths.SUMMARY / "rivals.json",
     )
     write_page(path, study, champion)
 

@@ -143,10 +143,11 @@ def params(tmp_path, monkeypatch) -> Params:
         "risks": (0.2, 0.6),
         "audits": (0.1, 1.0),
         "gammas": (2, 4),
+        "rivals": ("entropy", "random", "speculative"),  # no tokens are scored
         "llm_floor": 0.0,  # the tiny LLM is never right
     }
     section = shipped.evaluate.model_copy(update=limits)
-    for split in ("validation", "test"):
+    for split in ("preference", "validation", "test"):
         rows = [
             replace(problem, problem_id=f"{split}-{problem.task}-{n}", split=split)
             for n in range(3)
