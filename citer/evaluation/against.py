@@ -98,11 +98,13 @@ class Answers:
         return next(number for number in self.line(method) if self.runs[number][1:] == rule)
 
 
-def compare(outcomes: Sequence[pa.Table], chosen: Chosen) -> Comparison:
+def compare(
+    outcomes: Sequence[pa.Table], chosen: Chosen, bounds: Container[str] = ()
+) -> Comparison:
     """Compare the chosen rules with each rival, on all tasks and by task.
 
     The tables (schema OUTCOME) have the methods of `chosen`, the models alone, and the rivals: all
-    other methods.
+    other methods. Those in `bounds` are marked: they could not be deployed.
     """
     answers = Answers.of(pa.concat_tables(outcomes))
     ours = {name: answers.run_of(name, rule_columns(each.rule)) for name, each in chosen.items()}
@@ -111,7 +113,8 @@ def compare(outcomes: Sequence[pa.Table], chosen: Chosen) -> Comparison:
     found = Comparison([], [])
     for task, in_task_Q in tasks.items():
         resampled = Resampled.of(answers, in_task_Q)
-        found.against.extend({"task": task} | row for row in resampled.against(ours))
+        for row in resampled.against(ours):
+            found.against.append({"task": task, "is_bound": row["rival"] in bounds} | row)
         found.areas.extend({"task": task} | row for row in resampled.areas(ours))
     return found
 

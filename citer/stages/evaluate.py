@@ -55,7 +55,7 @@ def run(params: Params, iteration: int) -> None:
     measure = Conditions.stored(stamp).measure
     rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
     trained = read_as(paths.seeds(iteration) / paths.TRAINED, Seeds)
-    holdout = _held_out(params, folders)
+    holdout = _held_out(params, folders, trained.router)
     asked = (problem.problem_id for problem in holdout)
     partial = partial_sweeps("evaluate", params, own, folder, paths.seeds(iteration), *asked)
     pair = load_pair(folders, params.pair)
@@ -66,7 +66,9 @@ def run(params: Params, iteration: int) -> None:
     rows = standings(points, chosen)
     seeds = [*seeded(trained.router, rows, chosen, measure)]
     for seed in trained.further:
-        seeds += _further(study, paths.seeds(iteration) / str(seed), seed, rivals)
+        held_out = _held_out(params, folders, seed)
+        other = replace(study, partial=partial / str(seed), holdout=held_out)
+        seeds += _further(other, paths.seeds(iteration) / str(seed), seed, rivals)
     del study  # frees its caches: the transcript has an engine of its own
     method = min(chosen, key=lambda name: chosen[name].cost)
     policy = routed(router, chosen[method].rule)
@@ -92,19 +94,21 @@ def _further(study: Study, folder: Path, seed: int, rivals: Findings) -> Iterato
     """Choose and measure rules with the router of a further seed, which is in `folder`."""
     router, card = read_bundle(folder)
     taus = _thresholds(folder, card, study.params.llm_fractions)
-    own = replace(study, partial=study.partial / str(seed))
-    findings, chosen, _ = own.router(router.to(study.pair.slm.device), taus, rivals)
+    findings, chosen, _ = study.router(router.to(study.pair.slm.device), taus, rivals)
     rows = standings([*rivals.points, *findings.points], chosen)
     yield from seeded(seed, rows, chosen, study.conditions.measure)
 
 
-def _held_out(params: Params, folders: PairFolder) -> list[Problem]:
-    """Read the held-out questions that have room for an answer. They decide an order only."""
+def _held_out(params: Params, folders: PairFolder, seed: int) -> list[Problem]:
+    """Read the held-out questions of a seed that have room for an answer.
+
+    They decide an order only.
+    """
     rows = read_problems(paths.referenced("preference"))
     longest = folders.context - params.evaluate.max_new_tokens
     return [
         question
-        for question in held_out(rows, params.train.seed, params.train.holdout)
+        for question in held_out(rows, seed, params.train.holdout)
         if len(folders.prompts.prompt_ids(question)) <= longest
     ]
 

@@ -20,7 +20,7 @@ from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.frontier import draw
 from citer.evaluation.headline import deployed, headline
 from citer.evaluation.measure import GREEDY, Conditions
-from citer.evaluation.methods import ITERATIONS, Row, styles
+from citer.evaluation.methods import ITERATIONS, Kind, Row, styles
 from citer.evaluation.page.render import Champion, write_page
 from citer.evaluation.page.study import PageStudy
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, Findings, read_findings
@@ -37,7 +37,8 @@ def run(params: Params) -> None:
     """
     found = _Found.read(params)
     measure, sizes = found.conditions.measure, params.evaluate.batches
-    rows, comparison = standings(found.points, found.chosen), compare(found.outcomes, found.last)
+    rows = standings(found.points, found.chosen)
+    comparison = compare(found.outcomes, found.last, found.bounds)
     text = "\n".join(_sections(found, rows, comparison, sizes))
     with replacing(paths.SUMMARY) as aside:
         aside.mkdir()
@@ -156,6 +157,10 @@ class _Found(NamedTuple):
     @property
     def seeds(self) -> list[Seeded]:
         return [seeded for each in self.reports for seeded in each.seeds]
+
+    @property
+    def bounds(self) -> set[str]:
+        return {name for name, style in styles(self.points).items() if style.kind is Kind.BOUND}
 
     @property
     def last(self) -> Chosen:
