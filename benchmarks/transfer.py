@@ -77,19 +77,18 @@ def trainings(shop: Workshop) -> dict[str, Workshop]:
 
 def study(shop: Workshop, seeds: Sequence[int]) -> Answered:
     """Train a router on each task and on all, for each seed, and answer the test questions."""
-    shops = trainings(shop)
-    alone = {name: alone_on(each) for name, each in shops.items()}
+    shops, alone = trainings(shop), alone_on(shop)
     answered: dict[str, list[Routed]] = {name: [] for name in shops}
     with progress("transfer", len(seeds) * len(shops), "routers") as advance:
         for seed in seeds:
             for name, each in shops.items():
-                answered[name].append(tested(each, *trained(each, seed), alone[name]))
+                answered[name].append(tested(each, *trained(each, seed), alone))
                 advance(1)
     return answered
 
 
 def alone_on(shop: Workshop) -> Findings:
-    """Run both models alone on the workshop's validation questions and on test."""
+    """Run both models alone on validation and test, once for all routers."""
     with TemporaryDirectory() as folder:
         runs = [
             run
