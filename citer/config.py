@@ -1,7 +1,7 @@
 """The sections of `params.yaml`, as frozen types. `params.yaml` explains the keys."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -31,6 +31,17 @@ from citer.placement import PairParams
 from citer.rule import Rule
 from citer.sources import PrepareParams
 
+RivalName = Literal[
+    "entropy",
+    "confidence",
+    "random",
+    "speculative",
+    "bild",
+    "co_llm",
+    "citer_s",
+    "query",
+    "oracle",
+]
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
 
 
@@ -134,15 +145,26 @@ class LabelParams(Section):
 
 
 class TrainParams(Section):
-    """Training of a router's head."""
+    """Training of a router's head.
+
+    The head of the router is trained with `seed`. With `seeds` above 1, others are trained with the
+    seeds after it, only to measure by how much results differ.
+    """
 
     seed: Seed
+    seeds: Annotated[int, Field(gt=0, le=100)] = 1
     learning_rate: Rate
     batch_size: Annotated[int, Field(gt=1, le=2**24)]
     epochs: Count
     patience: Count
     dropout: Annotated[float, Field(ge=0, lt=1)]
     holdout: Annotated[float, Field(gt=0, lt=1)]
+
+    @property
+    def further(self) -> "list[TrainParams]":
+        """The settings of each further seed."""
+        seeds = range(self.seed + 1, self.seed + self.seeds)
+        return [self.model_copy(update={"seed": seed, "seeds": 1}) for seed in seeds]
 
 
 class EvaluateParams(Section):
@@ -153,7 +175,8 @@ class EvaluateParams(Section):
     validation and test have one, else `llm`. All methods answer greedily or by `sampling`.
     The promise holds at confidence 1 - delta. CITER uses `llm_fractions`. Audited routing uses each
     pair of `risks` and `audits`: β, or the text of another acceptance rule, such as `judge 0.9`.
-    Speculative decoding uses `gammas`.
+    Speculative decoding uses `gammas`. `rivals` names the methods to compare with
+    (`citer.evaluation.rivals`).
     """
 
     seed: Seed
@@ -163,12 +186,21 @@ class EvaluateParams(Section):
     risks: Annotated[tuple[Share, ...], Listed]
     audits: Annotated[tuple[Audit, ...], Listed]
     gammas: Annotated[tuple[Tokens, ...], Listed]
+    rivals: Annotated[tuple[RivalName, ...], Listed] = get_args(RivalName)
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     llm_floor: Share
     batches: Annotated[tuple[Slots, ...], SomeListed]
     against: Against = "auto"
     sampling: SamplingParams | None = None
+
+    @field_validator("rivals")
+    @classmethod
+    def listed_once(cls, rivals: tuple[RivalName, ...]) -> tuple[RivalName, ...]:
+        for name in rivals:
+            if rivals.count(name) > 1:
+                raise ValueError(f"{name!r} is listed twice")
+        return rivals
 
     @property
     def delta_per_line(self) -> float:
