@@ -1,11 +1,11 @@
-"""Answer new questions once, by rules that were chosen before the questions existed.
+"""Answer new questions once, by rules that were chosen before.
 
     python -m benchmarks.fresh --seed SEED        # after `citer run`
 
 The embedded tasks make COUNT questions each. None of them is in a split of the last run, and none
 was used to train the pair. They are answered by each model alone, by the last router under the
-rules that validation chose (`chosen.json`), and by every rival with thresholds from validation.
-Nothing is chosen on them. A method for which validation certified no rule is left out.
+rules that validation chose (`chosen.json`), and by every rival, which learns and takes thresholds
+as in the run. Nothing is chosen on these questions. A method without a certified rule is left out.
 
 Code and grid are frozen: the study refuses to run unless the working tree is that of a commit, and
 the run's params.yaml is that of the commit. The results hold the commit. A seed is used up once
@@ -56,6 +56,7 @@ from citer.models.sampling import Sampler
 from citer.rule import LLM, SLM, Rule
 from citer.schema import SPLITS
 from citer.stages import paths
+from citer.stages.lessons import Preference
 
 COUNT = 500  # questions per task
 RESULTS = Path("benchmarks/results")
@@ -132,7 +133,8 @@ def answered(shop: Workshop, chosen: Chosen) -> pa.Table:
     sampler = Sampler(params.sampling, params.seed)
     with TemporaryDirectory() as folder:
         study = Study(shop.pair, shop.validation, shop.test, params, Path(folder, "rivals"))
-        rivals, lines = study.rivals(), list(chosen_lines(study, own, chosen))
+        rivals = study.rivals(Preference(shop.params.train, study))
+        lines = list(chosen_lines(study, own, chosen))
         runs = sweep(shop.engine, shop.test, lines, Path(folder, "chosen"), sampler)
     return pa.concat_tables([rivals.outcomes, outcome_table([run for [run] in runs])])
 
