@@ -1,6 +1,5 @@
 """Train a head of a router on features and labels, calibrate it, and compute thresholds."""
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from citer.checkpoint import Checkpoint, Curve, Training
 from citer.config import TrainParams
-from citer.data.problems import first_id
+from citer.data.holdout import holdout_rows
 from citer.errors import InputError
 from citer.models.features import EXTRAS
 from citer.models.router import Head, RouterMLP
@@ -150,24 +149,6 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def holdout_rows(problem_N: np.ndarray, seed: int, share: float) -> np.ndarray:
-    """Return a mask of the held-out rows, N booleans.
-
-    The questions are sorted by a seeded hash; the first `share` of them are held out. Two rows of a
-    question are on the same side.
-    """
-    question_N = [first_id(key) for key in problem_N]
-    problems = sorted(set(question_N), key=lambda key: _hash(f"{seed} {key}"))
-    if len(problems) < 2:
-        raise InputError(f"preference split: {len(problems)} problem labelled, expected 2 or more")
-    held = set(problems[: min(max(1, round(share * len(problems))), len(problems) - 1)])
-    return np.array([question in held for question in question_N])
-
-
-def _hash(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
 
 
 def fit(
