@@ -13,7 +13,8 @@ its results exist: the study then asks for another.
 
 The promise is P(routed wrong | LLM right) ≤ ε, with Wilson's interval. Cost is that at batch 1,
 relative to the LLM alone. `citer.evaluation.against` computes the gaps to rivals, with paired
-intervals. Writes `benchmarks/results/fresh-SEED.{json,md}`.
+intervals; there the area of our methods is that of one rule. Writes
+`benchmarks/results/fresh-SEED.{json,md}`.
 """
 
 import subprocess

@@ -32,6 +32,7 @@ from rich.table import Table
 from benchmarks.fractions import KEPT
 from benchmarks.paired import shown
 from benchmarks.workshop import SEEDS, Workshop, thresholds
+from citer.data.holdout import held_out
 from citer.data.tasks import task_label
 from citer.evaluation.against import Answers, Resampled
 from citer.evaluation.choice import cheapest
@@ -82,7 +83,7 @@ def study(shop: Workshop, seeds: Sequence[int]) -> Answered:
     with progress("transfer", len(seeds) * len(shops), "routers") as advance:
         for seed in seeds:
             for name, each in shops.items():
-                answered[name].append(tested(each, *trained(each, seed), alone))
+                answered[name].append(tested(each, seed, alone))
                 advance(1)
     return answered
 
@@ -106,10 +107,13 @@ def trained(shop: Workshop, seed: int) -> tuple[Router, Trained]:
     return Router({"stand": stand.head, "agree": shop.train_agree(seed).head}), stand
 
 
-def tested(shop: Workshop, router: Router, stand: Trained, alone: Findings) -> Routed:
-    """Choose the router's rule on the workshop's validation questions, and answer the test."""
+def tested(shop: Workshop, seed: int, alone: Findings) -> Routed:
+    """Train a router, choose its rule on the workshop's validation questions, answer the test."""
+    router, stand = trained(shop, seed)
+    params = shop.params.evaluate
+    holdout = held_out(shop.preference.values(), seed, shop.params.train.holdout)
     with TemporaryDirectory() as folder:
-        asked = Study(shop.pair, shop.validation, shop.test, shop.params.evaluate, Path(folder))
+        asked = Study(shop.pair, shop.validation, shop.test, params, Path(folder), holdout)
         findings, chosen, _ = asked.router(router, thresholds(stand), alone)
     best = cheapest(*chosen.values())
     method = next(name for name, rule in chosen.items() if rule is best)
