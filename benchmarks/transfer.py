@@ -32,6 +32,7 @@ from rich.table import Table
 from benchmarks.fractions import KEPT
 from benchmarks.paired import shown
 from benchmarks.workshop import SEEDS, Workshop, thresholds
+from citer.data.holdout import held_out
 from citer.data.tasks import task_label
 from citer.evaluation.against import Answers, Resampled
 from citer.evaluation.choice import cheapest
@@ -77,19 +78,18 @@ def trainings(shop: Workshop) -> dict[str, Workshop]:
 
 def study(shop: Workshop, seeds: Sequence[int]) -> Answered:
     """Train a router on each task and on all, for each seed, and answer the test questions."""
-    shops = trainings(shop)
-    alone = {name: alone_on(each) for name, each in shops.items()}
+    shops, alone = trainings(shop), alone_on(shop)
     answered: dict[str, list[Routed]] = {name: [] for name in shops}
     with progress("transfer", len(seeds) * len(shops), "routers") as advance:
         for seed in seeds:
             for name, each in shops.items():
-                answered[name].append(tested(each, *trained(each, seed), alone[name]))
+                answered[name].append(tested(each, seed, alone))
                 advance(1)
     return answered
 
 
 def alone_on(shop: Workshop) -> Findings:
-    """Run both models alone on the workshop's validation questions and on test."""
+    """Run both models alone on validation and test, once for all routers."""
     with TemporaryDirectory() as folder:
         runs = [
             run
@@ -107,10 +107,13 @@ def trained(shop: Workshop, seed: int) -> tuple[Router, Trained]:
     return Router({"stand": stand.head, "agree": shop.train_agree(seed).head}), stand
 
 
-def tested(shop: Workshop, router: Router, stand: Trained, alone: Findings) -> Routed:
-    """Choose the router's rule on the workshop's validation questions, and answer the test."""
+def tested(shop: Workshop, seed: int, alone: Findings) -> Routed:
+    """Train a router, choose its rule on the workshop's validation questions, answer the test."""
+    router, stand = trained(shop, seed)
+    params = shop.params.evaluate
+    holdout = held_out(shop.preference.values(), seed, shop.params.train.holdout)
     with TemporaryDirectory() as folder:
-        asked = Study(shop.pair, shop.validation, shop.test, shop.params.evaluate, Path(folder))
+        asked = Study(shop.pair, shop.validation, shop.test, params, Path(folder), holdout)
         findings, chosen, _ = asked.router(router, thresholds(stand), alone)
     best = cheapest(*chosen.values())
     method = next(name for name, rule in chosen.items() if rule is best)

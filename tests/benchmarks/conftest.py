@@ -70,7 +70,7 @@ def outcomes() -> Outcomes:
 def shop(taught: Taught) -> Workshop:  # noqa: F811
     """A tiny pair whose preference questions are half validation's and half test's as well."""
     params = load_params(PROJECT / "params.yaml")
-    short = params.evaluate.model_copy(update={"max_new_tokens": 24})
+    short = params.evaluate.model_copy(update={"max_new_tokens": 24, "rivals": ["entropy"]})
     params = params.model_copy(update={"evaluate": short})
     asked = list(taught.problems.values())
     validation = [replace(problem, split="validation") for problem in asked[:6]]

@@ -27,7 +27,7 @@ from citer.stages import paths
 from tests.benchmarks.outcomes import alone, answered
 from tests.heads import random_router
 
-BY_SCORE, BY_RISK = Rule("score", 0.5), Rule("risk", 0.6, 0.3)
+BY_SCORE = Rule("score", 0.5)
 
 
 def chosen(rule: Rule) -> ChosenRule:
@@ -121,11 +121,12 @@ def test_the_chosen_rules_answer_as_single_decodes(
     shop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    tau, risk = 0.37, shop.params.evaluate.risks[0]
+    rules = {"router": chosen(Rule("score", tau)), "audited": chosen(Rule("risk", risk, 1))}
     router = random_router(shop.pair.slm.hidden_size, seed=2, dtype=torch.float64)
     card = identity(shop.pair) | {"iteration": 2}
     write_bundle(paths.router(2), router, card)
     shop = replace(shop, test=shop.test[:3])
-    rules = {"router": chosen(LLM), "audited": chosen(BY_RISK)}
     answers = Answers.of(answered_by(shop, rules))
     assert {"slm", "llm", "router", "audited", "entropy"} <= set(answers.by_method)
     for name, each in rules.items():
