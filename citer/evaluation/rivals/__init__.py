@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator, Mapping
 
 from citer.config import RivalName
 from citer.evaluation.rivals.certainty import (
-    bild,
-    confidence,
-    entropy,
+    bild_rival,
+    confidence_rival,
+    entropy_rival,
     low_entropy,
     max_probability,
 )
-from citer.evaluation.rivals.citer_s import citer_s
-from citer.evaluation.rivals.co_llm import co_llm
-from citer.evaluation.rivals.oracle import oracle
-from citer.evaluation.rivals.query import query
-from citer.evaluation.rivals.random_visits import random, random_visits
+from citer.evaluation.rivals.citer_s import citer_s_rival
+from citer.evaluation.rivals.co_llm import co_llm_rival
+from citer.evaluation.rivals.oracle import oracle_rival
+from citer.evaluation.rivals.query import query_rival
+from citer.evaluation.rivals.random_visits import random, random_rival
 from citer.evaluation.rivals.rival import (
     Alone,
     Lessons,
@@ -29,7 +29,7 @@ from citer.evaluation.rivals.rival import (
     by_score,
     quantiles,
 )
-from citer.evaluation.rivals.speculative import speculative
+from citer.evaluation.rivals.speculative import speculative_rival
 
 __all__ = [
     "CERTAINTIES",
@@ -48,17 +48,17 @@ __all__ = [
 ]
 
 RIVALS: Mapping[RivalName, Callable[[Setting], Rival]] = {
-    "entropy": entropy,
-    "confidence": confidence,
-    "random": random_visits,
-    "speculative": speculative,
-    "bild": bild,
-    "oracle": oracle,
+    "entropy": entropy_rival,
+    "confidence": confidence_rival,
+    "random": random_rival,
+    "speculative": speculative_rival,
+    "bild": bild_rival,
+    "oracle": oracle_rival,
 }
 LEARNERS: Mapping[RivalName, Callable[[Setting, Lessons], Rival]] = {
-    "co_llm": co_llm,
-    "query": query,
-    "citer_s": citer_s,
+    "co_llm": co_llm_rival,
+    "query": query_rival,
+    "citer_s": citer_s_rival,
 }
 CERTAINTIES = (low_entropy, max_probability)  # scorers with thresholds from validation
 

@@ -30,19 +30,19 @@ def max_probability(view: StepView) -> Tensor:
     return view.logits_NV.softmax(-1).amax(-1).clamp(0, HIGHEST).float()
 
 
-def entropy(setting: Setting) -> Rival:
+def entropy_rival(setting: Setting) -> Rival:
     """Make the rival that visits the LLM if the SLM's entropy is high."""
     method = Method("entropy", low_entropy, style=Style(Kind.RIVAL, "#009E73", "^"))
     return Rival(Line(method, by_score(setting.taus(low_entropy))))
 
 
-def confidence(setting: Setting) -> Rival:
+def confidence_rival(setting: Setting) -> Rival:
     """Make the rival that visits the LLM if the SLM's largest probability is low."""
     method = Method("confidence", max_probability, style=Style(Kind.RIVAL, "#999999", ">"))
     return Rival(Line(method, by_score(setting.taus(max_probability))))
 
 
-def bild(setting: Setting) -> Rival:
+def bild_rival(setting: Setting) -> Rival:
     """Make `confidence` with an audit at each visit."""
     method = Method("bild", max_probability, style=Style(Kind.RIVAL, "#009E73", "<"))
     return Rival(Line(method, by_score(setting.taus(max_probability), AUDIT)))

@@ -21,7 +21,7 @@ def labels(case_N: np.ndarray) -> np.ndarray:
     return np.isin(case_N, STANDS)
 
 
-def citer_s(setting: Setting, lessons: Lessons) -> Rival:
+def citer_s_rival(setting: Setting, lessons: Lessons) -> Rival:
     """Train on every token but those of audited answers, which have no case."""
     case_N = lessons.tokens.case_N
     if "contested" not in case_N:

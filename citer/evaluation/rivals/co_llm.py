@@ -27,7 +27,7 @@ def marginal_loss(logit_B: Tensor, logprob_B2: Tensor) -> Tensor:
     return -(chosen_B2 + logprob_B2).logsumexp(1).mean()
 
 
-def co_llm(setting: Setting, lessons: Lessons) -> Rival:
+def co_llm_rival(setting: Setting, lessons: Lessons) -> Rival:
     """Train on every token. The score is 1 - φ."""
     tokens = lessons.tokens
     logprob_N2 = np.stack([tokens.slm_logprob_N, tokens.llm_logprob_N], 1)

@@ -28,7 +28,7 @@ TEXTS = 64  # of a forward
 STYLE = Style(Kind.BOUND, "#BBBBBB", "P")
 
 
-def oracle(setting: Setting) -> Rival:
+def oracle_rival(setting: Setting) -> Rival:
     line = Line(Method("oracle", always_slm, style=STYLE), [])
     return Rival(line, partial(_runs, setting.pair, setting.sampler))
 

@@ -53,7 +53,7 @@ class Linear:
         return self.weight_F.nbytes
 
 
-def query(setting: Setting, lessons: Lessons) -> Rival:
+def query_rival(setting: Setting, lessons: Lessons) -> Rival:
     """Train on the preference questions. The SLM alone, decoded with this scorer, scores the test.
 
     A threshold has its share of the held-out scores of the preference questions below it.

@@ -27,7 +27,7 @@ def _uniform(seed: int, view: StepView) -> Tensor:
     return (shifted(mixed(counter_N), 40).float() * 2.0**-24).clamp(max=HIGHEST)
 
 
-def random_visits(setting: Setting) -> Rival:
+def random_rival(setting: Setting) -> Rival:
     """Make the rival that visits the LLM at random, with a rule for every third LLM fraction.
 
     More rules would be slow, since their answers share few tokens. They would add little, since the

@@ -7,7 +7,7 @@ from citer.evaluation.sweep import Line, Method
 from citer.rule import Rule
 
 
-def speculative(setting: Setting) -> Rival:
+def speculative_rival(setting: Setting) -> Rival:
     """Make the rival with γ drafts per visit, a rule for each γ. Reports show the cheapest."""
     method = Method("speculative", always_slm, style=Style(Kind.EXACT, "#E69F00", "v"))
     return Rival(Line(method, [Rule("every", gamma, audit=1) for gamma in setting.params.gammas]))
