@@ -204,11 +204,18 @@ class EvaluateParams(Section):
 
 
 class RegisterParams(Section):
-    """Where a router is registered, and the gate's non-inferiority margin."""
+    """Where a router is registered, and the gate's margins.
+
+    A challenger may lose `margin` of accuracy, or fidelity, and move a share `byte_margin` more
+    bytes than the champion. Bytes are compared at the batch size `batch`, one of
+    `evaluate.batches`; above 1 with the LLM delayed.
+    """
 
     model_name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
     experiment: str
     margin: Annotated[float, Field(ge=0, lt=1)]
+    byte_margin: Annotated[float, Field(ge=0, lt=1)] = 0.02
+    batch: Slots = 1
 
 
 class Iteration(Section):
@@ -246,6 +253,14 @@ class Params(Section):
                 f"{sampled[0]}.sampling: expected null: an LLM behind a server (pair.llm_url) is "
                 "asked for greedy decoding only"
             )
+        return self
+
+    @model_validator(mode="after")
+    def batch_is_counted(self) -> Self:
+        batch, counted = self.register_.batch, sorted({1, *self.evaluate.batches})
+        if batch not in counted:
+            listed = ", ".join(map(str, counted))
+            raise ValueError(f"register.batch: {batch}; expected one of evaluate.batches: {listed}")
         return self
 
     @field_validator("iterations")

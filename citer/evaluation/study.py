@@ -102,8 +102,8 @@ class Study:
     ) -> tuple[Findings, Chosen, list[Step]]:
         """Run every rule on test. Choose a rule for each method on validation.
 
-        All rules are one fixed-sequence test, in the order of the returned steps. The held-out
-        questions decide this order, so the promises hold at 1 - delta for all methods together.
+        All rules are tested in one sequence, the returned steps. The held-out questions decide its
+        order, so the promises hold at confidence 1 - delta for all methods together.
         Raises InputError if the router lacks a head that a rule needs.
         """
         lines = self.lines(router, taus)
