@@ -170,6 +170,10 @@ class EvaluateParams(Section):
     against: Against = "auto"
     sampling: SamplingParams | None = None
 
+    def audited(self, risk: float) -> list[Rule]:
+        """Return the rule for this risk and each of `audits`."""
+        return [Rule.audited("risk", risk, audit) for audit in self.audits]
+
     @property
     def delta_per_line(self) -> float:
         """Delta, divided by the number of lines: one line for CITER and one for each audit."""
@@ -219,6 +223,15 @@ class Params(Section):
                 f"{sampled[0]}.sampling: expected null: an LLM behind a server (pair.llm_url) is "
                 "asked for greedy decoding only"
             )
+        return self
+
+    @model_validator(mode="after")
+    def audits_here(self) -> Self:
+        remote, sampled = self.pair.llm_url is not None, self.evaluate.sampling is not None
+        rules = [("evaluate.audits", rule, sampled) for rule in self.evaluate.audited(1.0)]
+        for place, rule, samples in (("label.rule", self.label.rule, False), *rules):
+            if refusal := rule.refusal(samples, remote):
+                raise ValueError(f"{place}: {refusal}")
         return self
 
     @field_validator("iterations")

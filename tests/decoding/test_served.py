@@ -86,7 +86,7 @@ def test_only_several_positions_and_unlikely_drafts_need_whole_prompts(
 ) -> None:
     judge = ServedJudge(model, here.vocabulary)
     ids = make_requests(1)[0].prompt_ids
-    (((own, _),),) = judge.verdicts([Query(ids, len(ids))])
+    (((own, *_),),) = judge.verdicts([Query(ids, len(ids))])
     assert not any("prompt_logprobs" in asked for asked in completions.asked)
     judge.verdicts([Query(ids, len(ids), draft=own)])
     assert not any("prompt_logprobs" in asked for asked in completions.asked)
@@ -95,7 +95,7 @@ def test_only_several_positions_and_unlikely_drafts_need_whole_prompts(
     local = judge_of(here.llm, here.vocabulary)
     with torch.inference_mode():
         ((expected,),) = local.verdicts([Query(ids, len(ids), draft=unlikely)])
-    assert verdict == pytest.approx(expected)
+    assert verdict[:2] == pytest.approx(expected[:2])
     assert "prompt_logprobs" in completions.asked[-1]
     assert judge.work.forwards == 3
 
