@@ -64,13 +64,14 @@ def train_head(
     params: TrainParams,
     device: torch.device,
     checkpoint: Checkpoint | None = None,
+    hidden_size: int | None = None,
 ) -> Trained:
     """Train a head on a part of the problems.
 
     The other problems are held out. They decide when training stops, and the calibration and the
     thresholds are computed on them. `feature_NF`, `label_N` and `problem_N` (problem ids) have one
-    row per labelled token. Training goes on from the state in `checkpoint`, if it has one, which
-    must come from equal arguments.
+    row per labelled token. The MLP is as wide as the SLM's state, or as `hidden_size`. Training
+    goes on from the state in `checkpoint`, if it has one, which must come from equal arguments.
     Raises InputError if there are too few problems, or if training diverges.
     """
     held_N = holdout_rows(problem_N, params.seed, params.holdout)
@@ -80,7 +81,7 @@ def train_head(
     )
     with torch.random.fork_rng([device] if device.type == "cuda" else []), _one_thread():
         torch.manual_seed(params.seed)
-        mlp = RouterMLP(feature_NF.shape[1] - EXTRAS, params.dropout).to(device)
+        mlp = _mlp(feature_NF.shape[1], hidden_size, params.dropout).to(device)
         losses = fit(mlp, examples, train_M, holdout_M, params, checkpoint)
     logit_M = examples.apply(mlp, holdout_M).double().numpy()
     head = Head(mlp, *platt(logit_M, label_N[held_N]))
@@ -91,6 +92,12 @@ def train_head(
         "best_epoch": 1 + losses.index(min(losses)),
     }
     return Trained(head, thresholds(score_M), metrics)
+
+
+def _mlp(inputs: int, hidden_size: int | None, dropout: float) -> RouterMLP:
+    if hidden_size is None:
+        return RouterMLP(inputs - EXTRAS, dropout)
+    return RouterMLP(hidden_size, dropout, inputs)
 
 
 @contextmanager
