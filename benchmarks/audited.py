@@ -26,10 +26,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.paired import Outcomes, interval, resamples, shown
+from benchmarks.paired import Outcomes, shown
 from benchmarks.workshop import CITER, SEEDS, Families, Workshop, thresholds
 from citer.decoding.policy import always_slm
 from citer.evaluation.cost import DELAYED, Batch, batches
+from citer.evaluation.paired import interval, resamples
 from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method, by_head
 from citer.io import replacing, write_json

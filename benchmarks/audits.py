@@ -24,11 +24,11 @@ from rich.console import Console
 
 from benchmarks.audited import AUDIT, by_risk
 from benchmarks.fractions import KEPT, Answered, as_table, compared, note, with_gaps
-from benchmarks.paired import resamples
 from benchmarks.workshop import SEEDS, Workshop, thresholds
 from citer.data.audited import load_audited
 from citer.data.problems import Problem, first_id
 from citer.data.tokens import read_features, read_tokens
+from citer.evaluation.paired import resamples
 from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method, by_head
 from citer.io import replacing, write_json, write_table

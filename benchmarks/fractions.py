@@ -13,7 +13,8 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
-from benchmarks.paired import Outcomes, interval, resamples, shown
+from benchmarks.paired import Outcomes, shown
+from citer.evaluation.paired import interval, resamples
 
 KEPT = 0.95  # of the LLM's accuracy
 Answered = dict[str, list[Outcomes]]  # by method, one for each seed

@@ -1,4 +1,4 @@
-"""Compare methods on the same questions: points of their frontiers, with paired intervals."""
+"""The answers of a study's methods to the same questions, by resamples of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 
 from citer.evaluation.cost import Batch, Prices, Trace
-from citer.evaluation.metrics import CONFIDENCE, fraction_for
+from citer.evaluation.metrics import fraction_for
+from citer.evaluation.paired import Frontier
 from citer.evaluation.sweep import Run
 from citer.rule import Rule
-
-RESAMPLES = 1000
-SEED = 17
 
 
 @dataclass(frozen=True)
@@ -75,10 +73,7 @@ class Outcomes:
         of two rules, each for a part of the questions, reaches the points between them.
         """
         right_RT = drawn_RQ @ self.correct_TQ.T
-        points = zip(self.costs(drawn_RQ), right_RT, strict=True)
-        return np.array(
-            [_least_cost(share * right_T[-1], cost_T, right_T) for cost_T, right_T in points]
-        )
+        return Frontier.of(self.costs(drawn_RQ), right_RT).cost_for(share * right_RT[:, -1])
 
     def cost_of_exact(self, drawn_RQ: np.ndarray) -> np.ndarray:
         """Return cost_R: the cost of the cheapest rule whose answers all equal the LLM's."""
@@ -112,31 +107,6 @@ def _joined(first: Any, second: Any) -> Any:
 
 def _moved(run: Run, trace: Trace) -> int:
     return run.prices.moved(trace.slm, trace.llm)
-
-
-def _least_cost(target: float, cost_T: np.ndarray, right_T: np.ndarray) -> float | None:
-    order_T = np.lexsort((-right_T, cost_T))
-    best_T = np.maximum.accumulate(right_T[order_T])
-    efficient = order_T[np.diff(best_T, prepend=-1) > 0]
-    return fraction_for(target, cost_T[efficient].tolist(), right_T[efficient].tolist())
-
-
-def resamples(in_task_Q: np.ndarray) -> np.ndarray:
-    """Return drawn_RQ: how often each resample draws each question of `in_task_Q`.
-
-    Row 0 is the sample itself. All methods use the same resamples, so that they can be compared
-    pairwise.
-    """
-    rng = np.random.default_rng(SEED)
-    drawn_RQ = rng.multinomial(in_task_Q.sum(), in_task_Q / in_task_Q.sum(), size=RESAMPLES)
-    return np.vstack([in_task_Q, drawn_RQ])
-
-
-def interval(value_R: np.ndarray) -> tuple[float, float, float]:
-    """Return the sample's value, and the percentile interval of the resamples."""
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(value_R[1:], (tail, 1 - tail))
-    return float(value_R[0]), float(low), float(high)
 
 
 def shown(value: tuple[float, float, float], sign: str = "") -> str:

@@ -1,13 +1,14 @@
 """Shared by the studies: load the data of a `citer run`, train heads, answer test questions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from benchmarks.paired import Outcomes
 from citer.config import Params, load_params
@@ -47,6 +48,7 @@ class Workshop:
     preference: Mapping[str, Problem]
     validation: Sequence[Problem]
     test: Sequence[Problem]
+    tokens: pa.Table  # of the preference questions, with the tokens of both models
     sampler: Sampler = ALL_GREEDY
 
     @classmethod
@@ -56,7 +58,17 @@ class Workshop:
         splits = ("preference", "validation", "test")
         preference, *asked = (read_problems(paths.referenced(split)) for split in splits)
         pair = load_pair(finetuned_pair(params), params.pair)
-        return cls(params, pair, {p.problem_id: p for p in preference}, asked[0], asked[1])
+        examples = pair.prompts.encode_all(preference)
+        tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
+        return cls(params, pair, {p.problem_id: p for p in preference}, asked[0], asked[1], tokens)
+
+    def only(self, tasks: Sequence[str]) -> "Workshop":
+        """Return a workshop that trains and validates on some tasks. It tests on all."""
+        preference = {key: each for key, each in self.preference.items() if each.task in tasks}
+        validation = [problem for problem in self.validation if problem.task in tasks]
+        kept_N = pc.is_in(self.tokens["problem_id"], pa.array(preference, pa.string()))
+        tokens = self.tokens.filter(kept_N)
+        return replace(self, preference=preference, validation=validation, tokens=tokens)
 
     @property
     def tasks(self) -> dict[str, np.ndarray]:
@@ -72,10 +84,6 @@ class Workshop:
     @cached_property
     def examples(self) -> dict[str, Encoded]:
         return self.pair.prompts.encode_all(self.preference.values())
-
-    @cached_property
-    def tokens(self) -> pa.Table:
-        return read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, self.examples)
 
     @cached_property
     def first_labels(self) -> pa.Table:

@@ -121,13 +121,15 @@ class LabelParams(Section):
     `outcome` names the judge of contested tokens. `rollout`: the finished answer is graded.
     `agreement`: it is compared with the LLM's answer. `suffix`: by how much the LLM's log-odds of
     its own ending fall, without a rollout. `auto`: `rollout` if the rows have right answers and
-    all rollouts take at most `minutes`, as `probe` estimates; else `suffix`.
+    all rollouts take at most `minutes`, as `probe` estimates; else `suffix`. With `judge`, the
+    router also gets the head that rules such as `risk 0.8 judge 0.9` need.
     """
 
     outcome: Literal["auto", "rollout", "agreement", "suffix"] = "auto"
     minutes: Annotated[float, Field(gt=0, le=10**6)] = 60.0
 
     rule: RuleText
+    judge: bool = False
     tie: Literal["slm", "llm", "drop"]
     slots: Slots
     max_new_tokens: Tokens
@@ -232,6 +234,16 @@ class Params(Section):
         for place, rule, samples in (("label.rule", self.label.rule, False), *rules):
             if refusal := rule.refusal(samples, remote):
                 raise ValueError(f"{place}: {refusal}")
+        return self
+
+    @model_validator(mode="after")
+    def judge_is_trained(self) -> Self:
+        if self.pair.llm_url and self.label.judge:
+            raise ValueError("label.judge: expected false: it reads an LLM that is loaded here")
+        if not self.label.judge and any(rule.by == "judge" for rule in self.evaluate.audited(1.0)):
+            raise ValueError("evaluate.audits: `judge` needs its head, expected label.judge: true")
+        if self.label.rule.by == "judge":
+            raise ValueError(f"label.rule: `{self.label.rule}`: router 0 has no head `judge`")
         return self
 
     @field_validator("iterations")

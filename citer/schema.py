@@ -7,6 +7,7 @@ Each row is
 - WRITTEN: a question that the LLM answered for want of a reference, of an unfinished run;
 - LLM_TOKEN, `slm_token(H)`: a position of a reference, with one model's prediction for it;
 - PREFERENCE: a labelled position;
+- HOLDOUT: a labelled position that did not train the router, with its score;
 - OUTCOME: a question answered by one method with one rule;
 - RESULT: the same with all that reports are made from, in the files of an unfinished sweep;
 - `point(...)`: one method with one rule on one task;
@@ -138,6 +139,13 @@ def judged(width: int) -> pa.Schema:
         ]
     )
 
+
+HOLDOUT = pa.schema(
+    [
+        *(PREFERENCE.field(name) for name in ("problem_id", "position", "case", "label")),
+        _required("score", pa.float32()),  # P(label 1), calibrated on these rows
+    ]
+)
 
 _RULE = [
     _required("visit", pa.string()),  # see `citer.rule`

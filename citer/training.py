@@ -15,7 +15,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from citer.checkpoint import Checkpoint, Training
+from citer.checkpoint import Checkpoint, Curve, Training
 from citer.config import TrainParams
 from citer.data.problems import first_id
 from citer.errors import InputError
@@ -31,11 +31,15 @@ class Trained(NamedTuple):
     """A trained head.
 
     `thresholds` maps a share of holdout tokens to the τ that gives this share to the LLM.
+    `holdout_M` are the indices of the held-out rows, and `score_M` their calibrated scores.
     """
 
     head: Head
     thresholds: dict[str, float]
     metrics: dict[str, float]
+    curve: Curve
+    holdout_M: np.ndarray
+    score_M: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -82,16 +86,17 @@ def train_head(
     with torch.random.fork_rng([device] if device.type == "cuda" else []), _one_thread():
         torch.manual_seed(params.seed)
         mlp = _mlp(feature_NF.shape[1], hidden_size, params.dropout).to(device)
-        losses = fit(mlp, examples, train_M, holdout_M, params, checkpoint)
+        curve = fit(mlp, examples, train_M, holdout_M, params, checkpoint)
     logit_M = examples.apply(mlp, holdout_M).double().numpy()
     head = Head(mlp, *platt(logit_M, label_N[held_N]))
     score_M = examples.apply(head.score, holdout_M).double().numpy()
+    losses = curve.holdout_loss
     metrics = _metrics(score_M, label_N[held_N], label_N[~held_N]) | {
         "holdout_loss": min(losses),
         "epochs": len(losses),
         "best_epoch": 1 + losses.index(min(losses)),
     }
-    return Trained(head, thresholds(score_M), metrics)
+    return Trained(head, thresholds(score_M), metrics, curve, holdout_M.numpy(), score_M)
 
 
 def _mlp(inputs: int, hidden_size: int | None, dropout: float) -> RouterMLP:
@@ -136,29 +141,28 @@ def fit(
     holdout_M: Tensor,
     params: TrainParams,
     checkpoint: Checkpoint | None = None,
-) -> list[float]:
+) -> Curve:
     """Train with early stopping, and leave `mlp` in its best state and in evaluation mode.
 
-    Goes on from the state in `checkpoint`, if it has one. Returns the cross-entropy on the holdout
-    rows (nats) after each epoch.
+    Goes on from the state in `checkpoint`, if it has one. Returns the losses of every epoch.
     """
     optimizer = torch.optim.AdamW(mlp.parameters(), lr=params.learning_rate)
     training = Training(mlp, optimizer, params.seed, examples.device)
     if checkpoint and (saved := checkpoint.load()):
         training.restore(saved)
-    losses = training.losses
+    losses = training.curve.holdout_loss
     with progress("train", params.epochs, "epochs", before=len(losses)) as advance:
         while len(losses) < params.epochs and not _stalled(losses, params.patience):
             order = torch.randperm(len(train_M), generator=training.order)
             batches = train_M[order].split(params.batch_size)
-            _train_epoch(mlp, examples, batches, optimizer)
-            training.add(holdout_loss(mlp, examples, holdout_M))
+            train_loss = _train_epoch(mlp, examples, batches, optimizer)
+            training.add(train_loss, holdout_loss(mlp, examples, holdout_M))
             if checkpoint:
                 checkpoint.save(training.state)
             advance(1)
     mlp.load_state_dict(training.best)
     mlp.eval()  # no epoch may be left to run
-    return losses
+    return training.curve
 
 
 def _stalled(losses: list[float], patience: int) -> bool:
@@ -170,15 +174,19 @@ def _train_epoch(
     examples: Examples,
     batches: tuple[Tensor, ...],
     optimizer: torch.optim.Optimizer,
-) -> None:
+) -> float:
+    """Return the mean cross-entropy of the rows, in nats."""
     mlp.train()
-    for row_B in batches:
-        if len(row_B) == 1:  # batch norm needs two rows; the next epoch shuffles again
-            continue
+    usable = [row_B for row_B in batches if len(row_B) > 1]  # batch norm needs two rows
+    total = torch.zeros((), dtype=torch.float64, device=examples.device)
+    for row_B in usable:
         feature_BF, label_B = examples.batch(row_B)
-        binary_cross_entropy_with_logits(mlp(feature_BF), label_B).backward()
+        loss = binary_cross_entropy_with_logits(mlp(feature_BF), label_B)
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        total += len(row_B) * loss.detach()
+    return total.item() / sum(map(len, usable))
 
 
 def holdout_loss(mlp: RouterMLP, examples: Examples, holdout_M: Tensor) -> float:

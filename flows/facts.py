@@ -8,7 +8,8 @@ from mlflow.entities import Run
 from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.metrics import share_interval
 from flows import outcomes
-from flows.tracking import LABELS, headlines
+from flows.metrics import headlines, section
+from flows.tracking import LABELS
 
 RULE = ("rule", "visit", "at", "by", "audit", "heads")
 INTERVAL = ("accuracy_low", "accuracy_high")  # Wilson's interval at 95 %, or of the fidelity
@@ -21,7 +22,7 @@ def tags_of(router: Run) -> dict[str, str]:
     right = [answer.correct for answer in outcomes.routed(run_id).values()]
     interval = dict(zip(INTERVAL, share_interval(sum(right), len(right)), strict=True))
     conditions = Conditions.stored(tags)
-    numbers = headlines(router.data.metrics) | conditions.measure.keys(interval)
+    numbers = headlines(section(router.data.metrics, "all")) | conditions.measure.keys(interval)
     return {  # MLflow lists them in this order
         **{key: tags[key] for key in RULE if key in tags},
         **conditions.fields,

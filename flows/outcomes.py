@@ -1,4 +1,4 @@
-"""Read a router's answers to the test questions from the artifacts of its run."""
+"""Read a router's answers to the test questions, from its run's artifacts or from a report."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 
 import mlflow
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from citer.errors import InputError
 from citer.evaluation.gate import Graded, GradedAnswers
@@ -51,21 +52,28 @@ def _read(run_id: str, kept: str, method: str, rule: Rule) -> GradedAnswers:
     with TemporaryDirectory() as folder:
         uri = f"runs:/{run_id}/{kept}/outcomes.parquet"
         file = mlflow.artifacts.download_artifacts(uri, dst_path=folder)
-        rows = _rows(Path(file), uri)
-    asked = under(rows, method, rule)
+        table = _table(Path(file), uri)
+    asked = _under(table, method, rule)
     return {row["problem_id"]: Graded(row["correct"], row["bytes"]) for row in asked}
 
 
-def under(rows: Iterable[dict[str, Any]], method: str, rule: Rule) -> Iterator[dict[str, Any]]:
+def answers(
+    report: Path, method: str, rule: Rule, columns: Iterable[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield columns of a method's answers to the test questions, from a report's folder."""
+    table = read_table(report / "outcomes.parquet", OUTCOME, [*PLACE, *columns])
+    return _under(table, method, rule)
+
+
+def _under(table: pa.Table, method: str, rule: Rule) -> Iterator[dict[str, Any]]:
     """Yield the rows of the test questions, as a method answered them under a rule."""
-    for row in rows:
-        if (row["split"], row["method"], rule_of(row)) == ("test", method, rule):
-            yield row
+    own = (pc.field("split") == "test") & (pc.field("method") == method)
+    return (row for row in table.filter(own).to_pylist() if rule_of(row) == rule)
 
 
-def _rows(file: Path, uri: str) -> list[dict[str, Any]]:
+def _table(file: Path, uri: str) -> pa.Table:
     try:
         # The champion may be from an older citer, whose tables have no seal.
-        return read_table(file, OUTCOME, COLUMNS, sealed=False).to_pylist()
+        return read_table(file, OUTCOME, COLUMNS, sealed=False)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{uri}: not a table: {error}") from None

@@ -11,7 +11,7 @@ from prefect.states import Completed, Failed
 from citer.config import load_params
 from citer.errors import InputError
 from citer.stages import paths
-from flows import seconds
+from flows import seconds, system
 from flows.dvc_commands import PARAMS
 from flows.registry import register_run
 from flows.repro import plan
@@ -37,10 +37,11 @@ def retrain(stage_timeout_hours: float = 24) -> Any:
 def _retrain(timeout: timedelta) -> str:
     reach_store()
     params_at_start = file_md5(PARAMS)
-    stages = {
-        name: stage_task(name)(name, timeout, fresh, return_state=True).result()
-        for name, fresh in plan(get_run_logger().info).items()
-    }
+    with system.sampled():
+        stages = {
+            name: stage_task(name)(name, timeout, fresh, return_state=True).result()
+            for name, fresh in plan(get_run_logger().info).items()
+        }
     if file_md5(PARAMS) != params_at_start:  # earlier stages used other parameters
         raise InputError(f"{PARAMS}: changed during the run; repeat `citer run`")
     create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
@@ -58,4 +59,5 @@ def register(stages: Mapping[str, float | None]) -> str:
     """Register the routers, and let the gate decide whether the last one becomes the champion."""
     outcome = register_run(seconds.complete(stages))
     seconds.clear()
+    system.clear()
     return outcome

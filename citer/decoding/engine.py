@@ -21,13 +21,12 @@ import torch
 from citer.decoding.acceptance import Measure, reads_slm
 from citer.decoding.answer import Answer, Request
 from citer.decoding.delay import llm_runs
-from citer.decoding.judge import Judge
 from citer.decoding.lane import Held, Lane, MakeGraphs
 from citer.decoding.limits import Limits
 from citer.decoding.path import Draft
 from citer.decoding.policy import Policy, Scorer
 from citer.decoding.reading import Drafts
-from citer.decoding.served import check_rules, judge_of
+from citer.decoding.served import check_rules, judge_in
 from citer.decoding.walk import Handle, Need, Walk
 from citer.decoding.work import Work
 from citer.models.feed import Turn
@@ -78,7 +77,7 @@ class Engine:
         self.delayed = delayed
         self.make_graphs = make_graphs
         self._slm = Lane(pair.slm, slots, make_graphs)
-        self._judge = judge_for(pair, slots, make_graphs)
+        self._judge = judge_in(pair, slots, make_graphs)
         self._handles = map(Handle, count())
         self._walks: dict[Handle, Walk] = {}  # of requests that are not finished
         self._queue: deque[Walk] = deque()
@@ -153,8 +152,7 @@ class Engine:
     def check(self, request: Request, *policies: Policy) -> None:
         """Raise InputError if a request is empty or does not fit the models' context.
 
-        Raises it also if the request or the rule of a policy does not go with the LLM or with each
-        other (`check_rules`).
+        Raises it also if request, rules and LLM do not go together (`check_rules`).
         """
         check_rules(request, policies, self._judge)
         self._limits(request).check(request, self.pair.context)
@@ -268,7 +266,3 @@ class Engine:
         All requests then have the same numbers per row, and graphs are captured once.
         """
         return walk.request.sampling or (GREEDY if self._drafts.samples else None)
-
-
-def judge_for(pair: Pair, slots: int, make_graphs: MakeGraphs) -> Judge:
-    return judge_of(pair.llm, pair.vocabulary, slots, make_graphs, pair.slm)

@@ -16,7 +16,7 @@ from citer.decoding.work import Work
 from citer.errors import InputError
 from citer.models.card import Carded, ModelCard
 from citer.models.graphs import no_graphs
-from citer.models.pair import LanguageModel
+from citer.models.pair import LanguageModel, Pair
 from citer.models.served import LIKELIEST, Chances, Choice, ServedModel
 from citer.models.vocabulary import Vocabulary
 
@@ -150,6 +150,11 @@ def judge_of(
     if isinstance(llm, LanguageModel):
         return LocalJudge(llm, vocabulary, slots, make_graphs, slm)
     return ServedJudge(llm, vocabulary) if isinstance(llm, ServedModel) else cast(Judge, llm)
+
+
+def judge_in(pair: Pair, slots: int, make_graphs: MakeGraphs) -> Judge:
+    """Return the judge of a pair's LLM; one that is loaded here may also read the SLM."""
+    return judge_of(pair.llm, pair.vocabulary, slots, make_graphs, pair.slm)
 
 
 def check_rules(request: Request, policies: Iterable[Policy], judge: Judge) -> None:

@@ -1,29 +1,18 @@
 """Draw the frontier: accuracy, or fidelity, against cost; in full and close to the LLM's."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from citer.evaluation.choice import Chosen
 from citer.evaluation.measure import Measure
-from citer.evaluation.methods import MODELS, Kind, Row, Style, label, styles
-from citer.evaluation.report import chosen_point, efficient, frontier
-from citer.rule import Rule
+from citer.evaluation.methods import MODELS, Kind, Row, label
+from citer.evaluation.report import frontier
+from citer.evaluation.series import NEAR, Series, all_series
 
-# Methods of later kinds are drawn above those of earlier ones.
-LAYERS = {Kind.EXACT: 0, Kind.RIVAL: 1, Kind.ROUTER: 2, Kind.AUDITED: 2}
 TITLE = "cost: bytes moved at batch 1, LLM alone = 1"
-NEAR = 0.9  # the right panel starts at this share of the LLM's accuracy
-
-
-class _Series(NamedTuple):
-    method: str
-    style: Style
-    line: Sequence[Row]
-    chosen: tuple[Rule, Row] | None = None
 
 
 def draw(points: Sequence[Row], chosen: Chosen, path: Path, measure: Measure) -> None:
@@ -31,17 +20,17 @@ def draw(points: Sequence[Row], chosen: Chosen, path: Path, measure: Measure) ->
 
     The same points give the same bytes.
     """
-    all_series = list(_all_series(points, chosen))
+    drawn = list(all_series(points, chosen))
     figure = Figure(figsize=(12, 5.2), layout="constrained")
     whole, near = figure.subplots(1, 2)
     for axes in (whole, near):
-        for series in all_series:
+        for series in drawn:
             _draw_series(axes, series)
         axes.set_xlabel(TITLE)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     _draw_alone(whole, points)
-    _draw_near(near, all_series, frontier(points, "llm")[-1])
+    _draw_near(near, drawn, frontier(points, "llm")[-1])
     near.set_title(f"the same, from {NEAR:.0%} of the LLM's {measure.name} on", fontsize=10)
     whole.set_ylabel(f"{measure.name} on test")
     handles, labels = whole.get_legend_handles_labels()
@@ -49,33 +38,7 @@ def draw(points: Sequence[Row], chosen: Chosen, path: Path, measure: Measure) ->
     figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
 
 
-def _all_series(points: Sequence[Row], chosen: Chosen) -> Iterator[_Series]:
-    """Yield every method with a line, in drawing order."""
-    lines = {name: style for name, style in styles(points).items() if style.kind in LAYERS}
-    for method in sorted(lines, key=lambda name: LAYERS[lines[name].kind]):
-        line = _line(points, method, lines[method].kind)
-        place = None
-        if method in chosen:
-            rule = chosen[method].rule
-            place = rule, chosen_point(points, method, rule)
-        yield _Series(method, lines[method], line, place)
-
-
-def _line(points: Sequence[Row], method: str, kind: Kind) -> list[Row]:
-    """Return the points that a method's line connects.
-
-    The line of an exact method leaves out the models alone. The line of an audited method has only
-    the efficient rules, since many others cost more than a more accurate one.
-    """
-    if kind is Kind.EXACT:
-        own = (point for point in frontier(points, method) if point["method"] == method)
-        return sorted(own, key=lambda point: point["threshold"])
-    if kind is Kind.AUDITED:
-        return efficient(points, method)
-    return frontier(points, method)
-
-
-def _draw_series(axes: Axes, series: _Series) -> None:
+def _draw_series(axes: Axes, series: Series) -> None:
     """Draw the method's line. If it has a chosen rule, add a star and the 95 % intervals."""
     line, (kind, colour, marker) = series.line, series.style
     x, y = [point["cost_b1"] for point in line], [point["accuracy"] for point in line]
@@ -112,12 +75,12 @@ def _draw_alone(axes: Axes, points: Sequence[Row]) -> None:
         axes.annotate(text, place, offset, textcoords="offset points", ha=align)
 
 
-def _draw_near(axes: Axes, all_series: Sequence[_Series], llm: Row) -> None:
+def _draw_near(axes: Axes, drawn: Sequence[Series], llm: Row) -> None:
     """Limit the axes to points close to the LLM's accuracy."""
     axes.axhline(llm["accuracy"], color="black", linewidth=0.8, linestyle=":")
     near = [
         point["cost_b1"]
-        for series in all_series
+        for series in drawn
         for point in series.line
         if point["method"] not in MODELS and point["accuracy"] >= NEAR * llm["accuracy"]
     ]

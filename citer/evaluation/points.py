@@ -19,7 +19,7 @@ from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.evaluation.cost import batches
 from citer.evaluation.measure import Conditions, Measure
-from citer.evaluation.methods import Row
+from citer.evaluation.methods import Row, numbered
 from citer.evaluation.metrics import share_interval
 from citer.io import read_table, table_metadata, write_table
 from citer.rule import Rule
@@ -46,6 +46,13 @@ class Findings:
         failed = self.outcomes.filter(pc.field("failure").is_valid())
         columns = (failed[name].to_pylist() for name in ("task", "problem_id", "failure"))
         return failures(zip(*columns, strict=True))
+
+    def numbered(self, iteration: str, colour: str, marker: str) -> "Findings":
+        """Add the iteration to the names of all methods, and set the look of their points."""
+        method = pc.binary_join_element_wise(self.outcomes["method"], iteration, "_")
+        place = self.outcomes.schema.get_field_index("method")
+        outcomes = self.outcomes.set_column(place, OUTCOME.field("method"), method)
+        return Findings(outcomes, numbered(self.points, iteration, colour, marker))
 
     def llm_alone(self, split: str) -> dict[str, Row]:
         """Return the LLM's own outcomes on a split, by problem_id."""

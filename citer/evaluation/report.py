@@ -181,12 +181,19 @@ def summary(
 
     `sizes` are the batch sizes whose costs are shown.
     """
-    text, measure = StringIO(), conditions.measure
-    Console(file=text, width=WIDTH).print(_table(rows, sizes, measure))
+    measure = conditions.measure
     promises = (promise(*each, measure) for each in chosen.items())
     notes = [f"- {each}" for each in promises] + [f"- {each}." for each in failed]
     legend = _legend(conditions) + SHARE_LEGEND * _has_shares(rows)
-    return "\n".join([text.getvalue().strip(), "", legend, *_places(rows), "", *notes, ""])
+    table = standings_table(rows, sizes, measure)
+    return "\n".join([table, "", legend, *_places(rows), "", *notes, ""])
+
+
+def standings_table(rows: Sequence[Row], sizes: Sequence[int], measure: Measure) -> str:
+    """Write standings as a Markdown table."""
+    text = StringIO()
+    Console(file=text, width=WIDTH).print(_table(rows, sizes, measure))
+    return text.getvalue().strip()
 
 
 def _legend(conditions: Conditions) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +12,13 @@ from torch import Tensor
 from citer.data.prompts import Encoded
 from citer.data.tokens import places, read_features
 from citer.errors import InputError
+from citer.io import read_table, table_metadata, write_table
 from citer.labelling.teacher import length_buckets
 from citer.models.features import judge_features
 from citer.models.forced import ROWS, Text, states
 from citer.models.pair import LanguageModel, Pair
 from citer.progress import progress
+from citer.schema import judged
 
 
 def differing(tokens: pa.Table, labels: pa.Table) -> pa.Table:
@@ -24,6 +27,40 @@ def differing(tokens: pa.Table, labels: pa.Table) -> pa.Table:
     rows = labels.select(["problem_id", "position", "label"])
     rows = rows.append_column("slm_token", here["slm_token"])
     return rows.filter(pa.array(here["slm_token"].to_numpy() != here["llm_token"].to_numpy()))
+
+
+def judged_rows(
+    pair: Pair,
+    slm_tokens: Path,
+    examples: Mapping[str, Encoded],
+    tokens: pa.Table,
+    labels: pa.Table,
+    batch_tokens: int,
+) -> pa.Table:
+    """Return the rows that train the head `judge`, of the schema `judged`. Raises InputError."""
+    rows = differing(tokens, labels)
+    feature_NF = judged_features(pair, slm_tokens, examples, rows, batch_tokens)
+    schema, width = judged(feature_NF.shape[1]), 2 * feature_NF.shape[1]
+    feature_N = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(width), len(rows), [None, pa.py_buffer(feature_NF)]
+    )
+    columns = [*(rows[name] for name in schema.names[:-1]), feature_N]
+    return pa.table(columns, schema=schema)
+
+
+def write_judged(path: Path, rows: pa.Table, pair: Pair, metadata: dict[str, Any]) -> None:
+    """Write `judged_rows`, with the sizes that training needs."""
+    width = rows.schema.field("feature").type.byte_width // 2
+    sizes = {"inputs": width, "hidden_size": pair.slm.hidden_size}
+    write_table(path, rows, rows.schema, metadata | {"judge": sizes})
+
+
+def read_judged(path: Path) -> tuple[pa.Table, np.ndarray, int]:
+    """Return the rows of the head `judge`, their feature_NF, and the SLM's hidden size."""
+    sizes = table_metadata(path)["judge"]
+    rows = read_table(path, judged(sizes["inputs"]))
+    feature_NF = np.frombuffer(b"".join(rows["feature"].to_pylist()), np.float16)
+    return rows, feature_NF.reshape(len(rows), -1).copy(), sizes["hidden_size"]
 
 
 @torch.inference_mode()

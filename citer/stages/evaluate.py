@@ -10,8 +10,10 @@ from rich.console import Console
 
 from citer.config import Params
 from citer.data.problems import read_problems
+from citer.decoding.policy import routed
 from citer.errors import InputError
 from citer.evaluation.choice import cheapest
+from citer.evaluation.decoded import transcript
 from citer.evaluation.frontier import draw
 from citer.evaluation.measure import Conditions
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
@@ -46,13 +48,18 @@ def run(params: Params, iteration: int) -> None:
     partial = partial_sweeps("evaluate", params, own, folder)
     pair = load_pair(folders, params.pair)
     study = Study(pair, validation, test, params.evaluate, partial)
-    findings, chosen = study.router(router.to(pair.slm.device), taus, rivals)
+    router = router.to(pair.slm.device)
+    findings, chosen = study.router(router, taus, rivals)
     points = [*rivals.points, *findings.points]
+    method = min(chosen, key=lambda name: chosen[name].cost)
+    policy = routed(router, chosen[method].rule)
+    tokens = transcript(pair, test, policy, method, params.evaluate)
     with replacing(paths.report(iteration)) as aside:
         aside.mkdir()
         write_findings(aside, findings, params.evaluate, stamp | ROUTER_STAMP)
         write_json(aside / "chosen.json", {name: asdict(each) for name, each in chosen.items()})
         write_json(aside / "threshold.json", asdict(cheapest(*chosen.values())))
+        write_json(aside / "tokens.json", asdict(tokens))
         write_json(aside / "metrics.json", metrics(standings(points, chosen), chosen, measure))
         draw(points, chosen, aside / "frontier.png", measure)
     remove(partial)

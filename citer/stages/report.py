@@ -1,8 +1,9 @@
-"""Write data/summary: all methods and iterations side by side."""
+"""Write data/summary, all methods and iterations side by side, and the report page."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
+from typing import NamedTuple, Self
 
 import pyarrow as pa
 from pyarrow import csv
@@ -12,29 +13,39 @@ from citer.config import Params
 from citer.data.tasks import task_label
 from citer.data.tasks.failures import Failures, merged
 from citer.errors import InputError
+from citer.evaluation import against_table
+from citer.evaluation.against import Comparison, compare
 from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.frontier import draw
-from citer.evaluation.measure import GREEDY, Conditions
-from citer.evaluation.methods import ITERATIONS, Row, numbered, styles
-from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings
-from citer.evaluation.report import chosen_point, metrics, standings, summary
+from citer.evaluation.headline import deployed, headline
+from citer.evaluation.measure import GREEDY, Conditions, Measure
+from citer.evaluation.methods import ITERATIONS, Row, styles
+from citer.evaluation.page.render import Champion, write_page
+from citer.evaluation.page.study import PageStudy
+from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, Findings, read_findings
+from citer.evaluation.report import chosen_point, metrics, standings, standings_table, summary
 from citer.io import read_as, replacing, table_metadata, write_json, write_text
 from citer.stages import paths
 
 
 def run(params: Params) -> None:
-    """Write the table, the metrics, the points and the picture.
+    """Write the table, the metrics, the points, the picture and the page.
 
     Raises InputError if a report is missing, or belongs to another study than the rivals.
     """
-    stamp = table_metadata(paths.RIVALS / "points.parquet")
-    conditions = Conditions.stored(stamp)
-    measure = conditions.measure
-    points, chosen, failed = _gather(params, stamp)
-    rows = standings(points, chosen)
-    text = summary(rows, chosen, params.evaluate.batches, conditions, failed)
+    found = _Found.read(params)
+    points, chosen, conditions = found.points, found.chosen, found.conditions
+    measure, failed = conditions.measure, found.failures
+    rows, sizes, last = standings(points, chosen), params.evaluate.batches, found.reports[-1]
+    comparison = compare([found.rivals.outcomes, last.findings.outcomes], last.chosen)
+    whole = summary([r for r in rows if r["task"] == "all"], chosen, sizes, conditions, failed)
+    against = against_table.summary(comparison, deployed(last.chosen), measure)
+    by_task = _by_task([r for r in rows if r["task"] != "all"], comparison, sizes, measure)
+    text = "\n".join([whole, "## Against the rivals", "", against, *by_task])
     with replacing(paths.SUMMARY) as aside:
         aside.mkdir()
+        write_json(aside / "headline.json", headline(rows, last.chosen, comparison, sizes, measure))
+        write_json(aside / "rivals.json", comparison.content(measure))
         write_json(
             aside / "metrics.json",
             metrics(rows, chosen, measure)
@@ -45,7 +56,35 @@ def run(params: Params) -> None:
         write_text(aside / "table.md", text)
         csv.write_csv(pa.Table.from_pylist([*map(measure.keys, points)]), aside / "points.csv")
         draw(points, chosen, aside / "frontier.png", measure)
+    write_report_page(params, paths.PAGE)
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def write_report_page(params: Params, path: Path, champion: Champion | None = None) -> None:
+    """Write the page of the retraining in the current folder, beside the `champion` if known.
+
+    Raises InputError as `run` does.
+    """
+    found = _Found.read(params)
+    study = PageStudy(
+        found.points,
+        found.chosen,
+        found.conditions,
+        reports={k: paths.report(int(k)) for k in params.iterations},
+        routers={k: paths.router(int(k)) for k in params.iterations},
+        finetune=paths.FINETUNE,
+    )
+    write_page(path, study, champion)
+
+
+def _by_task(
+    rows: Sequence[Row], comparison: Comparison, sizes: Sequence[int], measure: Measure
+) -> Iterator[str]:
+    """Yield both tables for each task, if there are several."""
+    tasks = {row["task"] for row in rows}
+    if len(tasks) > 1:
+        tables = standings_table(rows, sizes, measure), against_table.table(comparison, tasks)
+        yield "\n\n".join(["## By task", *tables, ""])
 
 
 def _training(params: Params) -> Row:
@@ -66,23 +105,51 @@ def _failed(failed: Sequence[Failures]) -> Row:
     return {"failed_grades": counts} if counts else {}
 
 
-def _gather(params: Params, stamp: Row) -> tuple[list[Row], Chosen, list[Failures]]:
-    """Read the points of all methods, the chosen rules and the failures of graders.
+class _Report(NamedTuple):
+    """The report of a router. The names of its methods have its iteration."""
 
-    Add iterations to routers' names.
-    """
-    rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
-    points, failed = rivals.points, rivals.failures
-    chosen: dict[str, ChosenRule] = {}
+    findings: Findings
+    chosen: Chosen
+
+
+class _Found(NamedTuple):
+    """The findings of a retraining, in the current folder."""
+
+    conditions: Conditions
+    rivals: Findings
+    reports: Sequence[_Report]
+
+    @classmethod
+    def read(cls, params: Params) -> Self:
+        """Read all reports. Raises InputError if one is missing, or is not of the rivals' study."""
+        stamp = table_metadata(paths.RIVALS / "points.parquet")
+        rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
+        return cls(Conditions.stored(stamp), rivals, [*_reports(params, stamp, rivals)])
+
+    @property
+    def points(self) -> list[Row]:
+        own = (point for each in self.reports for point in each.findings.points)
+        return [*self.rivals.points, *own]
+
+    @property
+    def chosen(self) -> Chosen:
+        return {name: rule for each in self.reports for name, rule in each.chosen.items()}
+
+    @property
+    def failures(self) -> list[Failures]:
+        own = (failed for each in self.reports for failed in each.findings.failures)
+        return merged([*self.rivals.failures, *own])
+
+
+def _reports(params: Params, stamp: Row, rivals: Findings) -> Iterator[_Report]:
+    """Read the report of each iteration, and check that each chosen rule has a point."""
     for iteration, look in zip(params.iterations, cycle(ITERATIONS), strict=False):
         folder = paths.report(int(iteration))
-        findings = read_findings(folder, params.evaluate, stamp | ROUTER_STAMP)
-        own, failed = findings.points, [*failed, *findings.failures]
+        own = read_findings(folder, params.evaluate, stamp | ROUTER_STAMP)
         rules = read_as(folder / "chosen.json", dict[str, ChosenRule])
-        _check_rules([*points, *own], own, rules, folder / "chosen.json")
-        points += numbered(own, iteration, *look)
-        chosen |= {f"{name}_{iteration}": rule for name, rule in rules.items()}
-    return points, chosen, merged(failed)
+        _check_rules([*rivals.points, *own.points], own.points, rules, folder / "chosen.json")
+        chosen = {f"{name}_{iteration}": rule for name, rule in rules.items()}
+        yield _Report(own.numbered(iteration, *look), chosen)
 
 
 def _check_rules(points: Sequence[Row], own: Sequence[Row], rules: Chosen, origin: Path) -> None:

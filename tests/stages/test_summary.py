@@ -37,11 +37,14 @@ def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier
                     "outcomes.parquet",
                     "points.parquet",
                     "threshold.json",
+                    "tokens.json",
                 )
             ),
             "summary/frontier.png",
+            "summary/headline.json",
             "summary/metrics.json",
             "summary/points.csv",
+            "summary/rivals.json",
             "summary/table.md",
         )
     }
