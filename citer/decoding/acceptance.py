@@ -1,7 +1,7 @@
 """Acceptance rules: whether an audit lets a pending token stand that is not the LLM's choice.
 
 The LLM's forward gives a number for each pending token, and `accept` compares it with the rule's
-threshold. A *measure* computes the number on the device.
+threshold. A *criterion* computes the number on the device.
 """
 
 from collections.abc import Callable
@@ -30,10 +30,10 @@ class Drafted(NamedTuple):
 
 @dataclass(frozen=True)
 class Pending:
-    """The input of a measure: M positions, with the sequence's token at each.
+    """The input of a criterion: M positions, with the sequence's token at each.
 
     `llm_logits_MV` are restricted to the `vocabulary`, and perturbed if the request samples.
-    `by_slm` is None if no measure reads the SLM.
+    `by_slm` is None if no criterion reads the SLM.
     """
 
     token_M: Tensor
@@ -61,7 +61,7 @@ class Pending:
         return q_MV.to(self.p_MV.device, self.p_MV.dtype)
 
 
-Measure = Callable[[Pending], Tensor]  # returns number_M; on a GPU it is captured, see `Read`
+Criterion = Callable[[Pending], Tensor]  # returns number_M; on a GPU it is captured, see `Read`
 
 
 def ranked(pending: Pending) -> Tensor:
@@ -91,21 +91,21 @@ class JudgedBy:
         return self.head.score(feature_MF)
 
 
-def measure_of(rule: Rule, judge: Head | None) -> Measure | None:
-    """Return the measure of an acceptance rule, or None for `audit`: every verdict has odds."""
+def criterion_of(rule: Rule, judge: Head | None) -> Criterion | None:
+    """Return the criterion of an acceptance rule, or None for `audit`: every verdict has odds."""
     if rule.by == "judge":
         assert judge is not None, "a policy that judges without its head"
         return JudgedBy(judge)
     return {"kl": masked_kl, "top": ranked}.get(rule.by)
 
 
-def reads_slm(measure: Measure) -> bool:
-    """Return whether a measure needs the SLM's hidden state of each pending token."""
-    return measure is not ranked
+def reads_slm(criterion: Criterion) -> bool:
+    """Return whether a criterion needs the SLM's hidden state of each pending token."""
+    return criterion is not ranked
 
 
 def accept(rule: Rule, number: float) -> bool:
-    """Return whether a token stands that is not the LLM's choice. `number` is its measure, or odds.
+    """Return whether a token with this number (or odds) stands that is not the LLM's choice.
 
     A tie is rejected at `audit 1` and `top 1`: the LLM chose the other token. NaN is rejected.
     """

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from citer.decoding.acceptance import Measure, reads_slm
+from citer.decoding.acceptance import Criterion, reads_slm
 from citer.decoding.answer import Answer, Request
 from citer.decoding.delay import llm_runs
 from citer.decoding.lane import Held, Lane, MakeGraphs
@@ -204,14 +204,14 @@ class Engine:
         """Give slots and scorer columns in the same order to every run."""
         self._free = list(range(self.slots))[::-1]
         self._drafts = Drafts(self.pair, ())
-        self._measures: tuple[Measure, ...] = ()
+        self._criteria: tuple[Criterion, ...] = ()
 
     def _widen(self, request: Request, policies: Sequence[Policy]) -> None:
         """Let drafts and verdicts have what this request needs, until the engine is idle."""
-        new = (policy.measure for policy in policies if policy.measure)
-        self._measures = tuple(dict.fromkeys((*self._measures, *new)))
+        new = (policy.criterion for policy in policies if policy.criterion)
+        self._criteria = tuple(dict.fromkeys((*self._criteria, *new)))
         samples = self._drafts.samples or request.sampling is not None
-        shows = any(map(reads_slm, self._measures))
+        shows = any(map(reads_slm, self._criteria))
         self._drafts = replace(self._drafts, samples=samples, shows_hidden=shows)
 
     def _scorers(self) -> dict[Scorer, None]:
@@ -250,7 +250,7 @@ class Engine:
 
     def _visit(self, walks: Sequence[Walk]) -> None:
         """Judge the tokens of each sequence that the LLM has not seen."""
-        queries = [walk.query(self._sampling(walk), self._measures) for walk in walks]
+        queries = [walk.query(self._sampling(walk), self._criteria) for walk in walks]
         for walk, verdicts in zip(walks, self._judge.verdicts(queries), strict=True):
             walk.take_verdicts(verdicts)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from citer.decoding.acceptance import Drafted, Measure, Pending, reads_slm
+from citer.decoding.acceptance import Criterion, Drafted, Pending, reads_slm
 from citer.decoding.answer import Trunk
 from citer.decoding.lane import Held, Ids, Lane, MakeGraphs
 from citer.decoding.work import Work
@@ -36,12 +36,12 @@ class Verdict(NamedTuple):
     """The LLM's choice at a position, and the odds of the sequence's token there.
 
     Odds are p(token) / p(choice), in [0, 1], or None if the sequence has no token there yet.
-    `numbers` are the token's, by each measure of the query.
+    `numbers` are the token's, by each criterion of the query.
     """
 
     token: int
     odds: float | None
-    numbers: Mapping[Measure, float] = {}
+    numbers: Mapping[Criterion, float] = {}
 
 
 class Query(NamedTuple):
@@ -54,7 +54,7 @@ class Query(NamedTuple):
     holds the first `kept` tokens of `ids` from the query before. An empty slot may start from
     `trunk`.
 
-    `measures` are the same for all queries of a call. If one of them reads the SLM, `hidden` has
+    `criteria` are the same for all queries of a call. If one of them reads the SLM, `hidden` has
     the hidden state from which the SLM drafted each judged token, or no numbers where it did not;
     it may be empty if no audit looks at this query.
     """
@@ -66,7 +66,7 @@ class Query(NamedTuple):
     slot: int = 0
     kept: int = 0
     trunk: Trunk | None = None
-    measures: tuple[Measure, ...] = ()
+    criteria: tuple[Criterion, ...] = ()
     hidden: Sequence[Sequence[float]] = ()
 
     @property
@@ -115,19 +115,19 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Computes the LLM's choice, the odds of a given token and its measures from hidden states."""
+    """Computes the LLM's choice, the odds of a given token and its criteria from hidden states."""
 
     model: LanguageModel
     vocabulary: Vocabulary
     samples: bool = False
-    measures: tuple[Measure, ...] = ()
-    slm: LanguageModel | None = None  # if a measure reads it
+    criteria: tuple[Criterion, ...] = ()
+    slm: LanguageModel | None = None  # if a criterion reads it
 
     def __call__(self, hidden_MH: Tensor, given_MK: Tensor) -> Tensor:
-        """Return verdict_MC in float64: the choice, the odds, one number per measure.
+        """Return verdict_MC in float64: the choice, the odds, one number per criterion.
 
         `given_MK` has the token, then `Sampling.numbers` if any query samples, and then the bits of
-        the SLM's hidden state in float64 if a measure reads it.
+        the SLM's hidden state in float64 if a criterion reads it.
         """
         noise_M5 = given_MK[:, 1:6] if self.samples else None
         logits_MV = self.vocabulary.choices(self.model.logits(hidden_MH), noise_M5)
@@ -135,7 +135,7 @@ class Verdicts:
         odds_M = (logits_MV.gather(1, given_MK[:, :1]).squeeze(1) - best_M).exp()
         drafted = Drafted(self.slm, self._slm_hidden(given_MK)) if self.slm else None
         pending = Pending(given_MK[:, 0], hidden_MH, logits_MV, self.vocabulary, drafted)
-        columns = [choice_M, odds_M, *(measure(pending) for measure in self.measures)]
+        columns = [choice_M, odds_M, *(criterion(pending) for criterion in self.criteria)]
         return torch.stack([column.double() for column in columns], 1)
 
     def _slm_hidden(self, given_MK: Tensor) -> Tensor:
@@ -157,7 +157,7 @@ class LocalJudge:
         make_graphs: MakeGraphs = no_graphs,
         slm: LanguageModel | None = None,
     ) -> None:
-        """Without the `slm`, no measure may read it."""
+        """Without the `slm`, no criterion may read it."""
         self._settings = (model, vocabulary, slots, make_graphs, slm)
         self._lane = Lane(model, slots, make_graphs)
 
@@ -176,16 +176,16 @@ class LocalJudge:
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
         self._lane.prepare([Held(query.slot, query.kept, query.trunk) for query in queries])
         samples = any(query.sampling for query in queries)
-        read = self._read(samples, queries[0].measures)
+        read = self._read(samples, queries[0].criteria)
         width = read.slm.hidden_size if read.slm else 0
         turns = [Turn(query.slot, query.ids, _given(query, samples, width)) for query in queries]
         rows = self._lane.consume(turns, read)
         return [_verdicts(*pair) for pair in zip(queries, rows, strict=True)]
 
-    def _read(self, samples: bool, measures: tuple[Measure, ...]) -> Verdicts:
+    def _read(self, samples: bool, criteria: tuple[Criterion, ...]) -> Verdicts:
         model, vocabulary, *_, slm = self._settings
-        read_slm = slm if any(map(reads_slm, measures)) else None
-        return Verdicts(model, vocabulary, samples, measures, read_slm)
+        read_slm = slm if any(map(reads_slm, criteria)) else None
+        return Verdicts(model, vocabulary, samples, criteria, read_slm)
 
     def score(self, texts: Sequence[Text]) -> ForcedScores:
         model, vocabulary, *_ = self._settings
@@ -219,7 +219,7 @@ def _verdicts(query: Query, rows: Sequence[Sequence[float]]) -> list[Verdict]:
         Verdict(
             int(choice),
             None if token is None else odds,
-            dict(zip(query.measures, numbers, strict=True)),
+            dict(zip(query.criteria, numbers, strict=True)),
         )
         for (choice, odds, *numbers), token in zip(rows, query.judged_tokens, strict=True)
     ]

@@ -33,7 +33,7 @@ class Path:
         # Cached, because they are read for every token.
         self.rule = rule = self.policy.rule
         self.asks_slm, self.least_score = rule.asks_slm, rule.least_score
-        self.measure = self.policy.measure
+        self.criterion = self.policy.criterion
         self.may_be_due = rule.visit != "score" or rule.audit > 0
 
     def takes_llm_token(self, draft: Draft | None) -> bool:
@@ -45,7 +45,7 @@ class Path:
 
     def accepts(self, verdict: Verdict) -> bool:
         """Return whether a pending token stands that is not the LLM's choice."""
-        number = verdict.numbers[self.measure] if self.measure else verdict.odds
+        number = verdict.numbers[self.criterion] if self.criterion else verdict.odds
         assert number is not None, "no token was judged"
         return accept(self.rule, number)
 

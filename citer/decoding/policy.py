@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from citer.decoding.acceptance import Measure, measure_of
+from citer.decoding.acceptance import Criterion, criterion_of
 from citer.errors import InputError
 from citer.models.features import features
 from citer.models.router import HIGHEST, Head, Router
@@ -40,9 +40,9 @@ class Policy:
     judge: Head | None = None
 
     @cached_property
-    def measure(self) -> Measure | None:
+    def criterion(self) -> Criterion | None:
         """What its audits ask of the LLM besides the odds, or None."""
-        return measure_of(self.rule, self.judge)
+        return criterion_of(self.rule, self.judge)
 
 
 def always_slm(view: StepView) -> Tensor:

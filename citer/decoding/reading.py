@@ -20,7 +20,7 @@ class Drafts:
     pair: Pair
     scorers: tuple[Scorer, ...]
     samples: bool = False  # whether any request does
-    shows_hidden: bool = False  # whether any measure reads the SLM's hidden state
+    shows_hidden: bool = False  # whether any criterion reads the SLM's hidden state
 
     def reading(self, scorers: Collection[Scorer]) -> "Drafts":
         """Read these scorers. Those that have a column keep it; other columns are used again."""

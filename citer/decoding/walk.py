@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, NewType
 
-from citer.decoding.acceptance import Measure, reads_slm
+from citer.decoding.acceptance import Criterion, reads_slm
 from citer.decoding.answer import Answer, Disagreement, Request, Visit
 from citer.decoding.judge import Query, Verdict
 from citer.decoding.limits import Limits
@@ -63,7 +63,7 @@ class Walk:
         self.slot = -1  # none yet
         self.single = len(policies) == 1
         self.scorers = {policy.scorer for policy in policies}
-        self.measures = {policy.measure for policy in policies if policy.measure}
+        self.criteria = {policy.criterion for policy in policies if policy.criterion}
         self.trunk = request.trunk
         self.seed = stable_hash(request.key)
         self.ids = [*request.prompt_ids, *request.prefix_ids]
@@ -101,8 +101,8 @@ class Walk:
         self._reported = after
         return tuple(self.ids[self.begin + first : self.begin + after])
 
-    def query(self, sampling: Sampling | None, measures: tuple[Measure, ...]) -> Query:
-        """Return the next query to the LLM, for these measures and perhaps more than its own.
+    def query(self, sampling: Sampling | None, criteria: tuple[Criterion, ...]) -> Query:
+        """Return the next query to the LLM, for these criteria and perhaps more than its own.
 
         Without audits, it judges only the position after what it reads.
         """
@@ -112,8 +112,8 @@ class Walk:
         unread = [*self.ids[reads_to:], self.draft.token if self.draft else None]
         ids, draft = self.ids[:reads_to], unread[0]
         cache = self.slot, self.llm_read, self.trunk
-        hidden = self._hidden(first, reads_to) if any(map(reads_slm, self.measures)) else ()
-        return Query(ids, first, draft, sampling, *cache, measures, hidden)
+        hidden = self._hidden(first, reads_to) if any(map(reads_slm, self.criteria)) else ()
+        return Query(ids, first, draft, sampling, *cache, criteria, hidden)
 
     def _hidden(self, first: int, last: int) -> list[Sequence[float]]:
         """Return the SLM's hidden state for each index of `ids` from `first` to `last`."""

@@ -75,7 +75,7 @@ class Prices:
     """Bytes of the weights that a forward reads, and of a position's keys and values."""
 
     slm_weights: int  # including the router's
-    llm_weights: int  # including those of a measure
+    llm_weights: int  # including those of a criterion
     slm_kv: int
     llm_kv: int
 

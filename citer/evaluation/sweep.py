@@ -132,7 +132,7 @@ def _runs(line: Line, results: Mapping[Policy, Sequence[Result]], pair: Pair) ->
 
 def audit_weights(pair: Pair, policy: Policy) -> int:
     """Return the bytes that an audit reads besides the LLM: the SLM's output head, the judge."""
-    if policy.measure is None or not reads_slm(policy.measure):
+    if policy.criterion is None or not reads_slm(policy.criterion):
         return 0
     output = pair.slm.network.get_output_embeddings().weight.nbytes
     return output + (policy.judge.weight_bytes if policy.judge else 0)

@@ -61,7 +61,8 @@ def run(params: Params, iteration: int) -> None:
     }
     judge = _judge(params, iteration, identity, partial)
     heads = {**agreement.heads, "stand": trained.head} | ({"judge": judge.head} if judge else {})
-    metrics = trained.metrics | ({"judge": judge.metrics} if judge else {})
+    judges = judge.metrics if judge else {}
+    metrics = trained.metrics | {f"judge_{name}": number for name, number in judges.items()}
     with replacing(paths.router(iteration)) as aside:
         write_bundle(aside, Router(heads), card)
         write_json(aside / "metrics.json", metrics)

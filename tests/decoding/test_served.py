@@ -13,7 +13,7 @@ import torch
 from citer.data.prompts import Encoded
 from citer.decoding.answer import Answer
 from citer.decoding.engine import Engine, Finished
-from citer.decoding.judge import Query
+from citer.decoding.judge import Query, Verdict
 from citer.decoding.policy import LLM_ALONE, Policy
 from citer.decoding.served import Reading, ServedJudge, judge_of
 from citer.errors import InputError, TemporaryError
@@ -131,7 +131,7 @@ def test_choices_are_those_of_the_vocabulary(size: int) -> None:
         assert logprob == pytest.approx(float(choices_NV[n].log_softmax(-1)[5]))
         assert margin == pytest.approx(float(first_N[n] - second_N[n]))
         assert reading.verdict(each, 7).odds == 0  # not the EOS that is written
-        assert reading.verdict(each, None) == (token, None)
+        assert reading.verdict(each, None) == Verdict(token, None)
 
 
 def test_likely_tokens_beyond_the_slms_vocabulary_are_refused() -> None:

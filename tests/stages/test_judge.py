@@ -76,9 +76,9 @@ def test_a_router_learns_the_head_and_answers_by_it(judged: Params) -> None:
     router, card = read_bundle(paths.router(1))
     assert set(card["heads"]) == {"agree", "stand", "judge"}
     assert card["data"]["judged"] == digest(paths.judged(1))
-    assert read_json(paths.router(1) / "metrics.json")["judge"]["rows"] > 0
+    assert read_json(paths.router(1) / "metrics.json")["judge_rows"] > 0
     pair, policy = loaded(judged), routed(router, RULE)
-    assert policy.measure == JudgedBy(router.heads["judge"])
+    assert policy.criterion == JudgedBy(router.heads["judge"])
     output = pair.slm.network.get_output_embeddings().weight.nbytes
     assert audit_weights(pair, policy) == output + router.heads["judge"].weight_bytes
     assert audit_weights(pair, routed(router, Rule.parse("every 3 audit 0.5"))) == 0
