@@ -11,9 +11,9 @@ Code and grid are frozen: the study refuses to run unless the working tree is th
 the run's params.yaml is that of the commit. The results hold the commit. A seed is used up once
 its results exist: the study then asks for another.
 
-The promise is P(routed wrong | LLM right) ≤ ε, with Wilson's interval. `benchmarks.stored` computes
-costs, `citer.evaluation.against` the gaps to rivals with paired intervals. Writes
-`benchmarks/results/fresh-SEED.{json,md}`.
+The promise is P(routed wrong | LLM right) ≤ ε, with Wilson's interval. Cost is that at batch 1,
+relative to the LLM alone. `citer.evaluation.against` computes the gaps to rivals, with paired
+intervals. Writes `benchmarks/results/fresh-SEED.{json,md}`.
 """
 
 import subprocess
@@ -33,7 +33,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.stored import Rows
 from benchmarks.workshop import Workshop
 from citer.config import Params, load_params
 from citer.data import toy
@@ -42,13 +41,13 @@ from citer.data.problems import Problem, question_key, read_problems
 from citer.data.tasks import task_label
 from citer.decoding.policy import head_for
 from citer.errors import InputError, read_text
-from citer.evaluation.against import compare
+from citer.evaluation.against import Answers, compare
 from citer.evaluation.against_table import table as rivals_table
 from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.measure import ACCURACY
 from citer.evaluation.methods import MODELS, label
 from citer.evaluation.metrics import share_interval
-from citer.evaluation.points import outcome_table
+from citer.evaluation.points import outcome_table, rule_columns
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import Line, by_head, sweep
 from citer.io import digest, read_as, write_json, write_text
@@ -127,8 +126,10 @@ def answered(shop: Workshop, chosen: Chosen) -> pa.Table:
     with TemporaryDirectory() as folder:
         study = Study(shop.pair, shop.validation, shop.test, params, Path(folder, "rivals"))
         rivals = study.rivals()
-        rules = {name: each.rule for name, each in chosen.items() if each.rule not in (SLM, LLM)}
-        lines = [Line(by_head(name, head_for(own, rule)), [rule]) for name, rule in rules.items()]
+        lines = [
+            Line(by_head(name, head_for(own, each.rule)), [each.rule])
+            for name, each in chosen.items()
+        ]
         sampler = Sampler(params.sampling, params.seed)
         runs = sweep(shop.engine, shop.test, lines, Path(folder, "chosen"), sampler)
     return pa.concat_tables([rivals.outcomes, outcome_table([run for [run] in runs])])
@@ -138,27 +139,27 @@ def last_iteration(params: Params) -> int:
     return max(int(name) for name in params.iterations)
 
 
-def promises(rows: Rows, chosen: Chosen, in_task_Q: np.ndarray) -> dict[str, Any]:
+def promises(answers: Answers, chosen: Chosen, in_task_Q: np.ndarray) -> dict[str, Any]:
     """Compute accuracy, promise and cost of both models and of the chosen rules, on some questions.
 
     `lost` counts the questions that the LLM answers right and the method wrong, `right` those that
     the LLM answers right.
     """
-    rules = {MODELS[0]: SLM, MODELS[1]: LLM} | {name: each.rule for name, each in chosen.items()}
-    llm = rows.rule(MODELS[1], LLM)
-    right_Q = (llm.column("correct")[0] == 1) & in_task_Q
+    rules = dict(zip(MODELS, (SLM, LLM), strict=True))
+    rules |= {name: each.rule for name, each in chosen.items()}
+    runs = {name: answers.run_of(name, rule_columns(rule)) for name, rule in rules.items()}
+    correct_VQ, bytes_VQ = answers.correct_VQ[:, in_task_Q], answers.bytes_VQ[:, in_task_Q]
+    llm_Q = correct_VQ[runs[MODELS[1]]] == 1
     results = {}
-    for name, rule in rules.items():
-        own = rows.rule(name, rule)
-        correct_Q, bytes_Q = (own.column(column)[0] for column in ("correct", "bytes"))
-        correct, lost = int(correct_Q[in_task_Q].sum()), int((1 - correct_Q)[right_Q].sum())
+    for name, run in runs.items():
+        lost, right = int((1 - correct_VQ[run])[llm_Q].sum()), int(llm_Q.sum())
         results[name] = {
-            "rule": str(rule),
-            "accuracy": _share(correct, int(in_task_Q.sum())),
+            "rule": str(rules[name]),
+            "accuracy": _share(int(correct_VQ[run].sum()), int(in_task_Q.sum())),
             "lost": lost,
-            "right": int(right_Q.sum()),
-            "risk": _share(lost, int(right_Q.sum())),
-            "cost": float(bytes_Q[in_task_Q].sum() / llm.column("bytes")[0][in_task_Q].sum()),
+            "right": right,
+            "risk": _share(lost, right),
+            "cost": float(bytes_VQ[run].sum() / bytes_VQ[runs[MODELS[1]]].sum()),
         }
     return results
 
@@ -198,9 +199,10 @@ def run(seed: int, count: int) -> str:
     report = paths.report(last_iteration(params))
     chosen = read_as(report / "chosen.json", dict[str, ChosenRule])
     outcomes = answered(replace(shop, test=problems), chosen)
-    rows, comparison = Rows.of(outcomes), compare(outcomes, chosen)
-    tasks = {"all": np.full(len(problems), True)} | {t: rows.in_task(t) for t in shop.tasks}
-    by_task = {task: promises(rows, chosen, in_task_Q) for task, in_task_Q in tasks.items()}
+    answers, comparison = Answers.of(outcomes), compare([outcomes], chosen)
+    tasks = {"all": np.full(len(problems), True)}
+    tasks |= {task: answers.task_Q == task for task in shop.tasks}
+    by_task = {task: promises(answers, chosen, in_task_Q) for task, in_task_Q in tasks.items()}
     epsilon = params.evaluate.epsilon
     text = StringIO()
     print(f"Commit {commit}, seed {seed}, {count} questions per task.\n", file=text)

@@ -18,7 +18,7 @@ from citer.data.tokens import read_features, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy
 from citer.evaluation.rivals import quantiles
-from citer.evaluation.study import ALONE_LINES
+from citer.evaluation.study import ALONE_LINES, CERTAIN_LINES
 from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.contests import Outcome
@@ -168,7 +168,7 @@ class Workshop:
 
     def certainty_thresholds(self, fractions: Sequence[float] = FRACTIONS) -> list[float]:
         """Return τ at these fractions of the SLM's certainties in its validation answers."""
-        [[alone]] = self._sweep(self.validation, ALONE_LINES[:1])
+        [[alone]] = self._sweep(self.validation, CERTAIN_LINES[:1])
         scores = [score for result in alone.results for score in result.scores]
         return quantiles(scores, fractions)
 

@@ -1,16 +1,15 @@
 """The sections of `params.yaml`, as frozen types. `params.yaml` explains the keys."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import (
-    BeforeValidator,
     Field,
-    PlainSerializer,
     field_validator,
     model_validator,
 )
 
+from citer.audits import Audit, RuleText, check_audits
 from citer.checked import (
     Against,
     Count,
@@ -28,20 +27,19 @@ from citer.checked import (
 from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
 from citer.placement import PairParams
-from citer.rule import Rule
 from citer.sources import PrepareParams
 
-RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
-
-
-def _audit(given: Any) -> float | str:
-    """Check an entry of `evaluate.audits`. Raises ValueError."""
-    if not isinstance(given, float | int | str) or not Rule.audited("risk", 0, given).audit:
-        raise ValueError(f"{given!r}: expected β above 0, or a text such as `judge 0.9`")
-    return given if isinstance(given, str) else float(given)
-
-
-Audit = Annotated[float | str, BeforeValidator(_audit)]
+RivalName = Literal[
+    "entropy",
+    "confidence",
+    "random",
+    "speculative",
+    "bild",
+    "co_llm",
+    "citer_s",
+    "query",
+    "oracle",
+]
 
 
 class SamplingParams(Section):
@@ -136,15 +134,26 @@ class LabelParams(Section):
 
 
 class TrainParams(Section):
-    """Training of a router's head."""
+    """Training of a router's head.
+
+    The head of the router is trained with `seed`. With `seeds` above 1, others are trained with the
+    seeds after it, only to measure by how much results differ.
+    """
 
     seed: Seed
+    seeds: Annotated[int, Field(gt=0, le=100)] = 1
     learning_rate: Rate
     batch_size: Annotated[int, Field(gt=1, le=2**24)]
     epochs: Count
     patience: Count
     dropout: Annotated[float, Field(ge=0, lt=1)]
     holdout: Annotated[float, Field(gt=0, lt=1)]
+
+    @property
+    def further(self) -> "list[TrainParams]":
+        """The settings of each further seed."""
+        seeds = range(self.seed + 1, self.seed + self.seeds)
+        return [self.model_copy(update={"seed": seed, "seeds": 1}) for seed in seeds]
 
 
 class EvaluateParams(Section):
@@ -155,7 +164,8 @@ class EvaluateParams(Section):
     validation and test have one, else `llm`. All methods answer greedily or by `sampling`.
     The promise holds at confidence 1 - delta. CITER uses `llm_fractions`. Audited routing uses each
     pair of `risks` and `audits`: β, or the text of another acceptance rule, such as `judge 0.9`.
-    Speculative decoding uses `gammas`.
+    Speculative decoding uses `gammas`. `rivals` names the methods to compare with
+    (`citer.evaluation.rivals`).
     """
 
     seed: Seed
@@ -165,6 +175,7 @@ class EvaluateParams(Section):
     risks: Annotated[tuple[Share, ...], Listed]
     audits: Annotated[tuple[Audit, ...], Listed]
     gammas: Annotated[tuple[Tokens, ...], Listed]
+    rivals: Annotated[tuple[RivalName, ...], Listed] = get_args(RivalName)
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     llm_floor: Share
@@ -172,9 +183,13 @@ class EvaluateParams(Section):
     against: Against = "auto"
     sampling: SamplingParams | None = None
 
-    def audited(self, risk: float) -> list[Rule]:
-        """Return the rule for this risk and each of `audits`."""
-        return [Rule.audited("risk", risk, audit) for audit in self.audits]
+    @field_validator("rivals")
+    @classmethod
+    def listed_once(cls, rivals: tuple[RivalName, ...]) -> tuple[RivalName, ...]:
+        for name in rivals:
+            if rivals.count(name) > 1:
+                raise ValueError(f"{name!r} is listed twice")
+        return rivals
 
     @property
     def delta_per_line(self) -> float:
@@ -228,22 +243,10 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
-    def audits_here(self) -> Self:
+    def audits_fit(self) -> Self:
         remote, sampled = self.pair.llm_url is not None, self.evaluate.sampling is not None
-        rules = [("evaluate.audits", rule, sampled) for rule in self.evaluate.audited(1.0)]
-        for place, rule, samples in (("label.rule", self.label.rule, False), *rules):
-            if refusal := rule.refusal(samples, remote):
-                raise ValueError(f"{place}: {refusal}")
-        return self
-
-    @model_validator(mode="after")
-    def judge_is_trained(self) -> Self:
-        if self.pair.llm_url and self.label.judge:
-            raise ValueError("label.judge: expected false: it reads an LLM that is loaded here")
-        if not self.label.judge and any(rule.by == "judge" for rule in self.evaluate.audited(1.0)):
-            raise ValueError("evaluate.audits: `judge` needs its head, expected label.judge: true")
-        if self.label.rule.by == "judge":
-            raise ValueError(f"label.rule: `{self.label.rule}`: router 0 has no head `judge`")
+        label = self.label.rule, self.label.judge
+        check_audits(*label, self.evaluate.audits, remote, sampled)
         return self
 
     @field_validator("iterations")

@@ -198,6 +198,7 @@ RESULT = pa.schema(
         _required("digest", pa.int64()),  # of its token ids
         pa.field("share", pa.float64()),  # null if `correct` says it
         pa.field("failure", pa.string()),  # of the grader
+        _required("token_ids", pa.list_(pa.int32())),  # empty unless the LLM alone wrote them
     ]
 )
 

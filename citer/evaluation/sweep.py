@@ -33,6 +33,8 @@ from citer.schema import RESULT
 REFILLS = 4  # questions of a part per slot: slots fall idle only at the end of a part
 FEW = 32  # questions of a part of a large pair on a CPU, which takes minutes
 
+NAMED = 3  # methods that a progress bar names
+
 
 class Method(NamedTuple):
     """A scorer of the SLM's tokens, with a name and a style. It reads `weight_bytes` per token.
@@ -87,7 +89,7 @@ def sweep(
     to this engine, these problems, these lines and this sampler.
     """
     policies = list(dict.fromkeys(policy for line in lines for policy in line.policies))
-    title = f"{', '.join(dict.fromkeys(line.method.name for line in lines))} on {problems[0].split}"
+    title = f"{_names(lines)} on {problems[0].split}"
     executor = executor_for(engine.pair.is_small)
     parts = parts_of(problems, engine, executor.workers, folder)
     missing = {path: part for path, part in parts.items() if not path.exists()}
@@ -98,6 +100,12 @@ def sweep(
         write_tables(executor, job, missing, RESULT, {}, advance)
     results = _read(parts, problems, policies)
     return [_runs(line, results, engine.pair) for line in lines]
+
+
+def _names(lines: Sequence[Line]) -> str:
+    names = list(dict.fromkeys(line.method.name for line in lines))
+    shown, more = names[:NAMED], len(names[NAMED:])
+    return ", ".join(shown) + f" and {more} more" * bool(more)
 
 
 def parts_of(

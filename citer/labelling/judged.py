@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -55,12 +55,20 @@ def write_judged(path: Path, rows: pa.Table, pair: Pair, metadata: dict[str, Any
     write_table(path, rows, rows.schema, metadata | {"judge": sizes})
 
 
-def read_judged(path: Path) -> tuple[pa.Table, np.ndarray, int]:
-    """Return the rows of the head `judge`, their feature_NF, and the SLM's hidden size."""
+class Judged(NamedTuple):
+    """What trains the head `judge`: labelled rows with feature_NF, and the SLM's hidden size."""
+
+    rows: pa.Table
+    feature_NF: np.ndarray
+    hidden_size: int
+
+
+def read_judged(path: Path) -> Judged:
+    """Read a table of `write_judged`. Raises InputError."""
     sizes = table_metadata(path)["judge"]
     rows = read_table(path, judged(sizes["inputs"]))
     feature_NF = np.frombuffer(b"".join(rows["feature"].to_pylist()), np.float16)
-    return rows, feature_NF.reshape(len(rows), -1).copy(), sizes["hidden_size"]
+    return Judged(rows, feature_NF.reshape(len(rows), -1).copy(), sizes["hidden_size"])
 
 
 @torch.inference_mode()

@@ -23,18 +23,18 @@ class RouterMLP(nn.Module):
         super().__init__()
         self.hidden_size = hidden_size
         self.dropout = dropout
-        self.inputs = inputs
+        self.inputs = inputs or hidden_size + EXTRAS
         self.layers = nn.Sequential(
-            *_block(inputs or hidden_size + EXTRAS, 2 * hidden_size, dropout),
+            *_block(self.inputs, 2 * hidden_size, dropout),
             *_block(2 * hidden_size, hidden_size, dropout),
             nn.Linear(hidden_size, 1),
         )
 
     @property
     def shape(self) -> dict[str, float]:
-        """The arguments that make an MLP of this shape."""
+        """The arguments that make an MLP of this shape, without `inputs` if it is the default."""
         shape = {"hidden_size": self.hidden_size, "dropout": self.dropout}
-        return shape | ({"inputs": self.inputs} if self.inputs else {})
+        return shape | ({"inputs": self.inputs} if self.inputs != self.hidden_size + EXTRAS else {})
 
     def forward(self, feature_NF: Tensor) -> Tensor:
         """Return logit_N, before calibration."""

@@ -10,8 +10,8 @@ from typing import Any, Self, TypeVar
 
 from pydantic import ValidationError, model_validator
 
+from citer.audits import RuleText
 from citer.checked import LocalPath, Section, complaint
-from citer.config import RuleText
 from citer.decoding.policy import head_name
 from citer.errors import InputError
 from citer.rule import Rule

@@ -143,6 +143,7 @@ def params(tmp_path, monkeypatch) -> Params:
         "risks": (0.2, 0.6),
         "audits": (0.1, 1.0),
         "gammas": (2, 4),
+        "rivals": ("entropy", "random", "speculative"),  # no tokens are scored
         "llm_floor": 0.0,  # the tiny LLM is never right
     }
     section = shipped.evaluate.model_copy(update=limits)
@@ -166,6 +167,8 @@ def write_router(params: Params, iteration: int, card: dict) -> None:
     write_bundle(paths.router(iteration), router, identity(pair) | card)
     for folder in (paths.router(iteration), paths.AGREE):
         write_json(folder / "metrics.json", {"rows": 7})
+    seeds = {"router": params.train.seed, "further": []}
+    write_json(paths.seeds(iteration) / paths.TRAINED, seeds)
 
 
 def run_all(params: Params) -> dict[str, bytes]:
