@@ -1,16 +1,15 @@
 """The sections of `params.yaml`, as frozen types. `params.yaml` explains the keys."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import (
-    BeforeValidator,
     Field,
-    PlainSerializer,
     field_validator,
     model_validator,
 )
 
+from citer.audits import Audit, RuleText, check_audits
 from citer.checked import (
     Against,
     Count,
@@ -28,7 +27,6 @@ from citer.checked import (
 from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
 from citer.placement import PairParams
-from citer.rule import Rule
 from citer.sources import PrepareParams
 
 RivalName = Literal[
@@ -42,17 +40,6 @@ RivalName = Literal[
     "query",
     "oracle",
 ]
-RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
-
-
-def _audit(given: Any) -> float | str:
-    """Check an entry of `evaluate.audits`. Raises ValueError."""
-    if not isinstance(given, float | int | str) or not Rule.audited("risk", 0, given).audit:
-        raise ValueError(f"{given!r}: expected β above 0, or a text such as `judge 0.9`")
-    return given if isinstance(given, str) else float(given)
-
-
-Audit = Annotated[float | str, BeforeValidator(_audit)]
 
 
 class SamplingParams(Section):
@@ -132,13 +119,15 @@ class LabelParams(Section):
     `outcome` names the judge of contested tokens. `rollout`: the finished answer is graded.
     `agreement`: it is compared with the LLM's answer. `suffix`: by how much the LLM's log-odds of
     its own ending fall, without a rollout. `auto`: `rollout` if the rows have right answers and
-    all rollouts take at most `minutes`, as `probe` estimates; else `suffix`.
+    all rollouts take at most `minutes`, as `probe` estimates; else `suffix`. With `judge`, the
+    router also gets the head that rules such as `risk 0.8 judge 0.9` need.
     """
 
     outcome: Literal["auto", "rollout", "agreement", "suffix"] = "auto"
     minutes: Annotated[float, Field(gt=0, le=10**6)] = 60.0
 
     rule: RuleText
+    judge: bool = False
     tie: Literal["slm", "llm", "drop"]
     slots: Slots
     max_new_tokens: Tokens
@@ -261,6 +250,13 @@ class Params(Section):
         if batch not in counted:
             listed = ", ".join(map(str, counted))
             raise ValueError(f"register.batch: {batch}; expected one of evaluate.batches: {listed}")
+        return self
+
+    @model_validator(mode="after")
+    def audits_fit(self) -> Self:
+        remote, sampled = self.pair.llm_url is not None, self.evaluate.sampling is not None
+        label = self.label.rule, self.label.judge
+        check_audits(*label, self.evaluate.audits, remote, sampled)
         return self
 
     @field_validator("iterations")

@@ -55,6 +55,7 @@ class Examples:
     label_N: Tensor
     device: torch.device
     loss: Loss = binary_cross_entropy_with_logits
+    hidden_size: int | None = None  # of the MLP; None: that of the SLM
 
     @classmethod
     def of(cls, feature_NF: np.ndarray, label_N: np.ndarray, device: torch.device) -> "Examples":
@@ -79,17 +80,18 @@ def train_head(
     params: TrainParams,
     device: torch.device,
     checkpoint: Checkpoint | None = None,
+    hidden_size: int | None = None,
 ) -> Trained:
     """Train a head on a part of the problems.
 
     The other problems are held out. They decide when training stops, and the calibration and the
     thresholds are computed on them. `feature_NF`, `label_N` and `problem_N` (problem ids) have one
-    row per labelled token. Training goes on from the state in `checkpoint`, if it has one, which
-    must come from equal arguments.
+    row per labelled token. The MLP is as wide as the SLM's state, or as `hidden_size`. Training
+    goes on from the state in `checkpoint`, if it has one, which must come from equal arguments.
     Raises InputError if there are too few problems, or if training diverges.
     """
     held_N = holdout_rows(problem_N, params.seed, params.holdout)
-    examples = Examples.of(feature_NF, label_N, device)
+    examples = replace(Examples.of(feature_NF, label_N, device), hidden_size=hidden_size)
     mlp, curve = _fitted(examples, held_N, params, checkpoint)
     holdout_M, losses = _rows(held_N), curve.holdout_loss
     logit_M = examples.apply(mlp, holdout_M).double().numpy()
@@ -129,10 +131,11 @@ def _fitted(
     examples: Examples, held_N: np.ndarray, params: TrainParams, checkpoint: Checkpoint | None
 ) -> tuple[RouterMLP, Curve]:
     """Train a new MLP. Return it with its losses after each epoch."""
-    device = examples.device
+    device, inputs = examples.device, examples.feature_NF.shape[1]
     with torch.random.fork_rng([device] if device.type == "cuda" else []), _one_thread():
         torch.manual_seed(params.seed)
-        mlp = RouterMLP(examples.feature_NF.shape[1] - EXTRAS, params.dropout).to(device)
+        hidden_size = examples.hidden_size or inputs - EXTRAS
+        mlp = RouterMLP(hidden_size, params.dropout, inputs).to(device)
         return mlp, fit(mlp, examples, _rows(~held_N), _rows(held_N), params, checkpoint)
 
 

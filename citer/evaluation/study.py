@@ -13,7 +13,7 @@ from citer.config import EvaluateParams
 from citer.data.problems import Problem
 from citer.data.references import judged
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, always_slm, head_for
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, always_slm, head_for, judge_for
 from citer.evaluation.choice import Candidate, Chosen
 from citer.evaluation.measure import ACCURACY, Conditions, Measure
 from citer.evaluation.methods import ITERATIONS, MODELS, Kind, Style
@@ -160,7 +160,10 @@ class Study:
         lines = [Line(by_head("router", unaudited, ROUTER), by_score(taus))]
         for audit in self.params.audits if risks else ():
             rules = [Rule.audited("risk", risk, audit) for risk in risks]
-            lines.append(Line(by_head("audited", head_for(router, rules[0]), AUDITED), rules))
+            judge = judge_for(router, rules[0])
+            lines.append(
+                Line(by_head("audited", head_for(router, rules[0]), AUDITED, judge), rules)
+            )
         return lines
 
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:

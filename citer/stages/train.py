@@ -1,4 +1,4 @@
-"""Train and calibrate the `stand` head of router k on the labels of iteration k."""
+"""Train and calibrate the heads `stand` and `judge` of router k on the labels of iteration k."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from citer.io import (
     write_json,
     write_table,
 )
+from citer.labelling.judged import Judged, read_judged
 from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
 from citer.models.device import resolve_device
 from citer.models.router import Router
@@ -45,6 +46,10 @@ def run(params: Params, iteration: int) -> None:
     agreement, made_for = read_bundle(paths.AGREE)
     check_identity(made_for, identity, paths.AGREE)
     data = {"preferences": digest(source), "slm_tokens": digest(paths.SLM_TOKENS)}
+    judged = None
+    if paths.judged(iteration).exists():
+        data["judged"] = digest(paths.judged(iteration))
+        judged = read_judged(paths.judged(iteration))
     card = identity | {
         "prompts": stored_prompts(paths.AGREE).model_dump(mode="json"),
         "iteration": iteration,
@@ -52,7 +57,8 @@ def run(params: Params, iteration: int) -> None:
         "labels": metadata["labels"],
     }
     partial = partial_training("train", params, data)
-    lesson = _Lesson(labels, agreement, card, resolve_device(params.pair.device), partial)
+    device = resolve_device(params.pair.device)
+    lesson = _Lesson(labels, judged, agreement, card, device, partial)
     with replacing(paths.router(iteration)) as aside:
         metrics = lesson.train(params.train, aside)
     further = params.train.further
@@ -70,6 +76,7 @@ class _Lesson:
     """What the routers of all seeds have in common."""
 
     labels: pa.Table
+    judged: Judged | None  # what trains the head `judge`, if `label.judge` asks for it
     agreement: Router
     card: Mapping[str, Any]
     device: torch.device
@@ -91,11 +98,28 @@ class _Lesson:
         )
         card = {**self.card, "holdout_scores": trained.thresholds}
         made_from = {"data": self.card["data"]}
-        write_bundle(folder, Router({**self.agreement.heads, "stand": trained.head}), card)
-        write_json(folder / "metrics.json", trained.metrics)
+        judge = self._judge(section)
+        heads = {**self.agreement.heads, "stand": trained.head}
+        heads |= {"judge": judge.head} if judge else {}
+        write_bundle(folder, Router(heads), card)
+        own = {f"judge_{name}": number for name, number in judge.metrics.items()} if judge else {}
+        write_json(folder / "metrics.json", trained.metrics | own)
         write_json(folder / paths.CURVE, trained.curve._asdict())
         write_table(folder / paths.HOLDOUT, _holdout(self.labels, trained), HOLDOUT, made_from)
         return trained.metrics
+
+    def _judge(self, section: TrainParams) -> Trained | None:
+        if self.judged is None:
+            return None
+        return train_head(
+            self.judged.feature_NF,
+            self.judged.rows["label"].to_numpy(),
+            self.judged.rows["problem_id"].to_numpy(),
+            section,
+            self.device,
+            Checkpoint(self.partial / f"judge-{section.seed}.pt"),
+            self.judged.hidden_size,
+        )
 
 
 def _holdout(labels: pa.Table, trained: Trained) -> pa.Table:
