@@ -190,7 +190,7 @@ def _log_iteration(
 ) -> None:
     store, params, _ = retraining
     sections = params.model_dump(mode="json", include=ITERATION_SECTIONS)
-    metrics = numbers(router.metrics | headline) + series(router.series)
+    metrics = numbers({**router.metrics, **headline}) + series(router.series)
     log(store, run_id, flatten(sections, "."), metrics)
     used = {paths.preferences(router.number): "training"}
     _log_inputs(store, run_id, used | {paths.referenced(s): s for s in ("validation", "test")})

@@ -116,7 +116,9 @@ def retrain(
     llm_correct = correct if llm_correct is None else llm_correct
     for split in SPLITS:
         write_table(paths.referenced(split), PROBLEM.empty_table(), PROBLEM, {"split": split})
-    _write_outcomes(paths.RIVALS, _outcomes("test", "llm", LLM_ALONE, llm_correct, 1.0, questions))
+    splits = ("test", "validation")
+    alone = [_outcomes(each, "llm", LLM_ALONE, llm_correct, 1.0, questions) for each in splits]
+    _write_outcomes(paths.RIVALS, *alone)
     write_json(paths.FINETUNE, {"step": [1, 2, 3], "loss": [3.0, 2.0, 1.5]})
     measure = (conditions or Conditions()).measure
     write_json(paths.SUMMARY / "headline.json", {measure.name: correct / QUESTIONS})
