@@ -111,7 +111,7 @@ def tested(shop: Workshop, router: Router, stand: Trained, alone: Findings) -> R
     """Choose the router's rule on the workshop's validation questions, and answer the test."""
     with TemporaryDirectory() as folder:
         asked = Study(shop.pair, shop.validation, shop.test, shop.params.evaluate, Path(folder))
-        findings, chosen = asked.router(router, thresholds(stand), alone)
+        findings, chosen, _ = asked.router(router, thresholds(stand), alone)
     best = cheapest(*chosen.values())
     method = next(name for name, rule in chosen.items() if rule is best)
     answered = Answers.of(pa.concat_tables([alone.outcomes, findings.outcomes]))

@@ -191,11 +191,6 @@ class EvaluateParams(Section):
                 raise ValueError(f"{name!r} is listed twice")
         return rivals
 
-    @property
-    def delta_per_line(self) -> float:
-        """Delta, divided by the number of lines: one line for CITER and one for each audit."""
-        return self.delta / (1 + len(self.audits if self.risks else ()))
-
 
 class RegisterParams(Section):
     """Where a router is registered, and the gate's non-inferiority margin."""

@@ -8,6 +8,7 @@ import torch
 from scipy.special import expit
 
 from citer.config import TrainParams
+from citer.data.holdout import holdout_rows
 from citer.errors import InputError
 from citer.models.features import EXTRAS
 from citer.models.router import RouterMLP
@@ -17,7 +18,6 @@ from citer.training import (
     Trained,
     fit,
     holdout_loss,
-    holdout_rows,
     platt,
     thresholds,
     train_head,

@@ -9,6 +9,7 @@ P(answer differs from the LLM's) <= epsilon.
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 from scipy.special import betaincinv
 
@@ -17,7 +18,7 @@ from citer.rule import LLM, Rule
 
 @dataclass(frozen=True)
 class Candidate:
-    """A rule's results on validation.
+    """A rule's results on validation, or on the held-out questions of the preference split.
 
     The promise counts `n` questions. The routed answer is wrong on `discordant` of them.
     """
@@ -72,28 +73,34 @@ def least_questions(epsilon: float, delta: float) -> int:
     return bisect_left(range(2**40), True, key=lambda n: upper_bound(0, n, delta) <= epsilon)
 
 
-def choose(candidates: Iterable[Candidate], epsilon: float, delta: float) -> ChosenRule:
-    """Choose the cheapest rule that keeps the promise, by a fixed-sequence test.
+def certified(candidates: Iterable[Candidate], epsilon: float, delta: float) -> list[Candidate]:
+    """Return the rules that keep the promise, by a fixed-sequence test.
 
-    `candidates` start with the safest rule (highest τ or ρ). Their order must not depend on the
-    results on validation. The search ends at the first candidate whose bound exceeds epsilon. The
-    promise then holds at confidence 1 - delta for all tested candidates together.
+    The test ends at the first candidate whose bound exceeds epsilon. The order of the candidates
+    must not depend on the results on validation. Each may then use the whole delta: the promise
+    holds at confidence 1 - delta for all returned candidates together (arXiv 2110.01052, 4.2).
     """
-    chosen = ChosenRule(LLM, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
-    for candidate in candidates:
-        bound = upper_bound(candidate.discordant, candidate.n, delta)
-        if bound > epsilon:
-            break
-        if candidate.cost < chosen.cost:
-            chosen = ChosenRule(
-                rule=candidate.rule,
-                epsilon=epsilon,
-                delta=delta,
-                n=candidate.n,
-                discordant=candidate.discordant,
-                bound=bound,
-                certified=True,
-                llm_fraction=candidate.llm_fraction,
-                cost=candidate.cost,
-            )
-    return chosen
+
+    def keeps(each: Candidate) -> bool:
+        return upper_bound(each.discordant, each.n, delta) <= epsilon
+
+    return list(takewhile(keeps, candidates))
+
+
+def choose(candidates: Iterable[Candidate], epsilon: float, delta: float) -> ChosenRule:
+    """Choose the cheapest rule that keeps the promise; `candidates` are tested in their order."""
+    passed = (each for each in certified(candidates, epsilon, delta) if each.cost < 1)
+    best = min(passed, key=lambda each: each.cost, default=None)
+    if best is None:
+        return ChosenRule(LLM, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
+    return ChosenRule(
+        rule=best.rule,
+        epsilon=epsilon,
+        delta=delta,
+        n=best.n,
+        discordant=best.discordant,
+        bound=upper_bound(best.discordant, best.n, delta),
+        certified=True,
+        llm_fraction=best.llm_fraction,
+        cost=best.cost,
+    )

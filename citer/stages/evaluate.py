@@ -9,7 +9,8 @@ import numpy as np
 from rich.console import Console
 
 from citer.config import Params
-from citer.data.problems import read_problems
+from citer.data.holdout import held_out
+from citer.data.problems import Problem, read_problems
 from citer.decoding.policy import routed
 from citer.errors import InputError
 from citer.evaluation.choice import cheapest
@@ -28,6 +29,7 @@ from citer.evaluation.spread import Seeded, Seeds, seeded
 from citer.evaluation.study import Study, study_stamp
 from citer.io import read_as, remove, replacing, write_json
 from citer.models.bundle import check_identity, folder_identity, read_bundle
+from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.room import check_room
 from citer.stages import paths
@@ -53,11 +55,13 @@ def run(params: Params, iteration: int) -> None:
     measure = Conditions.stored(stamp).measure
     rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
     trained = read_as(paths.seeds(iteration) / paths.TRAINED, Seeds)
-    partial = partial_sweeps("evaluate", params, own, folder, paths.seeds(iteration))
+    holdout = _held_out(params, folders)
+    asked = (problem.problem_id for problem in holdout)
+    partial = partial_sweeps("evaluate", params, own, folder, paths.seeds(iteration), *asked)
     pair = load_pair(folders, params.pair)
-    study = Study(pair, validation, test, params.evaluate, partial)
+    study = Study(pair, validation, test, params.evaluate, partial, holdout)
     router = router.to(pair.slm.device)
-    findings, chosen = study.router(router, taus, rivals)
+    findings, chosen, steps = study.router(router, taus, rivals)
     points = [*rivals.points, *findings.points]
     rows = standings(points, chosen)
     seeds = [*seeded(trained.router, rows, chosen, measure)]
@@ -71,6 +75,7 @@ def run(params: Params, iteration: int) -> None:
         write_findings(aside, findings, params.evaluate, stamp | ROUTER_STAMP)
         write_json(aside / "chosen.json", {name: asdict(each) for name, each in chosen.items()})
         write_json(aside / "threshold.json", asdict(cheapest(*chosen.values())))
+        write_json(aside / "path.json", [step.columns(params.evaluate.delta) for step in steps])
         write_json(aside / "tokens.json", asdict(tokens))
         write_json(aside / "metrics.json", metrics(rows, chosen, measure))
         if trained.further:
@@ -87,9 +92,20 @@ def _further(study: Study, folder: Path, seed: int, rivals: Findings) -> Iterato
     router, card = read_bundle(folder)
     taus = _thresholds(folder, card, study.params.llm_fractions)
     own = replace(study, partial=study.partial / str(seed))
-    findings, chosen = own.router(router.to(study.pair.slm.device), taus, rivals)
+    findings, chosen, _ = own.router(router.to(study.pair.slm.device), taus, rivals)
     rows = standings([*rivals.points, *findings.points], chosen)
     yield from seeded(seed, rows, chosen, study.conditions.measure)
+
+
+def _held_out(params: Params, folders: PairFolder) -> list[Problem]:
+    """Read the held-out questions that have room for an answer. They decide an order only."""
+    rows = read_problems(paths.referenced("preference"))
+    longest = folders.context - params.evaluate.max_new_tokens
+    return [
+        question
+        for question in held_out(rows, params.train.seed, params.train.holdout)
+        if len(folders.prompts.prompt_ids(question)) <= longest
+    ]
 
 
 def _thresholds(folder: Path, card: dict[str, Any], fractions: Sequence[float]) -> list[float]:

@@ -90,12 +90,12 @@ def test_under_fidelity_no_number_is_called_accuracy():
 @pytest.mark.parametrize(
     ("cost", "said"),
     [
-        ((-0.27, -0.3, -0.2), "router 2 is cheaper than co llm: -27.0 [-30.0, -20.0] % of cost"),
-        ((0.1, 0.05, 0.2), "router 2 is dearer than co llm: +10.0 [+5.0, +20.0] % of cost"),
+        ((-0.27, -0.3, -0.2), "router 2 is cheaper than Co-LLM: -27.0 [-30.0, -20.0] % of cost"),
+        ((0.1, 0.05, 0.2), "router 2 is dearer than Co-LLM: +10.0 [+5.0, +20.0] % of cost"),
         ((-0.01, -0.1, 0.1), "router 2 is neither cheaper nor dearer, within the interval, than"),
-        ((-0.5, None, -0.4), "router 2 is cheaper than co llm: -50.0 [not reached, -40.0] %"),
+        ((-0.5, None, -0.4), "router 2 is cheaper than Co-LLM: -50.0 [not reached, -40.0] %"),
         ((0.5, None, 0.6), "router 2 is neither cheaper nor dearer, within the interval, than"),
-        ((None, None, None), "co llm does not reach the accuracy of router 2; +25.0 [+25.0"),
+        ((None, None, None), "Co-LLM does not reach the accuracy of router 2; +25.0 [+25.0"),
     ],
 )
 def test_a_sentence_says_who_is_cheaper(cost, said):
@@ -104,7 +104,7 @@ def test_a_sentence_says_who_is_cheaper(cost, said):
 
 def test_a_sentence_says_if_a_rival_is_never_as_cheap():
     row = against("co_llm", None, None, None, ahead=None)
-    said = "co llm does not reach the accuracy of router 2; co llm is never as cheap."
+    said = "Co-LLM does not reach the accuracy of router 2; Co-LLM is never as cheap."
     assert against_table.sentence(row, ACCURACY) == said
 
 

@@ -147,7 +147,7 @@ def params(tmp_path, monkeypatch) -> Params:
         "llm_floor": 0.0,  # the tiny LLM is never right
     }
     section = shipped.evaluate.model_copy(update=limits)
-    for split in ("validation", "test"):
+    for split in ("preference", "validation", "test"):
         rows = [
             replace(problem, problem_id=f"{split}-{problem.task}-{n}", split=split)
             for n in range(3)

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from citer.checkpoint import Checkpoint
 from citer.config import Params
+from citer.data.holdout import holdout_rows
 from citer.data.problems import read_problems
 from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
@@ -23,7 +24,7 @@ from citer.models.pair import load_model, load_pair
 from citer.models.router import HIGHEST, Head, Router
 from citer.schema import HOLDOUT, PREFERENCE, slm_token
 from citer.stages import label, paths, router0, score_slm, train
-from citer.training import holdout_rows, train_head
+from citer.training import train_head
 from tests.stages.conftest import run_killed
 
 
