@@ -75,8 +75,8 @@ def study(shop: Workshop) -> dict[str, Any]:
     by_agreement_KN = np.stack([label(Agreement(each, policy)) for each in engines])
     return {
         "tokens": len(rows),
-        "rollout": _stability(by_rollout_KN),
-        "agreement": _stability(by_agreement_KN),
+        "rollout": stability(by_rollout_KN),
+        "agreement": stability(by_agreement_KN),
         "suffix": {"equal to most": _equal(by_rollout_KN, label(labeller.outcome))},
         "greedy rollout": {
             "equal to most": _equal(by_rollout_KN, label(Rollout(shop.engine, policy, "slm")))
@@ -84,7 +84,7 @@ def study(shop: Workshop) -> dict[str, Any]:
     }
 
 
-def _stability(label_KN: np.ndarray) -> dict[str, float]:
+def stability(label_KN: np.ndarray) -> dict[str, float]:
     """Return the share of tokens with the same label in all tries, and of those with each."""
     ones_N = label_KN.sum(0)
     return {

@@ -1,13 +1,14 @@
 """Shared by the studies: load the data of a `citer run`, train heads, answer test questions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from benchmarks.paired import Outcomes
 from citer.config import Params, load_params
@@ -15,12 +16,13 @@ from citer.data.problems import Problem, read_problems
 from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
 from citer.decoding.engine import Engine
-from citer.decoding.policy import SLM_ALONE, Policy, ScoredBy
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy
 from citer.evaluation.rivals import quantiles
 from citer.evaluation.study import ALONE_LINES, CERTAIN_LINES
 from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.contests import Outcome
+from citer.labelling.judged import differing, judged_features
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from citer.models.pair import Pair, load_pair
@@ -46,6 +48,7 @@ class Workshop:
     preference: Mapping[str, Problem]
     validation: Sequence[Problem]
     test: Sequence[Problem]
+    tokens: pa.Table  # of the preference questions, with the tokens of both models
     sampler: Sampler = ALL_GREEDY
 
     @classmethod
@@ -55,7 +58,17 @@ class Workshop:
         splits = ("preference", "validation", "test")
         preference, *asked = (read_problems(paths.referenced(split)) for split in splits)
         pair = load_pair(finetuned_pair(params), params.pair)
-        return cls(params, pair, {p.problem_id: p for p in preference}, asked[0], asked[1])
+        examples = pair.prompts.encode_all(preference)
+        tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
+        return cls(params, pair, {p.problem_id: p for p in preference}, asked[0], asked[1], tokens)
+
+    def only(self, tasks: Sequence[str]) -> "Workshop":
+        """Return a workshop that trains and validates on some tasks. It tests on all."""
+        preference = {key: each for key, each in self.preference.items() if each.task in tasks}
+        validation = [problem for problem in self.validation if problem.task in tasks]
+        kept_N = pc.is_in(self.tokens["problem_id"], pa.array(preference, pa.string()))
+        tokens = self.tokens.filter(kept_N)
+        return replace(self, preference=preference, validation=validation, tokens=tokens)
 
     @property
     def tasks(self) -> dict[str, np.ndarray]:
@@ -73,10 +86,6 @@ class Workshop:
         return self.pair.prompts.encode_all(self.preference.values())
 
     @cached_property
-    def tokens(self) -> pa.Table:
-        return read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, self.examples)
-
-    @cached_property
     def first_labels(self) -> pa.Table:
         """The labels of iteration 1: rollouts by the SLM alone."""
         return self.label(self._rollout(SLM_ALONE), 1)
@@ -84,6 +93,11 @@ class Workshop:
     def second_labels(self, first: Head, rule: Rule) -> pa.Table:
         """Label iteration 2: rollouts under `rule`, with the head trained on the first labels."""
         return self.label(self._rollout(Policy(ScoredBy(first), rule)), 2)
+
+    @cached_property
+    def llm_labels(self) -> pa.Table:
+        """Labels by rollouts that the LLM finishes alone."""
+        return self.label(self._rollout(LLM_ALONE), 1)
 
     def _rollout(self, policy: Policy) -> Rollout:
         return Rollout(self.engine, policy, self.params.label.tie)
@@ -105,6 +119,24 @@ class Workshop:
 
     def train_on(self, labels: pa.Table, seed: int) -> Trained:
         return self.train(labels, labels["label"].to_numpy(), seed)
+
+    def train_judge(
+        self, labels: pa.Table, seed: int, label_N: np.ndarray | None = None
+    ) -> Trained:
+        """Train a head `judge` on the labels where the models differ, or on other ones."""
+        rows = differing(self.tokens, labels)
+        return train_head(
+            self._judged(rows),
+            rows["label"].to_numpy() if label_N is None else label_N,
+            rows["problem_id"].to_numpy(),
+            self.params.train.model_copy(update={"seed": seed}),
+            self.pair.slm.device,
+            hidden_size=self.pair.slm.hidden_size,
+        )
+
+    def _judged(self, rows: pa.Table) -> np.ndarray:
+        limit = self.params.score_llm.batch_tokens
+        return judged_features(self.pair, paths.SLM_TOKENS, self.examples, rows, limit)
 
     def train_agree(self, seed: int) -> Trained:
         """Train a head on the LLM's tokens."""

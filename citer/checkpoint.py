@@ -6,7 +6,7 @@ import io
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,17 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+class Curve(NamedTuple):
+    """Mean cross-entropy in nats, by epoch.
+
+    `train_loss` is that of the batches of the epoch, as the weights change and with dropout, so
+    it may lie above `holdout_loss`.
+    """
+
+    train_loss: list[float]
+    holdout_loss: list[float]
+
+
 class Training:
     """Everything that the next epoch depends on, and the best weights so far."""
 
@@ -66,13 +77,15 @@ class Training:
         self.optimizer = optimizer
         self.order = torch.Generator().manual_seed(seed)  # of the batches
         self.dropout = _generator(device)
-        self.losses: list[float] = []
+        self.curve = Curve([], [])
         self.best: dict[str, Tensor] = {}
 
-    def add(self, loss: float) -> None:
-        """Take the loss of an epoch, and keep the weights if it is the lowest."""
-        self.losses.append(loss)
-        if self.losses.index(min(self.losses)) == len(self.losses) - 1:
+    def add(self, train_loss: float, holdout_loss: float) -> None:
+        """Take the losses of an epoch. Keep the weights if the holdout loss is the lowest."""
+        losses = self.curve.holdout_loss
+        self.curve.train_loss.append(train_loss)
+        losses.append(holdout_loss)
+        if losses.index(min(losses)) == len(losses) - 1:
             self.best = copy.deepcopy(self.mlp.state_dict())
 
     def state(self) -> State:
@@ -81,7 +94,7 @@ class Training:
             "optimizer": self.optimizer.state_dict(),
             "order": self.order.get_state(),
             "dropout": self.dropout.get_state(),
-            "losses": self.losses,
+            "curve": self.curve._asdict(),
             "best": self.best,
         }
 
@@ -90,7 +103,7 @@ class Training:
         self.optimizer.load_state_dict(state["optimizer"])
         self.order.set_state(state["order"])
         self.dropout.set_state(state["dropout"])
-        self.losses, self.best = state["losses"], state["best"]
+        self.curve, self.best = Curve(**state["curve"]), state["best"]
 
 
 def _generator(device: torch.device) -> torch.Generator:

@@ -19,6 +19,7 @@ from citer.io import digest
 HOME = Path(__file__).parents[1]  # the folder that holds the package
 STAGES = Path("citer/stages")
 LIBRARIES = ["math-verify", "peft", "scipy", "torch", "transformers", "trl"]
+DATA = (".json", ".html", ".css", ".js")  # files that code reads from its own folder
 BLANK = (COMMENT, NL, INDENT, DEDENT)
 
 
@@ -60,7 +61,7 @@ def imported(start: Path) -> list[Path]:
 
 @cache
 def _names(file: Path) -> frozenset[str]:
-    """Return the imports of a file, and its string constants that name a module or a JSON file."""
+    """Return the imports of a file, and its string constants that name a module or a data file."""
     return frozenset(_named(ast.parse(_read(file)))) if file.suffix == ".py" else frozenset()
 
 
@@ -72,19 +73,19 @@ def _named(node: ast.AST) -> Iterator[str]:
             yield from (module, *(f"{module}.{alias.name}" for alias in names))
         case ast.Import(names=names):
             yield from (alias.name for alias in names)
-        case ast.Constant(value=str(text)) if text.startswith("citer.") or text.endswith(".json"):
+        case ast.Constant(value=str(text)) if text.startswith("citer.") or text.endswith(DATA):
             yield text
     for child in ast.iter_child_nodes(node):
         yield from _named(child)
 
 
 def _files(file: Path, name: str) -> Iterator[Path]:
-    """Yield the files of `name`: a module and its packages, or a JSON file in the same folder."""
+    """Yield the files of `name`: a module and its packages, or a data file in the same folder."""
     parts = name.split(".")
     for depth in range(1, len(parts) + 1) if parts[0] == "citer" else ():
         path = Path(*parts[:depth])
         yield from filter(_exists, (path.with_suffix(".py"), path / "__init__.py"))
-    if name.endswith(".json") and _exists(neighbour := file.with_name(Path(name).name)):
+    if name.endswith(DATA) and _exists(neighbour := file.with_name(Path(name).name)):
         yield neighbour
 
 

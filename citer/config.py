@@ -1,16 +1,15 @@
 """The sections of `params.yaml`, as frozen types. `params.yaml` explains the keys."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import (
-    BeforeValidator,
     Field,
-    PlainSerializer,
     field_validator,
     model_validator,
 )
 
+from citer.audits import Audit, RuleText, check_audits
 from citer.checked import (
     Against,
     Count,
@@ -28,24 +27,19 @@ from citer.checked import (
 from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
 from citer.placement import PairParams
-from citer.rule import Rule
 from citer.sources import PrepareParams
 
 RivalName = Literal[
-    *("entropy", "confidence", "random", "speculative", "bild", "co_llm", "citer_s", "query"),
+    "entropy",
+    "confidence",
+    "random",
+    "speculative",
+    "bild",
+    "co_llm",
+    "citer_s",
+    "query",
     "oracle",
 ]
-RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
-
-
-def _audit(given: Any) -> float | str:
-    """Check an entry of `evaluate.audits`. Raises ValueError."""
-    if not isinstance(given, float | int | str) or not Rule.audited("risk", 0, given).audit:
-        raise ValueError(f"{given!r}: expected β above 0, or a text such as `judge 0.9`")
-    return given if isinstance(given, str) else float(given)
-
-
-Audit = Annotated[float | str, BeforeValidator(_audit)]
 
 
 class SamplingParams(Section):
@@ -125,28 +119,41 @@ class LabelParams(Section):
     `outcome` names the judge of contested tokens. `rollout`: the finished answer is graded.
     `agreement`: it is compared with the LLM's answer. `suffix`: by how much the LLM's log-odds of
     its own ending fall, without a rollout. `auto`: `rollout` if the rows have right answers and
-    all rollouts take at most `minutes`, as `probe` estimates; else `suffix`.
+    all rollouts take at most `minutes`, as `probe` estimates; else `suffix`. With `judge`, the
+    router also gets the head that rules such as `risk 0.8 judge 0.9` need.
     """
 
     outcome: Literal["auto", "rollout", "agreement", "suffix"] = "auto"
     minutes: Annotated[float, Field(gt=0, le=10**6)] = 60.0
 
     rule: RuleText
+    judge: bool = False
     tie: Literal["slm", "llm", "drop"]
     slots: Slots
     max_new_tokens: Tokens
 
 
 class TrainParams(Section):
-    """Training of a router's head."""
+    """Training of a router's head.
+
+    The head of the router is trained with `seed`. With `seeds` above 1, others are trained with the
+    seeds after it, only to measure by how much results differ.
+    """
 
     seed: Seed
+    seeds: Annotated[int, Field(gt=0, le=100)] = 1
     learning_rate: Rate
     batch_size: Annotated[int, Field(gt=1, le=2**24)]
     epochs: Count
     patience: Count
     dropout: Annotated[float, Field(ge=0, lt=1)]
     holdout: Annotated[float, Field(gt=0, lt=1)]
+
+    @property
+    def further(self) -> "list[TrainParams]":
+        """The settings of each further seed."""
+        seeds = range(self.seed + 1, self.seed + self.seeds)
+        return [self.model_copy(update={"seed": seed, "seeds": 1}) for seed in seeds]
 
 
 class EvaluateParams(Section):
@@ -184,18 +191,20 @@ class EvaluateParams(Section):
                 raise ValueError(f"{name!r} is listed twice")
         return rivals
 
-    @property
-    def delta_per_line(self) -> float:
-        """Delta, divided by the number of lines: one line for CITER and one for each audit."""
-        return self.delta / (1 + len(self.audits if self.risks else ()))
-
 
 class RegisterParams(Section):
-    """Where a router is registered, and the gate's non-inferiority margin."""
+    """Where a router is registered, and the gate's margins.
+
+    A challenger may lose `margin` of accuracy, or fidelity, and move a share `byte_margin` more
+    bytes than the champion. Bytes are compared at the batch size `batch`, one of
+    `evaluate.batches`; above 1 with the LLM delayed.
+    """
 
     model_name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
     experiment: str
     margin: Annotated[float, Field(ge=0, lt=1)]
+    byte_margin: Annotated[float, Field(ge=0, lt=1)] = 0.02
+    batch: Slots = 1
 
 
 class Iteration(Section):
@@ -233,6 +242,21 @@ class Params(Section):
                 f"{sampled[0]}.sampling: expected null: an LLM behind a server (pair.llm_url) is "
                 "asked for greedy decoding only"
             )
+        return self
+
+    @model_validator(mode="after")
+    def batch_is_counted(self) -> Self:
+        batch, counted = self.register_.batch, sorted({1, *self.evaluate.batches})
+        if batch not in counted:
+            listed = ", ".join(map(str, counted))
+            raise ValueError(f"register.batch: {batch}; expected one of evaluate.batches: {listed}")
+        return self
+
+    @model_validator(mode="after")
+    def audits_fit(self) -> Self:
+        remote, sampled = self.pair.llm_url is not None, self.evaluate.sampling is not None
+        label = self.label.rule, self.label.judge
+        check_audits(*label, self.evaluate.audits, remote, sampled)
         return self
 
     @field_validator("iterations")

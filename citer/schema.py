@@ -7,6 +7,7 @@ Each row is
 - WRITTEN: a question that the LLM answered for want of a reference, of an unfinished run;
 - LLM_TOKEN, `slm_token(H)`: a position of a reference, with one model's prediction for it;
 - PREFERENCE: a labelled position;
+- HOLDOUT: a labelled position that did not train the router, with its score;
 - OUTCOME: a question answered by one method with one rule;
 - RESULT: the same with all that reports are made from, in the files of an unfinished sweep;
 - `point(...)`: one method with one rule on one task;
@@ -124,6 +125,25 @@ PREFERENCE = pa.schema(
         _required("iteration", pa.int32()),
         pa.field("failure", pa.string()),  # why the grader failed on a branch; null: it did not
         pa.field("fall", pa.float32()),  # nats; null: the outcome was not `suffix`
+    ]
+)
+
+
+def judged(width: int) -> pa.Schema:
+    """Return the schema of the rows that train the head `judge`, with `width` features each."""
+    return pa.schema(
+        [
+            *_POSITION[:2],  # where the models write different tokens
+            PREFERENCE.field("label"),
+            _required("feature", pa.binary(2 * width)),  # float16, see `judge_features`
+        ]
+    )
+
+
+HOLDOUT = pa.schema(
+    [
+        *(PREFERENCE.field(name) for name in ("problem_id", "position", "case", "label")),
+        _required("score", pa.float32()),  # P(label 1), calibrated on these rows
     ]
 )
 

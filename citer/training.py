@@ -1,6 +1,5 @@
 """Train a head of a router on features and labels, calibrate it, and compute thresholds."""
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +14,9 @@ from sklearn.metrics import log_loss, roc_auc_score
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from citer.checkpoint import Checkpoint, Training
+from citer.checkpoint import Checkpoint, Curve, Training
 from citer.config import TrainParams
-from citer.data.problems import first_id
+from citer.data.holdout import holdout_rows
 from citer.errors import InputError
 from citer.models.features import EXTRAS
 from citer.models.router import Head, RouterMLP
@@ -34,11 +33,15 @@ class Trained(NamedTuple):
     """A trained head.
 
     `thresholds` maps a share of holdout tokens to the τ that gives this share to the LLM.
+    `holdout_M` are the indices of the held-out rows, and `score_M` their calibrated scores.
     """
 
     head: Head
     thresholds: dict[str, float]
     metrics: dict[str, float]
+    curve: Curve
+    holdout_M: np.ndarray
+    score_M: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Examples:
     label_N: Tensor
     device: torch.device
     loss: Loss = binary_cross_entropy_with_logits
+    hidden_size: int | None = None  # of the MLP; None: that of the SLM
 
     @classmethod
     def of(cls, feature_NF: np.ndarray, label_N: np.ndarray, device: torch.device) -> "Examples":
@@ -76,27 +80,29 @@ def train_head(
     params: TrainParams,
     device: torch.device,
     checkpoint: Checkpoint | None = None,
+    hidden_size: int | None = None,
 ) -> Trained:
     """Train a head on a part of the problems.
 
     The other problems are held out. They decide when training stops, and the calibration and the
     thresholds are computed on them. `feature_NF`, `label_N` and `problem_N` (problem ids) have one
-    row per labelled token. Training goes on from the state in `checkpoint`, if it has one, which
-    must come from equal arguments.
+    row per labelled token. The MLP is as wide as the SLM's state, or as `hidden_size`. Training
+    goes on from the state in `checkpoint`, if it has one, which must come from equal arguments.
     Raises InputError if there are too few problems, or if training diverges.
     """
     held_N = holdout_rows(problem_N, params.seed, params.holdout)
-    examples = Examples.of(feature_NF, label_N, device)
-    mlp, losses = _fitted(examples, held_N, params, checkpoint)
-    logit_M = examples.apply(mlp, _rows(held_N)).double().numpy()
+    examples = replace(Examples.of(feature_NF, label_N, device), hidden_size=hidden_size)
+    mlp, curve = _fitted(examples, held_N, params, checkpoint)
+    holdout_M, losses = _rows(held_N), curve.holdout_loss
+    logit_M = examples.apply(mlp, holdout_M).double().numpy()
     head = Head(mlp, *platt(logit_M, label_N[held_N]))
-    score_M = examples.apply(head.score, _rows(held_N)).double().numpy()
+    score_M = examples.apply(head.score, holdout_M).double().numpy()
     metrics = _metrics(score_M, label_N[held_N], label_N[~held_N]) | {
         "holdout_loss": min(losses),
         "epochs": len(losses),
         "best_epoch": 1 + losses.index(min(losses)),
     }
-    return Trained(head, thresholds(score_M), metrics)
+    return Trained(head, thresholds(score_M), metrics, curve, holdout_M.numpy(), score_M)
 
 
 def train_by(
@@ -114,20 +120,22 @@ def train_by(
     """
     held_N = holdout_rows(problem_N, params.seed, params.holdout)
     examples = replace(Examples.of(feature_NF, target_NK, device), loss=loss)
-    mlp, losses = _fitted(examples, held_N, params, checkpoint)
-    head = Head(mlp)
-    score_M = examples.apply(head.score, _rows(held_N)).double().numpy()
-    return Trained(head, thresholds(score_M), {"holdout_loss": min(losses)})
+    mlp, curve = _fitted(examples, held_N, params, checkpoint)
+    head, holdout_M = Head(mlp), _rows(held_N)
+    score_M = examples.apply(head.score, holdout_M).double().numpy()
+    metrics = {"holdout_loss": min(curve.holdout_loss)}
+    return Trained(head, thresholds(score_M), metrics, curve, holdout_M.numpy(), score_M)
 
 
 def _fitted(
     examples: Examples, held_N: np.ndarray, params: TrainParams, checkpoint: Checkpoint | None
-) -> tuple[RouterMLP, list[float]]:
-    """Train a new MLP. Return it with the loss on the held-out rows after each epoch."""
-    device = examples.device
+) -> tuple[RouterMLP, Curve]:
+    """Train a new MLP. Return it with its losses after each epoch."""
+    device, inputs = examples.device, examples.feature_NF.shape[1]
     with torch.random.fork_rng([device] if device.type == "cuda" else []), _one_thread():
         torch.manual_seed(params.seed)
-        mlp = RouterMLP(examples.feature_NF.shape[1] - EXTRAS, params.dropout).to(device)
+        hidden_size = examples.hidden_size or inputs - EXTRAS
+        mlp = RouterMLP(hidden_size, params.dropout, inputs).to(device)
         return mlp, fit(mlp, examples, _rows(~held_N), _rows(held_N), params, checkpoint)
 
 
@@ -146,24 +154,6 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def holdout_rows(problem_N: np.ndarray, seed: int, share: float) -> np.ndarray:
-    """Return a mask of the held-out rows, N booleans.
-
-    The questions are sorted by a seeded hash; the first `share` of them are held out. Two rows of a
-    question are on the same side.
-    """
-    question_N = [first_id(key) for key in problem_N]
-    problems = sorted(set(question_N), key=lambda key: _hash(f"{seed} {key}"))
-    if len(problems) < 2:
-        raise InputError(f"preference split: {len(problems)} problem labelled, expected 2 or more")
-    held = set(problems[: min(max(1, round(share * len(problems))), len(problems) - 1)])
-    return np.array([question in held for question in question_N])
-
-
-def _hash(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
-
-
 def fit(
     mlp: RouterMLP,
     examples: Examples,
@@ -171,29 +161,28 @@ def fit(
     holdout_M: Tensor,
     params: TrainParams,
     checkpoint: Checkpoint | None = None,
-) -> list[float]:
+) -> Curve:
     """Train with early stopping, and leave `mlp` in its best state and in evaluation mode.
 
-    Goes on from the state in `checkpoint`, if it has one. Returns the loss on the holdout rows
-    (nats) after each epoch.
+    Goes on from the state in `checkpoint`, if it has one. Returns the losses of every epoch.
     """
     optimizer = torch.optim.AdamW(mlp.parameters(), lr=params.learning_rate)
     training = Training(mlp, optimizer, params.seed, examples.device)
     if checkpoint and (saved := checkpoint.load()):
         training.restore(saved)
-    losses = training.losses
+    losses = training.curve.holdout_loss
     with progress("train", params.epochs, "epochs", before=len(losses)) as advance:
         while len(losses) < params.epochs and not _stalled(losses, params.patience):
             order = torch.randperm(len(train_M), generator=training.order)
             batches = train_M[order].split(params.batch_size)
-            _train_epoch(mlp, examples, batches, optimizer)
-            training.add(holdout_loss(mlp, examples, holdout_M))
+            train_loss = _train_epoch(mlp, examples, batches, optimizer)
+            training.add(train_loss, holdout_loss(mlp, examples, holdout_M))
             if checkpoint:
                 checkpoint.save(training.state)
             advance(1)
     mlp.load_state_dict(training.best)
     mlp.eval()  # no epoch may be left to run
-    return losses
+    return training.curve
 
 
 def _stalled(losses: list[float], patience: int) -> bool:
@@ -205,15 +194,19 @@ def _train_epoch(
     examples: Examples,
     batches: tuple[Tensor, ...],
     optimizer: torch.optim.Optimizer,
-) -> None:
+) -> float:
+    """Return the mean cross-entropy of the rows, in nats."""
     mlp.train()
-    for row_B in batches:
-        if len(row_B) == 1:  # batch norm needs two rows; the next epoch shuffles again
-            continue
+    usable = [row_B for row_B in batches if len(row_B) > 1]  # batch norm needs two rows
+    total = torch.zeros((), dtype=torch.float64, device=examples.device)
+    for row_B in usable:
         feature_BF, label_B = examples.batch(row_B)
-        examples.loss(mlp(feature_BF), label_B).backward()
+        loss = examples.loss(mlp(feature_BF), label_B)
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        total += len(row_B) * loss.detach()
+    return total.item() / sum(map(len, usable))
 
 
 def holdout_loss(mlp: RouterMLP, examples: Examples, holdout_M: Tensor) -> float:

@@ -13,10 +13,11 @@ from citer.errors import InputError
 from citer.evaluation.gate import difference
 from citer.evaluation.measure import Conditions
 from flows.facts import facts, story
+from flows.ledger import report
 from flows.outcomes import routed
 from flows.reach import reported
-from flows.registry import CHALLENGER, CHAMPION, aliased, run_of
-from flows.store import open_store
+from flows.registry import aliased, run_of, versions
+from flows.store import CHALLENGER, CHAMPION, open_store
 
 
 @reported()
@@ -38,6 +39,9 @@ def compare() -> None:
     if len(known) == 2:
         gap = _difference(roles[CHAMPION], roles[CHALLENGER], params.evaluate.delta)
         console.print(gap, soft_wrap=True)
+    shown = [version.tags for version in known.values()]
+    for sentence in report(versions(client, name), shown, params.evaluate.delta):
+        console.print(sentence, soft_wrap=True)
 
 
 def _side_by_side(roles: Mapping[str, ModelVersion]) -> Table:
@@ -73,5 +77,6 @@ def _difference(champion: ModelVersion, challenger: ModelVersion, delta: float) 
         f"{now.measure.name.capitalize()}, challenger minus champion, "
         f"on {gap.questions} common questions: "
         f"{gap.mean:+.4f} (at least {gap.low:+.4f}, at most {gap.high:+.4f}, "
-        f"each at confidence {1 - delta:g})"
+        f"each at confidence {1 - delta:g}); {gap.gained} gained, {gap.lost} lost, "
+        f"McNemar's exact test p = {gap.p_value:.3g}"
     )

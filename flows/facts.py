@@ -8,7 +8,10 @@ from mlflow.entities import Run
 from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.metrics import share_interval
 from flows import outcomes
-from flows.tracking import LABELS, headlines
+from flows.ledger import DECISIONS, question_sets, spent
+from flows.links import report_link
+from flows.metrics import headlines, section
+from flows.tracking import LABELS
 
 RULE = ("rule", "visit", "at", "by", "audit", "heads")
 INTERVAL = ("accuracy_low", "accuracy_high")  # Wilson's interval at 95 %, or of the fidelity
@@ -20,17 +23,20 @@ def tags_of(router: Run) -> dict[str, str]:
     run_id, tags = router.info.run_id, router.data.tags
     right = [answer.correct for answer in outcomes.routed(run_id).values()]
     interval = dict(zip(INTERVAL, share_interval(sum(right), len(right)), strict=True))
-    conditions = Conditions.stored(tags)
-    numbers = headlines(router.data.metrics) | conditions.measure.keys(interval)
+    conditions, deployed = Conditions.stored(tags), outcomes.threshold(run_id)
+    numbers = headlines(section(router.data.metrics, "all")) | conditions.measure.keys(interval)
     return {  # MLflow lists them in this order
         **{key: tags[key] for key in RULE if key in tags},
         **conditions.fields,
         **{key: tags[key] for key in LABELS if key in tags},
         **{key: f"{value:.6g}" for key, value in numbers.items()},
         "questions": str(len(right)),
-        "certified": str(outcomes.threshold(run_id)["certified"]).lower(),
+        "certified": str(deployed["certified"]).lower(),
+        "delta": f"{deployed['delta']:.6g}",
+        **question_sets({split: outcomes.questions(run_id, split) for split in DECISIONS}),
         "preferences": _trained_on(router),
         **{key: tags[key] for key in LINEAGE},
+        "report": report_link(router),
     }
 
 
@@ -97,7 +103,16 @@ def story(tags: Mapping[str, str]) -> Iterator[str]:
         yield f"Since then: {tags['history']}."
 
 
+def _uses(tags: Mapping[str, str]) -> Iterator[str]:
+    """Yield how often the version's questions had decided, its own use included."""
+    for split in DECISIONS:
+        if {f"{split}_use", f"{split}_set", "delta"} <= tags.keys():
+            used, delta = int(tags[f"{split}_use"]), float(tags["delta"])
+            yield spent(split, tags[f"{split}_set"], used, delta)
+
+
 def description(tags: Mapping[str, str]) -> str:
     """Write Markdown for MLflow's page, which shows only the first few tags."""
     listed = "\n".join(f"- {name}: {value}" for name, value in facts(tags).items())
-    return "\n\n".join([*story(tags), listed])
+    page = [f"[Report page]({tags['report']})"] if "report" in tags else []
+    return "\n\n".join([*story(tags), *_uses(tags), *page, listed])

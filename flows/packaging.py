@@ -20,15 +20,16 @@ import citer
 from citer.config import Params
 from citer.data.tasks import find_task
 from citer.decoding.answer import Counts
-from citer.io import read_json, read_table, write_json
+from citer.io import read_json, write_json
 from citer.rule import Rule
-from citer.schema import OUTCOME
+from citer.stages import paths
 from citer.watch import CARD_KEY, Promised
-from flows.outcomes import PLACE, deployed_method, under
+from flows.outcomes import answers, deployed_method
 
 SERVING = Path(__file__).with_name("serving.py")
 CODE = Path(citer.__file__).parent
 EXAMPLE = "input_example.json"
+UNSERVED = shutil.ignore_patterns(paths.CURVE, paths.HOLDOUT)  # nothing that answers reads them
 NEEDED = (
     "httpx",
     "math-verify",
@@ -110,7 +111,7 @@ def assemble(bundle: Path, router: Path, report: Path, slm: str) -> None:
 
     That is the SLM's URI, and from `report` the chosen rule and the agreement that audits found.
     """
-    shutil.copytree(router, bundle)
+    shutil.copytree(router, bundle, ignore=UNSERVED)
     card = read_json(bundle / "router.json") | {"threshold": read_json(report / "threshold.json")}
     card["slm"]["kept"] = slm
     if agreement := Promised.measured(_audits(report, card["threshold"])):
@@ -121,7 +122,6 @@ def assemble(bundle: Path, router: Path, report: Path, slm: str) -> None:
 def _audits(report: Path, deployed: dict[str, Any]) -> Iterator[tuple[int, int]]:
     """Yield how many tokens audits checked and disagreed on, for each test question."""
     method = deployed_method(read_json(report / "chosen.json"), deployed)
-    columns = [*PLACE, "audited", "disagreed"]
-    rows = read_table(report / "outcomes.parquet", OUTCOME, columns).to_pylist()
-    for row in under(rows, method, Rule(**deployed["rule"])):
+    columns = ("audited", "disagreed")
+    for row in answers(report, method, Rule(**deployed["rule"]), columns):
         yield row["audited"], row["disagreed"]

@@ -17,17 +17,16 @@ from rich.console import Console
 
 from citer.config import Params, load_params
 from citer.errors import InputError
-from citer.evaluation.gate import Decision, Gate
-from citer.evaluation.measure import Conditions
 from citer.io import read_json
-from flows import facts, outcomes
+from flows import facts
 from flows.dvc_commands import dvc, has_remote
+from flows.ledger import next_use
 from flows.reach import reported
 from flows.slm import fetch_slm
-from flows.store import exclusively, open_store
+from flows.store import CHALLENGER, CHAMPION, exclusively, open_store
 from flows.tracking import children, track
+from flows.verdict import Candidate, judge
 
-CHAMPION, CHALLENGER = "champion", "challenger"
 PROMOTED, KEPT_BACK = "promoted", "kept back"
 PROMOTE_ANOTHER = "promote another version with `citer promote`"
 DESCRIPTION = (
@@ -38,13 +37,13 @@ DESCRIPTION = (
 
 
 @reported()
-def register_run(stages: Mapping[str, float | None]) -> str:
+def register_run(stages: Mapping[str, float | None]) -> tuple[str, ModelVersion]:
     """Log the retraining in the current folder, register its routers, and judge the last one.
 
     Routers that are registered already are left unchanged. `stages` maps each stage of dvc.yaml to
-    the seconds that it took, or to None if it did not run. Returns a sentence with the gate's
-    decision and the champion. Raises InputError if the champion has no rule or no run, or if the
-    experiment is deleted.
+    the seconds that it took, or to None if it did not run. Returns the last router's version, after
+    a sentence with the gate's decision and the champion. Raises InputError if the champion has no
+    rule or no run, or if the experiment is deleted.
     """
     params = load_params()
     store = open_store(params.register_.experiment)
@@ -55,7 +54,7 @@ def register_run(stages: Mapping[str, float | None]) -> str:
         last = known or _register(store.client, run, routers, params)
     if has_remote():
         dvc("push")
-    return _sentence(last, aliased(store.client, last.name, CHAMPION), known=bool(known))
+    return _sentence(last, aliased(store.client, last.name, CHAMPION), known=bool(known)), last
 
 
 @reported()
@@ -187,9 +186,11 @@ def _register(
         last = _same(client, name, router) or _new_version(client, name, router)
     client.set_registered_model_alias(name, CHALLENGER, last.version)
     if "decision" not in last.tags:
-        decision = _decide(client, last, params)
+        champion = aliased(client, name, CHAMPION)
+        decision = judge(_judged(last), _judged(champion) if champion else None, params)
         verdict = PROMOTED if decision.promote else KEPT_BACK
-        _tag(client, last, {"reason": decision.reason, "decision": verdict})
+        used = next_use(_others(client, last), "test", last.tags)
+        _tag(client, last, {**used, "reason": decision.reason, "decision": verdict})
     last = client.get_model_version(name, last.version)
     if last.tags["decision"] == PROMOTED:
         _crown(client, last, "by the gate")
@@ -205,6 +206,7 @@ def _same(client: MlflowClient, name: str, run: Run) -> ModelVersion | None:
 
 def _new_version(client: MlflowClient, name: str, router: Run) -> ModelVersion:
     tags = facts.tags_of(router)
+    tags |= next_use(versions(client, name), "validation", tags)
     assert router.outputs
     model_id = router.outputs.model_outputs[0].model_id
     return client.create_model_version(
@@ -217,24 +219,17 @@ def _new_version(client: MlflowClient, name: str, router: Run) -> ModelVersion:
     )
 
 
-def _decide(client: MlflowClient, challenger: ModelVersion, params: Params) -> Decision:
-    run_id = run_of(challenger).info.run_id
-    champion = aliased(client, challenger.name, CHAMPION)
-    settings = params.evaluate
-    gate = Gate(
-        params.register_.margin,
-        settings.delta,
-        settings.epsilon,
-        settings.llm_floor,
-        Conditions.stored(challenger.tags),
-    )
-    return gate.decide(
-        outcomes.routed(run_id),
-        outcomes.routed(run_of(champion).info.run_id) if champion else None,
-        outcomes.llm_alone(run_id),
-        certified=outcomes.threshold(run_id)["certified"],
-        champion_conditions=Conditions.stored(champion.tags) if champion else None,
-    )
+def versions(client: MlflowClient, name: str) -> list[ModelVersion]:
+    """List the versions that exist."""
+    return list(client.search_model_versions(f"name = '{name}'"))
+
+
+def _others(client: MlflowClient, version: ModelVersion) -> list[ModelVersion]:
+    return [v for v in versions(client, version.name) if v.version != version.version]
+
+
+def _judged(version: ModelVersion) -> Candidate:
+    return Candidate(run_of(version).info.run_id, version.tags)
 
 
 def _crown(client: MlflowClient, version: ModelVersion, how: str) -> None:

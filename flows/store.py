@@ -18,6 +18,7 @@ from citer.io import replacing
 from flows.reach import check_store, reported
 
 HOME = Path("mlruns")
+CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
 
 
 @dataclass(frozen=True)

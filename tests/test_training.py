@@ -8,6 +8,7 @@ import torch
 from scipy.special import expit
 
 from citer.config import TrainParams
+from citer.data.holdout import holdout_rows
 from citer.errors import InputError
 from citer.models.features import EXTRAS
 from citer.models.router import RouterMLP
@@ -17,7 +18,6 @@ from citer.training import (
     Trained,
     fit,
     holdout_loss,
-    holdout_rows,
     platt,
     thresholds,
     train_head,
@@ -82,9 +82,31 @@ def test_the_best_state_is_restored_instead_of_the_last() -> None:
     examples = Examples(torch.from_numpy(feature_NF), torch.from_numpy(label_N).float(), CPU)
     torch.manual_seed(0)
     mlp = RouterMLP(WIDTH, dropout=0.0)
-    losses = fit(mlp, examples, train_M, holdout_M, _params(patience=5, epochs=100))
+    losses = fit(mlp, examples, train_M, holdout_M, _params(patience=5, epochs=100)).holdout_loss
     assert losses[-1] > min(losses), "training must have gone past its best"
     assert holdout_loss(mlp, examples, holdout_M) == min(losses)
+
+
+def test_the_training_loss_is_the_mean_over_the_rows_of_the_epoch() -> None:
+    """The steps are so small that the oracle may use the first weights for both batches."""
+    data, params = _data(), _params(epochs=1, dropout=0.0, learning_rate=1e-9, batch_size=400)
+    trained = train_head(*data, params, CPU)
+    held_N = holdout_rows(data[2], params.seed, params.holdout)
+    torch.manual_seed(params.seed)
+    mlp = RouterMLP(WIDTH, params.dropout)
+    order = torch.randperm(600, generator=torch.Generator().manual_seed(params.seed))
+    feature_NF, label_N = (torch.from_numpy(part[~held_N][order]).float() for part in data[:2])
+    with torch.no_grad():
+        logit_N = torch.cat([mlp(feature_BF) for feature_BF in feature_NF.split(400)])
+    expected = -np.log(expit(np.where(label_N == 1, logit_N, -logit_N))).mean()
+    assert trained.curve.train_loss == [pytest.approx(expected, rel=1e-5)]
+
+
+def test_the_curve_has_both_losses_of_every_epoch() -> None:
+    trained = train_head(*_data(), _params(), CPU)
+    assert {len(losses) for losses in trained.curve} == {trained.metrics["epochs"]}
+    assert min(trained.curve.holdout_loss) == trained.metrics["holdout_loss"]
+    assert trained.curve.train_loss[-1] < trained.curve.train_loss[0]
 
 
 def test_training_stops_when_patience_is_spent() -> None:

@@ -12,6 +12,7 @@ PIPELINE = (
     "deepspeed",
     "dvc",
     "fastapi",
+    "jinja2",
     "matplotlib",
     "mlflow",
     "pandas",

@@ -56,7 +56,8 @@ def _beside(comparison: Comparison, row: Row) -> Mapping[str, Row]:
 
 def sentence(row: Row, measure: Measure) -> str:
     """Say who is cheaper at equal accuracy, and who is more accurate at equal cost."""
-    ours, rival = label(row["method"]), label(row["rival"])
+    ours = label(row["method"])
+    rival = label(row["rival"]) + (" (a bound)" if row["is_bound"] else "")
     if row[COST] is None:
         cost = f"{rival} does not reach the {measure.name} of {ours}"
     else:

@@ -7,17 +7,19 @@ P(answer differs from the LLM's) <= epsilon.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scipy.special import betaincinv
 
 from citer.rule import LLM, Rule
 
+FIRST = 0.8  # of delta, for the first rule that is tested; the rest is for rules after a failure
+
 
 @dataclass(frozen=True)
 class Candidate:
-    """A rule's results on validation.
+    """A rule's results on validation, or on the held-out questions of the preference split.
 
     The promise counts `n` questions. The routed answer is wrong on `discordant` of them.
     """
@@ -33,9 +35,10 @@ class Candidate:
 class ChosenRule:
     """A chosen rule with its certificate.
 
-    The risk of the promise is <= `bound` at confidence 1 - `delta`; `n` and `discordant` are as in
-    `Candidate`. If no rule cheaper than the LLM keeps the promise, `rule` is the LLM alone, which
-    keeps it trivially, and `certified` is False.
+    The promise holds at confidence 1 - `delta` for all chosen rules together: their risk is at most
+    `epsilon`. `bound` is the upper bound at this confidence of the rule's risk, taken by itself.
+    `n` and `discordant` are as in `Candidate`. If no rule cheaper than the LLM keeps the promise,
+    `rule` is the LLM alone, which keeps it trivially, and `certified` is False.
     """
 
     rule: Rule
@@ -68,32 +71,45 @@ def upper_bound(errors: float, questions: int, delta: float) -> float:
 
 
 def least_questions(epsilon: float, delta: float) -> int:
-    """Return the least number of right LLM answers that certifies a rule which loses none."""
-    return bisect_left(range(2**40), True, key=lambda n: upper_bound(0, n, delta) <= epsilon)
+    """Return the least number of right LLM answers that certifies a first rule which loses none."""
+    return bisect_left(
+        range(2**40), True, key=lambda n: upper_bound(0, n, FIRST * delta) <= epsilon
+    )
 
 
-def choose(candidates: Iterable[Candidate], epsilon: float, delta: float) -> ChosenRule:
-    """Choose the cheapest rule that keeps the promise, by a fixed-sequence test.
+def certified(candidates: Sequence[Candidate], epsilon: float, delta: float) -> list[bool]:
+    """Return which rules keep the promise, by the fallback procedure.
 
-    `candidates` start with the safest rule (highest τ or ρ). Their order must not depend on the
-    results on validation. The search ends at the first candidate whose bound exceeds epsilon. The
-    promise then holds at confidence 1 - delta for all tested candidates together.
+    The candidates are tested in their order, which must not depend on the results on validation.
+    The first is tested at `FIRST` delta; the rest of delta belongs to the others in equal parts. A
+    rule that passes hands its level on to the next one, and a rule that fails loses it. The promise
+    then holds at confidence 1 - delta for all these rules together (B. L. Wiens,
+    Pharmaceutical Statistics 2, 2003, 211-215). With `FIRST` = 1 this is a fixed-sequence test,
+    which ends at the first failure.
     """
-    chosen = ChosenRule(LLM, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
-    for candidate in candidates:
-        bound = upper_bound(candidate.discordant, candidate.n, delta)
-        if bound > epsilon:
-            break
-        if candidate.cost < chosen.cost:
-            chosen = ChosenRule(
-                rule=candidate.rule,
-                epsilon=epsilon,
-                delta=delta,
-                n=candidate.n,
-                discordant=candidate.discordant,
-                bound=bound,
-                certified=True,
-                llm_fraction=candidate.llm_fraction,
-                cost=candidate.cost,
-            )
-    return chosen
+    passed: list[bool] = []
+    level = FIRST * delta
+    part = (1 - FIRST) * delta / max(1, len(candidates) - 1)
+    for each in candidates:
+        passed.append(upper_bound(each.discordant, each.n, level) <= epsilon)
+        level = level * passed[-1] + part
+    return passed
+
+
+def choose(passed: Iterable[Candidate], epsilon: float, delta: float) -> ChosenRule:
+    """Choose the cheapest certified rule; the LLM alone if none is cheaper than that."""
+    cheaper = (each for each in passed if each.cost < 1)
+    best = min(cheaper, key=lambda each: each.cost, default=None)
+    if best is None:
+        return ChosenRule(LLM, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
+    return ChosenRule(
+        rule=best.rule,
+        epsilon=epsilon,
+        delta=delta,
+        n=best.n,
+        discordant=best.discordant,
+        bound=upper_bound(best.discordant, best.n, delta),
+        certified=True,
+        llm_fraction=best.llm_fraction,
+        cost=best.cost,
+    )

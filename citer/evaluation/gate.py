@@ -6,7 +6,7 @@ from math import sqrt
 from typing import NamedTuple
 
 from scipy.optimize import brentq
-from scipy.special import ndtri
+from scipy.special import bdtr, ndtri
 
 from citer.evaluation.measure import Conditions
 
@@ -24,16 +24,42 @@ UNCOMPARED = (
 )
 
 
+class Answered(NamedTuple):
+    """A version's test answers, and its bytes per answer at the gate's batch, if known."""
+
+    graded: GradedAnswers
+    batched: float | None = None
+
+
 class Difference(NamedTuple):
     """A difference in accuracy, or fidelity, on common questions.
 
-    Each bound alone has confidence 1 - delta.
+    `gained` questions are correct by the first version only, `lost` by the other only. Each bound
+    alone has confidence 1 - delta.
     """
 
     questions: int
+    gained: int
+    lost: int
     mean: float
     low: float
     high: float
+
+    @property
+    def p_value(self) -> float:
+        """McNemar's test in its exact form, two-sided (Psychometrika 12, 1947, 153-157).
+
+        The probability of a split of the `gained` and `lost` questions at least as uneven, if both
+        versions are equally good: twice the tail of a binomial with p = 1/2.
+        """
+        return min(1.0, 2 * float(bdtr(min(self.gained, self.lost), self.gained + self.lost, 0.5)))
+
+
+class Moved(NamedTuple):
+    """The bytes of one version, divided by those of another, and where they were counted."""
+
+    share: float
+    where: str
 
 
 class Decision(NamedTuple):
@@ -47,12 +73,15 @@ class Gate:
 
     `epsilon`: the largest share of the LLM's right answers that may be lost. `llm_floor`: the least
     share of test questions that the LLM must answer right. `margin`: the largest loss of accuracy
-    against the champion, at confidence 1 - `delta`. `conditions`: those of the challenger's study.
-    If they say fidelity, this is in place of the accuracy, epsilon limits the answers that differ
-    from the LLM's, and the floor does not apply.
+    against the champion, at confidence 1 - `delta`. `byte_margin`: the largest share of bytes that
+    it may move more. Bytes are compared at batch size `batch`; above 1 with the LLM delayed.
+    `conditions`: those of the challenger's study. If they say fidelity, this is in place of the
+    accuracy, epsilon limits the answers that differ from the LLM's, and the floor does not apply.
     """
 
     margin: float
+    byte_margin: float
+    batch: int
     delta: float
     epsilon: float
     llm_floor: float
@@ -60,9 +89,9 @@ class Gate:
 
     def decide(
         self,
-        challenger: GradedAnswers,
-        champion: GradedAnswers | None,
-        llm_alone: GradedAnswers,
+        challenger: Answered,
+        champion: Answered | None,
+        llm_alone: Answered,
         *,
         certified: bool,
         champion_conditions: Conditions | None = None,
@@ -72,16 +101,16 @@ class Gate:
         Every challenger must keep its promise. Its rule must be `certified` on validation. On test,
         the LLM must answer at least `llm_floor` of the questions right. The challenger may answer
         at most epsilon of those wrong. Without a champion, the challenger must move fewer bytes
-        than the LLM alone. With a champion, it must be as accurate, within the margin, and move no
-        more bytes on their common test questions. Without common questions, or if the two were
-        measured under different conditions, it is not promoted.
+        than the LLM alone. With a champion, it must be as accurate and move no more bytes, both
+        within their margins, and not be worse in both. Without common questions, or if the two
+        were measured under different conditions, it is not promoted.
         """
-        broken = self._broken_promise(challenger, llm_alone, certified)
+        broken = self._broken_promise(challenger.graded, llm_alone.graded, certified)
         if broken:
             return Decision(False, broken)
         if champion is None:
-            return _first(challenger, llm_alone)
-        if apart := self._incomparable(challenger, champion, champion_conditions):
+            return self._first(challenger, llm_alone)
+        if apart := self._incomparable(challenger.graded, champion.graded, champion_conditions):
             return Decision(False, UNCOMPARED.format(difference=apart))
         return self._beside_champion(challenger, champion)
 
@@ -114,30 +143,55 @@ class Gate:
             return "no test question in common with the champion's"
         return ""
 
-    def _beside_champion(self, challenger: GradedAnswers, champion: GradedAnswers) -> Decision:
-        """Require equal accuracy, within the margin, and no more bytes on common questions."""
+    def _first(self, challenger: Answered, llm_alone: Answered) -> Decision:
+        """Without a champion, require fewer bytes than the LLM alone."""
+        share, where = self._moved(challenger, llm_alone)
+        moved = f"it moves {share:.3f} of the LLM's bytes {where}"
+        if share >= 1:
+            return Decision(False, f"no champion yet: {moved}")
+        return Decision(True, f"no champion yet: its rule keeps the promised bound, and {moved}")
+
+    def _beside_champion(self, challenger: Answered, champion: Answered) -> Decision:
+        """Require equal accuracy and equal bytes within the margins, and one of them no worse."""
         measure = self.conditions.measure
-        gap = difference(challenger, champion, self.delta)
-        share = _relative_bytes(challenger, champion)
+        gap = difference(challenger.graded, champion.graded, self.delta)
+        share, where = self._moved(challenger, champion)
         numbers = (
             f"on {gap.questions} common questions {measure.name} differs by {gap.mean:+.4f} "
-            f"(at least {gap.low:+.4f} at confidence {1 - self.delta:g}, margin {self.margin:g}) "
-            f"for {share:.3f} of the champion's bytes"
+            f"(at least {gap.low:+.4f} at confidence {1 - self.delta:g}, margin {self.margin:g}); "
+            f"it moves {share:.3f} of the champion's bytes {where} (margin {self.byte_margin:g})"
         )
         if gap.low < -self.margin:
             return Decision(False, f"may be less {measure.better}: {numbers}")
-        if share > 1:
+        if share > 1 + self.byte_margin:
             return Decision(False, f"moves more bytes: {numbers}")
-        return Decision(True, f"not less {measure.better}, and no more bytes: {numbers}")
+        if share > 1 and gap.mean < 0:
+            return Decision(False, f"less {measure.better}, and more bytes: {numbers}")
+        return Decision(True, f"as {measure.better} and as cheap, within the margins: {numbers}")
 
+    def _moved(self, one: Answered, other: Answered) -> Moved:
+        """Compare bytes at the gate's batch, or if this cannot be done, at batch 1.
 
-def _first(challenger: GradedAnswers, llm_alone: GradedAnswers) -> Decision:
-    """Without a champion, require fewer bytes than the LLM alone."""
-    share, questions = _relative_bytes(challenger, llm_alone), len(_common(challenger, llm_alone))
-    moved = f"it moves {share:.3f} of the LLM's bytes on {questions} questions"
-    if share >= 1:
-        return Decision(False, f"no champion yet: {moved}")
-    return Decision(True, f"no champion yet: its rule keeps the promised bound, and {moved}")
+        A cost in a batch belongs to a whole test set, so both must have answered the same one. At
+        batch 1 a question has a cost of its own, and the common questions are compared.
+        """
+        common = len(_common(one.graded, other.graded))
+        at_1 = f"at batch 1, on {common} common questions"
+        reason = self._uncounted(one, other)
+        if self.batch > 1 and not reason:
+            assert one.batched is not None
+            assert other.batched is not None
+            return Moved(one.batched / other.batched, f"at batch {self.batch}, the LLM delayed")
+        because = f" (not at batch {self.batch}: {reason})" if self.batch > 1 else ""
+        return Moved(_relative_bytes(one.graded, other.graded), at_1 + because)
+
+    def _uncounted(self, one: Answered, other: Answered) -> str:
+        """Return why bytes in a batch cannot be compared, or an empty string if they can."""
+        if one.graded.keys() != other.graded.keys():
+            return "the test questions differ"
+        if one.batched is None or other.batched is None:
+            return "a version has no cost at this batch size"
+        return ""
 
 
 def difference(one: GradedAnswers, other: GradedAnswers, delta: float) -> Difference:
@@ -147,6 +201,8 @@ def difference(one: GradedAnswers, other: GradedAnswers, delta: float) -> Differ
     lost = sum(one[key].correct < other[key].correct for key in common)
     return Difference(
         len(common),
+        gained,
+        lost,
         (gained - lost) / len(common),
         least_difference(gained, lost, len(common), delta),
         -least_difference(lost, gained, len(common), delta),

@@ -50,8 +50,12 @@ def _costs(row: Row, sizes: Sequence[int]) -> Row:
 
 
 def _against_best(comparison: Comparison, method: str) -> Row:
-    """Return our cost and accuracy beside the best rival's, nothing if none is as accurate."""
-    reaching = [row for row in comparison.on_all(method) if row[COST] is not None]
+    """Return our cost and accuracy beside the best rival's, nothing if none is as accurate.
+
+    A bound is no rival, since it could not be deployed.
+    """
+    rivals = [row for row in comparison.on_all(method) if not row["is_bound"]]
+    reaching = [row for row in rivals if row[COST] is not None]
     if not reaching:
         return {}
     best = max(reaching, key=lambda row: row[COST])

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,15 @@ import pyarrow as pa
 
 from citer.config import EvaluateParams
 from citer.data.problems import Problem
+from citer.data.references import judged
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, always_slm, head_for
-from citer.evaluation.choice import Candidate, Chosen, ChosenRule, cheapest, choose
-from citer.evaluation.measure import Conditions, Measure
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, always_slm, head_for, judge_for
+from citer.evaluation.choice import Candidate, Chosen
+from citer.evaluation.measure import ACCURACY, Conditions, Measure
 from citer.evaluation.methods import ITERATIONS, MODELS, Kind, Style
 from citer.evaluation.points import Findings, Row, outcome_rows, outcome_table, point_rows
 from citer.evaluation.rivals import CERTAINTIES, Alone, Lessons, Setting, by_score, enlist
+from citer.evaluation.sequence import Step, choose_each, sequence
 from citer.evaluation.sweep import Line, Method, Run, by_head, request, sweep
 from citer.io import digest
 from citer.models.bundle import identity
@@ -31,13 +34,14 @@ ALONE_LINES = tuple(
 )
 # The SLM's own answers with its certainties, from which rivals take thresholds.
 CERTAIN_LINES = tuple(Line(Method("slm", scorer), [SLM_ALONE.rule]) for scorer in CERTAINTIES)
+LLM_LINE = ALONE_LINES[-1]
 # Styles of the first iteration; `numbered` replaces them.
 ROUTER, AUDITED = (Style(kind, *ITERATIONS[0]) for kind in (Kind.ROUTER, Kind.AUDITED))
 
 
 @dataclass(frozen=True)
 class Study:
-    """A pair with its questions and settings.
+    """A pair with its questions and settings. The `holdout` orders the rules of a router.
 
     A sweep whose results are in `partial` is not run again. Use another folder for another router.
     """
@@ -47,6 +51,7 @@ class Study:
     test: Sequence[Problem]
     params: EvaluateParams
     partial: Path
+    holdout: Sequence[Problem] = ()
 
     @cached_property
     def stamp(self) -> dict[str, Any]:
@@ -94,26 +99,55 @@ class Study:
 
     def router(
         self, router: Router, taus: Sequence[float], rivals: Findings
-    ) -> tuple[Findings, Chosen]:
-        """Run every line of rules on both splits. Choose a rule for each method on validation.
+    ) -> tuple[Findings, Chosen, list[Step]]:
+        """Run every rule on test. Choose a rule for each method on validation.
 
-        Each line is one fixed-sequence test at its share of delta (Bonferroni). The promises hold
-        for all lines together. Raises InputError if the router lacks a head that a rule needs.
+        All rules are tested in one sequence, the returned steps. The held-out questions decide its
+        order, so the promises hold at confidence 1 - delta for all methods together.
+        Raises InputError if the router lacks a head that a rule needs.
         """
         lines = self.lines(router, taus)
-        tried, chosen = self._validated(lines, rivals)
+        validated, steps = self._validated(lines, rivals)
+        methods = list(dict.fromkeys(line.method.name for line in lines))
+        chosen = choose_each(steps, methods, self.params.epsilon, self.params.delta)
         tested = _runs(self._sweep(self.test, lines))
-        outcomes = pa.concat_tables([tried, outcome_table(tested)])
-        return Findings(outcomes, point_rows(tested, self.params, rivals.points)), chosen
+        outcomes = pa.concat_tables([validated, outcome_table(tested)])
+        return Findings(outcomes, point_rows(tested, self.params, rivals.points)), chosen, steps
 
-    def _validated(self, lines: Sequence[Line], rivals: Findings) -> tuple[pa.Table, Chosen]:
-        tried, llm_rows = self._sweep(self.validation, lines), rivals.llm_alone("validation")
-        chosen: dict[str, ChosenRule] = {}
-        for line, runs in zip(lines, tried, strict=True):
-            candidates = [candidate(run, llm_rows, self.conditions.measure) for run in runs]
-            rule = choose(candidates, self.params.epsilon, self.params.delta_per_line)
-            chosen[line.method.name] = cheapest(chosen.get(line.method.name, rule), rule)
-        return outcome_table(_runs(tried)), chosen
+    def _validated(self, lines: Sequence[Line], rivals: Findings) -> tuple[pa.Table, list[Step]]:
+        """Answer validation by the rules of the sequence. Return the outcomes, and each step."""
+        held_out = self._held_out(lines)
+        places = sequence(held_out, self.params.epsilon)
+        path = [lines[n]._replace(rules=[lines[n].rules[number]]) for n, number in places]
+        runs = _runs(self._sweep(self.validation, path))
+        llm_rows, measure = rivals.llm_alone("validation"), self.conditions.measure
+        steps = [
+            Step(run.method, held_out[n][number], candidate(run, llm_rows, measure))
+            for (n, number), run in zip(places, runs, strict=True)
+        ]
+        return outcome_table(runs), steps
+
+    def _held_out(self, lines: Sequence[Line]) -> list[list[Candidate]]:
+        """Answer the held-out questions by every rule, and by the LLM alone."""
+        questions = self._gradable(self.holdout)
+        if not questions:
+            return [[Candidate(rule, 0, 0, 0.0, 0.0) for rule in line.rules] for line in lines]
+        *tried, (llm,) = self._sweep(questions, [*lines, LLM_LINE])
+        llm_rows = {row["problem_id"]: row for row in outcome_rows(llm)}
+        return [[candidate(run, llm_rows, ACCURACY) for run in runs] for runs in tried]
+
+    def _gradable(self, problems: Sequence[Problem]) -> list[Problem]:
+        """Return the problems, with the LLM's own answers where there is none to grade against.
+
+        If the study measures fidelity, all get the LLM's. Answers that are cut off are left out.
+        """
+        given = self.conditions.measure is ACCURACY
+        asked = {p.problem_id: p for p in problems if p.answer is None or not given}
+        requests = [request(each, self.pair, self._sampler) for each in asked.values()]
+        answers = self._engine.decode(requests, LLM_ALONE)
+        own = {a.key: None if a.truncated else self.pair.text(a.token_ids) for a in answers}
+        by_llm = [judged(each, own[key]) for key, each in asked.items()]
+        return [p for p in problems if p.problem_id not in asked] + list(chain(*by_llm))
 
     def lines(self, router: Router, taus: Sequence[float]) -> list[Line]:
         """Make the lines to try: CITER over τ, then audited routing over ρ for each β.
@@ -126,12 +160,16 @@ class Study:
         lines = [Line(by_head("router", unaudited, ROUTER), by_score(taus))]
         for audit in self.params.audits if risks else ():
             rules = [Rule.audited("risk", risk, audit) for risk in risks]
-            lines.append(Line(by_head("audited", head_for(router, rules[0]), AUDITED), rules))
+            judge = judge_for(router, rules[0])
+            lines.append(
+                Line(by_head("audited", head_for(router, rules[0]), AUDITED, judge), rules)
+            )
         return lines
 
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
         names = dict.fromkeys(line.method.name for line in lines)
-        folder = self.partial / "-".join([problems[0].split, *names])
+        rules = digest(*(str(rule) for line in lines for rule in line.rules))
+        folder = self.partial / "-".join([problems[0].split, *names, rules[:7]])
         return sweep(self._engine, problems, lines, folder, self._sampler)
 
     @property

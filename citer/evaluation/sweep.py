@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from citer.data.problems import Problem
 from citer.data.tasks.grading import WRONG, Grade, assess
+from citer.decoding.acceptance import reads_slm
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, ScoredBy, Scorer
@@ -36,16 +37,20 @@ NAMED = 3  # methods that a progress bar names
 
 
 class Method(NamedTuple):
-    """A scorer of the SLM's tokens, with a name and a style. It reads `weight_bytes` per token."""
+    """A scorer of the SLM's tokens, with a name and a style. It reads `weight_bytes` per token.
+
+    `judge` is the head of its rules with `judge θ`.
+    """
 
     name: str
     scorer: Scorer
     weight_bytes: int = 0
     style: Style = PLAIN
+    judge: Head | None = None
 
 
-def by_head(name: str, head: Head, style: Style = PLAIN) -> Method:
-    return Method(name, ScoredBy(head), head.weight_bytes, style)
+def by_head(name: str, head: Head, style: Style = PLAIN, judge: Head | None = None) -> Method:
+    return Method(name, ScoredBy(head), head.weight_bytes, style, judge)
 
 
 class Line(NamedTuple):
@@ -56,7 +61,7 @@ class Line(NamedTuple):
 
     @property
     def policies(self) -> list[Policy]:
-        return [Policy(self.method.scorer, rule) for rule in self.rules]
+        return [Policy(self.method.scorer, rule, self.method.judge) for rule in self.rules]
 
 
 @dataclass(frozen=True)
@@ -128,9 +133,17 @@ def _read(
 
 
 def _runs(line: Line, results: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:
-    prices = Prices.of(pair, line.method.weight_bytes)
-    name, style = line.method.name, line.method.style
-    return [Run(name, policy.rule, results[policy], prices, style) for policy in line.policies]
+    name, _, weights, style, _ = line.method
+    prices = {p: Prices.of(pair, weights, audit_weights(pair, p)) for p in line.policies}
+    return [Run(name, p.rule, results[p], prices[p], style) for p in line.policies]
+
+
+def audit_weights(pair: Pair, policy: Policy) -> int:
+    """Return the bytes that an audit reads besides the LLM: the SLM's output head, the judge."""
+    if policy.criterion is None or not reads_slm(policy.criterion):
+        return 0
+    output = pair.slm.network.get_output_embeddings().weight.nbytes
+    return output + (policy.judge.weight_bytes if policy.judge else 0)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def finetune(
     checkpoint = last_checkpoint(folder)
     assert checkpoint is not None
     history = losses(checkpoint)
-    if not math.isfinite(history[-1]):
+    if not all(map(math.isfinite, history)):
         raise InputError(f"finetune.learning_rate: {params.learning_rate:g}: the loss diverged")
     trained = merge(base.path, checkpoint) if params.lora else ModelFolder(checkpoint)
     _publish(base.path, trained, output)

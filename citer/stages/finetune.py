@@ -1,10 +1,11 @@
-"""Finetune the SLM: data/references/sft.parquet → data/models/slm."""
+"""Finetune the SLM: data/references/sft.parquet → data/models/slm, data/models/finetune.json."""
 
 from rich.console import Console
 
 from citer.config import Params
 from citer.data.problems import read_problems
 from citer.finetune.sft import finetune
+from citer.io import write_json
 from citer.stages import paths
 from citer.stages.folders import base_slm
 
@@ -15,6 +16,7 @@ def run(params: Params) -> None:
     base.check()
     problems = read_problems(paths.referenced("sft"))
     losses = finetune(base, problems, paths.SLM, params.pair, params.finetune)
+    write_json(paths.FINETUNE, {"step": [*range(1, len(losses) + 1)], "loss": losses})
     summary = "no steps, the SLM is copied"
     if losses:
         summary = f"loss {losses[0]:.3f} at the first step, {losses[-1]:.3f} at step {len(losses)}"

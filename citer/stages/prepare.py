@@ -188,7 +188,7 @@ def _warn(splits: Mapping[str, list[Problem]], params: EvaluateParams) -> None:
             f"answer will count as right if it is the LLM's (evaluate.against: {params.against})"
         )
     questions = len(splits["validation"])
-    enough = least_questions(params.epsilon, params.delta_per_line)
+    enough = least_questions(params.epsilon, params.delta)
     if questions < enough:
         _print(
             f"validation: {questions} questions, too few to certify any rule: evaluate.epsilon "

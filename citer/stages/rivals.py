@@ -92,7 +92,7 @@ def _warn(study: Study) -> None:
     _, (llm,), *_ = study.alone_runs
     params, measure = study.params, study.conditions.measure
     counted = sum(measure.counts(result.correct) for result in llm.results)
-    enough = least_questions(params.epsilon, params.delta_per_line)
+    enough = least_questions(params.epsilon, params.delta)
     if counted < enough:
         _print(
             f"validation: {measure.counted.format(n=counted)}, too few to certify any rule: "

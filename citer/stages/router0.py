@@ -20,7 +20,7 @@ from citer.training import train_head
 
 
 def run(params: Params) -> None:
-    """Write both bundles for the pair that scored the tokens, the second with `metrics.json`."""
+    """Write both bundles for the pair that scored the tokens, the second with its losses."""
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     problems = read_problems(paths.referenced("preference"))
     examples = finetuned_slm(params).prompts.encode_all(problems)
@@ -43,4 +43,5 @@ def run(params: Params) -> None:
         agreement = Router({"stand": always, "agree": trained.head})
         write_bundle(aside, agreement, made_for | {"data": data})
         write_json(aside / "metrics.json", trained.metrics)
+        write_json(aside / paths.CURVE, trained.curve._asdict())
     remove(partial)

@@ -8,6 +8,7 @@ import torch
 from citer.config import PairParams
 from citer.evaluation.choice import Chosen
 from citer.evaluation.points import Findings
+from citer.evaluation.sequence import Step
 from citer.evaluation.study import Study
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
@@ -23,9 +24,10 @@ def study(tmp_path_factory) -> Study:
     slm, llm = make_taught_pair(tmp_path_factory.mktemp("taught"), questions)
     section = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
     split = [replace(p, split="validation" if n < 6 else "test") for n, p in enumerate(questions)]
+    holdout = [replace(p, split="preference") for p in questions[2:6]]
     pair = load_pair(PairFolder(slm, llm), section)
     partial = tmp_path_factory.mktemp("partial")
-    return Study(pair, split[:6], split[6:], PARAMS, partial)
+    return Study(pair, split[:6], split[6:], PARAMS, partial, holdout)
 
 
 @pytest.fixture(scope="session")
@@ -39,5 +41,5 @@ def rivals(study: Study) -> Findings:
 
 
 @pytest.fixture(scope="session")
-def studied(study: Study, router: Router, rivals: Findings) -> tuple[Findings, Chosen]:
+def studied(study: Study, router: Router, rivals: Findings) -> tuple[Findings, Chosen, list[Step]]:
     return study.router(router, THRESHOLDS, rivals)

@@ -7,6 +7,7 @@ from scipy.special import ndtri
 from scipy.stats import binom
 
 from citer.evaluation.gate import (
+    Answered,
     Decision,
     Gate,
     Graded,
@@ -16,7 +17,15 @@ from citer.evaluation.gate import (
 )
 from citer.evaluation.measure import Conditions
 
-GATE = Gate(margin=0.02, delta=0.05, epsilon=0.05, llm_floor=0.2, conditions=Conditions())
+GATE = Gate(
+    margin=0.02,
+    byte_margin=0.02,
+    batch=1,
+    delta=0.05,
+    epsilon=0.05,
+    llm_floor=0.2,
+    conditions=Conditions(),
+)
 
 
 def outcomes(correct: int, wrong: int, bytes: float = 50.0) -> dict[str, Graded]:
@@ -25,7 +34,13 @@ def outcomes(correct: int, wrong: int, bytes: float = 50.0) -> dict[str, Graded]
 
 
 def first(challenger: GradedAnswers, llm_alone: GradedAnswers, certified: bool = True) -> Decision:
-    return GATE.decide(challenger, None, llm_alone, certified=certified)
+    return alone(GATE, challenger, llm_alone, certified)
+
+
+def alone(
+    gate: Gate, challenger: GradedAnswers, llm_alone: GradedAnswers, certified: bool = True
+) -> Decision:
+    return gate.decide(Answered(challenger), None, Answered(llm_alone), certified=certified)
 
 
 def against(challenger: GradedAnswers, champion: GradedAnswers) -> Decision:
@@ -41,9 +56,8 @@ def beside(
     certified: bool = True,
 ) -> Decision:
     """Decide with a champion that was measured like the challenger."""
-    return gate.decide(
-        challenger, champion, llm_alone, certified=certified, champion_conditions=gate.conditions
-    )
+    answered = map(Answered, (challenger, champion, llm_alone))
+    return gate.decide(*answered, certified=certified, champion_conditions=gate.conditions)
 
 
 def test_without_a_champion_a_certified_cheaper_router_is_promoted():
@@ -51,7 +65,7 @@ def test_without_a_champion_a_certified_cheaper_router_is_promoted():
     assert promote
     assert reason.startswith("no champion yet: ")
     assert "0.400 of the LLM's" in reason
-    assert "100 questions" in reason
+    assert "at batch 1, on 100 common questions" in reason
 
 
 def test_without_a_champion_an_uncertified_router_is_not_promoted():
@@ -91,9 +105,9 @@ def test_a_challenger_that_may_lose_just_the_margin_is_promoted():
 
 
 def test_a_more_expensive_challenger_is_not_promoted_however_accurate():
-    promote, reason = against(outcomes(95, 5, 51), outcomes(80, 20, 50))
+    promote, reason = against(outcomes(95, 5, 52), outcomes(80, 20, 50))
     assert not promote
-    assert "1.020 of the champion's bytes" in reason
+    assert "1.040 of the champion's bytes at batch 1, on 100 common questions (margin 0" in reason
 
 
 def test_only_common_questions_count():
@@ -150,11 +164,11 @@ def test_a_certified_router_that_breaks_the_promise_or_the_floor_on_test_is_neve
 
 def test_without_a_floor_the_llm_must_still_be_right_on_something():
     gate = replace(GATE, llm_floor=0.0)
-    decision = gate.decide(outcomes(0, 9, 40), None, outcomes(0, 9, 100), certified=True)
+    decision = alone(gate, outcomes(0, 9, 40), outcomes(0, 9, 100))
     assert decision == (
         False, "the LLM is right on 0 of 9 test questions, expected at least one"
     )  # fmt: skip
-    assert gate.decide(outcomes(1, 8, 40), None, outcomes(1, 8, 100), certified=True).promote
+    assert alone(gate, outcomes(1, 8, 40), outcomes(1, 8, 100)).promote
 
 
 def test_without_a_test_question_nothing_is_promoted():

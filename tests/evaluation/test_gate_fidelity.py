@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from citer.evaluation.gate import Decision, Gate, Graded
+from citer.evaluation.gate import Answered, Decision, Gate, Graded
 from citer.evaluation.measure import FIDELITY, Conditions
 
 FAITHFUL = Conditions(FIDELITY, "temperature 0.7", "1a2b3c4d5e")
-GATE = Gate(margin=0.02, delta=0.05, epsilon=0.05, llm_floor=0.2, conditions=FAITHFUL)
+GATE = Gate(0.02, 0.02, 1, delta=0.05, epsilon=0.05, llm_floor=0.2, conditions=FAITHFUL)
 
 
 def outcomes(same: int, other: int, bytes: float = 50.0) -> dict[str, Graded]:
@@ -18,8 +18,12 @@ def outcomes(same: int, other: int, bytes: float = 50.0) -> dict[str, Graded]:
 
 def beside(conditions: Conditions, challenger: dict[str, Graded]) -> Decision:
     """Decide with a champion that was measured under `conditions`."""
-    champion, llm = outcomes(196, 4), outcomes(200, 0, 100)
-    return GATE.decide(challenger, champion, llm, certified=True, champion_conditions=conditions)
+    answered = map(Answered, (challenger, outcomes(196, 4), outcomes(200, 0, 100)))
+    return GATE.decide(*answered, certified=True, champion_conditions=conditions)
+
+
+def alone(gate: Gate, challenger: dict[str, Graded], llm: dict[str, Graded]) -> Decision:
+    return gate.decide(Answered(challenger), None, Answered(llm), certified=True)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +52,7 @@ def test_a_champion_that_was_measured_otherwise_is_not_compared(conditions, meas
     [
         (
             outcomes(196, 4),
-            "not less faithful, and no more bytes: on 200 common questions ",
+            "as faithful and as cheap, within the margins: on 200 common questions ",
         ),
         (outcomes(190, 10), "may be less faithful: on 200 common questions fidelity differs"),
         (
@@ -64,13 +68,13 @@ def test_reasons_speak_of_fidelity(challenger, reason):
 
 def test_the_promise_counts_questions_on_which_the_llm_does_not_repeat_its_answer():
     challenger, llm = outcomes(180, 20), outcomes(180, 20, 100)
-    decision = GATE.decide(challenger, None, llm, certified=True)
+    decision = alone(GATE, challenger, llm)
     assert decision.reason.startswith("the answer differs from the LLM's on 20 of 200 ")
     by_accuracy = replace(GATE, conditions=Conditions())
-    assert by_accuracy.decide(challenger, None, llm, certified=True).promote
+    assert alone(by_accuracy, challenger, llm).promote
 
 
 def test_the_llm_floor_does_not_apply():
     challenger, llm = outcomes(200, 0), outcomes(0, 200, 100)
     strict = replace(GATE, llm_floor=1.0)
-    assert strict.decide(challenger, None, llm, certified=True).promote
+    assert alone(strict, challenger, llm).promote

@@ -9,11 +9,12 @@ import torch
 from citer.data.problems import Problem
 from citer.decoding.answer import Answer, Visit
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, always_slm, routed
-from citer.evaluation.choice import Candidate, choose
+from citer.evaluation.choice import Candidate
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.measure import ACCURACY
 from citer.evaluation.points import Findings
 from citer.evaluation.result import Result
+from citer.evaluation.sequence import choose_each
 from citer.evaluation.study import candidate
 from citer.evaluation.sweep import Run
 from citer.models.features import features
@@ -79,36 +80,36 @@ def test_exact_answers_equal_the_llms_and_are_never_discordant(rivals, studied, 
     assert all(row["disagreed"] == row["rejected"] for row in findings)
 
 
-def test_each_line_is_tested_at_its_share_of_delta_and_a_method_gets_its_cheapest(
+def test_the_held_out_questions_order_the_rules_and_validation_tests_them(
     study, router, rivals, studied
 ):
-    findings, chosen = studied
+    findings, chosen, steps = studied
+    keys = [(step.held_out.discordant, -step.held_out.cost) for step in steps]
+    assert keys == sorted(keys)
+    assert len({lost for lost, _ in keys}) > 1
     alone = rivals.llm_alone("validation")
-    expected = {}
-    for line in study.lines(router, THRESHOLDS):
-        candidates = []
-        for rule in line.rules:
-            pairs = [
-                (row, alone[row["problem_id"]])
-                for row in rows_of(findings, "validation", line.method.name, rule)
-            ]
-            kept = [row["correct"] for row, llm in pairs if llm["correct"]]
-            candidates.append(
-                Candidate(
-                    rule,
-                    len(kept),
-                    len(kept) - sum(kept),
-                    sum(row["llm_tokens"] for row, _ in pairs)
-                    / sum(row["tokens"] for row, _ in pairs),
-                    sum(row["bytes"] for row, _ in pairs) / sum(llm["bytes"] for _, llm in pairs),
-                )
-            )
-        best = choose(candidates, PARAMS.epsilon, PARAMS.delta / 3)
-        expected.setdefault(line.method.name, []).append(best)
-    assert chosen == {
-        name: min(rules, key=lambda each: each.cost) for name, rules in expected.items()
-    }
-    assert {each.delta for each in chosen.values()} == {PARAMS.delta / 3}
+    for step in steps:
+        rows = rows_of(findings, "validation", step.method, step.validation.rule)
+        assert step.validation == counted(rows, alone, step.held_out.rule)
+    assert chosen == choose_each(steps, ["router", "audited"], PARAMS.epsilon, PARAMS.delta)
+
+
+def counted(rows: list[dict], alone: dict[str, dict], rule: Rule) -> Candidate:
+    pairs = [(row, alone[row["problem_id"]]) for row in rows]
+    kept = [row["correct"] for row, llm in pairs if llm["correct"]]
+    llm_fraction = sum(row["llm_tokens"] for row in rows) / sum(row["tokens"] for row in rows)
+    cost = sum(row["bytes"] for row in rows) / sum(llm["bytes"] for _, llm in pairs)
+    return Candidate(rule, len(kept), kept.count(False), llm_fraction, cost)
+
+
+def test_the_order_of_the_rules_depends_on_the_held_out_questions_alone(
+    study, router, rivals, studied, tmp_path
+):
+    """Wrong validation answers change what is certified, and not which rule is tested next."""
+    wrongly = [wrong(problem) for problem in study.validation]
+    other = replace(study, validation=wrongly, partial=tmp_path)
+    _, _, steps = other.router(router, THRESHOLDS, other.rivals())
+    assert [step.held_out for step in steps] == [step.held_out for step in studied[2]]
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -136,7 +137,7 @@ def test_without_rules_to_try_only_the_models_alone_are_run(study, router, tmp_p
     ends = replace(study, params=PARAMS.model_copy(update=nothing), partial=tmp_path)
     rivals = ends.rivals()
     assert {row["method"] for row in rivals.points} == {"slm", "llm", "oracle"}
-    findings, chosen = ends.router(router, [0.0, 1.0], rivals)
+    findings, chosen, _ = ends.router(router, [0.0, 1.0], rivals)
     assert (findings.points, len(findings.outcomes)) == ([], 0)
     assert {name: (each.rule, each.certified) for name, each in chosen.items()} == {
         "router": (LLM, False)
@@ -156,7 +157,7 @@ def test_test_answers_change_the_report_and_never_the_chosen_rules(
 ):
     wrongly = [wrong(problem) for problem in study.test]
     other = replace(study, test=wrongly, partial=tmp_path)
-    findings, chosen = other.router(router, THRESHOLDS, other.rivals())
+    findings, chosen, _ = other.router(router, THRESHOLDS, other.rivals())
     assert chosen == studied[1]
     assert set(chosen) == {"router", "audited"}
     assert all(each.certified for each in chosen.values())
@@ -167,7 +168,7 @@ def test_test_answers_change_the_report_and_never_the_chosen_rules(
 def test_validation_answers_decide_which_rules_are_chosen(study, router, studied, tmp_path):
     wrongly = [wrong(problem) for problem in study.validation]
     other = replace(study, validation=wrongly, partial=tmp_path)
-    _, chosen = other.router(router, THRESHOLDS, other.rivals())
+    _, chosen, _ = other.router(router, THRESHOLDS, other.rivals())
     assert chosen["router"].discordant == 0 < studied[1]["router"].discordant
 
 

@@ -9,15 +9,13 @@ from citer.config import SamplingParams
 from citer.data.problems import Problem
 from citer.data.tasks import find_task
 from citer.decoding.engine import Engine, Request
-from citer.decoding.policy import Policy
+from citer.decoding.policy import Policy, routed
 from citer.errors import InputError
-from citer.evaluation import study as module
 from citer.evaluation.choice import Candidate
 from citer.evaluation.measure import FIDELITY
 from citer.evaluation.points import Findings, read_findings, write_findings
 from citer.evaluation.study import Study
 from citer.models.router import Router
-from tests.reported import NOTHING_CERTIFIED
 from tests.studied import PARAMS, THRESHOLDS
 
 WARM = SamplingParams(temperature=0.7, top_p=0.9)
@@ -46,23 +44,42 @@ def found(faithful, router):
 
 
 def _candidates(study: Study, router: Router, rivals: Findings) -> tuple[Findings, list[Candidate]]:
-    """Return the findings of the router, and all rules that could have been chosen."""
-    seen: list[Candidate] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "choose", lambda tried, *_: seen.extend(tried) or NOTHING_CERTIFIED)
-        findings, _ = study.router(router, THRESHOLDS, rivals)
-    return findings, seen
+    """Return the findings of the router, and the results of every rule that validation tested."""
+    findings, _, steps = study.router(router, THRESHOLDS, rivals)
+    return findings, [step.validation for step in steps]
 
 
 def test_the_promise_counts_the_answers_that_differ_from_the_llms(faithful, router, found):
     _, _, candidates = found
     assert faithful.conditions.measure is FIDELITY
-    policies = [each for line in faithful.lines(router, THRESHOLDS) for each in line.policies]
-    assert [each.rule for each in candidates] == [policy.rule for policy in policies]
+    policies = [routed(router, each.rule) for each in candidates]
     differing = [sum(_differs(faithful, p, each) for p in faithful.validation) for each in policies]
     assert [each.discordant for each in candidates] == differing
     assert {each.n for each in candidates} == {len(faithful.validation)}
     assert len(set(differing)) > 1
+
+
+def test_held_out_questions_without_an_answer_are_compared_with_the_llms(study, router, tmp_path):
+    """Also in a study of accuracy."""
+    bare = [replace(problem, answer=None) for problem in study.holdout]
+    other = replace(study, holdout=bare, partial=tmp_path)
+    _check_held_out(other, router, other.rivals())
+
+
+def test_under_fidelity_all_held_out_questions_are_compared_with_the_llms(faithful, router, found):
+    assert all(problem.answer for problem in faithful.holdout)
+    _check_held_out(faithful, router, found[0])
+
+
+def _check_held_out(study: Study, router: Router, rivals: Findings) -> None:
+    written = [each for problem in study.holdout if (each := _by_llm(study, problem))]
+    _, _, steps = study.router(router, THRESHOLDS, rivals)
+    seen = {step.held_out.rule: step.held_out for step in steps}
+    assert {each.n for each in seen.values()} == {len(written)} != {0}
+    differing = {
+        rule: sum(_differs(study, p, routed(router, rule)) for p in written) for rule in seen
+    }
+    assert {rule: each.discordant for rule, each in seen.items()} == differing
 
 
 def _differs(study: Study, problem: Problem, policy: Policy) -> bool:

@@ -33,7 +33,7 @@ def by_margin(setting: Setting) -> Rival:
 def test_a_new_rival_needs_only_one_function_and_one_entry(study, studied, monkeypatch):
     monkeypatch.setitem(RIVALS, "margin", by_margin)
     listed = study.params.model_copy(update={"rivals": ("random", "margin")})
-    findings, (routed, chosen) = replace(study, params=listed).rivals(), studied
+    findings, (routed, chosen, _) = replace(study, params=listed).rivals(), studied
     rule = Rule("score", 0.9)
     answered = by_the_engine(study, Policy(margin, rule))
     assert in_the_rows(findings, "margin", rule) == answered

@@ -60,7 +60,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(
     fields: dict[str, LoraParams],
 ) -> None:
     params = LONG.model_copy(update=fields)
-    finetune(base, PROBLEMS, Path("whole"), PLACEMENT, params)
+    expected = finetune(base, PROBLEMS, Path("whole"), PLACEMENT, params)
     with killed_midway(base, params):
         pass
     resumed = []
@@ -75,6 +75,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(
     losses = finetune(base, PROBLEMS, Path("resumed"), PLACEMENT, params)
     assert f" {LONG.steps}/{LONG.steps} " in capsys.readouterr().err
     assert resumed != [None]
+    assert losses == expected
     assert len(losses) == LONG.steps
     whole, again = (Path(name, "model.safetensors").read_bytes() for name in ("whole", "resumed"))
     assert whole == again

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from citer.config import PairParams
 from citer.evaluation.choice import ChosenRule
-from citer.evaluation.measure import Conditions
+from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.points import rule_columns
 from citer.io import write_json, write_table, write_text
 from citer.models.bundle import identity, write_bundle
@@ -20,7 +20,7 @@ from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
-from citer.schema import OUTCOME, PREFERENCE, PROBLEM, SPLITS
+from citer.schema import HOLDOUT, OUTCOME, PREFERENCE, PROBLEM, SPLITS, point
 from citer.stages import paths
 from flows.registry import register_run
 from tests.heads import random_router
@@ -33,6 +33,7 @@ LLM_BYTES = 1000  # per question
 AUDITED = 40  # tokens per question, at the LLM's cost
 RULE = Rule("risk", 0.75, audit=0.1)
 STAGES: dict[str, float | None] = {"label@1": 2.5, "evaluate@1": None, "evaluate@2": 0.5}
+CURVE = {"train_loss": [0.5, 0.25], "holdout_loss": [0.5, 0.3]}
 TOY = dict.fromkeys(("sft", "preference"), 8) | dict.fromkeys(("validation", "test"), 40)
 TINY: dict[str, dict[str, Any]] = {
     "prepare": {"toy": {"tasks": ["math", "mc"], **TOY}},
@@ -115,7 +116,13 @@ def retrain(
     llm_correct = correct if llm_correct is None else llm_correct
     for split in SPLITS:
         write_table(paths.referenced(split), PROBLEM.empty_table(), PROBLEM, {"split": split})
-    _write_outcomes(paths.RIVALS, _outcomes("test", "llm", LLM_ALONE, llm_correct, 1.0, questions))
+    splits = ("test", "validation")
+    alone = [_outcomes(each, "llm", LLM_ALONE, llm_correct, 1.0, questions) for each in splits]
+    _write_outcomes(paths.RIVALS, *alone)
+    write_json(paths.FINETUNE, {"step": [1, 2, 3], "loss": [3.0, 2.0, 1.5]})
+    measure = (conditions or Conditions()).measure
+    write_json(paths.SUMMARY / "headline.json", {measure.name: correct / QUESTIONS})
+    write_text(paths.PAGE, "<h1>A report</h1>\n")
     write_text(paths.SUMMARY / "table.md", "| method | accuracy |\n")
     for k in (1, 2):
         _write_preferences(seed, k)
@@ -125,8 +132,8 @@ def retrain(
 
 
 def register() -> str:
-    """Register the files of `retrain`, as the flow does."""
-    return register_run(STAGES)
+    """Register the files of `retrain`, as the flow does. Returns the sentence."""
+    return register_run(STAGES)[0]
 
 
 def _write_preferences(seed: int, k: int) -> None:
@@ -149,6 +156,8 @@ def _write_router(seed: int, k: int, labels: dict[str, Any] | None) -> None:
     own = {} if labels is None else {"labels": labels}
     write_bundle(paths.router(k), router, identity(pair) | {"iteration": k} | own)
     write_json(paths.router(k) / "metrics.json", {"best_epoch": 7})
+    write_json(paths.router(k) / paths.CURVE, CURVE)
+    write_table(paths.router(k) / paths.HOLDOUT, HOLDOUT.empty_table(), HOLDOUT, {})
 
 
 def _write_report(
@@ -172,7 +181,8 @@ def _write_report(
     ]
     outcomes = [_outcomes("test", ours, rule, correct, cost, questions)]
     outcomes += [_outcomes(*place, 0, 2.0, questions) for place in elsewhere]
-    _write_outcomes(folder, *outcomes, stamp=conditions.fields if conditions else {})
+    stamp = conditions.fields if conditions else {}
+    _write_outcomes(folder, *outcomes, stamp=stamp)
     chosen = ChosenRule(rule, 0.05, 0.05, QUESTIONS, 0, 0.04, certified, 0.25, cost)
     costlier = replace(chosen, rule=Rule("score", 0.9), cost=cost + 0.1)
     write_json(folder / "chosen.json", {other: asdict(costlier), ours: asdict(chosen)})
@@ -184,6 +194,23 @@ def _write_report(
     others = {"llm": {measure.name: 1.0}, other: {measure.name: 0.9}}
     write_json(folder / "metrics.json", others | {ours: numbers})
     (folder / "frontier.png").write_bytes(b"a picture")
+    _write_points(folder, measure, ours, stamp)
+
+
+def _write_points(folder: Path, measure: Measure, method: str, stamp: dict[str, str]) -> None:
+    """Write the points of a method with three rules, on all tasks and on one."""
+    declared = point(["b1"])
+    schema = pa.schema([field.with_name(measure.key(field.name)) for field in declared])
+    blank = {field.name: "" if field.type == pa.string() else 0 for field in declared} | {
+        "method": method
+    }
+    rows = [
+        blank | {"task": task, "cost_b1": cost, "accuracy": share}
+        for task, shift in (("all", 0.0), ("math", 0.5))
+        for cost, share in ((0.3 + shift, 0.9), (0.2 + shift, 0.8), (0.4 + shift, 1.0))
+    ]
+    table = pa.Table.from_pylist([*map(measure.keys, rows)], schema)
+    write_table(folder / "points.parquet", table, schema, stamp)
 
 
 def _outcomes(

@@ -9,10 +9,11 @@ import pytest
 from citer.config import load_params
 from citer.errors import InputError
 from citer.evaluation.gate import Graded
+from citer.evaluation.points import rule_columns
 from citer.io import read_json, read_table, write_json, write_table
 from citer.rule import Rule
-from citer.schema import OUTCOME
-from flows.outcomes import llm_alone, routed
+from citer.schema import OUTCOME, point
+from flows.outcomes import llm_alone, questions, routed, routed_bytes
 from flows.store import open_store
 from flows.tracking import children, track
 from tests.flows.project import LLM_ALONE, LLM_BYTES, QUESTIONS, STAGES, retrain
@@ -71,3 +72,32 @@ def test_a_champion_of_an_older_citer_is_read_though_its_tables_have_no_seal(
     stored.write_bytes(stored.read_bytes()[:-100])
     with pytest.raises(InputError, match=r"outcomes\.parquet: not a table: "):
         routed(run_id)
+
+
+def test_bytes_in_a_batch_are_those_of_the_deployed_rule_on_all_tasks(project: Path) -> None:
+    rule = Rule("risk", 0.8, 0.1)
+    run_id = last_run(rule)
+    schema = point(["b8", "b8_delayed"])
+    blank = {field.name: "" if field.type == pa.string() else 0 for field in schema}
+    places = [
+        ("audited", rule, "all", 7.0),
+        ("audited", rule, "math", 1.0),
+        ("audited", Rule("risk", 0.9, 0.1), "all", 2.0),
+        ("router", rule, "all", 3.0),
+    ]
+    rows = [
+        blank
+        | rule_columns(each)
+        | {"method": method, "task": task, "bytes_per_answer_b8_delayed": moved}
+        for method, each, task, moved in places
+    ]
+    report = project / f"mlruns/artifacts/{run_id}/artifacts/report"
+    write_table(report / "points.parquet", pa.Table.from_pylist(rows, schema), schema, {})
+    assert routed_bytes(run_id, 8) == 7.0
+    assert routed_bytes(run_id, 32) is None
+
+
+def test_the_questions_of_a_split_are_those_that_the_llm_answered(project: Path) -> None:
+    run_id = last_run(Rule("score", 0.5))
+    assert questions(run_id, "test") == {f"test-{number}" for number in range(QUESTIONS)}
+    assert questions(run_id, "preference") == set()

@@ -23,7 +23,7 @@ from flows.facts import facts, tags_of
 from flows.packaging import log_router
 from flows.store import Store, open_store
 from flows.tracking import children, file_md5, track
-from tests.flows.project import QUESTIONS, RULE, STAGES, commit, register, retrain
+from tests.flows.project import CURVE, QUESTIONS, RULE, STAGES, commit, register, retrain
 from tests.heads import random_head
 
 OPEN = "from flows.store import open_store; print(open_store('citer').experiment_id)"
@@ -97,6 +97,7 @@ def test_a_version_lists_every_head_of_its_bundle(project: Path) -> None:
     identity = {key: card[key] for key in card.keys() - {"schema_version", "heads", "weights"}}
     write_bundle(folder, Router({**router.heads, "audit_2": third}), identity)
     write_json(folder / "metrics.json", {"best_epoch": 7})
+    write_json(folder / paths.CURVE, CURVE)
     register()
     _, _, (first, last) = tracked()
     assert facts(tags_of(first))["heads"] == "stand, agree"

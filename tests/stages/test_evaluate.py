@@ -98,7 +98,7 @@ def test_a_report_holds_every_question_under_every_rule_and_the_chosen_rules(par
     assert list(chosen) == ["router", "audited"]
     deployed = read_as(folder / "threshold.json", ChosenRule)
     assert deployed == min(chosen.values(), key=lambda each: each.cost)
-    assert {each.delta for each in chosen.values()} == {params.evaluate.delta_per_line}
+    assert {each.delta for each in chosen.values()} == {params.evaluate.delta}
     metrics = read_json(folder / "metrics.json")
     for name, each in chosen.items():
         assert (metrics[name]["at"], metrics[name]["audit"]) == (each.rule.at, each.rule.audit)

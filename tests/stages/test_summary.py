@@ -35,8 +35,10 @@ def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier
                     "frontier.png",
                     "metrics.json",
                     "outcomes.parquet",
+                    "path.json",
                     "points.parquet",
                     "threshold.json",
+                    "tokens.json",
                 )
             ),
             "summary/frontier.png",

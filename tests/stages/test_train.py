@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from citer.checkpoint import Checkpoint
 from citer.config import Params
+from citer.data.holdout import holdout_rows
 from citer.data.problems import read_problems
 from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
@@ -21,9 +22,9 @@ from citer.models.features import features
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import load_model, load_pair
 from citer.models.router import HIGHEST, Head, Router
-from citer.schema import PREFERENCE, slm_token
+from citer.schema import HOLDOUT, PREFERENCE, slm_token
 from citer.stages import label, paths, router0, score_slm, train
-from citer.training import holdout_rows, train_head
+from citer.training import train_head
 from tests.stages.conftest import run_killed
 
 
@@ -70,6 +71,9 @@ def test_the_bundles_thresholds_are_quantiles_of_its_holdout_scores(labelled: Pa
         below = (score_M < card["holdout_scores"][fraction]).mean()
         assert below == pytest.approx(float(fraction), abs=1 / len(score_M))
     assert read_json(paths.router(1) / "metrics.json")["holdout_rows"] == len(score_M)
+    table = read_table(paths.router(1) / paths.HOLDOUT, HOLDOUT)
+    assert table.drop_columns("score") == labels.filter(held_N).select(HOLDOUT.names[:-1])
+    assert table["score"].to_numpy().tolist() == score_M.tolist()
 
 
 def test_each_label_gets_the_features_of_its_own_position(labelled: Params) -> None:
@@ -142,6 +146,7 @@ def test_the_agree_head_learns_where_both_models_choose_the_same_token(scored: P
         assert torch.equal(router.heads["agree"].score(feature_NF), trained.head.score(feature_NF))
         assert (router.heads["stand"].score(feature_NF) == HIGHEST).all()
     assert read_json(paths.AGREE / "metrics.json") == trained.metrics
+    assert read_json(paths.AGREE / paths.CURVE) == trained.curve._asdict()
 
 
 def test_train_copies_the_agree_head_bit_for_bit(labelled: Params) -> None:
@@ -158,7 +163,7 @@ def test_train_copies_the_agree_head_bit_for_bit(labelled: Params) -> None:
 
 def test_two_runs_of_router_0_give_the_same_bytes(scored: Params) -> None:
     first = _files(paths.AGREE)
-    assert first.keys() == {"router.json", "router.safetensors", "metrics.json"}
+    assert first.keys() == {"router.json", "router.safetensors", "metrics.json", "curve.json"}
     router0.run(scored)
     assert _files(paths.AGREE) == first
 
@@ -173,7 +178,7 @@ def test_an_agree_head_of_another_pair_is_refused(labelled: Params) -> None:
 def test_two_runs_give_the_same_bytes(labelled: Params) -> None:
     train.run(labelled, 1)
     first = _files(paths.router(1))
-    assert first.keys() == {"router.json", "router.safetensors", "metrics.json"}
+    assert first.keys() == {path.name for path in paths.AGREE.iterdir()} | {"holdout.parquet"}
     train.run(labelled, 1)
     assert _files(paths.router(1)) == first
 
@@ -202,7 +207,7 @@ def test_a_killed_stage_goes_on_and_ends_in_the_same_bytes(labelled: Params) -> 
     run_killed(labelled, "train", 1, module="citer.checkpoint", function="_write")
     assert not paths.router(1).exists()
     [state] = (path for path in PARTIAL.rglob("*") if path.is_file())
-    assert Checkpoint(state).load()["losses"]
+    assert Checkpoint(state).load()["curve"]["train_loss"]
     train.run(labelled, 1)
     assert _files(paths.router(1)) == whole
     assert not state.parent.exists()

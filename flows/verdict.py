@@ -1,0 +1,51 @@
+"""Let the gate judge a version, from the files that MLflow keeps of it and of the champion."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from citer.config import Params
+from citer.evaluation.gate import Answered, Decision, Gate
+from citer.evaluation.measure import Conditions
+from flows import outcomes
+
+
+class Candidate(NamedTuple):
+    """A version, by its run and its tags."""
+
+    run_id: str
+    tags: Mapping[str, str]
+
+    @property
+    def conditions(self) -> Conditions:
+        return Conditions.stored(self.tags)
+
+    def answered(self, batch: int) -> Answered:
+        """Read the answers by the deployed rule, with their bytes at a batch size above 1."""
+        batched = outcomes.routed_bytes(self.run_id, batch) if batch > 1 else None
+        return Answered(outcomes.routed(self.run_id), batched)
+
+    def llm_alone(self, batch: int) -> Answered:
+        """Read the LLM's own answers in the same way."""
+        batched = outcomes.llm_bytes(self.run_id, batch) if batch > 1 else None
+        return Answered(outcomes.llm_alone(self.run_id), batched)
+
+
+def judge(challenger: Candidate, champion: Candidate | None, params: Params) -> Decision:
+    """Decide whether the challenger replaces the champion, if there is one."""
+    settings, register, batch = params.evaluate, params.register_, params.register_.batch
+    gate = Gate(
+        margin=register.margin,
+        byte_margin=register.byte_margin,
+        batch=batch,
+        delta=settings.delta,
+        epsilon=settings.epsilon,
+        llm_floor=settings.llm_floor,
+        conditions=challenger.conditions,
+    )
+    return gate.decide(
+        challenger.answered(batch),
+        champion.answered(batch) if champion else None,
+        challenger.llm_alone(batch),
+        certified=outcomes.threshold(challenger.run_id)["certified"],
+        champion_conditions=champion.conditions if champion else None,
+    )

@@ -1,0 +1,105 @@
+"""At which batch size the gate compares bytes, and by how much they may exceed the champion's."""
+
+from dataclasses import replace
+
+import pytest
+from scipy.stats import binomtest
+
+from citer.evaluation.gate import Answered, Decision, Gate, Graded, difference
+from citer.evaluation.measure import Conditions
+
+GATE = Gate(
+    margin=0.02,
+    byte_margin=0.02,
+    batch=1,
+    delta=0.05,
+    epsilon=0.05,
+    llm_floor=0.2,
+    conditions=Conditions(),
+)
+AT_32 = replace(GATE, batch=32)
+
+
+def answered(bytes: float, batched: float | None = None, wrong: int = 0, more: int = 0) -> Answered:
+    """Answer 1,000 questions and `more` of another test set."""
+    graded = {f"q{n}": Graded(n >= wrong, bytes) for n in range(1000 + more)}
+    return Answered(graded, batched)
+
+
+def decide(gate: Gate, challenger: Answered, champion: Answered | None) -> Decision:
+    llm = answered(100.0, 200.0)
+    return gate.decide(
+        challenger, champion, llm, certified=True, champion_conditions=gate.conditions
+    )
+
+
+def test_an_equal_version_with_a_few_more_bytes_is_promoted():
+    promote, reason = decide(GATE, answered(50.75), answered(50.0))
+    assert promote
+    assert (
+        "1.015 of the champion's bytes at batch 1, on 1000 common questions (margin 0.02)" in reason
+    )
+
+
+@pytest.mark.parametrize(("bytes", "promote"), [(51.0, True), (51.1, False)])
+def test_bytes_may_exceed_the_champions_by_the_byte_margin(bytes, promote):
+    assert decide(GATE, answered(bytes), answered(50.0)).promote is promote
+
+
+def test_a_version_that_is_worse_in_both_is_kept_back_though_within_the_margins():
+    champion = answered(50.0)
+    assert decide(GATE, answered(50.0, wrong=1), champion).promote
+    promote, reason = decide(GATE, answered(50.1, wrong=1), champion)
+    assert not promote
+    assert reason.startswith("less accurate, and more bytes: on 1000 common questions accuracy ")
+
+
+@pytest.mark.parametrize(("batched", "promote"), [(88.0, True), (103.0, False)])
+def test_bytes_in_a_batch_decide_instead_of_those_at_batch_1(batched, promote):
+    """Here batch 1 would decide otherwise."""
+    challenger = answered(60.0 if promote else 40.0, batched)
+    champion = answered(50.0, 100.0)
+    decision = decide(AT_32, challenger, champion)
+    assert decision.promote is promote
+    moved = f"{batched / 100:.3f} of the champion's bytes at batch 32, the LLM delayed (margin 0"
+    assert moved in decision.reason
+    assert decide(GATE, challenger, champion).promote is not promote
+
+
+def test_without_a_champion_the_llms_bytes_are_taken_at_the_same_batch_size():
+    challenger = answered(99.0, 220.0)
+    assert decide(GATE, challenger, None).promote
+    promote, reason = decide(AT_32, challenger, None)
+    assert not promote
+    assert "1.100 of the LLM's bytes at batch 32, the LLM delayed" in reason
+
+
+@pytest.mark.parametrize(
+    ("champion", "because"),
+    [
+        (answered(50.0, 10.0, more=1), "the test questions differ"),
+        (answered(50.0), "a version has no cost at this batch size"),
+    ],
+)
+def test_what_cannot_be_compared_in_a_batch_is_compared_at_batch_1(champion, because):
+    promote, reason = decide(AT_32, answered(40.0, 90.0), champion)
+    assert promote
+    compared = f"at batch 1, on 1000 common questions (not at batch 32: {because})"
+    assert f"0.800 of the champion's bytes {compared}" in reason
+
+
+def test_mcnemars_p_value_is_as_by_hand():
+    """One gained and five lost of nine: 2 (1 + 6) / 2^6 = 14 / 64."""
+    old = {f"q{n}": Graded(n >= 1, 1.0) for n in range(9)}
+    new = {f"q{n}": Graded(not 1 <= n <= 5, 1.0) for n in range(9)}
+    gap = difference(new, old, 0.05)
+    assert (gap.gained, gap.lost) == (1, 5)
+    assert gap.p_value == pytest.approx(14 / 64)
+    assert gap.p_value == pytest.approx(binomtest(1, 6).pvalue)
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_an_even_split_is_no_evidence(wrong):
+    one = {"a": Graded(True, 1.0), "b": Graded(not wrong, 1.0)}
+    other = {"a": Graded(not wrong, 1.0), "b": Graded(True, 1.0)}
+    assert difference(one, other, 0.05).p_value == 1.0

@@ -1,0 +1,85 @@
+"""The registry counts how often the same questions decided, and what confidence is left."""
+
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from flows.compare import compare
+from flows.ledger import question_sets, spent
+from tests.flows.project import register, retrain
+from tests.flows.registered import NAME, version
+
+
+def used(number: int) -> tuple[str | None, str | None]:
+    tags = version(number).tags
+    return tags.get("validation_use"), tags.get("test_use")
+
+
+def test_each_router_uses_validation_and_each_decision_of_the_gate_uses_test(
+    project: Path,
+) -> None:
+    for seed in (1, 2):
+        retrain(seed, cost=0.5 - seed / 10)
+        register()
+        register()  # the same again uses nothing
+    assert [used(number) for number in (1, 2, 3, 4)] == [
+        ("1", None),
+        ("2", "1"),
+        ("3", None),
+        ("4", "2"),
+    ]
+
+
+def test_other_questions_are_counted_by_themselves(project: Path) -> None:
+    retrain(1)
+    register()
+    retrain(2, questions="fresh")
+    register()
+    assert (used(2), used(4)) == (("2", "1"), ("2", "1"))
+
+
+def test_a_deleted_version_is_not_forgotten_by_later_ones(project: Path) -> None:
+    retrain(1)
+    register()
+    MlflowClient().delete_model_version(NAME, "1")
+    retrain(2, cost=0.4)
+    register()
+    assert used(4) == ("4", "2")
+
+
+def test_compare_and_the_description_say_how_much_confidence_is_left(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four promises and two decisions at 0.95 each: 1 - 4 * 0.05 and 1 - 2 * 0.05."""
+    for seed in (1, 2):
+        retrain(seed, cost=0.5 - seed / 10)
+        register()
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    digest = question_sets({"test": {f"test-{n}" for n in range(200)}})["test_set"][:7]
+    validation = (
+        f"Validation questions {digest}: used 4 times; all promises from them hold together"
+    )
+    assert f"{validation} at confidence 0.8." in shown
+    decisions = f"Test questions {digest}: used 2 times; all decisions of the gate from them hold"
+    assert f"{decisions} together at confidence 0.9." in shown
+    assert f"{validation} at confidence 0.8." in version(4).description
+    assert "used 2 times; all promises from them" in version(2).description
+
+
+def test_a_set_is_known_by_its_questions_in_any_order() -> None:
+    assert question_sets({"test": ["a", "b"]}) == question_sets({"test": ["b", "a"]})
+    assert question_sets({"test": ["a", "b"]}) != question_sets({"test": ["a"]})
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        (1, "used once; all promises from them hold together at confidence 0.95."),
+        (19, "used 19 times; all promises from them hold together at confidence 0.05."),
+        (20, "used 20 times; all promises from them hold together at no confidence any more."),
+    ],
+)
+def test_the_union_bound_spends_delta_at_each_use(times: int, said: str) -> None:
+    assert spent("validation", "1a2b3c4d", times, 0.05) == f"Validation questions 1a2b3c4: {said}"

@@ -1,0 +1,25 @@
+"""The stage finetune: the model, and beside it the loss of every step."""
+
+import shutil
+
+import pytest
+
+from citer.config import Params
+from citer.data.problems import read_problems
+from citer.finetune.sft import finetune as train
+from citer.io import digest, read_json
+from citer.stages import finetune, paths
+from citer.stages.folders import base_slm
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_the_loss_of_every_step_lies_beside_the_model(project: Params, steps: int) -> None:
+    shutil.copy(paths.referenced("preference"), paths.referenced("sft"))
+    settings = {"steps": steps, "batch_size": 2, "deepspeed": "off", "processes": 1}
+    section = project.finetune.model_copy(update=settings)
+    params = project.model_copy(update={"finetune": section})
+    finetune.run(params)
+    problems = read_problems(paths.referenced("sft"))
+    losses = train(base_slm(params), problems, paths.SLM.with_name("again"), params.pair, section)
+    assert read_json(paths.FINETUNE) == {"step": [1, 2, 3][:steps], "loss": losses}
+    assert digest(paths.SLM) == digest(paths.SLM.with_name("again"))
