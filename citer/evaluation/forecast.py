@@ -64,7 +64,7 @@ class Workload:
 
 def _rivals(params: EvaluateParams) -> Iterator[float]:
     """Yield the share of the LLM's time for each rule that the rivals decode."""
-    fractions = [fraction for fraction in params.llm_fractions if 0 < fraction <= 0.5]
+    fractions = [fraction for fraction in params.llm_fractions if 0 < fraction < 1]
     few = {"random": fractions[:1], "speculative": [SPECULATIVE] * len(params.gammas)}
     nothing: dict[str, list[float]] = {"query": [], "oracle": []}
     for name in params.rivals:

@@ -15,8 +15,6 @@ from citer.models.router import Head
 from citer.models.sampling import Sampler
 from citer.rule import Rule
 
-MOST = 0.5  # a rival that calls the LLM more often costs more than speculative decoding
-
 
 class Alone(NamedTuple):
     """The runs of each model alone on the same questions."""
@@ -104,8 +102,8 @@ class Setting:
 
     @property
     def fractions(self) -> list[float]:
-        """The target LLM fractions, without the SLM alone and those above `MOST`."""
-        return [fraction for fraction in self.params.llm_fractions if 0 < fraction <= MOST]
+        """The target LLM fractions without those of the models alone."""
+        return [fraction for fraction in self.params.llm_fractions if 0 < fraction < 1]
 
     def taus(self, scorer: Scorer) -> list[float]:
         """Return thresholds of an untrained scorer at the target LLM fractions."""
