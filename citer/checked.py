@@ -27,6 +27,27 @@ Listed = Field(strict=False)  # YAML has lists, a frozen section has tuples
 SomeListed = Field(strict=False, min_length=1)
 Source = Literal["auto", "given", "llm", "both"]  # of references
 Against = Literal["auto", "answers", "llm"]  # what answers are compared with
+RivalName = Literal[
+    "entropy",
+    "confidence",
+    "random",
+    "speculative",
+    "bild",
+    "co_llm",
+    "citer_s",
+    "query",
+    "oracle",
+]
+
+
+def _listed_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name!r} is listed twice")
+    return names
+
+
+Once = AfterValidator(_listed_once)
 
 
 def _can_be_a_path(text: str) -> str:

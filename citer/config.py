@@ -10,7 +10,9 @@ from citer.checked import (
     Against,
     Count,
     Listed,
+    Once,
     Rate,
+    RivalName,
     Section,
     Seed,
     Share,
@@ -24,9 +26,6 @@ from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
 from citer.placement import PairParams
 from citer.sources import PrepareParams
-
-Untrained = Literal["entropy", "confidence", "random", "speculative", "bild", "oracle"]
-RivalName = Literal[Untrained, "co_llm", "citer_s", "query"]
 
 
 class SamplingParams(Section):
@@ -162,21 +161,13 @@ class EvaluateParams(Section):
     risks: Annotated[tuple[Share, ...], Listed]
     audits: Annotated[tuple[Audit, ...], Listed]
     gammas: Annotated[tuple[Tokens, ...], Listed]
-    rivals: Annotated[tuple[RivalName, ...], Listed] = get_args(RivalName)
+    rivals: Annotated[tuple[RivalName, ...], Listed, Once] = get_args(RivalName)
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     llm_floor: Share
     batches: Annotated[tuple[Slots, ...], SomeListed]
     against: Against = "auto"
     sampling: SamplingParams | None = None
-
-    @field_validator("rivals")
-    @classmethod
-    def listed_once(cls, rivals: tuple[RivalName, ...]) -> tuple[RivalName, ...]:
-        for name in rivals:
-            if rivals.count(name) > 1:
-                raise ValueError(f"{name!r} is listed twice")
-        return rivals
 
 
 class RegisterParams(Section):

@@ -44,21 +44,17 @@ class Trained(NamedTuple):
 
 @dataclass(frozen=True)
 class Examples:
-    """feature_NF (float16) and label_N in main memory. Batches are moved to `device`.
-
-    `loss` takes logit_B and label_B. A loss of its own may take labels of more dimensions.
-    """
+    """feature_NF (float16) and label_N in main memory. Batches are moved to `device`."""
 
     feature_NF: Tensor
     label_N: Tensor
     device: torch.device
-    loss: Loss = binary_cross_entropy_with_logits
+    loss: Loss = binary_cross_entropy_with_logits  # of logit_B and label_B, or label_BK
     hidden_size: int | None = None  # of the MLP; None: that of the SLM
 
     @classmethod
     def of(cls, feature_NF: np.ndarray, label_N: np.ndarray, device: torch.device) -> "Examples":
-        label = torch.tensor(label_N, dtype=torch.float32)
-        return cls(torch.from_numpy(feature_NF), label, device)
+        return cls(torch.from_numpy(feature_NF), torch.tensor(label_N).float(), device)
 
     def batch(self, row_B: Tensor) -> tuple[Tensor, Tensor]:
         feature_BF = self.feature_NF[row_B].to(self.device).float()

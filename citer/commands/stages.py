@@ -97,7 +97,7 @@ def router0() -> None:
 
 
 def rivals() -> None:
-    """Answer validation and test without a router: the baselines that a router must beat.
+    """Answer validation and test by the methods that a router must beat (evaluate.rivals).
 
     Stops the run if the LLM is right on too few validation questions (evaluate.llm_floor),
     unless answers are compared with the LLM's (evaluate.against).

@@ -65,7 +65,7 @@ class Workload:
 def _rivals(params: EvaluateParams) -> Iterator[float]:
     """Yield the share of the LLM's time for each rule that the rivals decode."""
     fractions = [fraction for fraction in params.llm_fractions if 0 < fraction < 1]
-    few = {"random": fractions[::3], "speculative": [SPECULATIVE] * len(params.gammas)}
+    few = {"random": fractions[:1], "speculative": [SPECULATIVE] * len(params.gammas)}
     nothing: dict[str, list[float]] = {"query": [], "oracle": []}
     for name in params.rivals:
         yield from (few | nothing).get(name, fractions)

@@ -75,7 +75,7 @@ def test_only_the_models_alone_answer_validation_among_the_rivals(rivals):
     assert methods == alone | {("test", name) for name in RIVALS}
 
 
-def test_random_is_tried_at_a_third_of_the_target_fractions_and_entropy_at_all(rivals):
+def test_random_is_tried_at_the_middle_fraction_and_entropy_at_all(rivals):
     assert {r["threshold"] for r in rivals.points if r["method"] == "random"} == {0.1}
     entropy = [r for r in rivals.points if (r["method"], r["task"]) == ("entropy", "all")]
     low, high = sorted(entropy, key=lambda row: row["threshold"])

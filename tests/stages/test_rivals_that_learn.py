@@ -6,7 +6,8 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 import pytest
 
-from citer.config import Params, RivalName
+from citer.checked import RivalName
+from citer.config import Params
 from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
 from citer.evaluation.methods import styles

@@ -7,7 +7,7 @@ from the rival's `Method` and `Style`.
 
 from collections.abc import Callable, Iterator, Mapping
 
-from citer.config import RivalName
+from citer.checked import RivalName
 from citer.evaluation.rivals.certainty import (
     bild_rival,
     confidence_rival,

@@ -1,7 +1,8 @@
 """The oracle of exact routing: a bound, and no method, since it knows the LLM's answer in advance.
 
 The SLM writes each token of the LLM's own answer that is also its own choice. The LLM is visited
-only for the others. No rule visits less often and gives the same text, as a visit writes one token.
+only for the others. No rule that gives the same text visits less often, because a visit writes at
+most one token. A relaxed rule may, since it may write another text.
 Nothing is decoded: one forward of the SLM over the LLM's answers finds where the two differ.
 """
 

@@ -28,11 +28,13 @@ def _uniform(seed: int, view: StepView) -> Tensor:
 
 
 def random_rival(setting: Setting) -> Rival:
-    """Make the rival that visits the LLM at random, with a rule for every third LLM fraction.
+    """Make the rival that visits the LLM at random, with one rule at the middle LLM fraction.
 
     More rules would be slow, since their answers share few tokens. They would add little, since the
     frontier is almost straight.
     """
+    fractions = setting.fractions
+    middle = fractions[(len(fractions) - 1) // 2 :][:1]
     scorer = random(setting.params.seed)
     method = Method("random", scorer, style=Style(Kind.RIVAL, "#666666", "x"))
-    return Rival(Line(method, by_score(setting.fractions[::3])))
+    return Rival(Line(method, by_score(middle)))

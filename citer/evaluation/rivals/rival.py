@@ -63,7 +63,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # of logit_B and target_B or target_B
 
 
 class Lessons(Protocol):
-    """The preference questions, from which rivals learn."""
+    """What rivals learn from: the preference questions."""
 
     @property
     def tokens(self) -> Tokens: ...
