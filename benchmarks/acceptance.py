@@ -10,8 +10,8 @@ have the same number of thresholds, but for `top`. Exact routing by `agree` belo
 There are two judges: one learns from the pipeline's labels, where the routed policy finishes the
 answer after the SLM's token, and one from rollouts that the LLM finishes alone.
 
-Costs and intervals are those of `benchmarks.audited`. An audit by `kl` or `judge` also pays for the
-SLM's output head and the judge's weights, once in each forward of the LLM. The cost in a batch is
+Costs and intervals are those of `benchmarks.audited`. In each forward of the LLM, `kl` also pays
+for the SLM's output head, and `judge` for its own weights. The cost in a batch is
 that of the cheapest rule that reaches the target, with the LLM delayed.
 """
 
@@ -38,11 +38,11 @@ from citer.io import replacing, write_json
 from citer.models.router import Head
 from citer.rule import Rule
 
-RISKS = (0.2, 0.5, 0.8, 0.9, 0.95)
+RISKS = (0.2, 0.5, 0.7, 0.85, 0.9, 0.95)
 THRESHOLDS = {
     "audit": (0.02, 0.1, 0.25, 0.5),
     "judge": (0.3, 0.5, 0.7, 0.9),
-    "kl": (0.3, 1.0, 2.0, 4.0),
+    "kl": (0.03, 0.1, 0.3, 1.0),
     "top": (2, 3),
 }
 LLM_FINISHES = "judge, LLM finishes"

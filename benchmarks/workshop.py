@@ -22,7 +22,7 @@ from citer.evaluation.study import ALONE_LINES, CERTAIN_LINES
 from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.contests import Outcome
-from citer.labelling.judged import differing, judged_features
+from citer.labelling.judged import differing, judge_width, judged_features
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from citer.models.pair import Pair, load_pair
@@ -131,7 +131,7 @@ class Workshop:
             rows["problem_id"].to_numpy(),
             self.params.train.model_copy(update={"seed": seed}),
             self.pair.slm.device,
-            hidden_size=self.pair.slm.hidden_size,
+            hidden_size=judge_width(self.pair.slm),
         )
 
     def _judged(self, rows: pa.Table) -> np.ndarray:

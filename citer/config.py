@@ -3,11 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import (
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
 from citer.audits import Audit, RuleText, check_audits
 from citer.checked import (
@@ -29,17 +25,8 @@ from citer.errors import InputError
 from citer.placement import PairParams
 from citer.sources import PrepareParams
 
-RivalName = Literal[
-    "entropy",
-    "confidence",
-    "random",
-    "speculative",
-    "bild",
-    "co_llm",
-    "citer_s",
-    "query",
-    "oracle",
-]
+Untrained = Literal["entropy", "confidence", "random", "speculative", "bild", "oracle"]
+RivalName = Literal[Untrained, "co_llm", "citer_s", "query"]
 
 
 class SamplingParams(Section):

@@ -155,7 +155,7 @@ def test_shipped_params_load_frozen():
             "[entropy, confidence,",
             "[entropy, confidant,",
             "evaluate.rivals.1: 'confidant': expected 'entropy', 'confidence', 'random', "
-            "'speculative', 'bild', 'co_llm', 'citer_s', 'query' or 'oracle'",
+            "'speculative', 'bild', 'oracle', 'co_llm', 'citer_s' or 'query'",
         ),
         ("[entropy, confidence,", "[oracle,", "evaluate.rivals: 'oracle' is listed twice"),
         ("gammas: [1, 2, 3, 4, 6, 8, 12, 16]", "gammas: 4", "evaluate.gammas: 4: expected a list"),

@@ -22,10 +22,10 @@ SURE = 0.9  # probability of the LLM's choice above which `kl` accepts no other 
 
 
 class Drafted(NamedTuple):
-    """The SLM, and the hidden states from which it drafted M tokens, in float64."""
+    """The SLM, and its `features` where it drafted M tokens, in float64."""
 
     slm: LanguageModel
-    hidden_MH: Tensor
+    feature_MF: Tensor
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class Pending:
     @cached_property
     def q_MV(self) -> Tensor:
         """The SLM's log-probabilities, on the LLM's device."""
-        slm, hidden_MH = self.drafted
+        slm, feature_MF = self.drafted
+        hidden_MH = feature_MF[:, : slm.hidden_size]
         logits_MV = slm.logits(hidden_MH.to(slm.device, slm.dtype))
         q_MV = self.vocabulary.choices(logits_MV).log_softmax(-1)
         return q_MV.to(self.p_MV.device, self.p_MV.dtype)
@@ -86,9 +87,8 @@ class JudgedBy:
     head: Head
 
     def __call__(self, pending: Pending) -> Tensor:
-        hidden = pending.drafted.hidden_MH, pending.llm_MH
-        feature_MF = judge_features(pending.token_M, *hidden, pending.q_MV, pending.p_MV)
-        return self.head.score(feature_MF)
+        states = pending.drafted.feature_MF, pending.llm_MH
+        return self.head.score(judge_features(*states, pending.p_MV, pending.token_M))
 
 
 def criterion_of(rule: Rule, judge: Head | None) -> Criterion | None:
@@ -100,7 +100,7 @@ def criterion_of(rule: Rule, judge: Head | None) -> Criterion | None:
 
 
 def reads_slm(criterion: Criterion) -> bool:
-    """Return whether a criterion needs the SLM's hidden state of each pending token."""
+    """Return whether a criterion needs the SLM's features of each pending token."""
     return criterion is not ranked
 
 

@@ -212,7 +212,7 @@ class Engine:
         self._criteria = tuple(dict.fromkeys((*self._criteria, *new)))
         samples = self._drafts.samples or request.sampling is not None
         shows = any(map(reads_slm, self._criteria))
-        self._drafts = replace(self._drafts, samples=samples, shows_hidden=shows)
+        self._drafts = replace(self._drafts, samples=samples, shows_features=shows)
 
     def _scorers(self) -> dict[Scorer, None]:
         """The scorers of the requests in flight."""

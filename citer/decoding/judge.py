@@ -13,6 +13,7 @@ from citer.decoding.lane import Held, Ids, Lane, MakeGraphs
 from citer.decoding.work import Work
 from citer.errors import InputError
 from citer.models.card import ModelCard
+from citer.models.features import EXTRAS
 from citer.models.feed import Turn
 from citer.models.forced import Predicted, Text, predict
 from citer.models.graphs import no_graphs
@@ -54,9 +55,9 @@ class Query(NamedTuple):
     holds the first `kept` tokens of `ids` from the query before. An empty slot may start from
     `trunk`.
 
-    `criteria` are the same for all queries of a call. If one of them reads the SLM, `hidden` has
-    the hidden state from which the SLM drafted each judged token, or no numbers where it did not;
-    it may be empty if no audit looks at this query.
+    `criteria` are the same for all queries of a call. If one of them reads the SLM, `features` has
+    those with which the SLM drafted each judged token, or no numbers where it did not; it may be
+    empty if no audit of this query needs them.
     """
 
     ids: Ids
@@ -67,7 +68,7 @@ class Query(NamedTuple):
     kept: int = 0
     trunk: Trunk | None = None
     criteria: tuple[Criterion, ...] = ()
-    hidden: Sequence[Sequence[float]] = ()
+    features: Sequence[Sequence[float]] = ()
 
     @property
     def judged_tokens(self) -> list[int | None]:
@@ -127,20 +128,20 @@ class Verdicts:
         """Return verdict_MC in float64: the choice, the odds, one number per criterion.
 
         `given_MK` has the token, then `Sampling.numbers` if any query samples, and then the bits of
-        the SLM's hidden state in float64 if a criterion reads it.
+        the SLM's features in float64 if a criterion reads them.
         """
         noise_M5 = given_MK[:, 1:6] if self.samples else None
         logits_MV = self.vocabulary.choices(self.model.logits(hidden_MH), noise_M5)
         best_M, choice_M = logits_MV.max(-1)
         odds_M = (logits_MV.gather(1, given_MK[:, :1]).squeeze(1) - best_M).exp()
-        drafted = Drafted(self.slm, self._slm_hidden(given_MK)) if self.slm else None
+        drafted = Drafted(self.slm, self._slm_features(given_MK)) if self.slm else None
         pending = Pending(given_MK[:, 0], hidden_MH, logits_MV, self.vocabulary, drafted)
         columns = [choice_M, odds_M, *(criterion(pending) for criterion in self.criteria)]
         return torch.stack([column.double() for column in columns], 1)
 
-    def _slm_hidden(self, given_MK: Tensor) -> Tensor:
-        bits_MH = given_MK[:, 6 if self.samples else 1 :]
-        return bits_MH.contiguous().view(torch.float64)
+    def _slm_features(self, given_MK: Tensor) -> Tensor:
+        bits_MF = given_MK[:, 6 if self.samples else 1 :]
+        return bits_MF.contiguous().view(torch.float64)
 
 
 class LocalJudge:
@@ -177,7 +178,7 @@ class LocalJudge:
         self._lane.prepare([Held(query.slot, query.kept, query.trunk) for query in queries])
         samples = any(query.sampling for query in queries)
         read = self._read(samples, queries[0].criteria)
-        width = read.slm.hidden_size if read.slm else 0
+        width = read.slm.hidden_size + EXTRAS if read.slm else 0
         turns = [Turn(query.slot, query.ids, _given(query, samples, width)) for query in queries]
         rows = self._lane.consume(turns, read)
         return [_verdicts(*pair) for pair in zip(queries, rows, strict=True)]
@@ -199,14 +200,16 @@ class LocalJudge:
 
 
 def _given(query: Query, samples: bool, width: int) -> list[tuple[int, ...]]:
-    """Return what `Verdicts` needs for each judged position: `width` numbers of hidden state."""
-    sampling, tokens = query.sampling or GREEDY, query.judged_tokens
-    hidden = query.hidden or [()] * len(tokens)
-    bits = _bits([state or [0.0] * width for state in hidden]) if width else [[] for _ in tokens]
-    return [
-        (token or 0, *(sampling.numbers(position) if samples else ()), *state)
-        for position, (token, state) in enumerate(zip(tokens, bits, strict=True), query.first)
+    """Return what `Verdicts` needs for each judged position: `width` features of the SLM."""
+    sampling = query.sampling or GREEDY
+    given = [
+        (token or 0, *(sampling.numbers(position) if samples else ()))
+        for position, token in enumerate(query.judged_tokens, query.first)
     ]
+    if not width:
+        return given
+    bits = _bits([row or [0.0] * width for row in query.features or [()] * len(given)])
+    return [(*row, *features) for row, features in zip(given, bits, strict=True)]
 
 
 def _bits(states: Sequence[Sequence[float]]) -> list[list[int]]:
@@ -219,7 +222,7 @@ def _verdicts(query: Query, rows: Sequence[Sequence[float]]) -> list[Verdict]:
         Verdict(
             int(choice),
             None if token is None else odds,
-            dict(zip(query.criteria, numbers, strict=True)),
+            dict(zip(query.criteria, numbers, strict=True)) if numbers else {},
         )
         for (choice, odds, *numbers), token in zip(rows, query.judged_tokens, strict=True)
     ]

@@ -11,11 +11,11 @@ from citer.decoding.policy import Policy
 
 
 class Draft(NamedTuple):
-    """The SLM's next token, its score by each scorer, and its hidden state if needed."""
+    """The SLM's next token, its score by each scorer, and its features if needed."""
 
     token: int
     scores: Sequence[float]
-    hidden: Sequence[float] = ()
+    features: Sequence[float] = ()
 
 
 @dataclass(eq=False)

@@ -20,7 +20,7 @@ class Drafts:
     pair: Pair
     scorers: tuple[Scorer, ...]
     samples: bool = False  # whether any request does
-    shows_hidden: bool = False  # whether any criterion reads the SLM's hidden state
+    shows_features: bool = False  # whether any criterion reads the SLM
 
     def reading(self, scorers: Collection[Scorer]) -> "Drafts":
         """Read these scorers. Those that have a column keep it; other columns are used again."""
@@ -29,7 +29,7 @@ class Drafts:
         return replace(self, scorers=(*kept, *new))
 
     def __call__(self, hidden_NH: Tensor, given_NK: Tensor) -> Tensor:
-        """Return draft_NC in float64: the token, one score per scorer, and then H hidden numbers.
+        """Return draft_NC in float64: the token, one score per scorer, and perhaps F features.
 
         `given_NK` has the request's seed and the token's position in the answer, and then
         `Sampling.numbers` if any request samples.
@@ -40,7 +40,9 @@ class Drafts:
         scores = (scorer(view).nan_to_num(0.0) for scorer in self.scorers)
         columns = [z_NV.argmax(-1), *scores]
         draft_NC = torch.stack([column.double() for column in columns], 1)
-        return torch.cat([draft_NC, hidden_NH.double()], 1) if self.shows_hidden else draft_NC
+        return (
+            torch.cat([draft_NC, view.feature_NF.double()], 1) if self.shows_features else draft_NC
+        )
 
     def _logits(self, hidden_NH: Tensor, noise_NK: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits to choose by, and those for the scorers.

@@ -63,7 +63,8 @@ class Walk:
         self.slot = -1  # none yet
         self.single = len(policies) == 1
         self.scorers = {policy.scorer for policy in policies}
-        self.criteria = {policy.criterion for policy in policies if policy.criterion}
+        criteria = {policy.criterion for policy in policies if policy.criterion}
+        self._reads_slm = any(map(reads_slm, criteria))
         self.trunk = request.trunk
         self.seed = stable_hash(request.key)
         self.ids = [*request.prompt_ids, *request.prefix_ids]
@@ -112,13 +113,13 @@ class Walk:
         unread = [*self.ids[reads_to:], self.draft.token if self.draft else None]
         ids, draft = self.ids[:reads_to], unread[0]
         cache = self.slot, self.llm_read, self.trunk
-        hidden = self._hidden(first, reads_to) if any(map(reads_slm, self.criteria)) else ()
-        return Query(ids, first, draft, sampling, *cache, criteria, hidden)
+        features = self._features(first, reads_to) if self._reads_slm else ()
+        return Query(ids, first, draft, sampling, *cache, criteria, features)
 
-    def _hidden(self, first: int, last: int) -> list[Sequence[float]]:
-        """Return the SLM's hidden state for each index of `ids` from `first` to `last`."""
+    def _features(self, first: int, last: int) -> list[Sequence[float]]:
+        """Return the SLM's features for each index of `ids` from `first` to `last`."""
         drafts = [*self._drafts[first - self.begin :], self.draft][: last - first + 1]
-        return [draft.hidden if draft else () for draft in drafts]
+        return [draft.features if draft else () for draft in drafts]
 
     def take_draft(self, draft: Draft) -> None:
         self.draft = draft

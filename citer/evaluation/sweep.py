@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from citer.data.problems import Problem
 from citer.data.tasks.grading import WRONG, Grade, assess
-from citer.decoding.acceptance import reads_slm
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, ScoredBy, Scorer
@@ -139,11 +138,10 @@ def _runs(line: Line, results: Mapping[Policy, Sequence[Result]], pair: Pair) ->
 
 
 def audit_weights(pair: Pair, policy: Policy) -> int:
-    """Return the bytes that an audit reads besides the LLM: the SLM's output head, the judge."""
-    if policy.criterion is None or not reads_slm(policy.criterion):
-        return 0
-    output = pair.slm.network.get_output_embeddings().weight.nbytes
-    return output + (policy.judge.weight_bytes if policy.judge else 0)
+    """Return the bytes that an audit reads besides the LLM: the judge, or the SLM's output head."""
+    if policy.rule.by == "judge" and policy.judge:
+        return policy.judge.weight_bytes
+    return pair.slm.output_bytes if policy.rule.by == "kl" else 0
 
 
 @dataclass(frozen=True)

@@ -40,33 +40,24 @@ def features(hidden_NH: Tensor, logits_NV: Tensor) -> Tensor:
     return torch.cat(columns, 1)
 
 
-def judge_features(
-    token_N: Tensor, slm_NH: Tensor, llm_NH: Tensor, q_NV: Tensor, p_NV: Tensor
-) -> Tensor:
-    """Return feature_NF of the head `judge`, with F = H of the SLM + H of the LLM + `EXTRAS`.
+def judge_features(slm_NF: Tensor, llm_NH: Tensor, logprob_NV: Tensor, token_N: Tensor) -> Tensor:
+    """Return feature_NF of the head `judge`: the SLM's `features`, then what the LLM thinks.
 
-    `token_N` are the SLM's tokens, `slm_NH` and `llm_NH` the hidden states that chose a token here,
-    `q_NV` and `p_NV` the log-probabilities of SLM and LLM. The numbers are, in nats: log p of the
-    token and of the LLM's choice, the margin and the entropy of p; the same of q; KL(p ‖ q); and
-    the logarithm of the token's rank under p.
+    That is the hidden state from which the LLM chose its token, and in nats: the log-probability of
+    the SLM's token and of the LLM's choice, the margin, the entropy, and the logarithm of the rank
+    of the SLM's token. F = F of the SLM + H of the LLM + 5.
     """
-    p, q = confidence_features(p_NV), confidence_features(q_NV)
-    best_N, choice_N = p_NV.max(-1)
+    llm = confidence_features(logprob_NV)
     columns = [
-        *(_of(token_N, p_NV), best_N, p.margin_N, p.entropy_N),
-        *(_of(token_N, q_NV), _of(choice_N, q_NV), q.margin_N, q.entropy_N),
-        divergence(p_NV, q_NV),
-        rank(token_N, p_NV).log(),
+        logprob_NV.gather(1, token_N[:, None]).squeeze(1),
+        *(llm.top_NK[:, 0], llm.margin_N, llm.entropy_N),
+        rank(token_N, logprob_NV).log(),
     ]
-    hidden = [hidden_NH.to(p_NV.dtype) for hidden_NH in (slm_NH, llm_NH)]
-    return torch.cat([*hidden, torch.stack(columns, 1)], 1)
+    states = [state_NH.to(logprob_NV.dtype) for state_NH in (slm_NF, llm_NH)]
+    return torch.cat([*states, torch.stack(columns, 1)], 1)
 
 
 def rank(token_N: Tensor, logit_NV: Tensor) -> Tensor:
     """Return the rank of each token, 1 for the largest logit. Tokens of a tie share the best."""
     larger_NV = logit_NV > logit_NV.gather(1, token_N[:, None])
     return larger_NV.sum(-1).to(logit_NV.dtype) + 1
-
-
-def _of(token_N: Tensor, logprob_NV: Tensor) -> Tensor:
-    return logprob_NV.gather(1, token_N[:, None]).squeeze(1)

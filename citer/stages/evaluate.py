@@ -16,6 +16,7 @@ from citer.errors import InputError
 from citer.evaluation.choice import cheapest
 from citer.evaluation.decoded import transcript
 from citer.evaluation.frontier import draw
+from citer.evaluation.headline import deployed
 from citer.evaluation.measure import Conditions
 from citer.evaluation.points import (
     RIVALS_STAMP,
@@ -70,7 +71,7 @@ def run(params: Params, iteration: int) -> None:
         other = replace(study, partial=partial / str(seed), holdout=held_out)
         seeds += _further(other, paths.seeds(iteration) / str(seed), seed, rivals)
     del study  # frees its caches: the transcript has an engine of its own
-    method = min(chosen, key=lambda name: chosen[name].cost)
+    method = deployed(chosen)
     policy = routed(router, chosen[method].rule)
     tokens = transcript(pair, test, policy, method, params.evaluate)
     with replacing(paths.report(iteration)) as aside:

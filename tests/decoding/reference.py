@@ -9,7 +9,7 @@ import torch
 from citer.decoding.answer import Disagreement, Request, Visit
 from citer.decoding.policy import Policy, StepView
 from citer.decoding.work import Work
-from citer.models.features import judge_features
+from citer.models.features import features, judge_features
 from citer.models.pair import LanguageModel, Pair
 from citer.models.sampling import Sampling, stable_hash
 from tests.noise import noisy
@@ -161,8 +161,10 @@ class Uncached:
         log_q, log_p = (self.next_logits(model, place).log_softmax(-1) for model in models)
         if rule.by == "kl":
             return bool(p.max() > 0.9) or float((p * (log_p - log_q)).sum()) > rule.audit
-        hidden = [next_hidden(model, self.ids[:place]) for model in models]
-        feature_NF = judge_features(torch.tensor([token]), *hidden, log_q[None], log_p[None])
+        slm, llm = (next_hidden(model, self.ids[:place]) for model in models)
+        feature_NF = judge_features(
+            features(slm, log_q[None]), llm, log_p[None], torch.tensor([token])
+        )
         return float(self.policy.judge.score(feature_NF)) < rule.audit
 
     def write(self, token: int, by_llm: bool) -> None:

@@ -9,14 +9,16 @@ import pyarrow as pa
 import pytest
 
 from citer.evaluation.measure import FIDELITY, Conditions
+from citer.evaluation.methods import Kind, Style
 from citer.evaluation.page.batches import winners
 from citer.evaluation.page.render import Champion, write_page
 from citer.evaluation.page.router import calibration_error
 from citer.evaluation.page.study import PageStudy
 from citer.io import write_json, write_table
+from citer.rule import Rule
 from citer.schema import HOLDOUT
 from tests.evaluation.transcripts import ANSWERS, HOSTILE, transcript
-from tests.reported import CHOSEN, NOTHING_CERTIFIED, points
+from tests.reported import CHOSEN, NOTHING_CERTIFIED, point, points
 
 LIMIT = 2_000_000  # bytes
 
@@ -92,7 +94,7 @@ def test_the_page_has_the_numbers_of_the_deployed_rule_and_of_every_point(study,
     text = page.text.replace("\N{NO-BREAK SPACE}", " ")
     assert "Router 2 reaches 86.0 % accuracy at 40 % of the LLM" in text
     assert "[81.0, 91.0]" in text
-    assert "P(routed wrong | LLM right) ≤ 0.033" in text
+    assert "P(routed wrong | LLM right) ≤ 0.05 at" in text
     tips = " ".join(own.get("data-tip", "") for _, own in page.tags)
     for rule in ("risk 0.5 audit 0.1", "every 4 audit 1", "score 0.9"):
         assert f"· {rule}\n" in tips
@@ -198,6 +200,12 @@ def test_a_rival_that_is_cheaper_than_every_router_is_shown_as_one():
     best = dict(winners(points("speculative", "router_1")))[1.0][0]
     assert (best.method, best.cost, best.is_rival) == ("speculative", 0.65, True)
     assert best.ours == ("router_1", 1.0)
+
+
+def test_a_bound_that_no_method_can_reach_wins_nothing():
+    style = Style(Kind.BOUND, "grey", "P")
+    bound = point(style, "oracle", Rule("score", 0.5), 0.05, 0.9, 0.2)
+    assert winners([*points(), bound]) == winners(points())
 
 
 def test_the_calibration_error_is_the_mean_gap_between_score_and_share():

@@ -16,7 +16,7 @@ from citer.evaluation.sweep import audit_weights, request
 from citer.io import digest, read_json, read_table
 from citer.labelling.judged import read_judged
 from citer.models.bundle import read_bundle
-from citer.models.features import judge_features
+from citer.models.features import features, judge_features
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.rule import Rule
@@ -60,9 +60,13 @@ def test_rows_are_the_labels_where_the_models_differ_with_features_of_both(
             ]
             slm, llm = (logprob_NV.argmax(-1) for logprob_NV in logprobs)
             if slm != llm:
-                expected[key, position] = kept, judge_features(slm, *hidden, *logprobs)[0]
+                slm_NF = features(hidden[0], logprobs[0])
+                expected[key, position] = (
+                    kept,
+                    judge_features(slm_NF, hidden[1], logprobs[1], slm)[0],
+                )
     assert 0 < len(expected) < len(by_place)
-    assert hidden_size == pair.slm.hidden_size
+    assert hidden_size == pair.slm.hidden_size // 4
     places = zip(rows["problem_id"].to_pylist(), rows["position"].to_pylist(), strict=True)
     for place, kept, feature_F in zip(places, rows["label"].to_pylist(), feature_NF, strict=True):
         label_here, expected_F = expected.pop(place)
@@ -79,9 +83,10 @@ def test_a_router_learns_the_head_and_answers_by_it(judged: Params) -> None:
     assert read_json(paths.router(1) / "metrics.json")["judge_rows"] > 0
     pair, policy = loaded(judged), routed(router, RULE)
     assert policy.criterion == JudgedBy(router.heads["judge"])
-    output = pair.slm.network.get_output_embeddings().weight.nbytes
-    assert audit_weights(pair, policy) == output + router.heads["judge"].weight_bytes
-    assert audit_weights(pair, routed(router, Rule.parse("every 3 audit 0.5"))) == 0
+    assert audit_weights(pair, policy) == router.heads["judge"].weight_bytes > 0
+    assert audit_weights(pair, routed(router, Rule.parse("every 3 kl 1"))) == pair.slm.output_bytes
+    for free in ("audit 0.5", "top 3"):
+        assert audit_weights(pair, routed(router, Rule.parse(f"every 3 {free}"))) == 0
     problems = read_problems(paths.referenced("preference"))
     engine = Engine(pair, 4, 20)
     answers = list(engine.decode([request(problem, pair) for problem in problems], policy))
