@@ -162,7 +162,9 @@ def _log_retraining(
     for file in (LOCK, PARAMS):
         store.client.log_artifact(run_id, str(file), PIPELINE)
     store.client.log_artifacts(run_id, str(paths.SUMMARY), "summary")
-    store.client.set_tag(run_id, "mlflow.note.content", (paths.SUMMARY / "table.md").read_text())
+    # MLflow cuts a tag off after 8000 characters, so only the first table is shown.
+    shown = (paths.SUMMARY / "table.md").read_text().partition("\n## ")[0]
+    store.client.set_tag(run_id, "mlflow.note.content", shown)
 
 
 def _iteration_run(

@@ -8,7 +8,7 @@ import mlflow
 import pytest
 
 from citer.config import load_params
-from citer.io import write_json
+from citer.io import write_json, write_text
 from citer.rule import Rule
 from citer.stages import paths
 from flows import pages, tracking
@@ -36,7 +36,9 @@ def test_a_run_has_curves_headlines_and_a_table_that_mlflow_reads(project: Path)
     """The frontier is in order of cost. Headlines have no prefix; only the last router has them."""
     retrain(1, correct=150)
     write_json(paths.SUMMARY / "headline.json", {"accuracy": 0.25, "cost_b1": 0.125})
+    write_text(paths.SUMMARY / "table.md", "| all |\n\n## By task\n\n| math |\n")
     store, run, (first, last) = tracked()
+    assert run.data.tags["mlflow.note.content"] == "| all |\n"
     assert history(run.info.run_id, "finetune/loss") == [(1, 3.0), (2, 2.0), (3, 1.5)]
     for child in (first, last):
         named = {key: history(child.info.run_id, key) for key in child.data.metrics}
