@@ -124,7 +124,7 @@ def summary(answered: Mapping[str, Sequence[Outcomes]], in_task_Q: np.ndarray) -
     results: dict[str, Any] = {}
     for target, ours in OURS.items():
         share = SHARES.get(target)
-        cost = {name: _mean_cost(seeds, share, drawn_RQ) for name, seeds in answered.items()}
+        cost = {name: mean_cost(seeds, share, drawn_RQ) for name, seeds in answered.items()}
         results[target] = {
             name: {
                 "cost": interval(cost_R),
@@ -136,7 +136,7 @@ def summary(answered: Mapping[str, Sequence[Outcomes]], in_task_Q: np.ndarray) -
     return results
 
 
-def _mean_cost(seeds: Sequence[Outcomes], share: float | None, drawn_RQ: np.ndarray) -> np.ndarray:
+def mean_cost(seeds: Sequence[Outcomes], share: float | None, drawn_RQ: np.ndarray) -> np.ndarray:
     costs = [
         outcomes.cost_for(share, drawn_RQ) if share else outcomes.cost_of_exact(drawn_RQ)
         for outcomes in seeds

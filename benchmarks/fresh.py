@@ -1,18 +1,19 @@
-"""Answer new questions once, by rules that were chosen before the questions existed.
+"""Answer new questions once, by rules that were chosen before.
 
     python -m benchmarks.fresh --seed SEED        # after `citer run`
 
 The embedded tasks make COUNT questions each. None of them is in a split of the last run, and none
 was used to train the pair. They are answered by each model alone, by the last router under the
-rules that validation chose (`chosen.json`), and by every rival with thresholds from validation.
-Nothing is chosen on them.
+rules that validation chose (`chosen.json`), and by every rival, which learns and takes thresholds
+as in the run. Nothing is chosen on these questions. A method without a certified rule is left out.
 
 Code and grid are frozen: the study refuses to run unless the working tree is that of a commit, and
 the run's params.yaml is that of the commit. The results hold the commit. A seed is used up once
 its results exist: the study then asks for another.
 
-The promise is P(routed wrong | LLM right) ≤ ε, with Wilson's interval. `benchmarks.stored` computes
-costs, `citer.evaluation.against` the gaps to rivals with paired intervals. Writes
+The promise is P(routed wrong | LLM right) ≤ ε, with Wilson's interval. Cost is that at batch 1,
+relative to the LLM alone. `citer.evaluation.against` computes the gaps to rivals, with paired
+intervals; there the area of our methods is that of one rule. Writes
 `benchmarks/results/fresh-SEED.{json,md}`.
 """
 
@@ -33,30 +34,30 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.stored import Rows
 from benchmarks.workshop import Workshop
 from citer.config import Params, load_params
 from citer.data import toy
 from citer.data.importing import parse_row
 from citer.data.problems import Problem, question_key, read_problems
 from citer.data.tasks import task_label
-from citer.decoding.policy import head_for
 from citer.errors import InputError, read_text
-from citer.evaluation.against import compare
+from citer.evaluation.against import Answers, compare
 from citer.evaluation.against_table import table as rivals_table
 from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.measure import ACCURACY
 from citer.evaluation.methods import MODELS, label
 from citer.evaluation.metrics import share_interval
-from citer.evaluation.points import outcome_table
+from citer.evaluation.points import outcome_table, rule_columns
 from citer.evaluation.study import Study
-from citer.evaluation.sweep import Line, by_head, sweep
+from citer.evaluation.sweep import Line, sweep
 from citer.io import digest, read_as, write_json, write_text
 from citer.models.bundle import read_bundle
+from citer.models.router import Router
 from citer.models.sampling import Sampler
 from citer.rule import LLM, SLM, Rule
 from citer.schema import SPLITS
 from citer.stages import paths
+from citer.stages.lessons import Preference
 
 COUNT = 500  # questions per task
 RESULTS = Path("benchmarks/results")
@@ -120,51 +121,71 @@ def _unknown(task: str, count: int, seed: int, known: Collection[str]) -> Iterat
             yield problem
 
 
+def certified_rules(params: Params) -> Chosen:
+    """Read the last router's chosen rules, without those that leave every token to the LLM."""
+    chosen = read_as(paths.report(last(params)) / "chosen.json", dict[str, ChosenRule])
+    return {name: each for name, each in chosen.items() if each.certified}
+
+
 def answered(shop: Workshop, chosen: Chosen) -> pa.Table:
     """Answer the workshop's test questions by both models, all rivals and the chosen rules."""
-    router, _ = read_bundle(paths.router(last_iteration(shop.params)))
+    router, _ = read_bundle(paths.router(last(shop.params)))
     own, params = router.to(shop.pair.slm.device), shop.params.evaluate
+    sampler = Sampler(params.sampling, params.seed)
     with TemporaryDirectory() as folder:
         study = Study(shop.pair, shop.validation, shop.test, params, Path(folder, "rivals"))
-        rivals = study.rivals()
-        rules = {name: each.rule for name, each in chosen.items() if each.rule not in (SLM, LLM)}
-        lines = [Line(by_head(name, head_for(own, rule)), [rule]) for name, rule in rules.items()]
-        sampler = Sampler(params.sampling, params.seed)
+        rivals = study.rivals(Preference(shop.params.train, study))
+        lines = list(chosen_lines(study, own, chosen))
         runs = sweep(shop.engine, shop.test, lines, Path(folder, "chosen"), sampler)
     return pa.concat_tables([rivals.outcomes, outcome_table([run for [run] in runs])])
 
 
-def last_iteration(params: Params) -> int:
+def chosen_lines(study: Study, router: Router, chosen: Chosen) -> Iterator[Line]:
+    """Yield the line of each method with nothing but its chosen rule."""
+    lines = study.lines(router, [each.rule.at for each in chosen.values()])
+    for name, each in chosen.items():
+        own = (line for line in lines if line.method.name == name and each.rule in line.rules)
+        yield next(own)._replace(rules=[each.rule])
+
+
+def last(params: Params) -> int:
     return max(int(name) for name in params.iterations)
 
 
-def promises(rows: Rows, chosen: Chosen, in_task_Q: np.ndarray) -> dict[str, Any]:
+def promises(answers: Answers, chosen: Chosen, in_task_Q: np.ndarray) -> dict[str, Any]:
     """Compute accuracy, promise and cost of both models and of the chosen rules, on some questions.
 
     `lost` counts the questions that the LLM answers right and the method wrong, `right` those that
     the LLM answers right.
     """
-    rules = {MODELS[0]: SLM, MODELS[1]: LLM} | {name: each.rule for name, each in chosen.items()}
-    llm = rows.rule(MODELS[1], LLM)
-    right_Q = (llm.column("correct")[0] == 1) & in_task_Q
+    rules = dict(zip(MODELS, (SLM, LLM), strict=True))
+    rules |= {name: each.rule for name, each in chosen.items()}
+    runs = {name: answers.run_of(name, rule_columns(rule)) for name, rule in rules.items()}
+    correct_VQ, bytes_VQ = answers.correct_VQ[:, in_task_Q], answers.bytes_VQ[:, in_task_Q]
+    llm_Q = correct_VQ[runs[MODELS[1]]] == 1
     results = {}
-    for name, rule in rules.items():
-        own = rows.rule(name, rule)
-        correct_Q, bytes_Q = (own.column(column)[0] for column in ("correct", "bytes"))
-        correct, lost = int(correct_Q[in_task_Q].sum()), int((1 - correct_Q)[right_Q].sum())
+    for name, run in runs.items():
+        lost, right = int((1 - correct_VQ[run])[llm_Q].sum()), int(llm_Q.sum())
         results[name] = {
-            "rule": str(rule),
-            "accuracy": _share(correct, int(in_task_Q.sum())),
+            "rule": str(rules[name]),
+            "accuracy": _share(int(correct_VQ[run].sum()), int(in_task_Q.sum())),
             "lost": lost,
-            "right": int(right_Q.sum()),
-            "risk": _share(lost, int(right_Q.sum())),
-            "cost": float(bytes_Q[in_task_Q].sum() / llm.column("bytes")[0][in_task_Q].sum()),
+            "right": right,
+            "risk": _share(lost, right),
+            "cost": float(bytes_VQ[run].sum() / bytes_VQ[runs[MODELS[1]]].sum()),
         }
     return results
 
 
+def by_tasks(answers: Answers, chosen: Chosen) -> dict[str, Any]:
+    """Compute `promises` on all questions, and on those of each task."""
+    tasks = {"all": np.full(len(answers.task_Q), True)}
+    tasks |= {str(task): answers.task_Q == task for task in np.unique(answers.task_Q)}
+    return {task: promises(answers, chosen, in_task_Q) for task, in_task_Q in tasks.items()}
+
+
 def _share(part: int, whole: int) -> tuple[float, float, float]:
-    return (part / whole, *share_interval(part, whole))
+    return (part / max(whole, 1), *share_interval(part, whole))
 
 
 def as_table(by_task: Mapping[str, Mapping[str, Any]], epsilon: float) -> Table:
@@ -190,32 +211,26 @@ def run(seed: int, count: int) -> str:
     """Answer the fresh questions of a seed, write the results, and return them as text."""
     target = RESULTS / f"fresh-{seed}"
     check_unused(target, seed)
-    params, commit = load_params(), frozen_commit()
+    params = load_params()
     check_embedded(params)
-    print(f"code and grid of commit {commit}", flush=True)
-    shop = Workshop.open()
+    header = {"commit": frozen_commit(), "seed": seed, "questions of each task": count}
+    print(header, flush=True)
+    shop, chosen = Workshop.open(), certified_rules(params)
     problems = fresh_questions(shop.tasks, count, seed, asked_before())
-    report = paths.report(last_iteration(params))
-    chosen = read_as(report / "chosen.json", dict[str, ChosenRule])
     outcomes = answered(replace(shop, test=problems), chosen)
-    rows, comparison = Rows.of(outcomes), compare(outcomes, chosen)
-    tasks = {"all": np.full(len(problems), True)} | {t: rows.in_task(t) for t in shop.tasks}
-    by_task = {task: promises(rows, chosen, in_task_Q) for task, in_task_Q in tasks.items()}
-    epsilon = params.evaluate.epsilon
+    by_task, comparison = by_tasks(Answers.of(outcomes), chosen), compare([outcomes], chosen)
     text = StringIO()
-    print(f"Commit {commit}, seed {seed}, {count} questions per task.\n", file=text)
-    Console(file=text, width=200).print(as_table(by_task, epsilon))
-    print(rivals_table(comparison, tasks), file=text)
-    content = {"commit": commit, "seed": seed, "epsilon": epsilon, "questions": digest_of(problems)}
-    content |= {"chosen": {name: asdict(each) for name, each in chosen.items()}}
-    content |= {"tasks": by_task, "rivals": comparison.content(ACCURACY)}
+    Console(file=text, width=200).print(header, as_table(by_task, params.evaluate.epsilon))
+    print(rivals_table(comparison, by_task), file=text)
     write_text(target.with_suffix(".md"), text.getvalue())
+    content = header | {
+        "digest": digest(*(problem.problem_id for problem in problems)),
+        "chosen": {name: asdict(each) for name, each in chosen.items()},
+        "tasks": by_task,
+        "rivals": comparison.content(ACCURACY),
+    }
     write_json(target.with_suffix(".json"), content)
     return text.getvalue()
-
-
-def digest_of(problems: Collection[Problem]) -> str:
-    return digest(*(problem.problem_id for problem in problems))
 
 
 def main(

@@ -95,14 +95,15 @@ class Auditor:
         return audited
 
     def _kinds(self) -> Iterator[tuple[str, pa.Table]]:
-        """Yield all tokens of each case; those of `slm_right` by whether the models agree."""
+        """Yield all tokens of each kind: of `slm_right`, by whether the models agree."""
         tokens = self.shop.tokens
         case_N = self._labeller.cases(tokens)
         same_N = tokens["slm_token"].to_numpy() == tokens["llm_token"].to_numpy()
         for kind in KINDS:
             case, *rest = kind.split(", ")
             of_kind_N = same_N == (rest == ["same token"]) if rest else True
-            yield kind, tokens.filter((case_N == case) & of_kind_N)
+            if len(rows := tokens.filter((case_N == case) & of_kind_N)):
+                yield kind, rows
 
     def _audited(self, kind: str, every: pa.Table) -> dict[str, Any]:
         case = kind.split(",")[0]
@@ -155,7 +156,7 @@ def right(branches: Sequence[Branch], engine: Engine, policy: Policy) -> np.ndar
 def overall(by_kind: Mapping[str, Mapping[str, Any]], finisher: str) -> float:
     """Estimate the share of wrong labels among all tokens, from the shares of the kinds."""
     rates = {
-        kind: each["finished by"][finisher]["wrong"] / max(each["tokens"], 1)
+        kind: each["finished by"][finisher]["wrong"] / each["tokens"]
         for kind, each in by_kind.items()
     }
     wrong = sum(by_kind[kind]["all"] * rate for kind, rate in rates.items())

@@ -23,18 +23,21 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import numpy as np
+import pyarrow as pa
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.fractions import KEPT
-from benchmarks.paired import interval, resamples, shown
-from benchmarks.stored import Rows, accuracy, cost, risk
+from benchmarks.paired import shown
 from benchmarks.workshop import SEEDS, Workshop, thresholds
+from citer.data.holdout import held_out
 from citer.data.tasks import task_label
+from citer.evaluation.against import Answers, Resampled
 from citer.evaluation.choice import cheapest
-from citer.evaluation.points import Findings, outcome_table, point_rows
+from citer.evaluation.paired import Frontier, interval, resamples
+from citer.evaluation.points import Findings, outcome_table, point_rows, rule_columns
 from citer.evaluation.study import ALONE_LINES, Study
 from citer.evaluation.sweep import sweep
 from citer.io import write_json, write_text
@@ -48,19 +51,24 @@ ALL = "all tasks"
 
 
 @dataclass(frozen=True)
-class Answers:
+class Routed:
     """A router's answers to the test questions of all tasks, and the rule that it was given."""
 
-    rows: Rows
+    answers: Answers
     method: str
     rule: Rule
 
     @property
-    def chosen(self) -> Rows:
-        return self.rows.rule(self.method, self.rule)
+    def run(self) -> int:
+        """The number of the rule's run."""
+        return self.answers.run_of(self.method, rule_columns(self.rule))
+
+    @property
+    def llm(self) -> int:
+        return self.answers.by_method["llm"][0]
 
 
-Answered = Mapping[str, Sequence[Answers]]  # by the tasks of training, one for each seed
+Answered = Mapping[str, Sequence[Routed]]  # by the tasks of training, one for each seed
 
 
 def trainings(shop: Workshop) -> dict[str, Workshop]:
@@ -70,19 +78,18 @@ def trainings(shop: Workshop) -> dict[str, Workshop]:
 
 def study(shop: Workshop, seeds: Sequence[int]) -> Answered:
     """Train a router on each task and on all, for each seed, and answer the test questions."""
-    shops = trainings(shop)
-    alone = {name: alone_on(each) for name, each in shops.items()}
-    answered: dict[str, list[Answers]] = {name: [] for name in shops}
+    shops, alone = trainings(shop), alone_on(shop)
+    answered: dict[str, list[Routed]] = {name: [] for name in shops}
     with progress("transfer", len(seeds) * len(shops), "routers") as advance:
         for seed in seeds:
             for name, each in shops.items():
-                answered[name].append(answers(each, *trained(each, seed), alone[name]))
+                answered[name].append(tested(each, seed, alone))
                 advance(1)
     return answered
 
 
 def alone_on(shop: Workshop) -> Findings:
-    """Run both models alone on the workshop's validation questions and on test."""
+    """Run both models alone on validation and test, once for all routers."""
     with TemporaryDirectory() as folder:
         runs = [
             run
@@ -100,14 +107,18 @@ def trained(shop: Workshop, seed: int) -> tuple[Router, Trained]:
     return Router({"stand": stand.head, "agree": shop.train_agree(seed).head}), stand
 
 
-def answers(shop: Workshop, router: Router, stand: Trained, alone: Findings) -> Answers:
-    """Choose the router's rule on the workshop's validation questions, and answer the test."""
+def tested(shop: Workshop, seed: int, alone: Findings) -> Routed:
+    """Train a router, choose its rule on the workshop's validation questions, answer the test."""
+    router, stand = trained(shop, seed)
+    params = shop.params.evaluate
+    holdout = held_out(shop.preference.values(), seed, shop.params.train.holdout)
     with TemporaryDirectory() as folder:
-        asked = Study(shop.pair, shop.validation, shop.test, shop.params.evaluate, Path(folder))
-        findings, chosen = asked.router(router, thresholds(stand), alone)
+        asked = Study(shop.pair, shop.validation, shop.test, params, Path(folder), holdout)
+        findings, chosen, _ = asked.router(router, thresholds(stand), alone)
     best = cheapest(*chosen.values())
     method = next(name for name, rule in chosen.items() if rule is best)
-    return Answers(Rows.of(alone.outcomes, findings.outcomes), method, best.rule)
+    answered = Answers.of(pa.concat_tables([alone.outcomes, findings.outcomes]))
+    return Routed(answered, method, best.rule)
 
 
 def matrix(answered: Answered, task: str, epsilon: float) -> dict[str, Any]:
@@ -115,9 +126,9 @@ def matrix(answered: Answered, task: str, epsilon: float) -> dict[str, Any]:
 
     A gap is how far a router is above the one that was trained on this task.
     """
-    drawn_RQ = resamples(answered[task][0].rows.in_task(task))
+    in_task_Q = answered[task][0].answers.task_Q == task
     values = {
-        name: _means([_figures(each, drawn_RQ) for each in seeds])
+        name: _means([figures(each, in_task_Q) for each in seeds])
         for name, seeds in answered.items()
     }
     return {
@@ -128,29 +139,41 @@ def matrix(answered: Answered, task: str, epsilon: float) -> dict[str, Any]:
             }
             for figure, value_R in figures.items()
         }
-        | {"kept": _kept(answered[name], drawn_RQ, epsilon)}
+        | {"kept": _kept(answered[name], in_task_Q, epsilon)}
         for name, figures in values.items()
     }
 
 
-def _figures(each: Answers, drawn_RQ: np.ndarray) -> dict[str, np.ndarray]:
-    llm = each.rows.method("llm")
+def figures(routed: Routed, in_task_Q: np.ndarray) -> dict[str, np.ndarray]:
+    """Compute the figures of a router in R resamples of some questions."""
+    answers, run, llm = routed.answers, routed.run, routed.llm
+    sums, drawn_RQ = Resampled.of(answers, in_task_Q), resamples(in_task_Q)
+    enough_R = KEPT * sums.right_RV[:, llm]
+    line = answers.line("router")
+    fraction_RV = (drawn_RQ @ answers.llm_tokens_VQ.T) / (drawn_RQ @ answers.tokens_VQ.T)
+    by_fraction = Frontier.of(fraction_RV[:, line], sums.right_RV[:, line])
     return {
-        "f95": each.rows.outcomes("router").fraction_for(KEPT, drawn_RQ),
-        "c95": each.rows.outcomes("audited").cost_for(KEPT, drawn_RQ),
-        "accuracy": accuracy(each.chosen, drawn_RQ),
-        "cost": cost(each.chosen, llm, drawn_RQ),
-        "risk": risk(each.chosen, llm, drawn_RQ),
+        "f95": by_fraction.cost_for(enough_R),
+        "c95": sums.frontiers["audited"].cost_for(enough_R) / sums.moved_RV[:, llm],
+        "accuracy": sums.right_RV[:, run] / sums.questions,
+        "cost": sums.moved_RV[:, run] / sums.moved_RV[:, llm],
+        "risk": risk(answers.correct_VQ[run], answers.correct_VQ[llm], drawn_RQ),
     }
+
+
+def risk(correct_Q: np.ndarray, llm_Q: np.ndarray, drawn_RQ: np.ndarray) -> np.ndarray:
+    """Return P(routed wrong | LLM right) in each resample, 0 if the LLM is never right."""
+    return drawn_RQ @ (llm_Q * (1 - correct_Q)) / np.maximum(drawn_RQ @ llm_Q, 1)
 
 
 def _means(seeds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.mean([figures[name] for figures in seeds], axis=0) for name in seeds[0]}
 
 
-def _kept(seeds: Sequence[Answers], drawn_RQ: np.ndarray, epsilon: float) -> dict[str, Any]:
+def _kept(seeds: Sequence[Routed], in_task_Q: np.ndarray, epsilon: float) -> dict[str, Any]:
     """Count the seeds whose risk is at most epsilon on the questions themselves."""
-    risks = [float(risk(s.chosen, s.rows.method("llm"), drawn_RQ[:1])[0]) for s in seeds]
+    right = (each.answers.correct_VQ[[each.run, each.llm]] for each in seeds)
+    risks = [float(risk(own_Q, llm_Q, in_task_Q[None, :])[0]) for own_Q, llm_Q in right]
     rules = [f"{each.method}: {each.rule:.4g}" for each in seeds]
     return {"seeds": sum(each <= epsilon for each in risks), "risks": risks, "rules": rules}
 

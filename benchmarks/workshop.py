@@ -16,12 +16,13 @@ from citer.data.problems import Problem, read_problems
 from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
 from citer.decoding.engine import Engine
-from citer.decoding.policy import SLM_ALONE, Policy, ScoredBy
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy
 from citer.evaluation.rivals import quantiles
-from citer.evaluation.study import ALONE_LINES
+from citer.evaluation.study import ALONE_LINES, CERTAIN_LINES
 from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.contests import Outcome
+from citer.labelling.judged import differing, judge_width, judged_features
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from citer.models.pair import Pair, load_pair
@@ -93,6 +94,11 @@ class Workshop:
         """Label iteration 2: rollouts under `rule`, with the head trained on the first labels."""
         return self.label(self._rollout(Policy(ScoredBy(first), rule)), 2)
 
+    @cached_property
+    def llm_labels(self) -> pa.Table:
+        """Labels by rollouts that the LLM finishes alone."""
+        return self.label(self._rollout(LLM_ALONE), 1)
+
     def _rollout(self, policy: Policy) -> Rollout:
         return Rollout(self.engine, policy, self.params.label.tie)
 
@@ -113,6 +119,24 @@ class Workshop:
 
     def train_on(self, labels: pa.Table, seed: int) -> Trained:
         return self.train(labels, labels["label"].to_numpy(), seed)
+
+    def train_judge(
+        self, labels: pa.Table, seed: int, label_N: np.ndarray | None = None
+    ) -> Trained:
+        """Train a head `judge` on the labels where the models differ, or on other ones."""
+        rows = differing(self.tokens, labels)
+        return train_head(
+            self._judged(rows),
+            rows["label"].to_numpy() if label_N is None else label_N,
+            rows["problem_id"].to_numpy(),
+            self.params.train.model_copy(update={"seed": seed}),
+            self.pair.slm.device,
+            hidden_size=judge_width(self.pair.slm),
+        )
+
+    def _judged(self, rows: pa.Table) -> np.ndarray:
+        limit = self.params.score_llm.batch_tokens
+        return judged_features(self.pair, paths.SLM_TOKENS, self.examples, rows, limit)
 
     def train_agree(self, seed: int) -> Trained:
         """Train a head on the LLM's tokens."""
@@ -144,7 +168,7 @@ class Workshop:
 
     def certainty_thresholds(self, fractions: Sequence[float] = FRACTIONS) -> list[float]:
         """Return τ at these fractions of the SLM's certainties in its validation answers."""
-        [[alone]] = self._sweep(self.validation, ALONE_LINES[:1])
+        [[alone]] = self._sweep(self.validation, CERTAIN_LINES[:1])
         scores = [score for result in alone.results for score in result.scores]
         return quantiles(scores, fractions)
 

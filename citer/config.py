@@ -1,16 +1,11 @@
 """The sections of `params.yaml`, as frozen types. `params.yaml` explains the keys."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
+from citer.audits import Audit, RuleText, check_audits
 from citer.checked import (
     Against,
     Count,
@@ -28,20 +23,10 @@ from citer.checked import (
 from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
 from citer.placement import PairParams
-from citer.rule import Rule
 from citer.sources import PrepareParams
 
-RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
-
-
-def _audit(given: Any) -> float | str:
-    """Check an entry of `evaluate.audits`. Raises ValueError."""
-    if not isinstance(given, float | int | str) or not Rule.audited("risk", 0, given).audit:
-        raise ValueError(f"{given!r}: expected β above 0, or a text such as `judge 0.9`")
-    return given if isinstance(given, str) else float(given)
-
-
-Audit = Annotated[float | str, BeforeValidator(_audit)]
+Untrained = Literal["entropy", "confidence", "random", "speculative", "bild", "oracle"]
+RivalName = Literal[Untrained, "co_llm", "citer_s", "query"]
 
 
 class SamplingParams(Section):
@@ -121,28 +106,41 @@ class LabelParams(Section):
     `outcome` names the judge of contested tokens. `rollout`: the finished answer is graded.
     `agreement`: it is compared with the LLM's answer. `suffix`: by how much the LLM's log-odds of
     its own ending fall, without a rollout. `auto`: `rollout` if the rows have right answers and
-    all rollouts take at most `minutes`, as `probe` estimates; else `suffix`.
+    all rollouts take at most `minutes`, as `probe` estimates; else `suffix`. With `judge`, the
+    router also gets the head that rules such as `risk 0.8 judge 0.9` need.
     """
 
     outcome: Literal["auto", "rollout", "agreement", "suffix"] = "auto"
     minutes: Annotated[float, Field(gt=0, le=10**6)] = 60.0
 
     rule: RuleText
+    judge: bool = False
     tie: Literal["slm", "llm", "drop"]
     slots: Slots
     max_new_tokens: Tokens
 
 
 class TrainParams(Section):
-    """Training of a router's head."""
+    """Training of a router's head.
+
+    The head of the router is trained with `seed`. With `seeds` above 1, others are trained with the
+    seeds after it, only to measure by how much results differ.
+    """
 
     seed: Seed
+    seeds: Annotated[int, Field(gt=0, le=100)] = 1
     learning_rate: Rate
     batch_size: Annotated[int, Field(gt=1, le=2**24)]
     epochs: Count
     patience: Count
     dropout: Annotated[float, Field(ge=0, lt=1)]
     holdout: Annotated[float, Field(gt=0, lt=1)]
+
+    @property
+    def further(self) -> "list[TrainParams]":
+        """The settings of each further seed."""
+        seeds = range(self.seed + 1, self.seed + self.seeds)
+        return [self.model_copy(update={"seed": seed, "seeds": 1}) for seed in seeds]
 
 
 class EvaluateParams(Section):
@@ -153,7 +151,8 @@ class EvaluateParams(Section):
     validation and test have one, else `llm`. All methods answer greedily or by `sampling`.
     The promise holds at confidence 1 - delta. CITER uses `llm_fractions`. Audited routing uses each
     pair of `risks` and `audits`: β, or the text of another acceptance rule, such as `judge 0.9`.
-    Speculative decoding uses `gammas`.
+    Speculative decoding uses `gammas`. `rivals` names the methods to compare with
+    (`citer.evaluation.rivals`).
     """
 
     seed: Seed
@@ -163,12 +162,21 @@ class EvaluateParams(Section):
     risks: Annotated[tuple[Share, ...], Listed]
     audits: Annotated[tuple[Audit, ...], Listed]
     gammas: Annotated[tuple[Tokens, ...], Listed]
+    rivals: Annotated[tuple[RivalName, ...], Listed] = get_args(RivalName)
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     llm_floor: Share
     batches: Annotated[tuple[Slots, ...], SomeListed]
     against: Against = "auto"
     sampling: SamplingParams | None = None
+
+    @field_validator("rivals")
+    @classmethod
+    def listed_once(cls, rivals: tuple[RivalName, ...]) -> tuple[RivalName, ...]:
+        for name in rivals:
+            if rivals.count(name) > 1:
+                raise ValueError(f"{name!r} is listed twice")
+        return rivals
 
 
 class RegisterParams(Section):
@@ -229,6 +237,13 @@ class Params(Section):
         if batch not in counted:
             listed = ", ".join(map(str, counted))
             raise ValueError(f"register.batch: {batch}; expected one of evaluate.batches: {listed}")
+        return self
+
+    @model_validator(mode="after")
+    def audits_fit(self) -> Self:
+        remote, sampled = self.pair.llm_url is not None, self.evaluate.sampling is not None
+        label = self.label.rule, self.label.judge
+        check_audits(*label, self.evaluate.audits, remote, sampled)
         return self
 
     @field_validator("iterations")

@@ -90,6 +90,14 @@ class Rule:
     def __str__(self) -> str:
         return f"{self}"
 
+    def refusal(self, sampled: bool, remote: bool) -> str | None:
+        """Say why this rule cannot be used for sampled answers or a remote LLM, or return None."""
+        if remote and self.by != "audit":
+            return f"rule `{self:.4g}`: from this LLM only odds are known, expected `audit β`"
+        if sampled and self.by in ("judge", "kl"):
+            return f"rule `{self:.4g}`: answers are sampled, expected `audit β` or `top k`"
+        return None
+
     @property
     def asks_slm(self) -> bool:
         return (self.visit, self.at) != ("score", 1)

@@ -128,6 +128,18 @@ PREFERENCE = pa.schema(
     ]
 )
 
+
+def judged(width: int) -> pa.Schema:
+    """Return the schema of the rows that train the head `judge`, with `width` features each."""
+    return pa.schema(
+        [
+            *_POSITION[:2],  # where the models write different tokens
+            PREFERENCE.field("label"),
+            _required("feature", pa.binary(2 * width)),  # float16, see `judge_features`
+        ]
+    )
+
+
 HOLDOUT = pa.schema(
     [
         *(PREFERENCE.field(name) for name in ("problem_id", "position", "case", "label")),
@@ -186,6 +198,7 @@ RESULT = pa.schema(
         _required("digest", pa.int64()),  # of its token ids
         pa.field("share", pa.float64()),  # null if `correct` says it
         pa.field("failure", pa.string()),  # of the grader
+        _required("token_ids", pa.list_(pa.int32())),  # empty unless the LLM alone wrote them
     ]
 )
 

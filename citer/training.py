@@ -1,19 +1,18 @@
-"""Train a head of a router on features and labels, calibrate it, and compute thresholds."""
+"""Train a head of a router on features and labels."""
 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
-from scipy.special import expit
 from sklearn.metrics import log_loss, roc_auc_score
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from citer.calibration import platt, thresholds
 from citer.checkpoint import Checkpoint, Curve, Training
 from citer.config import TrainParams
 from citer.data.holdout import holdout_rows
@@ -22,8 +21,10 @@ from citer.models.features import EXTRAS
 from citer.models.router import Head, RouterMLP
 from citer.progress import progress
 
-FRACTIONS = tuple(step / 200 for step in range(201))
 INFERENCE_ROWS = 8192
+
+
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Trained(NamedTuple):
@@ -43,11 +44,21 @@ class Trained(NamedTuple):
 
 @dataclass(frozen=True)
 class Examples:
-    """feature_NF (float16) and label_N in main memory. Batches are moved to `device`."""
+    """feature_NF (float16) and label_N in main memory. Batches are moved to `device`.
+
+    `loss` takes logit_B and label_B. A loss of its own may take labels of more dimensions.
+    """
 
     feature_NF: Tensor
     label_N: Tensor
     device: torch.device
+    loss: Loss = binary_cross_entropy_with_logits
+    hidden_size: int | None = None  # of the MLP; None: that of the SLM
+
+    @classmethod
+    def of(cls, feature_NF: np.ndarray, label_N: np.ndarray, device: torch.device) -> "Examples":
+        label = torch.tensor(label_N, dtype=torch.float32)
+        return cls(torch.from_numpy(feature_NF), label, device)
 
     def batch(self, row_B: Tensor) -> tuple[Tensor, Tensor]:
         feature_BF = self.feature_NF[row_B].to(self.device).float()
@@ -67,34 +78,67 @@ def train_head(
     params: TrainParams,
     device: torch.device,
     checkpoint: Checkpoint | None = None,
+    hidden_size: int | None = None,
 ) -> Trained:
     """Train a head on a part of the problems.
 
     The other problems are held out. They decide when training stops, and the calibration and the
     thresholds are computed on them. `feature_NF`, `label_N` and `problem_N` (problem ids) have one
-    row per labelled token. Training goes on from the state in `checkpoint`, if it has one, which
-    must come from equal arguments.
+    row per labelled token. The MLP is as wide as the SLM's state, or as `hidden_size`. Training
+    goes on from the state in `checkpoint`, if it has one, which must come from equal arguments.
     Raises InputError if there are too few problems, or if training diverges.
     """
     held_N = holdout_rows(problem_N, params.seed, params.holdout)
-    train_M, holdout_M = (torch.from_numpy(np.flatnonzero(side)) for side in (~held_N, held_N))
-    examples = Examples(
-        torch.from_numpy(feature_NF), torch.tensor(label_N, dtype=torch.float32), device
-    )
-    with torch.random.fork_rng([device] if device.type == "cuda" else []), _one_thread():
-        torch.manual_seed(params.seed)
-        mlp = RouterMLP(feature_NF.shape[1] - EXTRAS, params.dropout).to(device)
-        curve = fit(mlp, examples, train_M, holdout_M, params, checkpoint)
+    examples = replace(Examples.of(feature_NF, label_N, device), hidden_size=hidden_size)
+    mlp, curve = _fitted(examples, held_N, params, checkpoint)
+    holdout_M, losses = _rows(held_N), curve.holdout_loss
     logit_M = examples.apply(mlp, holdout_M).double().numpy()
     head = Head(mlp, *platt(logit_M, label_N[held_N]))
     score_M = examples.apply(head.score, holdout_M).double().numpy()
-    losses = curve.holdout_loss
     metrics = _metrics(score_M, label_N[held_N], label_N[~held_N]) | {
         "holdout_loss": min(losses),
         "epochs": len(losses),
         "best_epoch": 1 + losses.index(min(losses)),
     }
     return Trained(head, thresholds(score_M), metrics, curve, holdout_M.numpy(), score_M)
+
+
+def train_by(
+    loss: Loss,
+    feature_NF: np.ndarray,
+    target_NK: np.ndarray,
+    problem_N: np.ndarray,
+    params: TrainParams,
+    device: torch.device,
+    checkpoint: Checkpoint | None = None,
+) -> Trained:
+    """Train a head as `train_head` does, to minimise `loss` of logit_B and target_BK.
+
+    It is not calibrated: its score is the sigmoid of the logit. The only metric is the least loss.
+    """
+    held_N = holdout_rows(problem_N, params.seed, params.holdout)
+    examples = replace(Examples.of(feature_NF, target_NK, device), loss=loss)
+    mlp, curve = _fitted(examples, held_N, params, checkpoint)
+    head, holdout_M = Head(mlp), _rows(held_N)
+    score_M = examples.apply(head.score, holdout_M).double().numpy()
+    metrics = {"holdout_loss": min(curve.holdout_loss)}
+    return Trained(head, thresholds(score_M), metrics, curve, holdout_M.numpy(), score_M)
+
+
+def _fitted(
+    examples: Examples, held_N: np.ndarray, params: TrainParams, checkpoint: Checkpoint | None
+) -> tuple[RouterMLP, Curve]:
+    """Train a new MLP. Return it with its losses after each epoch."""
+    device, inputs = examples.device, examples.feature_NF.shape[1]
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), _one_thread():
+        torch.manual_seed(params.seed)
+        hidden_size = examples.hidden_size or inputs - EXTRAS
+        mlp = RouterMLP(hidden_size, params.dropout, inputs).to(device)
+        return mlp, fit(mlp, examples, _rows(~held_N), _rows(held_N), params, checkpoint)
+
+
+def _rows(mask_N: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.flatnonzero(mask_N))
 
 
 @contextmanager
@@ -155,7 +199,7 @@ def _train_epoch(
     total = torch.zeros((), dtype=torch.float64, device=examples.device)
     for row_B in usable:
         feature_BF, label_B = examples.batch(row_B)
-        loss = binary_cross_entropy_with_logits(mlp(feature_BF), label_B)
+        loss = examples.loss(mlp(feature_BF), label_B)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -164,47 +208,16 @@ def _train_epoch(
 
 
 def holdout_loss(mlp: RouterMLP, examples: Examples, holdout_M: Tensor) -> float:
-    """Return the mean cross-entropy in nats, before calibration.
+    """Return the mean loss in nats, before calibration.
 
     Raises InputError if it is not finite.
     """
     mlp.eval()
     logit_M = examples.apply(mlp, holdout_M)
-    loss = binary_cross_entropy_with_logits(logit_M, examples.label_N[holdout_M]).item()
+    loss = examples.loss(logit_M, examples.label_N[holdout_M]).item()
     if not math.isfinite(loss):
         raise InputError(f"train.learning_rate: the holdout loss became {loss}, expected a number")
     return loss
-
-
-def platt(logit_N: np.ndarray, label_N: np.ndarray) -> tuple[float, float]:
-    """Fit slope and intercept of P(1) = sigmoid(slope * logit + intercept).
-
-    Platt (1999). His targets keep the fit finite for separable labels. Returns (1, 0) if all
-    labels are equal.
-    """
-    positives = int(label_N.sum())
-    negatives = len(label_N) - positives
-    if not positives or not negatives:
-        return 1.0, 0.0
-    target_N = np.where(label_N == 1, (positives + 1) / (positives + 2), 1 / (negatives + 2))
-
-    def loss_and_gradient(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        z_N = weights[0] * logit_N + weights[1]
-        error_N = expit(z_N) - target_N
-        loss = np.mean(np.logaddexp(0, z_N) - target_N * z_N)
-        return loss, np.array([np.mean(error_N * logit_N), np.mean(error_N)])
-
-    slope, intercept = minimize(loss_and_gradient, (1.0, 0.0), jac=True, method="BFGS").x.tolist()
-    return slope, intercept
-
-
-def thresholds(score_N: np.ndarray) -> dict[str, float]:
-    """Compute τ for each of `FRACTIONS`: midway between two scores, or 0 for none and 1 for all."""
-    ordered_N = np.sort(score_N)
-    midpoints = np.concatenate([[0.0], (ordered_N[:-1] + ordered_N[1:]) / 2, [1.0]])
-    below = np.rint(np.array(FRACTIONS) * len(ordered_N)).astype(int)
-    taus = midpoints[below].tolist()
-    return {f"{fraction:g}": tau for fraction, tau in zip(FRACTIONS, taus, strict=True)}
 
 
 def _metrics(score_M: np.ndarray, held_M: np.ndarray, trained_N: np.ndarray) -> dict[str, float]:

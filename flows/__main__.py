@@ -12,8 +12,8 @@ from citer.errors import InputError
 from citer.stages.paths import SUMMARY
 from flows.deploy import START_SERVER
 from flows.leash import end_all, end_with_the_leash
+from flows.links import page
 from flows.pipeline import retrain
-from flows.reach import without_password
 
 NEXT = """\
 Picture        data/summary/frontier.png
@@ -36,14 +36,6 @@ def main() -> None:
     next_steps = NEXT.format(versions=versions, prefect=START_SERVER)
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"\n{table}\n{outcome}\n\n{next_steps}", markup=False)
-
-
-def page(uri: str | None) -> str:
-    """Return where MLflow's page is: a server's address, or the command that starts a server."""
-    if uri and uri.startswith("http"):
-        return without_password(uri)
-    store = '"$MLFLOW_TRACKING_URI"' if uri else "sqlite:///mlruns/mlflow.db"
-    return f"MLFLOW_DISABLE_TELEMETRY=true mlflow ui --backend-store-uri {store}"
 
 
 @contextmanager

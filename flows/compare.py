@@ -16,8 +16,8 @@ from flows.facts import facts, story
 from flows.ledger import report
 from flows.outcomes import routed
 from flows.reach import reported
-from flows.registry import CHALLENGER, CHAMPION, aliased, run_of, versions
-from flows.store import open_store
+from flows.registry import aliased, run_of, versions
+from flows.store import CHALLENGER, CHAMPION, open_store
 
 
 @reported()

@@ -9,6 +9,7 @@ from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.metrics import share_interval
 from flows import outcomes
 from flows.ledger import DECISIONS, question_sets, spent
+from flows.links import report_link
 from flows.metrics import headlines, section
 from flows.tracking import LABELS
 
@@ -35,6 +36,7 @@ def tags_of(router: Run) -> dict[str, str]:
         **question_sets({split: outcomes.questions(run_id, split) for split in DECISIONS}),
         "preferences": _trained_on(router),
         **{key: tags[key] for key in LINEAGE},
+        "report": report_link(router),
     }
 
 
@@ -112,4 +114,5 @@ def _uses(tags: Mapping[str, str]) -> Iterator[str]:
 def description(tags: Mapping[str, str]) -> str:
     """Write Markdown for MLflow's page, which shows only the first few tags."""
     listed = "\n".join(f"- {name}: {value}" for name, value in facts(tags).items())
-    return "\n\n".join([*story(tags), *_uses(tags), listed])
+    page = [f"[Report page]({tags['report']})"] if "report" in tags else []
+    return "\n\n".join([*story(tags), *_uses(tags), *page, listed])

@@ -121,8 +121,8 @@ class Iteration:
         ]
         rows.sort(key=lambda row: (row[2], not row[3], row[0]))
         word = self.conditions.measure.correct
-        judged = [f"routed answer {word}", f"LLM's answer {word}"]
-        names = ["question", "task", *judged, "bytes", "tokens by the LLM"]
+        judged = [f"routed {word}", f"LLM {word}"]
+        names = ["question", "task", *judged, "bytes", "LLM tokens"]
         return {"columns": names, "data": rows}
 
 

@@ -1,5 +1,6 @@
 """The Prefect flow `retrain`: run every stage of dvc.yaml, then register the router."""
 
+import os
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -13,7 +14,8 @@ from citer.errors import InputError
 from citer.stages import paths
 from flows import seconds, system
 from flows.dvc_commands import PARAMS
-from flows.registry import register_run
+from flows.links import page, version_card
+from flows.registry import register_run, run_of
 from flows.repro import plan
 from flows.stages import STEP, stage_task
 from flows.store import open_store
@@ -35,6 +37,7 @@ def retrain(stage_timeout_hours: float = 24) -> Any:
 
 
 def _retrain(timeout: timedelta) -> str:
+    where = page(os.environ.get("MLFLOW_TRACKING_URI"))  # read now: MLflow changes it later
     reach_store()
     params_at_start = file_md5(PARAMS)
     with system.sampled():
@@ -45,7 +48,9 @@ def _retrain(timeout: timedelta) -> str:
     if file_md5(PARAMS) != params_at_start:  # earlier stages used other parameters
         raise InputError(f"{PARAMS}: changed during the run; repeat `citer run`")
     create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
-    return register(stages)
+    outcome, card = register(stages, where)
+    create_markdown_artifact(card, key="retrain-version")
+    return outcome
 
 
 @task(task_run_name="reach store", **STEP)
@@ -55,9 +60,13 @@ def reach_store() -> None:
 
 
 @task(task_run_name="register", **STEP)
-def register(stages: Mapping[str, float | None]) -> str:
-    """Register the routers, and let the gate decide whether the last one becomes the champion."""
-    outcome = register_run(seconds.complete(stages))
+def register(stages: Mapping[str, float | None], where: str) -> tuple[str, str]:
+    """Register the routers, and let the gate decide whether the last one becomes the champion.
+
+    Returns what was registered, in a sentence and as Markdown with links to MLflow's page, which is
+    `where`.
+    """
+    outcome, version = register_run(seconds.complete(stages))
     seconds.clear()
     system.clear()
-    return outcome
+    return outcome, version_card(outcome, version, run_of(version), where)

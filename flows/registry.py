@@ -23,11 +23,10 @@ from flows.dvc_commands import dvc, has_remote
 from flows.ledger import next_use
 from flows.reach import reported
 from flows.slm import fetch_slm
-from flows.store import exclusively, open_store
+from flows.store import CHALLENGER, CHAMPION, exclusively, open_store
 from flows.tracking import children, track
 from flows.verdict import Candidate, judge
 
-CHAMPION, CHALLENGER = "champion", "challenger"
 PROMOTED, KEPT_BACK = "promoted", "kept back"
 PROMOTE_ANOTHER = "promote another version with `citer promote`"
 DESCRIPTION = (
@@ -38,13 +37,13 @@ DESCRIPTION = (
 
 
 @reported()
-def register_run(stages: Mapping[str, float | None]) -> str:
+def register_run(stages: Mapping[str, float | None]) -> tuple[str, ModelVersion]:
     """Log the retraining in the current folder, register its routers, and judge the last one.
 
     Routers that are registered already are left unchanged. `stages` maps each stage of dvc.yaml to
-    the seconds that it took, or to None if it did not run. Returns a sentence with the gate's
-    decision and the champion. Raises InputError if the champion has no rule or no run, or if the
-    experiment is deleted.
+    the seconds that it took, or to None if it did not run. Returns the last router's version, after
+    a sentence with the gate's decision and the champion. Raises InputError if the champion has no
+    rule or no run, or if the experiment is deleted.
     """
     params = load_params()
     store = open_store(params.register_.experiment)
@@ -55,7 +54,7 @@ def register_run(stages: Mapping[str, float | None]) -> str:
         last = known or _register(store.client, run, routers, params)
     if has_remote():
         dvc("push")
-    return _sentence(last, aliased(store.client, last.name, CHAMPION), known=bool(known))
+    return _sentence(last, aliased(store.client, last.name, CHAMPION), known=bool(known)), last
 
 
 @reported()

@@ -18,8 +18,7 @@ from citer.io import replacing
 from flows.reach import check_store, reported
 
 HOME = Path("mlruns")
-# The experiment opens on its runs. Without this tag MLflow 3 guesses, and may show traces.
-KIND = {"mlflow.experimentKind": "custom_model_development"}
+CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,7 @@ def open_store(experiment: str) -> Store:
         known = client.get_experiment_by_name(experiment)
         if known and uri == embedded:
             _require_artifacts(Path(local_file_uri_to_path(known.artifact_location)))
-        number = (
-            known.experiment_id if known else client.create_experiment(experiment, location, KIND)
-        )
+        number = known.experiment_id if known else client.create_experiment(experiment, location)
     return Store(client, number)
 
 

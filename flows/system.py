@@ -1,14 +1,18 @@
 """Sample the machine while stages run, and keep the samples until they are registered."""
 
 import json
-import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from mlflow.entities import Metric
-from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+from mlflow.system_metrics.metrics.base_metrics_monitor import BaseMetricsMonitor
+from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
+from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
+from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
+from mlflow.system_metrics.metrics.rocm_monitor import ROCMMonitor
 
 from citer.io import PARTIAL, whole_lines
 
@@ -36,19 +40,27 @@ def sampled() -> Iterator[None]:
 
 
 def _sample_until(done: threading.Event) -> None:
-    logging.getLogger(SystemMetricsMonitor.__module__).setLevel(logging.WARNING)  # no GPU is fine
-    machine = SystemMetricsMonitor(run_id=None)  # not started: it would log to a run
-    _sample(machine)  # the CPU's use is that since the sample before
+    monitors = _monitors()
+    _sample(monitors)  # the CPU's use is that since the sample before
     while not done.wait(SECONDS):
-        line = json.dumps([time.time_ns() // 1_000_000, _sample(machine)])
+        line = json.dumps([time.time_ns() // 1_000_000, _sample(monitors)])
         with KEPT.open("a") as file:
             file.write(line + "\n")
 
 
-def _sample(machine: SystemMetricsMonitor) -> dict[str, float]:
-    machine.collect_metrics()
-    sample: dict[str, float] = machine.aggregate_metrics()
-    for monitor in machine.monitors:
+def _monitors() -> list[BaseMetricsMonitor]:
+    found: list[BaseMetricsMonitor] = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
+    for kind in (GPUMonitor, ROCMMonitor):
+        with suppress(ImportError, RuntimeError):  # no such GPU, or its library is missing
+            found.append(kind())
+    return found
+
+
+def _sample(monitors: Iterable[BaseMetricsMonitor]) -> dict[str, float]:
+    sample: dict[str, float] = {}
+    for monitor in monitors:
+        monitor.collect_metrics()
+        sample |= monitor.aggregate_metrics()
         monitor.clear_metrics()
     return sample
 

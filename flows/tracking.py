@@ -3,10 +3,10 @@
 import hashlib
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlflow
 from mlflow.entities import (
@@ -30,6 +30,7 @@ from flows.dvc_commands import LOCK, PARAMS
 from flows.iteration import Iteration, iterations
 from flows.metrics import flatten, headlines, log, numbers, section, series
 from flows.packaging import log_router
+from flows.pages import report_page
 from flows.slm import keep_slm
 from flows.store import Store
 
@@ -37,6 +38,14 @@ LABELS = ("references", "outcome", "margin")  # what a card says about the label
 ITERATION_SECTIONS = {"pair", "label", "train", "evaluate"}
 PIPELINE = "pipeline"  # the artifact folder of dvc.lock and params.yaml
 QUESTIONS = "questions.json"  # the artifact that MLflow's page shows as a table
+
+
+class Retraining(NamedTuple):
+    """What the runs of a retraining have in common."""
+
+    store: Store
+    params: Params
+    tags: dict[str, str]
 
 
 def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> Run:
@@ -55,14 +64,27 @@ def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> R
         return next(run for run in earlier if run.data.tags["kind"] == "retraining")
     for run in earlier:  # interrupted, or partly deleted by hand
         _delete(store, run.info.run_id)
-    tags = {"retraining": identity, **_lineage()}
-    with _run(store, f"retraining {identity[:7]}", tags | {"kind": "retraining"}) as parent:
+    retraining = Retraining(store, params, {"retraining": identity, **_lineage()})
+    return store.client.get_run(_log_all(retraining, routers, stages))
+
+
+def _log_all(
+    retraining: Retraining, routers: Sequence[Iteration], stages: Mapping[str, float | None]
+) -> str:
+    """Log the run of the retraining with its children, and return its id."""
+    store, params, tags = retraining
+    named = f"retraining {tags['retraining'][:7]}"
+    with _run(store, named, tags | {"kind": "retraining"}) as parent:
         _log_retraining(store, parent, params, _overview(routers[-1], stages))
         slm = keep_slm(store)
-        for router in routers:
-            shown = router.metrics | (_headline() if router == routers[-1] else {})
-            _log_iteration(store, parent, router, shown, slm, params, tags)
-    return store.client.get_run(parent)
+        with report_page(store.client, params) as page:
+            for router in routers:
+                headline = _headline() if router == routers[-1] else {}
+                with _iteration_run(retraining, parent, router) as run_id:
+                    _log_iteration(retraining, run_id, router, headline)
+                    store.client.log_artifact(run_id, str(page))
+                    log_router(router.router, router.report, slm, params)
+    return parent
 
 
 def _delete(store: Store, run_id: str) -> None:
@@ -126,8 +148,8 @@ def _overview(last: Iteration, stages: Mapping[str, float | None]) -> dict[str, 
 
 def _headline() -> dict[str, float]:
     """Return the headline numbers of the retraining, which are those of its last router."""
-    path = paths.SUMMARY / "headline.json"
-    return read_json(path) if path.exists() else {}
+    numbers: dict[str, float] = read_json(paths.SUMMARY / "headline.json")
+    return numbers
 
 
 def _log_retraining(
@@ -143,15 +165,11 @@ def _log_retraining(
     store.client.set_tag(run_id, "mlflow.note.content", (paths.SUMMARY / "table.md").read_text())
 
 
-def _log_iteration(
-    store: Store,
-    parent: str,
-    router: Iteration,
-    shown: Mapping[str, float],
-    slm: str,
-    params: Params,
-    tags: dict[str, str],
-) -> None:
+def _iteration_run(
+    retraining: Retraining, parent: str, router: Iteration
+) -> AbstractContextManager[str]:
+    """Start the run of an iteration below that of its retraining."""
+    store, _, tags = retraining
     card = read_json(router.router / "router.json")
     own = {
         "kind": "iteration",
@@ -164,15 +182,21 @@ def _log_iteration(
         MLFLOW_LOGGED_ARTIFACTS: json.dumps([{"path": QUESTIONS, "type": "table"}]),
         "mlflow.parentRunId": parent,
     }
-    with _run(store, f"router {router.number} ({tags['retraining'][:7]})", tags | own) as run_id:
-        sections = params.model_dump(mode="json", include=ITERATION_SECTIONS)
-        log(store, run_id, flatten(sections, "."), numbers(shown) + series(router.series))
-        used = {paths.preferences(router.number): "training"}
-        _log_inputs(store, run_id, used | {paths.referenced(s): s for s in ("validation", "test")})
-        store.client.log_artifacts(run_id, str(router.report), "report")
-        store.client.log_artifacts(run_id, str(paths.RIVALS), "rivals")
-        store.client.log_dict(run_id, router.questions(), QUESTIONS)
-        log_router(router.router, router.report, slm, params)
+    return _run(store, f"router {router.number} ({tags['retraining'][:7]})", tags | own)
+
+
+def _log_iteration(
+    retraining: Retraining, run_id: str, router: Iteration, headline: Mapping[str, float]
+) -> None:
+    store, params, _ = retraining
+    sections = params.model_dump(mode="json", include=ITERATION_SECTIONS)
+    metrics = numbers({**router.metrics, **headline}) + series(router.series)
+    log(store, run_id, flatten(sections, "."), metrics)
+    used = {paths.preferences(router.number): "training"}
+    _log_inputs(store, run_id, used | {paths.referenced(s): s for s in ("validation", "test")})
+    store.client.log_artifacts(run_id, str(router.report), "report")
+    store.client.log_artifacts(run_id, str(paths.RIVALS), "rivals")
+    store.client.log_dict(run_id, router.questions(), QUESTIONS)
 
 
 def _rule_tags(rule: Rule) -> dict[str, str]:

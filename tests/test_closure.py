@@ -57,6 +57,9 @@ def test_a_digest_covers_the_modules_that_a_stage_starts_and_the_files_that_it_r
     covered = set(imported(Path("citer/stages/finetune.py")))
     files = ("rank.py", "trainer.py", "zero2.json")
     assert {Path("citer/finetune") / file for file in files} <= covered
+    page = {file.relative_to(ROOT) for file in (ROOT / "citer/evaluation/page").glob("*.*")}
+    assert {file.suffix for file in page} == {".py", ".html", ".css", ".js"}
+    assert page <= set(imported(Path("citer/stages/report.py")))
 
 
 def test_code_that_no_stage_imports_changes_no_digest(edit: Callable[..., None]) -> None:

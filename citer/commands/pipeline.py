@@ -13,7 +13,12 @@ from citer.errors import InputError
 Version = Annotated[str, typer.Argument(metavar="VERSION", help="Number of a registered version.")]
 
 
-def run() -> None:
+def run(
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, max=100, help="Sets train.seeds in params.yaml before the run."),
+    ] = None,
+) -> None:
     """Retrain: run the stale stages, register the routers, perhaps promote the last one.
 
     Reads params.yaml, the two models and data/own. Writes data, dvc.lock and mlruns. A stage is
@@ -24,6 +29,10 @@ def run() -> None:
     load_params()  # bad parameters end the command before a server starts
     from flows.leash import held
 
+    if seeds:
+        from flows.seeds import set_seeds
+
+        set_seeds(seeds)
     # Prefect's temporary server would outlive a killed run.
     raise SystemExit(held([sys.executable, "-m", "flows"]))
 

@@ -70,6 +70,11 @@ class Problem:
         """The text of all turns. Problems with equal ones belong to one split."""
         return "\n".join([*(turn.content for turn in self.messages or ()), self.question])
 
+    @property
+    def gradable(self) -> bool:
+        """Whether an answer can be graded: against the right one, or against the LLM's own."""
+        return self.answer is not None or self.written_by == "llm"
+
 
 def parted(problems: Iterable[Problem]) -> tuple[list[Problem], list[Problem]]:
     """Return the problems whose contested tokens `label` decides, and the audited answers."""

@@ -100,11 +100,11 @@ def _shards(folder: Path) -> list[Path]:
 def read_tokens(slm: Path, llm: Path, examples: Mapping[str, Encoded]) -> pa.Table:
     """Join both halves without the hidden states, in the order of `examples` and position.
 
-    Columns: problem_id, position, gt_token, slm_token, slm_margin, llm_token, llm_margin. Raises
+    Columns: problem_id, position, gt_token, and of each model token, logprob_gt and margin. Raises
     InputError if the references in a half are not exactly those of `examples`.
     """
-    slm_half = _read_columns(slm, ["slm_token", "slm_margin"], examples)
-    llm_half = _read_columns(llm, ["llm_token", "llm_margin"], examples)
+    slm_half = _read_columns(slm, ["slm_token", "slm_logprob_gt", "slm_margin"], examples)
+    llm_half = _read_columns(llm, ["llm_token", "llm_logprob_gt", "llm_margin"], examples)
     halves = slm_half, llm_half
     return pa.table({name: half[name] for half in halves for name in half.column_names})
 
@@ -155,6 +155,12 @@ def read_features(folder: Path, rows: pa.Table) -> np.ndarray:
     if count != len(key_N):
         raise InputError(f"{folder}: states of {count} labelled tokens, expected {len(key_N)}")
     return feature_NF
+
+
+def places(table: pa.Table, rows: pa.Table) -> np.ndarray:
+    """Return the index in `table` of each row (problem_id, position); both are in one order."""
+    problem_ids = table["problem_id"].unique()
+    return np.searchsorted(_keys(table, problem_ids), _keys(rows, problem_ids))
 
 
 def _read_states(

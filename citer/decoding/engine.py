@@ -18,21 +18,20 @@ from typing import Any, NamedTuple
 
 import torch
 
+from citer.decoding.acceptance import Criterion, reads_slm
 from citer.decoding.answer import Answer, Request
 from citer.decoding.delay import llm_runs
-from citer.decoding.judge import Judge
 from citer.decoding.lane import Held, Lane, MakeGraphs
+from citer.decoding.limits import Limits
 from citer.decoding.path import Draft
 from citer.decoding.policy import Policy, Scorer
 from citer.decoding.reading import Drafts
-from citer.decoding.served import ServedJudge, judge_of
-from citer.decoding.walk import Handle, Limits, Need, Walk
+from citer.decoding.served import check_rules, judge_in
+from citer.decoding.walk import Handle, Need, Walk
 from citer.decoding.work import Work
-from citer.errors import InputError
 from citer.models.feed import Turn
 from citer.models.graphs import cuda_graphs
 from citer.models.pair import Pair
-from citer.models.room import check_fits
 from citer.models.sampling import GREEDY, Sampling
 
 
@@ -78,7 +77,7 @@ class Engine:
         self.delayed = delayed
         self.make_graphs = make_graphs
         self._slm = Lane(pair.slm, slots, make_graphs)
-        self._judge = judge_for(pair, slots, make_graphs)
+        self._judge = judge_in(pair, slots, make_graphs)
         self._handles = map(Handle, count())
         self._walks: dict[Handle, Walk] = {}  # of requests that are not finished
         self._queue: deque[Walk] = deque()
@@ -136,12 +135,11 @@ class Engine:
 
         Raises InputError as `check` does.
         """
-        self.check(request)
+        policies = (policy, *more)
+        self.check(request, *policies)
         if not self._walks:
             self._start_over()
-        if request.sampling:
-            self._drafts = replace(self._drafts, samples=True)
-        policies = (policy, *more)
+        self._widen(request, policies)
         scorers = dict.fromkeys(each.scorer for each in policies)
         if not scorers.keys() <= {*self._drafts.scorers}:
             self._drafts = self._drafts.reading([*self._scorers(), *scorers])
@@ -151,18 +149,13 @@ class Engine:
         self._queue.append(self._walks[handle])
         return handle
 
-    def check(self, request: Request) -> None:
+    def check(self, request: Request, *policies: Policy) -> None:
         """Raise InputError if a request is empty or does not fit the models' context.
 
-        Raises it also if the request samples and a server runs the LLM.
+        Raises it also if request, rules and LLM do not go together (`check_rules`).
         """
-        length = len(request.prompt_ids) + len(request.prefix_ids)
-        if not length:
-            raise InputError(f"{request.key}: no tokens, expected a prompt")
-        if request.sampling and isinstance(self._judge, ServedJudge):
-            raise InputError(f"{request.key}: sampling, expected greedy: a server runs the LLM")
-        limit = self._limits(request).max_new_tokens
-        check_fits(request.key, length, self.pair.context, limit)
+        check_rules(request, policies, self._judge)
+        self._limits(request).check(request, self.pair.context)
 
     def _limits(self, request: Request) -> Limits:
         stops = self.pair.stops_with(request.stop) if request.stop else self.limits.stops
@@ -211,6 +204,15 @@ class Engine:
         """Give slots and scorer columns in the same order to every run."""
         self._free = list(range(self.slots))[::-1]
         self._drafts = Drafts(self.pair, ())
+        self._criteria: tuple[Criterion, ...] = ()
+
+    def _widen(self, request: Request, policies: Sequence[Policy]) -> None:
+        """Let drafts and verdicts have what this request needs, until the engine is idle."""
+        new = (policy.criterion for policy in policies if policy.criterion)
+        self._criteria = tuple(dict.fromkeys((*self._criteria, *new)))
+        samples = self._drafts.samples or request.sampling is not None
+        shows = any(map(reads_slm, self._criteria))
+        self._drafts = replace(self._drafts, samples=samples, shows_features=shows)
 
     def _scorers(self) -> dict[Scorer, None]:
         """The scorers of the requests in flight."""
@@ -242,13 +244,13 @@ class Engine:
         """Draft the next token of each sequence with the SLM."""
         self._slm.prepare([Held(walk.slot, walk.slm_read, walk.trunk) for walk in walks])
         turns = [Turn(walk.slot, walk.ids, [self._given(walk)]) for walk in walks]
-        rows = self._slm.consume(turns, self._drafts)
+        rows, count = self._slm.consume(turns, self._drafts), len(self._drafts.scorers)
         for walk, [(token, *scores)] in zip(walks, rows, strict=True):
-            walk.take_draft(Draft(int(token), scores))
+            walk.take_draft(Draft(int(token), scores[:count], scores[count:]))
 
     def _visit(self, walks: Sequence[Walk]) -> None:
         """Judge the tokens of each sequence that the LLM has not seen."""
-        queries = [walk.query(self._sampling(walk)) for walk in walks]
+        queries = [walk.query(self._sampling(walk), self._criteria) for walk in walks]
         for walk, verdicts in zip(walks, self._judge.verdicts(queries), strict=True):
             walk.take_verdicts(verdicts)
 
@@ -264,7 +266,3 @@ class Engine:
         All requests then have the same numbers per row, and graphs are captured once.
         """
         return walk.request.sampling or (GREEDY if self._drafts.samples else None)
-
-
-def judge_for(pair: Pair, slots: int, make_graphs: MakeGraphs) -> Judge:
-    return judge_of(pair.llm, pair.vocabulary, slots, make_graphs)

@@ -1,17 +1,19 @@
 """The interface of the LLM. `LocalJudge` runs a loaded model; another judge may run elsewhere."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from citer.decoding.acceptance import Criterion, Drafted, Pending, reads_slm
 from citer.decoding.answer import Trunk
 from citer.decoding.lane import Held, Ids, Lane, MakeGraphs
 from citer.decoding.work import Work
 from citer.errors import InputError
 from citer.models.card import ModelCard
+from citer.models.features import EXTRAS
 from citer.models.feed import Turn
 from citer.models.forced import Predicted, Text, predict
 from citer.models.graphs import no_graphs
@@ -35,10 +37,12 @@ class Verdict(NamedTuple):
     """The LLM's choice at a position, and the odds of the sequence's token there.
 
     Odds are p(token) / p(choice), in [0, 1], or None if the sequence has no token there yet.
+    `numbers` are the token's, by each criterion of the query.
     """
 
     token: int
     odds: float | None
+    numbers: Mapping[Criterion, float] = {}
 
 
 class Query(NamedTuple):
@@ -50,6 +54,10 @@ class Query(NamedTuple):
     are for a judge that keeps a cache per slot; a stateless judge may ignore them. The slot
     holds the first `kept` tokens of `ids` from the query before. An empty slot may start from
     `trunk`.
+
+    `criteria` are the same for all queries of a call. If one of them reads the SLM, `features` has
+    those with which the SLM drafted each judged token, or no numbers where it did not; it may be
+    empty if no audit of this query needs them.
     """
 
     ids: Ids
@@ -59,6 +67,8 @@ class Query(NamedTuple):
     slot: int = 0
     kept: int = 0
     trunk: Trunk | None = None
+    criteria: tuple[Criterion, ...] = ()
+    features: Sequence[Sequence[float]] = ()
 
     @property
     def judged_tokens(self) -> list[int | None]:
@@ -106,22 +116,32 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Computes the LLM's choice, and the odds of a given token, from hidden states."""
+    """Computes the LLM's choice, the odds of a given token and its criteria from hidden states."""
 
     model: LanguageModel
     vocabulary: Vocabulary
     samples: bool = False
+    criteria: tuple[Criterion, ...] = ()
+    slm: LanguageModel | None = None  # if a criterion reads it
 
     def __call__(self, hidden_MH: Tensor, given_MK: Tensor) -> Tensor:
-        """Return verdict_M2 in float64: the choice and the odds.
+        """Return verdict_MC in float64: the choice, the odds, one number per criterion.
 
-        `given_MK` has the token, and then `Sampling.numbers` if any query samples.
+        `given_MK` has the token, then `Sampling.numbers` if any query samples, and then the bits of
+        the SLM's features in float64 if a criterion reads them.
         """
-        noise_M5 = given_MK[:, 1:] if self.samples else None
+        noise_M5 = given_MK[:, 1:6] if self.samples else None
         logits_MV = self.vocabulary.choices(self.model.logits(hidden_MH), noise_M5)
         best_M, choice_M = logits_MV.max(-1)
         odds_M = (logits_MV.gather(1, given_MK[:, :1]).squeeze(1) - best_M).exp()
-        return torch.stack([choice_M.double(), odds_M.double()], 1)
+        drafted = Drafted(self.slm, self._slm_features(given_MK)) if self.slm else None
+        pending = Pending(given_MK[:, 0], hidden_MH, logits_MV, self.vocabulary, drafted)
+        columns = [choice_M, odds_M, *(criterion(pending) for criterion in self.criteria)]
+        return torch.stack([column.double() for column in columns], 1)
+
+    def _slm_features(self, given_MK: Tensor) -> Tensor:
+        bits_MF = given_MK[:, 6 if self.samples else 1 :]
+        return bits_MF.contiguous().view(torch.float64)
 
 
 class LocalJudge:
@@ -136,10 +156,11 @@ class LocalJudge:
         vocabulary: Vocabulary,
         slots: int = 1,
         make_graphs: MakeGraphs = no_graphs,
+        slm: LanguageModel | None = None,
     ) -> None:
-        self._settings = (model, vocabulary, slots, make_graphs)
+        """Without the `slm`, no criterion may read it."""
+        self._settings = (model, vocabulary, slots, make_graphs, slm)
         self._lane = Lane(model, slots, make_graphs)
-        self._reads = [Verdicts(model, vocabulary, samples) for samples in (False, True)]
 
     def __reduce__(self) -> tuple[type["LocalJudge"], tuple[Any, ...]]:
         """Pickle the model and the settings only. An unpickled judge has an empty cache."""
@@ -156,9 +177,16 @@ class LocalJudge:
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
         self._lane.prepare([Held(query.slot, query.kept, query.trunk) for query in queries])
         samples = any(query.sampling for query in queries)
-        turns = [Turn(query.slot, query.ids, list(_given(query, samples))) for query in queries]
-        rows = self._lane.consume(turns, self._reads[samples])
+        read = self._read(samples, queries[0].criteria)
+        width = read.slm.hidden_size + EXTRAS if read.slm else 0
+        turns = [Turn(query.slot, query.ids, _given(query, samples, width)) for query in queries]
+        rows = self._lane.consume(turns, read)
         return [_verdicts(*pair) for pair in zip(queries, rows, strict=True)]
+
+    def _read(self, samples: bool, criteria: tuple[Criterion, ...]) -> Verdicts:
+        model, vocabulary, *_, slm = self._settings
+        read_slm = slm if any(map(reads_slm, criteria)) else None
+        return Verdicts(model, vocabulary, samples, criteria, read_slm)
 
     def score(self, texts: Sequence[Text]) -> ForcedScores:
         model, vocabulary, *_ = self._settings
@@ -171,17 +199,32 @@ class LocalJudge:
         return scores
 
 
-def _given(query: Query, samples: bool) -> Iterator[tuple[int, ...]]:
-    """Yield what `Verdicts` needs for each judged position."""
+def _given(query: Query, samples: bool, width: int) -> list[tuple[int, ...]]:
+    """Return what `Verdicts` needs for each judged position: `width` features of the SLM."""
     sampling = query.sampling or GREEDY
-    for position, token in enumerate(query.judged_tokens, query.first):
-        yield (token or 0, *(sampling.numbers(position) if samples else ()))
+    given = [
+        (token or 0, *(sampling.numbers(position) if samples else ()))
+        for position, token in enumerate(query.judged_tokens, query.first)
+    ]
+    if not width:
+        return given
+    bits = _bits([row or [0.0] * width for row in query.features or [()] * len(given)])
+    return [(*row, *features) for row, features in zip(given, bits, strict=True)]
+
+
+def _bits(states: Sequence[Sequence[float]]) -> list[list[int]]:
+    """Return numbers as integers of the same 64 bits: `Turn.given` has integers only."""
+    return torch.tensor(states, dtype=torch.float64).view(torch.int64).tolist()
 
 
 def _verdicts(query: Query, rows: Sequence[Sequence[float]]) -> list[Verdict]:
     return [
-        Verdict(int(choice), None if token is None else odds)
-        for (choice, odds), token in zip(rows, query.judged_tokens, strict=True)
+        Verdict(
+            int(choice),
+            None if token is None else odds,
+            dict(zip(query.criteria, numbers, strict=True)) if numbers else {},
+        )
+        for (choice, odds, *numbers), token in zip(rows, query.judged_tokens, strict=True)
     ]
 
 

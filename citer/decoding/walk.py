@@ -7,17 +7,17 @@ token at the fork. When no policy is left on the SLM's branch, the walk goes bac
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, NewType
 
+from citer.decoding.acceptance import Criterion, reads_slm
 from citer.decoding.answer import Answer, Disagreement, Request, Visit
 from citer.decoding.judge import Query, Verdict
+from citer.decoding.limits import Limits
 from citer.decoding.path import Draft, Path
 from citer.decoding.policy import Policy
 from citer.models.router import HIGHEST
 from citer.models.sampling import Sampling, stable_hash
-from citer.models.stop import StopTexts
 
 Handle = NewType("Handle", int)
 
@@ -33,15 +33,6 @@ class Need(Enum):
     SLM = "the SLM's next token"
     LLM = "the LLM's verdicts"
     NOTHING = "all answers are finished"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The conditions that end an answer: an EOS token, a stop text, or the number of tokens."""
-
-    eos_ids: tuple[int, ...]
-    max_new_tokens: int
-    stops: StopTexts | None = None
 
 
 class Walk:
@@ -72,6 +63,8 @@ class Walk:
         self.slot = -1  # none yet
         self.single = len(policies) == 1
         self.scorers = {policy.scorer for policy in policies}
+        criteria = {policy.criterion for policy in policies if policy.criterion}
+        self._reads_slm = any(map(reads_slm, criteria))
         self.trunk = request.trunk
         self.seed = stable_hash(request.key)
         self.ids = [*request.prompt_ids, *request.prefix_ids]
@@ -109,8 +102,8 @@ class Walk:
         self._reported = after
         return tuple(self.ids[self.begin + first : self.begin + after])
 
-    def query(self, sampling: Sampling | None) -> Query:
-        """Return the next query to the LLM.
+    def query(self, sampling: Sampling | None, criteria: tuple[Criterion, ...]) -> Query:
+        """Return the next query to the LLM, for these criteria and perhaps more than its own.
 
         Without audits, it judges only the position after what it reads.
         """
@@ -119,7 +112,14 @@ class Walk:
         first = max(self.begin, self.llm_read + 1) if audits else reads_to
         unread = [*self.ids[reads_to:], self.draft.token if self.draft else None]
         ids, draft = self.ids[:reads_to], unread[0]
-        return Query(ids, first, draft, sampling, self.slot, self.llm_read, self.trunk)
+        cache = self.slot, self.llm_read, self.trunk
+        features = self._features(first, reads_to) if self._reads_slm else ()
+        return Query(ids, first, draft, sampling, *cache, criteria, features)
+
+    def _features(self, first: int, last: int) -> list[Sequence[float]]:
+        """Return the SLM's features for each index of `ids` from `first` to `last`."""
+        drafts = [*self._drafts[first - self.begin :], self.draft][: last - first + 1]
+        return [draft.features if draft else () for draft in drafts]
 
     def take_draft(self, draft: Draft) -> None:
         self.draft = draft
@@ -188,11 +188,9 @@ class Walk:
         for position in audited:
             token, verdict = self.ids[self.begin + position], self._verdicts[position]
             if verdict.odds is not None and token != verdict.token:
-                # In a tie the odds are 1 though the LLM chose the smaller id; stay below 1, so that
-                # audit 1 rejects.
-                odds = min(verdict.odds, HIGHEST)
+                odds = min(verdict.odds, HIGHEST)  # of a tie, where the LLM chose the smaller id
                 disagreements.append(Disagreement(position, token, verdict.token, odds))
-                if odds < path.rule.audit:
+                if not path.accepts(verdict):
                     kept = position
                     break
         looked_at = len(audited) if kept == self.length else kept + 1 - path.pending_from
@@ -217,14 +215,9 @@ class Walk:
         self._unchecked = True
 
     def _ended(self) -> bool:
-        return self.length == self.limits.max_new_tokens or self._complete()
-
-    def _complete(self) -> bool:
-        """Return whether EOS or a stop text ends the answer. The text may begin in the prefix."""
-        if self.ids[-1] in self.limits.eos_ids:
-            return True
-        stops = self.limits.stops
-        return stops is not None and stops.end(self.ids, len(self.request.prompt_ids))
+        return self.length == self.limits.max_new_tokens or self.limits.complete(
+            self.ids, len(self.request.prompt_ids)
+        )
 
     def _due(self, ended: bool) -> list[Path]:
         length = self.length
@@ -250,7 +243,7 @@ class Walk:
 
     def _answer(self, path: Path) -> Answer:
         written = tuple(self.ids[self.begin :])
-        truncated = not self._complete()
+        truncated = not self.limits.complete(self.ids, len(self.request.prompt_ids))
         scores = tuple(draft.scores[path.scorer] if draft else 0.0 for draft in self._drafts)
         visits = tuple(path.visits)
         return Answer(self.request.key, path.policy, written, scores, visits, truncated)

@@ -25,6 +25,7 @@ from citer.rule import LLM
 COST, ACCURACY, AREA = "cost_at_equal_accuracy", "accuracy_at_equal_cost", "area"
 UNREACHED = -1.0  # the change of cost against a cost without limit
 RULE = tuple(rule_columns(LLM))  # the columns that name a rule
+COLUMNS = ("correct", "bytes", "tokens", "llm_tokens")
 
 
 class Comparison(NamedTuple):
@@ -55,6 +56,8 @@ class Answers:
     task_Q: np.ndarray
     correct_VQ: np.ndarray
     bytes_VQ: np.ndarray  # moved at batch 1
+    tokens_VQ: np.ndarray
+    llm_tokens_VQ: np.ndarray
 
     @classmethod
     def of(cls, outcomes: pa.Table) -> "Answers":
@@ -65,12 +68,12 @@ class Answers:
         ids = test["problem_id"].to_numpy(zero_copy_only=False)
         id_Q, first_Q, question_N = np.unique(ids, return_index=True, return_inverse=True)
         cell_N = np.array([place[key] for key in keys]), question_N
-        correct_VQ, bytes_VQ = (np.full((len(place), len(id_Q)), np.nan) for _ in range(2))
-        for table_VQ, name in ((correct_VQ, "correct"), (bytes_VQ, "bytes")):
+        tables = [np.full((len(place), len(id_Q)), np.nan) for _ in COLUMNS]
+        for table_VQ, name in zip(tables, COLUMNS, strict=True):
             table_VQ[cell_N] = test[name].to_numpy(zero_copy_only=False)
-        assert not np.isnan(bytes_VQ).any(), "a run lacks questions"
+        assert not np.isnan(tables).any(), "a run lacks questions"
         task_Q = test["task"].to_numpy(zero_copy_only=False)[first_Q]
-        return cls(list(place), task_Q, correct_VQ, bytes_VQ)
+        return cls(list(place), task_Q, *tables)
 
     @cached_property
     def by_method(self) -> dict[str, list[int]]:
@@ -95,11 +98,13 @@ class Answers:
         return next(number for number in self.line(method) if self.runs[number][1:] == rule)
 
 
-def compare(outcomes: Sequence[pa.Table], chosen: Chosen) -> Comparison:
+def compare(
+    outcomes: Sequence[pa.Table], chosen: Chosen, bounds: Container[str] = ()
+) -> Comparison:
     """Compare the chosen rules with each rival, on all tasks and by task.
 
     The tables (schema OUTCOME) have the methods of `chosen`, the models alone, and the rivals: all
-    other methods.
+    other methods. Those in `bounds` are marked: they could not be deployed.
     """
     answers = Answers.of(pa.concat_tables(outcomes))
     ours = {name: answers.run_of(name, rule_columns(each.rule)) for name, each in chosen.items()}
@@ -108,7 +113,8 @@ def compare(outcomes: Sequence[pa.Table], chosen: Chosen) -> Comparison:
     found = Comparison([], [])
     for task, in_task_Q in tasks.items():
         resampled = Resampled.of(answers, in_task_Q)
-        found.against.extend({"task": task} | row for row in resampled.against(ours))
+        for row in resampled.against(ours):
+            found.against.append({"task": task, "is_bound": row["rival"] in bounds} | row)
         found.areas.extend({"task": task} | row for row in resampled.areas(ours))
     return found
 

@@ -15,8 +15,9 @@ from citer.evaluation.methods import Row, label
 WIDTH = 250  # of the table's text, more than it needs
 LEGEND = """\
 Cost: how many percent more bytes our rule moves at batch 1 than the rival, at the {measure} of our
-rule. Points: by how many percent the {measure} of our rule is above the rival's, at the cost of our
-rule. Area: 0 is the straight line from the SLM to the LLM, 1 the LLM's {measure} at the SLM's cost.
+rule. Points: by how many percentage points the {measure} of our rule is above the rival's, at the
+cost of our rule. Area, of all rules of a method: 0 is the straight line from the SLM to the LLM, 1
+the LLM's {measure} at the SLM's cost.
 Validation chose our rules. A rival may use any of its rules, or mix two of them by question; it is
 read on test, which favours it. In brackets: 95 % intervals of a paired bootstrap over questions,
 each for itself. Not reached: neither the rival nor the LLM has the {measure} of our rule.
@@ -56,7 +57,8 @@ def _beside(comparison: Comparison, row: Row) -> Mapping[str, Row]:
 
 def sentence(row: Row, measure: Measure) -> str:
     """Say who is cheaper at equal accuracy, and who is more accurate at equal cost."""
-    ours, rival = label(row["method"]), label(row["rival"])
+    ours = label(row["method"])
+    rival = label(row["rival"]) + (" (a bound)" if row["is_bound"] else "")
     if row[COST] is None:
         cost = f"{rival} does not reach the {measure.name} of {ours}"
     else:
@@ -68,9 +70,9 @@ def sentence(row: Row, measure: Measure) -> str:
 
 
 def _verdict(row: Row) -> str:
-    """Compare two costs. If the low end is missing, the rival's cost has no limit there."""
+    """Compare two costs. If an end is missing, the rival's cost has no limit there."""
     low, high = row[f"{COST}_low"], row[f"{COST}_high"]
-    if high < 0:
+    if high is None or high < 0:
         return "is cheaper than"
     if low is not None and low > 0:
         return "is dearer than"

@@ -37,7 +37,8 @@ class Workload:
         """
         preference, test = self.questions["preference"], self.questions["test"]
         both = self.questions["validation"] + test
-        rivals = both * (self._routed(0) + self._alone(self.llm))
+        alone = both + preference * ("query" in params.rivals)
+        rivals = alone * (self._routed(0) + self._alone(self.llm))
         rivals += test * SHARED * sum(map(self._routed, _rivals(params)))
         evaluate = both * SHARED * sum(map(self._routed, _rules(params)))
         # Each is half an answer, on average.
@@ -62,9 +63,12 @@ class Workload:
 
 
 def _rivals(params: EvaluateParams) -> Iterator[float]:
-    """Yield the share of the LLM's time for each rule of the rivals."""
+    """Yield the share of the LLM's time for each rule that the rivals decode."""
     fractions = [fraction for fraction in params.llm_fractions if 0 < fraction < 1]
-    yield from (*fractions, *fractions[::3], *(SPECULATIVE for _ in params.gammas))
+    few = {"random": fractions[::3], "speculative": [SPECULATIVE] * len(params.gammas)}
+    nothing: dict[str, list[float]] = {"query": [], "oracle": []}
+    for name in params.rivals:
+        yield from (few | nothing).get(name, fractions)
 
 
 def _rules(params: EvaluateParams) -> Iterator[float]:

@@ -24,7 +24,7 @@ def headline(
 ) -> dict[str, float]:
     """Return at most 12 numbers about the deployed rule of `chosen`, on all test questions.
 
-    Costs are those at the first `sizes`; with more than one sequence, the LLM is delayed. The best
+    Costs are those at batch 1 and the least of `sizes`, where the LLM is delayed. The best
     rival is the cheapest at equal accuracy. A number that does not exist is left out.
     """
     method = deployed(chosen)
@@ -37,7 +37,7 @@ def headline(
         "slm_accuracy": slm,
         "bound": chosen[method].bound,
         "llm_fraction": rows[method]["llm_fraction"],
-        **_costs(rows[method], sizes[:SIZES]),
+        **_costs(rows[method], sorted({1, *sizes})[:SIZES]),
         AREA: area,
         **_against_best(comparison, method),
     }
@@ -50,8 +50,12 @@ def _costs(row: Row, sizes: Sequence[int]) -> Row:
 
 
 def _against_best(comparison: Comparison, method: str) -> Row:
-    """Return our cost and accuracy beside the best rival's, nothing if none is as accurate."""
-    reaching = [row for row in comparison.on_all(method) if row[COST] is not None]
+    """Return our cost and accuracy beside the best rival's, nothing if none is as accurate.
+
+    A bound is no rival, since it could not be deployed.
+    """
+    rivals = [row for row in comparison.on_all(method) if not row["is_bound"]]
+    reaching = [row for row in rivals if row[COST] is not None]
     if not reaching:
         return {}
     best = max(reaching, key=lambda row: row[COST])

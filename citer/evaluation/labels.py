@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-STEP = 3.0  # between the points of a line that a name should not cover
+STEP = 0.5  # between the points of a line that a name should not cover, in heights of a name
 GAP = 5.0  # between a name and its line
-HIDDEN = 50.0  # the badness of a name on another, per point of a line under a name
-STRANGE = 3.0  # the badness of another line nearer than the own one
+HIDDEN = 50  # the badness of a name on another, per point of a line under a name
+STRANGE = 3  # the badness of another line nearer than the own one
+SHARED = 6  # the badness of a place where another line runs along the own one
+FAR = 1e9  # a place that is near to none
 SIDES = np.array([(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1) if (x, y) != (0, 0)], float)
 
 
@@ -34,7 +36,8 @@ def place(names: Sequence[Name], inside: Box) -> list[tuple[float, float] | None
     All numbers are in pixels, in either direction. A name is put beside a point of its line. Of all
     such places, the one with the least badness is taken; earlier names choose first.
     """
-    lines = [_visible(name.line, inside) for name in names]
+    step = STEP * min((name.height for name in names), default=1.0)
+    lines = [_visible(name.line, inside, step) for name in names]
     taken: list[Box] = []
     centres: list[tuple[float, float] | None] = []
     for number, name in enumerate(names):
@@ -46,17 +49,16 @@ def place(names: Sequence[Name], inside: Box) -> list[tuple[float, float] | None
     return centres
 
 
-def _visible(line: np.ndarray, inside: Box) -> np.ndarray:
-    """Return points of a line, `STEP` pixels apart, that are inside the box."""
-    parts = [line[:1], *_between(line)]
-    points = np.concatenate(parts)
+def _visible(line: np.ndarray, inside: Box, step: float) -> np.ndarray:
+    """Return points of a line, `step` pixels apart, that are inside the box."""
+    points = np.concatenate([line[:1], *_between(line, step)])
     low, high = np.array(inside[:2]), np.array(inside[2:])
     return points[((points >= low) & (points <= high)).all(1)]
 
 
-def _between(line: np.ndarray) -> Iterator[np.ndarray]:
+def _between(line: np.ndarray, step: float) -> Iterator[np.ndarray]:
     for start, end in pairwise(line):
-        count = max(1, int(np.hypot(*(end - start)) / STEP))
+        count = max(1, int(np.hypot(*(end - start)) / step))
         yield start + (end - start) * np.linspace(0, 1, count + 1)[1:, None]
 
 
@@ -68,27 +70,24 @@ def _best(
     name: Name, lines: Sequence[np.ndarray], own: int, taken: Sequence[Box], inside: Box
 ) -> tuple[float, float]:
     half = np.array([name.width, name.height]) / 2
-    centres = (lines[own][:, None] + SIDES * (half + GAP)).reshape(-1, 2)
-    fits = (centres - half >= inside[:2]).all(1) & (centres + half <= inside[2:]).all(1)
-    centres = (
-        centres[fits] if fits.any() else np.clip(centres, inside[:2] + half, inside[2:] - half)
-    )
-    badness = np.zeros(len(centres))
-    for line in lines:
-        badness += _covered(centres, half, line)
+    beside = lines[own][::2]
+    centres = (beside[:, None] + SIDES * (half + GAP)).reshape(-1, 2)
+    centres = np.clip(centres, inside[:2] + half, inside[2:] - half)
+    others = np.concatenate([np.full((1, 2), FAR), *lines[:own], *lines[own + 1 :]])
+    badness = _covered(centres, half, lines[own]) + _covered(centres, half, others)
     for box in taken:
         badness += HIDDEN * _overlaps(centres, half, box)
-    others = [line for number, line in enumerate(lines) if number != own and len(line)]
-    if others:
-        nearest = _distance(centres, half, np.concatenate(others))
-        badness += STRANGE * (nearest <= _distance(centres, half, lines[own]))
+    nearest = _distance(centres, half, others)
+    badness += STRANGE * (nearest <= _distance(centres, half, lines[own]))
+    apart = _distance(beside, np.zeros(2), others) / (2 * name.height)
+    badness += SHARED * np.repeat(np.clip(1 - apart, 0, 1), len(SIDES))
     x, y = centres[int(np.argmin(badness))]
     return float(x), float(y)
 
 
 def _covered(centres: np.ndarray, half: np.ndarray, line: np.ndarray) -> np.ndarray:
     """Count the points of a line under a name at each centre."""
-    return (np.abs(centres[:, None] - line) <= half + 1).all(2).sum(1)
+    return (np.abs(centres[:, None] - line) <= half + 1).all(2).sum(1).astype(float)
 
 
 def _overlaps(centres: np.ndarray, half: np.ndarray, box: Box) -> np.ndarray:

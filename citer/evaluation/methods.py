@@ -10,6 +10,14 @@ from typing import Any, NamedTuple
 Row = dict[str, Any]
 MODELS = ("slm", "llm")  # each alone: both ends of every frontier
 
+LABELS = {
+    "bild": "BiLD",
+    "citer_s": "CITER-S",
+    "co_llm": "Co-LLM",
+    "confidence": "max probability",
+    "query": "query-level",
+}
+
 # Colours and markers of iterations. The colours are from Okabe and Ito's palette, which
 # colour-blind readers can tell apart. Rivals have other colours.
 ITERATIONS = (("#0072B2", "o"), ("#D55E00", "s"), ("#CC79A7", "D"), ("#56B4E9", "P"))
@@ -21,8 +29,9 @@ class Kind(StrEnum):
     ALONE = "alone"  # one model writes every token: its only rule
     ROUTER = "router"  # a trained router without audits: the chosen rule
     AUDITED = "audited"  # a trained router with audits: the chosen rule
-    RIVAL = "rival"  # no training: the LLM fraction of the last router without audits
+    RIVAL = "rival"  # another way to route: the LLM fraction of the last router without audits
     EXACT = "exact"  # no training, and always the LLM's own answer: the cheapest rule
+    BOUND = "bound"  # no method, since it knows the LLM's answer in advance: its only rule
 
 
 class Style(NamedTuple):
@@ -53,5 +62,5 @@ def styles(points: Iterable[Row]) -> dict[str, Style]:
 
 
 def label(method: str) -> str:
-    """Format a method's name for people: `LLM`, `router 2`."""
-    return method.upper() if method in MODELS else method.replace("_", " ")
+    """Format a method's name for people: `LLM`, `router 2`, `Co-LLM`."""
+    return method.upper() if method in MODELS else LABELS.get(method, method.replace("_", " "))

@@ -61,7 +61,8 @@ def _points(points: Sequence[Row], methods: Container[str], task: str) -> list[R
 def standings(points: Sequence[Row], chosen: Chosen) -> list[Row]:
     """Return one row per task and method.
 
-    The order is: the models alone, routers, exact rivals, other rivals (the last defined first).
+    The order is: the models alone, routers, exact rivals and bounds, other rivals (the last
+    defined first).
     The kind of a method decides which rule its row shows (see `Kind`). The row of a `RIVAL` method
     is interpolated between its points and has no confidence interval. `chosen` must have a rule for
     every `ROUTER` and `AUDITED` method.
@@ -79,7 +80,7 @@ def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row
     for method in _of_kind(kinds, Kind.ROUTER, Kind.AUDITED):
         own = {"method": method, "kind": kinds[method].value}
         yield at_rule[method] | own | _readings(points, method, task, llm)
-    for method in _of_kind(kinds, Kind.EXACT):
+    for method in _of_kind(kinds, Kind.EXACT, Kind.BOUND):
         best = min(_points(points, {method}, task), key=lambda point: point["cost_b1"])
         yield best | _costs(points, method, task, llm)
     for method in reversed(_of_kind(kinds, Kind.RIVAL)):
@@ -213,6 +214,7 @@ def _places(rows: Sequence[Row]) -> Iterator[str]:
     places = {
         (Kind.ROUTER, Kind.AUDITED): "at the rule that validation chose",
         (Kind.EXACT,): "at the cheapest rule",
+        (Kind.BOUND,): "as a bound, since it knows the LLM's answer in advance",
         (Kind.RIVAL,): f"at the LLM fraction of {last}, read linearly between points",
     }
     for group, place in places.items():

@@ -12,11 +12,13 @@ from citer.decoding.answer import Answer, Counts
 from citer.decoding.work import Work
 from citer.evaluation.cost import Trace
 from citer.evaluation.methods import Row
+from citer.rule import LLM
 
 
 class Result(NamedTuple):
-    """The answer of one policy to one question. It has `scores` if the SLM wrote all tokens.
+    """The answer of one policy to one question.
 
+    It has `scores` if the SLM wrote all tokens, and `token_ids` if the LLM alone wrote them.
     A new field of a plain type also needs a column of its name in the RESULT schema.
     """
 
@@ -29,6 +31,7 @@ class Result(NamedTuple):
     digest: int = 0  # of its token ids: equal answers have equal digests
     share: float | None = None  # of the answer, where it is neither 0 nor 1
     failure: str | None = None  # why the grader failed
+    token_ids: Sequence[int] = ()
 
     @classmethod
     def of(cls, problem: Problem, prompt_len: int, answer: Answer, grade: Grade) -> "Result":
@@ -42,6 +45,7 @@ class Result(NamedTuple):
             digest=token_digest(answer.token_ids),
             share=grade.partial,
             failure=grade.failure,
+            token_ids=answer.token_ids if answer.policy.rule == LLM else (),
         )
 
 
@@ -74,5 +78,6 @@ def from_row(row: Row, problems: Mapping[str, Problem]) -> Result:
             "trace": Trace(trace["forwards"], Work(**trace["slm"]), Work(**trace["llm"])),
             "scores": array("f", row["scores"]) if row["scores"] else (),
             "counts": Counts(**row["counts"]),
+            "token_ids": tuple(row["token_ids"]),
         }
     )

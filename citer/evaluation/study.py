@@ -1,6 +1,5 @@
 """Run methods on validation, which chooses rules, and on test, which only reports."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,12 +13,12 @@ from citer.config import EvaluateParams
 from citer.data.problems import Problem
 from citer.data.references import judged
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, head_for
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, always_slm, head_for, judge_for
 from citer.evaluation.choice import Candidate, Chosen
 from citer.evaluation.measure import ACCURACY, Conditions, Measure
 from citer.evaluation.methods import ITERATIONS, MODELS, Kind, Style
 from citer.evaluation.points import Findings, Row, outcome_rows, outcome_table, point_rows
-from citer.evaluation.rivals import RIVALS, by_score, low_entropy
+from citer.evaluation.rivals import CERTAINTIES, Alone, Lessons, Setting, by_score, enlist
 from citer.evaluation.sequence import Step, choose_each, sequence
 from citer.evaluation.sweep import Line, Method, Run, by_head, request, sweep
 from citer.io import digest
@@ -29,11 +28,12 @@ from citer.models.router import Router
 from citer.models.sampling import Sampler
 from citer.rule import LLM, Rule
 
-# rivals() takes its thresholds from the SLM's entropies.
 ALONE_LINES = tuple(
-    Line(Method(name, low_entropy, style=Style(Kind.ALONE, "#000000", "o")), [policy.rule])
+    Line(Method(name, always_slm, style=Style(Kind.ALONE, "#000000", "o")), [policy.rule])
     for name, policy in zip(MODELS, (SLM_ALONE, LLM_ALONE), strict=True)
 )
+# The SLM's own answers with its certainties, from which rivals take thresholds.
+CERTAIN_LINES = tuple(Line(Method("slm", scorer), [SLM_ALONE.rule]) for scorer in CERTAINTIES)
 LLM_LINE = ALONE_LINES[-1]
 # Styles of the first iteration; `numbered` replaces them.
 ROUTER, AUDITED = (Style(kind, *ITERATIONS[0]) for kind in (Kind.ROUTER, Kind.AUDITED))
@@ -64,29 +64,38 @@ class Study:
 
     @cached_property
     def alone_runs(self) -> list[list[Run]]:
-        """Runs of the SLM alone and of the LLM alone on validation."""
-        return self._sweep(self.validation, ALONE_LINES)
+        """Runs of the SLM alone, of the LLM alone, and of `CERTAIN_LINES` on validation."""
+        return self._sweep(self.validation, ALONE_LINES + CERTAIN_LINES)
+
+    def alone_on(self, problems: Sequence[Problem]) -> Alone:
+        return Alone(*_runs(self._sweep(problems, ALONE_LINES)))
 
     def llm_writes(self, problem: Problem) -> tuple[str, bool]:
         """Decode the LLM's own answer. Return its text and whether it was cut off."""
         (answer,) = self._engine.decode([request(problem, self.pair, self._sampler)], LLM_ALONE)
         return self.pair.text(answer.token_ids), answer.truncated
 
-    def rivals(self) -> Findings:
-        """Run each model alone on both splits and, on test, the methods without training.
+    def rivals(self, lessons: Lessons | None = None) -> Findings:
+        """Run each model alone on both splits and, on test, the rivals that `params` lists.
 
-        Thresholds that depend on data come from validation. Raises ValueError if methods share a
-        name.
+        Those that learn are left out without `lessons`. Nothing is chosen or learnt on test.
         """
-        (slm,), _ = self.alone_runs
-        scores = [score for result in slm.results for score in result.scores]
-        lines = (*ALONE_LINES, *(line(self.params, scores) for line in RIVALS))
-        name, count = Counter(line.method.name for line in lines).most_common(1)[0]
-        if count > 1:  # reports would show one of them
-            raise ValueError(f"rivals: {count} methods are named {name!r}")
-        tested = _runs(self._sweep(self.test, lines))
-        outcomes = outcome_table([*_runs(self.alone_runs), *tested])
+        rivals = list(enlist(self._setting, lessons))
+        lines = (*ALONE_LINES, *(rival.line for rival in rivals))
+        slm, llm, *decoded = self._sweep(self.test, lines)
+        alone = Alone(*slm, *llm)
+        finished = (rival.finish(runs, alone) for rival, runs in zip(rivals, decoded, strict=True))
+        tested = [*alone, *_runs(finished)]
+        outcomes = outcome_table([*_runs(self.alone_runs[:2]), *tested])
         return Findings(outcomes, point_rows(tested, self.params))
+
+    @property
+    def _setting(self) -> Setting:
+        scores = {
+            line.method.scorer: [score for result in run.results for score in result.scores]
+            for line, [run] in zip(CERTAIN_LINES, self.alone_runs[2:], strict=True)
+        }
+        return Setting(self.pair, self.params, self._sampler, scores)
 
     def router(
         self, router: Router, taus: Sequence[float], rivals: Findings
@@ -151,7 +160,10 @@ class Study:
         lines = [Line(by_head("router", unaudited, ROUTER), by_score(taus))]
         for audit in self.params.audits if risks else ():
             rules = [Rule.audited("risk", risk, audit) for risk in risks]
-            lines.append(Line(by_head("audited", head_for(router, rules[0]), AUDITED), rules))
+            judge = judge_for(router, rules[0])
+            lines.append(
+                Line(by_head("audited", head_for(router, rules[0]), AUDITED, judge), rules)
+            )
         return lines
 
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:

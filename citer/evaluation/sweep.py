@@ -32,18 +32,24 @@ from citer.schema import RESULT
 REFILLS = 4  # questions of a part per slot: slots fall idle only at the end of a part
 FEW = 32  # questions of a part of a large pair on a CPU, which takes minutes
 
+NAMED = 3  # methods that a progress bar names
+
 
 class Method(NamedTuple):
-    """A scorer of the SLM's tokens, with a name and a style. It reads `weight_bytes` per token."""
+    """A scorer of the SLM's tokens, with a name and a style. It reads `weight_bytes` per token.
+
+    `judge` is the head of its rules with `judge θ`.
+    """
 
     name: str
     scorer: Scorer
     weight_bytes: int = 0
     style: Style = PLAIN
+    judge: Head | None = None
 
 
-def by_head(name: str, head: Head, style: Style = PLAIN) -> Method:
-    return Method(name, ScoredBy(head), head.weight_bytes, style)
+def by_head(name: str, head: Head, style: Style = PLAIN, judge: Head | None = None) -> Method:
+    return Method(name, ScoredBy(head), head.weight_bytes, style, judge)
 
 
 class Line(NamedTuple):
@@ -54,7 +60,7 @@ class Line(NamedTuple):
 
     @property
     def policies(self) -> list[Policy]:
-        return [Policy(self.method.scorer, rule) for rule in self.rules]
+        return [Policy(self.method.scorer, rule, self.method.judge) for rule in self.rules]
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ def sweep(
     to this engine, these problems, these lines and this sampler.
     """
     policies = list(dict.fromkeys(policy for line in lines for policy in line.policies))
-    title = f"{', '.join(dict.fromkeys(line.method.name for line in lines))} on {problems[0].split}"
+    title = f"{_names(lines)} on {problems[0].split}"
     executor = executor_for(engine.pair.is_small)
     parts = parts_of(problems, engine, executor.workers, folder)
     missing = {path: part for path, part in parts.items() if not path.exists()}
@@ -93,6 +99,12 @@ def sweep(
         write_tables(executor, job, missing, RESULT, {}, advance)
     results = _read(parts, problems, policies)
     return [_runs(line, results, engine.pair) for line in lines]
+
+
+def _names(lines: Sequence[Line]) -> str:
+    names = list(dict.fromkeys(line.method.name for line in lines))
+    shown, more = names[:NAMED], len(names[NAMED:])
+    return ", ".join(shown) + f" and {more} more" * bool(more)
 
 
 def parts_of(
@@ -120,9 +132,16 @@ def _read(
 
 
 def _runs(line: Line, results: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:
-    prices = Prices.of(pair, line.method.weight_bytes)
-    name, style = line.method.name, line.method.style
-    return [Run(name, policy.rule, results[policy], prices, style) for policy in line.policies]
+    name, _, weights, style, _ = line.method
+    prices = {p: Prices.of(pair, weights, audit_weights(pair, p)) for p in line.policies}
+    return [Run(name, p.rule, results[p], prices[p], style) for p in line.policies]
+
+
+def audit_weights(pair: Pair, policy: Policy) -> int:
+    """Return the bytes that an audit reads besides the LLM: the judge, or the SLM's output head."""
+    if policy.rule.by == "judge" and policy.judge:
+        return policy.judge.weight_bytes
+    return pair.slm.output_bytes if policy.rule.by == "kl" else 0
 
 
 @dataclass(frozen=True)

@@ -43,15 +43,7 @@ class Labeller:
         return preferences(tokens, case_N, decisions, self.iteration)
 
     def cases(self, tokens: pa.Table) -> np.ndarray:
-        """Return the case of each row of the joined token table."""
-        columns = ("gt_token", "slm_token", "llm_token")
-        gt_N, slm_N, llm_N = (tokens[name].to_numpy() for name in columns)
-        by_llm = [p.problem_id for p in self.problems.values() if p.written_by == "llm"]
-        case_N = cases(gt_N, slm_N, llm_N, _is_in(tokens, by_llm))
-        return np.where(_is_in(tokens, self._with_audits()), "audited", case_N)
-
-    def _with_audits(self) -> list[str]:
-        return [p.problem_id for p in self.problems.values() if p.audits is not None]
+        return token_cases(self.problems, tokens)
 
     def _audited(self, tokens: pa.Table) -> Iterator[tuple[int, Decision]]:
         """Yield the rows of audited answers that have a label, with the label."""
@@ -66,6 +58,16 @@ class Labeller:
     def _contest(self, problem_id: str, position: int, slm_token: int, llm_token: int) -> Contest:
         place = (self.problems[problem_id], self.examples[problem_id], position)
         return Contest(Branch(*place, slm_token), Branch(*place, llm_token))
+
+
+def token_cases(problems: Mapping[str, Problem], tokens: pa.Table) -> np.ndarray:
+    """Return the case of each row of the joined token table."""
+    columns = ("gt_token", "slm_token", "llm_token")
+    gt_N, slm_N, llm_N = (tokens[name].to_numpy() for name in columns)
+    by_llm = [key for key, problem in problems.items() if problem.written_by == "llm"]
+    case_N = cases(gt_N, slm_N, llm_N, _is_in(tokens, by_llm))
+    with_audits = [key for key, problem in problems.items() if problem.audits is not None]
+    return np.where(_is_in(tokens, with_audits), "audited", case_N)
 
 
 def _is_in(tokens: pa.Table, problem_ids: list[str]) -> np.ndarray:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from citer.decoding.engine import judge_for
 from citer.decoding.judge import Query, Verdict
+from citer.decoding.served import judge_in
 from citer.labelling.contests import Branch, Contest
 from citer.labelling.preference import Decision
 from citer.models.graphs import no_graphs
@@ -67,7 +67,7 @@ class Suffix:
         """Return the falls over the contested tokens and the last `ending` tokens after them."""
         odds: dict[str, np.ndarray] = {}
         # A new judge has empty slots: what it computes does not depend on earlier calls.
-        judge = judge_for(self.pair, self.slots, no_graphs)
+        judge = judge_in(self.pair, self.slots, no_graphs)
         for turns in _calls(_queues(contests), self.slots):
             queries = [_query(turn, self.pair.ended, ending) for turn in turns]
             for turn, verdicts in zip(turns, judge.verdicts(queries), strict=True):

@@ -63,6 +63,7 @@ class Closed(BaseModel):
 class Shape(Closed):
     hidden_size: Annotated[int, Field(gt=0, le=LARGEST)]
     dropout: Annotated[float, Field(ge=0, lt=1)]
+    inputs: Annotated[int, Field(gt=0, le=2 * LARGEST)] | None = None  # None: `FEATURE`
 
 
 class Calibration(Closed):
@@ -187,9 +188,10 @@ def _weights(router: Router) -> dict[str, Tensor]:
 
 
 def _described(head: Head) -> dict[str, Any]:
-    mlp = head.mlp
-    shape = {"hidden_size": mlp.hidden_size, "dropout": mlp.dropout} if mlp else None
-    return {"mlp": shape, "calibration": {"slope": head.slope, "intercept": head.intercept}}
+    return {
+        "mlp": head.mlp and head.mlp.shape,
+        "calibration": {"slope": head.slope, "intercept": head.intercept},
+    }
 
 
 def read_card(folder: Path) -> dict[str, Any]:

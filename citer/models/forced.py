@@ -32,13 +32,13 @@ def predict(
     model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]
 ) -> Iterator[Predicted]:
     """Run one forward over `texts` and yield the predictions, `ROWS` positions at a time."""
-    hidden_NH, given_N = _states(model, texts)
+    hidden_NH, given_N = states(model, texts)
     for hidden_CH, given_C in zip(hidden_NH.split(ROWS), given_N.split(ROWS), strict=True):
         logits_CV = vocabulary.choices(model.logits(hidden_CH))
         yield Predicted(hidden_CH, logits_CV, logits_CV.log_softmax(-1), given_C)
 
 
-def _states(model: LanguageModel, texts: Sequence[Text]) -> tuple[Tensor, Tensor]:
+def states(model: LanguageModel, texts: Sequence[Text]) -> tuple[Tensor, Tensor]:
     """Return hidden_NH and given_N: the ids from each text's `first` on, and their predictors."""
     inputs = padded_batch([list(text.ids[:-1]) for text in texts], model.device)
     hidden_BTH = model.last_hidden(**inputs, use_cache=False)

@@ -14,17 +14,27 @@ HIGHEST = 1 - 2**-20
 
 
 class RouterMLP(nn.Module):
-    """F → 2H → H → 1 with batch norm, ReLU and dropout (CITER, arXiv 2502.01976, where F is H)."""
+    """F → 2H → H → 1 with batch norm, ReLU and dropout (CITER, arXiv 2502.01976, where F is H).
 
-    def __init__(self, hidden_size: int, dropout: float) -> None:
+    F is `inputs`, by default that of `citer.models.features.features`.
+    """
+
+    def __init__(self, hidden_size: int, dropout: float, inputs: int | None = None) -> None:
         super().__init__()
         self.hidden_size = hidden_size
         self.dropout = dropout
+        self.inputs = inputs or hidden_size + EXTRAS
         self.layers = nn.Sequential(
-            *_block(hidden_size + EXTRAS, 2 * hidden_size, dropout),
+            *_block(self.inputs, 2 * hidden_size, dropout),
             *_block(2 * hidden_size, hidden_size, dropout),
             nn.Linear(hidden_size, 1),
         )
+
+    @property
+    def shape(self) -> dict[str, float]:
+        """The arguments that make an MLP of this shape, without `inputs` if it is the default."""
+        shape = {"hidden_size": self.hidden_size, "dropout": self.dropout}
+        return shape | ({"inputs": self.inputs} if self.inputs != self.hidden_size + EXTRAS else {})
 
     def forward(self, feature_NF: Tensor) -> Tensor:
         """Return logit_N, before calibration."""
@@ -67,7 +77,9 @@ class Router:
     A score of `stand` is the probability that the token may stand. This head is trained on
     preferences in every iteration. A score of `agree` is the probability that the LLM would write
     the same token. This head is trained once, on the LLM's tokens. See
-    `citer.decoding.policy.head_for` for the head that a rule uses.
+    `citer.decoding.policy.head_for` for the head that a rule uses. A score of `judge`, if there is
+    this head, is the probability that the token may stand where the LLM chose another one; it reads
+    both models (`citer.models.features.judge_features`).
     """
 
     heads: Mapping[str, Head]

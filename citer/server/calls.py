@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from citer.config import SamplingParams
 from citer.data.problems import Problem
 from citer.decoding.answer import Request
+from citer.decoding.policy import Policy
 from citer.errors import InputError
 from citer.models.pair import Pair
 from citer.models.sampling import stable_hash
@@ -59,19 +60,19 @@ def make_call(asked: Asked, release: Release, name: str, default: SamplingParams
     prompt_ids, problem, key = _prompt(asked, release)
     sampling = asked.sampler(default).sampling(key)
     request = Request("prompt", prompt_ids, (), None, sampling, asked.stops, asked.limit)
-    _check(request, deployment)
     policy = deployment.policy(rule)
+    _check(request, policy, deployment)
     ticket = Ticket(deployment.engine, request, policy, bool(asked.stream), asked.wants_logprobs)
     form = (ChatForm if problem else TextForm)(name, release.version, rule, len(prompt_ids))
     return Call(ticket, form, problem, release.observers)
 
 
-def _check(request: Request, deployment: Deployment) -> None:
+def _check(request: Request, policy: Policy, deployment: Deployment) -> None:
     """Raise ApiError if the engine refuses the request. OpenAI has a code for a long one."""
     new_tokens = request.max_new_tokens or deployment.max_new_tokens
     too_long = len(request.prompt_ids) + new_tokens > deployment.pair.context
     try:
-        deployment.engine.check(request)
+        deployment.engine.check(request, policy)
     except InputError as error:
         raise bad_request(str(error), code=LONG if too_long else None) from None
 

@@ -1,7 +1,7 @@
 """Evaluate router k: validation chooses its rules, test reports them."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,19 @@ from citer.errors import InputError
 from citer.evaluation.choice import cheapest
 from citer.evaluation.decoded import transcript
 from citer.evaluation.frontier import draw
+from citer.evaluation.headline import deployed
 from citer.evaluation.measure import Conditions
-from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
+from citer.evaluation.points import (
+    RIVALS_STAMP,
+    ROUTER_STAMP,
+    Findings,
+    read_findings,
+    write_findings,
+)
 from citer.evaluation.report import metrics, promise, standings
+from citer.evaluation.spread import Seeded, Seeds, seeded
 from citer.evaluation.study import Study, study_stamp
-from citer.io import remove, replacing, write_json
+from citer.io import read_as, remove, replacing, write_json
 from citer.models.bundle import check_identity, folder_identity, read_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
@@ -47,14 +55,23 @@ def run(params: Params, iteration: int) -> None:
     stamp = study_stamp(own, [*validation, *test], params.evaluate)
     measure = Conditions.stored(stamp).measure
     rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
-    holdout = _held_out(params, folders)
-    partial = partial_sweeps("evaluate", params, own, folder, *(p.problem_id for p in holdout))
+    trained = read_as(paths.seeds(iteration) / paths.TRAINED, Seeds)
+    holdout = _held_out(params, folders, trained.router)
+    asked = (problem.problem_id for problem in holdout)
+    partial = partial_sweeps("evaluate", params, own, folder, paths.seeds(iteration), *asked)
     pair = load_pair(folders, params.pair)
     study = Study(pair, validation, test, params.evaluate, partial, holdout)
     router = router.to(pair.slm.device)
     findings, chosen, steps = study.router(router, taus, rivals)
     points = [*rivals.points, *findings.points]
-    method = min(chosen, key=lambda name: chosen[name].cost)
+    rows = standings(points, chosen)
+    seeds = [*seeded(trained.router, rows, chosen, measure)]
+    for seed in trained.further:
+        held_out = _held_out(params, folders, seed)
+        other = replace(study, partial=partial / str(seed), holdout=held_out)
+        seeds += _further(other, paths.seeds(iteration) / str(seed), seed, rivals)
+    del study  # frees its caches: the transcript has an engine of its own
+    method = deployed(chosen)
     policy = routed(router, chosen[method].rule)
     tokens = transcript(pair, test, policy, method, params.evaluate)
     with replacing(paths.report(iteration)) as aside:
@@ -64,7 +81,9 @@ def run(params: Params, iteration: int) -> None:
         write_json(aside / "threshold.json", asdict(cheapest(*chosen.values())))
         write_json(aside / "path.json", [step.columns(params.evaluate.delta) for step in steps])
         write_json(aside / "tokens.json", asdict(tokens))
-        write_json(aside / "metrics.json", metrics(standings(points, chosen), chosen, measure))
+        write_json(aside / "metrics.json", metrics(rows, chosen, measure))
+        if trained.further:
+            write_json(aside / paths.SPREAD, [asdict(each) for each in seeds])
         draw(points, chosen, aside / "frontier.png", measure)
     remove(partial)
     promises = (promise(f"{name}_{iteration}", rule, measure) for name, rule in chosen.items())
@@ -72,13 +91,25 @@ def run(params: Params, iteration: int) -> None:
         Console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _held_out(params: Params, folders: PairFolder) -> list[Problem]:
-    """Read the held-out questions that have room for an answer. They decide an order only."""
+def _further(study: Study, folder: Path, seed: int, rivals: Findings) -> Iterator[Seeded]:
+    """Choose and measure rules with the router of a further seed, which is in `folder`."""
+    router, card = read_bundle(folder)
+    taus = _thresholds(folder, card, study.params.llm_fractions)
+    findings, chosen, _ = study.router(router.to(study.pair.slm.device), taus, rivals)
+    rows = standings([*rivals.points, *findings.points], chosen)
+    yield from seeded(seed, rows, chosen, study.conditions.measure)
+
+
+def _held_out(params: Params, folders: PairFolder, seed: int) -> list[Problem]:
+    """Read the held-out questions of a seed that have room for an answer.
+
+    They decide an order only.
+    """
     rows = read_problems(paths.referenced("preference"))
     longest = folders.context - params.evaluate.max_new_tokens
     return [
         question
-        for question in held_out(rows, params.train.seed, params.train.holdout)
+        for question in held_out(rows, seed, params.train.holdout)
         if len(folders.prompts.prompt_ids(question)) <= longest
     ]
 

@@ -20,10 +20,11 @@ from citer.data.tokens import read_identity, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
 from citer.errors import InputError
-from citer.io import digest, partial_dir, remove, write_table
+from citer.io import digest, partial_dir, remove, replacing, write_table
 from citer.labelling.agreement import Agreement
 from citer.labelling.calibration import Calibration, calibrate
 from citer.labelling.chunks import label_in_chunks
+from citer.labelling.judged import judged_rows, write_judged
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from citer.labelling.suffix import Suffix
@@ -69,11 +70,21 @@ def run(params: Params, iteration: int) -> None:
     metadata = _metadata(inputs, params, iteration, calibration)
     if failed:
         metadata["failed_grades"] = {each.task: each.answers for each in failed}
-    write_table(paths.preferences(iteration), labels, PREFERENCE, metadata)
+    with replacing(paths.preferences(iteration).parent) as aside:
+        aside.mkdir()
+        write_table(aside / paths.preferences(iteration).name, labels, PREFERENCE, metadata)
+        if params.label.judge:
+            rows = _judged(inputs, pair, params, labels)
+            write_judged(aside / paths.judged(iteration).name, rows, pair, metadata)
     remove(partial)
     Console().print(_summary(labeller, inputs.tokens, labels))
     for line in (*([calibration] if calibration else []), *failed):
         Console().print(str(line), markup=False, highlight=False, soft_wrap=True)
+
+
+def _judged(inputs: Inputs, pair: Pair, params: Params, labels: pa.Table) -> pa.Table:
+    limit = params.score_llm.batch_tokens
+    return judged_rows(pair, paths.SLM_TOKENS, inputs.examples, inputs.tokens, labels, limit)
 
 
 def _metadata(

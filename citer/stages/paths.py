@@ -16,6 +16,8 @@ AGREE = Path("data/routers/agree")  # a bundle with the `agree` head of every ro
 PAGE = Path("data/page/report.html")
 RIVALS = Path("data/reports/rivals")
 SUMMARY = Path("data/summary")
+TRAINED = "trained.json"  # the seeds of an iteration
+SPREAD = "seeds.json"  # results of all seeds; in a report: by seed, in the summary: their spread
 CURVE = "curve.json"  # in a router's folder: its losses, by epoch
 HOLDOUT = "holdout.parquet"  # in a router's folder: the labels that did not train it
 
@@ -32,8 +34,18 @@ def preferences(iteration: int) -> Path:
     return Path(f"data/preferences/{iteration}/preferences.parquet")
 
 
+def judged(iteration: int) -> Path:
+    """Return the table that trains the head `judge`; it exists if `label.judge` is on."""
+    return preferences(iteration).with_name("judged.parquet")
+
+
 def router(iteration: int) -> Path:
     return Path(f"data/routers/{iteration}")
+
+
+def seeds(iteration: int) -> Path:
+    """The routers of further seeds: a bundle in a folder for each, and `TRAINED`."""
+    return Path(f"data/seeds/{iteration}")
 
 
 def report(iteration: int) -> Path:

@@ -1,6 +1,7 @@
 """Write data/summary, all methods and iterations side by side, and the report page."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -18,12 +19,13 @@ from citer.evaluation.against import Comparison, compare
 from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.frontier import draw
 from citer.evaluation.headline import deployed, headline
-from citer.evaluation.measure import GREEDY, Conditions, Measure
-from citer.evaluation.methods import ITERATIONS, Row, styles
+from citer.evaluation.measure import GREEDY, Conditions
+from citer.evaluation.methods import ITERATIONS, Kind, Row, styles
 from citer.evaluation.page.render import Champion, write_page
 from citer.evaluation.page.study import PageStudy
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, Findings, read_findings
 from citer.evaluation.report import chosen_point, metrics, standings, standings_table, summary
+from citer.evaluation.spread import Seeded, spread_table, spreads
 from citer.io import read_as, replacing, table_metadata, write_json, write_text
 from citer.stages import paths
 
@@ -34,29 +36,28 @@ def run(params: Params) -> None:
     Raises InputError if a report is missing, or belongs to another study than the rivals.
     """
     found = _Found.read(params)
-    points, chosen, conditions = found.points, found.chosen, found.conditions
-    measure, failed = conditions.measure, found.failures
-    rows, sizes, last = standings(points, chosen), params.evaluate.batches, found.reports[-1]
-    comparison = compare([found.rivals.outcomes, last.findings.outcomes], last.chosen)
-    whole = summary([r for r in rows if r["task"] == "all"], chosen, sizes, conditions, failed)
-    against = against_table.summary(comparison, deployed(last.chosen), measure)
-    by_task = _by_task([r for r in rows if r["task"] != "all"], comparison, sizes, measure)
-    text = "\n".join([whole, "## Against the rivals", "", against, *by_task])
+    measure, sizes = found.conditions.measure, params.evaluate.batches
+    rows = standings(found.points, found.chosen)
+    comparison = compare(found.outcomes, found.last, found.bounds)
+    text = "\n".join(_sections(found, rows, comparison, sizes))
     with replacing(paths.SUMMARY) as aside:
         aside.mkdir()
-        write_json(aside / "headline.json", headline(rows, last.chosen, comparison, sizes, measure))
+        write_json(aside / "headline.json", headline(rows, found.last, comparison, sizes, measure))
         write_json(aside / "rivals.json", comparison.content(measure))
         write_json(
             aside / "metrics.json",
-            metrics(rows, chosen, measure)
+            metrics(rows, found.chosen, measure)
             | {"train": _training(params)}
-            | _sampled(conditions)
-            | _failed(failed),
+            | _sampled(found.conditions)
+            | _failed(found.failures),
         )
+        if found.seeds:
+            write_json(aside / paths.SPREAD, [asdict(each) for each in spreads(found.seeds)])
         write_text(aside / "table.md", text)
-        csv.write_csv(pa.Table.from_pylist([*map(measure.keys, points)]), aside / "points.csv")
-        draw(points, chosen, aside / "frontier.png", measure)
-    write_report_page(params, paths.PAGE)
+        points = pa.Table.from_pylist([*map(measure.keys, found.points)])
+        csv.write_csv(points, aside / "points.csv")
+        draw(found.points, found.chosen, aside / "frontier.png", measure)
+    _write_page(found, params, paths.PAGE)
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -65,7 +66,12 @@ def write_report_page(params: Params, path: Path, champion: Champion | None = No
 
     Raises InputError as `run` does.
     """
-    found = _Found.read(params)
+    _write_page(_Found.read(params), params, path, champion)
+
+
+def _write_page(
+    found: "_Found", params: Params, path: Path, champion: Champion | None = None
+) -> None:
     study = PageStudy(
         found.points,
         found.chosen,
@@ -73,17 +79,24 @@ def write_report_page(params: Params, path: Path, champion: Champion | None = No
         reports={k: paths.report(int(k)) for k in params.iterations},
         routers={k: paths.router(int(k)) for k in params.iterations},
         finetune=paths.FINETUNE,
+        against=paths.SUMMARY / "rivals.json",
     )
     write_page(path, study, champion)
 
 
-def _by_task(
-    rows: Sequence[Row], comparison: Comparison, sizes: Sequence[int], measure: Measure
+def _sections(
+    found: "_Found", rows: Sequence[Row], comparison: Comparison, sizes: Sequence[int]
 ) -> Iterator[str]:
-    """Yield both tables for each task, if there are several."""
-    tasks = {row["task"] for row in rows}
-    if len(tasks) > 1:
-        tables = standings_table(rows, sizes, measure), against_table.table(comparison, tasks)
+    """Yield the parts of the text. Tables of single tasks come last, if there are several tasks."""
+    measure, by_task = found.conditions.measure, [row for row in rows if row["task"] != "all"]
+    whole = [row for row in rows if row["task"] == "all"]
+    yield summary(whole, found.chosen, sizes, found.conditions, found.failures)
+    against = against_table.summary(comparison, deployed(found.last), measure)
+    yield f"## Against the rivals\n\n{against}"
+    if found.seeds:
+        yield f"## Seeds of training\n\n{spread_table(found.seeds, measure)}"
+    if len(tasks := {row["task"] for row in by_task}) > 1:
+        tables = standings_table(by_task, sizes, measure), against_table.table(comparison, tasks)
         yield "\n\n".join(["## By task", *tables, ""])
 
 
@@ -110,6 +123,7 @@ class _Report(NamedTuple):
 
     findings: Findings
     chosen: Chosen
+    seeds: list[Seeded]
 
 
 class _Found(NamedTuple):
@@ -140,6 +154,24 @@ class _Found(NamedTuple):
         own = (failed for each in self.reports for failed in each.findings.failures)
         return merged([*self.rivals.failures, *own])
 
+    @property
+    def seeds(self) -> list[Seeded]:
+        return [seeded for each in self.reports for seeded in each.seeds]
+
+    @property
+    def bounds(self) -> set[str]:
+        return {name for name, style in styles(self.points).items() if style.kind is Kind.BOUND}
+
+    @property
+    def last(self) -> Chosen:
+        """The rules of the last router."""
+        return self.reports[-1].chosen
+
+    @property
+    def outcomes(self) -> list[pa.Table]:
+        """Those of the rivals and of the last router."""
+        return [each.outcomes for each in (self.rivals, self.reports[-1].findings)]
+
 
 def _reports(params: Params, stamp: Row, rivals: Findings) -> Iterator[_Report]:
     """Read the report of each iteration, and check that each chosen rule has a point."""
@@ -149,7 +181,14 @@ def _reports(params: Params, stamp: Row, rivals: Findings) -> Iterator[_Report]:
         rules = read_as(folder / "chosen.json", dict[str, ChosenRule])
         _check_rules([*rivals.points, *own.points], own.points, rules, folder / "chosen.json")
         chosen = {f"{name}_{iteration}": rule for name, rule in rules.items()}
-        yield _Report(own.numbered(iteration, *look), chosen)
+        yield _Report(own.numbered(iteration, *look), chosen, _seeds(folder, iteration))
+
+
+def _seeds(folder: Path, iteration: str) -> list[Seeded]:
+    """Read the results of each seed. A report of a single seed has none."""
+    path = folder / paths.SPREAD
+    found = read_as(path, list[Seeded]) if path.exists() else []
+    return [replace(each, method=f"{each.method}_{iteration}") for each in found]
 
 
 def _check_rules(points: Sequence[Row], own: Sequence[Row], rules: Chosen, origin: Path) -> None:

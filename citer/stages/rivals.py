@@ -1,4 +1,4 @@
-"""Run each model alone and the methods without training, once for all iterations."""
+"""Run each model alone and the rivals of routing, once for all iterations."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -21,6 +21,7 @@ from citer.models.pair import load_pair
 from citer.models.room import check_room
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
+from citer.stages.lessons import Preference, lesson_inputs
 from citer.stages.unfinished import partial_sweeps
 
 UNSTABLE = 0.01  # share of the LLM's answers that may differ from the stored ones
@@ -28,7 +29,7 @@ EXAMPLES = 3  # wrong answers to print if the LLM is right too rarely
 
 
 def run(params: Params) -> None:
-    """Answer validation and test without a router.
+    """Answer validation and test without a router. Train the rivals that learn.
 
     A killed run resumes at its unfinished part of the questions.
     Raises InputError if a question and its longest answer exceed the models' context, if the
@@ -41,7 +42,8 @@ def run(params: Params) -> None:
     own = folder_identity(folders, params.pair.dtype)
     stamp = study_stamp(own, [*validation, *test], params.evaluate)
     measure = Conditions.stored(stamp).measure
-    partial = partial_sweeps("rivals", params, own)
+    inputs = lesson_inputs(params.evaluate.rivals, params.train, own)
+    partial = partial_sweeps("rivals", params, own, *inputs)
     pair = load_pair(folders, params.pair)
     study = Study(pair, validation, test, params.evaluate, partial)
     if measure is FIDELITY:
@@ -49,7 +51,7 @@ def run(params: Params) -> None:
     else:
         _check_llm(study)
     _warn(study)
-    findings = study.rivals()
+    findings = study.rivals(Preference(params.train, study))
     with replacing(paths.RIVALS) as aside:
         aside.mkdir()
         write_findings(aside, findings, params.evaluate, stamp | RIVALS_STAMP)
@@ -60,7 +62,7 @@ def run(params: Params) -> None:
 
 def _check_llm(study: Study) -> None:
     """Print wrong answers of the LLM and raise InputError if it is right too rarely."""
-    _, (llm,) = study.alone_runs
+    _, (llm,), *_ = study.alone_runs
     below = list(shortfalls(llm.results, study.params.llm_floor))
     if not below:
         return
@@ -74,7 +76,7 @@ def _check_llm(study: Study) -> None:
 def _check_references(study: Study) -> None:
     """Say that there is no floor. Warn if the LLM's answers often differ from the stored ones."""
     _print("rivals: measured by fidelity to the LLM, so evaluate.llm_floor does not apply")
-    _, (llm,) = study.alone_runs
+    _, (llm,), *_ = study.alone_runs
     differing = fmean(not result.correct for result in llm.results)
     if differing > UNSTABLE:
         _print(
@@ -87,7 +89,7 @@ def _check_references(study: Study) -> None:
 
 def _warn(study: Study) -> None:
     """Warn if no rule can be certified, even without a wrong routed answer."""
-    _, (llm,) = study.alone_runs
+    _, (llm,), *_ = study.alone_runs
     params, measure = study.params, study.conditions.measure
     counted = sum(measure.counts(result.correct) for result in llm.results)
     enough = least_questions(params.epsilon, params.delta)

@@ -103,8 +103,9 @@ class Drafter:
         self.router = router
         self.lane = Lane(pair.slm, slots, make_graphs)
         self._slots = Slots(slots, width)
-        self._columns = {head: n for n, head in enumerate(router.heads.values())}
-        self._drafts = Drafts(pair, tuple(map(ScoredBy, router.heads.values())))
+        heads = [head for name, head in router.heads.items() if name != "judge"]
+        self._columns = {head: n for n, head in enumerate(heads)}
+        self._drafts = Drafts(pair, tuple(map(ScoredBy, heads)))
 
     def reserve(self) -> None:
         """On a GPU, allocate the whole cache. Raises InputError if the free memory is too small."""

@@ -1,10 +1,15 @@
 """Fixtures: a tiny random pair to measure, and a frontier small enough to compute by hand."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 
 from benchmarks.paired import Outcomes
 from benchmarks.pairs import Size, Sizes, Subject, random_subject
+from benchmarks.workshop import Workshop
+from citer.config import load_params
 from citer.data.problems import Problem
 from citer.decoding.answer import Counts
 from citer.decoding.work import Work
@@ -12,8 +17,9 @@ from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.result import Result
 from citer.evaluation.sweep import Run
 from citer.rule import Rule
-from tests.labelling.conftest import taught  # noqa: F401
+from tests.labelling.conftest import Taught, taught  # noqa: F401
 
+PROJECT = Path(__file__).parents[2]
 SIZES = Sizes(
     slm=Size(64, 32, 1, 64, 4, 2, tied=True),
     llm=Size(64, 48, 2, 96, 4, 2, tied=False),
@@ -58,3 +64,15 @@ def outcomes() -> Outcomes:
             run(1, b"Llll", "1111", "5678"),
         ]
     )
+
+
+@pytest.fixture(scope="session")
+def shop(taught: Taught) -> Workshop:  # noqa: F811
+    """A tiny pair whose preference questions are half validation's and half test's as well."""
+    params = load_params(PROJECT / "params.yaml")
+    short = params.evaluate.model_copy(update={"max_new_tokens": 24, "rivals": ["entropy"]})
+    params = params.model_copy(update={"evaluate": short})
+    asked = list(taught.problems.values())
+    validation = [replace(problem, split="validation") for problem in asked[:6]]
+    test = [replace(problem, split="test") for problem in asked[6:]]
+    return Workshop(params, taught.pair, taught.problems, validation, test, taught.tokens)

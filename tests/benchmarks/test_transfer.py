@@ -1,43 +1,79 @@
-"""The transfer matrix, computed by hand."""
+"""The transfer matrix, computed by hand, and the routers of a tiny run."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from benchmarks.stored import Rows
-from benchmarks.transfer import Answers, matrix
-from citer.rule import LLM, SLM, Rule
-from tests.benchmarks.test_stored import HALF, answered
+from benchmarks.transfer import ALL, Routed, figures, matrix, risk, trainings
+from benchmarks.workshop import Workshop
+from citer.evaluation.against import Answers
+from citer.rule import LLM, Rule
+from tests.benchmarks.outcomes import alone, answered
 
-AUDITED = Rule("risk", 0.5, 0.1)
-ALONE = answered("slm", SLM, "0000", 10), answered("llm", LLM, "1111", 100)
+BY_SCORE, BY_RISK = Rule("score", 0.5), Rule("risk", 0.5, 0.1)
 
 
-def answers(correct: str, moved: int, rule: Rule) -> Answers:
-    by_score = answered("router", HALF, correct, moved)
-    by_risk = answered("audited", AUDITED, correct, moved + 10)
-    return Answers(Rows.of(*ALONE, by_score, by_risk), "router", rule)
+def made(correct: str, moved: int, rule: Rule) -> Routed:
+    tables = (
+        alone("0000", "1111"),
+        answered("router", BY_SCORE, correct, moved, llm_tokens=moved // 10),
+        answered("audited", BY_RISK, correct, moved + 10),
+    )
+    return Routed(Answers.of(pa.concat_tables(tables)), "router", rule)
+
+
+def test_the_risk_counts_the_questions_that_the_llm_answers_right() -> None:
+    routed_Q, llm_Q = np.array([1.0, 1, 0, 0]), np.array([1.0, 1, 1, 0])
+    drawn_RQ = np.array([[1, 1, 1, 1], [1, 0, 2, 1], [0, 0, 0, 4]])
+    assert risk(routed_Q, llm_Q, drawn_RQ) == pytest.approx([1 / 3, 2 / 3, 0])
+
+
+def test_figures_of_one_router_are_read_on_its_frontiers() -> None:
+    found = figures(made("1101", 20, BY_SCORE), np.ones(4, bool))
+    first = {name: value_R[0] for name, value_R in found.items()}
+    # 3.8 of 4 right: .8 of the way from the rule (3 right) to the LLM
+    assert first == pytest.approx(
+        {
+            "f95": 0.2 + 0.8 * 0.8,
+            "c95": 0.3 + 0.8 * 0.7,
+            "accuracy": 0.75,
+            "cost": 0.2,
+            "risk": 0.25,
+        }
+    )
 
 
 def test_a_router_is_compared_with_the_one_of_the_task_over_seeds() -> None:
-    answered = {
-        "math": [answers("1100", 20, HALF), answers("1100", 40, HALF)],
-        "mc": [answers("1011", 30, HALF), answers("1111", 50, HALF)],
+    seeds = {
+        "math": [made("1100", 20, BY_SCORE), made("1100", 40, BY_SCORE)],
+        "mc": [made("1011", 30, BY_SCORE), made("1111", 50, BY_SCORE)],
     }
-    by_router = matrix(answered, "math", 0.05)
+    by_router = matrix(seeds, "math", 0.05)
     own, other = by_router["math"], by_router["mc"]
     assert own["accuracy"] == {"mean": (1, 1, 1), "above own": None}
     assert own["cost"]["mean"] == pytest.approx([0.3] * 3)
     assert other["accuracy"]["mean"][0] == 0.75
     assert other["accuracy"]["above own"][0] == -0.25
     assert other["cost"]["above own"] == pytest.approx([0.1] * 3)
-    # 95 % of the LLM's accuracy lies at .95 of the way from the SLM to the rule, by cost .3 or .5.
-    assert own["c95"]["mean"][0] == pytest.approx(np.mean([0.1 + 0.95 * 0.2, 0.1 + 0.95 * 0.4]))
 
 
 def test_the_promise_is_counted_by_seed() -> None:
-    seeds = [answers("1011", 30, HALF), answers("1111", 50, HALF), answers("0011", 50, LLM)]
-    answered = {"math": [answers("1100", 20, HALF)], "mc": seeds}
-    kept = matrix(answered, "math", 0.05)["mc"]["kept"]
+    seeds = [made("1011", 30, BY_SCORE), made("1111", 50, BY_SCORE), made("0011", 50, LLM)]
+    by_router = matrix({"math": [made("1100", 20, BY_SCORE)], "mc": seeds}, "math", 0.05)
+    kept = by_router["mc"]["kept"]
     assert kept["risks"] == [0.5, 0, 0]  # the LLM's own answers lose none
     assert kept["seeds"] == 2
     assert kept["rules"][1:] == ["router: score 0.5", "router: score 1"]
+
+
+def test_a_router_of_one_task_sees_no_question_of_another(shop: Workshop) -> None:
+    shops = trainings(shop)
+    assert list(shops) == ["math", "mc", ALL]
+    assert shops[ALL] is shop
+    rows = {name: set(each.tokens["problem_id"].to_pylist()) for name, each in shops.items()}
+    assert rows["math"] | rows["mc"] == rows[ALL] == set(shop.preference)
+    for task in ("math", "mc"):
+        own = shops[task]
+        assert {shop.preference[key].task for key in rows[task]} == {task}
+        assert {problem.task for problem in own.validation} == {task}
+        assert own.test == shop.test

@@ -28,7 +28,8 @@ RULES = st.one_of(
     st.builds(Rule, st.just("every"), st.sampled_from([1, 2, 3, 8]), BETAS),
 )
 SCORERS = st.sampled_from([scheduled(salt, levels=10) for salt in range(5)])  # some equal τ
-POLICIES = st.builds(Policy, SCORERS, RULES)
+TOPS = st.builds(replace, RULES, audit=st.sampled_from([1, 2, 3, 40]), by=st.just("top"))
+POLICIES = st.builds(Policy, SCORERS, RULES | TOPS)
 TOKENS = st.integers(0, 256)
 
 
@@ -127,7 +128,7 @@ def test_audits_for_every_disagreement_give_the_llms_own_tokens(
     pair: Pair, kin: Pair, case: Case
 ) -> None:
     pair = pair_of(pair, kin, case)
-    exact = {replace(p, rule=replace(p.rule, audit=1.0)) for p in case.policies}
+    exact = {replace(p, rule=replace(p.rule, audit=1)) for p in case.policies}
     for request, answer in answers(case, pair, exact):
         tokens, _ = uncached(pair, request, LLM_ALONE, case.max_new_tokens)
         assert list(answer.token_ids) == tokens

@@ -8,9 +8,10 @@ import pytest
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.judge import Verdict
+from citer.decoding.limits import Limits
 from citer.decoding.path import Draft
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, always_slm
-from citer.decoding.walk import Handle, Limits, Need, Walk
+from citer.decoding.walk import Handle, Need, Walk
 from citer.evaluation.cost import Trace
 from citer.models.pair import LanguageModel, Pair
 from citer.rule import Rule

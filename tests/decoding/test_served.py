@@ -13,7 +13,7 @@ import torch
 from citer.data.prompts import Encoded
 from citer.decoding.answer import Answer
 from citer.decoding.engine import Engine, Finished
-from citer.decoding.judge import Query
+from citer.decoding.judge import Query, Verdict
 from citer.decoding.policy import LLM_ALONE, Policy
 from citer.decoding.served import Reading, ServedJudge, judge_of
 from citer.errors import InputError, TemporaryError
@@ -86,7 +86,7 @@ def test_only_several_positions_and_unlikely_drafts_need_whole_prompts(
 ) -> None:
     judge = ServedJudge(model, here.vocabulary)
     ids = make_requests(1)[0].prompt_ids
-    (((own, _),),) = judge.verdicts([Query(ids, len(ids))])
+    (((own, *_),),) = judge.verdicts([Query(ids, len(ids))])
     assert not any("prompt_logprobs" in asked for asked in completions.asked)
     judge.verdicts([Query(ids, len(ids), draft=own)])
     assert not any("prompt_logprobs" in asked for asked in completions.asked)
@@ -95,7 +95,7 @@ def test_only_several_positions_and_unlikely_drafts_need_whole_prompts(
     local = judge_of(here.llm, here.vocabulary)
     with torch.inference_mode():
         ((expected,),) = local.verdicts([Query(ids, len(ids), draft=unlikely)])
-    assert verdict == pytest.approx(expected)
+    assert verdict[:2] == pytest.approx(expected[:2])
     assert "prompt_logprobs" in completions.asked[-1]
     assert judge.work.forwards == 3
 
@@ -131,7 +131,7 @@ def test_choices_are_those_of_the_vocabulary(size: int) -> None:
         assert logprob == pytest.approx(float(choices_NV[n].log_softmax(-1)[5]))
         assert margin == pytest.approx(float(first_N[n] - second_N[n]))
         assert reading.verdict(each, 7).odds == 0  # not the EOS that is written
-        assert reading.verdict(each, None) == (token, None)
+        assert reading.verdict(each, None) == Verdict(token, None)
 
 
 def test_likely_tokens_beyond_the_slms_vocabulary_are_refused() -> None:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine, Finished, Settled
+from citer.decoding.limits import Limits
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
-from citer.decoding.walk import Handle, Limits
+from citer.decoding.walk import Handle
 from citer.errors import InputError
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair

@@ -122,6 +122,7 @@ READERS: dict[str, Sequence[tuple[str, ...]]] = {
     "data/routers/0/router.*": (LABEL,),
     "data/routers/agree/router.*": (TRAIN,),
     "data/routers/1/router.*": (EVALUATE, GENERATE),
+    "data/seeds/1/trained.json": (EVALUATE,),
     "data/reports/rivals/*.parquet": (EVALUATE, REPORT),
     "data/reports/1/*.parquet": (REPORT,),
     "data/reports/1/chosen.json": (REPORT,),

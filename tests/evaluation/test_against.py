@@ -90,6 +90,12 @@ def test_a_task_has_its_own_numbers(comparison):
     assert set(row) == {*beside(comparison, "weak")}
 
 
+def test_a_bound_is_marked(comparison):
+    marked = compare([outcomes(ANSWERS)], {"router_1": RULE}, {"strong"})
+    assert [row["is_bound"] for row in marked.on_all("router_1")] == [False, True]
+    assert not any(row["is_bound"] for row in comparison.against)
+
+
 def test_questions_are_resampled_in_pairs():
     """A rival with our answers and bytes is neither cheaper nor better in any resample."""
     exact = "111", (1, 9, 4)

@@ -11,7 +11,8 @@ SLOW = Pace(prompt=0.01, answer=0.1)  # 2 seconds for 100 tokens of prompt and 1
 
 def minutes(slm: Pace, llm: Pace, written: int = 0, audited: int = 0, **settings):
     shipped = load_params().evaluate
-    limits = {"llm_fractions": (0.0, 0.5, 1.0), "risks": (), "gammas": ()} | settings
+    limits = {"llm_fractions": (0.0, 0.5, 1.0), "risks": (), "gammas": ()}
+    limits |= {"rivals": ("entropy", "random", "speculative")} | settings
     work = Workload(QUESTIONS, written, audited, prompt=100, answer=10, slm=slm, llm=llm)
     return work.minutes(shipped.model_copy(update=limits))
 
@@ -27,6 +28,11 @@ def test_rivals_answer_both_splits_by_each_model_alone_and_test_by_every_rule():
     assert minutes(FAST, SLOW)["rivals"] == pytest.approx(by_the_llm)
     by_the_slm = alone + 30 * 0.5 * (1 + 1) * 2.0 / 60
     assert minutes(SLOW, FAST)["rivals"] == pytest.approx(by_the_slm)
+
+
+def test_query_level_routing_only_adds_the_preference_questions_of_each_model_alone():
+    usual, more = minutes(FAST, SLOW), minutes(FAST, SLOW, rivals=("entropy", "random", "query"))
+    assert more["rivals"] - usual["rivals"] == pytest.approx(60 * 2.0 / 60)
 
 
 def test_each_rule_adds_to_the_evaluation_of_a_router():

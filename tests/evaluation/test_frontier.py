@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from citer.evaluation.frontier import draw
@@ -50,20 +51,27 @@ def figures(monkeypatch) -> list[Figure]:
 @pytest.mark.parametrize("kind", Kind)
 def test_a_method_of_any_kind_that_has_points_is_named_in_the_picture(figures, kind):
     draw([*points(), *made_up(kind)], chosen_with_made_up(kind), Path("frontier.png"), ACCURACY)
-    named = {text.get_text() for text in figures[0].legends[0].get_texts()}
-    named |= {text.get_text() for text in figures[0].axes[0].texts}
+    named = {text.get_text() for text in figures[0].axes[0].texts}
     models = {"SLM alone", "LLM alone"}
     others = {"speculative", "entropy", "random", "router 1", "audited 1", "router 2"}
     own = {"made up alone" if kind is Kind.ALONE else "made up"}
-    assert models | others | own == {name for name in named if "chosen: " not in name}
+    assert models | others | own == named
 
 
 def test_a_method_is_drawn_in_its_own_colour_and_marker(figures):
     draw([*points(), *made_up(Kind.RIVAL)], CHOSEN, Path("frontier.png"), ACCURACY)
     lines = {line.get_label(): line for line in figures[0].axes[0].lines}
-    looks = {name: (line.get_color(), line.get_marker()) for name, line in lines.items()}
-    assert looks["made up"] == ("purple", "p")
-    assert looks["router 2"] == ("red", "s")
+    assert lines["router 2"].get_color() == "red"
+    assert [lines[name].get_marker() for name in ("made up", "router 2")] == ["p", "s"]
+
+
+def test_rivals_are_thinner_and_greyer_than_earlier_routers_and_these_than_the_last(figures):
+    draw(points(), CHOSEN, Path("frontier.png"), ACCURACY)
+    lines = {line.get_label(): line for line in figures[0].axes[0].lines}
+    widths = [lines[name].get_linewidth() for name in ("entropy", "router 1", "router 2")]
+    assert widths == sorted(set(widths))
+    red, green, blue = to_rgb(lines["entropy"].get_color())  # a rival whose own colour is green
+    assert green > red == blue > 0
 
 
 @pytest.mark.parametrize(
@@ -75,12 +83,12 @@ def test_a_method_is_drawn_in_its_own_colour_and_marker(figures):
     ],
 )
 def test_a_star_marks_only_the_chosen_point(figures, rule, place):
-    draw(points(), CHOSEN | {"audited_1": chosen_rule(rule)}, Path("frontier.png"), ACCURACY)
+    chosen = {"audited_1": chosen_rule(rule), "router_2": CHOSEN["router_2"]}
+    draw(points(), chosen, Path("frontier.png"), ACCURACY)
+    assert f"audited 1 {rule}" in figures[0].get_supxlabel()
     for axes in figures[0].axes:
         (star,) = (
-            line
-            for line in axes.lines
-            if line.get_marker() == "*" and "risk" in str(line.get_label())
+            line for line in axes.lines if line.get_marker() == "*" and line.get_color() == "blue"
         )
         assert list(zip(*star.get_data(), strict=True)) == [place]
 
@@ -97,5 +105,6 @@ def test_the_line_of_an_audited_method_joins_only_its_efficient_points(figures):
 def test_the_picture_names_the_measure(figures, measure):
     draw(points(), CHOSEN, Path("frontier.png"), measure)
     whole, near = figures[0].axes
+    assert whole.get_xscale() == "log"
     assert whole.get_ylabel() == f"{measure.name} on test"
     assert near.get_title() == f"the same, from 90% of the LLM's {measure.name} on"

@@ -21,7 +21,8 @@ def against(rival: str, *cost: float | None, task: str = "all", ahead: float | N
     ends = ("", "_low", "_high")
     numbers = dict(zip((f"{NAMES[0]}{end}" for end in ends), cost, strict=True))
     others = {f"{name}{end}": ahead for name in NAMES[1:] for end in ends}
-    return {"task": task, "method": "router_2", "rival": rival} | numbers | others
+    place = {"task": task, "is_bound": False, "method": "router_2", "rival": rival}
+    return place | numbers | others
 
 
 def area(method: str, value: float | None, task: str = "all") -> dict:
@@ -34,6 +35,7 @@ FOUND = Comparison(
         against("far", -0.5, -0.6, -0.4),
         against("near", 0.125, 0.1, 0.15, ahead=-0.0625),
         against("never", None, None, None),
+        against("oracle", 0.9, 0.8, 1.0) | {"is_bound": True},
         against("never", 0.7, 0.7, 0.7, task="math"),
     ],
     [area("router_2", 0.875), area("near", 0.9), area("router_2", 0.1, "math")],
@@ -45,7 +47,7 @@ def numbers(
 ) -> dict[str, float]:
     rows = standings([*points(), *points(task="math")], CHOSEN)
     rows = [row | {"cost_b16_delayed": 0.5, "cost_b32_delayed": 0.6} for row in rows]
-    return headline(rows, chosen, found, [1, 8, 16, 32], measure)
+    return headline(rows, chosen, found, [8, 16, 32], measure)
 
 
 def test_the_headline_has_the_deployed_rule_both_models_and_the_rival_that_is_hardest_to_beat():
@@ -90,12 +92,12 @@ def test_under_fidelity_no_number_is_called_accuracy():
 @pytest.mark.parametrize(
     ("cost", "said"),
     [
-        ((-0.27, -0.3, -0.2), "router 2 is cheaper than co llm: -27.0 [-30.0, -20.0] % of cost"),
-        ((0.1, 0.05, 0.2), "router 2 is dearer than co llm: +10.0 [+5.0, +20.0] % of cost"),
+        ((-0.27, -0.3, -0.2), "router 2 is cheaper than Co-LLM: -27.0 [-30.0, -20.0] % of cost"),
+        ((0.1, 0.05, 0.2), "router 2 is dearer than Co-LLM: +10.0 [+5.0, +20.0] % of cost"),
         ((-0.01, -0.1, 0.1), "router 2 is neither cheaper nor dearer, within the interval, than"),
-        ((-0.5, None, -0.4), "router 2 is cheaper than co llm: -50.0 [not reached, -40.0] %"),
+        ((-0.5, None, -0.4), "router 2 is cheaper than Co-LLM: -50.0 [not reached, -40.0] %"),
         ((0.5, None, 0.6), "router 2 is neither cheaper nor dearer, within the interval, than"),
-        ((None, None, None), "co llm does not reach the accuracy of router 2; +25.0 [+25.0"),
+        ((None, None, None), "Co-LLM does not reach the accuracy of router 2; +25.0 [+25.0"),
     ],
 )
 def test_a_sentence_says_who_is_cheaper(cost, said):
@@ -104,7 +106,7 @@ def test_a_sentence_says_who_is_cheaper(cost, said):
 
 def test_a_sentence_says_if_a_rival_is_never_as_cheap():
     row = against("co_llm", None, None, None, ahead=None)
-    said = "co llm does not reach the accuracy of router 2; co llm is never as cheap."
+    said = "Co-LLM does not reach the accuracy of router 2; Co-LLM is never as cheap."
     assert against_table.sentence(row, ACCURACY) == said
 
 
@@ -121,8 +123,10 @@ def test_the_table_has_each_method_of_its_tasks_with_signs():
 
 def test_the_summary_has_a_sentence_about_each_rival():
     text = against_table.summary(FOUND, "router_2", ACCURACY)
+    assert "router 2 is dearer than oracle (a bound): +90.0" in text
     assert [line[:16] for line in text.splitlines() if line.startswith("- ")] == [
         "- router 2 is ch",
         "- router 2 is de",
         "- never does not",
+        "- router 2 is de",
     ]

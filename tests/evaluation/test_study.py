@@ -136,7 +136,7 @@ def test_without_rules_to_try_only_the_models_alone_are_run(study, router, tmp_p
     nothing = {"llm_fractions": (0.0, 1.0), "risks": (), "gammas": ()}
     ends = replace(study, params=PARAMS.model_copy(update=nothing), partial=tmp_path)
     rivals = ends.rivals()
-    assert {row["method"] for row in rivals.points} == {"slm", "llm"}
+    assert {row["method"] for row in rivals.points} == {"slm", "llm", "oracle"}
     findings, chosen, _ = ends.router(router, [0.0, 1.0], rivals)
     assert (findings.points, len(findings.outcomes)) == ([], 0)
     assert {name: (each.rule, each.certified) for name, each in chosen.items()} == {

@@ -1,5 +1,6 @@
 """Methods without training, run through a study."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from citer.decoding.policy import LLM_ALONE, Policy, StepView
-from citer.evaluation import study as study_module
 from citer.evaluation.frontier import draw
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.report import metrics, standings, summary
-from citer.evaluation.rivals import RIVALS, by_score, quantiles
+from citer.evaluation.rivals import RIVALS, Rival, Setting, by_score, quantiles
 from citer.evaluation.sweep import Line, Method
 from citer.rule import Rule
 from tests.studied import by_the_engine, in_the_rows, rows_of
@@ -25,14 +25,15 @@ def margin(view: StepView) -> Tensor:
     return (top_N2[:, 0] - top_N2[:, 1]).clamp(0, 0.999).float()
 
 
-def margin_line(params, scores) -> Line:
+def by_margin(setting: Setting) -> Rival:
     style = Style(Kind.RIVAL, "purple", "p")
-    return Line(Method("margin", margin, style=style), by_score([0.1, 0.9]))
+    return Rival(Line(Method("margin", margin, style=style), by_score([0.1, 0.9])))
 
 
 def test_a_new_rival_needs_only_one_function_and_one_entry(study, studied, monkeypatch):
-    monkeypatch.setattr(study_module, "RIVALS", (*RIVALS, margin_line))
-    findings, (routed, chosen, _) = study.rivals(), studied
+    monkeypatch.setitem(RIVALS, "margin", by_margin)
+    listed = study.params.model_copy(update={"rivals": ("random", "margin")})
+    findings, (routed, chosen, _) = replace(study, params=listed).rivals(), studied
     rule = Rule("score", 0.9)
     answered = by_the_engine(study, Policy(margin, rule))
     assert in_the_rows(findings, "margin", rule) == answered
@@ -47,12 +48,6 @@ def test_a_new_rival_needs_only_one_function_and_one_entry(study, studied, monke
     draw(points, chosen, Path("frontier.png"), ACCURACY)
     lines = {line.get_label(): line.get_color() for line in figures[0].axes[0].lines}
     assert lines["margin"] == "purple"
-
-
-def test_rivals_of_one_name_are_refused(study, monkeypatch):
-    monkeypatch.setattr(study_module, "RIVALS", (*RIVALS, RIVALS[1]))
-    with pytest.raises(ValueError, match="rivals: 2 methods are named 'random'"):
-        study.rivals()
 
 
 def test_speculative_decoding_is_tried_on_test_at_every_gamma_and_gives_the_llms_answers(rivals):
@@ -77,7 +72,7 @@ def test_speculative_decoding_is_tried_on_test_at_every_gamma_and_gives_the_llms
 def test_only_the_models_alone_answer_validation_among_the_rivals(rivals):
     methods = {(row["split"], row["method"]) for row in rivals.outcomes.to_pylist()}
     alone = {(split, name) for split in ("validation", "test") for name in ("slm", "llm")}
-    assert methods == alone | {("test", name) for name in ("entropy", "random", "speculative")}
+    assert methods == alone | {("test", name) for name in RIVALS}
 
 
 def test_random_is_tried_at_a_third_of_the_target_fractions_and_entropy_at_all(rivals):

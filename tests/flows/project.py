@@ -120,7 +120,9 @@ def retrain(
     alone = [_outcomes(each, "llm", LLM_ALONE, llm_correct, 1.0, questions) for each in splits]
     _write_outcomes(paths.RIVALS, *alone)
     write_json(paths.FINETUNE, {"step": [1, 2, 3], "loss": [3.0, 2.0, 1.5]})
-    write_json(paths.SUMMARY / "headline.json", {"accuracy": correct / QUESTIONS, "seed": seed})
+    measure = (conditions or Conditions()).measure
+    write_json(paths.SUMMARY / "headline.json", {measure.name: correct / QUESTIONS})
+    write_text(paths.PAGE, "<h1>A report</h1>\n")
     write_text(paths.SUMMARY / "table.md", "| method | accuracy |\n")
     for k in (1, 2):
         _write_preferences(seed, k)
@@ -130,8 +132,8 @@ def retrain(
 
 
 def register() -> str:
-    """Register the files of `retrain`, as the flow does."""
-    return register_run(STAGES)
+    """Register the files of `retrain`, as the flow does. Returns the sentence."""
+    return register_run(STAGES)[0]
 
 
 def _write_preferences(seed: int, k: int) -> None:

@@ -6,7 +6,8 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import FlowRunSort
 
-from flows.__main__ import main, page
+from flows.__main__ import main
+from flows.links import page
 from tests.flows.conftest import Pipeline
 
 pytestmark = pytest.mark.usefixtures("prefect")

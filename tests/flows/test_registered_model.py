@@ -46,6 +46,9 @@ def test_a_bundle_carries_the_rule_and_the_finetuned_slm(project: Path) -> None:
         assert digest(bundle / "slm") == digest(paths.SLM)
         weights = "router.safetensors"
         assert (bundle / weights).read_bytes() == (paths.router(2) / weights).read_bytes()
+        unserved = {paths.CURVE, paths.HOLDOUT}
+        assert unserved < {file.name for file in paths.router(2).iterdir()}
+        assert not unserved & {file.name for file in bundle.iterdir()}
 
 
 def test_a_bundle_carries_the_agreement_of_its_rule(project: Path) -> None:

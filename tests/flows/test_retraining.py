@@ -1,6 +1,7 @@
 """The repository's own pipeline under DVC and under the flow, on a tiny pair."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,9 @@ import pytest
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
 
+from citer.io import digest, read_json
+from citer.stages import paths
+from flows.seeds import set_seeds
 from flows.store import open_store
 from tests.flows.project import commit
 
@@ -60,8 +64,10 @@ def test_a_clone_pulls_the_data_and_has_nothing_to_do(reproduced: Path, tmp_path
 
 
 def test_dvc_shows_metrics_and_plots(reproduced: Path) -> None:
-    metrics = run(reproduced, "dvc", "metrics", "show", "--md")
-    assert "router_2.cost_b1" in metrics
+    heading = run(reproduced, "dvc", "metrics", "show", "--md").splitlines()[0]
+    _, *names = (cell.strip() for cell in heading.strip("|").split("|"))
+    assert {"llm_accuracy", "cost_b1", "cost_b8_delayed"} < set(names)
+    assert len(names) <= 12
     page = Path(run(reproduced, "dvc", "plots", "show").strip().removeprefix("file://"))
     assert "frontier.png" in page.read_text()
     assert '"method": "router_2"' in page.read_text()
@@ -80,6 +86,22 @@ def test_an_experiment_runs_only_the_stages_that_its_parameter_changes(
     assert [line.split() for line in changed] == [
         ["params.yaml", "evaluate.epsilon", "0.05", "0.2"]
     ]
+
+
+def test_more_seeds_train_and_evaluate_again_but_label_nothing(
+    reproduced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, "git", "clone", "-q", str(reproduced), "clone")
+    monkeypatch.chdir(tmp_path / "clone")
+    run(Path(), "dvc", "pull")
+    set_seeds(2)
+    output = run(Path(), "dvc", "repro")
+    again = {f"{stage}@{k}" for stage in ("train", "evaluate") for k in (1, 2)}
+    assert {*re.findall("Running stage '(.+?)'", output)} == again | {"router0", "report"}
+    rows = read_json(paths.SUMMARY / paths.SPREAD)
+    assert {row["statistics"]["cost_b1"]["seeds"] for row in rows} == {2}
+    for k in (1, 2):
+        assert digest(paths.router(k)) == digest(reproduced / paths.router(k))
 
 
 def test_a_flow_whose_stages_are_killed_gives_the_results_of_dvc_repro(

@@ -54,7 +54,7 @@ def test_registration_logs_them_and_clears_them(project: Path) -> None:
     stages = "schema: '2.0'\nstages:\n  evaluate@1:\n    cmd: citer evaluate 1\n"
     LOCK.write_text(stages)
     seconds.note("evaluate@1", 7.5)
-    register.fn(STAGES)
+    register.fn(STAGES, "http://here")
     [run] = open_store("citer").runs("tags.kind = 'retraining'")
     assert run.data.metrics["seconds/evaluate_1"] == 7.5
     assert not seconds.KEPT.exists()

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import Params
+from citer.config import Params, SamplingParams
 from citer.errors import InputError
 from citer.generate import generate
 from citer.models.bundle import identity, write_bundle
 from citer.models.router import Head, Router
+from citer.models.sampling import Sampler
 from citer.rule import Rule
 from citer.serving import Deployment
 from tests.generate.project import (
@@ -28,6 +29,21 @@ def test_disagreements_need_a_rule_with_an_audit(
     nothing = tmp_path / "nothing.jsonl"
     with pytest.raises(InputError, match=r"--disagreements: `score 0\.5` has no audit"):
         generate(params, bundle, nothing, nothing, disagreements=tmp_path / "found.parquet")
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("risk 0.5 kl 2", "rule `risk 0.5 kl 2`: answers are sampled, expected `audit β` or"),
+        ("risk 0.5 judge 0.9", "rule `risk 0.5 judge 0.9`: answers are sampled, expected"),
+    ],
+)
+def test_a_rule_without_a_meaning_for_samples_is_refused(
+    bundle: Path, params: Params, tmp_path: Path, rule: str, message: str
+) -> None:
+    nothing, sampler = tmp_path / "nothing.jsonl", Sampler(SamplingParams(temperature=1.0), 17)
+    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
+        generate(params, bundle, nothing, nothing, Rule.parse(rule), sampler=sampler)
 
 
 def test_a_bundle_without_a_rule_asks_for_one(params: Params, tmp_path: Path) -> None:

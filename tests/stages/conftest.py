@@ -143,6 +143,7 @@ def params(tmp_path, monkeypatch) -> Params:
         "risks": (0.2, 0.6),
         "audits": (0.1, 1.0),
         "gammas": (2, 4),
+        "rivals": ("entropy", "random", "speculative"),  # no tokens are scored
         "llm_floor": 0.0,  # the tiny LLM is never right
     }
     section = shipped.evaluate.model_copy(update=limits)
@@ -160,12 +161,35 @@ def params(tmp_path, monkeypatch) -> Params:
     return params
 
 
+@pytest.fixture
+def taught(params: Params) -> Params:
+    """Enter the same project with an LLM that is right on some questions, and lenient promises."""
+    questions = problems(8)
+    pair = make_taught_pair(Path("taught"), questions)
+    shutil.rmtree(paths.SLM)
+    pair.slm.rename(paths.SLM)
+    for split in ("validation", "test"):
+        rows = [replace(p, problem_id=f"{split}-{p.problem_id}", split=split) for p in questions]
+        write_problems(paths.referenced(split), rows, {})
+    lenient = {"epsilon": 0.9, "delta": 0.2, "max_new_tokens": 40}
+    own = {
+        "pair": params.pair.model_copy(update={"llm": pair.llm.as_posix()}),
+        "evaluate": params.evaluate.model_copy(update=lenient),
+    }
+    taught = params.model_copy(update=own)
+    for iteration in (1, 2):
+        write_router(taught, iteration, {"holdout_scores": GRID})
+    return taught
+
+
 def write_router(params: Params, iteration: int, card: dict) -> None:
     pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
     router = random_router(pair.slm.hidden_size, seed=iteration)
     write_bundle(paths.router(iteration), router, identity(pair) | card)
     for folder in (paths.router(iteration), paths.AGREE):
         write_json(folder / "metrics.json", {"rows": 7})
+    seeds = {"router": params.train.seed, "further": []}
+    write_json(paths.seeds(iteration) / paths.TRAINED, seeds)
 
 
 def run_all(params: Params) -> dict[str, bytes]:

@@ -130,7 +130,7 @@ def test_the_bar_starts_where_the_work_stands(
     with writing_at_most(0), pytest.raises(StoppedError):
         rivals.run(one_slot)
     assert "slm, llm on validation" in (bar := capsys.readouterr().err)
-    assert "12/12" in bar
+    assert "24/24" in bar
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def _cheapest(points: Sequence[Row], column: str, share: float) -> Cheapest | No
     costs = {
         method: (cost, kind)
         for method, kind in {p["method"]: p["kind"] for p in points}.items()
-        if kind != Kind.ALONE
+        if kind not in (Kind.ALONE, Kind.BOUND)
         and (cost := _cost(points, method, column, share * llm["accuracy"])) is not None
     }
     if not costs:

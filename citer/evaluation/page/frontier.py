@@ -10,7 +10,7 @@ from citer.evaluation.measure import Measure
 from citer.evaluation.methods import MODELS, Kind, Row, label
 from citer.evaluation.page.chart import BOTTOM, LEFT, RIGHT, TOP, Axis, Chart, x_axis, y_axis
 from citer.evaluation.page.words import point_tip
-from citer.evaluation.series import NEAR, Series, all_series, latest, nearby
+from citer.evaluation.series import NEAR, Series, all_series, by_importance, nearby
 
 LETTER, LINE = 6.0, 12.0  # the size of a name in the charts, in pixels
 
@@ -19,18 +19,17 @@ def frontier_chart(
     points: Sequence[Row], chosen: Chosen, measure: Measure, size: tuple[int, int], *, near: bool
 ) -> Chart:
     """Draw every method with its intervals, or only what is `near` the LLM's accuracy."""
-    drawn = list(all_series(points, chosen))
+    drawn = all_series(points, chosen)
     alone = [p for p in points if p["kind"] == Kind.ALONE and p["task"] == "all"]
     chart = _plane(drawn, alone, measure, size, near=near)
-    newest = latest(drawn)
     for series in drawn:
-        _draw(chart, series, newest, measure)
+        _draw(chart, series, measure)
     if not near:
         for point in alone:
             chart.dot(point["cost_b1"], point["accuracy"], "model", point_tip(point, measure))
-    for series, look in [(each, _look(each, newest)) for each in drawn if each.chosen]:
-        _draw_chosen(chart, series, look, measure)
-    _write_names(chart, drawn, newest, alone)
+    for series in drawn:
+        _draw_chosen(chart, series, measure)
+    _write_names(chart, drawn, alone)
     return chart
 
 
@@ -51,27 +50,24 @@ def _plane(
         low, high = nearby(drawn, llm)
         floor = NEAR * llm["accuracy"]
     y = y_axis(measure.name, floor, min(1.0, roof + 0.01), height, percent=True)
-    x = x_axis("cost at batch 1 (LLM alone = 1)", 0.95 * low, 1.05 * high, width, log=True)
+    x = x_axis("cost at batch 1 (LLM alone = 1)", 0.95 * low, 1.05 * high, width, log=not near)
     return Chart(width, height, x, y, f"{measure.name} against cost of every method")
 
 
-def _look(series: Series, newest: str) -> str:
-    if not series.is_ours:
-        return "rival"
-    dashes = " audited" if series.style.kind is Kind.AUDITED else ""
-    return ("ours" if series.style.colour == newest else "earlier") + dashes
+def _look(series: Series) -> str:
+    return series.rank + " audited" * (series.style.kind is Kind.AUDITED)
 
 
-def _draw(chart: Chart, series: Series, newest: str, measure: Measure) -> None:
-    look, colour = _look(series, newest), series.style.colour
+def _draw(chart: Chart, series: Series, measure: Measure) -> None:
+    look, colour = _look(series), series.style.colour
     line = [(point["cost_b1"], point["accuracy"]) for point in series.line]
-    if look.startswith("ours"):
+    if series.rank == "ours":
         _draw_band(chart, series.line, colour)
     chart.line(line, f"line {look}", colour)
     for point in series.line:
         if _holds(chart, point) and point["method"] not in MODELS:
             place = point["cost_b1"], point["accuracy"]
-            radius = 3.2 if look.startswith("ours") else 2.4
+            radius = 3.2 if series.rank == "ours" else 2.4
             chart.dot(*place, f"point {look}", point_tip(point, measure), colour, radius)
 
 
@@ -81,25 +77,22 @@ def _draw_band(chart: Chart, line: Sequence[Row], colour: str) -> None:
     chart.line([*upper, *lower], "band", colour)
 
 
-def _draw_chosen(chart: Chart, series: Series, look: str, measure: Measure) -> None:
-    assert series.chosen
-    _, point = series.chosen
-    if not _holds(chart, point):
+def _draw_chosen(chart: Chart, series: Series, measure: Measure) -> None:
+    if not series.chosen or not _holds(chart, point := series.chosen[1]):
         return
     cost, colour = point["cost_b1"], series.style.colour
     chart.line([(cost, point["accuracy_low"]), (cost, point["accuracy_high"])], "whisker", colour)
     tip = "chosen: " + point_tip(point | {"method": series.method}, measure)
-    chart.dot(cost, point["accuracy"], f"chosen {look}", tip, colour, 5.5)
+    chart.dot(cost, point["accuracy"], f"chosen {series.rank}", tip, colour, 5.5)
 
 
 def _holds(chart: Chart, point: Row) -> bool:
     return chart.x.holds(point["cost_b1"]) and chart.y.holds(point["accuracy"])
 
 
-def _write_names(chart: Chart, drawn: Sequence[Series], newest: str, alone: Sequence[Row]) -> None:
-    """Write each method's name beside its line, those of the newest router first."""
-    ordered = sorted(drawn, key=lambda series: not series.is_ours)
-    named = [(label(s.method), _look(s, newest), s.style.colour, s.line) for s in ordered]
+def _write_names(chart: Chart, drawn: Sequence[Series], alone: Sequence[Row]) -> None:
+    """Write each method's name beside its line, those of the last router first."""
+    named = [(label(s.method), _look(s), s.style.colour, s.line) for s in by_importance(drawn)]
     named += [(f"{label(p['method'])} alone", "model", "", [p]) for p in alone]
     boxes = [
         Name(_pixels(line, chart.x, chart.y), LETTER * len(text) + 4, LINE)

@@ -1,17 +1,19 @@
 """Write the report page."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import DictLoader, Environment, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from citer.data.tasks import task_label
 from citer.evaluation.methods import label
 from citer.evaluation.page.batches import batch_chart, batches_of, winners
 from citer.evaluation.page.chart import Chart
 from citer.evaluation.page.frontier import frontier_chart
+from citer.evaluation.page.rivals import left_out, rivals_chart
 from citer.evaluation.page.router import (
     calibration_chart,
     calibration_error,
@@ -27,6 +29,7 @@ from citer.io import write_text
 
 HOME = Path(__file__).parent
 TEMPLATES = ("page.html", "chart.html", "sections.html")
+CODE = re.compile("`([^`]*)`")
 STYLE, SCRIPT = "page.css", "page.js"
 WIDE, NARROW = (560, 440), (400, 400)  # of the frontier's charts, on a desktop and on a phone
 
@@ -51,7 +54,7 @@ def write_page(path: Path, study: PageStudy, champion: Champion | None = None) -
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"percent": percent, "label": label, "task": task_label}
+    environment.filters |= {"percent": percent, "label": label, "task": task_label, "code": _code}
     text = environment.get_template("page.html").render(
         style=Markup(_read(STYLE)),
         script=Markup(_read(SCRIPT)),
@@ -74,7 +77,6 @@ def _headline(study: PageStudy) -> dict[str, Any]:
         "iteration": study.iteration,
         "conditions": study.conditions,
         "measure": study.conditions.measure,
-        "method": label(method),
         "rule": f"{chosen.rule:.4g}",
         "chosen": chosen,
         "promise": promise(method, chosen, study.conditions.measure),
@@ -84,6 +86,7 @@ def _headline(study: PageStudy) -> dict[str, Any]:
         "llm_interval": interval(study.llm),
         "costs": [(batch, point[batch.column]) for batch in batches],
         "batches": batches,
+        "schedules": sorted({batch.schedule for batch in batches} - {""}),
         "winners": {task: winners(study.points, task) for task in tasks},
     }
 
@@ -97,6 +100,8 @@ def _charts(study: PageStudy) -> dict[str, Any]:
             for near in (False, True)
             for name, size in (("wide", WIDE), ("narrow", NARROW))
         ],
+        "rivals": rivals_chart(study.beside_rivals, study.conditions.measure),
+        "left_out": left_out(study.beside_rivals, study.conditions.measure),
         "by_batch": batch_chart(study.standings),
         "calibration": calibration_chart(holdout) if holdout else None,
         "calibration_error": calibration_error(holdout) if holdout else None,
@@ -105,13 +110,22 @@ def _charts(study: PageStudy) -> dict[str, Any]:
     }
 
 
-def _curves(study: PageStudy) -> Iterator[tuple[str, list[str], Chart]]:
-    """Yield a title, the names of the lines and a chart for each training."""
+def _curves(study: PageStudy) -> Iterator[tuple[str, Chart, list[str]]]:
+    """Yield a caption, a chart and the names of its lines for finetuning and for the routers."""
     if losses := study.finetune_curve:
-        yield "Finetuning the SLM", ["loss"], curve_chart("finetuning", "step", {"loss": losses})
-    for number, curve in study.router_curves.items():
-        names = {"training": curve["train_loss"], "holdout": curve["holdout_loss"]}
-        yield f"Router {number}", list(names), curve_chart(f"router {number}", "epoch", names)
+        yield (
+            "Finetuning the SLM:",
+            curve_chart("finetuning", "step", [("curve0", losses)]),
+            ["training"],
+        )
+    lines = [
+        (f"curve{number}" + " earlier" * (router != study.iteration), curve[name])
+        for router, curve in study.router_curves.items()
+        for number, name in enumerate(("train_loss", "holdout_loss"))
+    ]
+    if lines:
+        caption = f"Router {study.iteration}, dashed those before it; a dot is the least loss:"
+        yield caption, curve_chart("router", "epoch", lines), ["training", "holdout"]
 
 
 def _answers(study: PageStudy, champion: Champion | None) -> dict[str, Any]:
@@ -137,22 +151,20 @@ def _answers(study: PageStudy, champion: Champion | None) -> dict[str, Any]:
 
 def _heat(columns: Sequence[tuple[str, Transcript]]) -> list[dict[str, Any]]:
     """Pair the answers of all columns by question. The first column decides the questions."""
-    first, *others = columns
-    found = [{each.problem_id: each for each in transcript.answers} for _, transcript in others]
+    known = [(name, {each.problem_id: each for each in own.answers}) for name, own in columns]
     return [
         {
-            "question": answer,
+            "question": question,
             "answers": [
-                (name, each, shown(each))
-                for name, each in [
-                    (first[0], answer),
-                    *(
-                        (name, known.get(answer.problem_id))
-                        for (name, _), known in zip(others, found, strict=True)
-                    ),
-                ]
-                if each
+                (name, answer, shown(answer))
+                for name, answers in known
+                if (answer := answers.get(question.problem_id))
             ],
         }
-        for answer in first[1].answers
+        for question in columns[0][1].answers
     ]
+
+
+def _code(text: str) -> Markup:
+    """Mark what stands between backticks as code."""
+    return Markup(CODE.sub(r"<code>\1</code>", str(escape(text)).replace("&lt;=", "≤")))

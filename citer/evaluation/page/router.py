@@ -1,6 +1,6 @@
 """The router's head `stand`: calibration, scores by case, and the curves of training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,8 @@ EDGES = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1)  # of ca
 LEAST_DOUBT = 1e-4  # doubt is 1 - score; the left end of the histogram has all lower ones
 BARS = 32
 DOUBTS = [(1.0, "0"), (0.5, ".5"), (0.1, ".9"), (0.01, ".99"), (0.001, ".999"), (1e-4, ".9999")]
+LEAST_LOSS = 1e-4  # the axis of losses is logarithmic
+STOPS = "curve1"  # the CSS class of a curve that decides when training stops
 ROW, GAP = 44, 18  # of the histogram: pixels of a case, and of its name above
 
 
@@ -89,18 +91,20 @@ def _draw_scores(chart: Chart, score_M: np.ndarray, base: float) -> None:
     chart.line([(1.0, base), (LEAST_DOUBT, base)], "base")
 
 
-def curve_chart(title: str, unit: str, curves: Mapping[str, Sequence[float]]) -> Chart:
-    """Draw losses in nats by epoch or by step (`unit`), counted from 1."""
-    longest = max(map(len, curves.values()))
-    losses = [loss for curve in curves.values() for loss in curve]
-    low, high = min(losses), max(losses)
-    margin = 0.05 * (high - low) or 0.1
+def curve_chart(title: str, unit: str, curves: Sequence[tuple[str, Sequence[float]]]) -> Chart:
+    """Draw losses in nats per token by epoch or by step (`unit`), counted from 1.
+
+    Each curve has its CSS classes. If it decides when training stops, a dot marks its least loss.
+    """
+    longest = max(len(curve) for _, curve in curves)
+    losses = [max(loss, LEAST_LOSS) for _, curve in curves for loss in curve]
     x = x_axis(unit, 1, max(2, longest), WIDTH)
-    y = y_axis("loss (nats per token)", max(0.0, low - margin), high + margin, HEIGHT)
+    y = y_axis("loss", 0.9 * min(losses), 1.1 * max(losses), HEIGHT, log=True)
     chart = Chart(WIDTH, HEIGHT, x, y, title)
-    for number, (name, curve) in enumerate(curves.items()):
-        chart.line(enumerate(curve, 1), f"line curve{number}")
-        best = min(range(len(curve)), key=curve.__getitem__)
-        tip = f"{name}: least loss {curve[best]:.4f} at {unit} {best + 1}, last {curve[-1]:.4f}"
-        chart.dot(best + 1, curve[best], f"point curve{number}", tip, radius=4)
+    for look, curve in curves:
+        chart.line(enumerate((max(loss, LEAST_LOSS) for loss in curve), 1), f"line {look}")
+        if STOPS in look:
+            best = min(range(len(curve)), key=curve.__getitem__)
+            tip = f"least loss {curve[best]:.4f}, after {unit} {best + 1} of {len(curve)}"
+            chart.dot(best + 1, max(curve[best], LEAST_LOSS), f"point {look}", tip, radius=4)
     return chart

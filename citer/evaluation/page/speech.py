@@ -67,11 +67,22 @@ def _shares(spoken: Sequence[Spoken], name: str) -> dict[Any, tuple[int, int]]:
 
 
 class Shown(NamedTuple):
-    """A token of the heat map: its text, its CSS classes and the text on hover."""
+    """A token of the heat map: its text, its CSS classes and the text on hover.
+
+    A space before a word is left uncoloured, since lines break there.
+    """
 
     text: str
     look: str
     tip: str
+
+    @property
+    def word(self) -> str:
+        return self.text.removeprefix(" ") or self.text
+
+    @property
+    def space(self) -> str:
+        return self.text.removesuffix(self.word)
 
 
 def shown(answer: Decoded) -> list[Shown]:
@@ -80,7 +91,7 @@ def shown(answer: Decoded) -> list[Shown]:
 
 
 def _rejected(token: Token) -> list[Shown]:
-    first = f"taken back by an audit; the LLM wrote {token.text!r}"
+    first = f"taken back by an audit; the LLM wrote “{visible(token.text)}”"
     tips = [first, *("dropped after the rejected draft" for _ in token.rejected)]
     return [
         Shown(visible(text), "gone", tip) for text, tip in zip(token.rejected, tips, strict=False)
@@ -92,8 +103,8 @@ def _written(token: Token) -> Shown:
     looks = ["none" if token.score is None else f"d{level(token.score)}"]
     looks += ["llm"] * token.by_llm + ["differs"] * (token.slm != token.llm)
     writer = "LLM" if token.by_llm else "SLM"
-    tip = f"written by the {writer} · {score}\nSLM: {token.slm!r} · LLM: {token.llm!r}"
-    return Shown(visible(token.text), " ".join(looks), tip)
+    both = f"SLM: “{visible(token.slm)}” · LLM: “{visible(token.llm)}”"
+    return Shown(visible(token.text), " ".join(looks), f"written by the {writer} · {score}\n{both}")
 
 
 def level(score: float) -> int:

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from citer.evaluation.choice import Chosen, ChosenRule, cheapest
+from citer.evaluation.choice import Chosen, ChosenRule
+from citer.evaluation.headline import deployed
 from citer.evaluation.measure import Conditions
 from citer.evaluation.methods import Row
 from citer.evaluation.report import chosen_point, standings
 from citer.evaluation.tokens import Transcript, read_transcript
-from citer.io import read_as
+from citer.io import read_as, read_json, read_table
+from citer.schema import HOLDOUT
 
 Curve = dict[str, list[float]]
 
@@ -22,7 +23,8 @@ class PageStudy:
     """The findings of a retraining, with the iteration in the methods' names.
 
     `reports` and `routers` are the folders of each iteration, the last one deployed. `finetune` is
-    the file with the losses of finetuning. A section whose file is missing is left out.
+    the file with the losses of finetuning, `against` that of the comparison with the rivals. A
+    section whose file is missing is left out.
     """
 
     points: Sequence[Row]
@@ -31,6 +33,7 @@ class PageStudy:
     reports: Mapping[str, Path]
     routers: Mapping[str, Path]
     finetune: Path
+    against: Path
 
     @property
     def iteration(self) -> str:
@@ -40,8 +43,8 @@ class PageStudy:
     def deployed(self) -> tuple[str, ChosenRule]:
         """The method and rule that the last router would serve with."""
         own = {name: rule for name, rule in self.chosen.items() if self._is_last(name)}
-        rule = cheapest(*own.values())
-        return next(name for name in own if own[name] is rule), rule
+        method = deployed(own)
+        return method, own[method]
 
     def _is_last(self, method: str) -> bool:
         return method.endswith(f"_{self.iteration}")
@@ -71,7 +74,16 @@ class PageStudy:
     def holdout(self) -> pa.Table | None:
         """The held-out labels of the last router, with their scores."""
         file = self.routers[self.iteration] / "holdout.parquet"
-        return pq.read_table(file) if file.exists() else None
+        return read_table(file, HOLDOUT) if file.exists() else None
+
+    @property
+    def beside_rivals(self) -> list[Row]:
+        """The deployed rule beside each rival on all tasks, with the names on disk."""
+        if not self.against.exists():
+            return []
+        place = "all", self.deployed[0]
+        rows = read_json(self.against)["against"]
+        return [row for row in rows if (row["task"], row["method"]) == place]
 
     @property
     def router_curves(self) -> dict[str, Curve]:

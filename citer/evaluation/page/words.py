@@ -2,16 +2,11 @@
 
 from citer.evaluation.measure import Measure
 from citer.evaluation.methods import Row, label
-from citer.rule import Rule
+from citer.evaluation.points import rule_of
 
 
 def percent(share: float, digits: int = 1) -> str:
-    return f"{100 * share:.{digits}f} %"
-
-
-def rule_text(point: Row) -> str:
-    """Return the rule of a row of the POINT table."""
-    return f"{Rule(point['visit'], point['threshold'], point['audit']):.4g}"
+    return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
 def interval(row: Row) -> str:
@@ -21,7 +16,7 @@ def interval(row: Row) -> str:
 
 def point_tip(point: Row, measure: Measure) -> str:
     return (
-        f"{label(point['method'])} · {rule_text(point)}\n"
+        f"{label(point['method'])} · {rule_of(point):.4g}\n"
         f"{measure.name} {percent(point['accuracy'])} {interval(point)}\n"
         f"cost {point['cost_b1']:.3f} · LLM wrote {percent(point['llm_fraction'])}"
     )

@@ -1,0 +1,75 @@
+"""Rivals: the methods that a router must beat, on the same questions, engine and cost.
+
+A rival is a function in a file of this package, and a name in `RIVALS` or, if it learns from the
+preference questions, in `LEARNERS`. `evaluate.rivals` lists the names. Reports take everything else
+from the rival's `Method` and `Style`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from citer.config import RivalName
+from citer.evaluation.rivals.certainty import (
+    bild_rival,
+    confidence_rival,
+    entropy_rival,
+    low_entropy,
+    max_probability,
+)
+from citer.evaluation.rivals.citer_s import citer_s_rival
+from citer.evaluation.rivals.co_llm import co_llm_rival
+from citer.evaluation.rivals.oracle import oracle_rival
+from citer.evaluation.rivals.query import query_rival
+from citer.evaluation.rivals.random_visits import random, random_rival
+from citer.evaluation.rivals.rival import (
+    Alone,
+    Lessons,
+    NothingToLearnError,
+    Rival,
+    Setting,
+    by_score,
+    quantiles,
+)
+from citer.evaluation.rivals.speculative import speculative_rival
+
+__all__ = [
+    "CERTAINTIES",
+    "LEARNERS",
+    "RIVALS",
+    "Alone",
+    "Lessons",
+    "Rival",
+    "Setting",
+    "by_score",
+    "enlist",
+    "low_entropy",
+    "max_probability",
+    "quantiles",
+    "random",
+]
+
+RIVALS: Mapping[RivalName, Callable[[Setting], Rival]] = {
+    "entropy": entropy_rival,
+    "confidence": confidence_rival,
+    "random": random_rival,
+    "speculative": speculative_rival,
+    "bild": bild_rival,
+    "oracle": oracle_rival,
+}
+LEARNERS: Mapping[RivalName, Callable[[Setting, Lessons], Rival]] = {
+    "co_llm": co_llm_rival,
+    "query": query_rival,
+    "citer_s": citer_s_rival,
+}
+CERTAINTIES = (low_entropy, max_probability)  # scorers with thresholds from validation
+
+
+def enlist(setting: Setting, lessons: Lessons | None) -> Iterator[Rival]:
+    """Make the rivals that the parameters list. Those that learn need `lessons`."""
+    for name in setting.params.rivals:
+        if name in RIVALS:
+            yield RIVALS[name](setting)
+        elif lessons:
+            try:
+                yield LEARNERS[name](setting, lessons)
+            except NothingToLearnError as error:
+                lessons.skip(name, str(error))

@@ -1,0 +1,48 @@
+"""Rivals that visit the LLM where the SLM is uncertain: by entropy, or by its largest probability.
+
+With an audit of the pending tokens, the second is BiLD (Big Little Decoder, arXiv 2302.07863).
+BiLD's fallback is a threshold on the largest probability, as here. Its rollback compares the SLM's
+token with the LLM's distribution by a fixed distance; here an audit by odds has this role.
+"""
+
+import math
+
+from torch import Tensor
+
+from citer.decoding.policy import StepView
+from citer.evaluation.methods import Kind, Style
+from citer.evaluation.rivals.rival import Rival, Setting, by_score
+from citer.evaluation.sweep import Line, Method
+from citer.models.router import HIGHEST
+
+AUDIT = 0.1  # the β of BiLD's audit
+
+
+def low_entropy(view: StepView) -> Tensor:
+    """Return score_N = 1 - H / log V. H is the entropy of the SLM's next-token distribution."""
+    logprob_NV = view.logits_NV.log_softmax(-1)
+    entropy_N = -(logprob_NV.exp() * logprob_NV).sum(-1)
+    return (1 - entropy_N / math.log(logprob_NV.shape[-1])).clamp(0, HIGHEST).float()
+
+
+def max_probability(view: StepView) -> Tensor:
+    """Return score_N, the largest probability of the SLM's next-token distribution."""
+    return view.logits_NV.softmax(-1).amax(-1).clamp(0, HIGHEST).float()
+
+
+def entropy_rival(setting: Setting) -> Rival:
+    """Make the rival that visits the LLM if the SLM's entropy is high."""
+    method = Method("entropy", low_entropy, style=Style(Kind.RIVAL, "#009E73", "^"))
+    return Rival(Line(method, by_score(setting.taus(low_entropy))))
+
+
+def confidence_rival(setting: Setting) -> Rival:
+    """Make the rival that visits the LLM if the SLM's largest probability is low."""
+    method = Method("confidence", max_probability, style=Style(Kind.RIVAL, "#999999", ">"))
+    return Rival(Line(method, by_score(setting.taus(max_probability))))
+
+
+def bild_rival(setting: Setting) -> Rival:
+    """Make `confidence` with an audit at each visit."""
+    method = Method("bild", max_probability, style=Style(Kind.RIVAL, "#009E73", "<"))
+    return Rival(Line(method, by_score(setting.taus(max_probability), AUDIT)))

@@ -1,0 +1,136 @@
+"""Query-level routing: one model answers the whole question (RouteLLM's role, arXiv 2406.18665).
+
+A linear head reads the SLM's features at the end of the prompt. Its score is the probability that
+the SLM's answer will do: it is right, or the LLM's is wrong, too. No question is decoded for it:
+each answer is that of one model alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from citer.decoding.policy import StepView
+from citer.decoding.work import Work
+from citer.evaluation.cost import Trace
+from citer.evaluation.methods import Kind, Style
+from citer.evaluation.result import Result
+from citer.evaluation.rivals.rival import (
+    Alone,
+    Lessons,
+    NothingToLearnError,
+    Rival,
+    Setting,
+    by_score,
+    quantiles,
+)
+from citer.evaluation.sweep import Line, Method, Run
+from citer.models.router import HIGHEST
+from citer.rule import LLM, SLM, Rule
+
+STYLE = Style(Kind.RIVAL, "#333333", "h")
+FRACTIONS = tuple(tenth / 10 for tenth in range(1, 10))  # of the questions, for the LLM
+FOLDS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """A scorer: logistic regression on the features."""
+
+    weight_F: Tensor
+    bias: float
+
+    def __call__(self, view: StepView) -> Tensor:
+        logit_N = view.feature_NF.float() @ self.weight_F + self.bias
+        return torch.sigmoid(logit_N).clamp(max=HIGHEST)
+
+    @property
+    def weight_bytes(self) -> int:
+        """The bytes that a forward of the SLM reads. They are few, and counted in each of them."""
+        return self.weight_F.nbytes
+
+
+def query_rival(setting: Setting, lessons: Lessons) -> Rival:
+    """Train on the preference questions. The SLM alone, decoded with this scorer, scores the test.
+
+    A threshold has its share of the held-out scores of the preference questions below it.
+    """
+    feature_QF, label_Q = examples(lessons)
+    scorer, held_out_Q = _fit(feature_QF, label_Q, setting.pair.slm.device)
+    method = Method("query", scorer, scorer.weight_bytes, STYLE)
+    rules = by_score(quantiles(held_out_Q.tolist(), FRACTIONS))
+    return Rival(Line(method, [SLM]), partial(mixed, rules))
+
+
+def examples(lessons: Lessons) -> tuple[np.ndarray, np.ndarray]:
+    """Return feature_QF at the end of each prompt, and label_Q: whether the SLM's answer will do.
+
+    Raises NothingToLearnError if fewer than `FOLDS` questions have either label.
+    """
+    tokens, (slm, llm) = lessons.tokens, lessons.alone
+    label = {
+        own.problem.problem_id: own.correct or not other.correct
+        for own, other in zip(slm.results, llm.results, strict=True)
+    }
+    starts = (tokens.position_N == 0) & np.isin(tokens.problem_N, list(label))
+    label_Q = np.array([label[key] for key in tokens.problem_N[starts]], bool)
+    needed, total = int((~label_Q).sum()), len(label_Q)
+    if min(needed, total - needed) < FOLDS:
+        raise NothingToLearnError(
+            f"the LLM's answer is needed for {needed} of {total} preference questions; "
+            f"expected {FOLDS} or more of either kind"
+        )
+    return tokens.feature_NF[starts].astype(np.float64), label_Q
+
+
+def _fit(
+    feature_QF: np.ndarray, label_Q: np.ndarray, device: torch.device
+) -> tuple[Linear, np.ndarray]:
+    """Fit the scorer, and return the score of each question by a fit without it."""
+    # These take a second to import, and `evaluate` imports this module, too.
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import cross_val_predict
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    held_out_Q2 = cross_val_predict(model, feature_QF, label_Q, cv=FOLDS, method="predict_proba")
+    scale, regression = model.fit(feature_QF, label_Q)
+    weight_F = regression.coef_[0] / scale.scale_
+    bias = float(regression.intercept_[0] - weight_F @ scale.mean_)
+    return Linear(torch.tensor(weight_F, dtype=torch.float32, device=device), bias), held_out_Q2[
+        :, 1
+    ]
+
+
+def mixed(rules: Sequence[Rule], runs: Sequence[Run], alone: Alone) -> list[Run]:
+    """Make the runs of `rules` of the SLM's run, whose first scores are the questions' scores.
+
+    A rule takes the LLM's answer to each question that scores below its τ. It pays for the SLM's
+    prefill and for the LLM's own work. The rules of a model alone ask no score and pay for none.
+    """
+    (scored,) = runs
+    ends = {SLM: alone.slm, LLM: alone.llm}
+    return [
+        replace(ends[rule], method=scored.method, style=scored.style)
+        if rule in ends
+        else _split(rule, scored, alone.llm)
+        for rule in rules
+    ]
+
+
+def _split(rule: Rule, scored: Run, llm: Run) -> Run:
+    pairs = zip(scored.results, llm.results, strict=True)
+    results = [own if own.scores[0] >= rule.at else _prefilled(other) for own, other in pairs]
+    return replace(scored, rule=rule, results=results)
+
+
+def _prefilled(result: Result) -> Result:
+    """Add the SLM's forward over the prompt to the LLM's own answer."""
+    forwards, _, llm = result.trace
+    prompt_len = llm.positions - result.counts.tokens + 1
+    trace = Trace(b"D" + forwards, Work(1, prompt_len, prompt_len), llm)
+    return result._replace(trace=trace)

@@ -1,0 +1,76 @@
+"""What rivals learn from: the scored tokens of the preference references, and its questions."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from citer.checkpoint import Checkpoint
+from citer.config import TrainParams
+from citer.data.problems import Problem, read_problems
+from citer.data.tokens import read_features, read_identity, read_tokens
+from citer.evaluation.rivals import LEARNERS
+from citer.evaluation.rivals.rival import Alone, Learnt, Loss, Tokens
+from citer.evaluation.study import Study
+from citer.io import digest
+from citer.labelling.labeller import token_cases
+from citer.models.bundle import check_identity
+from citer.stages import paths
+from citer.training import train_by, train_head
+
+
+def lesson_inputs(
+    rivals: Iterable[str], params: TrainParams, identity: dict[str, Any]
+) -> Iterator[str]:
+    """Yield digests of what the rivals learn from, if one of them learns.
+
+    Raises InputError if the tokens were scored by another pair than that of this `identity`.
+    """
+    if set(rivals) & set(LEARNERS):
+        scored_by = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
+        check_identity(scored_by, identity, paths.SLM_TOKENS)
+        files = (paths.referenced("preference"), paths.SLM_TOKENS, paths.LLM_TOKENS)
+        yield from (*map(digest, files), params.model_dump_json())
+
+
+@dataclass(frozen=True)
+class Preference:
+    """The lessons (`citer.evaluation.rivals.Lessons`) of a study. Files are read when needed."""
+
+    params: TrainParams
+    study: Study
+
+    @cached_property
+    def _problems(self) -> dict[str, Problem]:
+        return {each.problem_id: each for each in read_problems(paths.referenced("preference"))}
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        examples = self.study.pair.prompts.encode_all(self._problems.values())
+        rows = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
+        columns = ("problem_id", "position", "slm_logprob_gt", "llm_logprob_gt")
+        problem_N, position_N, *logprobs = (rows[name].to_numpy() for name in columns)
+        feature_NF = read_features(paths.SLM_TOKENS, rows)
+        return Tokens(
+            feature_NF, problem_N, position_N, token_cases(self._problems, rows), *logprobs
+        )
+
+    @cached_property
+    def alone(self) -> Alone:
+        return self.study.alone_on([each for each in self._problems.values() if each.gradable])
+
+    def train(
+        self, name: str, rows_N: np.ndarray, target_N: np.ndarray, loss: Loss | None
+    ) -> Learnt:
+        data = self.tokens.feature_NF[rows_N], target_N, self.tokens.problem_N[rows_N]
+        checkpoint = Checkpoint(self.study.partial / f"{name}.pt")
+        more = self.params, self.study.pair.slm.device, checkpoint
+        trained = train_by(loss, *data, *more) if loss else train_head(*data, *more)
+        return Learnt(trained.head, trained.thresholds)
+
+    def skip(self, name: str, reason: str) -> None:
+        line = f"rivals: {name} is left out: {reason}"
+        Console().print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,213 @@
+"""The report page of a study by hand."""
+
+import re
+from dataclasses import asdict, replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from citer.evaluation.measure import FIDELITY, Conditions
+from citer.evaluation.methods import Kind, Style
+from citer.evaluation.page.batches import winners
+from citer.evaluation.page.render import Champion, write_page
+from citer.evaluation.page.router import calibration_error
+from citer.evaluation.page.study import PageStudy
+from citer.io import write_json, write_table
+from citer.rule import Rule
+from citer.schema import HOLDOUT
+from tests.evaluation.transcripts import ANSWERS, HOSTILE, transcript
+from tests.reported import CHOSEN, NOTHING_CERTIFIED, point, points
+
+LIMIT = 2_000_000  # bytes
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> PageStudy:
+    """Two iterations with all files."""
+    folders = {
+        kind: {k: tmp_path / kind / k for k in ("1", "2")} for kind in ("reports", "routers")
+    }
+    for k in ("1", "2"):
+        write_json(
+            folders["reports"][k] / "tokens.json", asdict(transcript(f"risk 0.{k} audit 0.1"))
+        )
+        losses = {"train_loss": [0.9, 0.4, 0.3], "holdout_loss": [0.8, 0.5, 0.6]}
+        write_json(folders["routers"][k] / "curve.json", losses)
+        write_table(folders["routers"][k] / "holdout.parquet", holdout(), HOLDOUT, {})
+    files = {name: tmp_path / f"{name}.json" for name in ("finetune", "against")}
+    write_json(files["finetune"], {"step": [1, 2], "loss": [2.5, 1.25]})
+    rows = [beside("entropy", -0.25, 0.05), beside("random", None, None)]
+    other = beside("speculative", -0.5, 0.1) | {"task": "math"}
+    write_json(files["against"], {"against": [*rows, other]})
+    return PageStudy(points(), CHOSEN, Conditions(), **folders, **files)
+
+
+def beside(rival: str, change: float | None, width: float | None) -> dict:
+    """The deployed rule beside a rival, with an interval of this width on both sides."""
+    ends = (None, None) if change is None else (change - width, change + width)
+    names = ("cost_at_equal_accuracy", *(f"cost_at_equal_accuracy_{e}" for e in ("low", "high")))
+    numbers = dict(zip(names, (change, *ends), strict=True))
+    return {"task": "all", "method": "router_2", "rival": rival, **numbers}
+
+
+def holdout() -> pa.Table:
+    """Scores of .75 of which 3 in 4 are good, and of .25 of which half are good."""
+    own = {
+        "problem_id": ["one"] * 12,
+        "position": range(12),
+        "case": ["contested"] * 12,
+        "label": [1, 1, 1, 0] * 2 + [1, 0] * 2,
+        "score": [0.75] * 8 + [0.25] * 4,
+    }
+    return pa.table(own, HOLDOUT)
+
+
+class Read(HTMLParser):
+    """Collects a page's tags with their attributes, and its visible text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.text, self._open = "", ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list) -> None:
+        self._open = tag
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data if self._open not in ("script", "style") else ""
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+
+def read(study: PageStudy, tmp_path: Path, champion: Champion | None = None) -> Read:
+    write_page(tmp_path / "report.html", study, champion)
+    return Read((tmp_path / "report.html").read_text())
+
+
+def test_the_page_has_the_numbers_of_the_deployed_rule_and_of_every_point(study, tmp_path):
+    page = read(study, tmp_path)
+    text = page.text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "Router 2 reaches 86.0 % accuracy at 40 % of the LLM" in text
+    assert "[81.0, 91.0]" in text
+    assert "P(routed wrong | LLM right) ≤ 0.05 at" in text
+    tips = " ".join(own.get("data-tip", "") for _, own in page.tags)
+    for rule in ("risk 0.5 audit 0.1", "every 4 audit 1", "score 0.9"):
+        assert f"· {rule}\n" in tips
+    assert "cost 0.350 · LLM wrote 5.0" in tips
+
+
+def test_equal_findings_give_equal_bytes_within_the_limit(study, tmp_path):
+    read(study, tmp_path)
+    first = (tmp_path / "report.html").read_bytes()
+    read(study, tmp_path)
+    assert first == (tmp_path / "report.html").read_bytes()
+    assert len(first) < LIMIT
+
+
+def test_the_page_loads_nothing(study, tmp_path):
+    page = read(study, tmp_path)
+    loads = [own[name] for _, own in page.tags for name in ("src", "href") if name in own]
+    assert loads == ["#cases"]
+    source = (tmp_path / "report.html").read_text()
+    assert not re.search(r"https?://|@import|url\((?!#)", source)
+
+
+def test_text_of_questions_and_models_is_never_markup(study, tmp_path):
+    page = read(study, tmp_path)
+    assert HOSTILE in page.text
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert not [own for _, own in page.tags if "onload" in own]
+
+
+def test_the_heat_map_has_every_token_with_its_writer_score_and_choices(study, tmp_path):
+    page = read(study, tmp_path)
+    shown = [
+        (own["class"], own["data-tip"])
+        for _, own in page.tags
+        if own.get("class", "").startswith("t ") and "data-tip" in own
+    ]
+    assert len(shown) == 2 * (5 + 2)  # of two routers: tokens and rejected drafts
+    score = "written by the LLM · score 0.4567\nSLM: “ 6” · LLM: “ 7”"
+    assert ("t d5 llm differs", score) in shown
+    gone = [tip for look, tip in shown if look == "t gone"]
+    assert (
+        gone
+        == ["taken back by an audit; the LLM wrote “ 7”", "dropped after the rejected draft"] * 2
+    )
+    assert ("t none llm", "written by the LLM · the SLM did not run\nSLM: “⏎” · LLM: “⏎”") in shown
+
+
+def test_router_k_stands_beside_router_k_minus_1_or_beside_the_champion(study, tmp_path):
+    assert "router 1 ·" in read(study, tmp_path).text
+    write_json(tmp_path / "tokens.json", asdict(transcript("every 7 audit 1", ANSWERS[1:])))
+    text = read(study, tmp_path, Champion("version 7", tmp_path / "tokens.json")).text
+    assert "version 7: every 7 audit 1" in text
+    assert "router 1 ·" not in text
+    assert text.count("version 7 ·") == 1  # it answered only the second question
+    assert text.count("router 2 ·") == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "section"),
+    [
+        ("reports/2/tokens.json", "Where the LLM writes"),
+        ("routers/2/holdout.parquet", "Calibration on held-out labels"),
+        ("finetune.json", "Finetuning the SLM"),
+        ("against.json", "Against the rivals"),
+    ],
+)
+def test_a_section_without_its_file_is_left_out(study, tmp_path, file, section):
+    assert section in read(study, tmp_path).text
+    (tmp_path / file).unlink()
+    assert section not in read(study, tmp_path).text
+
+
+def test_a_retraining_without_a_certified_rule_says_that_the_llm_answers(study, tmp_path):
+    chosen = dict.fromkeys(CHOSEN, NOTHING_CERTIFIED)
+    text = read(replace(study, chosen=chosen), tmp_path).text
+    assert "so the LLM answers alone" in text
+
+
+def test_a_page_of_fidelity_says_fidelity(study, tmp_path):
+    write_json(study.against, {"against": [FIDELITY.keys(beside("entropy", -0.25, 0.05))]})
+    text = read(replace(study, conditions=Conditions(FIDELITY)), tmp_path).text
+    assert "86.0\N{NO-BREAK SPACE}% fidelity at" in text
+    assert "accuracy" not in text.lower()
+
+
+def test_rivals_stand_beside_the_deployed_rule_with_their_intervals(study, tmp_path):
+    page = read(study, tmp_path)
+    tips = [own.get("data-tip", "").replace("\N{NO-BREAK SPACE}", " ") for _, own in page.tags]
+    assert "entropy: -25.0 % [-30.0 %, -20.0 %]" in tips
+    assert not [tip for tip in tips if tip.startswith("speculative: ")]
+    assert "Never as good: random." in page.text
+
+
+def test_the_cheapest_method_is_read_between_efficient_points():
+    """At 95 % of .9, audited 1 lies between (.35, .82) and (.45, .9), speculative at .65."""
+    shares = dict(winners(points()))
+    best = shares[0.95][0]
+    assert (best.method, best.is_rival) == ("audited_1", False)
+    assert best.cost == pytest.approx(0.35 + 0.1 * (0.855 - 0.82) / 0.08)
+
+
+def test_a_rival_that_is_cheaper_than_every_router_is_shown_as_one():
+    best = dict(winners(points("speculative", "router_1")))[1.0][0]
+    assert (best.method, best.cost, best.is_rival) == ("speculative", 0.65, True)
+    assert best.ours == ("router_1", 1.0)
+
+
+def test_a_bound_that_no_method_can_reach_wins_nothing():
+    style = Style(Kind.BOUND, "grey", "P")
+    bound = point(style, "oracle", Rule("score", 0.5), 0.05, 0.9, 0.2)
+    assert winners([*points(), bound]) == winners(points())
+
+
+def test_the_calibration_error_is_the_mean_gap_between_score_and_share():
+    """The bin of .75 is exact; that of .25 is off by .25 and has a third of the tokens."""
+    assert calibration_error(holdout()) == pytest.approx(0.25 / 3)

@@ -1,0 +1,73 @@
+"""The stage `rivals` with those that learn from the preference questions."""
+
+import shutil
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+import pytest
+
+from citer.config import Params, RivalName
+from citer.data.problems import read_problems, write_problems
+from citer.errors import InputError
+from citer.evaluation.methods import styles
+from citer.evaluation.rivals import LEARNERS, RIVALS
+from citer.io import PARTIAL
+from citer.stages import paths, rivals
+from tests.stages.conftest import run_killed
+
+
+@pytest.fixture
+def asked(scored: Params) -> Params:
+    """Enter a project with scored tokens whose questions are asked in validation and test, too."""
+    own = read_problems(paths.referenced("preference"))
+    for split in ("validation", "test"):
+        rows = [replace(p, problem_id=f"{split}-{p.problem_id}", split=split) for p in own]
+        write_problems(paths.referenced(split), rows, {})
+    small = {
+        "slots": 4,
+        "max_new_tokens": 40,
+        "llm_fractions": (0.0, 0.2, 1.0),
+        "gammas": (2,),
+        "llm_floor": 0.0,
+    }
+    section = scored.evaluate.model_copy(update=small)
+    few = scored.train.model_copy(update={"epochs": 2})
+    return scored.model_copy(update={"evaluate": section, "train": few})
+
+
+def written() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in paths.RIVALS.iterdir()}
+
+
+def test_every_rival_in_params_has_points_of_its_own_style(asked: Params, monkeypatch) -> None:
+    monkeypatch.setattr("citer.evaluation.rivals.query.FOLDS", 2)  # of 12 questions
+    rivals.run(asked)
+    points = pq.read_table(paths.RIVALS / "points.parquet").to_pylist()
+    assert [*styles(points)] == ["slm", "llm", *asked.evaluate.rivals]
+    looks = [(style.colour, style.marker) for style in styles(points).values()]
+    assert len({*looks}) == len(looks) - 1, "both models alone look the same"
+
+
+@pytest.mark.slow
+def test_a_stage_killed_while_a_rival_learns_ends_in_the_same_bytes(asked: Params) -> None:
+    rivals.run(asked)
+    whole = written()
+    shutil.rmtree(paths.RIVALS)
+    run_killed(asked, "rivals", module="citer.checkpoint", function="_write")
+    assert [*PARTIAL.rglob("*.pt")]
+    rivals.run(asked)
+    assert written() == whole
+    assert not [*PARTIAL.rglob("*.pt")]
+
+
+def test_tokens_of_another_pair_are_refused_before_a_model_is_loaded(
+    asked: Params, monkeypatch
+) -> None:
+    monkeypatch.setattr("citer.stages.rivals.load_pair", None)
+    other = asked.pair.model_copy(update={"dtype": "float64"})
+    with pytest.raises(InputError, match=f"^{paths.SLM_TOKENS}"):
+        rivals.run(asked.model_copy(update={"pair": other}))
+
+
+def test_the_registry_has_exactly_the_names_that_params_may_list() -> None:
+    assert {*RIVALS, *LEARNERS} == {*RivalName.__args__}
