@@ -18,7 +18,8 @@ DECISIONS = {"validation": "promises", "test": "decisions of the gate"}
 
 def question_sets(questions: Mapping[str, Iterable[str]]) -> dict[str, str]:
     """Return the tags with the digests of questions, given their ids by split."""
-    return {f"{split}_set": digest(*sorted(ids)) for split, ids in questions.items()}
+    named = ((split, sorted(ids)) for split, ids in questions.items())
+    return {f"{split}_set": digest(*ids) for split, ids in named if ids}
 
 
 def next_use(versions: Iterable[ModelVersion], split: str, tags: Tags) -> dict[str, str]:

@@ -187,6 +187,11 @@ def test_shipped_params_load_frozen():
         (CHAT, "{variables: {day: 2024-07-26}}", "pair.chat.variables.day: datetime.date(2024, 7"),
         (CHAT, "{system: Be brief.}", "pair: chat: not read by plain prompts; expected prompt: ch"),
         ("stop: []", "stop: END", "pair.stop: 'END': expected a list"),
+        (
+            "  batch: 1",
+            "  batch: 4",
+            "top level: register.batch: 4; expected one of evaluate.batches: 1, 8, 32",
+        ),
         ("stop: []", "stop: ['']", "pair.stop.0: '': expected at least 1"),
     ],
 )

@@ -10,10 +10,13 @@ from citer.errors import InputError
 from citer.io import read_json, write_json
 from citer.stages import paths
 from flows.compare import compare
+from flows.ledger import question_sets
 from flows.registry import promote
 from flows.tracking import file_md5
 from tests.flows.project import register, retrain
 from tests.flows.registered import CHAMPION, DATE, NAME, fetch, holder, version, versions
+
+ASKED = question_sets({"test": [f"test-{n}" for n in range(200)]})["test_set"]
 
 
 def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path) -> None:
@@ -38,6 +41,10 @@ def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path)
         "accuracy_low": "0.981155",
         "accuracy_high": "1",
         "questions": "200",
+        "delta": "0.05",
+        "validation_set": ASKED,
+        "validation_use": "1",
+        "test_set": ASKED,
         "preferences": file_md5(paths.preferences(1)),
         "llm_fraction": "0.25",
         "tokens_per_answer": "50",
@@ -68,13 +75,15 @@ def test_a_versions_description_begins_with_the_decision_and_its_numbers(project
 - git: {version(1).tags["git_sha"][:7]}"""
     not_judged = "none, because it judges only the last router of a retraining"
     gate = "The gate's decision at registration"
+    once = f"Validation questions {ASKED[:7]}: used once; all promises from them hold together"
+    used = f"{once} at confidence 0.95."
     page = f"[Report page]({version(1).tags['report']})"
-    assert version(1).description == f"{gate}: {not_judged}.\n\n{page}\n\n{listed}"
+    assert version(1).description == f"{gate}: {not_judged}.\n\n{used}\n\n{page}\n\n{listed}"
     judged, since, *_ = (version(2).description or "").split("\n\n")
     assert judged.startswith(f"{gate}: promoted: no champion yet: ")
     assert re.fullmatch(rf"Since then: {DATE} made the champion by the gate\.", since)
     promote(1)
-    _, since, _, rest = (version(1).description or "").split("\n\n")
+    _, since, _, _, rest = (version(1).description or "").split("\n\n")
     assert re.fullmatch(rf"Since then: {DATE} made the champion by hand\.", since)
     assert rest == listed
 
