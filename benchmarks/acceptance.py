@@ -38,11 +38,11 @@ from citer.io import replacing, write_json
 from citer.models.router import Head
 from citer.rule import Rule
 
-RISKS = (0.2, 0.5, 0.7, 0.85, 0.9, 0.95)
+RISKS = (0.2, 0.5, 0.7, 0.85, 0.9, 0.95, 0.98)
 THRESHOLDS = {
     "audit": (0.02, 0.1, 0.25, 0.5),
-    "judge": (0.3, 0.5, 0.7, 0.9),
-    "kl": (0.03, 0.1, 0.3, 1.0),
+    "judge": (0.5, 0.7, 0.8, 0.9),
+    "kl": (0.03, 0.3, 0.6, 1.0),
     "top": (2, 3),
 }
 LLM_FINISHES = "judge, LLM finishes"
