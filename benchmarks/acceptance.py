@@ -196,7 +196,7 @@ def main() -> None:
         results = {task: summary(answered, in_task_Q) for task, in_task_Q in shop.tasks.items()}
         write_json(RESULTS / "acceptance.json", {"seeds": done, "targets": results})
         with replacing(RESULTS / "acceptance.md") as aside, aside.open("w") as file:
-            print(f"{done} seeds.\n", file=file)
+            print(f"Seeds: {done}.\n", file=file)
             write(results, file)
     print((RESULTS / "acceptance.md").read_text())
 

@@ -23,7 +23,7 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
 def test_audits_are_numbers_or_texts(tmp_path: Path) -> None:
     texts = (
         ("audits: [0.1", "audits: [kl 2, top 3, judge 0.9, 0.1"),
-        ("  tie:", "  judge: true\n  tie:"),
+        ("judge: false", "judge: true"),
     )
     params = loaded(tmp_path, *texts)
     assert params.evaluate.audits == ("kl 2", "top 3", "judge 0.9", 0.1, 1.0)
@@ -56,7 +56,7 @@ def test_a_judge_must_be_trained(tmp_path: Path, old: str, new: str, message: st
         ("audits: [0.1", "audits: [kl 2", "evaluate.audits: rule `risk 1 kl 2`: from this LLM"),
         ("audits: [0.1", "audits: [top 2", "evaluate.audits: rule `risk 1 top 2`: from this LLM"),
         ("0.9 audit 0.1", "0.9 kl 2", "label.rule: rule `risk 0.9 kl 2`: from this LLM only odds"),
-        ("  tie:", "  judge: true\n  tie:", "label.judge: expected false: it reads an LLM"),
+        ("judge: false", "judge: true", "label.judge: expected false: it reads an LLM"),
     ],
 )
 def test_an_llm_behind_a_server_knows_odds_only(

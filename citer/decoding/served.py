@@ -152,7 +152,7 @@ def judge_of(
     return ServedJudge(llm, vocabulary) if isinstance(llm, ServedModel) else cast(Judge, llm)
 
 
-def judge_in(pair: Pair, slots: int, make_graphs: MakeGraphs) -> Judge:
+def judge_in(pair: Pair, slots: int = 1, make_graphs: MakeGraphs = no_graphs) -> Judge:
     """Return the judge of a pair's LLM; one that is loaded here may also read the SLM."""
     return judge_of(pair.llm, pair.vocabulary, slots, make_graphs, pair.slm)
 

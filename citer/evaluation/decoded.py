@@ -13,7 +13,7 @@ from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.judge import Judge, Query
 from citer.decoding.policy import SLM_ALONE, Policy
-from citer.decoding.served import judge_of
+from citer.decoding.served import judge_in, judge_of
 from citer.evaluation.sweep import request
 from citer.evaluation.tokens import Decoded, Token, Transcript, count_spoken, kind_of
 from citer.models.pair import Pair
@@ -51,7 +51,7 @@ class _Reader:
         self.pair = pair
         self.sampler = Sampler(params.sampling, params.seed)
         self.engine = Engine(pair, params.slots, params.max_new_tokens, delayed=True)
-        self.judges = [judge_of(model, pair.vocabulary) for model in (pair.slm, pair.llm)]
+        self.judges = [judge_of(pair.slm, pair.vocabulary), judge_in(pair)]
 
     def answers(self, problems: Sequence[Problem], policy: Policy) -> list[Answer]:
         asked = [request(problem, self.pair, self.sampler) for problem in problems]

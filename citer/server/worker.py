@@ -18,7 +18,6 @@ from citer.decoding.policy import Policy
 from citer.decoding.served import judge_in
 from citer.decoding.walk import Handle
 from citer.errors import InputError
-from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 
 STOPPED = "the engine has stopped, the server must be started again"
@@ -183,7 +182,7 @@ def logprobs(pair: Pair, request: Request, answer: Answer) -> list[float]:
     One forward of each model over the whole text computes them, at temperature 1.
     """
     text = Text((*request.prompt_ids, *answer.token_ids), len(request.prompt_ids))
-    judges = LocalJudge(pair.slm, pair.vocabulary), judge_in(pair, 1, no_graphs)
+    judges = LocalJudge(pair.slm, pair.vocabulary), judge_in(pair)
     slm, llm = (judge.score([text]).logprob_N.tolist() for judge in judges)
     chosen = zip(answer.by_llm, slm, llm, strict=True)
     return [by_llm if is_llms else by_slm for is_llms, by_slm, by_llm in chosen]

@@ -23,13 +23,16 @@ REFUSED = [
     ({"presence_penalty": 0.5}, "presence_penalty: 0.5: expected 0"),
     ({"logit_bias": {"5": 1}}, "logit_bias: {'5': 1}: expected {}"),
     ({"response_format": {"type": "json_object"}}, "response_format: {'type': 'json_object'}"),
-    ({"citer": {"rule": "risk 0.5 judge 2"}}, "citer.rule: 'risk 0.5 judge 2': expected `score τ`"),
     (
-        {"citer": {"rule": "risk 0.5 judge 0.9"}},
+        {"extra_body": {"citer": {"rule": "risk 0.5 judge 2"}}},
+        "citer.rule: 'risk 0.5 judge 2': expected `score τ`",
+    ),
+    (
+        {"extra_body": {"citer": {"rule": "risk 0.5 judge 0.9"}}},
         "the router has no head `judge`, only stand, agree",
     ),
     (
-        {"citer": {"rule": "risk 0.5 kl 2"}, "temperature": 1},
+        {"extra_body": {"citer": {"rule": "risk 0.5 kl 2"}}, "temperature": 1},
         "rule `risk 0.5 kl 2`: answers are sampled, expected `audit β` or `top k`",
     ),
     ({"temperature": -1}, "temperature: -1: expected greater than or equal to 0"),
