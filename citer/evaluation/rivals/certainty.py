@@ -14,6 +14,7 @@ from citer.evaluation.methods import Kind, Style
 from citer.evaluation.rivals.rival import Rival, Setting, by_score
 from citer.evaluation.sweep import Line, Method
 from citer.models.router import HIGHEST
+from citer.rule import Rule
 
 AUDIT = 0.1  # the β of BiLD's audit
 
@@ -43,6 +44,11 @@ def confidence_rival(setting: Setting) -> Rival:
 
 
 def bild_rival(setting: Setting) -> Rival:
-    """Make `confidence` with an audit at each visit."""
+    """Make `confidence` with an audit at each visit.
+
+    It also visits by the product of the pending tokens' probabilities. BiLD itself does not, but
+    this is the stronger rival.
+    """
     method = Method("bild", max_probability, style=Style(Kind.RIVAL, "#009E73", "<"))
-    return Rival(Line(method, by_score(setting.taus(max_probability), AUDIT)))
+    by_risk = [Rule("risk", risk, AUDIT) for risk in setting.params.risks]
+    return Rival(Line(method, [*by_score(setting.taus(max_probability), AUDIT), *by_risk]))
