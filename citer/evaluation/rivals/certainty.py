@@ -1,8 +1,8 @@
 """Rivals that visit the LLM where the SLM is uncertain: by entropy, or by its largest probability.
 
-With an audit of the pending tokens, the second is BiLD (Big Little Decoder, arXiv 2302.07863).
-BiLD's fallback is a threshold on the largest probability, as here. Its rollback compares the SLM's
-token with the LLM's distribution by a fixed distance; here an audit by odds has this role.
+With an audit of the pending tokens they are like BiLD (Big Little Decoder, arXiv 2302.07863).
+BiLD's fallback is a threshold on the largest probability. Its rollback compares the SLM's token
+with the LLM's distribution by a fixed distance; here an audit by odds has this role.
 """
 
 import math
@@ -44,11 +44,11 @@ def confidence_rival(setting: Setting) -> Rival:
 
 
 def bild_rival(setting: Setting) -> Rival:
-    """Make `confidence` with an audit at each visit.
+    """Make `entropy` with an audit at each visit.
 
-    It also visits by the product of the pending tokens' probabilities. BiLD itself does not, but
-    this is the stronger rival.
+    It also visits by the product of the pending tokens' scores. BiLD itself has neither the entropy
+    nor the product, but both make it a stronger rival.
     """
-    method = Method("bild", max_probability, style=Style(Kind.RIVAL, "#009E73", "<"))
+    method = Method("bild", low_entropy, style=Style(Kind.RIVAL, "#009E73", "<"))
     by_risk = [Rule("risk", risk, AUDIT) for risk in setting.params.risks]
-    return Rival(Line(method, [*by_score(setting.taus(max_probability), AUDIT), *by_risk]))
+    return Rival(Line(method, [*by_score(setting.taus(low_entropy), AUDIT), *by_risk]))
