@@ -32,7 +32,7 @@ from citer.io import read_as, remove, replacing, write_json
 from citer.models.bundle import check_identity, folder_identity, read_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
-from citer.models.room import check_room
+from citer.models.room import check_room, with_room
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.stages.unfinished import partial_sweeps
@@ -106,12 +106,8 @@ def _held_out(params: Params, folders: PairFolder, seed: int) -> list[Problem]:
     They decide an order only.
     """
     rows = read_problems(paths.referenced("preference"))
-    longest = folders.context - params.evaluate.max_new_tokens
-    return [
-        question
-        for question in held_out(rows, seed, params.train.holdout)
-        if len(folders.prompts.prompt_ids(question)) <= longest
-    ]
+    questions = held_out(rows, seed, params.train.holdout)
+    return with_room(questions, folders.prompts, folders.context - params.evaluate.max_new_tokens)
 
 
 def _thresholds(folder: Path, card: dict[str, Any], fractions: Sequence[float]) -> list[float]:
