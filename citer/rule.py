@@ -97,10 +97,11 @@ class Rule:
 
     def refusal(self, sampled: bool, remote: bool) -> str | None:
         """Say why this rule cannot be used for sampled answers or a remote LLM, or return None."""
+        accepts = f"a rule with `{self.by} {self.audit:.4g}`"
         if remote and self.by != "audit":
-            return f"rule `{self:.4g}`: from this LLM only odds are known, expected `audit β`"
+            return f"{accepts}: from this LLM only odds are known, expected `audit β`"
         if sampled and self.by in ("judge", "kl"):
-            return f"rule `{self:.4g}`: answers are sampled, expected `audit β` or `top k`"
+            return f"{accepts}: answers are sampled, expected `audit β` or `top k`"
         return None
 
     @property

@@ -34,8 +34,8 @@ def test_disagreements_need_a_rule_with_an_audit(
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("risk 0.5 kl 2", "rule `risk 0.5 kl 2`: answers are sampled, expected `audit β` or"),
-        ("risk 0.5 judge 0.9", "rule `risk 0.5 judge 0.9`: answers are sampled, expected"),
+        ("risk 0.5 kl 2", "a rule with `kl 2`: answers are sampled, expected `audit β` or"),
+        ("risk 0.5 judge 0.9", "a rule with `judge 0.9`: answers are sampled, expected"),
     ],
 )
 def test_a_rule_without_a_meaning_for_samples_is_refused(
