@@ -176,7 +176,7 @@ def test_a_sampled_request_is_refused_by_rules_without_a_meaning_for_it(
     kin: Pair, rule: str
 ) -> None:
     engine, policy = Engine(kin, 1, 9), by_rule(kin, Rule.parse(f"risk 0.5 {rule}"))
-    with pytest.raises(InputError, match=r"q0: `.*`: answers are sampled, expected"):
+    with pytest.raises(InputError, match=r"q0: a rule with `.*`: answers are sampled, expected"):
         engine.submit(replace(REQUESTS[0], sampling=SAMPLINGS[0]), policy)
     engine.submit(
         replace(REQUESTS[0], sampling=SAMPLINGS[0]), by_rule(kin, Rule("risk", 0.5, 2, "top"))
