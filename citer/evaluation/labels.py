@@ -8,7 +8,7 @@ import numpy as np
 
 STEP = 0.5  # between the points of a line that a name should not cover, in heights of a name
 GAP = 5.0  # between a name and its line
-HIDDEN = 50  # the badness of a name on another, per point of a line under a name
+HIDDEN = 1000  # the badness of a name on another, per point of a line under a name
 STRANGE = 3  # the badness of another line nearer than the own one
 SHARED = 6  # the badness of a place where another line runs along the own one
 FAR = 1e9  # a place that is near to none

@@ -202,6 +202,16 @@ def test_a_rival_that_is_cheaper_than_every_router_is_shown_as_one():
     assert best.ours == ("router_1", 1.0)
 
 
+def test_where_no_method_is_cheaper_than_the_llm_none_is_the_cheapest():
+    dear = [p | ({"cost_b1": 1.5} if p["method"] not in ("slm", "llm") else {}) for p in points()]
+    assert dict(winners(dear))[1.0][0] is None
+
+
+def test_the_costs_by_batch_stand_beside_the_accuracy(study, tmp_path):
+    text = read(study, tmp_path).text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "router 2, 86 %" in text
+
+
 def test_a_bound_that_no_method_can_reach_wins_nothing():
     style = Style(Kind.BOUND, "grey", "P")
     bound = point(style, "oracle", Rule("score", 0.5), 0.05, 0.9, 0.2)
