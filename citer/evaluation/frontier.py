@@ -117,12 +117,12 @@ def _finish(axes: Axes, low: float, high: float) -> None:
 
 
 def _write_names(axes: Axes, drawn: Sequence[Series], alone: Sequence[Row]) -> None:
-    """Write each method's name beside its line. The models, which have one place, choose first."""
-    named = [(f"{label(p['method'])} alone", "black", False, [p]) for p in alone]
-    named += [
+    """Write each method's name beside its line, those of the last router first."""
+    named = [
         (label(series.method), _colour(series), series.rank == "ours", series.line)
         for series in by_importance(drawn)
     ]
+    named += [(f"{label(p['method'])} alone", "black", False, [p]) for p in alone]
     size = LETTERS * DPI / 72
     names = [
         Name(_pixels(axes, line), LETTER * size * len(text), LINE * size)

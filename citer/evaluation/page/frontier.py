@@ -91,9 +91,9 @@ def _holds(chart: Chart, point: Row) -> bool:
 
 
 def _write_names(chart: Chart, drawn: Sequence[Series], alone: Sequence[Row]) -> None:
-    """Write each method's name beside its line. The models, which have one place, choose first."""
-    named = [(f"{label(p['method'])} alone", "model", "", [p]) for p in alone]
-    named += [(label(s.method), _look(s), s.style.colour, s.line) for s in by_importance(drawn)]
+    """Write each method's name beside its line, those of the last router first."""
+    named = [(label(s.method), _look(s), s.style.colour, s.line) for s in by_importance(drawn)]
+    named += [(f"{label(p['method'])} alone", "model", "", [p]) for p in alone]
     boxes = [
         Name(_pixels(line, chart.x, chart.y), LETTER * len(text) + 4, LINE)
         for text, _, _, line in named
