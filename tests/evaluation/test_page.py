@@ -4,16 +4,19 @@ import re
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import get_args
 
 import pyarrow as pa
 import pytest
 
+from citer.checked import RivalName
 from citer.evaluation.measure import FIDELITY, Conditions
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.page.batches import winners
 from citer.evaluation.page.render import Champion, write_page
 from citer.evaluation.page.router import calibration_error
 from citer.evaluation.page.study import PageStudy
+from citer.evaluation.page.words import MEANINGS
 from citer.io import write_json, write_table
 from citer.rule import Rule
 from citer.schema import HOLDOUT
@@ -210,6 +213,11 @@ def test_where_no_method_is_cheaper_than_the_llm_none_is_the_cheapest():
 def test_the_costs_by_batch_stand_beside_the_accuracy(study, tmp_path):
     text = read(study, tmp_path).text.replace("\N{NO-BREAK SPACE}", " ")
     assert "router 2, 86 %" in text
+
+
+def test_the_page_says_what_each_rival_does(study, tmp_path):
+    assert "speculative: the LLM checks every few drafts" in read(study, tmp_path).text
+    assert set(MEANINGS) == set(get_args(RivalName))
 
 
 def test_a_bound_that_no_method_can_reach_wins_nothing():
