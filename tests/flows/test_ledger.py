@@ -68,6 +68,18 @@ def test_compare_and_the_description_say_how_much_confidence_is_left(
     assert "used 2 times; all promises from them" in version(2).description
 
 
+def test_a_use_spent_the_delta_of_its_time(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Version 1 chose its rule at a larger delta than params.yaml has now: 1 - 2 * 0.2."""
+    retrain(1)
+    register()
+    MlflowClient().set_model_version_tag(NAME, "1", "delta", "0.2")
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "used 2 times; all promises from them hold together at confidence 0.6." in shown
+
+
 def test_a_set_is_known_by_its_questions_in_any_order() -> None:
     assert question_sets({"test": ["a", "b"]}) == question_sets({"test": ["b", "a"]})
     assert question_sets({"test": ["a", "b"]}) != question_sets({"test": ["a"]})
