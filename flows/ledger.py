@@ -57,9 +57,16 @@ def spent(split: str, questions: str, used: int, delta: float) -> str:
 
 
 def report(versions: Iterable[ModelVersion], shown: Iterable[Tags], delta: float) -> Iterator[str]:
-    """Yield a sentence for each set of questions of the versions to show."""
+    """Yield a sentence for each set of questions of the versions to show.
+
+    Then name the versions of an earlier citer, since the sentences do not count them.
+    """
     known = list(versions)
     sets = [(s, tags[f"{s}_set"]) for tags in shown for s in DECISIONS if f"{s}_set" in tags]
     for split, questions in dict.fromkeys(sets):
         if used := uses(known, split, questions):
             yield spent(split, questions, used, delta)
+    uncounted = [v.version for v in known if not any(f"{s}_set" in v.tags for s in DECISIONS)]
+    if sets and uncounted:
+        numbers = ", ".join(sorted(map(str, uncounted), key=int))
+        yield f"Not counted, because an earlier citer registered them: versions {numbers}."
