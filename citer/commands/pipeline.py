@@ -16,7 +16,11 @@ Version = Annotated[str, typer.Argument(metavar="VERSION", help="Number of a reg
 def run(
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, max=100, help="Train with so many seeds and report the spread. Sets train.seeds in params.yaml."),
+        typer.Option(
+            min=1,
+            max=100,
+            help="Train with so many seeds and report the spread. Sets train.seeds in params.yaml.",
+        ),
     ] = None,
 ) -> None:
     """Retrain: run the stale stages, register the routers, perhaps promote the last one.

@@ -53,7 +53,8 @@ def test_a_name_on_many_lines_is_better_than_one_on_another_name() -> None:
     """Two points share a place. Above them there is room for one name, below there are lines."""
     point, below = name((100, 200)), [name((0, 208 + n / 2), (200, 208 + n / 2)) for n in range(24)]
     first, second, *_ = place([point, point, *below], Box(60, 180, 140, 300))
-    assert first and second
+    assert first is not None
+    assert second is not None
     assert abs(first[1] - second[1]) >= HEIGHT
 
 

@@ -83,8 +83,9 @@ class Cheapest(NamedTuple):
 def winners(points: Sequence[Row], task: str = "all") -> list[tuple[float, list[Cheapest | None]]]:
     """For each share of the LLM's accuracy, return the cheapest method of each batch.
 
-    It is None where no method is cheaper than the LLM. A cost is read linearly between the efficient points of a method, as in the table of the
-    summary. Both models alone take part.
+    It is None where no method is cheaper than the LLM. A cost is read
+    linearly between the efficient points of a method, as in the table of the summary. Both models
+    alone take part.
     """
     mine = [point for point in points if point["task"] == task]
     return [
