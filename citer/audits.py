@@ -12,9 +12,13 @@ RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
 
 def _audit(given: Any) -> float | str:
     """Check an entry of `evaluate.audits`. Raises ValueError."""
-    if not isinstance(given, float | int | str) or not Rule.audited("risk", 0, given).audit:
-        raise ValueError(f"{given!r}: expected β above 0, or a text such as `judge 0.9`")
-    return given if isinstance(given, str) else float(given)
+    try:
+        if Rule.audited("risk", 0, given).audit:
+            return given if isinstance(given, str) else float(given)
+    except ValueError:
+        pass
+    expected = "β above 0 and at most 1, or a text such as `judge 0.9`, `kl 1.0` or `top 3`"
+    raise ValueError(f"{given!r}: expected {expected}")
 
 
 Audit = Annotated[float | str, BeforeValidator(_audit)]

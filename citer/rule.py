@@ -11,13 +11,14 @@ rules* (`citer.decoding.acceptance`). Known methods are special cases:
 """
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal, Self, cast, get_args
 
 When = Literal["score", "risk", "every"]
 By = Literal["audit", "judge", "kl", "top"]
 EXPECTED = (
     "expected `score τ`, `risk ρ` or `every γ`, and perhaps `audit β`, `judge θ`, `kl κ` or "
-    "`top k`; τ, ρ, β, θ in [0, 1], κ above 0, γ and k whole numbers from 1 on"
+    "`top k`; τ, ρ, β, θ in [0, 1], κ > 0 and finite, γ and k whole numbers from 1 on"
 )
 EXACT = {"audit": 1, "judge": 1, "top": 1}  # these reject every token that is not the LLM's choice
 
@@ -73,29 +74,34 @@ class Rule:
 
     @property
     def in_range(self) -> bool:
-        at_fits = self.at >= 1 if self.visit == "every" else 0 <= self.at <= 1
+        at_fits = _counts(self.at) if self.visit == "every" else 0 <= self.at <= 1
         return self.visit in get_args(When) and at_fits and self._audit_in_range
 
     @property
     def _audit_in_range(self) -> bool:
         if self.by in ("audit", "judge"):
             return 0 <= self.audit <= 1
-        return (self.by == "kl" and self.audit > 0) or (self.by == "top" and self.audit >= 1)
+        # An infinite κ would accept tokens where the LLM is sure, and JSON has no infinity.
+        return 0 < self.audit < inf if self.by == "kl" else self.by == "top" and _counts(self.audit)
 
     def __format__(self, spec: str) -> str:
         """Format the rule as text, and its numbers by `spec`."""
-        visit = f"{self.visit} {self.at:{spec}}"
-        return f"{visit} {self.by} {self.audit:{spec}}" if self.audit else visit
+        # Tables and cards have counts as floats.
+        at = int(self.at) if self.visit == "every" and _counts(self.at) else self.at
+        audit = int(self.audit) if self.by == "top" and _counts(self.audit) else self.audit
+        visit = f"{self.visit} {at:{spec}}"
+        return f"{visit} {self.by} {audit:{spec}}" if audit else visit
 
     def __str__(self) -> str:
         return f"{self}"
 
     def refusal(self, sampled: bool, remote: bool) -> str | None:
         """Say why this rule cannot be used for sampled answers or a remote LLM, or return None."""
+        accepts = f"a rule with `{self.by} {self.audit:.4g}`"
         if remote and self.by != "audit":
-            return f"rule `{self:.4g}`: from this LLM only odds are known, expected `audit β`"
+            return f"{accepts}: from this LLM only odds are known, expected `audit β`"
         if sampled and self.by in ("judge", "kl"):
-            return f"rule `{self:.4g}`: answers are sampled, expected `audit β` or `top k`"
+            return f"{accepts}: answers are sampled, expected `audit β` or `top k`"
         return None
 
     @property
@@ -117,6 +123,10 @@ class Rule:
         if self.visit == "risk":
             return risk < self.at
         return self.visit == "every" and pending >= self.at
+
+
+def _counts(number: float) -> bool:
+    return number >= 1 and number % 1 == 0
 
 
 SLM, LLM = Rule("score", 0.0), Rule("score", 1.0)  # either model alone

@@ -125,6 +125,8 @@ def _fitted(
     examples: Examples, held_N: np.ndarray, params: TrainParams, checkpoint: Checkpoint | None
 ) -> tuple[RouterMLP, Curve]:
     """Train a new MLP. Return it with its losses after each epoch."""
+    if (~held_N).sum() < 2:  # batch norm needs two rows
+        raise InputError("preference split: 1 labelled token to train on, expected 2 or more")
     device, inputs = examples.device, examples.feature_NF.shape[1]
     with torch.random.fork_rng([device] if device.type == "cuda" else []), _one_thread():
         torch.manual_seed(params.seed)
@@ -191,7 +193,7 @@ def _train_epoch(
 ) -> float:
     """Return the mean cross-entropy of the rows, in nats."""
     mlp.train()
-    usable = [row_B for row_B in batches if len(row_B) > 1]  # batch norm needs two rows
+    usable = [row_B for row_B in batches if len(row_B) > 1]  # the next epoch shuffles again
     total = torch.zeros((), dtype=torch.float64, device=examples.device)
     for row_B in usable:
         feature_BF, label_B = examples.batch(row_B)

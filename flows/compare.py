@@ -40,7 +40,7 @@ def compare() -> None:
         gap = _difference(roles[CHAMPION], roles[CHALLENGER], params.evaluate.delta)
         console.print(gap, soft_wrap=True)
     shown = [version.tags for version in known.values()]
-    for sentence in report(versions(client, name), shown, params.evaluate.delta):
+    for sentence in report(versions(client, name), shown):
         console.print(sentence, soft_wrap=True)
 
 

@@ -56,10 +56,19 @@ def spent(split: str, questions: str, used: int, delta: float) -> str:
     )
 
 
-def report(versions: Iterable[ModelVersion], shown: Iterable[Tags], delta: float) -> Iterator[str]:
-    """Yield a sentence for each set of questions of the versions to show."""
+def report(versions: Iterable[ModelVersion], shown: Iterable[Tags]) -> Iterator[str]:
+    """Yield a sentence for each set of questions of the versions to show.
+
+    It supposes that every use spent the largest delta of the versions with this set. The last
+    sentence names the versions of an earlier citer, which are not counted.
+    """
     known = list(versions)
     sets = [(s, tags[f"{s}_set"]) for tags in shown for s in DECISIONS if f"{s}_set" in tags]
     for split, questions in dict.fromkeys(sets):
         if used := uses(known, split, questions):
-            yield spent(split, questions, used, delta)
+            own = (v.tags for v in known if v.tags.get(f"{split}_set") == questions)
+            yield spent(split, questions, used, max(float(tags["delta"]) for tags in own))
+    uncounted = [v.version for v in known if not any(f"{s}_set" in v.tags for s in DECISIONS)]
+    if sets and uncounted:
+        numbers = ", ".join(sorted(map(str, uncounted), key=int))
+        yield f"Not counted, because an earlier citer registered them: versions {numbers}."

@@ -139,16 +139,16 @@ def test_shipped_params_load_frozen():
         ("risks: [0.2", "risks: [1.3", "evaluate.risks.0: 1.3: expected less than or equal to 1"),
         ("risks: [0.2", "risks: [-1", "evaluate.risks.0: -1: expected greater than or equal to 0"),
         (
-            "audits: [0.1",
+            "audits: [0.25",
             "audits: [0",
             "evaluate.audits.0: 0: expected β above 0, or a text such as",
         ),
         (
-            "audits: [0.1",
+            "audits: [0.25",
             "audits: [1.1",
             "evaluate.audits.0: 'risk 0 audit 1.1': expected `score τ`",
         ),
-        ("audits: [0.1", "audits: [kl 0", "evaluate.audits.0: 'risk 0 kl 0': expected `score τ`"),
+        ("audits: [0.25", "audits: [kl 0", "evaluate.audits.0: 'risk 0 kl 0': expected `score τ`"),
         ("gammas: [1,", "gammas: [0,", "evaluate.gammas.0: 0: expected greater than 0"),
         ("gammas: [1,", "gammas: [2.5,", "evaluate.gammas.0: 2.5: expected a valid integer"),
         (

@@ -1,7 +1,5 @@
 """Rules as text, and their properties."""
 
-from math import inf
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +13,7 @@ VISITS = st.tuples(st.sampled_from(["score", "risk"]), SHARES) | st.tuples(
 AUDITS = (
     st.tuples(SHARES, st.just("audit"))
     | st.tuples(st.floats(0, 1, exclude_min=True), st.just("judge"))
-    | st.tuples(st.floats(0, exclude_min=True), st.just("kl"))
+    | st.tuples(st.floats(0, exclude_min=True, allow_infinity=False), st.just("kl"))
     | st.tuples(st.integers(1, 10**6), st.just("top"))
 )
 RULES = st.builds(lambda visit, audit: Rule(*visit, *audit), VISITS, AUDITS)
@@ -31,7 +29,6 @@ RULES = st.builds(lambda visit, audit: Rule(*visit, *audit), VISITS, AUDITS)
         ("score 0 audit 0", Rule("score", 0)),
         ("risk 0.8 judge 0.9", Rule("risk", 0.8, 0.9, "judge")),
         ("score 0.9 kl 0.5", Rule("score", 0.9, 0.5, "kl")),
-        ("risk 0.9 kl inf", Rule("risk", 0.9, inf, "kl")),
         ("every 4 top 3", Rule("every", 4, 3, "top")),
         ("risk 0.8 judge 0", Rule("risk", 0.8)),
     ],
@@ -43,6 +40,20 @@ def test_a_rule_is_read_from_its_text(text: str, rule: Rule) -> None:
 @given(rule=RULES)
 def test_a_rule_round_trips_through_its_text(rule: Rule) -> None:
     assert Rule.parse(str(rule)) == rule
+
+
+@given(rule=RULES)
+def test_a_rule_of_a_table_has_counts_as_floats_and_the_same_text(rule: Rule) -> None:
+    assert str(Rule(rule.visit, float(rule.at), float(rule.audit), rule.by)) == str(
+        Rule.parse(str(rule))
+    )
+
+
+@pytest.mark.parametrize("number", [2.5, float("inf"), float("nan")])
+def test_numbers_that_count_nothing_are_out_of_range_and_shown_as_given(number: float) -> None:
+    for rule in (Rule("every", number), Rule("risk", 0.5, number, "top")):
+        assert not rule.in_range
+        assert str(rule).endswith(f" {number}")
 
 
 def test_text_omits_a_missing_audit_and_formats_numbers() -> None:
@@ -68,6 +79,7 @@ def test_text_omits_a_missing_audit_and_formats_numbers() -> None:
         *("risk 0.5 audit", "risk 0.5 0.1", "risk 0.5 audit 2", "risk 0.5 audit nan"),
         *("risk 0.5 audits 0.1", "risk 0.5 audit 0.1 more", "risk 0.5 audit x"),
         *("risk 0.5 judge 1.1", "risk 0.5 judge nan", "risk 0.5 kl 0", "risk 0.5 kl nan"),
+        *("risk 0.5 kl inf", "risk 0.5 kl -1"),
         *("risk 0.5 top 0", "risk 0.5 top 1.5", "risk 0.5 top", "risk 0.5 topk 3"),
     ],
 )

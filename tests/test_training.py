@@ -56,6 +56,12 @@ def test_two_rows_of_a_question_are_held_out_together() -> None:
     assert twice_N.tolist() == [*once_N, *once_N]
 
 
+def test_a_single_row_to_train_on_is_refused() -> None:
+    feature_NF, label_N, _ = _data(rows=2)
+    with pytest.raises(InputError, match="1 labelled token to train on, expected 2 or more"):
+        train_head(feature_NF, label_N, np.array(["p0", "p1"]), _params(), CPU)
+
+
 def test_the_constant_baseline_is_the_share_of_the_training_rows() -> None:
     data, params = _data(), _params(epochs=1)
     held_N = holdout_rows(data[2], params.seed, params.holdout)

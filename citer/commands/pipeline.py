@@ -16,7 +16,11 @@ Version = Annotated[str, typer.Argument(metavar="VERSION", help="Number of a reg
 def run(
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, max=100, help="Sets train.seeds in params.yaml before the run."),
+        typer.Option(
+            min=1,
+            max=100,
+            help="Train with so many seeds and report the spread. Sets train.seeds in params.yaml.",
+        ),
     ] = None,
 ) -> None:
     """Retrain: run the stale stages, register the routers, perhaps promote the last one.
@@ -50,6 +54,7 @@ def schedule(
 def compare() -> None:
     """Show the champion and the challenger side by side.
 
+    Also shows their difference on common test questions, and how often these questions decided.
     The costs are those without delay, where the LLM runs as soon as one sequence of the batch
     needs it.
     """

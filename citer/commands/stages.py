@@ -111,7 +111,7 @@ def label(iteration: Iteration) -> None:
 
 
 def train(iteration: Iteration) -> None:
-    """Train and calibrate the head `stand` of router K. router0 trains its head `agree`."""
+    """Train and calibrate the heads of router K: `stand`, and `judge` if label.judge is set."""
     _run_iteration("train", iteration)
 
 
@@ -121,5 +121,5 @@ def evaluate(iteration: Iteration) -> None:
 
 
 def report() -> None:
-    """Write one table and one picture of all iterations."""
+    """Write the table, the picture and the report page of all iterations."""
     _run_stage("report")

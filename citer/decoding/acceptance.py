@@ -87,8 +87,10 @@ class JudgedBy:
     head: Head
 
     def __call__(self, pending: Pending) -> Tensor:
-        states = pending.drafted.feature_MF, pending.llm_MH
-        return self.head.score(judge_features(*states, pending.p_MV, pending.token_M))
+        slm, slm_MF = pending.drafted
+        feature_MF = judge_features(slm_MF, pending.llm_MH, pending.p_MV, pending.token_M)
+        # The head is with the SLM, the LLM may be on other devices (`pair.llm_device_map`).
+        return self.head.score(feature_MF.to(slm.device)).to(feature_MF.device)
 
 
 def criterion_of(rule: Rule, judge: Head | None) -> Criterion | None:

@@ -23,7 +23,9 @@ from citer.evaluation.points import rule_columns
 from citer.rule import LLM
 
 COST, ACCURACY, AREA = "cost_at_equal_accuracy", "accuracy_at_equal_cost", "area"
-UNREACHED = -1.0  # the change of cost against a cost without limit
+# The change of cost against a cost without limit. It is below every number, and not -100 %: the end
+# of an interval may lie between it and a number, and is then missing, too.
+UNREACHED = -math.inf
 RULE = tuple(rule_columns(LLM))  # the columns that name a rule
 COLUMNS = ("correct", "bytes", "tokens", "llm_tokens")
 
@@ -166,15 +168,15 @@ class Resampled:
     def _beside(self, run: int, rival: Frontier) -> Row:
         """Compare a run with a rival at equal accuracy, and at equal cost."""
         moved_R, right_R = self.moved_RV[:, run], self.right_RV[:, run]
-        change_R = moved_R / rival.cost_for(right_R) - 1
+        cost_R = rival.cost_for(right_R)
+        change_R = np.where(np.isinf(cost_R), UNREACHED, moved_R / cost_R - 1)
         ahead_R = (right_R - rival.right_for(moved_R[:, None])[:, 0]) / self.questions
-        return _estimate(COST, change_R, UNREACHED) | _estimate(ACCURACY, ahead_R)
+        return _estimate(COST, change_R) | _estimate(ACCURACY, ahead_R)
 
 
-def _estimate(name: str, value_R: np.ndarray, missing: float = math.nan) -> Row:
+def _estimate(name: str, value_R: np.ndarray) -> Row:
     """Return the sample's value and both ends of its interval, None where one is missing."""
-    numbers = interval(value_R)
-    known = [None if math.isnan(n) or n == missing else n for n in numbers]
+    known = [n if math.isfinite(n) else None for n in interval(value_R)]
     if known[0] is None:
         known = [None, None, None]
     return dict(zip((name, f"{name}_low", f"{name}_high"), known, strict=True))

@@ -20,7 +20,8 @@ cost of our rule. Area, of all rules of a method: 0 is the straight line from th
 the LLM's {measure} at the SLM's cost.
 Validation chose our rules. A rival may use any of its rules, or mix two of them by question; it is
 read on test, which favours it. In brackets: 95 % intervals of a paired bootstrap over questions,
-each for itself. Not reached: neither the rival nor the LLM has the {measure} of our rule.
+each for itself. Not reached: neither the rival nor a model alone has the {measure} of our rule
+(cost), or is as cheap (points).
 """
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 STEP = 0.5  # between the points of a line that a name should not cover, in heights of a name
 GAP = 5.0  # between a name and its line
-HIDDEN = 50  # the badness of a name on another, per point of a line under a name
+HIDDEN = 1000  # the badness of a name on another, per point of a line under a name
 STRANGE = 3  # the badness of another line nearer than the own one
 SHARED = 6  # the badness of a place where another line runs along the own one
 FAR = 1e9  # a place that is near to none
@@ -34,18 +34,17 @@ def place(names: Sequence[Name], inside: Box) -> list[tuple[float, float] | None
     """Return the centre of each name, or None for a line that is nowhere `inside`.
 
     All numbers are in pixels, in either direction. A name is put beside a point of its line. Of all
-    such places, the one with the least badness is taken; earlier names choose first.
+    such places, the one with the least badness is taken. Points choose before lines, which have
+    more places, and earlier names before later ones.
     """
     step = STEP * min((name.height for name in names), default=1.0)
     lines = [_visible(name.line, inside, step) for name in names]
     taken: list[Box] = []
-    centres: list[tuple[float, float] | None] = []
-    for number, name in enumerate(names):
-        centre = None
+    centres: list[tuple[float, float] | None] = [None] * len(names)
+    for number in sorted(range(len(names)), key=lambda number: len(lines[number]) > 1):
         if len(lines[number]):
-            x, y = centre = _best(name, lines, number, taken, inside)
-            taken.append(_around(x, y, name))
-        centres.append(centre)
+            x, y = centres[number] = _best(names[number], lines, number, taken, inside)
+            taken.append(_around(x, y, names[number]))
     return centres
 
 

@@ -25,9 +25,13 @@ def resamples(in_task_Q: np.ndarray) -> np.ndarray:
 
 
 def interval(value_R: np.ndarray) -> tuple[float, float, float]:
-    """Return the sample's value, and the percentile interval of the resamples."""
+    """Return the sample's value, and the percentile interval of the resamples.
+
+    An end beside a resample without a finite value is infinite or NaN.
+    """
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(value_R[1:], (tail, 1 - tail))
+    with np.errstate(invalid="ignore"):  # the difference of two infinite values
+        low, high = np.quantile(value_R[1:], (tail, 1 - tail))
     return float(value_R[0]), float(low), float(high)
 
 

@@ -265,6 +265,6 @@ def promise(method: str, chosen: ChosenRule, measure: Measure) -> str:
             f"{chosen.epsilon:g} at {sure}; the LLM answers alone."
         )
     seen = measure.on_validation.format(n=chosen.n, lost=chosen.discordant)
-    alone = f"by itself it keeps {chosen.bound:.3f}"
+    alone = f"bound of this rule alone: {chosen.bound:.3f}"
     kept = f"keeps {risk} <= {chosen.epsilon:g} at {sure} (on validation {seen}; {alone})"
     return f"{label(method)}: `{chosen.rule:.4g}` {kept}."

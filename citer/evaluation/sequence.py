@@ -27,16 +27,25 @@ class Step:
     held_out: Candidate
     validation: Candidate
 
-    def columns(self, delta: float) -> dict[str, object]:
-        """Return the step as one row for people, with the bound at confidence 1 - delta."""
-        seen = self.validation
-        return {
-            "method": self.method,
+
+def explained(steps: Sequence[Step], epsilon: float, delta: float) -> list[dict[str, object]]:
+    """Return the steps as rows for people.
+
+    `bound` is at confidence 1 - delta, for the rule by itself. A rule may have a bound of at most
+    epsilon and still fail, because it is tested at its own share of delta: `passed` says so.
+    """
+    tested = [step.validation for step in steps]
+    return [
+        {
+            "method": step.method,
             "rule": str(seen.rule),
-            "held_out": _evidence(self.held_out),
+            "held_out": _evidence(step.held_out),
             "validation": _evidence(seen),
             "bound": upper_bound(seen.discordant, seen.n, delta),
+            "passed": passed,
         }
+        for step, seen, passed in zip(steps, tested, certified(tested, epsilon, delta), strict=True)
+    ]
 
 
 def _evidence(seen: Candidate) -> dict[str, float]:

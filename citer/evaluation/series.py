@@ -62,15 +62,14 @@ def _place(points: Sequence[Row], chosen: Chosen, method: str) -> tuple[Rule, Ro
 def _line(points: Sequence[Row], method: str, kind: Kind) -> list[Row]:
     """Return the points that a method's line connects.
 
-    The line of an exact method leaves out the models alone. The line of an audited method has only
-    the efficient rules, since many others cost more than a more accurate one.
+    The line of an exact method leaves out the models alone. The line of a method with audits has
+    only the efficient rules, since many others cost more than a more accurate one.
     """
     if kind in (Kind.EXACT, Kind.BOUND):
         own = (point for point in frontier(points, method) if point["method"] == method)
         return sorted(own, key=lambda point: point["threshold"])
-    if kind is Kind.AUDITED:
-        return efficient(points, method)
-    return frontier(points, method)
+    line = frontier(points, method)
+    return efficient(points, method) if any(point["audit"] for point in line) else line
 
 
 def by_importance(drawn: Sequence[Series]) -> list[Series]:

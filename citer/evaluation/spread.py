@@ -46,7 +46,7 @@ class Seeded:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of the `seeds` that have a number. The deviation is that of a sample, 0 for one seed."""
+    """They count only `seeds` with a number. The deviation is that of a sample, 0 for one seed."""
 
     seeds: int
     mean: float

@@ -9,6 +9,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from citer.data.problems import first_id
 from citer.data.prompts import Encoded
 from citer.data.tokens import places, read_features
 from citer.errors import InputError
@@ -39,6 +40,10 @@ def judged_rows(
 ) -> pa.Table:
     """Return the rows that train the head `judge`, of the schema `judged`. Raises InputError."""
     rows = differing(tokens, labels)
+    questions = len({first_id(key) for key in rows["problem_id"].to_pylist()})
+    if questions < 2:  # one to train on, one held out
+        differ = f"the models write different tokens in {questions} labelled questions"
+        raise InputError(f"label.judge: {differ}, expected 2 or more, or false")
     feature_NF = judged_features(pair, slm_tokens, examples, rows, batch_tokens)
     schema, width = judged(feature_NF.shape[1]), 2 * feature_NF.shape[1]
     feature_N = pa.FixedSizeBinaryArray.from_buffers(

@@ -1,7 +1,7 @@
 """Evaluate router k: validation chooses its rules, test reports them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,14 @@ from citer.evaluation.points import (
     write_findings,
 )
 from citer.evaluation.report import metrics, promise, standings
+from citer.evaluation.sequence import explained
 from citer.evaluation.spread import Seeded, Seeds, seeded
 from citer.evaluation.study import Study, study_stamp
 from citer.io import read_as, remove, replacing, write_json
 from citer.models.bundle import check_identity, folder_identity, read_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
-from citer.models.room import check_room
+from citer.models.room import check_room, with_room
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.stages.unfinished import partial_sweeps
@@ -60,26 +61,28 @@ def run(params: Params, iteration: int) -> None:
     asked = (problem.problem_id for problem in holdout)
     partial = partial_sweeps("evaluate", params, own, folder, paths.seeds(iteration), *asked)
     pair = load_pair(folders, params.pair)
-    study = Study(pair, validation, test, params.evaluate, partial, holdout)
+    setting = pair, validation, test, params.evaluate
+    study = Study(*setting, partial, holdout)
     router = router.to(pair.slm.device)
     findings, chosen, steps = study.router(router, taus, rivals)
     points = [*rivals.points, *findings.points]
     rows = standings(points, chosen)
     seeds = [*seeded(trained.router, rows, chosen, measure)]
+    del study  # frees its caches: each seed and the transcript have an engine of their own
     for seed in trained.further:
-        held_out = _held_out(params, folders, seed)
-        other = replace(study, partial=partial / str(seed), holdout=held_out)
-        seeds += _further(other, paths.seeds(iteration) / str(seed), seed, rivals)
-    del study  # frees its caches: the transcript has an engine of its own
+        home, kept = paths.seeds(iteration) / str(seed), partial / str(seed)
+        questions = _held_out(params, folders, seed)
+        seeds += _further(Study(*setting, kept, questions), home, seed, rivals)
     method = deployed(chosen)
     policy = routed(router, chosen[method].rule)
     tokens = transcript(pair, test, policy, method, params.evaluate)
+    promised = params.evaluate.epsilon, params.evaluate.delta
     with replacing(paths.report(iteration)) as aside:
         aside.mkdir()
         write_findings(aside, findings, params.evaluate, stamp | ROUTER_STAMP)
         write_json(aside / "chosen.json", {name: asdict(each) for name, each in chosen.items()})
         write_json(aside / "threshold.json", asdict(cheapest(*chosen.values())))
-        write_json(aside / "path.json", [step.columns(params.evaluate.delta) for step in steps])
+        write_json(aside / "path.json", explained(steps, *promised))
         write_json(aside / "tokens.json", asdict(tokens))
         write_json(aside / "metrics.json", metrics(rows, chosen, measure))
         if trained.further:
@@ -106,12 +109,8 @@ def _held_out(params: Params, folders: PairFolder, seed: int) -> list[Problem]:
     They decide an order only.
     """
     rows = read_problems(paths.referenced("preference"))
-    longest = folders.context - params.evaluate.max_new_tokens
-    return [
-        question
-        for question in held_out(rows, seed, params.train.holdout)
-        if len(folders.prompts.prompt_ids(question)) <= longest
-    ]
+    questions = held_out(rows, seed, params.train.holdout)
+    return with_room(questions, folders.prompts, folders.context - params.evaluate.max_new_tokens)
 
 
 def _thresholds(folder: Path, card: dict[str, Any], fractions: Sequence[float]) -> list[float]:

@@ -145,10 +145,10 @@ def _labeller(
 
 
 def _digest(params: Params, outcome: str, iteration: int) -> str:
-    """Hash everything that the labels depend on."""
+    """Hash everything that the labels depend on. The rows of the judge are made from them."""
     files = paths.SLM_TOKENS, paths.LLM_TOKENS, paths.referenced("preference")
     router = paths.router(iteration - 1)
-    section = params.label.model_dump_json(exclude={"outcome", "minutes"})
+    section = params.label.model_dump_json(exclude={"outcome", "minutes", "judge"})
     return digest(*files, router, str(iteration), outcome, section, code_digest("label"))
 
 

@@ -10,14 +10,15 @@ from rich.console import Console
 
 from citer.checkpoint import Checkpoint
 from citer.config import TrainParams
-from citer.data.problems import Problem, read_problems
+from citer.data.problems import Problem, first_id, read_problems
 from citer.data.tokens import read_features, read_identity, read_tokens
 from citer.evaluation.rivals import LEARNERS
-from citer.evaluation.rivals.rival import Alone, Learnt, Loss, Tokens
+from citer.evaluation.rivals.rival import Alone, Learnt, Loss, NothingToLearnError, Tokens
 from citer.evaluation.study import Study
 from citer.io import digest
 from citer.labelling.labeller import token_cases
 from citer.models.bundle import check_identity
+from citer.models.room import with_room
 from citer.stages import paths
 from citer.training import train_by, train_head
 
@@ -60,7 +61,17 @@ class Preference:
 
     @cached_property
     def alone(self) -> Alone:
-        return self.study.alone_on([each for each in self._problems.values() if each.gradable])
+        pair, limit = self.study.pair, self.study.params.max_new_tokens
+        first: dict[str, Problem] = {}
+        for key, problem in self._problems.items():
+            if problem.gradable:
+                first.setdefault(first_id(key), problem)
+        asked = with_room(first.values(), pair.prompts, pair.context - limit)
+        if not asked:
+            raise NothingToLearnError(
+                "no preference question has an answer to grade against, and room for one"
+            )
+        return self.study.alone_on(asked)
 
     def train(
         self, name: str, rows_N: np.ndarray, target_N: np.ndarray, loss: Loss | None

@@ -86,7 +86,7 @@ def test_the_judge_reads_the_slms_features_the_llms_state_and_five_numbers() -> 
         ("judge 0.9", [0.9, HIGHEST], [0.0, 0.89]),
         ("judge 1", [], [0.0, 0.9, HIGHEST]),
         ("kl 0.5", [0.0, 0.5], [0.51, inf]),
-        ("kl inf", [0.0, 1e9, inf], []),
+        ("kl 1e9", [0.0, 1e9], [inf]),
         ("top 3", [1.0, 2.0, 3.0], [4.0]),
         ("top 1", [], [1.0, 2.0]),
     ],
@@ -124,7 +124,7 @@ def answered(pair: Pair, *rules: str) -> list[dict[str, Answer]]:
 
 
 READING = ["risk 0.4 kl 0.02", "every 3 kl 0.1", "score 0.4 judge 0.5", "risk 0.4 judge 0.6"]
-READING += ["risk 0.6 judge 1", "every 4 judge 0.4", "risk 0.3 kl inf", "every 3 top 4"]
+READING += ["risk 0.6 judge 1", "every 4 judge 0.4", "risk 0.3 kl 1e9", "every 3 top 4"]
 
 
 @settings(max_examples=25)
@@ -151,7 +151,7 @@ def test_these_rules_accept_some_tokens_and_reject_others(kin: Pair, rule: str) 
     assert 0 < rejected < sum(len(visit.disagreements) for visit in visits)
 
 
-@pytest.mark.parametrize("lax", ["kl inf", "top 384", "audit 1e-300"])
+@pytest.mark.parametrize("lax", ["top 384", "audit 1e-300"])
 def test_the_laxest_thresholds_reject_nothing(kin: Pair, lax: str) -> None:
     unaudited, audited = answered(kin, "risk 0.4", f"risk 0.4 {lax}")
     for key, answer in audited.items():
@@ -176,7 +176,7 @@ def test_a_sampled_request_is_refused_by_rules_without_a_meaning_for_it(
     kin: Pair, rule: str
 ) -> None:
     engine, policy = Engine(kin, 1, 9), by_rule(kin, Rule.parse(f"risk 0.5 {rule}"))
-    with pytest.raises(InputError, match=r"q0: rule `risk 0.5 .*`: answers are sampled, expected"):
+    with pytest.raises(InputError, match=r"q0: a rule with `.*`: answers are sampled, expected"):
         engine.submit(replace(REQUESTS[0], sampling=SAMPLINGS[0]), policy)
     engine.submit(
         replace(REQUESTS[0], sampling=SAMPLINGS[0]), by_rule(kin, Rule("risk", 0.5, 2, "top"))
@@ -189,9 +189,7 @@ def test_an_llm_elsewhere_knows_audits_only(kin: Pair, rule: str) -> None:
     policy = by_rule(kin, Rule.parse(f"risk 0.5 {rule}"))
     with remote(kin, LocalJudge(kin.local_llm, kin.vocabulary, 1)) as far:
         engine = Engine(far, 1, 9)
-        with pytest.raises(
-            InputError, match=r"q0: rule .* only odds are known, expected `audit β`"
-        ):
+        with pytest.raises(InputError, match=r"q0: .* only odds are known, expected `audit β`"):
             engine.submit(REQUESTS[0], policy)
 
 

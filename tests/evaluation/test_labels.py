@@ -47,3 +47,20 @@ def test_a_name_does_not_cover_a_point_of_another_line() -> None:
     point = (200.0, 160.0)
     [centre, _] = place([name((10, 150), (390, 150)), name(point)], INSIDE)
     assert not covers(centre, point)
+
+
+def test_a_name_on_many_lines_is_better_than_one_on_another_name() -> None:
+    """Two points share a place. Above them there is room for one name, below there are lines."""
+    point, below = name((100, 200)), [name((0, 208 + n / 2), (200, 208 + n / 2)) for n in range(24)]
+    first, second, *_ = place([point, point, *below], Box(60, 180, 140, 300))
+    assert first is not None
+    assert second is not None
+    assert abs(first[1] - second[1]) >= HEIGHT
+
+
+def test_a_point_chooses_its_place_before_lines() -> None:
+    """The line can be named anywhere, the point only where the first name would be."""
+    line, point = name((200, 50), (200, 150), (390, 150)), name((200, 41))
+    box = Box(160, 20, 400, 300)
+    _, centre = place([line, point], box)
+    assert place([point, line], box)[0] == centre

@@ -4,16 +4,19 @@ import re
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import get_args
 
 import pyarrow as pa
 import pytest
 
+from citer.checked import RivalName
 from citer.evaluation.measure import FIDELITY, Conditions
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.page.batches import winners
 from citer.evaluation.page.render import Champion, write_page
 from citer.evaluation.page.router import calibration_error
 from citer.evaluation.page.study import PageStudy
+from citer.evaluation.page.words import MEANINGS
 from citer.io import write_json, write_table
 from citer.rule import Rule
 from citer.schema import HOLDOUT
@@ -200,6 +203,21 @@ def test_a_rival_that_is_cheaper_than_every_router_is_shown_as_one():
     best = dict(winners(points("speculative", "router_1")))[1.0][0]
     assert (best.method, best.cost, best.is_rival) == ("speculative", 0.65, True)
     assert best.ours == ("router_1", 1.0)
+
+
+def test_where_no_method_is_cheaper_than_the_llm_none_is_the_cheapest():
+    dear = [p | ({"cost_b1": 1.5} if p["method"] not in ("slm", "llm") else {}) for p in points()]
+    assert dict(winners(dear))[1.0][0] is None
+
+
+def test_the_costs_by_batch_stand_beside_the_accuracy(study, tmp_path):
+    text = read(study, tmp_path).text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "router 2, 86 %" in text
+
+
+def test_the_page_says_what_each_rival_does(study, tmp_path):
+    assert "speculative: the LLM checks every few drafts" in read(study, tmp_path).text
+    assert set(MEANINGS) == set(get_args(RivalName))
 
 
 def test_a_bound_that_no_method_can_reach_wins_nothing():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from citer.evaluation import paired
-from citer.evaluation.paired import Frontier, interval, resamples
+from citer.evaluation.paired import RESAMPLES, Frontier, interval, resamples
 
 # Five rules in no order. Sample 0: the rule of cost 4 is beaten by that of cost 3, and that of
 # cost 2 by a mix of its neighbours. In sample 1 all are equally accurate.
@@ -103,3 +103,12 @@ def _three_numbers(moved_RV: np.ndarray, right_RV: np.ndarray) -> list[np.ndarra
         right_RV[:, 5] - rival.right_for(moved_RV[:, 5:])[:, 0],
         rival.area(moved_RV[:, [0, 4]], right_RV[:, [0, 4]]),
     ]
+
+
+@pytest.mark.parametrize(("without", "known"), [(0, True), (24, True), (25, False), (26, False)])
+def test_an_end_beside_a_resample_without_a_value_is_no_number(without, known):
+    """The lower end lies between the 25th and the 26th least of 1,000 values."""
+    value_R = np.array([0.1] + without * [-np.inf] + (RESAMPLES - without) * [0.1])
+    value, low, high = interval(value_R)
+    assert (value, high) == (0.1, 0.1)
+    assert np.isfinite(low) == known

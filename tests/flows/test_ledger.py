@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities.model_registry import ModelVersion, ModelVersionTag
 
 from flows.compare import compare
-from flows.ledger import question_sets, spent
+from flows.ledger import question_sets, report, spent
 from tests.flows.project import register, retrain
 from tests.flows.registered import NAME, version
 
@@ -66,6 +67,29 @@ def test_compare_and_the_description_say_how_much_confidence_is_left(
     assert f"{decisions} together at confidence 0.9." in shown
     assert f"{validation} at confidence 0.8." in version(4).description
     assert "used 2 times; all promises from them" in version(2).description
+
+
+def test_a_use_spent_the_delta_of_its_time(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Version 1 chose its rule at a larger delta than params.yaml has now: 1 - 2 * 0.2."""
+    retrain(1)
+    register()
+    MlflowClient().set_model_version_tag(NAME, "1", "delta", "0.2")
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "used 2 times; all promises from them hold together at confidence 0.6." in shown
+
+
+def test_versions_of_an_earlier_citer_are_named_as_not_counted() -> None:
+    tags = {"test_set": "1a2b3c4d", "test_use": "1", "delta": "0.05"}
+    known = [
+        ModelVersion("m", str(number), 0, tags=[ModelVersionTag(*tag) for tag in own.items()])
+        for number, own in ((1, {}), (10, {}), (11, tags), (2, {}))
+    ]
+    *_, last = report(known, [tags])
+    assert last.endswith("registered them: versions 1, 2, 10.")
+    assert len([*report(known[2:3], [tags])]) == 1
 
 
 def test_a_set_is_known_by_its_questions_in_any_order() -> None:

@@ -31,11 +31,22 @@ def test_disagreements_need_a_rule_with_an_audit(
         generate(params, bundle, nothing, nothing, disagreements=tmp_path / "found.parquet")
 
 
+@pytest.mark.parametrize("rule", ["risk 0.5 judge 0.9", "risk 0.5 kl 2", "risk 0.5 top 2"])
+def test_a_rule_that_needs_the_llm_here_is_refused_before_the_input_is_read(
+    bundle: Path, params: Params, tmp_path: Path, rule: str
+) -> None:
+    nothing = tmp_path / "nothing.jsonl"
+    pair = params.pair.model_copy(update={"llm_url": "http://127.0.0.1:1"})
+    remote = params.model_copy(update={"pair": pair})
+    with pytest.raises(InputError, match="only odds are known, expected `audit β`"):
+        generate(remote, bundle, nothing, nothing, Rule.parse(rule))
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("risk 0.5 kl 2", "rule `risk 0.5 kl 2`: answers are sampled, expected `audit β` or"),
-        ("risk 0.5 judge 0.9", "rule `risk 0.5 judge 0.9`: answers are sampled, expected"),
+        ("risk 0.5 kl 2", "a rule with `kl 2`: answers are sampled, expected `audit β` or"),
+        ("risk 0.5 judge 0.9", "a rule with `judge 0.9`: answers are sampled, expected"),
     ],
 )
 def test_a_rule_without_a_meaning_for_samples_is_refused(

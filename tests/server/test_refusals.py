@@ -33,7 +33,7 @@ REFUSED = [
     ),
     (
         {"extra_body": {"citer": {"rule": "risk 0.5 kl 2"}}, "temperature": 1},
-        "rule `risk 0.5 kl 2`: answers are sampled, expected `audit β` or `top k`",
+        "a rule with `kl 2`: answers are sampled, expected `audit β` or `top k`",
     ),
     ({"temperature": -1}, "temperature: -1: expected greater than or equal to 0"),
     ({"temperature": 1, "top_p": 0}, "top_p: 0: expected greater than 0"),

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 
@@ -14,7 +16,7 @@ from citer.decoding.policy import routed
 from citer.errors import InputError
 from citer.evaluation.sweep import audit_weights, request
 from citer.io import digest, read_json, read_table
-from citer.labelling.judged import read_judged
+from citer.labelling.judged import differing, read_judged
 from citer.models.bundle import read_bundle
 from citer.models.features import features, judge_features
 from citer.models.folder import ModelFolder, PairFolder
@@ -109,3 +111,25 @@ def test_a_relabelling_without_the_setting_drops_the_rows(judged: Params) -> Non
     section = judged.label.model_copy(update={"judge": False})
     label.run(judged.model_copy(update={"label": section}), 1)
     assert not paths.judged(1).exists()
+
+
+def test_a_judge_needs_differences_in_two_questions(
+    judged: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The labels of the refused run are kept for one without the judge."""
+    before = digest(paths.preferences(1).parent)
+
+    def of_one_question(tokens: pa.Table, labels: pa.Table) -> pa.Table:
+        rows = differing(tokens, labels)
+        return rows.filter(pc.equal(rows["problem_id"], rows["problem_id"][0]))
+
+    monkeypatch.setattr("citer.labelling.judged.differing", of_one_question)
+    with pytest.raises(InputError, match=r"label\.judge: .* in 1 labelled questions, expected 2"):
+        label.run(judged, 1)
+    assert digest(paths.preferences(1).parent) == before, "nothing is half-written"
+
+    missing: list[Path] = []
+    monkeypatch.setattr("citer.labelling.chunks.write_tables", lambda *a: missing.extend(a[2]))
+    section = judged.label.model_copy(update={"judge": False})
+    label.run(judged.model_copy(update={"label": section}), 1)
+    assert not missing, "a chunk was labelled again"

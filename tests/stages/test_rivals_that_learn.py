@@ -2,18 +2,21 @@
 
 import shutil
 from dataclasses import replace
+from typing import NoReturn
 
 import pyarrow.parquet as pq
 import pytest
 
 from citer.checked import RivalName
 from citer.config import Params
-from citer.data.problems import read_problems, write_problems
+from citer.data.problems import LLM_ROW, read_problems, write_problems
 from citer.errors import InputError
 from citer.evaluation.methods import styles
 from citer.evaluation.rivals import LEARNERS, RIVALS
+from citer.evaluation.rivals.rival import NothingToLearnError
 from citer.io import PARTIAL
 from citer.stages import paths, rivals
+from citer.stages.lessons import Preference
 from tests.stages.conftest import run_killed
 
 
@@ -47,6 +50,38 @@ def test_every_rival_in_params_has_points_of_its_own_style(asked: Params, monkey
     assert [*styles(points)] == ["slm", "llm", *asked.evaluate.rivals]
     looks = [(style.colour, style.marker) for style in styles(points).values()]
     assert len({*looks}) == len(looks) - 1, "both models alone look the same"
+
+
+def test_query_is_left_out_if_no_preference_question_can_be_graded(asked: Params, capsys) -> None:
+    bare = [replace(p, answer=None) for p in read_problems(paths.referenced("preference"))]
+    write_problems(paths.referenced("preference"), bare, {})
+    rivals.run(only_query(asked))
+    reason = "no preference question has an answer to grade against, and room for one"
+    assert f"rivals: query is left out: {reason}\n" in capsys.readouterr().out
+    points = pq.read_table(paths.RIVALS / "points.parquet").to_pylist()
+    assert [*styles(points)] == ["slm", "llm"]
+
+
+def test_query_learns_once_from_each_question_that_has_room(asked: Params, monkeypatch) -> None:
+    """The second row of a question has the LLM's reference. Another question is too long."""
+    asked_once: list[str] = []
+
+    def seen(lessons: Preference) -> NoReturn:
+        asked_once.extend(result.problem.problem_id for result in lessons.alone.slm.results)
+        raise NothingToLearnError("these rows have no tokens")
+
+    monkeypatch.setattr("citer.evaluation.rivals.query.examples", seen)
+    rows = read_problems(paths.referenced("preference"))
+    second = replace(rows[0], problem_id=rows[0].problem_id + LLM_ROW, written_by="llm")
+    long = replace(rows[0], problem_id="long", question="Why? " * 400)
+    write_problems(paths.referenced("preference"), [*rows, second, long], {})
+    rivals.run(only_query(asked))
+    assert sorted(asked_once) == sorted(row.problem_id for row in rows)
+
+
+def only_query(params: Params) -> Params:
+    listed = params.evaluate.model_copy(update={"rivals": ("query",)})
+    return params.model_copy(update={"evaluate": listed})
 
 
 @pytest.mark.slow

@@ -7,13 +7,14 @@ from typing import NamedTuple
 from citer.evaluation.methods import Kind, Row, label
 from citer.evaluation.metrics import fraction_for
 from citer.evaluation.page.chart import TOP, Axis, Chart, x_axis
+from citer.evaluation.page.words import percent
 from citer.evaluation.series import OURS
 
 COST = re.compile(r"cost_b(\d+)(?:_(\w+))?")
 SHARES = (0.9, 0.95, 0.99, 1.0)  # of the LLM's accuracy
 ROW = 22  # pixels for each method
 FOOT = 40  # below the last row: the axis
-NAMES = 104  # pixels for the names
+NAMES = 138  # pixels for the names
 
 
 class Batch(NamedTuple):
@@ -43,12 +44,17 @@ def batch_chart(rows: Sequence[Row]) -> Chart:
     highest = max(1.0, *(row[batch.column] for row in rows for batch in batches))
     height = TOP + ROW * len(rows) + FOOT
     x = x_axis("cost (LLM alone = 1)", 0.0, highest, 400, NAMES)
-    names = [(number, label(row["method"])) for number, row in enumerate(rows)]
+    names = [(number, _name(row)) for number, row in enumerate(rows)]
     y = Axis("", -0.5, len(rows) - 0.5, TOP, height - FOOT, named=names)
     chart = Chart(400, height, x, y, "cost of each method by batch size")
     for number, row in enumerate(rows):
         _draw(chart, number, row, batches)
     return chart
+
+
+def _name(row: Row) -> str:
+    """Name a method with its accuracy, without which its cost means nothing."""
+    return f"{label(row['method'])}, {percent(row['accuracy'], 0)}"
 
 
 def _draw(chart: Chart, number: int, row: Row, batches: Sequence[Batch]) -> None:
@@ -77,8 +83,9 @@ class Cheapest(NamedTuple):
 def winners(points: Sequence[Row], task: str = "all") -> list[tuple[float, list[Cheapest | None]]]:
     """For each share of the LLM's accuracy, return the cheapest method of each batch.
 
-    A cost is read linearly between the efficient points of a method, as in the table of the
-    summary. Both models alone take part.
+    It is None where no method is cheaper than the LLM. A cost is read
+    linearly between the efficient points of a method, as in the table of the summary. Both models
+    alone take part.
     """
     mine = [point for point in points if point["task"] == task]
     return [
@@ -95,9 +102,9 @@ def _cheapest(points: Sequence[Row], column: str, share: float) -> Cheapest | No
         if kind not in (Kind.ALONE, Kind.BOUND)
         and (cost := _cost(points, method, column, share * llm["accuracy"])) is not None
     }
-    if not costs:
+    best = min(costs, key=lambda method: costs[method][0], default=None)
+    if best is None or costs[best][0] >= llm[column]:
         return None
-    best = min(costs, key=lambda method: costs[method][0])
     ours = {method: cost for method, (cost, kind) in costs.items() if kind in OURS}
     own = min(ours.items(), key=lambda item: item[1], default=None)
     return Cheapest(best, costs[best][0], own)

@@ -9,7 +9,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from citer.data.tasks import task_label
-from citer.evaluation.methods import label
+from citer.evaluation.methods import label, styles
 from citer.evaluation.page.batches import batch_chart, batches_of, winners
 from citer.evaluation.page.chart import Chart
 from citer.evaluation.page.frontier import frontier_chart
@@ -22,7 +22,7 @@ from citer.evaluation.page.router import (
 )
 from citer.evaluation.page.speech import LEVELS, kind_chart, shown, stretch_chart
 from citer.evaluation.page.study import PageStudy
-from citer.evaluation.page.words import interval, percent
+from citer.evaluation.page.words import MEANINGS, interval, percent
 from citer.evaluation.report import promise
 from citer.evaluation.tokens import Transcript, read_transcript
 from citer.io import write_text
@@ -87,6 +87,7 @@ def _headline(study: PageStudy) -> dict[str, Any]:
         "costs": [(batch, point[batch.column]) for batch in batches],
         "batches": batches,
         "schedules": sorted({batch.schedule for batch in batches} - {""}),
+        "meanings": [(label(m), MEANINGS[m]) for m in styles(study.points) if m in MEANINGS],
         "winners": {task: winners(study.points, task) for task in tasks},
     }
 

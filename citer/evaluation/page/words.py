@@ -4,6 +4,18 @@ from citer.evaluation.measure import Measure
 from citer.evaluation.methods import Row, label
 from citer.evaluation.points import rule_of
 
+MEANINGS = {  # of the rivals' names, for readers without the documentation
+    "entropy": "calls the LLM where the SLM's next token has a high entropy",
+    "confidence": "calls the LLM where the SLM's likeliest token has a low probability",
+    "random": "calls the LLM at random",
+    "speculative": "the LLM checks every few drafts, and each answer is the LLM's own",
+    "bild": "max probability, and the LLM rejects unlikely drafts",
+    "co_llm": "a head that learns to defer by the likelihood of the reference",
+    "citer_s": "the same router, trained without finishing contested answers",
+    "query": "chooses one model for the whole answer",
+    "oracle": "no method but a bound: it knows where the SLM differs from the LLM",
+}
+
 
 def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"

@@ -1,8 +1,8 @@
 """Rivals that visit the LLM where the SLM is uncertain: by entropy, or by its largest probability.
 
-With an audit of the pending tokens, the second is BiLD (Big Little Decoder, arXiv 2302.07863).
-BiLD's fallback is a threshold on the largest probability, as here. Its rollback compares the SLM's
-token with the LLM's distribution by a fixed distance; here an audit by odds has this role.
+With an audit of the pending tokens they are like BiLD (Big Little Decoder, arXiv 2302.07863).
+BiLD's fallback is a threshold on the largest probability. Its rollback compares the SLM's token
+with the LLM's distribution by a fixed distance; here an audit by odds has this role.
 """
 
 import math
@@ -14,6 +14,7 @@ from citer.evaluation.methods import Kind, Style
 from citer.evaluation.rivals.rival import Rival, Setting, by_score
 from citer.evaluation.sweep import Line, Method
 from citer.models.router import HIGHEST
+from citer.rule import Rule
 
 AUDIT = 0.1  # the β of BiLD's audit
 
@@ -43,6 +44,11 @@ def confidence_rival(setting: Setting) -> Rival:
 
 
 def bild_rival(setting: Setting) -> Rival:
-    """Make `confidence` with an audit at each visit."""
-    method = Method("bild", max_probability, style=Style(Kind.RIVAL, "#009E73", "<"))
-    return Rival(Line(method, by_score(setting.taus(max_probability), AUDIT)))
+    """Make `entropy` with an audit at each visit.
+
+    It also visits by the product of the pending tokens' scores. BiLD itself has neither the entropy
+    nor the product, but both make it a stronger rival.
+    """
+    method = Method("bild", low_entropy, style=Style(Kind.RIVAL, "#009E73", "<"))
+    by_risk = [Rule("risk", risk, AUDIT) for risk in setting.params.risks]
+    return Rival(Line(method, [*by_score(setting.taus(low_entropy), AUDIT), *by_risk]))

@@ -70,7 +70,11 @@ class Lessons(Protocol):
 
     @property
     def alone(self) -> Alone:
-        """The runs of each model alone on the preference questions that can be graded."""
+        """The runs of each model alone on the preference questions that can be graded.
+
+        Each question is asked once, and only if it has room for an answer. Raises
+        NothingToLearnError if there is none.
+        """
         ...
 
     def train(
