@@ -141,14 +141,18 @@ def test_shipped_params_load_frozen():
         (
             "audits: [0.25",
             "audits: [0",
-            "evaluate.audits.0: 0: expected β above 0, or a text such as",
+            "evaluate.audits.0: 0: expected β above 0 and at most 1, or",
         ),
         (
             "audits: [0.25",
             "audits: [1.1",
-            "evaluate.audits.0: 'risk 0 audit 1.1': expected `score τ`",
+            "evaluate.audits.0: 1.1: expected β above 0 and at most 1",
         ),
-        ("audits: [0.25", "audits: [kl 0", "evaluate.audits.0: 'risk 0 kl 0': expected `score τ`"),
+        (
+            "audits: [0.25",
+            "audits: [kl 0",
+            "evaluate.audits.0: 'kl 0': expected β above 0 and at most 1",
+        ),
         ("gammas: [1,", "gammas: [0,", "evaluate.gammas.0: 0: expected greater than 0"),
         ("gammas: [1,", "gammas: [2.5,", "evaluate.gammas.0: 2.5: expected a valid integer"),
         (
