@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -251,14 +249,6 @@ def test_a_split_with_a_file_of_its_own_has_no_share(edited):
         "preference": 0.2,
         "validation": 0.1,
     }
-
-
-def test_reading_params_imports_no_slow_library():
-    slow = {"torch", "transformers", "math_verify", "pyarrow"}
-    code = f"import sys, citer.config; print({slow} & sys.modules.keys())"
-    command = [sys.executable, "-c", code]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert printed == "set()\n"
 
 
 def test_numbers_without_a_point_can_be_floats(edited):

@@ -173,3 +173,11 @@ def test_the_check_for_an_extra_knows_its_packages(extra: str, names: Sequence[s
     packages = declared(extra)
     assert len(names) == len(packages)
     assert all(distributed(name) & packages for name in names)
+
+
+def test_reading_params_imports_no_slow_library():
+    slow = {"torch", "transformers", "math_verify", "pyarrow"}
+    code = f"import sys, citer.config; print({slow} & sys.modules.keys())"
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert printed == "set()\n"

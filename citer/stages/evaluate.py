@@ -3,21 +3,21 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 
-from citer.config import Params
+from citer.config import EvaluateParams, Params
 from citer.data.holdout import held_out
 from citer.data.problems import Problem, read_problems
 from citer.decoding.policy import routed
 from citer.errors import InputError
-from citer.evaluation.choice import cheapest
+from citer.evaluation.choice import Chosen, cheapest
 from citer.evaluation.decoded import transcript
 from citer.evaluation.frontier import draw
 from citer.evaluation.headline import deployed
-from citer.evaluation.measure import Conditions
+from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.points import (
     RIVALS_STAMP,
     ROUTER_STAMP,
@@ -34,9 +34,28 @@ from citer.models.bundle import check_identity, folder_identity, read_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.room import check_room, with_room
+from citer.models.router import Router
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.stages.unfinished import partial_sweeps
+
+
+class _Inputs(NamedTuple):
+    """The inputs that are read and compared before a model is loaded."""
+
+    router: Router
+    taus: Sequence[float]
+    folders: PairFolder
+    identity: dict[str, Any]
+    validation: list[Problem]
+    test: list[Problem]
+    stamp: dict[str, Any]
+    rivals: Findings
+    seeds: Seeds
+
+    @property
+    def measure(self) -> Measure:
+        return Conditions.stored(self.stamp).measure
 
 
 def run(params: Params, iteration: int) -> None:
@@ -44,6 +63,43 @@ def run(params: Params, iteration: int) -> None:
 
     Raises InputError unless router, rivals and questions belong to the same study.
     """
+    inputs, home = _read(params, iteration), paths.seeds(iteration)
+    holdout = _held_out(params, inputs.folders, inputs.seeds.router)
+    asked = (problem.problem_id for problem in holdout)
+    own = inputs.identity, paths.router(iteration), home
+    partial = partial_sweeps("evaluate", params, *own, *asked)
+    pair = load_pair(inputs.folders, params.pair)
+    setting = pair, inputs.validation, inputs.test, params.evaluate
+    router = inputs.router.to(pair.slm.device)
+    # Each seed and the transcript have an engine of their own, so that no study keeps its caches.
+    findings, chosen, steps = Study(*setting, partial, holdout).router(
+        router, inputs.taus, inputs.rivals
+    )
+    rows = standings([*inputs.rivals.points, *findings.points], chosen)
+    seeds = [*seeded(inputs.seeds.router, rows, chosen, inputs.measure)]
+    for seed in inputs.seeds.further:
+        questions = _held_out(params, inputs.folders, seed)
+        study = Study(*setting, partial / str(seed), questions)
+        seeds += _further(study, home / str(seed), seed, inputs.rivals)
+    method = deployed(chosen)
+    policy = routed(router, chosen[method].rule)
+    tokens = transcript(pair, inputs.test, policy, method, params.evaluate)
+    with replacing(paths.report(iteration)) as aside:
+        _write(aside, inputs, findings, chosen, params.evaluate)
+        promised = params.evaluate.epsilon, params.evaluate.delta
+        write_json(aside / "path.json", explained(steps, *promised))
+        write_json(aside / "tokens.json", asdict(tokens))
+        if inputs.seeds.further:
+            write_json(aside / paths.SPREAD, [asdict(each) for each in seeds])
+    remove(partial)
+    promises = (
+        promise(f"{name}_{iteration}", rule, inputs.measure) for name, rule in chosen.items()
+    )
+    for line in (*promises, *map(str, findings.failures)):
+        Console().print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _read(params: Params, iteration: int) -> _Inputs:
     folder = paths.router(iteration)
     router, card = read_bundle(folder)
     taus = _thresholds(folder, card, params.evaluate.llm_fractions)
@@ -54,44 +110,23 @@ def run(params: Params, iteration: int) -> None:
     own = folder_identity(folders, params.pair.dtype)
     check_identity(card, own, folder)
     stamp = study_stamp(own, [*validation, *test], params.evaluate)
-    measure = Conditions.stored(stamp).measure
     rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
-    trained = read_as(paths.seeds(iteration) / paths.TRAINED, Seeds)
-    holdout = _held_out(params, folders, trained.router)
-    asked = (problem.problem_id for problem in holdout)
-    partial = partial_sweeps("evaluate", params, own, folder, paths.seeds(iteration), *asked)
-    pair = load_pair(folders, params.pair)
-    setting = pair, validation, test, params.evaluate
-    study = Study(*setting, partial, holdout)
-    router = router.to(pair.slm.device)
-    findings, chosen, steps = study.router(router, taus, rivals)
-    points = [*rivals.points, *findings.points]
+    seeds = read_as(paths.seeds(iteration) / paths.TRAINED, Seeds)
+    return _Inputs(router, taus, folders, own, validation, test, stamp, rivals, seeds)
+
+
+def _write(
+    folder: Path, inputs: _Inputs, findings: Findings, chosen: Chosen, params: EvaluateParams
+) -> None:
+    """Write the answers, the chosen rules, the metrics and the picture."""
+    points = [*inputs.rivals.points, *findings.points]
     rows = standings(points, chosen)
-    seeds = [*seeded(trained.router, rows, chosen, measure)]
-    del study  # frees its caches: each seed and the transcript have an engine of their own
-    for seed in trained.further:
-        home, kept = paths.seeds(iteration) / str(seed), partial / str(seed)
-        questions = _held_out(params, folders, seed)
-        seeds += _further(Study(*setting, kept, questions), home, seed, rivals)
-    method = deployed(chosen)
-    policy = routed(router, chosen[method].rule)
-    tokens = transcript(pair, test, policy, method, params.evaluate)
-    promised = params.evaluate.epsilon, params.evaluate.delta
-    with replacing(paths.report(iteration)) as aside:
-        aside.mkdir()
-        write_findings(aside, findings, params.evaluate, stamp | ROUTER_STAMP)
-        write_json(aside / "chosen.json", {name: asdict(each) for name, each in chosen.items()})
-        write_json(aside / "threshold.json", asdict(cheapest(*chosen.values())))
-        write_json(aside / "path.json", explained(steps, *promised))
-        write_json(aside / "tokens.json", asdict(tokens))
-        write_json(aside / "metrics.json", metrics(rows, chosen, measure))
-        if trained.further:
-            write_json(aside / paths.SPREAD, [asdict(each) for each in seeds])
-        draw(points, chosen, aside / "frontier.png", measure)
-    remove(partial)
-    promises = (promise(f"{name}_{iteration}", rule, measure) for name, rule in chosen.items())
-    for line in (*promises, *map(str, findings.failures)):
-        Console().print(line, markup=False, highlight=False, soft_wrap=True)
+    folder.mkdir()
+    write_findings(folder, findings, params, inputs.stamp | ROUTER_STAMP)
+    write_json(folder / "chosen.json", {name: asdict(each) for name, each in chosen.items()})
+    write_json(folder / "threshold.json", asdict(cheapest(*chosen.values())))
+    write_json(folder / "metrics.json", metrics(rows, chosen, inputs.measure))
+    draw(points, chosen, folder / "frontier.png", inputs.measure)
 
 
 def _further(study: Study, folder: Path, seed: int, rivals: Findings) -> Iterator[Seeded]:
