@@ -124,7 +124,7 @@ def tested(shop: Workshop, seed: int, alone: Findings) -> Routed:
 def matrix(answered: Answered, task: str, epsilon: float) -> dict[str, Any]:
     """Compute the figures of every router on the test questions of a task, and its gaps.
 
-    A gap is how far a router is above the one that was trained on this task.
+    A gap is a router's figure minus that of the router which was trained on this task.
     """
     in_task_Q = answered[task][0].answers.task_Q == task
     values = {

@@ -4,9 +4,9 @@ The order comes from held-out questions of the preference split. Validation has 
 rule that passes may hand its share of delta on to the next (Learn then Test, arXiv 2110.01052). To
 order settings on other data and then test them in sequence is Pareto Testing (arXiv 2210.07913).
 
-The safest rule comes first: the one that loses the fewest held-out questions, and of equal ones the
-dearest. A rule that passes costs no confidence, but one that fails costs most of it.
-`benchmarks/results/coverage.md` compares this way with others.
+The safest rule comes first. It loses the fewest held-out questions. If two rules lose equally many,
+the dearer one comes first. A rule that passes costs no confidence, but one that fails costs most of
+it. `benchmarks/results/coverage.md` compares this way with others.
 """
 
 from collections.abc import Iterator, Sequence

@@ -15,17 +15,7 @@ from citer.evaluation.gate import (
     difference,
     least_difference,
 )
-from citer.evaluation.measure import Conditions
-
-GATE = Gate(
-    margin=0.02,
-    byte_margin=0.02,
-    batch=1,
-    delta=0.05,
-    epsilon=0.05,
-    llm_floor=0.2,
-    conditions=Conditions(),
-)
+from tests.gates import GATE
 
 
 def outcomes(correct: int, wrong: int, bytes: float = 50.0) -> dict[str, Graded]:

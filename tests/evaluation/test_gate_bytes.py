@@ -6,17 +6,8 @@ import pytest
 from scipy.stats import binomtest
 
 from citer.evaluation.gate import Answered, Decision, Gate, Graded, difference
-from citer.evaluation.measure import Conditions
+from tests.gates import GATE
 
-GATE = Gate(
-    margin=0.02,
-    byte_margin=0.02,
-    batch=1,
-    delta=0.05,
-    epsilon=0.05,
-    llm_floor=0.2,
-    conditions=Conditions(),
-)
 AT_32 = replace(GATE, batch=32)
 
 

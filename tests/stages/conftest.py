@@ -164,22 +164,26 @@ def params(tmp_path, monkeypatch) -> Params:
 @pytest.fixture
 def taught(params: Params) -> Params:
     """Enter the same project with an LLM that is right on some questions, and lenient promises."""
-    questions = problems(8)
+    taught = with_taught_llm(params, 8, {"epsilon": 0.9, "delta": 0.2, "max_new_tokens": 40})
+    for iteration in (1, 2):
+        write_router(taught, iteration, {"holdout_scores": GRID})
+    return taught
+
+
+def with_taught_llm(params: Params, count: int, evaluate: dict[str, float]) -> Params:
+    """Put a pair in the project whose LLM was taught `count` questions, and ask it these."""
+    questions = problems(count)
     pair = make_taught_pair(Path("taught"), questions)
     shutil.rmtree(paths.SLM)
     pair.slm.rename(paths.SLM)
     for split in ("validation", "test"):
         rows = [replace(p, problem_id=f"{split}-{p.problem_id}", split=split) for p in questions]
         write_problems(paths.referenced(split), rows, {})
-    lenient = {"epsilon": 0.9, "delta": 0.2, "max_new_tokens": 40}
     own = {
         "pair": params.pair.model_copy(update={"llm": pair.llm.as_posix()}),
-        "evaluate": params.evaluate.model_copy(update=lenient),
+        "evaluate": params.evaluate.model_copy(update=evaluate),
     }
-    taught = params.model_copy(update=own)
-    for iteration in (1, 2):
-        write_router(taught, iteration, {"holdout_scores": GRID})
-    return taught
+    return params.model_copy(update=own)
 
 
 def write_router(params: Params, iteration: int, card: dict) -> None:

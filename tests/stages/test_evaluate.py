@@ -1,9 +1,7 @@
 """The stages `rivals` and `evaluate`, from files to files."""
 
 import re
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,8 +13,7 @@ from citer.evaluation.choice import ChosenRule
 from citer.evaluation.points import read_findings
 from citer.io import read_as, read_json, table_metadata
 from citer.stages import evaluate, paths, rivals
-from tests.stages.conftest import write_router
-from tests.taught import make_taught_pair, problems
+from tests.stages.conftest import with_taught_llm, write_router
 from tests.tiny import MATH, MC
 
 
@@ -54,20 +51,7 @@ def test_an_llm_below_the_floor_stops_rivals_before_the_test_questions(params, c
 
 
 def test_an_llm_above_the_floor_passes_with_a_warning_about_too_few_right_answers(params, capsys):
-    questions = problems(6)
-    pair = make_taught_pair(Path("taught"), questions)
-    shutil.rmtree(paths.SLM)
-    pair.slm.rename(paths.SLM)
-    for split in ("validation", "test"):
-        rows = [replace(p, problem_id=f"{split}-{p.problem_id}", split=split) for p in questions]
-        write_problems(paths.referenced(split), rows, {})
-    limits = {"llm_floor": 0.6, "max_new_tokens": 40}
-    taught = params.model_copy(
-        update={
-            "pair": params.pair.model_copy(update={"llm": pair.llm.as_posix()}),
-            "evaluate": params.evaluate.model_copy(update=limits),
-        }
-    )
+    taught = with_taught_llm(params, 6, {"llm_floor": 0.6, "max_new_tokens": 40})
     rivals.run(taught)
     printed = capsys.readouterr().out
     assert "validation: the LLM is right on 4 questions, too few to certify any rule" in printed
