@@ -13,21 +13,22 @@ from citer.config import load_params
 from citer.errors import InputError
 from citer.stages import paths
 from flows import seconds, system
-from flows.dvc_commands import PARAMS
+from flows.alarm import kept_back
+from flows.dvc_commands import PARAMS, file_md5
+from flows.lineage import run_name
 from flows.links import page, version_card
 from flows.registry import register_run, run_of
 from flows.repro import plan
 from flows.stages import STEP, stage_task
-from flows.store import open_store
-from flows.tracking import file_md5
+from flows.store import open_store, store_address
 
 
-@flow(name="retrain")
+@flow(name="retrain", flow_run_name=run_name)
 def retrain(stage_timeout_hours: float = 24) -> Any:
     """Bring every stage up to date, then register the router.
 
-    The final state's message says what was registered and which version is the champion. On bad
-    input the flow fails with one line that says what to correct.
+    The final state's message says what was registered and where, and which version is the champion.
+    On bad input the flow fails with one line that says what to correct.
     """
     try:
         outcome = _retrain(timedelta(hours=stage_timeout_hours))
@@ -55,8 +56,9 @@ def _retrain(timeout: timedelta) -> str:
 
 @task(task_run_name="reach store", **STEP)
 def reach_store() -> None:
-    """Check that the MLflow store works, before hours of training."""
+    """Check that the MLflow store works, before hours of training, and log its address."""
     open_store(load_params().register_.experiment)
+    get_run_logger().info("MLflow's store: %s", store_address())
 
 
 @task(task_run_name="register", **STEP)
@@ -66,7 +68,11 @@ def register(stages: Mapping[str, float | None], where: str) -> tuple[str, str]:
     Returns what was registered, in a sentence and as Markdown with links to MLflow's page, which is
     `where`.
     """
-    outcome, version = register_run(seconds.complete(stages))
+    done = register_run(seconds.complete(stages))
     seconds.clear()
     system.clear()
+    version = done.version
+    if done.kept_back:
+        kept_back(f"{version.name}/{version.version}", version.tags["reason"])
+    outcome = f"{done.sentence}; MLflow's store: {store_address()}"
     return outcome, version_card(outcome, version, run_of(version), where)

@@ -22,8 +22,9 @@ def rivals_chart(rows: Sequence[Row], measure: Measure) -> Chart | None:
     if not reached:
         return None
     height = TOP + ROW * len(reached) + FOOT
-    ends = [row[f"{key}_low"] for row in reached], [row[f"{key}_high"] for row in reached]
-    low, high = min(0.0, *filter(None, ends[0])), min(MOST, max(0.1, *filter(None, ends[1])))
+    drawn = [row[name] for row in reached for name in (key, f"{key}_low", f"{key}_high")]
+    known = [change for change in drawn if change is not None]
+    low, high = min(0.0, *known), min(MOST, max(0.1, *known))
     names = [(number, rival_label(row)) for number, row in enumerate(reached)]
     title = f"change of cost at equal {measure.name}"
     x = x_axis(title, low, high, 400, NAMES, percent=True)
