@@ -26,6 +26,7 @@ from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
 from citer.placement import PairParams, placed
 from citer.sources import PrepareParams
+from citer.workers import WorkerParams
 
 
 class SamplingParams(Section):
@@ -205,6 +206,7 @@ class Params(Section):
     train: TrainParams
     evaluate: EvaluateParams
     register_: Annotated[RegisterParams, Field(alias="register")]
+    workers: WorkerParams = WorkerParams()
 
     @property
     def prompts(self) -> PromptSettings:
