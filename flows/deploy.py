@@ -25,4 +25,4 @@ def serve(cron: str) -> None:
             f"PREFECT_API_URL: not set, expected a server's address; `{START_SERVER}` starts one"
             " at http://127.0.0.1:4200/api"
         )
-    retrain.serve(name="laptop", cron=cron, limit=1)
+    retrain.serve(name="laptop", cron=cron, limit=1, parameters={"worktree": True})

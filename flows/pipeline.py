@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from prefect import flow, get_run_logger, task
@@ -20,17 +21,19 @@ from flows.repro import plan
 from flows.stages import STEP, stage_task
 from flows.store import open_store
 from flows.tracking import file_md5
+from flows.worktree import in_worktree
 
 
 @flow(name="retrain")
-def retrain(stage_timeout_hours: float = 24) -> Any:
-    """Bring every stage up to date, then register the router.
+def retrain(stage_timeout_hours: float = 24, worktree: bool = False) -> Any:
+    """Bring every stage up to date, then register the router; in a git worktree, if so wanted.
 
     The final state's message says what was registered and which version is the champion. On bad
     input the flow fails with one line that says what to correct.
     """
+    here = partial(_retrain, timedelta(hours=stage_timeout_hours))
     try:
-        outcome = _retrain(timedelta(hours=stage_timeout_hours))
+        outcome = in_worktree(here, get_run_logger().info) if worktree else here()
     except InputError as error:
         return Failed(message=str(error), data=error)
     return Completed(message=outcome, data=outcome)
