@@ -11,9 +11,8 @@ import pytest
 from citer.errors import InputError
 from citer.io import write_text
 from citer.stages.paths import CODE, SUMMARY
-from flows.dvc_commands import LOCK, dvc
+from flows.dvc_commands import LOCK
 from flows.git import git
-from flows.inputs import fill
 from flows.store import home
 from flows.worktree import in_worktree
 from tests.flows.conftest import Pipeline
