@@ -97,8 +97,8 @@ def _lock(tree: Path) -> int | None:
 
 
 def _is_whole(tree: Path) -> bool:
-    """Return whether a folder is neither half made nor half removed: it has the shared lock."""
-    return (tree / ONE_AT_A_TIME).is_symlink()
+    """Return whether a folder is neither half made nor half removed."""
+    return (tree / ".git").is_file() and (tree / ONE_AT_A_TIME).is_symlink()
 
 
 def _continues(tree: Path, commit: str) -> bool:

@@ -115,12 +115,13 @@ def test_a_pair_beside_the_project_is_refused_unless_its_path_is_absolute(checko
 
 
 def test_dvc_has_the_settings_of_the_checkout_and_keeps_them_private(checkout: Path) -> None:
-    dvc("remote", "add", "store", "../store")
-    dvc("remote", "modify", "--local", "store", "password", "secret")
-    dvc("config", "--local", "cache.dir", "../cache")
+    with Path(".dvc/config").open("a") as stream:
+        stream.write("['remote \"store\"']\nurl = ../../store\n")
     commit(Path())
+    own = "[cache]\ndir = ../../cache\n['remote \"cloud\"']\nurl = s3://cloud\n"
+    write_text(Path(".dvc/config.local"), f"{own}secret_access_key = secret\n")
     settings = Config(str(filled() / ".dvc"))
     assert settings["remote"]["store"]["url"] == str(checkout.parent / "store")
-    assert settings["remote"]["store"]["password"] == "secret"
+    assert settings["remote"]["cloud"]["secret_access_key"] == "secret"
     assert settings["cache"]["dir"] == str(checkout.parent / "cache")
     assert Path(settings.files["local"]).stat().st_mode & 0o077 == 0
