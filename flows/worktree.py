@@ -8,6 +8,7 @@ failed or was killed stays, and the next retraining of the same commit goes on t
 
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, chdir, contextmanager, suppress
@@ -25,6 +26,7 @@ from flows.store import RETRAININGS
 
 BRANCHES = "retrain"
 RESULTS = (LOCK, CODE, SUMMARY)
+NAME = re.compile(r"\d{4}-\d\d-\d\d-\d{4}(-\d+)?")  # of a folder; other folders are not touched
 
 
 def in_worktree(retrain: Callable[[], str], log: Log) -> str:
@@ -71,7 +73,8 @@ def _starting(log: Log) -> Iterator[None]:
 def _leftover(commit: str, log: Log) -> tuple[Path, int] | None:
     """Lock and return the newest folder that was left at this commit; log the other ones."""
     found = None
-    for tree in sorted(filter(Path.is_dir, RETRAININGS.iterdir()), reverse=True):
+    named = (path for path in RETRAININGS.iterdir() if NAME.fullmatch(path.name))
+    for tree in sorted(named, reverse=True):
         if (held := _lock(tree)) is None:
             continue
         if not found and _continues(tree, commit):
