@@ -158,12 +158,6 @@ def _files(folder: Path) -> Iterator[str]:
             yield place.as_posix()
 
 
-def left_aside(folder: Path) -> list[str]:
-    """List temporary files that were not renamed, and replaced files that were not removed."""
-    ends = (".aside", ".old", ".tmp")
-    return [str(file) for file in folder.rglob("*") if file.name.endswith(ends)]
-
-
 def torn(folder: Path) -> list[str]:
     """List the kinds of DVC's files that a kill has left damaged."""
     table = folder / RWLOCK

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from tests.drills.files import left_aside
 from tests.drills.kills import (
     CLI,
     COMMAND,
@@ -25,7 +26,6 @@ from tests.drills.kills import (
     Outcome,
     Run,
     draw,
-    left_aside,
     outcome,
     torn,
 )
