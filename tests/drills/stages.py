@@ -4,18 +4,21 @@ import os
 import shutil
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import psutil
 import torch
 from ruamel.yaml import YAML
 
 from citer.cli import call
+from citer.io import remove
+from tests.drills.files import Files, contents
 from tests.drills.project import ROOT
 
 PATIENCE_SECONDS = 300
@@ -47,21 +50,68 @@ def _draw(random: Random, command: tuple[str, ...]) -> StageKill:
     return StageKill(command, random.choice(victims), random.random(), random.random())
 
 
-def remove_outputs(command: Sequence[str], project: Path) -> None:
-    """Remove what DVC removes before it runs a stage."""
+def outputs(command: Sequence[str]) -> list[Path]:
     stage = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][command[0]]
-    for out in stage.get("do", stage)["outs"]:
-        name = out if isinstance(out, str) else next(iter(out))
-        path = project / name.replace("${key}", command[-1])
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    names = (out if isinstance(out, str) else next(iter(out)) for out in _of(stage)["outs"])
+    return [Path(name.replace("${key}", command[-1])) for name in names]
+
+
+def _of(stage: dict[str, Any]) -> dict[str, Any]:
+    return stage.get("do", stage)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What an undisturbed stage leaves, and its seconds."""
+
+    files: Files
+    seconds: float
+
+
+class Undisturbed:
+    """A project in which every stage has run. `finished` runs a stage once more, undisturbed."""
+
+    def __init__(self, project: Path, folder: Path) -> None:
+        self._project, self._folder = project, folder
+        self._by_stage: dict[tuple[str, ...], Finished] = {}
+
+    def before(self, command: tuple[str, ...], copy: Path) -> Path:
+        """Copy the project, without what DVC removes before it runs the stage."""
+        shutil.copytree(self._project, copy, dirs_exist_ok=True)
+        for path in outputs(command):
+            remove(copy / path)
+        return copy
+
+    def sizes(self, command: tuple[str, ...]) -> list[int]:
+        """Return the sizes of the stage's files, in bytes."""
+        made = (self._project / path for path in outputs(command))
+        files = (file for path in made for file in (path, *path.rglob("*")) if file.is_file())
+        return [file.stat().st_size for file in files]
+
+    def finished(self, command: tuple[str, ...]) -> Finished:
+        if command not in self._by_stage:
+            folder = self._folder / "".join(command)
+            run = StageRun(command, self.before(command, folder), self._folder / "log")
+            assert run.status() == 0, run.log.read_text()
+            seconds = run.seconds
+            self._by_stage[command] = Finished(contents(folder), seconds)
+            shutil.rmtree(folder)
+        return self._by_stage[command]
 
 
 class StageRun:
     """A stage as a process in a session of its own. Its lines are written to `log`."""
 
-    def __init__(self, command: Sequence[str], project: Path, log: Path) -> None:
-        self.log, self.begun = log, time.monotonic()
-        self._process = FORK.Process(target=_run, args=(command, project, log))
+    def __init__(
+        self,
+        command: Sequence[str],
+        project: Path,
+        log: Path,
+        trouble: Callable[[], object] = lambda: None,  # called by the process before it begins
+    ) -> None:
+        self.command, self.project, self.log = command, project, log
+        self.begun = time.monotonic()
+        self._process = FORK.Process(target=_run, args=(command, project, log, trouble))
         self._process.start()
 
     @property
@@ -110,8 +160,9 @@ class StageRun:
                     yield process
 
 
-def _run(command: Sequence[str], project: Path, log: Path) -> None:
+def _run(command: Sequence[str], project: Path, log: Path, trouble: Callable[[], object]) -> None:
     os.setsid()
+    trouble()
     os.chdir(project)
     torch.set_num_threads(2)  # small models are then run by forked workers
     status = 1

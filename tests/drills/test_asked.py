@@ -1,13 +1,10 @@
 """Any request to `citer serve`, and any row for the served model, is answered or refused.
 
 A refusal is one line. The server answers the next question as before.
-
-DRILL_REQUESTS=2000 pytest -m slow tests/drills/test_asked.py     a full drill
 """
 
 import asyncio
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
@@ -27,12 +24,12 @@ from citer.server.service import Service, Settings
 from citer.serving import REPLY_FIELDS
 from flows.serving import RoutedModel
 from tests.drills.asked import CHAT, CHATS, COMMON, ROWS, Asking, asking, rows
+from tests.drills.scale import SCALE, SEED
 from tests.server.running import Shelf, deployed
 
 pytestmark = pytest.mark.slow
 
-REQUESTS = int(os.environ.get("DRILL_REQUESTS", "150"))
-SEED = os.environ.get("DRILL_SEED", "0")
+REQUESTS = 200 * SCALE
 REFUSED = {400, 401, 404, 405, 413}
 GOOD = Asking("POST", CHAT, {}, json.dumps(COMMON | CHATS[0]).encode())
 OFTEN = 50  # requests between two good ones

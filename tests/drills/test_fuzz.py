@@ -1,7 +1,6 @@
 """After any damage to an input, a command succeeds, or says in one line what to correct.
 
-DRILL_CASES=2000 pytest -m slow tests/drills     a full drill
-DRILL_CASE=17 pytest -m slow tests/drills        one case of it again
+DRILL_CASE=17 pytest tests/drills/test_fuzz.py     case 17 again
 """
 
 import faulthandler
@@ -20,17 +19,16 @@ from pathlib import Path
 from random import Random
 
 import pytest
-import torch
 
 from citer.cli import call
 from citer.errors import LONGEST
 from citer.io import PARTIAL
 from tests.drills.files import Files, contents, files_of
 from tests.drills.fuzz import damage
-from tests.drills.project import READERS, make_project, pattern_of
+from tests.drills.project import READERS, pattern_of
+from tests.drills.scale import SCALE, SEED
 
-CASES = int(os.environ.get("DRILL_CASES", "200"))
-SEED = os.environ.get("DRILL_SEED", "0")
+CASES = 200 * SCALE
 ONLY = os.environ.get("DRILL_CASE")
 PATTERNS = (*READERS, *["params.yaml"] * 3)  # more often the file that people edit
 SECONDS = 30  # a case takes about 0.1
@@ -40,17 +38,6 @@ pytestmark = pytest.mark.slow
 
 class Hangs(BaseException):
     """A command hangs. `except Exception` does not catch this."""
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder, before, threads = tmp_path_factory.mktemp("drill"), Path.cwd(), torch.get_num_threads()
-    torch.set_num_threads(1)
-    os.chdir(folder)
-    make_project()
-    yield folder
-    os.chdir(before)
-    torch.set_num_threads(threads)
 
 
 def test_no_damage_ends_in_a_traceback_a_hang_or_half_a_file(
