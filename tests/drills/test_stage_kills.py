@@ -53,6 +53,8 @@ def killed(stages: Undisturbed, kill: StageKill, folder: Path) -> tuple[StageRun
             kill.command, stages.before(kill.command, folder / "project"), folder / "log"
         )
         if not run.ends_within(kill.share * seconds) and run.kill(kill.victim, kill.choice):
-            return run, run.seconds
+            moment = run.seconds
+            if kill.victim == "worker" or run.status() != 0:
+                return run, moment
         seconds = min(run.seconds, seconds) / 2  # it was faster than the stages one
         shutil.rmtree(folder)
