@@ -26,6 +26,7 @@ from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
 from citer.placement import PairParams
 from citer.sources import PrepareParams
+from citer.workers import WorkerParams
 
 
 class SamplingParams(Section):
@@ -205,6 +206,7 @@ class Params(Section):
     train: TrainParams
     evaluate: EvaluateParams
     register_: Annotated[RegisterParams, Field(alias="register")]
+    workers: WorkerParams = WorkerParams()
 
     @property
     def prompts(self) -> PromptSettings:
@@ -219,6 +221,19 @@ class Params(Section):
             raise ValueError(
                 f"{sampled[0]}.sampling: expected null: an LLM behind a server (pair.llm_url) is "
                 "asked for greedy decoding only"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def devices_fit(self) -> Self:
+        if self.workers.devices == "auto":
+            return self
+        if self.pair.device == "cpu":
+            raise ValueError("workers.devices: GPUs, but pair.device is cpu; expected auto")
+        if self.pair.llm_device_map:
+            raise ValueError(
+                "workers.devices: pair.llm_device_map distributes the LLM over all GPUs; "
+                "expected auto"
             )
         return self
 

@@ -13,5 +13,6 @@ def run(params: Params) -> None:
     """Score the references of the preference split that no shard has yet."""
     folders = finetuned_pair(params)
     problems = read_problems(paths.referenced("preference"))
-    scored = score_half("slm", folders, problems, paths.SLM_TOKENS, params.score_slm, params.pair)
+    own = paths.SLM_TOKENS, params.score_slm, params.pair, params.workers
+    scored = score_half("slm", folders, problems, *own)
     Console().print(f"score_slm: {scored.added} problems scored, {scored.kept} kept")
