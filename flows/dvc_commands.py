@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from citer.errors import TemporaryError
+
 LOCK, PARAMS = Path("dvc.lock"), Path("params.yaml")
 TMP = Path(".dvc/tmp")
 
@@ -32,6 +34,15 @@ def dvc(*arguments: str) -> str:
 def has_remote() -> bool:
     """Return whether DVC has a default remote."""
     return bool(dvc("config", "core.remote"))
+
+
+def push() -> None:
+    """Push to DVC's default remote, if there is one. Raises TemporaryError if it fails."""
+    try:
+        if has_remote():
+            dvc("push")
+    except DvcError as error:
+        raise TemporaryError(f"no new champion, since the data are not pushed: {error}") from None
 
 
 @contextmanager

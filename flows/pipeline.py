@@ -15,6 +15,7 @@ from citer.stages import paths
 from flows import seconds, system
 from flows.dvc_commands import PARAMS
 from flows.links import page, version_card
+from flows.own import OWN, own_digest
 from flows.registry import register_run, run_of
 from flows.repro import plan
 from flows.stages import STEP, stage_task
@@ -41,12 +42,15 @@ def _retrain(timeout: timedelta) -> str:
     reach_store()
     params_at_start = file_md5(PARAMS)
     with system.sampled():
+        planned, own_at_start = plan(get_run_logger().info), own_digest()
         stages = {
             name: stage_task(name)(name, timeout, fresh, return_state=True).result()
-            for name, fresh in plan(get_run_logger().info).items()
+            for name, fresh in planned.items()
         }
     if file_md5(PARAMS) != params_at_start:  # earlier stages used other parameters
         raise InputError(f"{PARAMS}: changed during the run; repeat `citer run`")
+    if own_digest() != own_at_start:
+        raise InputError(f"{OWN}: versions changed during the run; repeat `citer run`")
     create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
     outcome, card = register(stages, where)
     create_markdown_artifact(card, key="retrain-version")

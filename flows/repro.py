@@ -22,6 +22,7 @@ from citer.stages.paths import CODE
 from flows.dvc_commands import SUPPORT, TMP, DvcError, Log, dvc, locked
 from flows.leash import TIMED_OUT, Leashed, leashed, shell_status
 from flows.mend import mend, mend_lock
+from flows.own import is_own, keep_changed
 
 REPRO = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item"]
 LOCK = TMP / "flow.lock"
@@ -51,7 +52,7 @@ def stage_names() -> list[str]:
                 order.add(stage)
             case [earlier, later]:
                 order.add(later, earlier)
-    return list(order.static_order())
+    return [stage for stage in order.static_order() if not is_own(stage)]
 
 
 def plan(log: Log) -> dict[str, bool]:
@@ -68,6 +69,7 @@ def plan(log: Log) -> dict[str, bool]:
         write_json(CODE, stage_digests())
         try:
             names, stale = stage_names(), json.loads(dvc("status", "--json"))
+            keep_changed(stale, log)
         except DvcError as error:
             raise InputError(str(error)) from None
     fresh = set(takewhile(lambda name: name not in stale, names))
