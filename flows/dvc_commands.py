@@ -10,6 +10,7 @@ from pathlib import Path
 
 LOCK, PARAMS = Path("dvc.lock"), Path("params.yaml")
 TMP = Path(".dvc/tmp")
+DVC_LOCK = TMP / "lock"
 
 Log = Callable[[str], None]
 

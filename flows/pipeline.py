@@ -11,41 +11,45 @@ from prefect.states import Completed, Failed
 
 from citer.config import load_params
 from citer.errors import InputError
+from citer.placement import Device
 from citer.stages import paths
 from flows import seconds, system
 from flows.alarm import kept_back
-from flows.dvc_commands import PARAMS, file_md5
+from flows.dvc_commands import PARAMS, Log, file_md5
 from flows.lineage import run_name
 from flows.links import page, version_card
 from flows.registry import register_run, run_of
-from flows.repro import plan
-from flows.stages import STEP, stage_task
+from flows.repro import one_run, plan
+from flows.rooms import on_device, room
+from flows.side_by_side import run_stages
+from flows.stages import STEP
 from flows.store import open_store, store_address
 
 
 @flow(name="retrain", flow_run_name=run_name)
-def retrain(stage_timeout_hours: float = 24) -> Any:
+def retrain(stage_timeout_hours: float = 24, device: Device = "auto") -> Any:
     """Bring every stage up to date, then register the router.
+
+    `device` overrides that of params.yaml, unless it is `auto`.
 
     The final state's message says what was registered and where, and which version is the champion.
     On bad input the flow fails with one line that says what to correct.
     """
+    log = get_run_logger().info
     try:
-        outcome = _retrain(timedelta(hours=stage_timeout_hours))
+        with on_device(device), one_run(log):
+            outcome = _retrain(timedelta(hours=stage_timeout_hours), log)
     except InputError as error:
         return Failed(message=str(error), data=error)
     return Completed(message=outcome, data=outcome)
 
 
-def _retrain(timeout: timedelta) -> str:
+def _retrain(timeout: timedelta, log: Log) -> str:
     where = page(os.environ.get("MLFLOW_TRACKING_URI"))  # read now: MLflow changes it later
     reach_store()
     params_at_start = file_md5(PARAMS)
     with system.sampled():
-        stages = {
-            name: stage_task(name)(name, timeout, fresh, return_state=True).result()
-            for name, fresh in plan(get_run_logger().info).items()
-        }
+        stages = run_stages(plan(), room(load_params()), timeout, log)
     if file_md5(PARAMS) != params_at_start:  # earlier stages used other parameters
         raise InputError(f"{PARAMS}: changed during the run; repeat `citer run`")
     create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")

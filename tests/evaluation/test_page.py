@@ -42,7 +42,8 @@ def study(tmp_path: Path) -> PageStudy:
         write_table(folders["routers"][k] / "holdout.parquet", holdout(), HOLDOUT, {})
     files = {name: tmp_path / f"{name}.json" for name in ("finetune", "against")}
     write_json(files["finetune"], {"step": [1, 2], "loss": [2.5, 1.25]})
-    rows = [beside("entropy", -0.25, 0.05), beside("random", None, None)]
+    rows = [beside("entropy", -0.25, 0.05), beside("oracle", 0.5, 0.1)]
+    rows += [beside("random", None, None)]
     other = beside("speculative", -0.5, 0.1) | {"task": "math"}
     write_json(files["against"], {"against": [*rows, other]})
     return PageStudy(points(), CHOSEN, Conditions(), **folders, **files)
@@ -53,7 +54,8 @@ def beside(rival: str, change: float | None, width: float | None) -> dict:
     ends = (None, None) if width is None else (change - width, change + width)
     names = ("cost_at_equal_accuracy", *(f"cost_at_equal_accuracy_{e}" for e in ("low", "high")))
     numbers = dict(zip(names, (change, *ends), strict=True))
-    return {"task": "all", "method": "router_2", "rival": rival, **numbers}
+    place = {"task": "all", "method": "router_2", "rival": rival, "is_bound": rival == "oracle"}
+    return place | numbers
 
 
 def holdout() -> pa.Table:
@@ -188,6 +190,7 @@ def test_rivals_stand_beside_the_deployed_rule_with_their_intervals(study, tmp_p
     page = read(study, tmp_path)
     tips = [own.get("data-tip", "").replace("\N{NO-BREAK SPACE}", " ") for _, own in page.tags]
     assert "entropy: -25.0 % [-30.0 %, -20.0 %]" in tips
+    assert "oracle (a bound): +50.0 % [+40.0 %, +60.0 %]" in tips
     assert not [tip for tip in tips if tip.startswith("speculative: ")]
     assert "Never as good: random." in page.text
 
