@@ -18,9 +18,11 @@ def deploy(server: Server, command: str, cron: str = NEVER, **variables: str) ->
     """Deploy the current project with prefect.yaml; its only stage runs `command`."""
     stage = {"foreach": ["1"], "do": {"cmd": command}}
     YAML().dump({"stages": {"evaluate": stage}}, Path("dvc.yaml"))
-    weekly = (ROOT / "prefect.yaml").read_text()
-    assert MONDAYS in weekly
-    Path("prefect.yaml").write_text(weekly.replace(MONDAYS, cron))
+    text = (ROOT / "prefect.yaml").read_text()
+    for there, here in ((MONDAYS, cron), ("device: cuda", "device: cpu")):
+        assert there in text
+        text = text.replace(there, here)
+    Path("prefect.yaml").write_text(text)
     server.prefect("deploy", "--all", **variables)
 
 
