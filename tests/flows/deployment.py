@@ -28,4 +28,4 @@ def deploy(server: Server, command: str, cron: str = NEVER, **variables: str) ->
 
 def rank() -> int:
     """Wait for the launcher's rank and return its process id."""
-    return int(until(lambda: Path("rank").exists() and Path("rank").read_text(), 60))
+    return int(until(lambda: Path("rank").exists() and Path("rank").read_text(), 300))

@@ -172,8 +172,8 @@ def test_a_run_whose_worker_and_flow_are_killed_ends_and_is_notified_as_crashed(
         flow = next(p for p in psutil.Process(worker.pid).children(recursive=True) if is_flow(p))
         for process in (worker, flow):
             process.send_signal(signal.SIGKILL)
-    assert dead(pid, 30)
-    run = until(lambda: server.ended("gpu"), 240)
+    assert dead(pid, 120)
+    run = until(lambda: server.ended("gpu"), 600)
     assert run["state"]["type"] == "CRASHED"
     hook.told(f"Retraining {run['name']} crashed", "No heartbeat", page(server, run["id"]))
 
