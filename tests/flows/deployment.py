@@ -18,13 +18,16 @@ def deploy(server: Server, command: str, cron: str = NEVER, **variables: str) ->
     """Deploy the current project with prefect.yaml; its only stage runs `command`."""
     stage = {"foreach": ["1"], "do": {"cmd": command}}
     YAML().dump({"stages": {"evaluate": stage}}, Path("dvc.yaml"))
-    weekly = (ROOT / "prefect.yaml").read_text()
-    assert MONDAYS in weekly
-    in_place = weekly.replace("worktree: true", "worktree: false")  # dvc.yaml is not committed
-    Path("prefect.yaml").write_text(in_place.replace(MONDAYS, cron))
+    text = (ROOT / "prefect.yaml").read_text()
+    changes = {MONDAYS: cron, "device: cuda": "device: cpu"}
+    changes["worktree: true"] = "worktree: false"  # dvc.yaml is not committed
+    for there, here in changes.items():
+        assert there in text
+        text = text.replace(there, here)
+    Path("prefect.yaml").write_text(text)
     server.prefect("deploy", "--all", **variables)
 
 
 def rank() -> int:
     """Wait for the launcher's rank and return its process id."""
-    return int(until(lambda: Path("rank").exists() and Path("rank").read_text(), 60))
+    return int(until(lambda: Path("rank").exists() and Path("rank").read_text(), 300))
