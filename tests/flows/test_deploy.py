@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from ruamel.yaml import YAML
 
@@ -23,6 +24,19 @@ from tests.flows.test_leash import LAUNCHER, dead
 MONDAYS, NEVER = "0 3 * * 1", "0 0 29 2 *"
 
 RETRAINS = f"{sys.executable} -c 'from tests.flows.project import retrain; retrain(1)'"
+# Waits in the middle of its work until the test has seen the progress.
+WORKING = """
+import time
+from pathlib import Path
+import citer.progress
+
+citer.progress.LOG_SECONDS = citer.progress.FILE_SECONDS = 0
+with citer.progress.progress("label 1", 4, "rows") as advance:
+    advance(1)
+    while not Path("seen").exists():
+        time.sleep(0.1)
+    advance(3)
+"""
 HANGS = f"sh -c '{sys.executable} launcher.py 600 > rank'"
 
 
@@ -33,13 +47,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def deploy(server: Server, command: str, cron: str = NEVER) -> None:
-    """Deploy the current project with prefect.yaml; its only stage runs `command`."""
+def deploy(server: Server, command: str, cron: str = NEVER, device: str = "auto") -> None:
+    """Deploy the current project with prefect.yaml; its only stage runs `command`.
+
+    `device` is that of the deployment gpu, as the machine of a test may have no GPU.
+    """
     stage = {"foreach": ["1"], "do": {"cmd": command}}
     YAML().dump({"stages": {"evaluate": stage}}, Path("dvc.yaml"))
     weekly = (ROOT / "prefect.yaml").read_text()
-    assert MONDAYS in weekly
-    Path("prefect.yaml").write_text(weekly.replace(MONDAYS, cron))
+    for given, wanted in ((MONDAYS, cron), ("device: cuda", f"device: {device}")):
+        assert given in weekly
+        weekly = weekly.replace(given, wanted)
+    Path("prefect.yaml").write_text(weekly)
     server.prefect("deploy", "--all")
 
 
@@ -91,6 +110,37 @@ def test_a_run_whose_worker_and_flow_are_killed_ends_and_is_marked_as_crashed(
     assert dead(pid, 30)
     run = until(lambda: server.ended("gpu"), 240)
     assert run["state"]["type"] == "CRASHED"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_the_gpu_deployment_fails_at_once_without_a_gpu(server: Server, project: Path) -> None:
+    deploy(server, "touch ran", device="cuda")
+    with running(server.env, "worker", "start", "--pool", "gpu"):
+        server.prefect("deployment", "run", "retrain/gpu")
+        run = until(lambda: server.ended("gpu"), 120)
+    assert run["state"]["type"] == "FAILED"
+    refused = "CITER_DEVICE: 'cuda': no CUDA device here, expected auto or cpu"
+    assert run["state"]["message"] == refused
+    assert not Path("ran").exists()
+
+
+@pytest.mark.slow
+def test_a_running_stage_shows_its_progress_in_the_log_and_as_an_artifact(
+    server: Server, project: Path
+) -> None:
+    Path("working.py").write_text(WORKING)
+    deploy(server, f"{sys.executable} working.py")
+    with running(server.env, "worker", "start", "--pool", "cpu"):
+        server.prefect("deployment", "run", "retrain/cpu")
+        until(lambda: any("label 1: 1 of 4 rows (25 %)" in line for line in server.log()), 120)
+        first = until(lambda: server.artifact("stage-evaluate-1"), 60)
+        Path("seen").touch()
+        until(lambda: server.ended("cpu"), 60)
+    assert (first["type"], first["data"]) == ("progress", 25)
+    last = server.artifact("stage-evaluate-1")
+    assert (last["id"], last["data"]) == (first["id"], 100)
+    assert last["description"].startswith("label 1: 4 of 4 rows (100 %)")
 
 
 def is_flow(process: psutil.Process) -> bool:
