@@ -17,7 +17,7 @@ from mlflow.utils.file_utils import local_file_uri_to_path
 
 from citer.errors import InputError
 from citer.io import replacing
-from flows.reach import check_store, reported
+from flows.reach import check_store, reported, without_password
 
 RETRAININGS = Path(".retrain")  # the worktrees of retrainings
 CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
@@ -71,6 +71,11 @@ def _absolute(uri: str) -> str:
 
 def _is_database(uri: str) -> bool:
     return uri.partition(":")[0].partition("+")[0] in DATABASE_ENGINES
+
+
+def store_address() -> str:
+    """Return the address of the open store, without a password."""
+    return without_password(mlflow.get_tracking_uri())
 
 
 def _require_artifacts(location: Path) -> None:

@@ -28,11 +28,12 @@ MAKES = f"{sys.executable} -c 'from tests.flows.project import retrain; retrain(
 OUTS = ["data/preferences", "data/routers", "data/reports", "data/references", "data/page"]
 CODE = (
     "from datetime import timedelta\n"
-    "from flows.repro import reproduce\n"
+    "from flows.repro import one_run, reproduce\n"
     "from flows.worktree import in_worktree\n"
     "def both():\n"
-    "    for stage in ('first', 'second'):\n"
-    "        reproduce(stage, timedelta(minutes=5), print)\n"
+    "    with one_run(print):\n"
+    "        for stage in ('first', 'second'):\n"
+    "            reproduce(stage, timedelta(minutes=5), print)\n"
     "    return 'done'\n"
     "print(in_worktree(both, print))\n"
 )
@@ -59,7 +60,7 @@ def test_a_retraining_registers_and_leaves_a_branch_with_its_data(project: Path)
     state = retrain(worktree=True, return_state=True)
     assert state.is_completed(), state.message
     [branch] = git("branch", "--list", "--format=%(refname:lstrip=2)", "retrain/*").splitlines()
-    assert str(state.message).startswith("citer-router version 1 promoted: ")
+    assert f"MLflow's store: sqlite:///{project}/mlruns/mlflow.db; " in str(state.message)
     assert str(state.message).endswith(f"; its results are on branch {branch}")
     assert git("status", "--porcelain", "--untracked-files=all") == ""
     assert not paths.router(2).exists()
