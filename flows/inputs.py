@@ -24,10 +24,15 @@ WRITTEN = (f":!{CODE}", f":!{SUMMARY}")  # by a retraining
 
 def check() -> None:
     """Raise InputError if a worktree would lack changes of the checkout, or the pair."""
-    if changed := changes() + _changed_data():
+    if changed := changes():
         raise InputError(
             f"{', '.join(changed)}: changed but not committed; a retraining in a worktree reads"
             " committed files, so commit them"
+        )
+    if changed := _changed_data():
+        raise InputError(
+            f"{', '.join(changed)}: not as git names the content; `dvc add` it and commit, or get"
+            " the committed content by `dvc checkout --force`"
         )
     for name, folder in _pair().items():
         if not Path(normpath(folder.absolute())).is_relative_to(Path.cwd()):
