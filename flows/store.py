@@ -63,19 +63,19 @@ def open_store(experiment: str) -> Store:
     return Store(client, number)
 
 
+def store_address() -> str:
+    """Return the address of the open store, without a password."""
+    return without_password(mlflow.get_tracking_uri())
+
+
 def _absolute(uri: str) -> str:
     """Return a store's URI; a relative path of SQLite is relative to the project."""
     path = re.fullmatch(r"sqlite:///([^/:].*)", uri)
-    return f"sqlite:///{home().absolute().with_name(path[1])}" if path else uri
+    return f"sqlite:///{home().absolute().parent / path[1]}" if path else uri
 
 
 def _is_database(uri: str) -> bool:
     return uri.partition(":")[0].partition("+")[0] in DATABASE_ENGINES
-
-
-def store_address() -> str:
-    """Return the address of the open store, without a password."""
-    return without_password(mlflow.get_tracking_uri())
 
 
 def _require_artifacts(location: Path) -> None:

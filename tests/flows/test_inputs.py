@@ -80,7 +80,7 @@ def test_questions_that_dvc_tracks_are_those_of_the_commit(checkout: Path) -> No
     check()
     assert (filled() / OWN / "a.jsonl").read_text() == "a"
     write_text(OWN / "a.jsonl", "b")
-    with pytest.raises(InputError, match=r"^data/own/a\.jsonl: not as git names the content"):
+    with pytest.raises(InputError, match=r"^data/own/a\.jsonl: not as it was added"):
         check()
 
 

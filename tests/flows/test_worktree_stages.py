@@ -55,7 +55,10 @@ def retraining(command: str) -> dict[str, object]:
 
 
 @pytest.mark.usefixtures("prefect")
-def test_a_retraining_registers_and_leaves_a_branch_with_its_data(project: Path) -> None:
+def test_a_retraining_registers_and_leaves_a_branch_with_its_data(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlruns/mlflow.db")  # of the checkout
     use(retraining(MAKES))
     state = retrain(worktree=True, return_state=True)
     assert state.is_completed(), state.message
