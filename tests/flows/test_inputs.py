@@ -72,6 +72,7 @@ def test_questions_on_another_disk_are_copied(
     assert not copy.samefile(OWN / "a.jsonl")
 
 
+@pytest.mark.slow
 def test_questions_that_dvc_tracks_are_those_of_the_commit(checkout: Path) -> None:
     write_text(OWN / "a.jsonl", "a")
     dvc("add", str(OWN / "a.jsonl"))
@@ -84,6 +85,7 @@ def test_questions_that_dvc_tracks_are_those_of_the_commit(checkout: Path) -> No
         check()
 
 
+@pytest.mark.slow
 def test_questions_that_are_only_on_the_remote_are_pulled(checkout: Path) -> None:
     dvc("remote", "add", "--local", "--default", "store", "../store")
     write_text(OWN / "a.jsonl", "a")

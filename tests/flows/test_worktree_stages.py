@@ -48,8 +48,9 @@ def use(stages: dict[str, object]) -> None:
 def retraining(command: str) -> dict[str, object]:
     """Return a stage for the finetuned SLM, and one that runs `command` for all the rest."""
     slm = str(paths.SLM)
+    copies = f"sh -c 'mkdir -p data/models; cp -r data/pair/slm {slm}'"
     return {
-        "finetune": {"cmd": f"cp -r data/pair/slm {slm}", "outs": [slm]},
+        "finetune": {"cmd": copies, "outs": [slm]},
         "evaluate": {"foreach": ["2"], "do": {"cmd": command, "deps": [slm], "outs": OUTS}},
     }
 
