@@ -33,9 +33,10 @@ from flows.worktree import in_worktree
 def retrain(
     stage_timeout_hours: float = 24, device: Device = "auto", worktree: bool = False
 ) -> Any:
-    """Bring every stage up to date, then register the router; in a git worktree, if so wanted.
+    """Bring every stage up to date, then register the router.
 
-    `device` overrides that of params.yaml, unless it is `auto`.
+    `device` overrides that of params.yaml, unless it is `auto`. With `worktree`, the stages run in
+    a git worktree, and the results go to a branch.
 
     The final state's message says what was registered and where, and which version is the champion.
     On bad input the flow fails with one line that says what to correct.

@@ -71,7 +71,7 @@ def store_address() -> str:
 def _absolute(uri: str) -> str:
     """Return a store's URI; a relative path of SQLite is relative to the project."""
     path = re.fullmatch(r"sqlite:///([^/:].*)", uri)
-    return f"sqlite:///{home().absolute().with_name(path[1])}" if path else uri
+    return f"sqlite:///{home().absolute().parent / path[1]}" if path else uri
 
 
 def _is_database(uri: str) -> bool:
