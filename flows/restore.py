@@ -15,12 +15,13 @@ from citer.config import load_params
 from citer.errors import InputError
 from citer.io import digest, remove, replacing
 from citer.stages import paths
-from flows.dvc_commands import LOCK, PARAMS, DvcError, dvc, has_remote
+from flows.dvc_commands import LOCK, PARAMS, DvcError, dvc, file_md5, has_remote
+from flows.lineage import NO_GIT
 from flows.own import OWN, differing, named, versioned
 from flows.reach import reported
 from flows.registry import find_version, run_of
-from flows.store import HOME, open_store
-from flows.tracking import NO_GIT, PIPELINE, children, file_md5
+from flows.store import home, open_store
+from flows.tracking import PIPELINE, children
 
 STATE = (PARAMS, LOCK)
 HERE = Path()
@@ -83,7 +84,7 @@ def _check_out(wanted: Path, before: Path) -> None:
 def _keep() -> Path:
     """Copy the present state to a folder named by its digest; return the folder."""
     present = _state()
-    folder = HOME / "before-restore" / digest(*present)[:12]
+    folder = home() / "before-restore" / digest(*present)[:12]
     with replacing(folder) as aside:
         aside.mkdir()
         _copy(present, Path(), aside)
