@@ -16,7 +16,7 @@ from citer.placement import Device
 from citer.stages import paths
 from flows import seconds, system
 from flows.alarm import kept_back
-from flows.dvc_commands import PARAMS, Log, file_md5
+from flows.dvc_commands import PARAMS, Log, check_remote, file_md5
 from flows.lineage import run_name
 from flows.links import page, version_card
 from flows.own import OWN, own_digest
@@ -71,7 +71,8 @@ def _retrain(timeout: timedelta, log: Log) -> str:
 
 @task(task_run_name="reach store", **STEP)
 def reach_store() -> None:
-    """Check that the MLflow store works, before hours of training, and log its address."""
+    """Check, before hours of training, that the stores work, and log the address of MLflow's."""
+    check_remote()
     open_store(load_params().register_.experiment)
     get_run_logger().info("MLflow's store: %s", store_address())
 
