@@ -24,8 +24,9 @@ from citer.checked import (
 )
 from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
-from citer.placement import PairParams
+from citer.placement import PairParams, placed
 from citer.sources import PrepareParams
+from citer.workers import WorkerParams
 
 
 class SamplingParams(Section):
@@ -205,6 +206,7 @@ class Params(Section):
     train: TrainParams
     evaluate: EvaluateParams
     register_: Annotated[RegisterParams, Field(alias="register")]
+    workers: WorkerParams = WorkerParams()
 
     @property
     def prompts(self) -> PromptSettings:
@@ -248,7 +250,11 @@ class Params(Section):
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:
-    """Read and check `params.yaml`. Raises InputError with one line about the first error."""
+    """Read and check `params.yaml`. Raises InputError with one line about the first error.
+
+    The environment variable `CITER_DEVICE` overrides `pair.device`.
+    """
     if not path.exists():
         raise InputError(f"{path}: no such file; run in the project's folder")
-    return read_yaml(path, Params)
+    params = read_yaml(path, Params)
+    return params.model_copy(update={"pair": placed(params.pair)})

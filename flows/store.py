@@ -15,7 +15,7 @@ from mlflow.utils.file_utils import local_file_uri_to_path
 
 from citer.errors import InputError
 from citer.io import replacing
-from flows.reach import check_store, reported
+from flows.reach import check_store, reported, without_password
 
 HOME = Path("mlruns")
 CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
@@ -53,6 +53,11 @@ def open_store(experiment: str) -> Store:
             _require_artifacts(Path(local_file_uri_to_path(known.artifact_location)))
         number = known.experiment_id if known else client.create_experiment(experiment, location)
     return Store(client, number)
+
+
+def store_address() -> str:
+    """Return the address of the open store, without a password."""
+    return without_password(mlflow.get_tracking_uri())
 
 
 def _require_artifacts(location: Path) -> None:

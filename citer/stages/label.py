@@ -29,6 +29,7 @@ from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from citer.labelling.suffix import Suffix
 from citer.models.bundle import check_identity, folder_identity, read_bundle
+from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.models.room import check_examples
@@ -58,6 +59,7 @@ def run(params: Params, iteration: int) -> None:
 
     Raises InputError if no token gets a label.
     """
+    announce(f"label {iteration}", params.pair)
     inputs = _read(params, iteration)
     pair = load_pair(inputs.folders, params.pair)
     partial = partial_dir("label", _digest(params, inputs.outcome, iteration))
