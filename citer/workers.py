@@ -1,24 +1,26 @@
 """The section `workers` of `params.yaml`: who runs the parts of a stage."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field, PlainValidator
 
 from citer.checked import Section
+from citer.errors import shown
 
 
-def _once(devices: tuple[int, ...] | Literal["auto"]) -> tuple[int, ...] | Literal["auto"]:
-    for device in () if devices == "auto" else devices:
-        if devices.count(device) > 1:
-            raise ValueError(f"{device} is listed twice")
-    return devices
+def _devices(value: Any) -> Any:
+    """Check a value of `devices`. YAML has lists, a frozen section has tuples."""
+    if value == "auto":
+        return value
+    numbers = tuple(value) if isinstance(value, list | tuple) else ()
+    if not numbers or any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError(f"{shown(value)}: expected auto, or numbers of GPUs such as [0, 1]")
+    if twice := [number for number in numbers if numbers.count(number) > 1]:
+        raise ValueError(f"{twice[0]} is listed twice")
+    return numbers
 
 
-Number = Annotated[int, Field(ge=0, lt=1024)]
-Devices = Annotated[
-    Literal["auto"] | Annotated[tuple[Number, ...], Field(strict=False, min_length=1)],
-    AfterValidator(_once),
-]
+Devices = Annotated[Literal["auto"] | tuple[int, ...], PlainValidator(_devices)]
 
 
 class WorkerParams(Section):

@@ -20,7 +20,8 @@ def deploy(server: Server, command: str, cron: str = NEVER, **variables: str) ->
     YAML().dump({"stages": {"evaluate": stage}}, Path("dvc.yaml"))
     weekly = (ROOT / "prefect.yaml").read_text()
     assert MONDAYS in weekly
-    Path("prefect.yaml").write_text(weekly.replace(MONDAYS, cron))
+    in_place = weekly.replace("worktree: true", "worktree: false")  # dvc.yaml is not committed
+    Path("prefect.yaml").write_text(in_place.replace(MONDAYS, cron))
     server.prefect("deploy", "--all", **variables)
 
 
