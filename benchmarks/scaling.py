@@ -16,7 +16,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,7 @@ RESULTS = Path("benchmarks/results")
 ROUNDS = 5
 UNITS = 200  # that do nothing
 TARGET = 1.8
-KINDS: Mapping[str, Callable[[int], Forked | Spawned]] = {
+KINDS: Mapping[str, Callable[[int], Executor]] = {
     "forked": Forked,
     "a process for each device": lambda workers: Spawned([CPU] * workers),
 }
@@ -87,11 +87,8 @@ def works(shop: Workshop) -> Iterator[Work]:
     examples = [*shop.pair.prompts.encode_all(read_problems(paths.referenced("sft"))).items()]
     shards = [dict(examples[n : n + CHUNK]) for n in range(0, len(examples), CHUNK)]
     for model in (shop.pair.slm, shop.pair.local_llm):
-        own = partial(
-            score,
-            half(model, shop.pair.vocabulary),
-            batch_tokens=shop.params.score_llm.batch_tokens,
-        )
+        limit = shop.params.score_llm.batch_tokens
+        own = partial(score, half(model, shop.pair.vocabulary), batch_tokens=limit)
         yield Work(f"score_{model.name}", Forgetting(own), _units(shards))
 
 
@@ -126,21 +123,17 @@ def _cpu() -> float:
     return sum(ended[:4]) + sum(each.user + each.system for each in running)
 
 
-def speedup(work: Work, kind: str, advance: Advance) -> Row:
+def speedup(work: Work, one: Executor, two: Executor, advance: Advance) -> Row:
     """Run the work with one and with two workers in turn."""
-    one, two = KINDS[kind](1), KINDS[kind](2)
-    with closing(one), closing(two):
-        for executor in (one, two):
-            seconds(executor, work, executor.workers)  # starts processes, loads models
-            advance(1)
-        rounds = []
-        for _ in range(ROUNDS):
-            rounds.append((*seconds(one, work, 1), *seconds(two, work, 2)))
-            advance(2)
+    for executor in (one, two):
+        seconds(executor, work, executor.workers)  # starts processes, loads models
+        advance(1)
+    rounds = []
+    for _ in range(ROUNDS):
+        rounds.append((*seconds(one, work, 1), *seconds(two, work, 2)))
+        advance(2)
     ratios = [slow / fast for slow, _, fast, _ in rounds]
     return {
-        "stage": work.name,
-        "executor": kind,
         "units": len(work.units),
         "seconds of one worker": median(slow for slow, *_ in rounds),
         "by time": median(ratios),
@@ -175,9 +168,14 @@ def write(rows: Sequence[Row], file: TextIO) -> None:
 def main() -> None:
     shop = Workshop.open()
     stages = list(works(shop))
+    executors = {kind: (make(1), make(2)) for kind, make in KINDS.items()}
     runs = 2 * (ROUNDS + 1) * len(stages) * len(KINDS)
     with progress("scaling", runs, "runs") as advance:
-        rows = [speedup(work, kind, advance) for work in stages for kind in KINDS]
+        rows = [
+            {"stage": work.name, "executor": kind} | speedup(work, *pair, advance)
+            for kind, pair in executors.items()
+            for work in stages
+        ]
     units = list(overheads())
     write_json(RESULTS / "scaling.json", {"target": TARGET, "two workers": rows, "unit": units})
     with replacing(RESULTS / "scaling.md") as aside, aside.open("w") as file:

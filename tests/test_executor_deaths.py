@@ -13,6 +13,7 @@ from citer.executors.forked import Forked
 from citer.executors.pool import Pool
 from citer.executors.spawned import CPU, Spawned
 from citer.progress import Advance
+from tests.killing import end_workers
 
 UNITS = [Unit(f"unit {n}", n) for n in range(9)]
 
@@ -41,9 +42,8 @@ def forked(request: pytest.FixtureRequest) -> Pool:
 
 @pytest.fixture(scope="module")
 def spawned() -> Iterator[Pool]:
-    executor = Spawned([CPU, CPU])
-    yield executor
-    executor.close()
+    yield Spawned([CPU, CPU])
+    end_workers()
 
 
 def another_worker_runs_it(executor: Pool, folder: Path) -> None:
