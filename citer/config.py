@@ -24,7 +24,7 @@ from citer.checked import (
 )
 from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
-from citer.placement import PairParams
+from citer.placement import PairParams, placed
 from citer.sources import PrepareParams
 from citer.workers import WorkerParams
 
@@ -263,7 +263,11 @@ class Params(Section):
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:
-    """Read and check `params.yaml`. Raises InputError with one line about the first error."""
+    """Read and check `params.yaml`. Raises InputError with one line about the first error.
+
+    The environment variable `CITER_DEVICE` overrides `pair.device`.
+    """
     if not path.exists():
         raise InputError(f"{path}: no such file; run in the project's folder")
-    return read_yaml(path, Params)
+    params = read_yaml(path, Params)
+    return params.model_copy(update={"pair": placed(params.pair)})

@@ -1,8 +1,6 @@
 """Log MLflow runs from files: one for a retraining, and a child run for each iteration."""
 
-import hashlib
 import json
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -26,9 +24,11 @@ from citer.rule import Rule
 from citer.schema import SPLITS
 from citer.stages import paths
 from flows import system
-from flows.dvc_commands import LOCK, PARAMS
+from flows.dvc_commands import LOCK, PARAMS, file_md5
 from flows.iteration import Iteration, iterations
+from flows.lineage import lineage, run_tags
 from flows.metrics import flatten, headlines, log, numbers, section, series
+from flows.own import versioned
 from flows.packaging import log_router
 from flows.pages import report_page
 from flows.slm import keep_slm
@@ -36,7 +36,7 @@ from flows.store import Store
 
 LABELS = ("references", "outcome", "margin")  # what a card says about the labels
 ITERATION_SECTIONS = {"pair", "label", "train", "evaluate"}
-PIPELINE = "pipeline"  # the artifact folder of dvc.lock and params.yaml
+PIPELINE = Path("pipeline")  # the artifacts that a restore puts back, under their paths
 QUESTIONS = "questions.json"  # the artifact that MLflow's page shows as a table
 
 
@@ -64,7 +64,7 @@ def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> R
         return next(run for run in earlier if run.data.tags["kind"] == "retraining")
     for run in earlier:  # interrupted, or partly deleted by hand
         _delete(store, run.info.run_id)
-    retraining = Retraining(store, params, {"retraining": identity, **_lineage()})
+    retraining = Retraining(store, params, {"retraining": identity, **lineage()})
     return store.client.get_run(_log_all(retraining, routers, stages))
 
 
@@ -74,7 +74,7 @@ def _log_all(
     """Log the run of the retraining with its children, and return its id."""
     store, params, tags = retraining
     named = f"retraining {tags['retraining'][:7]}"
-    with _run(store, named, tags | {"kind": "retraining"}) as parent:
+    with _run(store, named, tags | run_tags() | {"kind": "retraining"}) as parent:
         _log_retraining(store, parent, params, _overview(routers[-1], stages))
         slm = keep_slm(store)
         with report_page(store.client, params) as page:
@@ -100,29 +100,6 @@ def children(store: Store, parent: str) -> list[Run]:
     """Return the iterations of a retraining in order, with deleted ones: versions may use them."""
     runs = store.runs(f"tags.`mlflow.parentRunId` = '{parent}'", ViewType.ALL)
     return sorted(runs, key=lambda run: int(run.data.tags["iteration"]))
-
-
-def file_md5(path: Path) -> str:
-    """Return the digest that DVC uses for a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "md5").hexdigest()
-
-
-def _lineage() -> dict[str, str]:
-    """Identify the code. Lock and parameters are artifacts of the run and never count as dirty."""
-    sha = _git("rev-parse", "HEAD") or "no repository"
-    changed = _git("status", "--porcelain", "--", ".", f":!{LOCK}", f":!{PARAMS}", ":!data")
-    return {
-        "git_sha": sha,
-        "git_dirty": str(bool(changed)).lower(),
-        "dvc_lock": file_md5(LOCK),
-        "mlflow.source.git.commit": sha,
-    }
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
-    return done.stdout.strip()
 
 
 @contextmanager
@@ -159,8 +136,8 @@ def _log_retraining(
     metrics = [*numbers(overview), *series(losses), *system.samples()]
     log(store, run_id, flatten(params.model_dump(mode="json", by_alias=True), "."), metrics)
     _log_inputs(store, run_id, {paths.referenced(split): split for split in SPLITS})
-    for file in (LOCK, PARAMS):
-        store.client.log_artifact(run_id, str(file), PIPELINE)
+    for file in (LOCK, PARAMS, *versioned()):
+        store.client.log_artifact(run_id, str(file), str(PIPELINE / file.parent))
     store.client.log_artifacts(run_id, str(paths.SUMMARY), "summary")
     # MLflow cuts a tag off after 8000 characters, so only the first table is shown.
     shown = (paths.SUMMARY / "table.md").read_text().partition("\n## ")[0]

@@ -31,6 +31,7 @@ from citer.evaluation.spread import Seeded, Seeds, seeded
 from citer.evaluation.study import Study, study_stamp
 from citer.io import read_as, remove, replacing, write_json
 from citer.models.bundle import check_identity, folder_identity, read_bundle
+from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.outlined import open_pair
 from citer.models.room import check_room, with_room
@@ -63,6 +64,7 @@ def run(params: Params, iteration: int) -> None:
 
     Raises InputError unless router, rivals and questions belong to the same study.
     """
+    announce(f"evaluate {iteration}", params.pair)
     inputs, home = _read(params, iteration), paths.seeds(iteration)
     holdout = _held_out(params, inputs.folders, inputs.seeds.router)
     asked = (problem.problem_id for problem in holdout)

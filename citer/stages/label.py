@@ -30,6 +30,7 @@ from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from citer.labelling.suffix import Suffix
 from citer.models.bundle import check_identity, folder_identity, read_bundle
+from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.outlined import open_pair
 from citer.models.pair import Pair
@@ -60,6 +61,7 @@ def run(params: Params, iteration: int) -> None:
 
     Raises InputError if no token gets a label.
     """
+    announce(f"label {iteration}", params.pair)
     inputs = _read(params, iteration)
     pair, executor = open_pair(inputs.folders, params.pair, params.workers)
     partial = partial_dir("label", _digest(params, inputs.outcome, iteration))

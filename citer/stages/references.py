@@ -91,10 +91,12 @@ def _rows(
 
 def _write(questions: Splits, params: Params) -> dict[str, "Written"]:
     """Let the LLM answer the questions. Return what it wrote, by problem_id."""
+    from citer.models.device import announce
     from citer.models.outlined import open_pair
     from citer.references import write
     from citer.stages.folders import base_pair
 
+    announce("references", params.pair)
     folders = base_pair(params)
     _check_room(questions, folders, params)
     partial = _partial(folders, params)
