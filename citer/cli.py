@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
     "Retraining and registry": [
         pipeline.run,
         pipeline.schedule,
+        pipeline.alerts,
         pipeline.compare,
         pipeline.promote,
         pipeline.restore,

@@ -24,8 +24,9 @@ from citer.checked import (
 )
 from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
-from citer.placement import PairParams
+from citer.placement import PairParams, placed
 from citer.sources import PrepareParams
+from citer.workers import WorkerParams
 
 
 class SamplingParams(Section):
@@ -205,6 +206,7 @@ class Params(Section):
     train: TrainParams
     evaluate: EvaluateParams
     register_: Annotated[RegisterParams, Field(alias="register")]
+    workers: WorkerParams = WorkerParams()
 
     @property
     def prompts(self) -> PromptSettings:
@@ -219,6 +221,19 @@ class Params(Section):
             raise ValueError(
                 f"{sampled[0]}.sampling: expected null: an LLM behind a server (pair.llm_url) is "
                 "asked for greedy decoding only"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def devices_fit(self) -> Self:
+        if self.workers.devices == "auto":
+            return self
+        if self.pair.device == "cpu":
+            raise ValueError("workers.devices: GPUs, but pair.device is cpu; expected auto")
+        if self.pair.llm_device_map:
+            raise ValueError(
+                "workers.devices: pair.llm_device_map distributes the LLM over all GPUs; "
+                "expected auto"
             )
         return self
 
@@ -248,7 +263,11 @@ class Params(Section):
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:
-    """Read and check `params.yaml`. Raises InputError with one line about the first error."""
+    """Read and check `params.yaml`. Raises InputError with one line about the first error.
+
+    The environment variable `CITER_DEVICE` overrides `pair.device`.
+    """
     if not path.exists():
         raise InputError(f"{path}: no such file; run in the project's folder")
-    return read_yaml(path, Params)
+    params = read_yaml(path, Params)
+    return params.model_copy(update={"pair": placed(params.pair)})

@@ -1,12 +1,17 @@
 """The section `pair` of `params.yaml`: the two models and where they run."""
 
-from typing import Annotated, Literal, Self
+import os
+from typing import Annotated, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, field_validator, model_validator
 
 from citer.checked import LocalPath, Section
 from citer.data.prompt_settings import ChatParams, PromptKind, StopStrings
+from citer.errors import InputError
+
+Device = Literal["auto", "cpu", "cuda"]
+DEVICE = "CITER_DEVICE"  # an environment variable that overrides pair.device
 
 
 def _address(url: str) -> str:
@@ -35,7 +40,7 @@ class PairParams(Section):
 
     slm: LocalPath
     llm: LocalPath
-    device: Literal["auto", "cpu", "cuda"]
+    device: Device
     dtype: Literal["float32", "bfloat16", "float16", "float64"]
     cuda_graphs: bool = True
     llm_device_map: Literal["auto"] | None = None
@@ -65,3 +70,11 @@ class PairParams(Section):
         if self.prompt == "plain" and self.chat != ChatParams():
             raise ValueError("chat: not read by plain prompts; expected prompt: chat")
         return self
+
+
+def placed(pair: PairParams) -> PairParams:
+    """Return `pair` with the device that `CITER_DEVICE` names, if it is set. Raises InputError."""
+    device = os.environ.get(DEVICE) or pair.device
+    if device not in get_args(Device):
+        raise InputError(f"{DEVICE}: {device!r}: expected 'auto', 'cpu' or 'cuda'")
+    return pair.model_copy(update={"device": device})

@@ -1,86 +1,156 @@
-"""Progress bars and warnings on standard error."""
+"""Progress of long work, on standard error and in a file, and warnings.
 
+A terminal shows a bar, a log gets a line a minute. If the environment variable `CITER_PROGRESS`
+names a file, it holds the percentage and the line as JSON, so that another process can show them.
+"""
+
+import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.text import Text
 
 from citer.errors import InputError
 
 Advance = Callable[[float], None]  # adds to the work that is done
 
+PROGRESS = "CITER_PROGRESS"
 LOG_SECONDS = 60  # between two lines in a log
-LOG_WIDTH = 120  # characters: with 80, a long title would cut off the numbers
+FILE_SECONDS = 5  # between two versions of the file
 
 
-class _Throughput(ProgressColumn):
-    """Units per second since the start of this run. A moving average would jump between bursts."""
+@dataclass
+class _Work:
+    """Units of work. Earlier runs did `before` of them."""
 
-    def render(self, task: Task) -> Text:
-        seconds = task.finished_time or task.elapsed
-        speed = (task.completed - task.fields["before"]) / seconds if seconds else 0.0
-        shown = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
-        return Text(f"{shown} {task.fields['unit']}/s")
+    title: str
+    total: float | None
+    unit: str
+    before: float
+    done: float = 0.0  # by this run
+    start: float = field(default_factory=lambda: time.monotonic())
+
+    def __str__(self) -> str:
+        """Return a line such as `label 1: 5 of 8 rows (62 %), 1 rows/s, 0:00:05 so far`."""
+        parts = [self._count, self.throughput, f"{self._clock(self._seconds)} so far"]
+        if self.done and self.left:
+            parts.append(f"{self._clock(self.left * self._seconds / self.done)} left")
+        return f"{self.title}: {', '.join(parts)}"
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self.start
+
+    @property
+    def left(self) -> float | None:
+        """The units that are left, or None if unknown."""
+        return None if self.total is None else max(self.total - self.before - self.done, 0)
+
+    @property
+    def percent(self) -> float | None:
+        return None if self.left is None else 100 - 100 * self.left / (self.total or 1)
+
+    @property
+    def _count(self) -> str:
+        finished = f"{self.before + self.done:,.0f}"
+        if self.percent is None:
+            return f"{finished} {self.unit}"
+        return f"{finished} of {self.total:,.0f} {self.unit} ({int(self.percent)} %)"
+
+    @property
+    def throughput(self) -> str:
+        """Units per second since the start of this run. A moving average jumps between bursts."""
+        speed = self.done / self._seconds if self._seconds else 0.0
+        return f"{f'{speed:,.0f}' if speed >= 10 else f'{speed:.2g}'} {self.unit}/s"
+
+    @staticmethod
+    def _clock(seconds: float) -> str:
+        return str(timedelta(seconds=round(seconds)))
 
 
 @contextmanager
 def progress(title: str, total: float | None, unit: str, before: int = 0) -> Iterator[Advance]:
-    """Show a bar and yield `advance(n)`, which adds `n` units to it.
+    """Show progress and yield `advance(n)`, which adds `n` units to it.
 
-    `total` is the number of units, or None if unknown. Earlier runs did `before` of them. Without a
-    terminal, the bar is a line, printed once a minute and at the end. It disappears if InputError
-    is raised, so that only the error message is left.
+    `total` is the number of units, or None if unknown. Earlier runs did `before` of them. The bar
+    disappears if InputError is raised, so that only the error message is left.
     """
-    console = Console(file=sys.stderr)
-    if not console.is_terminal:
-        console.width = LOG_WIDTH
+    work, console = _Work(title, total, unit, before), Console(file=sys.stderr)
+    with _bar(work, console) if console.is_terminal else _log(work) as show:
+        write = _every(FILE_SECONDS, partial(_write, work))
+        _write(work)
+
+        def advance(count: float) -> None:
+            work.done += count
+            show()
+            write()
+
+        yield advance
+        _write(work)
+
+
+@contextmanager
+def _bar(work: _Work, console: Console) -> Iterator[Callable[[], None]]:
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        _Throughput(),
+        TextColumn("{task.fields[work].throughput}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
     )
     with bar:
-        task = bar.add_task(title, total=total, completed=before, before=before, unit=unit)
+        task = bar.add_task(work.title, total=work.total, completed=work.before, work=work)
         try:
-            yield partial(bar.advance, task) if console.is_terminal else _logging(bar, task)
+            yield lambda: bar.update(task, completed=work.before + work.done)
         except InputError:
             bar.live.transient = True
-            bar.live.stop()
-            bar.disable = True  # else it adds an empty line if there is no terminal
             raise
 
 
-def _logging(bar: Progress, task: TaskID) -> Advance:
-    """Return an `advance` that prints the bar from time to time, as a line of a log."""
-    printed = time.monotonic()
+@contextmanager
+def _log(work: _Work) -> Iterator[Callable[[], None]]:
+    """Print a line from time to time, and the last one when the work is done."""
+    yield _every(LOG_SECONDS, lambda: print(work, file=sys.stderr) if work.left != 0 else None)
+    print(work, file=sys.stderr)
 
-    def advance(count: float) -> None:
-        nonlocal printed
-        bar.advance(task, count)
-        if time.monotonic() - printed >= LOG_SECONDS and not bar.finished:
-            bar.console.print(bar.get_renderable())
-            printed = time.monotonic()
 
-    return advance
+def _every(seconds: float, action: Callable[[], object]) -> Callable[[], None]:
+    """Return a function that calls `action`, but at most once in so many seconds."""
+    last = time.monotonic()
+
+    def call() -> None:
+        nonlocal last
+        if time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            action()
+
+    return call
+
+
+def _write(work: _Work) -> None:
+    """Replace the file that `CITER_PROGRESS` names. A full disk must not end the work."""
+    if name := os.environ.get(PROGRESS):
+        aside = Path(f"{name}.aside")
+        with suppress(OSError):
+            aside.write_text(json.dumps({"percent": work.percent, "line": str(work)}))
+            aside.replace(name)
 
 
 def warn(text: str) -> None:

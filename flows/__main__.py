@@ -10,10 +10,10 @@ from rich.console import Console
 
 from citer.errors import InputError
 from citer.stages.paths import SUMMARY
-from flows.deploy import START_SERVER
 from flows.leash import end_all, end_with_the_leash
 from flows.links import page
 from flows.pipeline import retrain
+from flows.server import START_SERVER
 
 NEXT = """\
 Picture        data/summary/frontier.png

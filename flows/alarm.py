@@ -1,23 +1,28 @@
-"""Tell Prefect's server that the agreement of served answers is low."""
+"""Events for Prefect's server: the agreement of served answers is low, a router was kept back."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from prefect.events import emit_event
-from prefect.settings import get_current_settings
 
-EVENT = "citer.agreement.low"
-
-
-def reaches_prefect() -> bool:
-    """Whether PREFECT_API_URL names a server. Without one, Prefect would start its own."""
-    return bool(get_current_settings().api.url)
+AGREEMENT_LOW = "citer.agreement.low"
+KEPT_BACK = "citer.router.kept-back"
 
 
 def agreement_low(router: str, found: Mapping[str, Any]) -> None:
     """Emit the event, with `found` (see `citer.watch`) as its payload.
 
-    `router` is the version that serves. It returns before the event is sent.
+    `router` is the version that serves, such as `citer-router/1`.
     """
+    _emit(AGREEMENT_LOW, router, found)
+
+
+def kept_back(router: str, reason: str) -> None:
+    """Emit the event of a new version that the gate did not promote, with the gate's reason."""
+    _emit(KEPT_BACK, router, {"reason": reason})
+
+
+def _emit(event: str, router: str, payload: Mapping[str, Any]) -> None:
+    """Queue an event; Prefect sends it from a thread."""
     resource = {"prefect.resource.id": f"citer.router.{router}", "prefect.resource.name": router}
-    emit_event(EVENT, resource=resource, payload={"router": router, **found})
+    emit_event(event, resource=resource, payload={"router": router, **payload})

@@ -1,6 +1,7 @@
 """Run DVC commands other than `repro`, and take file locks as DVC does."""
 
 import fcntl
+import hashlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 LOCK, PARAMS = Path("dvc.lock"), Path("params.yaml")
 TMP = Path(".dvc/tmp")
+DVC_LOCK = TMP / "lock"
 
 Log = Callable[[str], None]
 
@@ -32,6 +34,12 @@ def dvc(*arguments: str) -> str:
 def has_remote() -> bool:
     """Return whether DVC has a default remote."""
     return bool(dvc("config", "core.remote"))
+
+
+def file_md5(path: Path) -> str:
+    """Return the digest that DVC uses for a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "md5").hexdigest()
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def version_card(sentence: str, version: ModelVersion, run: Run, where: str) -> 
 
     `where` is the text of `page`.
     """
-    server = where.rstrip("/") if where.startswith("http") else LOCAL
+    server = where.replace("…@", "").rstrip("/") if where.startswith("http") else LOCAL
     place = f"#/models/{version.name}/versions/{version.version}{TRAINING}"
     started = "" if where.startswith("http") else f"\n\nThe links need a server: `{where}`"
     return (

@@ -22,10 +22,9 @@ from ruamel.yaml import YAML, YAMLError
 from voluptuous import Invalid
 
 from citer.io import replacing, write_text
-from flows.dvc_commands import LOCK, TMP, Log, locked
+from flows.dvc_commands import DVC_LOCK, LOCK, TMP, Log, locked
 
 RWLOCK, GUARD = TMP / RWLOCK_FILE, TMP / RWLOCK_LOCK
-DVC_LOCK = TMP / "lock"
 KEPT, TORN = TMP / "dvc.lock.kept", TMP / "dvc.lock.torn"
 CONFLICT = b"<<<<<<<"  # a git merge conflict
 RUNS = Path(".dvc/cache/runs")
@@ -35,7 +34,11 @@ Info = dict[str, Any]  # a process: its `pid`, and its command line as `cmd`
 
 
 def mend(log: Log) -> None:
-    """Repair DVC's files. Waits while another DVC process works on them."""
+    """Repair DVC's files. Waits while a DVC process works on them that this one did not start.
+
+    The others run independent stages. DVC writes to the repaired files only under the locks that
+    are taken here, and takes none of them while a stage's command runs.
+    """
     logged = False
     while busy := _mend(log):
         if not logged:
@@ -53,7 +56,8 @@ def mend_lock(log: Log) -> None:
 def _mend(log: Log) -> list[Info]:
     """Repair the files, unless other DVC processes work on them; return these processes."""
     with locked(DVC_LOCK, "DVC", log):
-        if busy := _drop_dead_processes(log):
+        ours = {process.pid for process in psutil.Process().children(recursive=True)}
+        if busy := [info for info in _drop_dead_processes(log) if info["pid"] not in ours]:
             return busy
         _clear_run_cache()
         _mend_lock(log)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from prefect import flow, get_run_logger, task
@@ -11,52 +12,63 @@ from prefect.states import Completed, Failed
 
 from citer.config import load_params
 from citer.errors import InputError
+from citer.placement import Device
 from citer.stages import paths
 from flows import seconds, system
-from flows.dvc_commands import PARAMS
+from flows.alarm import kept_back
+from flows.dvc_commands import PARAMS, Log, file_md5
+from flows.lineage import run_name
 from flows.links import page, version_card
 from flows.registry import register_run, run_of
-from flows.repro import plan
-from flows.stages import STEP, stage_task
-from flows.store import open_store
-from flows.tracking import file_md5
+from flows.repro import one_run, plan
+from flows.rooms import on_device, room
+from flows.side_by_side import run_stages
+from flows.stages import STEP
+from flows.store import open_store, store_address
+from flows.worktree import in_worktree
 
 
-@flow(name="retrain")
-def retrain(stage_timeout_hours: float = 24) -> Any:
-    """Bring every stage up to date, then register the router.
+@flow(name="retrain", flow_run_name=run_name)
+def retrain(
+    stage_timeout_hours: float = 24, device: Device = "auto", worktree: bool = False
+) -> Any:
+    """Bring every stage up to date, then register the router; in a git worktree, if so wanted.
 
-    The final state's message says what was registered and which version is the champion. On bad
-    input the flow fails with one line that says what to correct.
+    `device` overrides that of params.yaml, unless it is `auto`.
+
+    The final state's message says what was registered and where, and which version is the champion.
+    On bad input the flow fails with one line that says what to correct.
     """
+    log = get_run_logger().info
+    here = partial(_retrain, timedelta(hours=stage_timeout_hours), log)
     try:
-        outcome = _retrain(timedelta(hours=stage_timeout_hours))
+        with on_device(device):
+            outcome = in_worktree(here, log) if worktree else here()
     except InputError as error:
         return Failed(message=str(error), data=error)
     return Completed(message=outcome, data=outcome)
 
 
-def _retrain(timeout: timedelta) -> str:
+def _retrain(timeout: timedelta, log: Log) -> str:
     where = page(os.environ.get("MLFLOW_TRACKING_URI"))  # read now: MLflow changes it later
     reach_store()
-    params_at_start = file_md5(PARAMS)
-    with system.sampled():
-        stages = {
-            name: stage_task(name)(name, timeout, fresh, return_state=True).result()
-            for name, fresh in plan(get_run_logger().info).items()
-        }
-    if file_md5(PARAMS) != params_at_start:  # earlier stages used other parameters
-        raise InputError(f"{PARAMS}: changed during the run; repeat `citer run`")
-    create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
-    outcome, card = register(stages, where)
-    create_markdown_artifact(card, key="retrain-version")
-    return outcome
+    with one_run(log):
+        params_at_start = file_md5(PARAMS)
+        with system.sampled():
+            stages = run_stages(plan(), room(load_params()), timeout, log)
+        if file_md5(PARAMS) != params_at_start:  # earlier stages used other parameters
+            raise InputError(f"{PARAMS}: changed during the run; repeat `citer run`")
+        create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
+        outcome, card = register(stages, where)
+        create_markdown_artifact(card, key="retrain-version")
+        return outcome
 
 
 @task(task_run_name="reach store", **STEP)
 def reach_store() -> None:
-    """Check that the MLflow store works, before hours of training."""
+    """Check that the MLflow store works, before hours of training, and log its address."""
     open_store(load_params().register_.experiment)
+    get_run_logger().info("MLflow's store: %s", store_address())
 
 
 @task(task_run_name="register", **STEP)
@@ -66,7 +78,11 @@ def register(stages: Mapping[str, float | None], where: str) -> tuple[str, str]:
     Returns what was registered, in a sentence and as Markdown with links to MLflow's page, which is
     `where`.
     """
-    outcome, version = register_run(seconds.complete(stages))
+    done = register_run(seconds.complete(stages))
     seconds.clear()
     system.clear()
+    version = done.version
+    if done.kept_back:
+        kept_back(f"{version.name}/{version.version}", version.tags["reason"])
+    outcome = f"{done.sentence}; MLflow's store: {store_address()}"
     return outcome, version_card(outcome, version, run_of(version), where)

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import mlflow
 from mlflow import MlflowClient
@@ -36,13 +37,25 @@ DESCRIPTION = (
 )
 
 
+class Registration(NamedTuple):
+    """What a retraining has registered."""
+
+    sentence: str  # the gate's decision and the champion
+    version: ModelVersion  # of the last router
+    new: bool  # false if it was registered before
+
+    @property
+    def kept_back(self) -> bool:
+        """Whether the gate has now decided against the version."""
+        return self.new and self.version.tags["decision"] == KEPT_BACK
+
+
 @reported()
-def register_run(stages: Mapping[str, float | None]) -> tuple[str, ModelVersion]:
+def register_run(stages: Mapping[str, float | None]) -> Registration:
     """Log the retraining in the current folder, register its routers, and judge the last one.
 
     Routers that are registered already are left unchanged. `stages` maps each stage of dvc.yaml to
-    the seconds that it took, or to None if it did not run. Returns the last router's version, after
-    a sentence with the gate's decision and the champion. Raises InputError if the champion has no
+    the seconds that it took, or to None if it did not run. Raises InputError if the champion has no
     rule or no run, or if the experiment is deleted.
     """
     params = load_params()
@@ -54,7 +67,8 @@ def register_run(stages: Mapping[str, float | None]) -> tuple[str, ModelVersion]
         last = known or _register(store.client, run, routers, params)
     if has_remote():
         dvc("push")
-    return _sentence(last, aliased(store.client, last.name, CHAMPION), known=bool(known)), last
+    champion = aliased(store.client, last.name, CHAMPION)
+    return Registration(_sentence(last, champion, known=bool(known)), last, not known)
 
 
 @reported()

@@ -5,13 +5,16 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from graphlib import TopologicalSorter
 from itertools import dropwhile, takewhile
+from select import select
 from shutil import get_terminal_size
+from typing import NamedTuple
 
 from rich.text import Text
 
@@ -36,61 +39,94 @@ TEMPORARY = re.compile(
 )
 # DVC ends its output with advice on git and remotes, which begins with one of these.
 ADVICE = re.compile(rb"(?:Generating|Updating) lock file |Use `dvc push`")
+TICK_SECONDS = 1.0
 
 
 class StageError(RuntimeError):
     """The stage's command died or timed out. The next attempt may succeed."""
 
 
-def stage_names() -> list[str]:
-    """Return the stages of dvc.yaml, each after its dependencies."""
-    order: TopologicalSorter[str] = TopologicalSorter()
+class Planned(NamedTuple):
+    """A stage of a run."""
+
+    fresh: bool  # known to be unchanged
+    after: set[str]  # the stages that it depends on
+
+
+def stage_graph() -> dict[str, set[str]]:
+    """Return the stages of dvc.yaml with those that each depends on, which come before it."""
+    after: dict[str, set[str]] = defaultdict(set)
     for line in dvc("dag", "--dot").splitlines():
         match re.findall(r'"([^"]+)"', line):
             case [stage]:
-                order.add(stage)
+                after[stage]  # an entry, though it may depend on nothing
             case [earlier, later]:
-                order.add(later, earlier)
-    return list(order.static_order())
+                after[later].add(earlier)
+    return {name: after[name] for name in TopologicalSorter(after).static_order()}
 
 
-def plan(log: Log) -> dict[str, bool]:
-    """Return the stages in order; the value is true if a stage is known to be unchanged.
+@contextmanager
+def one_run(log: Log) -> Iterator[None]:
+    """Exclude other runs in this folder. DVC's own lock is not held while a stage's command runs.
 
-    It is true only before the first stale stage, because a later stage may depend on its outputs.
+    DVC's files are repaired first.
+    """
+    with locked(LOCK, "another run in this folder", log):
+        mend(log)
+        yield
+
+
+def plan() -> dict[str, Planned]:
+    """Return the stages in order. Call it within `one_run`.
+
+    A stage is `fresh` only before the first stale one, since a later one may depend on its outputs.
     Raises InputError if `dvc status` fails.
     """
-    with _one_at_a_time(log):
-        mend(log)
-        # The stage `code` is stale after an edit of the code, but not after an upgrade of a
-        # library, so write the digests here. No stage runs now: DVC would record the new digest
-        # with the outputs of the old code.
-        write_json(CODE, stage_digests())
-        try:
-            names, stale = stage_names(), json.loads(dvc("status", "--json"))
-        except DvcError as error:
-            raise InputError(str(error)) from None
-    fresh = set(takewhile(lambda name: name not in stale, names))
-    return {name: name in fresh for name in names}
+    # The stage `code` is stale after an edit of the code, but not after an upgrade of a library,
+    # so write the digests here. No stage runs now: DVC would record the new digest with the
+    # outputs of the old code.
+    write_json(CODE, stage_digests())
+    try:
+        graph, stale = stage_graph(), json.loads(dvc("status", "--json"))
+    except DvcError as error:
+        raise InputError(str(error)) from None
+    fresh = set(takewhile(lambda name: name not in stale, graph))
+    return {name: Planned(name in fresh, after) for name, after in graph.items()}
 
 
-def reproduce(name: str, timeout: timedelta, log: Log) -> bool:
-    """Bring one stage up to date. Return whether its command had to run.
+def reproduce(
+    name: str,
+    timeout: timedelta,
+    log: Log,
+    variables: Mapping[str, str] | None = None,
+    beside: bool = False,
+    tick: Callable[[], None] = lambda: None,
+) -> bool:
+    """Bring one stage up to date. Return whether its command had to run. Call it within `one_run`.
 
-    The stage's output goes to the terminal, or to `log` if there is none. Raises InputError if the
-    next attempt would fail as well, TemporaryError if the stage says that its cause may pass.
-    Raises StageError if the stage died or timed out, or if DVC failed for a temporary reason.
+    The stage's output goes to the terminal. Without one, or if the stage runs `beside` others, it
+    goes to `log`. `variables` are added to the environment. `tick` is called every second or more
+    often; if it raises an exception, the stage ends. Raises InputError if the next attempt would
+    fail as well, TemporaryError if the stage says that its cause may pass. Raises StageError if the
+    stage died or timed out, or if DVC failed for a temporary reason.
     """
     output, seconds = _Output(name), timeout.total_seconds()
-    with _one_at_a_time(log):
-        mend(log)
-        with leashed([*REPRO, name], seconds, _environment()) as process:
-            for line in _follow(process, log):
-                output.read(line)
-            status = process.wait()
-        mend_lock(log)
+    terminal = sys.stderr.isatty() and not beside
+    mend(log)
+    with leashed([*REPRO, name], seconds, _environment(terminal) | (variables or {})) as process:
+        for line in _follow(process, log, terminal, tick):
+            output.read(line)
+        status = process.wait()
+    mend_lock(log)
+    _raise_for(status, output, timeout)
+    return output.ran
+
+
+def _raise_for(status: int, output: "_Output", timeout: timedelta) -> None:
+    """Raise what `reproduce` says about the exit status and output of DVC."""
+    name = output.name
     if status == 0:
-        return output.ran
+        return
     if status == TIMED_OUT:
         raise StageError(f"{name}: took longer than {timeout}")
     if output.exited == BAD_INPUT:
@@ -127,17 +163,10 @@ class _Output:
         return "\n".join(self.errors).strip() or self.last
 
 
-@contextmanager
-def _one_at_a_time(log: Log) -> Iterator[None]:
-    """Exclude other flow runs. DVC's own lock is not held while a stage's command runs."""
-    with locked(LOCK, "a stage of another run in this folder", log):
-        yield
-
-
-def _follow(process: Leashed, log: Log) -> Iterator[str]:
+def _follow(process: Leashed, log: Log, terminal: bool, tick: Callable[[], None]) -> Iterator[str]:
     """Yield the lines that `process` prints, as plain text, without DVC's advice at the end."""
-    terminal, partial = sys.stderr.isatty(), b""
-    while chunk := process.stdout.read1():
+    partial = b""
+    for chunk in _chunks(process.stdout.fileno(), tick):
         output, *advice = ADVICE.split(chunk, maxsplit=1)
         if terminal:
             os.write(sys.stderr.fileno(), output)  # unchanged: progress bars redraw themselves
@@ -152,19 +181,29 @@ def _follow(process: Leashed, log: Log) -> Iterator[str]:
             return
 
 
+def _chunks(pipe: int, tick: Callable[[], None]) -> Iterator[bytes]:
+    """Yield what arrives on a pipe, until it closes. Call `tick` in between."""
+    while True:
+        tick()
+        if select([pipe], [], [], TICK_SECONDS)[0]:
+            if not (chunk := os.read(pipe, 2**16)):
+                return
+            yield chunk
+
+
 def _plain(line: bytes) -> str:
     """Return a line without colours. If it was redrawn, return its last version."""
     return Text.from_ansi(line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]).plain
 
 
-def _environment() -> dict[str, str]:
+def _environment(terminal: bool) -> dict[str, str]:
     """Return this environment, with the interpreter's commands first on PATH.
 
-    On a terminal it also has the terminal's width.
+    For a terminal it also has the terminal's width.
     """
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
     environment = {**os.environ, "PATH": path}
-    if sys.stderr.isatty():
+    if terminal:
         columns = str(get_terminal_size().columns)
         environment |= {"TTY_COMPATIBLE": "1", "COLUMNS": columns}
     return environment

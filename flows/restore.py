@@ -13,11 +13,11 @@ from citer.config import load_params
 from citer.errors import InputError
 from citer.io import digest, replacing
 from citer.stages import paths
-from flows.dvc_commands import LOCK, PARAMS, DvcError, dvc, has_remote
+from flows.dvc_commands import LOCK, PARAMS, DvcError, dvc, file_md5, has_remote
 from flows.reach import reported
 from flows.registry import find_version, run_of
-from flows.store import HOME, open_store
-from flows.tracking import PIPELINE, children, file_md5
+from flows.store import home, open_store
+from flows.tracking import PIPELINE, children
 
 STATE = (PARAMS, LOCK)
 
@@ -56,7 +56,7 @@ def restore(version: int) -> None:
 def _keep() -> Path:
     """Copy the present state to a folder named by its digest; return the folder."""
     present = [file for file in STATE if file.exists()]
-    folder = HOME / "before-restore" / digest(*present)[:12]
+    folder = home() / "before-restore" / digest(*present)[:12]
     with replacing(folder) as aside:
         aside.mkdir()
         for file in present:

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 
 from citer.errors import InputError
 from citer.io import digest, read_as, write_json
-from flows.dvc_commands import LOCK
+from flows.dvc_commands import DVC_LOCK, LOCK, locked
 
 KEPT = Path("data/.partial/seconds.json")
 
@@ -16,8 +16,9 @@ Taken = dict[str, tuple[float, str | None]]  # by stage: seconds, digest of its 
 
 
 def note(stage: str, seconds: float) -> None:
-    """Store the seconds of a stage that has just succeeded."""
-    write_json(KEPT, _kept() | {stage: (seconds, _entries().get(stage))})
+    """Store the seconds of a stage that has just succeeded. Others may end at the same time."""
+    with locked(DVC_LOCK, "DVC", lambda _: None):
+        write_json(KEPT, _kept() | {stage: (seconds, _entries().get(stage))})
 
 
 def complete(stages: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -1,7 +1,10 @@
 """One Prefect task per stage. DVC decides what is stale; Prefect starts and retries."""
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
+from threading import Event
 from typing import Any
 
 from prefect import Task, get_run_logger, task
@@ -12,16 +15,40 @@ from prefect.tasks import exponential_backoff
 
 from citer.errors import InputError, TemporaryError
 from flows import seconds
+from flows.percent import progress_shown
 from flows.repro import reproduce
 
+TAG = "citer-stage"  # for Prefect's concurrency limits
 
-def stage_task(name: str) -> Task[[str, timedelta, bool], float | None]:
+
+class StoppedError(RuntimeError):
+    """The flow ended while the stage ran."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a flow runs its stages."""
+
+    timeout: timedelta  # of each stage
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the stage's environment
+    beside: bool = False  # others may run at the same time
+    stop: Event = field(default_factory=Event)  # set when the flow ends
+
+    def check(self) -> None:
+        """Raise StoppedError if the flow ends."""
+        if self.stop.is_set():
+            raise StoppedError("the flow was interrupted")
+
+
+def stage_task(name: str) -> Task[[str, Setting, bool], float | None]:
     """Return the Prefect task that runs the stage `name`."""
     return run_stage.with_options(name=name, task_run_name=name)
 
 
 def _worth_retrying(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    return isinstance(state.data, TemporaryError) or not isinstance(state.data, InputError)
+    if isinstance(state.data, TemporaryError):
+        return True
+    return not isinstance(state.data, InputError | StoppedError)
 
 
 STEP: dict[str, Any] = {
@@ -33,16 +60,23 @@ STEP: dict[str, Any] = {
 }
 
 
-@task(**STEP)
-def run_stage(name: str, timeout: timedelta, fresh: bool = False) -> Any:
+@task(tags=[TAG], **STEP)
+def run_stage(name: str, setting: Setting, fresh: bool = False) -> Any:
     """Bring one stage up to date, unless `fresh` says that DVC has found it unchanged.
 
     Completes with the seconds that the stage took. The state is `Cached`, with None, if the stage
     was unchanged or DVC restored its outputs.
     """
     start = time.monotonic()
-    if not fresh and reproduce(name, timeout, get_run_logger().info):
+    if not fresh and _reproduced(name, setting):
         taken = time.monotonic() - start
         seconds.note(name, taken)
         return Completed(data=taken)
     return Completed(name="Cached", message="unchanged, or restored from DVC's cache")
+
+
+def _reproduced(name: str, setting: Setting) -> bool:
+    log = get_run_logger().info
+    with progress_shown(name) as variables:
+        added = {**setting.variables, **variables}
+        return reproduce(name, setting.timeout, log, added, setting.beside, setting.check)

@@ -1,8 +1,6 @@
 """Log MLflow runs from files: one for a retraining, and a child run for each iteration."""
 
-import hashlib
 import json
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -26,8 +24,9 @@ from citer.rule import Rule
 from citer.schema import SPLITS
 from citer.stages import paths
 from flows import system
-from flows.dvc_commands import LOCK, PARAMS
+from flows.dvc_commands import LOCK, PARAMS, file_md5
 from flows.iteration import Iteration, iterations
+from flows.lineage import lineage, run_tags
 from flows.metrics import flatten, headlines, log, numbers, section, series
 from flows.packaging import log_router
 from flows.pages import report_page
@@ -64,7 +63,7 @@ def track(store: Store, params: Params, stages: Mapping[str, float | None]) -> R
         return next(run for run in earlier if run.data.tags["kind"] == "retraining")
     for run in earlier:  # interrupted, or partly deleted by hand
         _delete(store, run.info.run_id)
-    retraining = Retraining(store, params, {"retraining": identity, **_lineage()})
+    retraining = Retraining(store, params, {"retraining": identity, **lineage()})
     return store.client.get_run(_log_all(retraining, routers, stages))
 
 
@@ -74,7 +73,7 @@ def _log_all(
     """Log the run of the retraining with its children, and return its id."""
     store, params, tags = retraining
     named = f"retraining {tags['retraining'][:7]}"
-    with _run(store, named, tags | {"kind": "retraining"}) as parent:
+    with _run(store, named, tags | run_tags() | {"kind": "retraining"}) as parent:
         _log_retraining(store, parent, params, _overview(routers[-1], stages))
         slm = keep_slm(store)
         with report_page(store.client, params) as page:
@@ -100,29 +99,6 @@ def children(store: Store, parent: str) -> list[Run]:
     """Return the iterations of a retraining in order, with deleted ones: versions may use them."""
     runs = store.runs(f"tags.`mlflow.parentRunId` = '{parent}'", ViewType.ALL)
     return sorted(runs, key=lambda run: int(run.data.tags["iteration"]))
-
-
-def file_md5(path: Path) -> str:
-    """Return the digest that DVC uses for a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "md5").hexdigest()
-
-
-def _lineage() -> dict[str, str]:
-    """Identify the code. Lock and parameters are artifacts of the run and never count as dirty."""
-    sha = _git("rev-parse", "HEAD") or "no repository"
-    changed = _git("status", "--porcelain", "--", ".", f":!{LOCK}", f":!{PARAMS}", ":!data")
-    return {
-        "git_sha": sha,
-        "git_dirty": str(bool(changed)).lower(),
-        "dvc_lock": file_md5(LOCK),
-        "mlflow.source.git.commit": sha,
-    }
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
-    return done.stdout.strip()
 
 
 @contextmanager

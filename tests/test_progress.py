@@ -1,79 +1,132 @@
-"""Progress bars and throughput, on terminals and in logs."""
+"""Progress on terminals, in logs and in the file that CITER_PROGRESS names."""
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from citer.errors import InputError
-from citer.progress import _Throughput, progress
+from citer.progress import PROGRESS, progress
+
+Wait = Callable[[float], None]
+
+
+@pytest.fixture
+def wait(monkeypatch: pytest.MonkeyPatch) -> Wait:
+    """Stop the clock of the progress; return a function that lets seconds pass."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("citer.progress.time", SimpleNamespace(monotonic=lambda: clock.now))
+
+    def wait(seconds: float) -> None:
+        clock.now += seconds
+
+    return wait
 
 
 @pytest.mark.parametrize(
-    ("completed", "before", "elapsed", "finished", "shown"),
+    ("total", "before", "done", "seconds", "line"),
     [
-        (0, 0, None, None, "0 rows/s"),
-        (0, 0, 3.0, None, "0 rows/s"),
-        (1, 0, 4.0, None, "0.25 rows/s"),
-        (2, 0, 0.5, 0.5, "4 rows/s"),
-        (90, 0, 60.0, 6.0, "15 rows/s"),
-        (90_000, 0, 30.0, None, "3,000 rows/s"),
-        (150, 150, 3.0, None, "0 rows/s"),
-        (153, 150, 3.0, None, "1 rows/s"),
+        (8, 0, 2, 4, "2 of 8 rows (25 %), 0.5 rows/s, 0:00:04 so far, 0:00:12 left"),
+        (8, 5, 1, 4, "6 of 8 rows (75 %), 0.25 rows/s, 0:00:04 so far, 0:00:08 left"),
+        (8, 5, 0, 4, "5 of 8 rows (62 %), 0 rows/s, 0:00:04 so far"),
+        (8, 0, 8, 3700, "8 of 8 rows (100 %), 0.0022 rows/s, 1:01:40 so far"),
+        (9_000, 0, 9_000, 3, "9,000 of 9,000 rows (100 %), 3,000 rows/s, 0:00:03 so far"),
+        (None, 0, 30, 2, "30 rows, 15 rows/s, 0:00:02 so far"),
+        (0, 0, 0, 0, "0 of 0 rows (100 %), 0 rows/s, 0:00:00 so far"),
     ],
-)
-def test_throughput_is_that_of_this_run_since_its_start(
-    completed: int, before: int, elapsed: float | None, finished: float | None, shown: str
+)  # fmt: skip
+def test_the_last_line_in_a_log_counts_and_speed_is_that_of_this_run(
+    capsys: pytest.CaptureFixture[str],
+    wait: Wait,
+    total: int | None,
+    before: int,
+    done: int,
+    seconds: float,
+    line: str,
 ) -> None:
-    task = SimpleNamespace(
-        completed=completed,
-        elapsed=elapsed,
-        finished_time=finished,
-        fields={"unit": "rows", "before": before},
-    )
-    assert str(_Throughput().render(task)) == shown
+    with progress("reading", total, "rows", before) as advance:
+        wait(seconds)
+        advance(done)
+    assert capsys.readouterr().err.splitlines()[-1] == f"reading: {line}"
 
 
-def test_units_of_earlier_runs_count_as_done(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress("finetune", 230, "steps", before=150) as advance:
-        advance(1)
-    assert "151/230" in capsys.readouterr().err
-
-
-def test_a_log_has_room_for_a_long_title(capsys: pytest.CaptureFixture[str]) -> None:
-    title = "slm, llm, entropy, random, speculative on test"
-    with progress(title, 12_000, "answers") as advance:
-        advance(12_000)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert title in line
-    assert "12000/12000" in line
-    assert "answers/s" in line
-
-
-def test_a_log_shows_how_the_work_proceeds(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_log_gets_a_line_a_minute_and_one_at_the_end(
+    capsys: pytest.CaptureFixture[str], wait: Wait
 ) -> None:
-    clock = iter(range(0, 1000, 25))
-    monkeypatch.setattr("citer.progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
     with progress("label", 8, "rows", before=2) as advance:
         for _ in range(6):
+            wait(25)
             advance(1)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split()[2] for line in lines] == ["5/8", "8/8"]
+    assert [line.split(" rows")[0] for line in lines] == ["label: 5 of 8", "label: 8 of 8"]
 
 
-def test_a_bar_stays_when_the_work_is_done(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress("reading", 1, "rows") as advance:
+def test_work_within_work_shows_its_own_lines(
+    capsys: pytest.CaptureFixture[str], wait: Wait
+) -> None:
+    with progress("outer", 2, "parts") as outer:
+        with progress("inner", 2, "rows") as inner:
+            wait(60)
+            inner(1)
+        outer(1)
+    titles = [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()]
+    assert titles == ["inner", "inner", "outer", "outer"]
+
+
+def test_the_file_has_the_line_every_few_seconds_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: Wait
+) -> None:
+    file = tmp_path / "progress.json"
+    monkeypatch.setenv(PROGRESS, str(file))
+    percents = []
+    with progress("label", 4, "rows") as advance:
+        for _ in range(4):
+            percents.append(json.loads(file.read_text())["percent"])
+            wait(3)
+            advance(1)
+    assert percents == [0, 0, 50, 50]
+    last = json.loads(file.read_text())
+    assert last == {
+        "percent": 100,
+        "line": "label: 4 of 4 rows (100 %), 0.33 rows/s, 0:00:12 so far",
+    }
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_that_cannot_be_written_ends_no_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(PROGRESS, str(tmp_path / "none/progress.json"))
+    with progress("label", 1, "rows") as advance:
         advance(1)
-    assert "1/1" in capsys.readouterr().err
+    assert "1 of 1" in capsys.readouterr().err
+
+
+def test_a_terminal_keeps_the_bar_when_the_work_is_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_terminal(monkeypatch)
+    with progress("finetune", 230, "steps", before=150) as advance:
+        advance(80)
+    last = capsys.readouterr().err.splitlines()[-2:]
+    assert "230/230" in "".join(last)
+    assert "steps/s" in "".join(last)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_bad_input_leaves_no_bar(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("TTY_COMPATIBLE", str(int(terminal)))
+    if terminal:
+        as_terminal(monkeypatch)
     with pytest.raises(InputError), progress("reading", 1, "rows"):
         raise InputError("a bad row")
     *_, last = capsys.readouterr().err.split("rows/s")
     assert last.endswith("\x1b[2K") if terminal else last == ""
+
+
+def as_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")

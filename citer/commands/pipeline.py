@@ -51,6 +51,27 @@ def schedule(
     serve(cron)
 
 
+def alerts(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TARGET]",
+            help="Address of a webhook, http://… or https://…, or TYPE/NAME of a notification"
+            " block. Without it, nothing is notified.",
+        ),
+    ] = None,
+) -> None:
+    """Install or update the automations of Prefect's server. Needs PREFECT_API_URL.
+
+    One marks retrainings without heartbeats as crashed. The others notify TARGET of retrainings
+    that failed, crashed or are late, of routers that were kept back, and of low agreement.
+    """
+    need_pipeline("citer alerts")
+    from flows.alerts import install
+
+    install(target)
+
+
 def compare() -> None:
     """Show the champion and the challenger side by side.
 

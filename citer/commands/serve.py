@@ -92,9 +92,10 @@ def _traffic(log: Path | None, redact: str | None) -> "Iterator[Traffic | None]"
 def _alarmed(router: str) -> "Alarmed":
     """Return what tells Prefect that the agreement is low, if PREFECT_API_URL names a server."""
     if router.startswith("models:/"):
-        from flows.alarm import agreement_low, reaches_prefect
+        from flows.alarm import agreement_low
+        from flows.server import has_server
 
-        if reaches_prefect():
+        if has_server():
             return agreement_low
     return lambda version, found: None
 

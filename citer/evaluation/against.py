@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from citer.evaluation.choice import Chosen
 from citer.evaluation.measure import Measure
-from citer.evaluation.methods import MODELS, Row
+from citer.evaluation.methods import MODELS, Row, label
 from citer.evaluation.metrics import CONFIDENCE
 from citer.evaluation.paired import RESAMPLES, Frontier, interval, resamples
 from citer.evaluation.points import rule_columns
@@ -48,6 +48,11 @@ class Comparison(NamedTuple):
         """The file `rivals.json`."""
         rows = {name: [*map(measure.keys, rows)] for name, rows in self._asdict().items()}
         return {"confidence": CONFIDENCE, "resamples": RESAMPLES, **rows}
+
+
+def rival_label(row: Row) -> str:
+    """Return the label of a comparison's rival. A bound is marked, since it is no method."""
+    return label(row["rival"]) + (" (a bound)" if row["is_bound"] else "")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from citer.data.tasks import task_label
-from citer.evaluation.against import ACCURACY, AREA, COST, Comparison
+from citer.evaluation.against import ACCURACY, AREA, COST, Comparison, rival_label
 from citer.evaluation.measure import Measure
 from citer.evaluation.methods import Row, label
 
@@ -59,7 +59,7 @@ def _beside(comparison: Comparison, row: Row) -> Mapping[str, Row]:
 def sentence(row: Row, measure: Measure) -> str:
     """Say who is cheaper at equal accuracy, and who is more accurate at equal cost."""
     ours = label(row["method"])
-    rival = label(row["rival"]) + (" (a bound)" if row["is_bound"] else "")
+    rival = rival_label(row)
     if row[COST] is None:
         cost = f"{rival} does not reach the {measure.name} of {ours}"
     else:

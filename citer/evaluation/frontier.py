@@ -14,9 +14,9 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from matplotlib.transforms import IdentityTransform
 
 from citer.evaluation.choice import Chosen
-from citer.evaluation.labels import Box, Name, place
 from citer.evaluation.measure import Measure
 from citer.evaluation.methods import Kind, Row, label
+from citer.evaluation.names import Box, Name, place
 from citer.evaluation.series import NEAR, Series, all_series, by_importance, nearby
 
 TITLE = "cost: bytes moved at batch 1, LLM alone = 1"

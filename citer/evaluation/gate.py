@@ -167,7 +167,7 @@ class Gate:
             return Decision(False, f"moves more bytes: {numbers}")
         if share > 1 and gap.mean < 0:
             return Decision(False, f"less {measure.better}, and more bytes: {numbers}")
-        return Decision(True, f"as {measure.better} and as cheap, within the margins: {numbers}")
+        return Decision(True, f"not worse by more than the margins: {numbers}")
 
     def _moved(self, one: Answered, other: Answered) -> Moved:
         """Compare bytes at the gate's batch, or if this cannot be done, at batch 1.

@@ -1,12 +1,15 @@
 """Where models run."""
 
+import os
 from itertools import chain
 
 import torch
+from rich.console import Console
 from torch import nn
 
 from citer.config import PairParams
 from citer.errors import InputError
+from citer.placement import DEVICE
 
 
 def resolve_device(device: str) -> torch.device:
@@ -15,10 +18,29 @@ def resolve_device(device: str) -> torch.device:
     Raises InputError if `cuda` is requested but not available.
     """
     if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("pair.device: 'cuda': no CUDA device here, expected auto or cpu")
+        place = DEVICE if os.environ.get(DEVICE) else "pair.device"
+        raise InputError(f"{place}: 'cuda': no CUDA device here, expected auto or cpu")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(device)
+
+
+def announce(stage: str, params: PairParams) -> None:
+    """Print where a stage runs, before it reads anything that takes long.
+
+    Raises InputError if `cuda` is requested but not available.
+    """
+    described = _described(resolve_device(params.device))
+    Console().print(f"{stage}: on {described}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _described(device: torch.device) -> str:
+    if device.type == "cpu":
+        threads = torch.get_num_threads()
+        return f"cpu, {threads} thread{'s' if threads > 1 else ''}"
+    visible = torch.cuda.device_count()
+    others = f", {visible} GPUs visible" if visible > 1 else ""
+    return f"cuda:0 {torch.cuda.get_device_name(0)}{others}"
 
 
 def device_for(name: str, params: PairParams) -> torch.device:

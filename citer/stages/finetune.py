@@ -6,12 +6,14 @@ from citer.config import Params
 from citer.data.problems import read_problems
 from citer.finetune.sft import finetune
 from citer.io import write_json
+from citer.models.device import announce
 from citer.stages import paths
 from citer.stages.folders import base_slm
 
 
 def run(params: Params) -> None:
     """Finetune and print the losses. Raises InputError if model, rows or parameters do not fit."""
+    announce("finetune", params.pair)
     base = base_slm(params)
     base.check()
     problems = read_problems(paths.referenced("sft"))

@@ -19,6 +19,7 @@ from citer.evaluation.methods import label
 from citer.evaluation.probe import Asked, Reply, ask, choose_questions, reply_rows
 from citer.evaluation.probe_report import examples, overview, speed
 from citer.io import remove, write_json, write_table
+from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.room import check_examples, check_longest, check_room
@@ -38,6 +39,7 @@ def run(params: Params) -> None:
     Raises InputError if the LLM is certainly below the floor. The answers are written even then.
     Raises it before any model is loaded if a later stage would refuse a row.
     """
+    announce("probe", params.pair)
     splits = {split: read_problems(paths.problems(split)) for split in SPLITS}
     folders = base_pair(params)
     _check_rows(splits, folders, params)

@@ -17,7 +17,8 @@ from citer.evaluation.points import RIVALS_STAMP, write_findings
 from citer.evaluation.study import Study, study_stamp
 from citer.io import remove, replacing
 from citer.models.bundle import folder_identity
-from citer.models.pair import load_pair
+from citer.models.device import announce
+from citer.models.outlined import open_pair
 from citer.models.room import check_room
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
@@ -35,6 +36,7 @@ def run(params: Params) -> None:
     Raises InputError if a question and its longest answer exceed the models' context, if the
     questions are not all of one measure, or if the LLM is right on too few validation questions.
     """
+    announce("rivals", params.pair)
     validation, test = (read_problems(paths.referenced(split)) for split in ("validation", "test"))
     named = ((f"{paths.referenced(p.split)}: problem {p.problem_id}", p) for p in validation + test)
     folders = finetuned_pair(params)
@@ -44,8 +46,8 @@ def run(params: Params) -> None:
     measure = Conditions.stored(stamp).measure
     inputs = lesson_inputs(params.evaluate.rivals, params.train, own)
     partial = partial_sweeps("rivals", params, own, *inputs)
-    pair = load_pair(folders, params.pair)
-    study = Study(pair, validation, test, params.evaluate, partial)
+    pair, executor = open_pair(folders, params.pair, params.workers)
+    study = Study(executor, pair, validation, test, params.evaluate, partial)
     if measure is FIDELITY:
         _check_references(study)
     else:

@@ -5,13 +5,16 @@ from rich.console import Console
 from citer.config import Params
 from citer.data.problems import read_problems
 from citer.labelling.scoring import score_half
+from citer.models.device import announce
 from citer.stages import paths
 from citer.stages.folders import base_pair
 
 
 def run(params: Params) -> None:
     """Score the references of the preference split that no shard has yet."""
+    announce("score_llm", params.pair)
     folders = base_pair(params)
     problems = read_problems(paths.referenced("preference"))
-    scored = score_half("llm", folders, problems, paths.LLM_TOKENS, params.score_llm, params.pair)
+    own = paths.LLM_TOKENS, params.score_llm, params.pair, params.workers
+    scored = score_half("llm", folders, problems, *own)
     Console().print(f"score_llm: {scored.added} problems scored, {scored.kept} kept")

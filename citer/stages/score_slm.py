@@ -5,13 +5,16 @@ from rich.console import Console
 from citer.config import Params
 from citer.data.problems import read_problems
 from citer.labelling.scoring import score_half
+from citer.models.device import announce
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 
 
 def run(params: Params) -> None:
     """Score the references of the preference split that no shard has yet."""
+    announce("score_slm", params.pair)
     folders = finetuned_pair(params)
     problems = read_problems(paths.referenced("preference"))
-    scored = score_half("slm", folders, problems, paths.SLM_TOKENS, params.score_slm, params.pair)
+    own = paths.SLM_TOKENS, params.score_slm, params.pair, params.workers
+    scored = score_half("slm", folders, problems, *own)
     Console().print(f"score_slm: {scored.added} problems scored, {scored.kept} kept")

@@ -25,7 +25,7 @@ from citer.io import (
 )
 from citer.labelling.judged import Judged, read_judged
 from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
-from citer.models.device import resolve_device
+from citer.models.device import announce, resolve_device
 from citer.models.router import Router
 from citer.schema import HOLDOUT, PREFERENCE
 from citer.stages import paths
@@ -38,6 +38,7 @@ def run(params: Params, iteration: int) -> None:
 
     A killed run resumes at its last checkpoint. Raises InputError if another pair made the labels.
     """
+    announce(f"train {iteration}", params.pair)
     source = paths.preferences(iteration)
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     labels = read_table(source, PREFERENCE)

@@ -52,7 +52,7 @@ def test_a_champion_that_was_measured_otherwise_is_not_compared(conditions, meas
     [
         (
             outcomes(196, 4),
-            "as faithful and as cheap, within the margins: on 200 common questions ",
+            "not worse by more than the margins: on 200 common questions ",
         ),
         (outcomes(190, 10), "may be less faithful: on 200 common questions fidelity differs"),
         (

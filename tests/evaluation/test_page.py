@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 from citer.checked import RivalName
-from citer.evaluation.measure import FIDELITY, Conditions
+from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.page.batches import winners
 from citer.evaluation.page.render import Champion, write_page
+from citer.evaluation.page.rivals import rivals_chart
 from citer.evaluation.page.router import calibration_error
 from citer.evaluation.page.study import PageStudy
 from citer.evaluation.page.words import MEANINGS
@@ -41,7 +42,8 @@ def study(tmp_path: Path) -> PageStudy:
         write_table(folders["routers"][k] / "holdout.parquet", holdout(), HOLDOUT, {})
     files = {name: tmp_path / f"{name}.json" for name in ("finetune", "against")}
     write_json(files["finetune"], {"step": [1, 2], "loss": [2.5, 1.25]})
-    rows = [beside("entropy", -0.25, 0.05), beside("random", None, None)]
+    rows = [beside("entropy", -0.25, 0.05), beside("oracle", 0.5, 0.1)]
+    rows += [beside("random", None, None)]
     other = beside("speculative", -0.5, 0.1) | {"task": "math"}
     write_json(files["against"], {"against": [*rows, other]})
     return PageStudy(points(), CHOSEN, Conditions(), **folders, **files)
@@ -49,10 +51,11 @@ def study(tmp_path: Path) -> PageStudy:
 
 def beside(rival: str, change: float | None, width: float | None) -> dict:
     """The deployed rule beside a rival, with an interval of this width on both sides."""
-    ends = (None, None) if change is None else (change - width, change + width)
+    ends = (None, None) if width is None else (change - width, change + width)
     names = ("cost_at_equal_accuracy", *(f"cost_at_equal_accuracy_{e}" for e in ("low", "high")))
     numbers = dict(zip(names, (change, *ends), strict=True))
-    return {"task": "all", "method": "router_2", "rival": rival, **numbers}
+    place = {"task": "all", "method": "router_2", "rival": rival, "is_bound": rival == "oracle"}
+    return place | numbers
 
 
 def holdout() -> pa.Table:
@@ -187,8 +190,18 @@ def test_rivals_stand_beside_the_deployed_rule_with_their_intervals(study, tmp_p
     page = read(study, tmp_path)
     tips = [own.get("data-tip", "").replace("\N{NO-BREAK SPACE}", " ") for _, own in page.tags]
     assert "entropy: -25.0 % [-30.0 %, -20.0 %]" in tips
+    assert "oracle (a bound): +50.0 % [+40.0 %, +60.0 %]" in tips
     assert not [tip for tip in tips if tip.startswith("speculative: ")]
     assert "Never as good: random." in page.text
+
+
+@pytest.mark.parametrize("change", [-0.4, 0.0, 0.3, 2.0])
+def test_changes_without_intervals_lie_inside_the_picture(change):
+    rows = [beside("random", change, None), beside("entropy", None, None)]
+    chart = rivals_chart(rows, ACCURACY)
+    [dot] = [mark for mark in chart.marks if mark.shape == "dot"]
+    assert chart.left <= dot.numbers[0] <= chart.right
+    assert "[no limit, no limit]" in dot.tip
 
 
 def test_the_cheapest_method_is_read_between_efficient_points():

@@ -23,15 +23,14 @@ class Server:
     def __init__(self, url: str, home: Path) -> None:
         self.client = httpx.Client(base_url=url)
         self.env = {
-            **os.environ,
+            **{key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"},
             "PREFECT_API_URL": url,
             "PREFECT_HOME": str(home),
             "PYTHONPATH": str(ROOT),  # so that the stages' commands can import tests
-            "MLFLOW_TRACKING_URI": "",
         }
 
-    def prefect(self, *arguments: str) -> None:
-        subprocess.run([*PREFECT, *arguments], env=self.env, check=True)
+    def prefect(self, *arguments: str, **variables: str) -> None:
+        subprocess.run([*PREFECT, *arguments], env=self.env | variables, check=True)
 
     def healthy(self) -> bool:
         try:

@@ -29,6 +29,17 @@ def until(condition: Callable[[], Any], seconds: float) -> Any:
 
 
 @contextmanager
+def mlflow_server(folder: Path) -> Iterator[str]:
+    """Serve the database `mlflow.db` of a folder, with artifacts beside it. Yields the address."""
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    options = [f"--backend-store-uri=sqlite:///{folder / 'mlflow.db'}", f"--port={port}"]
+    options += [f"--artifacts-destination={folder / 'artifacts'}"]
+    off = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    with serving(["mlflow", "server", *options], off, url):
+        yield url
+
+
+@contextmanager
 def serving(
     command: Sequence[str], env: Mapping[str, str], url: str, seconds: float = 180
 ) -> Iterator[None]:

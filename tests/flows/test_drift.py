@@ -18,7 +18,7 @@ from citer.data import toy
 from citer.data.problems import read_problems
 from citer.stages import paths
 from citer.watch import WINDOW
-from flows.alarm import EVENT
+from flows.alarm import AGREEMENT_LOW
 from tests.flows.prefect_server import Server, prefect_server, running
 from tests.flows.project import commit, copy_repository
 from tests.flows.servers import free_port, serving, until
@@ -123,7 +123,7 @@ def test_a_drift_is_seen_and_ends_in_a_new_champion_that_serves(server: Server) 
 
 
 def events(server: Server) -> list[dict[str, Any]]:
-    query = {"filter": {"event": {"name": [EVENT]}}}
+    query = {"filter": {"event": {"name": [AGREEMENT_LOW]}}}
     found: list[dict[str, Any]] = server.client.post("/events/filter", json=query).json()["events"]
     return found
 

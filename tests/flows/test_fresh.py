@@ -11,7 +11,7 @@ from citer.closure import stage_digests
 from citer.errors import InputError
 from citer.stages.paths import CODE
 from flows.dvc_commands import locked
-from flows.repro import LOCK, plan, reproduce, stage_names
+from flows.repro import LOCK, one_run, plan, reproduce, stage_graph
 from tests.flows.conftest import Pipeline
 
 STAGES = {
@@ -22,11 +22,11 @@ STAGES = {
 
 
 def fresh() -> set[str]:
-    return {name for name, is_fresh in plan(print).items() if is_fresh}
+    return {name for name, planned in plan().items() if planned.fresh}
 
 
 def bring_up_to_date() -> None:
-    for name in stage_names():
+    for name in stage_graph():
         reproduce(name, timedelta(minutes=1), print)
 
 
@@ -48,7 +48,12 @@ def test_the_digests_of_the_code_do_not_change_while_another_run_works(
     pipeline(STAGES)
     CODE.write_text("{}")
     messages: list[str] = []
-    waiting = Thread(target=plan, args=(messages.append,))
+
+    def run() -> None:
+        with one_run(messages.append):
+            plan()
+
+    waiting = Thread(target=run)
     with locked(LOCK, "", print):
         waiting.start()
         while not messages:

@@ -68,7 +68,7 @@ def test_any_other_error_keeps_its_traceback(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline({"prepare": {"cmd": "true"}})
-    monkeypatch.setattr("flows.pipeline.plan", {}.__getitem__)
+    monkeypatch.setattr("flows.pipeline.plan", {}.popitem)
     with pytest.raises(KeyError):
         main()
     assert "Traceback" in caplog.text

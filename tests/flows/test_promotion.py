@@ -44,7 +44,7 @@ def test_a_first_router_without_bound_or_gain_or_right_answers_is_kept_back(
 @pytest.mark.parametrize(
     ("change", "champion", "reason"),
     [
-        ({"correct": 150, "cost": 0.4}, 4, "as accurate and as cheap, within the margins"),
+        ({"correct": 150, "cost": 0.4}, 4, "not worse by more than the margins"),
         ({"correct": 148, "cost": 0.4}, 2, "may be less accurate"),
         ({"correct": 150, "cost": 0.6}, 2, "moves more bytes"),
     ],

@@ -10,9 +10,9 @@ from citer.errors import InputError
 from citer.io import read_json, write_json
 from citer.stages import paths
 from flows.compare import compare
+from flows.dvc_commands import file_md5
 from flows.ledger import question_sets
 from flows.registry import promote
-from flows.tracking import file_md5
 from tests.flows.project import register, retrain
 from tests.flows.registered import CHAMPION, DATE, NAME, fetch, holder, version, versions
 

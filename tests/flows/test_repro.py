@@ -13,7 +13,7 @@ from prefect.states import Failed
 from citer.errors import InputError, TemporaryError
 from flows.dvc_commands import DvcError, Log
 from flows.leash import leashed
-from flows.repro import StageError, _follow, reproduce, stage_names
+from flows.repro import StageError, _follow, reproduce, stage_graph
 from flows.stages import STEP
 from tests.flows.conftest import Pipeline
 
@@ -60,13 +60,17 @@ def test_stages_are_listed_after_their_dependencies(pipeline: Pipeline) -> None:
             "router0": {"cmd": "true", "outs": ["routers/0"]},
         }
     )
-    assert stage_names() == ["router0", "train@1", "train@2"]
+    assert list(stage_graph().items()) == [
+        ("router0", set()),
+        ("train@1", {"router0"}),
+        ("train@2", {"train@1"}),
+    ]
 
 
 def test_a_pipeline_that_dvc_cannot_read_is_refused_with_its_message(pipeline: Pipeline) -> None:
     pipeline({"prepare": {"cmds": "true"}})
     with pytest.raises(DvcError, match="cmds"):
-        stage_names()
+        stage_graph()
     with pytest.raises(InputError):
         run("prepare")
 
@@ -110,6 +114,7 @@ def put_a_folder(log: Log) -> None:
 
 def note_somebody(log: Log) -> None:
     somebody = {"write": {str(Path("b").absolute()): {"pid": 1, "cmd": "dvc repro"}}, "read": {}}
+    Path(".dvc/tmp").mkdir(parents=True, exist_ok=True)
     Path(".dvc/tmp/rwlock").write_text(json.dumps(somebody))
 
 
@@ -179,8 +184,8 @@ def test_two_runs_at_once_run_the_stage_once_and_the_second_logs_that_it_waits(
 ) -> None:
     pipeline({"slow": {"cmd": shell("echo ran >> log; sleep 3; cp log out"), "outs": ["out"]}})
     script = (
-        "import datetime, flows.repro as r;"
-        "print(r.reproduce('slow', datetime.timedelta(minutes=1), print))"
+        "import datetime, flows.repro as r\n"
+        "with r.one_run(print): print(r.reproduce('slow', datetime.timedelta(minutes=1), print))"
     )
     both = [
         subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -189,7 +194,7 @@ def test_two_runs_at_once_run_the_stage_once_and_the_second_logs_that_it_waits(
     outputs = [process.communicate(timeout=60)[0].splitlines() for process in both]
     waited, ran = sorted(outputs, key=lambda lines: lines[-1])
     assert (waited[-1], ran[-1]) == ("False", "True")
-    assert waited[0].startswith("waiting for a stage of another run")
+    assert waited[0].startswith("waiting for another run in this folder")
     assert Path("log").read_text() == "ran\n"
 
 
@@ -223,6 +228,6 @@ def test_an_error_after_dvcs_advice_is_read_although_the_advice_is_hidden() -> N
     command = [sys.executable, "-c", f"for line in {printed}: print(line)"]
     shown: list[str] = []
     with leashed(command, 60, os.environ) as process:
-        heard = list(_follow(process, shown.append))
+        heard = list(_follow(process, shown.append, terminal=False, tick=lambda: None))
     assert (shown[0], heard) == ("> true", [*shown, "ERROR: [Errno 28]", ""])
     assert "git add dvc.lock" not in shown

@@ -18,7 +18,7 @@ from flows import slm
 from flows.registry import fetched_bundle
 from flows.store import open_store
 from tests.flows.project import LLM, RULE, TINY, register, retrain
-from tests.flows.servers import free_port, serving
+from tests.flows.servers import mlflow_server
 from tests.tiny import make_tiny_pair
 
 QUESTION = {"problem": "Ann has 3 bags of 12 apples and eats 5. How many apples are left?"}
@@ -102,14 +102,9 @@ def test_a_machine_with_only_the_registry_serves_a_version(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The artifacts are on the server. The machine has params.yaml and the LLM."""
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    database = Path("mlruns/mlflow.db").rename(tmp_path / "mlflow.db")
-    options = [f"--backend-store-uri=sqlite:///{database}", f"--port={port}"]
-    options += [f"--artifacts-destination={tmp_path / 'artifacts'}"]
-    off = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    server = ["mlflow", "server", *options]
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
-    with serving(server, off, url):
+    Path("mlruns/mlflow.db").rename(tmp_path / "mlflow.db")
+    with mlflow_server(tmp_path) as url:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
         retrain(1)
         register()
         expected = answer()

@@ -9,7 +9,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import TaskRun
 
 from flows import seconds
-from flows.stages import stage_task
+from flows.stages import Setting, stage_task
 from tests.flows.conftest import Pipeline
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -19,7 +19,7 @@ FAILS_ONCE = "sh -c 'echo try >> tries; test $(wc -l < tries) -gt 1 && touch out
 
 def run(name: str) -> State[float | None]:
     task = stage_task(name).with_options(retry_delay_seconds=0)
-    return task(name, timedelta(minutes=1), return_state=True)
+    return task(name, Setting(timedelta(minutes=1)), return_state=True)
 
 
 def task_run_of(state: State[float | None]) -> TaskRun:

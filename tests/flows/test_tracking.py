@@ -19,10 +19,11 @@ from citer.models.router import Router
 from citer.rule import Rule
 from citer.stages import paths
 from flows import tracking
+from flows.dvc_commands import file_md5
 from flows.facts import facts, tags_of
 from flows.packaging import log_router
 from flows.store import Store, open_store
-from flows.tracking import children, file_md5, track
+from flows.tracking import children, track
 from tests.flows.project import CURVE, QUESTIONS, RULE, STAGES, commit, register, retrain
 from tests.heads import random_head
 

@@ -61,7 +61,7 @@ def test_versions_by_the_same_fidelity_are_compared(
     for seed, correct in ((1, 198), (2, 199)):
         retrain(seed, correct=correct, llm_correct=200, conditions=FAITHFUL)
         message = register()
-    assert "promoted: as faithful and as cheap, within the margins: on 200 common qu" in message
+    assert "promoted: not worse by more than the margins: on 200 common qu" in message
     promote(2)
     capsys.readouterr()
     compare()

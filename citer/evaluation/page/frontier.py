@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from citer.evaluation.choice import Chosen
-from citer.evaluation.labels import Box, Name, place
 from citer.evaluation.measure import Measure
 from citer.evaluation.methods import MODELS, Kind, Row, label
+from citer.evaluation.names import Box, Name, place
 from citer.evaluation.page.chart import BOTTOM, LEFT, RIGHT, TOP, Axis, Chart, x_axis, y_axis
 from citer.evaluation.page.words import point_tip
 from citer.evaluation.series import NEAR, Series, all_series, by_importance, nearby

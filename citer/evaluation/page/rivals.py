@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from citer.evaluation.against import COST
+from citer.evaluation.against import COST, rival_label
 from citer.evaluation.measure import Measure
-from citer.evaluation.methods import Row, label
+from citer.evaluation.methods import Row
 from citer.evaluation.page.chart import TOP, Axis, Chart, x_axis
 
 ROW, FOOT, NAMES = 24, 40, 110  # pixels: of a rival, of the axis, of the names
@@ -22,9 +22,10 @@ def rivals_chart(rows: Sequence[Row], measure: Measure) -> Chart | None:
     if not reached:
         return None
     height = TOP + ROW * len(reached) + FOOT
-    ends = [row[f"{key}_low"] for row in reached], [row[f"{key}_high"] for row in reached]
-    low, high = min(0.0, *filter(None, ends[0])), min(MOST, max(0.1, *filter(None, ends[1])))
-    names = [(number, label(row["rival"])) for number, row in enumerate(reached)]
+    drawn = [row[name] for row in reached for name in (key, f"{key}_low", f"{key}_high")]
+    known = [change for change in drawn if change is not None]
+    low, high = min(0.0, *known), min(MOST, max(0.1, *known))
+    names = [(number, rival_label(row)) for number, row in enumerate(reached)]
     title = f"change of cost at equal {measure.name}"
     x = x_axis(title, low, high, 400, NAMES, percent=True)
     y = Axis("", -0.5, len(reached) - 0.5, TOP, height - FOOT, named=names)
@@ -37,7 +38,7 @@ def rivals_chart(rows: Sequence[Row], measure: Measure) -> Chart | None:
 
 def _draw(chart: Chart, number: int, row: Row, key: str) -> None:
     low, high = (row[f"{key}_{end}"] for end in ("low", "high"))
-    tip = f"{label(row['rival'])}: {_signed(row[key])} [{_signed(low)}, {_signed(high)}]"
+    tip = f"{rival_label(row)}: {_signed(row[key])} [{_signed(low)}, {_signed(high)}]"
     ends = [chart.x.low if low is None else low, MOST if high is None else min(MOST, high)]
     chart.line([(end, number) for end in ends], "whisker change")
     chart.dot(min(MOST, row[key]), number, _verdict(low, high), tip)
@@ -56,4 +57,4 @@ def _verdict(low: float | None, high: float | None) -> str:
 
 def left_out(rows: Sequence[Row], measure: Measure) -> list[str]:
     """Return the rivals that do not reach the deployed rule's accuracy."""
-    return [label(row["rival"]) for row in rows if row[measure.key(COST)] is None]
+    return [rival_label(row) for row in rows if row[measure.key(COST)] is None]

@@ -1,0 +1,96 @@
+"""Install the automations of Prefect's server, and the block that they notify."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from string import Template
+from typing import Any
+from uuid import UUID
+
+import httpx
+from prefect.blocks.core import Block
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.events.schemas.automations import AutomationCore
+from prefect.settings import get_current_settings
+from pydantic import AnyHttpUrl, TypeAdapter, ValidationError
+from rich.console import Console
+from ruamel.yaml import YAML
+
+from citer.errors import InputError, TemporaryError
+from flows.server import require_server
+
+AUTOMATIONS = Path(__file__).with_name("automations.yaml")
+WEBHOOK = "citer-alerts"  # the name of the block that this module writes
+BLOCK = re.compile(r"[\w-]+/[\w-]+")  # TYPE/NAME
+EXPECTED = "expected http://… or https://…, or TYPE/NAME of a notification block"
+# Slack, Mattermost and Google Chat show this field of what is posted to their webhooks.
+MESSAGE = {"text": "{{ subject }}\n{{ body }}"}
+
+
+def install(target: str | None) -> None:
+    """Create the automations of `AUTOMATIONS`; update those whose names exist.
+
+    They notify `target`: the address of a webhook, or the TYPE/NAME of a notification block.
+    Without it, those that only notify are left out. Raises InputError if `target` is neither or
+    PREFECT_API_URL is not set, TemporaryError if its server does not answer.
+    """
+    if target and not BLOCK.fullmatch(target):
+        _check_address(target)
+    require_server()
+    settings = get_current_settings()
+    try:
+        with get_client(sync_client=True) as client:
+            client.hello().raise_for_status()
+            block = _block(target) if target else None
+            for automation in _automations(block, str(settings.ui_url)):
+                _put(client, automation)
+                Console().print(f"installed: {automation['name']}", highlight=False)
+    except httpx.HTTPError as error:
+        problem = f"{error}, expected a running server"
+        raise TemporaryError(f"Prefect at {settings.api.url}: {problem}") from None
+
+
+def _check_address(address: str) -> None:
+    try:
+        TypeAdapter(AnyHttpUrl).validate_python(address)
+    except ValidationError:
+        raise InputError(f"{address}: {EXPECTED}") from None
+
+
+def _block(target: str) -> UUID:
+    """Return the id of the block that notifies `target`.
+
+    A webhook's address is stored as a secret, which Prefect's page does not show. Raises InputError
+    if a named block does not exist or cannot notify.
+    """
+    if not BLOCK.fullmatch(target):
+        address = {"url": "{{ address }}", "secrets": {"address": target}}
+        webhook = CustomWebhookNotificationBlock(name=WEBHOOK, json_data=MESSAGE, **address)
+        return webhook.save(WEBHOOK, overwrite=True)
+    try:
+        block = Block.load(target)
+    except ValueError:
+        raise InputError(f"{target}: no such block on this server; {EXPECTED}") from None
+    if "notify" not in block.get_block_capabilities():
+        raise InputError(f"{target}: not a notification block; {EXPECTED}")
+    return block._block_document_id
+
+
+def _automations(block: UUID | None, page: str) -> Iterator[dict[str, Any]]:
+    """Read the automations that need no block, and with `block` all of them."""
+    text = Template(AUTOMATIONS.read_text()).substitute(block=block, prefect=page)
+    for automation in YAML(typ="safe").load(text)["automations"]:
+        notifies = any(action["type"] == "send-notification" for action in automation["actions"])
+        if block or not notifies:
+            yield automation
+
+
+def _put(client: SyncPrefectClient, automation: dict[str, Any]) -> None:
+    """Create an automation, or update the one of this name and leave it disabled if it is."""
+    known = client.read_automations_by_name(automation["name"])
+    if known:
+        enabled = {"enabled": known[0].enabled}
+        client.update_automation(known[0].id, AutomationCore.model_validate(automation | enabled))
+    else:
+        client.create_automation(AutomationCore.model_validate(automation))

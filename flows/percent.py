@@ -1,0 +1,74 @@
+"""Show the progress of a stage as an artifact on Prefect's page, if a server is configured."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.settings import get_current_settings
+
+from citer.io import PARTIAL
+from citer.progress import PROGRESS
+
+FOLDER = PARTIAL / "progress"
+SECONDS = 10.0  # between two updates
+LAST_SECONDS = 30.0  # to wait for the last update; a server that is lost must not stop a stage
+
+
+@contextmanager
+def progress_shown(stage: str) -> Iterator[Mapping[str, str]]:
+    """Update an artifact while a stage runs. Yield the variables that the stage's command needs.
+
+    The artifact has the percentage and the line that `citer.progress` writes to a file. It is
+    created with the first line, in the task run that is the current context.
+    """
+    if not get_current_settings().api.url:
+        yield {}
+        return
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    file, done = (FOLDER / f"{stage}.json").absolute(), threading.Event()
+    file.unlink(missing_ok=True)  # left by a killed flow
+    shown = _Shown(stage, file)
+    update = copy_context().run
+    thread = threading.Thread(target=update, args=(shown.until, done), daemon=True)
+    thread.start()
+    try:
+        yield {PROGRESS: str(file)}
+    finally:
+        done.set()
+        thread.join(LAST_SECONDS)
+        file.unlink(missing_ok=True)
+
+
+@dataclass
+class _Shown:
+    stage: str
+    file: Path
+    text: str = ""
+    artifact: UUID | None = None
+
+    def until(self, done: threading.Event) -> None:
+        ended = False
+        while not ended:
+            ended = done.wait(SECONDS)
+            with suppress(Exception):  # a lost server must not end a stage
+                self.update()
+
+    def update(self) -> None:
+        """Send the file if it has changed."""
+        if not self.file.exists() or (text := self.file.read_text()) == self.text:
+            return
+        written = json.loads(text)
+        percent, line = written["percent"] or 0.0, written["line"]
+        if self.artifact:
+            update_progress_artifact(self.artifact, percent, line)
+        else:
+            key = re.sub("[^a-z0-9]+", "-", f"stage-{self.stage}".lower())
+            self.artifact = create_progress_artifact(percent, key, line)
+        self.text = text
