@@ -12,9 +12,8 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from flows.dvc_commands import dvc
 from tests.flows.prefect_server import prefect_server
-from tests.flows.project import retrain
+from tests.flows.project import retrain_for_a_run
 from tests.flows.servers import free_port, serving
 
 pytestmark = [
@@ -80,9 +79,7 @@ def test_a_retraining_a_comparison_and_a_promotion(
         monkeypatch.setenv("PREFECT_API_URL", orchestrator.env["PREFECT_API_URL"])
         monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
         for seed in (1, 2):
-            retrain(seed, cost=0.5 - seed / 10)
-            Path("dvc.lock").unlink()
-            dvc("commit", "--force")
+            retrain_for_a_run(seed)
             citer("run")
         assert "version 2" in citer("compare")
         citer("promote", "2")

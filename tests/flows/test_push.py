@@ -9,6 +9,7 @@ import pytest
 
 from citer.errors import InputError, TemporaryError
 from citer.stages import paths
+from flows import dvc_commands
 from flows.dvc_commands import check_remote, dvc
 from tests.flows.project import register, retrain
 from tests.flows.registered import holder, version, versions
@@ -49,7 +50,7 @@ def test_a_push_that_fails_leaves_the_champion_and_the_next_run_completes_it(
 def test_the_package_of_a_remote_is_asked_for_before_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, missing: bool
 ) -> None:
-    """`make install` has no dvc-gs."""
+    monkeypatch.setattr(dvc_commands, "find_spec", lambda name: None if name == "dvc_gs" else 1)
     monkeypatch.chdir(tmp_path)
     Path(".dvc").mkdir()
     check_remote()

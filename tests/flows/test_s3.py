@@ -13,7 +13,7 @@ from citer.errors import TemporaryError
 from citer.stages import paths
 from flows.dvc_commands import dvc
 from flows.restore import restore
-from tests.flows.project import commit, register, retrain
+from tests.flows.project import commit, register, retrain_for_a_run
 from tests.flows.registered import holder, versions
 from tests.flows.servers import free_port
 from tests.flows.test_restore_questions import MORE, QUESTIONS, own, write
@@ -44,13 +44,6 @@ def add_remote(server: ThreadedMotoServer) -> None:
     dvc("remote", "modify", "store", "endpointurl", address(server))
 
 
-def make(seed: int) -> None:
-    """Write the files of a retraining, and commit them to DVC."""
-    retrain(seed, cost=0.5 - seed / 10)
-    Path("dvc.lock").unlink()
-    dvc("commit", "--force")
-
-
 def run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -62,12 +55,12 @@ def test_another_clone_pulls_what_a_run_pushed_and_restores_its_questions(
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
     add_remote(store)
     write(QUESTIONS, "One")
-    make(1)
+    retrain_for_a_run(1)
     run(sys.executable, "-c", "from citer.cli import main; main()", "run")
     first, trained = own(), paths.preferences(2).read_bytes()
     write(QUESTIONS, "Another")
     write(MORE, "More")
-    make(2)
+    retrain_for_a_run(2)
     register()
     second = own()
     assert holder("champion") == 4
@@ -86,9 +79,9 @@ def test_another_clone_pulls_what_a_run_pushed_and_restores_its_questions(
 
 def test_a_store_that_is_lost_leaves_the_champion(project: Path, store: ThreadedMotoServer) -> None:
     add_remote(store)
-    make(1)
+    retrain_for_a_run(1)
     register()
-    make(2)
+    retrain_for_a_run(2)
     store.stop()
     with pytest.raises(TemporaryError, match="no new champion, since the data are not pushed: dvc"):
         register()

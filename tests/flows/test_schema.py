@@ -58,6 +58,7 @@ def test_the_store_of_an_earlier_citer_and_an_older_mlflow_opens(
     downgrade(DATABASE)
     shutil.copytree(project, tmp_path / "upgraded")  # this process has the old one open
     monkeypatch.chdir(tmp_path / "upgraded")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # MLflow has set it to the old one
     retrain(2, cost=0.4)
     assert "version 4 promoted: as accurate" in register()
     printed = " ".join(capsys.readouterr().out.split())
