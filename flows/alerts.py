@@ -66,9 +66,13 @@ def _block(target: str) -> UUID:
     if a named block does not exist or cannot notify.
     """
     if not BLOCK.fullmatch(target):
-        address = SecretDict({"address": target})
         webhook = CustomWebhookNotificationBlock(
-            name=WEBHOOK, url="{{ address }}", secrets=address, json_data=MESSAGE
+            name=WEBHOOK,
+            url="{{ address }}",
+            secrets=SecretDict({"address": target}),
+            json_data=MESSAGE,
+            headers=None,
+            cookies=None,
         )
         return cast(UUID, webhook.save(WEBHOOK, overwrite=True))
     try:
