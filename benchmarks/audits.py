@@ -84,8 +84,12 @@ def lessons_of_audits(shop: Workshop, rule: Rule) -> Lessons:
 def _labelled(shop: Workshop, problems: Sequence[Problem], tokens: Path) -> Lessons:
     """Score the answers with both models, in the folder `tokens`, and label what was audited."""
     params, folders = shop.params, finetuned_pair(shop.params)
-    score_half("slm", folders, problems, tokens / "slm", params.score_slm, params.pair)
-    score_half("llm", folders, problems, tokens / "llm", params.score_llm, params.pair)
+    score_half(
+        "slm", folders, problems, tokens / "slm", params.score_slm, params.pair, params.workers
+    )
+    score_half(
+        "llm", folders, problems, tokens / "llm", params.score_llm, params.pair, params.workers
+    )
     examples = shop.pair.prompts.encode_all(problems)
     scored = read_tokens(tokens / "slm", tokens / "llm", examples)
     by_id = {problem.problem_id: problem for problem in problems}

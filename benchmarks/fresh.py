@@ -133,10 +133,17 @@ def answered(shop: Workshop, chosen: Chosen) -> pa.Table:
     own, params = router.to(shop.pair.slm.device), shop.params.evaluate
     sampler = Sampler(params.sampling, params.seed)
     with TemporaryDirectory() as folder:
-        study = Study(shop.pair, shop.validation, shop.test, params, Path(folder, "rivals"))
+        study = Study(
+            shop.executor,
+            shop.pair,
+            shop.validation,
+            shop.test,
+            params,
+            Path(folder, "rivals"),
+        )
         rivals = study.rivals(Preference(shop.params.train, study))
         lines = list(chosen_lines(study, own, chosen))
-        runs = sweep(shop.engine, shop.test, lines, Path(folder, "chosen"), sampler)
+        runs = sweep(shop.executor, shop.engine, shop.test, lines, Path(folder, "chosen"), sampler)
     return pa.concat_tables([rivals.outcomes, outcome_table([run for [run] in runs])])
 
 

@@ -24,6 +24,7 @@ from citer.data.prompts import Encoded
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
+from citer.executor import executor_for
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
@@ -76,7 +77,7 @@ def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Tab
     rollout = Rollout(engine, SLM_ALONE, params.label.tie)
     labeller = Labeller(by_id, examples, rollout, iteration=1)
     with TemporaryDirectory() as folder:
-        return label_in_chunks(labeller, tokens, Path(folder))
+        return label_in_chunks(executor_for(pair), labeller, tokens, Path(folder))
 
 
 def both_halves(pair: Pair, examples: Mapping[str, Encoded], batch_tokens: int) -> pa.Table:

@@ -15,9 +15,12 @@ from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.rivals import low_entropy
-from citer.executor import Advance, Unit, deal, executor_for
+from citer.executor import deal, executor_for
+from citer.executors.base import Unit
 from citer.labelling.teacher import half, length_buckets, score
-from citer.models.pair import LanguageModel, padded_batch
+from citer.models.forced import padded_batch
+from citer.models.pair import LanguageModel
+from citer.progress import Advance
 from citer.rule import SLM, Rule
 
 QUESTIONS = 256  # in the sweep
@@ -113,8 +116,8 @@ def _sweep_methods(
 
     def run(rules: Sequence[Rule]) -> int:
         work = partial(_answered, engine, [Policy(low_entropy, rule) for rule in rules])
-        executor = executor_for(engine.pair.is_small)
-        units = [Unit("sweep", part) for part in deal(requests, executor.workers)]
+        executor = executor_for(engine.pair)
+        units = [Unit(f"part {n}", part) for n, part in enumerate(deal(requests, executor.workers))]
         for _ in executor.run(work, units, lambda _: None):
             pass
         return 1

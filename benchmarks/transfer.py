@@ -94,7 +94,13 @@ def alone_on(shop: Workshop) -> Findings:
         runs = [
             run
             for problems in (shop.validation, shop.test)
-            for [run] in sweep(shop.engine, problems, ALONE_LINES, Path(folder, problems[0].split))
+            for [run] in sweep(
+                shop.executor,
+                shop.engine,
+                problems,
+                ALONE_LINES,
+                Path(folder, problems[0].split),
+            )
         ]
     return Findings(outcome_table(runs), point_rows(runs[2:], shop.params.evaluate))
 
@@ -113,7 +119,15 @@ def tested(shop: Workshop, seed: int, alone: Findings) -> Routed:
     params = shop.params.evaluate
     holdout = held_out(shop.preference.values(), seed, shop.params.train.holdout)
     with TemporaryDirectory() as folder:
-        asked = Study(shop.pair, shop.validation, shop.test, params, Path(folder), holdout)
+        asked = Study(
+            shop.executor,
+            shop.pair,
+            shop.validation,
+            shop.test,
+            params,
+            Path(folder),
+            holdout,
+        )
         findings, chosen, _ = asked.router(router, thresholds(stand), alone)
     best = cheapest(*chosen.values())
     method = next(name for name, rule in chosen.items() if rule is best)

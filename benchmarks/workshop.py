@@ -20,6 +20,8 @@ from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy
 from citer.evaluation.rivals import quantiles
 from citer.evaluation.study import ALONE_LINES, CERTAIN_LINES
 from citer.evaluation.sweep import Line, Method, Run, sweep
+from citer.executor import executor_for
+from citer.executors.base import Executor
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.contests import Outcome
 from citer.labelling.judged import differing, judge_width, judged_features
@@ -77,6 +79,10 @@ class Workshop:
         return {str(task): task_Q == task for task in np.unique(task_Q)}
 
     @cached_property
+    def executor(self) -> Executor:
+        return executor_for(self.pair)
+
+    @cached_property
     def engine(self) -> Engine:
         params = self.params.evaluate
         return Engine(self.pair, params.slots, params.max_new_tokens, delayed=True)
@@ -105,7 +111,7 @@ class Workshop:
     def label(self, outcome: Outcome, iteration: int) -> pa.Table:
         labeller = Labeller(self.preference, self.examples, outcome, iteration)
         with TemporaryDirectory() as folder:
-            return label_in_chunks(labeller, self.tokens, Path(folder))
+            return label_in_chunks(self.executor, labeller, self.tokens, Path(folder))
 
     def train(self, rows: pa.Table, label_N: np.ndarray, seed: int) -> Trained:
         """Train a head on `rows` (problem_id, position) and their labels."""
@@ -136,7 +142,8 @@ class Workshop:
 
     def _judged(self, rows: pa.Table) -> np.ndarray:
         limit = self.params.score_llm.batch_tokens
-        return judged_features(self.pair, paths.SLM_TOKENS, self.examples, rows, limit)
+        source = self.pair, paths.SLM_TOKENS, self.examples
+        return judged_features(*source, rows, batch_tokens=limit, advance=lambda _: None)
 
     def train_agree(self, seed: int) -> Trained:
         """Train a head on the LLM's tokens."""
@@ -174,7 +181,8 @@ class Workshop:
 
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
         with TemporaryDirectory() as folder:
-            return sweep(self.engine, problems, lines, Path(folder), self.sampler)
+            source = self.engine, problems, lines
+            return sweep(self.executor, *source, Path(folder), self.sampler)
 
 
 def thresholds(trained: Trained, fractions: Sequence[float] = FRACTIONS) -> list[float]:

@@ -13,7 +13,8 @@ from citer.decoding.answer import Answer
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
 from citer.evaluation.sweep import parts_of, request
-from citer.executor import executor_for, write_tables
+from citer.executor import write_tables
+from citer.executors.base import Executor
 from citer.io import read_table
 from citer.models.pair import Pair
 from citer.models.sampling import Sampler
@@ -45,7 +46,12 @@ class Written(NamedTuple):
 
 
 def write(
-    title: str, pair: Pair, problems: Sequence[Problem], trying: Trying, folder: Path
+    title: str,
+    pair: Pair,
+    executor: Executor,
+    problems: Sequence[Problem],
+    trying: Trying,
+    folder: Path,
 ) -> dict[str, Written]:
     """Return what the LLM alone writes for each problem, by id.
 
@@ -53,8 +59,7 @@ def write(
     this pair, these problems and this `trying`.
     """
     engine = Engine(pair, trying.slots, trying.max_new_tokens)
-    executor = executor_for(pair.is_small)
-    parts = parts_of(problems, engine, executor.workers, folder)
+    parts = parts_of(problems, engine, folder)
     missing = {path: part for path, part in parts.items() if not path.exists()}
     before = len(problems) - sum(map(len, missing.values()))
     with progress(title, len(problems), "questions", before) as advance:

@@ -24,7 +24,7 @@ from citer.models.bundle import (
 from citer.models.card import Carded
 from citer.models.folder import PairFolder
 from citer.models.pair import LanguageModel, Pair, load_pair
-from citer.models.room import check_fits
+from citer.models.room import check_characters, check_fits
 from citer.models.router import Router
 from citer.models.sampling import ALL_GREEDY, Sampler, Sampling
 from citer.models.served import llm_folder
@@ -118,6 +118,7 @@ class Deployment:
 
         The prompt and the longest answer must not exceed the models' context.
         """
+        check_characters("question", problem.characters, self.pair.context)
         length = len(self.pair.prompts.prompt_ids(problem))
         new_tokens = max_new_tokens or self.max_new_tokens
         check_fits("question", length, self.pair.context, new_tokens)

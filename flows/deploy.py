@@ -18,4 +18,4 @@ def serve(cron: str) -> None:
     except ValidationError:
         raise InputError(f"--cron: {cron!r}: expected five fields such as '0 3 * * 1'") from None
     require_server()
-    retrain.serve(name="laptop", cron=cron, limit=1)
+    retrain.serve(name="laptop", cron=cron, limit=1, parameters={"worktree": True})

@@ -10,7 +10,7 @@ from mlflow.utils.uri import is_local_uri
 
 from citer.io import digest, replacing
 from citer.stages.paths import SLM
-from flows.store import HOME, Store, exclusively
+from flows.store import Store, exclusively, home
 
 NAME = "slm"
 READY = LoggedModelStatus.READY
@@ -36,7 +36,7 @@ def fetch_slm(uri: str) -> Path:
     location = MlflowClient().get_logged_model(model_id).artifact_location
     if is_local_uri(location):
         return Path(local_file_uri_to_path(location))
-    folder = HOME / NAME / model_id
+    folder = home() / NAME / model_id
     with exclusively():
         if not folder.exists():
             with replacing(folder) as aside:

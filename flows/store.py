@@ -1,23 +1,24 @@
 """The MLflow store: MLFLOW_TRACKING_URI, or by default a database in the project's folder."""
 
 import fcntl
-import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import mlflow
-from mlflow import MlflowClient, db
+from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
+from mlflow.store.db.db_types import DATABASE_ENGINES
 from mlflow.utils.file_utils import local_file_uri_to_path
 
 from citer.errors import InputError
-from citer.io import replacing
 from flows.reach import check_store, reported, without_password
+from flows.schema import check_schema, make_tables, migrate
 
-HOME = Path("mlruns")
+RETRAININGS = Path(".retrain")  # the worktrees of retrainings
 CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
 
 
@@ -32,20 +33,31 @@ class Store:
         return list(self.client.search_runs([self.experiment_id], query, view))
 
 
+def home() -> Path:
+    """Return the folder of the embedded store. In a retraining's worktree it is the checkout's."""
+    here = Path.cwd()
+    return (here.parents[1] if here.parent.name == RETRAININGS.name else Path()) / "mlruns"
+
+
 def open_store(experiment: str) -> Store:
     """Open the store with its experiment. Both are created if they are missing.
 
-    Raises InputError if the project's folder was moved away from its artifacts, or if the store
-    does not answer.
+    Raises InputError if the project's folder was moved away from its artifacts, if the store does
+    not answer, or if another version of MLflow wrote its tables. Those of the project's own
+    database are migrated.
     """
-    embedded = f"sqlite:///{HOME.absolute()}/mlflow.db"
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or embedded
-    # A server chooses the artifacts' location itself.
-    location = (HOME / "artifacts").absolute().as_uri() if uri == embedded else None
+    embedded = f"sqlite:///{home().absolute()}/mlflow.db"
+    uri = _absolute(os.environ.get("MLFLOW_TRACKING_URI") or embedded)
+    # A server chooses the artifacts' location itself; a database would choose the current folder.
+    location = (home() / "artifacts").absolute().as_uri() if _is_database(uri) else None
     with exclusively(), reported():
         if uri == embedded:
-            make_tables(HOME / "mlflow.db")
+            make_tables(home() / "mlflow.db")
         check_store(uri)
+        if uri == embedded:
+            migrate(home() / "mlflow.db")
+        elif _is_database(uri):
+            check_schema(uri)
         mlflow.set_tracking_uri(uri)
         client = MlflowClient()
         known = client.get_experiment_by_name(experiment)
@@ -60,33 +72,30 @@ def store_address() -> str:
     return without_password(mlflow.get_tracking_uri())
 
 
+def _absolute(uri: str) -> str:
+    """Return a store's URI; a relative path of SQLite is relative to the project."""
+    path = re.fullmatch(r"sqlite:///([^/:].*)", uri)
+    return f"sqlite:///{home().absolute().parent / path[1]}" if path else uri
+
+
+def _is_database(uri: str) -> bool:
+    return uri.partition(":")[0].partition("+")[0] in DATABASE_ENGINES
+
+
 def _require_artifacts(location: Path) -> None:
     """Raise InputError if the folder was moved: MLflow stores absolute paths of its artifacts."""
     if not location.parent.exists():
-        was, now = location.parents[1], Path.cwd()
+        was, now = location.parents[1], home().absolute().parent
         raise InputError(
-            f"{HOME}: the project's folder was {was}, and MLflow still looks for its files there; "
-            f"move it back, or: ln -s {now} {was}"
+            f"{home()}: the project's folder was {was}, and MLflow still looks for its files"
+            f" there; move it back, or: ln -s {now} {was}"
         )
 
 
 @contextmanager
 def exclusively() -> Iterator[None]:
     """Hold the project's lock, which only one process can hold at a time."""
-    HOME.mkdir(exist_ok=True)
-    with (HOME / ".lock").open("w") as lock:
+    home().mkdir(exist_ok=True)
+    with (home() / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def make_tables(database: Path) -> None:
-    """Create MLflow's tables in a temporary file, then rename it.
-
-    MLflow's own migrations fail if a second client runs them, or after they were killed.
-    """
-    if database.exists():
-        return
-    logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)  # it logs every migration
-    with replacing(database) as aside:
-        upgrade = ["upgrade", f"sqlite:///{aside.absolute()}"]
-        db.commands(upgrade, standalone_mode=False)  # `mlflow db upgrade`, in this process

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from citer.models.pair import LanguageModel, padded_batch
+from citer.models.forced import padded_batch
+from citer.models.pair import LanguageModel
 
 Chances = dict[int, float]
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from citer.errors import InputError
-from citer.executor import Forked, InLine, Unit, deal, executor_for, write_tables
+from citer.executor import Forked, InLine, Unit, deal, write_tables
 from citer.io import read_table
 from citer.progress import Advance
 
@@ -61,12 +61,6 @@ def refuse_5(item: int, *, advance: Advance) -> int:
     return item
 
 
-def die_at_5(item: int, *, advance: Advance) -> int:
-    if item == 5:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return item
-
-
 def interrupt(item: int, *, advance: Advance) -> int:
     os.kill(os.getpid(), signal.SIGINT)
     return item
@@ -95,13 +89,6 @@ def test_no_more_processes_run_than_there_are_workers(children: Children) -> Non
     assert max(running) <= 3
 
 
-def test_small_models_fork_if_there_are_threads_to_replace() -> None:
-    assert executor_for(small=True) == Forked(2)
-    assert isinstance(executor_for(small=False), InLine)
-    torch.set_num_threads(1)
-    assert isinstance(executor_for(small=True), InLine)
-
-
 @pytest.mark.parametrize(
     ("count", "dealt"), [(5, [[0, 2, 4], [1, 3]]), (2, [[0], [1]]), (1, [[0]]), (0, [])]
 )
@@ -116,7 +103,7 @@ def test_the_threads_of_the_parent_still_work_after_a_fork() -> None:
 
 
 @pytest.mark.parametrize("executor", [InLine(), Forked(2)])
-def test_an_error_is_raised_with_its_unit(executor: Forked, children: Children) -> None:
+def test_an_error_is_raised_with_its_unit(executor: InLine | Forked, children: Children) -> None:
     with pytest.raises(InputError, match="item 5: bad, expected good") as raised:
         list(executor.run(refuse_5, units(9), ignore))
     assert raised.value.__notes__[0] == "while running unit 5"
@@ -127,12 +114,6 @@ def test_a_workers_error_carries_its_traceback() -> None:
     with pytest.raises(InputError) as raised:
         list(Forked(2).run(refuse_5, units(9), ignore))
     assert "in refuse_5" in raised.value.__notes__[1]
-
-
-def test_a_dead_worker_is_an_error(children: Children) -> None:
-    with pytest.raises(RuntimeError, match="unit 5: its process ended with exit status -9"):
-        list(Forked(2).run(die_at_5, units(9), ignore))
-    assert not children()
 
 
 def test_workers_leave_an_interrupt_to_the_parent() -> None:

@@ -1,7 +1,7 @@
-"""Scores, labels and evaluation are the same bytes and values on every executor."""
+"""Scores, labels, answers and references are the same bytes on every executor."""
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -17,22 +17,37 @@ from citer.decoding.judge import LocalJudge, Query
 from citer.decoding.policy import LLM_ALONE, routed
 from citer.errors import InputError
 from citer.evaluation.rivals import random
-from citer.evaluation.sweep import Line, Method, Run, by_head, request, sweep
-from citer.executor import Executor, Forked, InLine
+from citer.evaluation.sweep import Line, Method, by_head, request, sweep
+from citer.executors.base import Executor, I, InLine, Job, R, Unit
+from citer.executors.forked import Forked
+from citer.executors.spawned import CPU, Spawned
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from citer.labelling.scoring import score_half
 from citer.models.folder import PairFolder
+from citer.models.outlined import open_pair
 from citer.models.pair import Pair, load_pair
 from citer.models.router import Router
+from citer.models.sampling import ALL_GREEDY
+from citer.progress import Advance
+from citer.references import Trying, write
 from citer.rule import Rule
+from citer.workers import WorkerParams
 from tests.heads import random_router
-from tests.spawned import Pickling, Spawned
+from tests.killing import Killing, end_workers
 from tests.taught import make_taught_pair, problems
 
 PLACEMENT = PairParams(slm="", llm="", device="cpu", dtype="float64")
 RULE = Rule("risk", 0.5, 0.5)
+
+
+class Pickling(InLine):
+    """Runs pickled copies of the units in this process, in reverse order."""
+
+    def run(self, job: Job[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+        job, units = pickle.loads(pickle.dumps((job, units)))
+        yield from super().run(job, units[::-1], advance)
 
 
 class Taught(NamedTuple):
@@ -50,50 +65,53 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
     return Taught(folders, load_pair(folders, PLACEMENT), questions, router)
 
 
-@pytest.fixture(scope="module")
-def spawned() -> Iterator[Spawned]:
-    executor = Spawned(2)
-    yield executor
-    executor.close()
-
-
 def files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.parquet")}
 
 
 def score(taught: Taught, folder: Path) -> dict[str, bytes]:
     params = ScoreParams(batch_tokens=600, shard_problems=2)
+    own = params, PLACEMENT, WorkerParams()
     for name in ("slm", "llm"):
-        score_half(name, taught.folders, taught.problems, folder / name, params, PLACEMENT)
+        score_half(name, taught.folders, taught.problems, folder / name, *own)
     return files(folder)
 
 
-def label(taught: Taught, tokens: Path, partial: Path) -> dict[str, bytes]:
-    pair = taught.pair
+def label(
+    executor: Executor, pair: Pair, taught: Taught, tokens: Path, partial: Path
+) -> dict[str, bytes]:
     examples = pair.prompts.encode_all(taught.problems)
     by_id = {problem.problem_id: problem for problem in taught.problems}
     engine = Engine(pair, 8, max_new_tokens=12, delayed=True)
     rollout = Rollout(engine, routed(taught.router, RULE), "slm")
     labeller = Labeller(by_id, examples, rollout, 1)
     rows = read_tokens(tokens / "slm", tokens / "llm", examples)
-    label_in_chunks(labeller, rows, partial)
+    label_in_chunks(executor, labeller, rows, partial)
     return files(partial)
 
 
-def evaluate(taught: Taught, folder: Path) -> list[list[Run]]:
+def evaluate(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> dict[str, bytes]:
     lines = [
         Line(by_head("router", taught.router.heads["stand"]), [Rule("score", 0.5), RULE]),
         Line(Method("random", random(17)), [Rule("score", 0.3)]),
     ]
-    return sweep(Engine(taught.pair, 4, max_new_tokens=12), taught.problems, lines, folder)
+    sweep(executor, Engine(pair, 2, max_new_tokens=12), taught.problems, lines, folder)
+    return files(folder)
+
+
+def refer(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> dict[str, bytes]:
+    trying = Trying(1, False, ALL_GREEDY, slots=2, max_new_tokens=12)
+    write("LLM", pair, executor, taught.problems, trying, folder)
+    return files(folder)
 
 
 class Stages(NamedTuple):
-    """The results of each stage's heavy part on one executor, tokens and labels as bytes."""
+    """The files of each stage's heavy part on one executor."""
 
     tokens: dict[str, bytes]
     labels: dict[str, bytes]
-    runs: list[list[Run]]
+    answers: dict[str, bytes]
+    references: dict[str, bytes]
 
 
 RunStages = Callable[[Executor], Stages]
@@ -104,13 +122,18 @@ def run_stages(taught: Taught, tmp_path_factory: pytest.TempPathFactory) -> RunS
     def run(executor: Executor) -> Stages:
         folder = tmp_path_factory.mktemp("stages")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("citer.labelling.scoring.InLine", lambda: executor)
-            for module in ("labelling.chunks", "evaluation.sweep"):
-                patch.setattr(f"citer.{module}.executor_for", lambda small: executor)
+            patch.setattr("citer.models.outlined.executor_for", lambda placed, workers: executor)
             patch.setattr("citer.labelling.chunks.CHUNK", 2)
             tokens = score(taught, folder)
-            labels = label(taught, folder, folder / "labels")
-            return Stages(tokens, labels, evaluate(taught, folder / "answers"))
+            pair, _ = open_pair(taught.folders, PLACEMENT, WorkerParams())
+            assert (pair.slm.network.device.type == "meta") == executor.remote, "no weights here"
+            run_by = executor, pair, taught
+            return Stages(
+                tokens,
+                label(*run_by, folder, folder / "labels"),
+                evaluate(*run_by, folder / "answers"),
+                refer(*run_by, folder / "references"),
+            )
 
     return run
 
@@ -118,29 +141,34 @@ def run_stages(taught: Taught, tmp_path_factory: pytest.TempPathFactory) -> RunS
 @pytest.fixture(scope="module")
 def in_line(run_stages: RunStages) -> Stages:
     stages = run_stages(InLine())
-    assert len(stages.tokens) == 12
-    assert len(stages.labels) == 6
+    assert [len(files) for files in stages] == [12, 6, 2, 2]
     return stages
 
 
-def test_the_forked_executor_gives_the_same_results(run_stages: RunStages, in_line: Stages) -> None:
-    assert run_stages(Forked(2)) == in_line
-
-
-def test_pickled_copies_in_another_order_give_the_same_results(
-    run_stages: RunStages, in_line: Stages
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_forked_workers_that_are_killed_give_the_same_bytes(
+    run_stages: RunStages, in_line: Stages, workers: int
 ) -> None:
-    assert run_stages(Pickling()) == in_line
+    killing = Killing(Forked(workers))
+    assert run_stages(killing) == in_line
+    assert killing.killed >= 5, "one in each half of the tokens, labels, answers and references"
 
 
 @pytest.mark.slow
-def test_fresh_processes_in_any_order_one_of_them_killed_give_the_same_results(
-    run_stages: RunStages, in_line: Stages, spawned: Spawned
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_processes_of_devices_that_are_killed_give_the_same_bytes(
+    run_stages: RunStages, in_line: Stages, workers: int
 ) -> None:
-    spawned.to_kill = 1
-    assert run_stages(spawned) == in_line
-    [redone] = spawned.redone
-    assert redone.endswith(".parquet")
+    killing = Killing(Spawned([CPU] * workers))
+    assert run_stages(killing) == in_line
+    assert killing.killed >= 5
+    end_workers()
+
+
+def test_pickled_copies_in_another_order_give_the_same_bytes(
+    run_stages: RunStages, in_line: Stages
+) -> None:
+    assert run_stages(Pickling()) == in_line
 
 
 def test_a_pickled_model_is_loaded_from_its_folder(taught: Taught) -> None:

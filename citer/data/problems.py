@@ -71,6 +71,11 @@ class Problem:
         return "\n".join([*(turn.content for turn in self.messages or ()), self.question])
 
     @property
+    def characters(self) -> int:
+        """The length of what is asked: all turns and choices."""
+        return len(self.conversation) + sum(len(choice.text) for choice in self.choices or ())
+
+    @property
     def gradable(self) -> bool:
         """Whether an answer can be graded: against the right one, or against the LLM's own."""
         return self.answer is not None or self.written_by == "llm"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 
 import torch
@@ -16,23 +17,47 @@ from citer.decoding.policy import SLM_ALONE, Policy
 from citer.decoding.served import judge_in, judge_of
 from citer.evaluation.sweep import request
 from citer.evaluation.tokens import Decoded, Token, Transcript, count_spoken, kind_of
+from citer.executor import run_one
+from citer.executors.base import Executor, Unit
 from citer.models.pair import Pair
 from citer.models.sampling import Sampler, stable_hash
+from citer.progress import Advance, progress
 
 COUNTED = 100  # questions over which a transcript counts
 SHOWN = 10  # of them, with every token
 
 
 def transcript(
-    pair: Pair, problems: Sequence[Problem], policy: Policy, method: str, params: EvaluateParams
+    executor: Executor,
+    pair: Pair,
+    problems: Sequence[Problem],
+    policy: Policy,
+    method: str,
+    params: EvaluateParams,
 ) -> Transcript:
     """Answer at most `COUNTED` of the problems, spread over their tasks, by the deployed policy."""
-    reader = _Reader(pair, params)
     asked = spread(problems, params.seed, COUNTED)
-    answers = reader.answers(asked, policy)
-    decoded = [reader.decoded(*each) for each in zip(asked, answers, strict=True)]
+    job = partial(_decode, pair, policy, params)
+    with progress(f"{method} token by token", len(asked), "answers") as advance:
+        decoded = run_one(executor, job, Unit("the transcript", asked), advance)
     spoken = count_spoken(decoded)
     return Transcript(method, f"{policy.rule:.4g}", len(asked), spoken, decoded[:SHOWN])
+
+
+def _decode(
+    pair: Pair,
+    policy: Policy,
+    params: EvaluateParams,
+    problems: Sequence[Problem],
+    advance: Advance,
+) -> list[Decoded]:
+    reader = _Reader(pair, params)
+    answers = reader.answers(problems, policy)
+    decoded: list[Decoded] = []
+    for each in zip(problems, answers, strict=True):
+        decoded.append(reader.decoded(*each))
+        advance(1)
+    return decoded
 
 
 def spread(problems: Sequence[Problem], seed: int, most: int) -> list[Problem]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pyarrow as pa
 from citer.config import EvaluateParams
 from citer.data.problems import Problem
 from citer.data.references import judged
+from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, always_slm, head_for, judge_for
 from citer.evaluation.choice import Candidate, Chosen
@@ -21,11 +22,14 @@ from citer.evaluation.points import Findings, Row, outcome_rows, outcome_table, 
 from citer.evaluation.rivals import CERTAINTIES, Alone, Lessons, Setting, by_score, enlist
 from citer.evaluation.sequence import Step, choose_each, sequence
 from citer.evaluation.sweep import Line, Method, Run, by_head, request, sweep
+from citer.executor import run_one
+from citer.executors.base import Executor, Unit
 from citer.io import digest
 from citer.models.bundle import identity
 from citer.models.pair import Pair
 from citer.models.router import Router
 from citer.models.sampling import Sampler
+from citer.progress import Advance
 from citer.rule import LLM, Rule
 
 ALONE_LINES = tuple(
@@ -43,9 +47,12 @@ ROUTER, AUDITED = (Style(kind, *ITERATIONS[0]) for kind in (Kind.ROUTER, Kind.AU
 class Study:
     """A pair with its questions and settings. The `holdout` orders the rules of a router.
 
+    Only jobs of `executor` run the models: this process may lack their weights.
+
     A sweep whose results are in `partial` is not run again. Use another folder for another router.
     """
 
+    executor: Executor
     pair: Pair
     validation: Sequence[Problem]
     test: Sequence[Problem]
@@ -72,7 +79,7 @@ class Study:
 
     def llm_writes(self, problem: Problem) -> tuple[str, bool]:
         """Decode the LLM's own answer. Return its text and whether it was cut off."""
-        (answer,) = self._engine.decode([request(problem, self.pair, self._sampler)], LLM_ALONE)
+        (answer,) = self._llm_answers([problem])
         return self.pair.text(answer.token_ids), answer.truncated
 
     def rivals(self, lessons: Lessons | None = None) -> Findings:
@@ -143,11 +150,19 @@ class Study:
         """
         given = self.conditions.measure is ACCURACY
         asked = {p.problem_id: p for p in problems if p.answer is None or not given}
-        requests = [request(each, self.pair, self._sampler) for each in asked.values()]
-        answers = self._engine.decode(requests, LLM_ALONE)
+        answers = self._llm_answers(asked.values())
         own = {a.key: None if a.truncated else self.pair.text(a.token_ids) for a in answers}
         by_llm = [judged(each, own[key]) for key, each in asked.items()]
         return [p for p in problems if p.problem_id not in asked] + list(chain(*by_llm))
+
+    def _llm_answers(self, problems: Iterable[Problem]) -> list[Answer]:
+        """Let the LLM answer alone, in one unit, in the order in which the answers finish."""
+        requests = [request(each, self.pair, self._sampler) for each in problems]
+        if not requests:
+            return []
+        job = partial(_llm_alone, self._engine)
+        unit = Unit("the LLM's own answers", requests)
+        return run_one(self.executor, job, unit, advance=lambda _: None)
 
     def lines(self, router: Router, taus: Sequence[float]) -> list[Line]:
         """Make the lines to try: CITER over τ, then audited routing over ρ for each β.
@@ -170,7 +185,7 @@ class Study:
         names = dict.fromkeys(line.method.name for line in lines)
         rules = digest(*(str(rule) for line in lines for rule in line.rules))
         folder = self.partial / "-".join([problems[0].split, *names, rules[:7]])
-        return sweep(self._engine, problems, lines, folder, self._sampler)
+        return sweep(self.executor, self._engine, problems, lines, folder, self._sampler)
 
     @property
     def _sampler(self) -> Sampler:
@@ -180,6 +195,10 @@ class Study:
     def _engine(self) -> Engine:
         params = self.params
         return Engine(self.pair, params.slots, params.max_new_tokens, delayed=True)
+
+
+def _llm_alone(engine: Engine, requests: Sequence[Request], advance: Advance) -> list[Answer]:
+    return list(engine.decode(requests, LLM_ALONE))
 
 
 def study_stamp(

@@ -20,7 +20,8 @@ from citer.decoding.policy import Policy, ScoredBy, Scorer
 from citer.evaluation.cost import Prices
 from citer.evaluation.methods import PLAIN, Row, Style
 from citer.evaluation.result import Result, as_row, from_row
-from citer.executor import deal, executor_for, write_tables
+from citer.executor import deal, write_tables
+from citer.executors.base import Executor
 from citer.io import read_table
 from citer.models.pair import Pair
 from citer.models.router import Head
@@ -30,6 +31,7 @@ from citer.rule import Rule
 from citer.schema import RESULT
 
 REFILLS = 4  # questions of a part per slot: slots fall idle only at the end of a part
+LEAST_PARTS = 2  # so that two workers share few questions
 FEW = 32  # questions of a part of a large pair on a CPU, which takes minutes
 
 NAMED = 3  # methods that a progress bar names
@@ -75,6 +77,7 @@ class Run:
 
 
 def sweep(
+    executor: Executor,
     engine: Engine,
     problems: Sequence[Problem],
     lines: Sequence[Line],
@@ -89,8 +92,7 @@ def sweep(
     """
     policies = list(dict.fromkeys(policy for line in lines for policy in line.policies))
     title = f"{_names(lines)} on {problems[0].split}"
-    executor = executor_for(engine.pair.is_small)
-    parts = parts_of(problems, engine, executor.workers, folder)
+    parts = parts_of(problems, engine, folder)
     missing = {path: part for path, part in parts.items() if not path.exists()}
     before = len(problems) - sum(map(len, missing.values()))
     total, done = (number * len(policies) for number in (len(problems), before))
@@ -108,14 +110,15 @@ def _names(lines: Sequence[Line]) -> str:
 
 
 def parts_of(
-    problems: Sequence[Problem], engine: Engine, workers: int, folder: Path
+    problems: Sequence[Problem], engine: Engine, folder: Path
 ) -> dict[Path, Sequence[Problem]]:
     """Deal the problems to parts. A file's name has their number, which decides what is in it.
 
-    There is at least one part for each worker, and a part is small enough to be done again.
+    Answers depend a little on the questions that share a batch, in a lower precision than float64.
+    So the number of parts does not depend on the number of workers.
     """
     size = FEW if engine.pair.is_slow else REFILLS * engine.slots
-    dealt = deal(problems, max(workers, ceil(len(problems) / size)))
+    dealt = deal(problems, max(LEAST_PARTS, ceil(len(problems) / size)))
     return {folder / f"{n}-of-{len(dealt)}.parquet": part for n, part in enumerate(dealt, 1)}
 
 

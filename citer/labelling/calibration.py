@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from citer.executors.base import Executor
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
@@ -32,7 +33,9 @@ class Calibration(NamedTuple):
         return f"suffix: margin {self.margin:.2f} nats, calibrated: {same}"
 
 
-def calibrate(labeller: Labeller, rollout: Rollout, tokens: pa.Table, partial: Path) -> Calibration:
+def calibrate(
+    executor: Executor, labeller: Labeller, rollout: Rollout, tokens: pa.Table, partial: Path
+) -> Calibration:
     """Choose the margin for a `labeller` by `suffix`.
 
     Rolls out contested tokens of problems with answers, and keeps finished chunks in `partial`.
@@ -41,8 +44,8 @@ def calibrate(labeller: Labeller, rollout: Rollout, tokens: pa.Table, partial: P
     if not len(rows):
         return Calibration()
     graded = replace(labeller, outcome=rollout)
-    truth = label_in_chunks(graded, rows, partial / "rollouts", "calibrate")
-    falls = label_in_chunks(labeller, rows, partial / "falls", "calibrate")
+    truth = label_in_chunks(executor, graded, rows, partial / "rollouts", "calibrate")
+    falls = label_in_chunks(executor, labeller, rows, partial / "falls", "calibrate")
     fall = dict(zip(_keys(falls), falls["fall"].to_pylist(), strict=True))
     return choose([fall[key] for key in _keys(truth)], truth["label"].to_pylist())
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from citer.executor import executor_for, write_tables
+from citer.executor import write_tables
+from citer.executors.base import Executor
 from citer.io import read_table
 from citer.labelling.labeller import Labeller
 from citer.progress import progress
@@ -17,7 +18,7 @@ SLOW_CHUNK = 8  # of a large pair on a CPU, which may take a minute for a proble
 
 
 def label_in_chunks(
-    labeller: Labeller, tokens: pa.Table, partial: Path, title: str = "label"
+    executor: Executor, labeller: Labeller, tokens: pa.Table, partial: Path, title: str = "label"
 ) -> pa.Table:
     """Return the preference table of the joined `tokens`.
 
@@ -28,7 +29,6 @@ def label_in_chunks(
     missing = {path: chunk for path, chunk in chunks.items() if not path.exists()}
     contests = sum(int((labeller.cases(chunk) == "contested").sum()) for chunk in missing.values())
     with progress(f"{title} {labeller.iteration}", 2 * contests, "branches") as advance:
-        executor = executor_for(pair.is_small)
         write_tables(executor, labeller.label, missing, PREFERENCE, {}, advance)
     return pa.concat_tables(read_table(path, PREFERENCE) for path in chunks)
 

@@ -1,6 +1,7 @@
 """What the head `judge` learns from: labelled positions where the models write different tokens."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,12 +14,14 @@ from citer.data.problems import first_id
 from citer.data.prompts import Encoded
 from citer.data.tokens import places, read_features
 from citer.errors import InputError
+from citer.executor import run_one
+from citer.executors.base import Executor, Unit
 from citer.io import read_table, table_metadata, write_table
 from citer.labelling.teacher import length_buckets
 from citer.models.features import judge_features
 from citer.models.forced import ROWS, Text, states
 from citer.models.pair import LanguageModel, Pair
-from citer.progress import progress
+from citer.progress import Advance, progress
 from citer.schema import judged
 
 
@@ -31,6 +34,7 @@ def differing(tokens: pa.Table, labels: pa.Table) -> pa.Table:
 
 
 def judged_rows(
+    executor: Executor,
     pair: Pair,
     slm_tokens: Path,
     examples: Mapping[str, Encoded],
@@ -44,7 +48,9 @@ def judged_rows(
     if questions < 2:  # one to train on, one held out
         differ = f"the models write different tokens in {questions} labelled questions"
         raise InputError(f"label.judge: {differ}, expected 2 or more, or false")
-    feature_NF = judged_features(pair, slm_tokens, examples, rows, batch_tokens)
+    job = partial(judged_features, pair, slm_tokens, examples, batch_tokens=batch_tokens)
+    with progress("judge", len(rows["problem_id"].unique()), "references") as advance:
+        feature_NF = run_one(executor, job, Unit("the rows of the head judge", rows), advance)
     schema, width = judged(feature_NF.shape[1]), 2 * feature_NF.shape[1]
     feature_N = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(width), len(rows), [None, pa.py_buffer(feature_NF)]
@@ -91,7 +97,9 @@ def judged_features(
     slm_tokens: Path,
     examples: Mapping[str, Encoded],
     rows: pa.Table,
+    *,
     batch_tokens: int,
+    advance: Advance,
 ) -> np.ndarray:
     """Return feature_NF (float16) of N `differing` rows, see `judge_features`.
 
@@ -100,7 +108,7 @@ def judged_features(
     float16.
     """
     slm_NF = torch.from_numpy(read_features(slm_tokens, rows))
-    llm_NH = _llm_states(pair.local_llm, examples, rows, batch_tokens)
+    llm_NH = _llm_states(pair.local_llm, examples, rows, batch_tokens, advance)
     token_N = torch.from_numpy(rows["slm_token"].to_numpy().astype(np.int64))
     parts = zip(slm_NF.split(ROWS), llm_NH.split(ROWS), token_N.split(ROWS), strict=True)
     feature_NF = torch.cat([_features(pair, *part) for part in parts]).numpy()
@@ -119,7 +127,11 @@ def _features(pair: Pair, slm_CF: Tensor, llm_CH: Tensor, token_C: Tensor) -> Te
 
 
 def _llm_states(
-    llm: LanguageModel, examples: Mapping[str, Encoded], rows: pa.Table, batch_tokens: int
+    llm: LanguageModel,
+    examples: Mapping[str, Encoded],
+    rows: pa.Table,
+    batch_tokens: int,
+    advance: Advance,
 ) -> Tensor:
     """Return hidden_NH, the states from which the LLM chose its token at each row."""
     position_N = rows["position"].to_numpy()
@@ -127,14 +139,13 @@ def _llm_states(
     texts = {key: _text(examples[key]) for key in row_M}
     hidden_NH = torch.empty(len(rows), llm.hidden_size, dtype=llm.dtype, device=llm.device)
     keys = list(texts)
-    with progress("judge", len(keys), "references") as advance:
-        for batch in length_buckets([len(texts[key].ids) for key in keys], batch_tokens):
-            read = [keys[n] for n in batch]
-            read_NH, _ = states(llm, [texts[key] for key in read])
-            lengths = [len(examples[key].reference_ids) for key in read]
-            for key, part_TH in zip(read, read_NH.split(lengths), strict=True):
-                hidden_NH[row_M[key]] = part_TH[position_N[row_M[key]]]
-            advance(len(batch))
+    for batch in length_buckets([len(texts[key].ids) for key in keys], batch_tokens):
+        read = [keys[n] for n in batch]
+        read_NH, _ = states(llm, [texts[key] for key in read])
+        lengths = [len(examples[key].reference_ids) for key in read]
+        for key, part_TH in zip(read, read_NH.split(lengths), strict=True):
+            hidden_NH[row_M[key]] = part_TH[position_N[row_M[key]]]
+        advance(len(batch))
     return hidden_NH
 
 

@@ -10,15 +10,18 @@ from citer.config import PairParams, ScoreParams
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
 from citer.data.tokens import half_schema, keep_fitting, shard_name
-from citer.executor import InLine, write_tables
+from citer.executor import write_tables
+from citer.executors.base import Executor
 from citer.labelling.teacher import half, score
 from citer.models.card import Carded
 from citer.models.features import FEATURE
 from citer.models.folder import PairFolder
-from citer.models.pair import LanguageModel, load_llm, load_model
+from citer.models.outlined import open_model
+from citer.models.pair import LanguageModel
 from citer.models.room import check_examples
 from citer.models.vocabulary import Vocabulary
 from citer.progress import progress
+from citer.workers import WorkerParams
 
 Name = Literal["slm", "llm"]
 
@@ -37,6 +40,7 @@ def score_half(
     output: Path,
     params: ScoreParams,
     placement: PairParams,
+    workers: WorkerParams,
 ) -> Scored:
     """Bring the shards of model `name` in `output` up to date.
 
@@ -48,8 +52,8 @@ def score_half(
     metadata = half_metadata(name, folders, placement.dtype)
     missing = keep_fitting(output, examples, metadata)
     if missing:
-        loaded = load_llm(model, placement) if name == "llm" else load_model(name, model, placement)
-        _write_shards(name, loaded, folders.vocabulary, missing, output, params, metadata)
+        opened = open_model(name, model, placement, workers)
+        _write_shards(name, *opened, folders.vocabulary, missing, output, params, metadata)
     return Scored(len(examples) - len(missing), len(missing))
 
 
@@ -72,6 +76,7 @@ def half_metadata(name: Name, folders: PairFolder, dtype: str) -> dict[str, Any]
 def _write_shards(
     name: Name,
     model: LanguageModel | Carded,
+    executor: Executor,
     vocabulary: Vocabulary,
     examples: Mapping[str, Encoded],
     folder: Path,
@@ -83,8 +88,7 @@ def _write_shards(
     paths = {folder / shard_name(shard): shard for shard in shards}
     total = sum(len(example.reference_ids) for example in examples.values())
     with progress(f"score {name}", total, "tokens") as advance:
-        # Forwards over whole texts are large enough to multithread, so forks would not be faster.
-        write_tables(InLine(), job, paths, half_schema(metadata), metadata, advance)
+        write_tables(executor, job, paths, half_schema(metadata), metadata, advance)
 
 
 def _in_shards(examples: Mapping[str, Encoded], size: int) -> Iterator[dict[str, Encoded]]:

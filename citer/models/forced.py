@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from citer.models.pair import LanguageModel, padded_batch
+from citer.models.pair import LanguageModel
 from citer.models.vocabulary import Vocabulary
 
 ROWS = 256  # rows of logits held at a time; with a small vocabulary they fit a core's cache
@@ -46,3 +46,11 @@ def states(model: LanguageModel, texts: Sequence[Text]) -> tuple[Tensor, Tensor]
     hidden_NH = torch.cat([row_TH[first - 1 : len(ids) - 1] for row_TH, (ids, first) in parts])
     given = [token for ids, first in texts for token in ids[first:]]
     return hidden_NH, torch.tensor(given, device=model.device)
+
+
+def padded_batch(rows: list[list[int]], device: torch.device) -> dict[str, Tensor]:
+    """Pad rows of token ids on the right: `input_ids` and `attention_mask`, both _BT."""
+    width = max(map(len, rows))
+    ids_BT = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+    mask_BT = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+    return {"input_ids": ids_BT.to(device), "attention_mask": mask_BT.to(device)}

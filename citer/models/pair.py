@@ -5,23 +5,23 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
-from transformers.utils.logging import disable_progress_bar
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from citer.config import PairParams
 from citer.data.prompts import PromptFormat
 from citer.errors import InputError
 from citer.models.cache import kv_shape
 from citer.models.card import Carded, ModelCard
-from citer.models.device import device_for, device_map_for, device_of
+from citer.models.device import device_of
 from citer.models.feed import Feed
 from citer.models.folder import ModelFolder, PairFolder
-from citer.models.forward import OWN, Forward, check_forward
-from citer.models.packing import pack
-from citer.models.stock import STOCK, KVCache, load_stock
+from citer.models.forward import OWN, Forward
+from citer.models.network import forward_of, load_network
+from citer.models.stock import KVCache
 from citer.models.stop import StopTexts
 from citer.models.vocabulary import Vocabulary
 
@@ -31,6 +31,9 @@ SMALL = 2**26  # bytes of weights
 @dataclass(frozen=True)
 class LanguageModel:
     """One model of a pair, in evaluation mode.
+
+    A model without weights (`outline_model`) has a network on the device `meta`. Its sizes are
+    known, and it can be pickled. `runs_on` is where the weights go that unpickling loads.
 
     cuda_graphs: whether short forwards on a GPU are captured as CUDA graphs
     forward: the stock forward, if the model is quantised or on several devices
@@ -46,11 +49,22 @@ class LanguageModel:
     forward: Forward = field(default=OWN, kw_only=True)
     stored_bytes: int | None = field(default=None, kw_only=True)
     llm_device_map: Literal["auto"] | None = field(default=None, kw_only=True)
+    runs_on: torch.device | None = field(default=None, kw_only=True)
 
     @cached_property
     def device(self) -> torch.device:
         """Where the logits are."""
-        return device_of(self.network.get_output_embeddings())
+        return self.runs_on or device_of(self.network.get_output_embeddings())
+
+    @property
+    def is_small(self) -> bool:
+        """Whether forwards are too small to multithread, so that several processes are faster."""
+        return self.device.type == "cpu" and self.weight_bytes < SMALL
+
+    @property
+    def fits_one_gpu(self) -> bool:
+        """Whether all layers are on one device."""
+        return self.llm_device_map is None
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -158,10 +172,18 @@ class Pair:
 
     @property
     def is_small(self) -> bool:
-        """Whether forwards are too small to multithread, so that several processes are faster."""
-        if not isinstance(self.llm, LanguageModel):
-            return False  # the requests of one process share their batches
-        return self.llm.device.type == "cpu" and self.llm.weight_bytes < SMALL
+        """Whether both models are small. One that a server runs shares batches in one process."""
+        return isinstance(self.llm, LanguageModel) and self.llm.is_small
+
+    @property
+    def device(self) -> torch.device:
+        """Where the SLM runs, and the LLM if it is on one device."""
+        return self.slm.device
+
+    @property
+    def fits_one_gpu(self) -> bool:
+        """Whether both models are loaded here, on one device."""
+        return isinstance(self.llm, LanguageModel) and self.llm.fits_one_gpu
 
     @property
     def is_slow(self) -> bool:
@@ -201,67 +223,46 @@ def load_pair(
     An LLM that was `loaded` with the same parameters is used again if it has the same digest.
     """
     kept = loaded if loaded and loaded.card.digest == folders.llm.digest else None
-    return Pair(
-        slm=load_model("slm", folders.slm, params),
-        llm=kept or load_llm(folders.llm, params),
-        tokenizer=folders.slm.tokenizer,
-        tokenizer_digest=folders.tokenizer_digest,
-        eos_ids=folders.eos_ids,
-        prompts=folders.prompts,
-    )
+    slm, llm = load_model("slm", folders.slm, params), kept or folders.llm.reach(params.dtype)
+    return make_pair(folders, slm, llm or load_model("llm", folders.llm, params))
 
 
-def load_llm(folder: ModelFolder, params: PairParams) -> LanguageModel | Carded:
-    """Load an LLM, or reach the server that runs it."""
-    return folder.reach(params.dtype) or load_model("llm", folder, params)
+def make_pair(folders: PairFolder, slm: LanguageModel, llm: LanguageModel | Carded) -> Pair:
+    facts = folders.tokenizer_digest, folders.eos_ids, folders.prompts
+    return Pair(slm, llm, folders.slm.tokenizer, *facts)
 
 
 def load_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:
-    """Load one model for inference. The caller has checked the folder.
+    """Load one model for inference. The caller has checked the folder."""
+    return make_model(name, folder, params, load_network(name, folder, params))
 
-    A quantised LLM and one on several devices run in transformers' own forward.
-    """
-    disable_progress_bar()  # transformers shows one per tensor
-    if folder.quantised or (name == "llm" and params.llm_device_map):
-        forward = STOCK
-        network = load_stock(folder.path, params.dtype, device_map_for(name, params))
-    else:
-        forward = OWN
-        network = _load_own(folder.path, params.dtype, device_for(name, params))
-    check_forward(network, folder.path, forward)
+
+def make_model(
+    name: str, folder: ModelFolder, params: PairParams, network: PreTrainedModel
+) -> LanguageModel:
     return LanguageModel(
         name,
         folder.path,
         folder.digest,
         network,
         cuda_graphs=params.cuda_graphs,
-        forward=forward,
+        forward=forward_of(name, folder, params),
         stored_bytes=folder.stored_bytes if folder.quantised else None,
         llm_device_map=params.llm_device_map,
     )
 
 
-def _load_own(path: Path, dtype: str, device: torch.device) -> PreTrainedModel:
-    network = AutoModelForCausalLM.from_pretrained(
-        path, dtype=getattr(torch, dtype), attn_implementation="sdpa", local_files_only=True
-    )
-    network.requires_grad_(False)
-    network.eval().to(device)
-    pack(network)
-    return network
+_RELOADED: WeakValueDictionary[tuple[str, Path, str], LanguageModel] = WeakValueDictionary()
 
 
 def _reload(name: str, path: Path, digest: str, params: PairParams) -> LanguageModel:
-    """Load a pickled model. Raises InputError if its folder has changed since."""
-    model = load_model(name, ModelFolder(path), params)
+    """Load a pickled model, unless this process still has one of the same pickle.
+
+    Raises InputError if its folder has changed since.
+    """
+    key = name, path, params.model_dump_json()
+    model = _RELOADED.get(key) or load_model(name, ModelFolder(path), params)
     if model.digest != digest:
         raise InputError(f"{path}: changed during the run: digest {model.digest}, not {digest}")
+    _RELOADED[key] = model
     return model
-
-
-def padded_batch(rows: list[list[int]], device: torch.device) -> dict[str, Tensor]:
-    """Pad rows of token ids on the right: `input_ids` and `attention_mask`, both _BT."""
-    width = max(map(len, rows))
-    ids_BT = torch.tensor([row + [0] * (width - len(row)) for row in rows])
-    mask_BT = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
-    return {"input_ids": ids_BT.to(device), "attention_mask": mask_BT.to(device)}

@@ -7,6 +7,18 @@ from citer.data.prompts import Encoded, PromptFormat
 from citer.errors import InputError
 from citer.models.folder import PairFolder
 
+CHARACTERS = 16  # of a token, at most, on average over a text
+
+
+def check_characters(where: str, characters: int, context: int) -> None:
+    """Raise InputError for a text of so many characters that it cannot fit.
+
+    Encoding ten million characters takes a minute, and other threads wait meanwhile.
+    """
+    if characters > (most := CHARACTERS * context):
+        expected = f"expected at most {most:,}, {CHARACTERS} for each token of the models' context"
+        raise InputError(f"{where}: {characters:,} characters, {expected}")
+
 
 def check_fits(
     where: str, length: int, context: int, new_tokens: int = 0, setting: str = "max_new_tokens"
@@ -64,6 +76,7 @@ def check_room(
     Each question comes with its place, by which the message names it.
     """
     for where, problem in questions:
+        check_characters(where, problem.characters, folders.context)
         try:
             length = len(folders.prompts.prompt_ids(problem))
         except InputError as error:

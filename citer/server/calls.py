@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from citer.config import SamplingParams
 from citer.data.problems import Problem
+from citer.data.prompts import token_ids
 from citer.decoding.answer import Request
 from citer.decoding.policy import Policy
 from citer.errors import InputError
 from citer.models.pair import Pair
+from citer.models.room import check_characters
 from citer.models.sampling import stable_hash
 from citer.server.errors import bad_request
 from citer.server.fields import Asked, Chat, Completion
@@ -82,7 +84,19 @@ def _prompt(asked: Asked, release: Release) -> tuple[tuple[int, ...], Problem | 
     pair = release.deployment.pair
     if isinstance(asked, Chat):
         problem = asked.problem(release.deployment.tasks)
+        _check_length(problem.characters, pair)
         return tuple(pair.prompts.prompt_ids(problem)), problem, problem.problem_id
     assert isinstance(asked, Completion)
-    prompt_ids = tuple(asked.prompt_ids(pair))
-    return prompt_ids, None, str(stable_hash(str(prompt_ids)))
+    prompt = asked.single_prompt(pair.vocabulary.size)
+    if isinstance(prompt, str):
+        _check_length(len(prompt), pair)
+        prompt = token_ids(prompt, pair.tokenizer, begins=True)
+    return tuple(prompt), None, str(stable_hash(str(tuple(prompt))))
+
+
+def _check_length(characters: int, pair: Pair) -> None:
+    """Raise ApiError for a text that cannot fit: to encode it would hold up others."""
+    try:
+        check_characters("prompt", characters, pair.context)
+    except InputError as error:
+        raise bad_request(str(error), code=LONG) from None

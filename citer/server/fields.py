@@ -10,9 +10,7 @@ from citer.checked import Section, Tokens, complaint
 from citer.config import SamplingParams
 from citer.data.importing import parse_question
 from citer.data.problems import Problem
-from citer.data.prompts import token_ids
 from citer.errors import InputError, shown
-from citer.models.pair import Pair
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
 
@@ -148,16 +146,15 @@ class Completion(Asked):
             raise InputError(f"logprobs: {self.logprobs}; expected 0, only those of the answer")
         return self.logprobs is not None
 
-    def prompt_ids(self, pair: Pair) -> list[int]:
-        """Return the ids of a prompt that is text or ids. Raises InputError."""
-        prompt, size = self.prompt, pair.vocabulary.size
+    def single_prompt(self, vocabulary: int) -> str | list[int]:
+        """Return the prompt, which is a text, or ids below `vocabulary`. Raises InputError."""
+        prompt = self.prompt
         if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
             prompt = prompt[0]
-        if isinstance(prompt, str):
-            return token_ids(prompt, pair.tokenizer, begins=True)
-        if isinstance(prompt, list) and all(type(one) is int and 0 <= one < size for one in prompt):
+        if isinstance(prompt, str) or (isinstance(prompt, list) and _are_ids(prompt, vocabulary)):
             return prompt
-        raise InputError(f"prompt: {shown(prompt)}; expected one text, or ids from 0 to {size - 1}")
+        expected = f"expected one text, or ids from 0 to {vocabulary - 1}"
+        raise InputError(f"prompt: {shown(prompt)}; {expected}")
 
 
 AnyAsked = TypeVar("AnyAsked", bound=Asked)
@@ -175,6 +172,10 @@ def read(kind: type[AnyAsked], body: bytes) -> AnyAsked:
             hint = f"expected {expected}" if expected else "not a field that is supported"
             raise InputError(f"{name}: {shown(value)}: {hint}")
     return asked
+
+
+def _are_ids(prompt: list[Any], vocabulary: int) -> bool:
+    return all(type(one) is int and 0 <= one < vocabulary for one in prompt)
 
 
 def _plain(message: Any) -> Any:

@@ -10,6 +10,7 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.requests import ClientDisconnect
 
+from citer.models.room import CHARACTERS
 from citer.server.calls import Call
 from citer.server.errors import ApiError, bad_request
 from citer.server.fields import Asked
@@ -23,7 +24,8 @@ Message = MutableMapping[str, Any]  # of ASGI, as are the next ones
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
-BYTES, SPARE = 64, 2**16  # of a body: for each token of the context, and besides
+# Of a body: for each token of the context (CHARACTERS of four bytes), and besides.
+BYTES, SPARE = 4 * CHARACTERS, 2**16
 GONE = 499  # the status that nginx logs for a client that has left; nobody reads it
 
 

@@ -33,7 +33,7 @@ from citer.io import read_as, remove, replacing, write_json
 from citer.models.bundle import check_identity, folder_identity, read_bundle
 from citer.models.device import announce
 from citer.models.folder import PairFolder
-from citer.models.pair import load_pair
+from citer.models.outlined import open_pair
 from citer.models.room import check_room, with_room
 from citer.models.router import Router
 from citer.stages import paths
@@ -69,9 +69,9 @@ def run(params: Params, iteration: int) -> None:
     holdout = _held_out(params, inputs.folders, inputs.seeds.router)
     asked = (problem.problem_id for problem in holdout)
     own = inputs.identity, paths.router(iteration), home
-    partial = partial_sweeps("evaluate", params, *own, *asked)
-    pair = load_pair(inputs.folders, params.pair)
-    setting = pair, inputs.validation, inputs.test, params.evaluate
+    partial = partial_sweeps("evaluate", params, *own, *asked, iteration=iteration)
+    pair, executor = open_pair(inputs.folders, params.pair, params.workers)
+    setting = executor, pair, inputs.validation, inputs.test, params.evaluate
     router = inputs.router.to(pair.slm.device)
     # Each seed and the transcript have an engine of their own, so that no study keeps its caches.
     findings, chosen, steps = Study(*setting, partial, holdout).router(
@@ -85,7 +85,7 @@ def run(params: Params, iteration: int) -> None:
         seeds += _further(study, home / str(seed), seed, inputs.rivals)
     method = deployed(chosen)
     policy = routed(router, chosen[method].rule)
-    tokens = transcript(pair, inputs.test, policy, method, params.evaluate)
+    tokens = transcript(executor, pair, inputs.test, policy, method, params.evaluate)
     with replacing(paths.report(iteration)) as aside:
         _write(aside, inputs, findings, chosen, params.evaluate)
         promised = params.evaluate.epsilon, params.evaluate.delta

@@ -20,6 +20,7 @@ from citer.data.tokens import read_identity, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
 from citer.errors import InputError
+from citer.executors.base import Executor
 from citer.io import digest, partial_dir, remove, replacing, write_table
 from citer.labelling.agreement import Agreement
 from citer.labelling.calibration import Calibration, calibrate
@@ -31,7 +32,8 @@ from citer.labelling.suffix import Suffix
 from citer.models.bundle import check_identity, folder_identity, read_bundle
 from citer.models.device import announce
 from citer.models.folder import PairFolder
-from citer.models.pair import Pair, load_pair
+from citer.models.outlined import open_pair
+from citer.models.pair import Pair
 from citer.models.room import check_examples
 from citer.models.router import Router
 from citer.schema import CASES, PREFERENCE
@@ -61,10 +63,10 @@ def run(params: Params, iteration: int) -> None:
     """
     announce(f"label {iteration}", params.pair)
     inputs = _read(params, iteration)
-    pair = load_pair(inputs.folders, params.pair)
+    pair, executor = open_pair(inputs.folders, params.pair, params.workers)
     partial = partial_dir("label", _digest(params, inputs.outcome, iteration))
-    labeller, calibration = _labeller(inputs, pair, params, iteration, partial)
-    labels = label_in_chunks(labeller, inputs.tokens, partial)
+    labeller, calibration = _labeller(executor, inputs, pair, params, iteration, partial)
+    labels = label_in_chunks(executor, labeller, inputs.tokens, partial)
     if not len(labels):
         reason = "none of the audits of served answers holds for this pair"
         raise InputError(f"{paths.referenced('preference')}: no label: {reason}")
@@ -76,7 +78,7 @@ def run(params: Params, iteration: int) -> None:
         aside.mkdir()
         write_table(aside / paths.preferences(iteration).name, labels, PREFERENCE, metadata)
         if params.label.judge:
-            rows = _judged(inputs, pair, params, labels)
+            rows = _judged(executor, inputs, pair, params, labels)
             write_judged(aside / paths.judged(iteration).name, rows, pair, metadata)
     remove(partial)
     Console().print(_summary(labeller, inputs.tokens, labels))
@@ -84,9 +86,11 @@ def run(params: Params, iteration: int) -> None:
         Console().print(str(line), markup=False, highlight=False, soft_wrap=True)
 
 
-def _judged(inputs: Inputs, pair: Pair, params: Params, labels: pa.Table) -> pa.Table:
-    limit = params.score_llm.batch_tokens
-    return judged_rows(pair, paths.SLM_TOKENS, inputs.examples, inputs.tokens, labels, limit)
+def _judged(
+    executor: Executor, inputs: Inputs, pair: Pair, params: Params, labels: pa.Table
+) -> pa.Table:
+    source = paths.SLM_TOKENS, inputs.examples, inputs.tokens
+    return judged_rows(executor, pair, *source, labels, params.score_llm.batch_tokens)
 
 
 def _metadata(
@@ -128,7 +132,12 @@ def _read(params: Params, iteration: int) -> Inputs:
 
 
 def _labeller(
-    inputs: Inputs, pair: Pair, params: Params, iteration: int, partial: Path
+    executor: Executor,
+    inputs: Inputs,
+    pair: Pair,
+    params: Params,
+    iteration: int,
+    partial: Path,
 ) -> tuple[Labeller, Calibration | None]:
     """Return the labeller, and for `suffix` the calibration of its margin."""
     limits = params.label
@@ -141,7 +150,8 @@ def _labeller(
     if inputs.outcome == "agreement":
         return replace(labeller, outcome=Agreement(engine, policy)), None
     suffix = Suffix(pair, limits.slots, margin=inf)  # reads all endings that may count
-    calibration = calibrate(replace(labeller, outcome=suffix), rollout, inputs.tokens, partial)
+    by_suffix = replace(labeller, outcome=suffix)
+    calibration = calibrate(executor, by_suffix, rollout, inputs.tokens, partial)
     suffix = replace(suffix, margin=calibration.margin)
     return replace(labeller, outcome=suffix), calibration
 

@@ -92,7 +92,7 @@ def _rows(
 def _write(questions: Splits, params: Params) -> dict[str, "Written"]:
     """Let the LLM answer the questions. Return what it wrote, by problem_id."""
     from citer.models.device import announce
-    from citer.models.pair import load_pair
+    from citer.models.outlined import open_pair
     from citer.references import write
     from citer.stages.folders import base_pair
 
@@ -100,11 +100,11 @@ def _write(questions: Splits, params: Params) -> dict[str, "Written"]:
     folders = base_pair(params)
     _check_room(questions, folders, params)
     partial = _partial(folders, params)
-    pair = load_pair(folders, params.pair)
+    pair, executor = open_pair(folders, params.pair, params.workers)
     written: dict[str, Written] = {}
     for split, trying in _ways(params).items():
         if asked_of := questions[split]:
-            written |= write(f"LLM on {split}", pair, asked_of, trying, partial / split)
+            written |= write(f"LLM on {split}", pair, executor, asked_of, trying, partial / split)
     return written
 
 

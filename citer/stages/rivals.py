@@ -18,7 +18,7 @@ from citer.evaluation.study import Study, study_stamp
 from citer.io import remove, replacing
 from citer.models.bundle import folder_identity
 from citer.models.device import announce
-from citer.models.pair import load_pair
+from citer.models.outlined import open_pair
 from citer.models.room import check_room
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
@@ -46,8 +46,8 @@ def run(params: Params) -> None:
     measure = Conditions.stored(stamp).measure
     inputs = lesson_inputs(params.evaluate.rivals, params.train, own)
     partial = partial_sweeps("rivals", params, own, *inputs)
-    pair = load_pair(folders, params.pair)
-    study = Study(pair, validation, test, params.evaluate, partial)
+    pair, executor = open_pair(folders, params.pair, params.workers)
+    study = Study(executor, pair, validation, test, params.evaluate, partial)
     if measure is FIDELITY:
         _check_references(study)
     else:

@@ -15,5 +15,6 @@ def run(params: Params) -> None:
     announce("score_llm", params.pair)
     folders = base_pair(params)
     problems = read_problems(paths.referenced("preference"))
-    scored = score_half("llm", folders, problems, paths.LLM_TOKENS, params.score_llm, params.pair)
+    own = paths.LLM_TOKENS, params.score_llm, params.pair, params.workers
+    scored = score_half("llm", folders, problems, *own)
     Console().print(f"score_llm: {scored.added} problems scored, {scored.kept} kept")

@@ -15,5 +15,6 @@ def run(params: Params) -> None:
     announce("score_slm", params.pair)
     folders = finetuned_pair(params)
     problems = read_problems(paths.referenced("preference"))
-    scored = score_half("slm", folders, problems, paths.SLM_TOKENS, params.score_slm, params.pair)
+    own = paths.SLM_TOKENS, params.score_slm, params.pair, params.workers
+    scored = score_half("slm", folders, problems, *own)
     Console().print(f"score_slm: {scored.added} problems scored, {scored.kept} kept")

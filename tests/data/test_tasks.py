@@ -22,6 +22,7 @@ from citer.errors import InputError
 from citer.evaluation.floor import shortfalls
 from citer.evaluation.points import outcome_table, point_rows
 from citer.evaluation.sweep import Line, Method, request, sweep
+from citer.executors.base import InLine
 from citer.models.pair import Pair
 from citer.rule import LLM, SLM
 from citer.schema import SPLITS
@@ -110,7 +111,7 @@ def test_a_third_task_is_decoded_and_graded_and_has_its_own_rows_in_the_reports(
     problems[0] = replace(problems[0], answer=pair.text(written.token_ids).strip())
 
     lines = [Line(Method("llm", always_slm), [SLM, LLM])]
-    [[slm, llm]] = sweep(engine, problems, lines, tmp_path)
+    [[slm, llm]] = sweep(InLine(), engine, problems, lines, tmp_path)
 
     assert [result.correct for result in llm.results] == [True, False, False, False]
     assert set(outcome_table([slm, llm])["task"].to_pylist()) == {"spelling", "math"}

@@ -120,29 +120,29 @@ def swap(rng: Random, path: Path) -> None:
 
 def change_json(rng: Random, path: Path) -> None:
     content = json.loads(path.read_text())
-    path.write_text(json.dumps(_changed(rng, content)))
+    path.write_text(json.dumps(changed(rng, content)))
 
 
 def change_line(rng: Random, path: Path) -> None:
     """Change one row of JSON Lines."""
     lines = path.read_text().splitlines()
     place = rng.randrange(len(lines))
-    lines[place] = json.dumps(_changed(rng, json.loads(lines[place])))
+    lines[place] = json.dumps(changed(rng, json.loads(lines[place])))
     path.write_text("\n".join(lines))
 
 
 def change_yaml(rng: Random, path: Path) -> None:
     """Change a value, and write JSON, which is valid YAML."""
     content = YAML(typ="safe").load(path)
-    path.write_text(json.dumps(_changed(rng, content)))
+    path.write_text(json.dumps(changed(rng, content)))
 
 
-def _changed(rng: Random, content: Any) -> Any:
+def changed(rng: Random, content: Any) -> Any:
     """Replace, remove, double or nest one value."""
-    places = list(_places(content))
-    if not places:
+    known = list(places(content))
+    if not known:
         return rng.choice(VALUES)
-    where, key = rng.choice(places)
+    where, key = rng.choice(known)
     match rng.randrange(6):
         case 0:
             del where[key]
@@ -157,12 +157,12 @@ def _changed(rng: Random, content: Any) -> Any:
     return content
 
 
-def _places(content: Any) -> Iterator[tuple[Any, Any]]:
+def places(content: Any) -> Iterator[tuple[Any, Any]]:
     keys = content if isinstance(content, dict) else range(len(content))
     for key in keys:
         yield content, key
         if isinstance(content[key], dict | list):
-            yield from _places(content[key])
+            yield from places(content[key])
 
 
 def change_table(rng: Random, path: Path) -> None:
@@ -171,7 +171,7 @@ def change_table(rng: Random, path: Path) -> None:
     rows = list(range(len(table)))
     name = rng.choice(table.column_names)
     place = table.column_names.index(name)
-    changed = rng.choice(
+    altered = rng.choice(
         (
             table.take(pa.array(rows[::-1], pa.int64())),
             pa.concat_tables([table, table]),
@@ -185,14 +185,14 @@ def change_table(rng: Random, path: Path) -> None:
         )
     )
     kept = {key: pq.read_metadata(path).metadata[key] for key in (b"citer", b"seal")}
-    pq.write_table(changed.replace_schema_metadata(kept), path)
+    pq.write_table(altered.replace_schema_metadata(kept), path)
 
 
 def change_metadata(rng: Random, path: Path) -> None:
     """Change a table's metadata: another value, no JSON, none at all."""
     table = pq.read_table(path)
     metadata = dict(pq.read_metadata(path).metadata)
-    stamp = json.dumps(_changed(rng, json.loads(metadata[b"citer"]))).encode()
+    stamp = json.dumps(changed(rng, json.loads(metadata[b"citer"]))).encode()
     metadata[b"citer"] = rng.choice((stamp, stamp, b"{", b"", b"\xff", b"[]", b"null"))
     kept = {key: metadata[key] for key in (b"citer", b"seal") if rng.random() < 0.9}
     pq.write_table(table.replace_schema_metadata(kept), path)
@@ -204,7 +204,7 @@ def change_tensors(rng: Random, path: Path) -> None:
     length = int.from_bytes(content[:8], "little")
     header, weights = json.loads(content[8 : 8 + length]), bytearray(content[8 + length :])
     if rng.random() < 0.5:
-        header = _changed(rng, header)
+        header = changed(rng, header)
     else:
         start = rng.randrange(0, len(weights), 4)
         weights[start : start + 64] = b"\0\0\xc0\x7f" * (len(weights[start : start + 64]) // 4)

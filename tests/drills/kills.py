@@ -4,11 +4,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -51,7 +52,9 @@ def draw(count: int, seed: int) -> list[Kill]:
 class Run:
     """A `citer run` in `folder`, with its own home and folder for temporary files."""
 
-    def __init__(self, folder: Path, home: Path) -> None:
+    def __init__(
+        self, folder: Path, home: Path, env: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.token, self.folder, self.home = uuid4().hex, folder, home
         self.log = home / "log"
         self.temporary = home / "tmp"
@@ -61,7 +64,7 @@ class Run:
         self.begun = time.monotonic()
         with self.log.open("a") as log:
             command = [BIN / "citer", "run"]
-            env = os.environ | ours
+            env = os.environ | ours | env
             self.cli = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=env)
 
     @property
@@ -156,12 +159,6 @@ def _files(folder: Path) -> Iterator[str]:
         place = file.relative_to(folder)
         if place.parts[0] not in OWN and "__pycache__" not in place.parts:
             yield place.as_posix()
-
-
-def left_aside(folder: Path) -> list[str]:
-    """List temporary files that were not renamed, and replaced files that were not removed."""
-    ends = (".aside", ".old", ".tmp")
-    return [str(file) for file in folder.rglob("*") if file.name.endswith(ends)]
 
 
 def torn(folder: Path) -> list[str]:

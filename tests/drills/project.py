@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -24,7 +25,8 @@ STAGES: tuple[tuple[str, ...], ...] = (
     *(("score_llm",), ("score_slm",), ("router0",), ("rivals",)),
     *(("label", "1"), ("train", "1"), ("evaluate", "1"), ("report",)),
 )
-TINY: dict[str, dict[str, Any]] = {
+Settings = Mapping[str, dict[str, Any]]  # by section of params.yaml
+TINY: Settings = {
     "pair": {"device": "cpu"},
     "finetune": {"steps": 0},
     "score_llm": {"batch_tokens": 600, "shard_problems": 4},
@@ -43,15 +45,15 @@ TINY: dict[str, dict[str, Any]] = {
 }
 
 
-def make_project() -> None:
+def make_project(settings: Settings = MappingProxyType({})) -> None:
     """Make the project in the current folder, and run each command once with success."""
-    params = configure({})
+    params = configure(settings)
     shutil.copy(paths_of(params["prepare"]["test"])[0], QUESTIONS)
     for command in (*STAGES, GENERATE):
         assert call(command) == 0, command
 
 
-def configure(settings: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def configure(settings: Settings) -> dict[str, Any]:
     """Write the pair, its questions and params.yaml into the current folder.
 
     `settings` override those of `TINY`. Returns all parameters.
@@ -68,8 +70,8 @@ def configure(settings: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     shares = {"sft": 0.5, "preference": 0.5, "validation": 0.0, "test": 0.0}
     params["iterations"] = {"1": {"previous": "0"}}
     params["prepare"].update({"toy": None, "shares": shares, **sources})
-    for section, values in TINY.items():
-        params[section].update(values | settings.get(section, {}))
+    for section in TINY.keys() | settings.keys():
+        params[section].update(TINY.get(section, {}) | settings.get(section, {}))
     yaml.dump(params, Path("params.yaml"))
     return params
 

@@ -1,12 +1,10 @@
 """After any damage to an input, a command succeeds, or says in one line what to correct.
 
-DRILL_CASES=2000 pytest -m slow tests/drills     a full drill
-DRILL_CASE=17 pytest -m slow tests/drills        one case of it again
+DRILL_CASE=17 pytest tests/drills/test_fuzz.py     case 17 again
 """
 
 import faulthandler
 import gc
-import hashlib
 import io
 import os
 import shutil
@@ -21,37 +19,25 @@ from pathlib import Path
 from random import Random
 
 import pytest
-import torch
 
 from citer.cli import call
 from citer.errors import LONGEST
 from citer.io import PARTIAL
+from tests.drills.files import Files, contents, files_of
 from tests.drills.fuzz import damage
-from tests.drills.project import READERS, make_project, pattern_of
+from tests.drills.project import READERS, pattern_of
+from tests.drills.scale import SCALE, SEED
 
-CASES = int(os.environ.get("DRILL_CASES", "200"))
-SEED = os.environ.get("DRILL_SEED", "0")
+CASES = 200 * SCALE
 ONLY = os.environ.get("DRILL_CASE")
 PATTERNS = (*READERS, *["params.yaml"] * 3)  # more often the file that people edit
 SECONDS = 30  # a case takes about 0.1
 
 pytestmark = pytest.mark.slow
-Files = dict[str, str]
 
 
 class Hangs(BaseException):
     """A command hangs. `except Exception` does not catch this."""
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder, before, threads = tmp_path_factory.mktemp("drill"), Path.cwd(), torch.get_num_threads()
-    torch.set_num_threads(1)
-    os.chdir(folder)
-    make_project()
-    yield folder
-    os.chdir(before)
-    torch.set_num_threads(threads)
 
 
 def test_no_damage_ends_in_a_traceback_a_hang_or_half_a_file(
@@ -90,22 +76,15 @@ def drilled(case: int, inputs: list[Path]) -> tuple[str, str, int | str, str]:
     return pattern, description, *ended(command)
 
 
-def files_of(folder: Path) -> list[Path]:
-    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
-    return [path for path in files if not path.is_relative_to(PARTIAL)]
-
-
-def contents() -> Files:
-    return {
-        path.as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files_of(Path())
-        if not path.is_symlink()
-    }
+def written() -> Files:
+    """Return the digests of the current folder's files, without unfinished work."""
+    found = contents(Path()).items()
+    return {name: digest for name, digest in found if not Path(name).is_relative_to(PARTIAL)}
 
 
 def ended(command: tuple[str, ...]) -> tuple[int | str, str]:
     """Run a command; return its exit status, and what is wrong, if anything."""
-    before, stderr = contents(), io.StringIO()
+    before, stderr = written(), io.StringIO()
     try:
         with redirect_stdout(io.StringIO()), redirect_stderr(stderr), at_most(SECONDS):
             status = call(command)
@@ -115,7 +94,7 @@ def ended(command: tuple[str, ...]) -> tuple[int | str, str]:
         return type(error).__name__, traceback.format_exc()
     finally:
         gc.unfreeze()
-    return status, "; ".join(complaints(status, stderr.getvalue(), before, contents()))
+    return status, "; ".join(complaints(status, stderr.getvalue(), before, written()))
 
 
 def complaints(status: int, stderr: str, before: Files, after: Files) -> Iterator[str]:
@@ -128,11 +107,11 @@ def complaints(status: int, stderr: str, before: Files, after: Files) -> Iterato
         yield f"a long line: {lines}"
     if left := [name for name in after if name.endswith((".aside", ".old"))]:
         yield f"left behind: {left}"
-    if status and (changed := written(before, after)):
+    if status and (changed := changes(before, after)):
         yield f"refused, but changed: {changed}; {lines}"
 
 
-def written(before: Files, after: Files) -> list[str]:
+def changes(before: Files, after: Files) -> list[str]:
     """List the files that differ, without token shards, which are added and removed singly."""
     names = (name for name, _ in before.items() ^ after.items())
     return sorted({name for name in names if not name.startswith("data/tokens/")})

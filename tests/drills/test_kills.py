@@ -1,9 +1,5 @@
-"""After a kill at any moment, one more `citer run` gives the results of an undisturbed run.
+"""After a kill at any moment, one more `citer run` gives the results of an undisturbed run."""
 
-DRILL_KILLS is the number of kills (60 or more in a full drill). DRILL_SEED seeds their choice.
-"""
-
-import os
 import shutil
 import time
 from contextlib import chdir
@@ -14,6 +10,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from tests.drills.files import left_aside
 from tests.drills.kills import (
     CLI,
     COMMAND,
@@ -25,11 +22,11 @@ from tests.drills.kills import (
     Outcome,
     Run,
     draw,
-    left_aside,
     outcome,
     torn,
 )
 from tests.drills.project import configure
+from tests.drills.scale import SCALE, SEED
 from tests.flows.project import commit, make_clone
 
 pytestmark = pytest.mark.slow
@@ -40,7 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "evaluate": {"epsilon": 0.9},
 }
 RETRIED = {INNER, DVC, COMMAND}
-KILLS = draw(int(os.environ.get("DRILL_KILLS", "6")), int(os.environ.get("DRILL_SEED", "0")))
+KILLS = draw(4 * SCALE, SEED)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from citer.evaluation.choice import Chosen
 from citer.evaluation.points import Findings
 from citer.evaluation.sequence import Step
 from citer.evaluation.study import Study
+from citer.executors.base import InLine
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.router import Router
@@ -27,7 +28,7 @@ def study(tmp_path_factory) -> Study:
     holdout = [replace(p, split="preference") for p in questions[2:6]]
     pair = load_pair(PairFolder(slm, llm), section)
     partial = tmp_path_factory.mktemp("partial")
-    return Study(pair, split[:6], split[6:], PARAMS, partial, holdout)
+    return Study(InLine(), pair, split[:6], split[6:], PARAMS, partial, holdout)
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ def made(study: Study, router: Router, rule: Rule) -> tuple[Transcript, dict[str
     policy = routed(router, rule)
     engine = Engine(study.pair, 1, study.params.max_new_tokens)
     answers = engine.decode([request(each, study.pair) for each in study.test], policy)
-    told = transcript(study.pair, study.test, policy, "audited", study.params)
+    told = transcript(study.executor, study.pair, study.test, policy, "audited", study.params)
     return told, {answer.key: answer for answer in answers}
 
 

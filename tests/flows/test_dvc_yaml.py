@@ -18,8 +18,9 @@ from flows.stages import stage_task
 PIPELINE: dict[str, Any] = YAML(typ="safe").load(Path("dvc.yaml"))
 STAGE_FOLDER = Path("citer/stages")
 WITHOUT_SECTION = {"code", "probe", "router0", "rivals", "report"}
+WORKERS = "workers"  # changes no result
 # Sections that several stages share, and the side effect `register`, which must not be cached.
-OUTSIDE_DVC = {"iterations", "pair", "register"}
+OUTSIDE_DVC = {"iterations", "pair", "register", WORKERS}
 
 every_stage = pytest.mark.parametrize("name", PIPELINE["stages"])
 
@@ -119,7 +120,7 @@ def test_a_stage_depends_on_the_sections_of_params_that_it_reads(name: str) -> N
         for node in ast.walk(code)
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "params"
     } & set(Params.model_fields)
-    assert sections(name) == read
+    assert sections(name) == read - {WORKERS}
 
 
 @pytest.mark.parametrize("name", ["router0", "rivals"])

@@ -33,6 +33,9 @@ def test_a_bad_row_gets_its_error_and_a_bad_call_gets_one_sentence(project: Path
             assert refused.json()["message"]
             assert "stack_trace" not in refused.json()
             assert str(project) not in refused.text
+        huge, after = (ask(url, {"inputs": [row]}).json() for row in ("Why?" * 2_500_000, rows[0]))
+        assert huge["predictions"][0]["error"].startswith("question: 10,000,000 characters, ")
+        assert after["predictions"] == [good]
 
 
 def ask(url: str, body: Any) -> httpx.Response:

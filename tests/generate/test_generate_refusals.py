@@ -171,3 +171,17 @@ def test_a_question_that_is_too_long_is_refused(deployment: Deployment) -> None:
         deployment.check(problem)
     with pytest.raises(InputError, match=r"^question: \d+ tokens and up to 12 more"):
         deployment.check(long)
+
+
+def test_a_question_that_is_far_too_long_is_refused_before_it_is_encoded(
+    deployment: Deployment, params: Params, bundle: Path, tmp_path: Path
+) -> None:
+    endless = {"problem": "Why?" * 2_500_000}
+    message = "10,000,000 characters, expected at most 16,384, 16 for each token of the models'"
+    with pytest.raises(InputError, match=f"^question: {message}"):
+        deployment.check(*parsed([endless]))
+    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(json.dumps(row) for row in (*MATH, endless)))
+    with pytest.raises(InputError, match=f"q.jsonl:{len(MATH) + 1}: {message}"):
+        generate(params, bundle, source, output)
+    assert not output.exists()

@@ -12,6 +12,7 @@ from citer.data.tokens import read_tokens
 from citer.labelling.scoring import score_half
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
+from citer.workers import WorkerParams
 from tests.taught import make_taught_pair, problems
 
 
@@ -31,7 +32,9 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
     pair = load_pair(folders, placement)
     score = ScoreParams(batch_tokens=600, shard_problems=5)
     for name in ("slm", "llm"):
-        score_half(name, folders, questions, folder / "tokens" / name, score, placement)
+        score_half(
+            name, folders, questions, folder / "tokens" / name, score, placement, WorkerParams()
+        )
     examples = pair.prompts.encode_all(questions)
     tokens = read_tokens(folder / "tokens/slm", folder / "tokens/llm", examples)
     return Taught(pair, {problem.problem_id: problem for problem in questions}, examples, tokens)

@@ -7,6 +7,7 @@ import pytest
 
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
+from citer.executors.base import InLine
 from citer.labelling import calibration
 from citer.labelling.calibration import Calibration, calibrate, choose, sample
 from citer.labelling.labeller import Labeller
@@ -66,7 +67,7 @@ def test_the_margin_agrees_with_the_rollouts_of_the_sample(
     taught: Taught, labeller: Labeller, tmp_path: Path
 ) -> None:
     rollout = Rollout(Engine(taught.pair, 8, 20), SLM_ALONE, "slm")
-    calibrated = calibrate(labeller, rollout, taught.tokens, tmp_path)
+    calibrated = calibrate(InLine(), labeller, rollout, taught.tokens, tmp_path)
     assert calibrated.rolled_out == 20
     rows = sample(labeller, taught.tokens, 20)
     tuned = replace(labeller, outcome=Suffix(taught.pair, 4, calibrated.margin))
@@ -75,7 +76,7 @@ def test_the_margin_agrees_with_the_rollouts_of_the_sample(
         for each in (tuned, replace(labeller, outcome=rollout))
     )
     assert calibrated.equal == sum(a == b for a, b in zip(ours, truth, strict=True))
-    assert calibrate(labeller, rollout, taught.tokens, tmp_path) == calibrated
+    assert calibrate(InLine(), labeller, rollout, taught.tokens, tmp_path) == calibrated
 
 
 def test_without_answers_the_margin_is_the_constant(
@@ -83,6 +84,8 @@ def test_without_answers_the_margin_is_the_constant(
 ) -> None:
     problems = {key: replace(p, answer=None) for key, p in taught.problems.items()}
     rollout = Rollout(Engine(taught.pair, 8, 20), SLM_ALONE, "slm")
-    found = calibrate(replace(labeller, problems=problems), rollout, taught.tokens, tmp_path)
+    found = calibrate(
+        InLine(), replace(labeller, problems=problems), rollout, taught.tokens, tmp_path
+    )
     assert found == Calibration(MARGIN, 0, 0)
     assert not list(tmp_path.iterdir())

@@ -7,6 +7,7 @@ import pytest
 
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
+from citer.executors.base import InLine
 from citer.io import read_table, write_table
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.labeller import Labeller
@@ -25,7 +26,7 @@ def labeller(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> Labeller:
 
 def test_chunks_make_up_the_whole_table(taught: Taught, labeller: Labeller, tmp_path: Path) -> None:
     whole = labeller.label(taught.tokens, lambda _: None)
-    assert label_in_chunks(labeller, taught.tokens, tmp_path).equals(whole)
+    assert label_in_chunks(InLine(), labeller, taught.tokens, tmp_path).equals(whole)
     assert len(list(tmp_path.iterdir())) == 3, "12 problems, 5 a chunk"
 
 
@@ -33,10 +34,10 @@ def test_a_large_pair_on_a_cpu_has_small_chunks(
     taught: Taught, labeller: Labeller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks that another device left are not taken for these."""
-    whole = label_in_chunks(labeller, taught.tokens, tmp_path)
+    whole = label_in_chunks(InLine(), labeller, taught.tokens, tmp_path)
     monkeypatch.setattr("citer.labelling.chunks.SLOW_CHUNK", 3)
     monkeypatch.setattr("citer.models.pair.SMALL", 0)
-    assert label_in_chunks(labeller, taught.tokens, tmp_path).equals(whole)
+    assert label_in_chunks(InLine(), labeller, taught.tokens, tmp_path).equals(whole)
     assert len(list(tmp_path.glob("*-of-3.parquet"))) == 3
     assert len(list(tmp_path.glob("*-of-4.parquet"))) == 4
 
@@ -44,13 +45,13 @@ def test_a_large_pair_on_a_cpu_has_small_chunks(
 def test_a_finished_chunk_is_not_labelled_again(
     taught: Taught, labeller: Labeller, tmp_path: Path
 ) -> None:
-    whole = label_in_chunks(labeller, taught.tokens, tmp_path)
+    whole = label_in_chunks(InLine(), labeller, taught.tokens, tmp_path)
     marked, missing, _ = sorted(tmp_path.iterdir())
     missing.unlink()
     chunk = read_table(marked, PREFERENCE)
     iteration = pa.array([99] * len(chunk), pa.int32())
     chunk = chunk.set_column(7, PREFERENCE.field("iteration"), iteration)
     write_table(marked, chunk, PREFERENCE, {})
-    again = label_in_chunks(labeller, taught.tokens, tmp_path)
+    again = label_in_chunks(InLine(), labeller, taught.tokens, tmp_path)
     assert again.slice(0, len(chunk)).equals(chunk)
     assert again.slice(len(chunk)).equals(whole.slice(len(chunk)))

@@ -107,6 +107,17 @@ def test_a_prompt_that_is_too_long_has_openais_code(client: openai.OpenAI) -> No
     assert caught.value.code == "context_length_exceeded"
 
 
+def test_a_prompt_that_is_far_too_long_is_refused_before_it_is_encoded(
+    client: openai.OpenAI,
+) -> None:
+    endless = "Why?" * 25_000
+    with pytest.raises(openai.BadRequestError, match="prompt: 100,000 characters, exp") as chat:
+        client.chat.completions.create(**asked(endless))
+    with pytest.raises(openai.BadRequestError, match="prompt: 100,000 characters, exp") as text:
+        client.completions.create(model="tiny", prompt=endless)
+    assert chat.value.code == text.value.code == "context_length_exceeded"
+
+
 def test_alternatives_have_no_log_probabilities(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="logprobs: 3; expected 0"):
         client.completions.create(model="tiny", prompt="a", logprobs=3)

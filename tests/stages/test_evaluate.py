@@ -33,7 +33,7 @@ def test_an_llm_below_the_floor_stops_rivals_before_the_test_questions(params, c
     """It prints three answers and one line, and writes nothing."""
     swept = []
     sweep = study.sweep
-    monkeypatch.setattr(study, "sweep", lambda *args: swept.append(args[1]) or sweep(*args))
+    monkeypatch.setattr(study, "sweep", lambda *args: swept.append(args[2]) or sweep(*args))
     floored = params.evaluate.model_copy(update={"llm_floor": 0.2})
     message = (
         "rivals: LLM right on 0.0% of 3 math questions of validation, expected at least 20.0%; "

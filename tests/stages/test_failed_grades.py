@@ -18,6 +18,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import always_slm
 from citer.errors import InputError
 from citer.evaluation.sweep import Line, Method, sweep
+from citer.executors.base import InLine
 from citer.io import read_json, read_table, table_metadata
 from citer.models.pair import Pair
 from citer.rule import LLM
@@ -44,7 +45,7 @@ def test_a_sweep_keeps_why_a_grader_failed(
     prompts = PlainPrompts(pair.tokenizer, pair.eos_ids[0], ["spelling"])
     pair = replace(pair, prompts=prompts)
     lines = [Line(Method("llm", always_slm), [LLM])]
-    [[run]] = sweep(Engine(pair, 4, 64), [problem], lines, tmp_path)
+    [[run]] = sweep(InLine(), Engine(pair, 4, 64), [problem], lines, tmp_path)
     [result] = run.results
     assert not result.truncated
     assert (result.correct, result.share, result.failure) == (False, None, TIMEOUT)

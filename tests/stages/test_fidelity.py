@@ -10,6 +10,7 @@ import pytest
 from citer.config import Params
 from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
+from citer.executors.base import InLine
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.stages import evaluate, paths, report, rivals
@@ -44,7 +45,7 @@ def faithful(params: Params, taught_pair: Path) -> Params:
 def write_answers(params: Params) -> None:
     """Write what the stage `references` would: the LLM's finished answers."""
     pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
-    study = rivals.Study(pair, [], [], params.evaluate, Path("partial"))
+    study = rivals.Study(InLine(), pair, [], [], params.evaluate, Path("partial"))
     written = [(problem, *study.llm_writes(problem)) for problem in problems(6)]
     rows = [
         replace(problem, answer=None, reference=text, written_by="llm")

@@ -1,0 +1,1 @@
+"""The kinds of executors. `citer.executor.executor_for` chooses one."""

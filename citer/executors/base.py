@@ -1,0 +1,73 @@
+"""The protocol of executors, and the one that runs units in this process.
+
+A unit is a part of a stage's inputs. A job is a function of a unit's inputs; it writes a file or
+returns a picklable result. Units and jobs can be pickled: an `Engine` or a `LanguageModel` is
+pickled as its folder and settings.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from citer.progress import Advance
+
+I = TypeVar("I")  # noqa: E741
+R = TypeVar("R")
+I_contra = TypeVar("I_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Unit(NamedTuple, Generic[I]):
+    """A part of a stage's inputs. Errors give its name."""
+
+    name: str
+    inputs: I
+
+
+class Job(Protocol[I_contra, R_co]):
+    """A function of a unit's inputs. Equal inputs give equal results."""
+
+    def __call__(self, inputs: I_contra, /, *, advance: Advance) -> R_co: ...
+
+
+class Executor(Protocol):
+    """Runs units, in this process or in others."""
+
+    @property
+    def workers(self) -> int:
+        """The number of units that run at the same time."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether workers load models from their folders, so that this process needs no weights."""
+
+    def run(self, job: Job[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+        """Yield the result of each unit once, in any order.
+
+        If a worker dies, another one runs its unit, and `advance` takes the unit's progress back.
+        A unit never runs twice at the same time. Raises the job's exception at once, with the
+        unit's name as a note, and InputError if the workers of a unit died `ATTEMPTS` times.
+        """
+
+
+class InLine:
+    """Runs units one after another in this process."""
+
+    workers = 1
+    remote = False
+
+    def run(self, job: Job[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
+        for unit in units:
+            with noted(unit):
+                result = job(unit.inputs, advance=advance)
+            yield result
+
+
+@contextmanager
+def noted(unit: Unit[Any]) -> Iterator[None]:
+    """Add the unit's name to an exception."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"while running {unit.name}")
+        raise

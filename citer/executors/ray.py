@@ -1,0 +1,90 @@
+"""Join a Ray cluster, or start Ray on this machine for one stage.
+
+All machines need the same environment, and the project and its models under the same paths. Ray is
+imported late, because it reads its token when it is imported.
+"""
+
+import atexit
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from citer.errors import InputError
+
+if TYPE_CHECKING:
+    from citer.executors.actors import RayActors
+
+CURRENT = Path("/tmp/ray/ray_current_cluster")  # `ray start` writes the cluster's address to it
+
+
+def connect(device: torch.device, address: str) -> "RayActors":
+    """Connect this process to the Ray cluster at `address`.
+
+    `auto`: at `$RAY_ADDRESS`, or the one that `ray start` has started on this machine. If there is
+    none, Ray is started with all visible GPUs and a core for each of torch's threads, and ends with
+    this process. Actors get a GPU if `device` is one, else a core. Raises InputError if no cluster
+    answers.
+    """
+    found = (_running() or _started()) if address == "auto" else address
+    if not _answers(found):
+        expected = "expected HOST:PORT of a Ray cluster, or auto"
+        raise InputError(f"workers.address: {found!r}: does not answer, {expected}")
+    _join(found)
+    from citer.executors.actors import RayActors
+
+    return RayActors("GPU" if device.type == "cuda" else "CPU")
+
+
+def _join(address: str) -> None:
+    import ray
+
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(address=address, logging_level="error", log_to_driver=False)
+    except (ConnectionError, RuntimeError) as error:
+        expected = "expected a cluster that this machine has joined"
+        token = "RAY_AUTH_MODE=token if it has a token"
+        reason = f"{error}, {expected}, and {token}"
+        raise InputError(f"workers.address: {address!r}: {reason}") from None
+
+
+def _running() -> str | None:
+    if named := os.environ.get("RAY_ADDRESS"):
+        return named
+    address = CURRENT.read_text() if CURRENT.exists() else ""
+    return address if _answers(address) else None  # the cluster may have ended
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=10):
+            return True
+    except (OSError, OverflowError, ValueError):
+        return False
+
+
+@cache
+def _started() -> str:
+    """Start Ray and return its address. It ends with this process, however that ends."""
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    head = subprocess.Popen(
+        [sys.executable, "-m", "citer.executors.head", str(torch.get_num_threads())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # ^C is for this process
+        text=True,
+    )
+    atexit.register(head.communicate)  # closes the pipe and waits
+    assert head.stdout
+    if address := head.stdout.readline().strip():
+        return address
+    raise RuntimeError(f"Ray ended with {head.wait()}: see its report above")

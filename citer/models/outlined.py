@@ -1,0 +1,63 @@
+"""Models whose weights only worker processes load, and the choice between them and loaded ones.
+
+A model without weights has its sizes, its identity and a pickle. The pickle loads the weights.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from citer.executor import executor_for
+from citer.executors.base import Executor, InLine
+from citer.models.card import Carded
+from citer.models.device import device_for
+from citer.models.folder import ModelFolder, PairFolder, outline
+from citer.models.pair import (
+    LanguageModel,
+    Pair,
+    load_model,
+    load_pair,
+    make_model,
+    make_pair,
+)
+from citer.placement import PairParams
+from citer.workers import WorkerParams
+
+
+def open_pair(
+    folders: PairFolder, params: PairParams, workers: WorkerParams
+) -> tuple[Pair, Executor]:
+    """Return a pair and the executor that runs its jobs. Loads the weights if this process runs it.
+
+    Raises InputError if a device does not exist.
+    """
+    pair = outline_pair(folders, params)
+    executor = executor_for(pair, workers)
+    if executor.remote:
+        return pair, executor
+    served = None if isinstance(pair.llm, LanguageModel) else pair.llm
+    return load_pair(folders, params, served), executor
+
+
+def open_model(
+    name: str, folder: ModelFolder, params: PairParams, workers: WorkerParams
+) -> tuple[LanguageModel | Carded, Executor]:
+    """Do the same for one model. One that a server runs gets its requests from this process."""
+    if name == "llm" and (served := folder.reach(params.dtype)):
+        return served, InLine()
+    model = outline_model(name, folder, params)
+    executor = executor_for(model, workers)
+    return (model if executor.remote else load_model(name, folder, params)), executor
+
+
+def outline_pair(folders: PairFolder, params: PairParams) -> Pair:
+    slm, llm = folders.slm, folders.llm
+    served = llm.reach(params.dtype)
+    outlined = outline_model("slm", slm, params)
+    return make_pair(folders, outlined, served or outline_model("llm", llm, params))
+
+
+def outline_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:
+    network = outline(folder.path).to(getattr(torch, params.dtype))
+    model = make_model(name, folder, params, network)
+    return replace(model, runs_on=device_for(name, params))

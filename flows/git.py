@@ -1,0 +1,15 @@
+"""Run git commands, without the repository's hooks: they are made for people's own commits."""
+
+import subprocess
+from pathlib import Path
+
+from citer.errors import InputError
+
+
+def git(*arguments: str, folder: Path | str = ".") -> str:
+    """Run `git ARGUMENTS` in a folder and return what it printed. Raises InputError."""
+    command = ["git", "-C", str(folder), "-c", "core.hooksPath=/dev/null", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InputError(f"git {arguments[0]}: {done.stderr.strip()}")
+    return done.stdout.strip()

@@ -1,0 +1,204 @@
+"""Retrain in a git worktree, so that the checkout, from which routers are served, stays unchanged.
+
+The worktree is `.retrain/DATE` at the checkout's commit. It has its own outputs and `dvc.lock`. It
+shares DVC's cache, the lock that lets one stage run at a time, and the MLflow store. A retraining
+that succeeds leaves a branch `retrain/DATE`, and its folder is removed. The folder of one that
+failed or was killed stays, and the next retraining of the same commit goes on there.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, chdir, contextmanager, suppress
+from datetime import UTC, datetime
+from itertools import chain, count
+from pathlib import Path
+
+from citer.errors import InputError
+from citer.stages.paths import CODE, SUMMARY
+from flows.dvc_commands import LOCK, Log, locked
+from flows.git import git
+from flows.inputs import changes, check, fill
+from flows.repro import LOCK as ONE_AT_A_TIME
+from flows.store import RETRAININGS
+
+BRANCHES = "retrain"
+RESULTS = (LOCK, CODE, SUMMARY)
+NAME = re.compile(r"\d{4}-\d\d-\d\d-\d{4}(-\d+)?")  # of a folder; other folders are not touched
+
+
+def in_worktree(retrain: Callable[[], str], log: Log) -> str:
+    """Call `retrain` in a worktree, commit its results to a branch, and remove the worktree.
+
+    Returns what `retrain` returned, and the branch. Raises InputError if the checkout has changes
+    that are not committed. If anything fails later, the message also names the folder.
+    """
+    with _worktree(log) as tree:
+        with _named_on_failure(tree):
+            fill(tree)
+            with _entered(tree):
+                outcome = retrain()
+                branch = _commit(tree.name, outcome)
+        _remove(tree)
+    return f"{outcome}; {branch}"
+
+
+@contextmanager
+def _worktree(log: Log) -> Iterator[Path]:
+    """Yield the folder of an interrupted retraining of this commit, or a new one.
+
+    A lock on the folder shows other retrainings that it is in use.
+    """
+    with ExitStack() as stack:
+        with _starting(log):
+            check()
+            commit = git("rev-parse", "HEAD")
+            tree, held = _leftover(commit, log) or _new(commit)
+            stack.callback(os.close, held)
+        log(f"retraining in {tree}, at commit {commit[:12]}")
+        yield tree
+
+
+@contextmanager
+def _starting(log: Log) -> Iterator[None]:
+    if not Path(".git").exists():
+        raise InputError("worktree: expected a git repository in the current folder")
+    with locked(RETRAININGS / ".lock", "another retraining that starts", log):
+        git("worktree", "prune")  # removes what git stores about folders that are gone
+        yield
+
+
+def _leftover(commit: str, log: Log) -> tuple[Path, int] | None:
+    """Lock and return the newest folder that was left at this commit; log the other ones."""
+    found = None
+    named = (path for path in RETRAININGS.iterdir() if NAME.fullmatch(path.name))
+    for tree in sorted(named, reverse=True):
+        if (held := _lock(tree)) is None:
+            continue
+        if not found and _continues(tree, commit):
+            found = tree, held
+            continue
+        if _is_whole(tree):
+            log(f"{tree} is left from an earlier retraining; to remove it: {_removal(tree)}")
+        else:
+            _remove(tree)
+        os.close(held)
+    return found
+
+
+def _lock(tree: Path) -> int | None:
+    """Lock a folder until its file descriptor is closed; None if a retraining runs in it."""
+    descriptor = os.open(tree, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _is_whole(tree: Path) -> bool:
+    """Return whether a folder is neither half made nor half removed."""
+    return (tree / ".git").is_file() and (tree / ONE_AT_A_TIME).is_symlink()
+
+
+def _continues(tree: Path, commit: str) -> bool:
+    """Return whether a folder is at `commit` and nobody has changed its code or parameters."""
+    with suppress(InputError):  # git no longer knows the folder
+        return (
+            _is_whole(tree)
+            and git("rev-parse", "HEAD", folder=tree) == commit
+            and not changes(tree)
+        )
+    return False
+
+
+def _new(commit: str) -> tuple[Path, int]:
+    now = f"{datetime.now(UTC):%Y-%m-%d-%H%M}"
+    tree = RETRAININGS / _unused(now, {*_branches(), *os.listdir(RETRAININGS)})
+    git("worktree", "add", "--detach", str(tree), commit)
+    for folder in (Path(), tree):
+        (folder / ONE_AT_A_TIME).parent.mkdir(exist_ok=True)
+    (tree / ONE_AT_A_TIME).symlink_to(ONE_AT_A_TIME.absolute())
+    held = _lock(tree)
+    assert held is not None
+    return tree, held
+
+
+def _unused(name: str, used: set[str]) -> str:
+    numbered = (f"{name}-{number}" for number in count(2))
+    return next(each for each in chain([name], numbered) if each not in used)
+
+
+def _branches() -> set[str]:
+    """Return the names below `retrain/`. Raises InputError if git could make no branch there."""
+    found = git("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{BRANCHES}").split()
+    if BRANCHES in found:
+        remedy = f"rename it: git branch -m {BRANCHES} NAME"
+        raise InputError(f"git: branch {BRANCHES!r}: expected only branches below it; {remedy}")
+    return {name.removeprefix(f"{BRANCHES}/") for name in found}
+
+
+@contextmanager
+def _named_on_failure(tree: Path) -> Iterator[None]:
+    """Add to the message of an exception where the unfinished work lies."""
+    left = (
+        f"; its folder stays: {tree}. The next retraining of this commit goes on there."
+        f" To remove it: {_removal(tree)}"
+    )
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{error}{left}") from None
+    except Exception as error:
+        raise RuntimeError(f"{type(error).__name__}: {error}{left}") from error
+
+
+def _removal(tree: Path) -> str:
+    return f"git worktree remove --force {tree}"
+
+
+@contextmanager
+def _entered(tree: Path) -> Iterator[None]:
+    """Work in the folder, with its code for the processes of the stages."""
+    before = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(tree.absolute()), before]))
+    try:
+        with chdir(tree):
+            yield
+    finally:
+        os.environ["PYTHONPATH"] = before
+
+
+def _commit(name: str, outcome: str) -> str:
+    """Commit the results of the current folder to a new branch; return a sentence about it.
+
+    The branch appears in one step: a kill leaves no branch, or a complete one.
+    """
+    git("add", "--all", "--", *(str(file) for file in RESULTS if file.exists()))
+    files = git("write-tree")
+    if files == git("rev-parse", "HEAD^{tree}"):
+        return f"no new branch, because {LOCK} and {SUMMARY} are those of the commit"
+    message = f"Retrain\n\n{outcome}"
+    commit = git(*_author(), "commit-tree", files, "-p", "HEAD", "-m", message)
+    branch = f"{BRANCHES}/{_unused(name, _branches())}"
+    git("branch", branch, commit)
+    return f"its results are on branch {branch}"
+
+
+def _author() -> list[str]:
+    """Return git's options for an author, where git has none."""
+    with suppress(InputError):
+        git("var", "GIT_COMMITTER_IDENT")
+        return []
+    return ["-c", "user.name=citer", "-c", "user.email=citer@localhost"]
+
+
+def _remove(tree: Path) -> None:
+    """Remove a folder. If it is killed, the next retraining completes the removal."""
+    (tree / ONE_AT_A_TIME).unlink(missing_ok=True)
+    with suppress(InputError):  # git may not know a folder that is half made
+        git("worktree", "remove", "--force", "--force", str(tree))
+    shutil.rmtree(tree, ignore_errors=True)

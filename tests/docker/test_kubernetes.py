@@ -1,0 +1,93 @@
+"""docker/kubernetes.yaml and the Jobs that Prefect makes of docker/kubernetes-job.json."""
+
+import copy
+import json
+import re
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from prefect.utilities.templating import apply_values, find_placeholders
+
+from tests.docker.tools import DOCKER, ROOT
+
+VERSION = "1.32"
+TEMPLATE = json.loads((DOCKER / "kubernetes-job.json").read_text())
+VARIABLES = TEMPLATE["variables"]["properties"]
+RESOURCES = list(yaml.safe_load_all((DOCKER / "kubernetes.yaml").read_text()))
+IN_POD = (
+    "parallelism",
+    "completions",
+)  # Prefect's worker wants them there; Kubernetes ignores them
+
+
+def job(**chosen: Any) -> dict[str, Any]:
+    """Return the Job that Prefect's worker makes, without what the worker adds by itself."""
+    defaults = {key: each["default"] for key, each in VARIABLES.items() if "default" in each}
+    given = {"command": ["prefect", "flow-run", "execute"], "env": [{"name": "A", "value": "1"}]}
+    manifest = TEMPLATE["job_configuration"]["job_manifest"]
+    return apply_values(manifest, defaults | given | chosen)  # type: ignore[no-any-return]
+
+
+def pod(manifest: dict[str, Any]) -> dict[str, Any]:
+    return manifest["spec"]["template"]["spec"]  # type: ignore[no-any-return]
+
+
+def valid(manifest: dict[str, Any]) -> None:
+    kubernetes_validate.validate(manifest, VERSION, strict=True)
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda each: each["metadata"]["name"])
+def test_resources_follow_the_schema(resource: dict[str, Any]) -> None:
+    valid(resource)
+
+
+def test_the_job_of_a_retraining_follows_the_schema() -> None:
+    manifest = job(gpus=4)
+    assert [pod(manifest).pop(key) for key in IN_POD] == [1, 1]
+    valid(manifest)
+    [container] = pod(manifest)["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 4
+
+
+def test_the_schema_refuses_an_unknown_key() -> None:
+    manifest = copy.deepcopy(RESOURCES[0])
+    manifest["spec"]["accesModes"] = manifest["spec"].pop("accessModes")
+    with pytest.raises(kubernetes_validate.ValidationError, match="accesModes"):
+        valid(manifest)
+
+
+def test_every_variable_is_used_and_every_placeholder_is_known() -> None:
+    used = {each.name for each in find_placeholders(TEMPLATE["job_configuration"])}
+    assert used == VARIABLES.keys()
+
+
+def test_jobs_use_the_claims_and_the_secret_of_the_resources() -> None:
+    claims = {each["metadata"]["name"] for each in RESOURCES if "Claim" in each["kind"]}
+    deploy = RESOURCES[-1]
+    for manifest in job(), deploy:
+        volumes = [each.get("persistentVolumeClaim", {}) for each in pod(manifest)["volumes"]]
+        assert {each["claimName"] for each in volumes if each} <= claims
+    [ours], [theirs] = pod(job())["containers"], pod(deploy)["containers"]
+    for key in "envFrom", "image", "securityContext":
+        assert ours[key] == theirs[key]
+    assert ours["volumeMounts"][0] == theirs["volumeMounts"][0]
+    assert pod(job())["securityContext"] == pod(deploy)["securityContext"]
+
+
+def test_models_are_read_only() -> None:
+    [container] = pod(job())["containers"]
+    [models] = [each for each in container["volumeMounts"] if each["mountPath"] == "/models"]
+    assert models["readOnly"]
+
+
+def test_the_deploying_job_creates_the_pool_of_prefect_yaml() -> None:
+    [container] = pod(RESOURCES[-1])["containers"]
+    script = container["args"][-1]
+    deployed = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+    pools = {each["name"]: each["work_pool"]["name"] for each in deployed}
+    [name], [pool] = re.findall(r"deploy --name (\w+)", script), re.findall(r"create (\w+)", script)
+    assert pools[name] == pool
+    [template] = re.findall(r"--base-job-template (\S+)", script)
+    assert (ROOT / template).exists()

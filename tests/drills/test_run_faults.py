@@ -1,0 +1,116 @@
+"""`citer run` while a server, the remote or the clock fails. One more run then ends in order.
+
+The only stage of the clone waits for the test, so that the fault falls into the run.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from flows.dvc_commands import dvc
+from flows.store import open_store
+from tests.drills.files import left_aside
+from tests.drills.kills import PATIENCE_SECONDS, Run
+from tests.drills.scale import SCALE
+from tests.flows.prefect_server import Server, running
+from tests.flows.registered import holder, versions
+from tests.flows.servers import free_port, until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(SCALE == 1, reason="takes a minute each: make drill"),
+]
+
+WAITS = "touch begun && until [ -e go ]; do sleep 0.1; done && rm begun"
+RETRAINS = f"{sys.executable} -c 'from tests.flows.project import retrain; retrain(SEED)'"
+FAKETIME = [*Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")]
+A_YEAR_AGO = {"FAKETIME": "-400d", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+
+def set_stage(seed: int) -> None:
+    """Make a pipeline of one stage, which waits for the file `go`."""
+    commands = [WAITS, RETRAINS.replace("SEED", str(seed))]
+    stage: dict[str, Any] = {"cmd": commands, "outs": ["data/preferences"]}
+    pipeline = {"stages": {"evaluate": {"foreach": ["1"], "do": stage}}}
+    YAML().dump(pipeline, Path("dvc.yaml"))
+
+
+def begun(home: Path, **env: str) -> Run:
+    """Start a run, and return it once its stage waits."""
+    run = Run(Path.cwd(), home, env)
+    until(lambda: Path("begun").exists() or run.cli.poll() is not None, PATIENCE_SECONDS)
+    assert run.cli.poll() is None, run.log.read_text()
+    return run
+
+
+def finish(run: Run) -> int:
+    """Let the stage go on. Return the exit status of the run."""
+    Path("go").touch()
+    status = run.cli.wait(PATIENCE_SECONDS)
+    print(f"\nexit {status}:", *run.log.read_text().splitlines()[-3:], sep="\n    ")
+    assert run.settle() == []
+    return status
+
+
+def check(champion: int) -> None:
+    """Assert that the last registered version is the champion, and that nothing is half-written."""
+    open_store("citer")
+    assert (versions(), holder("champion")) == ([*range(1, champion + 1)], champion)
+    assert left_aside(Path()) == []
+
+
+def test_a_lost_prefect_server(clone: Path, tmp_path: Path) -> None:
+    set_stage(1)
+    port = free_port()
+    server = Server(f"http://127.0.0.1:{port}/api", tmp_path / "prefect")
+    start = ("server", "start", "--port", str(port))
+    with running(server.env, *start):
+        until(server.healthy, PATIENCE_SECONDS)
+        run = begun(tmp_path / "home", PREFECT_API_URL=str(server.client.base_url))
+    finish(run)
+    with running(server.env, *start):
+        until(server.healthy, PATIENCE_SECONDS)
+        again = Run(Path.cwd(), tmp_path / "home", {"PREFECT_API_URL": str(server.client.base_url)})
+        assert finish(again) == 0
+    check(champion=2)
+
+
+def test_a_lost_remote(clone: Path, tmp_path: Path) -> None:
+    set_stage(1)
+    remote = tmp_path / "remote"
+    remote.mkdir()
+    dvc("remote", "add", "-d", "store", str(remote))
+    run = begun(tmp_path / "home")
+    remote.rmdir()
+    remote.touch()
+    assert finish(run) != 0
+    remote.unlink()
+    assert finish(Run(clone, tmp_path / "home")) == 0
+    check(champion=2)
+    assert [*remote.rglob("*")]
+
+
+def test_two_runs_at_once(clone: Path, tmp_path: Path) -> None:
+    set_stage(1)
+    run = begun(tmp_path / "home")
+    second = Run(clone, tmp_path / "other")
+    until(lambda: "waiting for" in second.log.read_text(), PATIENCE_SECONDS)
+    assert [finish(run), finish(second)] == [0, 0]
+    check(champion=2)
+
+
+def test_a_clock_that_was_set_back(clone: Path, tmp_path: Path) -> None:
+    if not FAKETIME:
+        pytest.skip("needs libfaketime: apt-get install faketime")
+    back = A_YEAR_AGO | {"LD_PRELOAD": str(FAKETIME[0])}
+    for seed, env in ((1, {}), (2, back)):
+        Path("go").unlink(missing_ok=True)
+        set_stage(seed)
+        assert finish(begun(tmp_path / "home", **env)) == 0
+        check(champion=2 * seed)
+    assert finish(Run(clone, tmp_path / "home")) == 0
+    check(champion=4)
+    assert dvc("status") == "Data and pipelines are up to date."

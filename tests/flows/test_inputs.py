@@ -1,0 +1,129 @@
+"""What a worktree gets of its checkout: questions, the pair, DVC's cache, remotes and settings."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from dvc.config import Config
+from ruamel.yaml import YAML
+
+from citer.errors import InputError
+from citer.io import write_text
+from flows.dvc_commands import PARAMS, dvc
+from flows.git import git
+from flows.inputs import check, fill
+from tests.flows.conftest import Pipeline
+from tests.flows.project import LLM, commit
+
+OWN = Path("data/own")
+TREE = Path(".retrain/tree")
+
+
+@pytest.fixture
+def checkout(pipeline: Pipeline) -> Path:
+    """A clone with everything committed, which is the current folder."""
+    pipeline({})
+    commit(Path())
+    return Path.cwd()
+
+
+def filled() -> Path:
+    if not TREE.exists():
+        git("worktree", "add", "--detach", str(TREE))
+    fill(TREE)
+    return TREE
+
+
+def use_llm(folder: str) -> None:
+    """Name another folder of the LLM in params.yaml, and commit."""
+    yaml = YAML()
+    params = yaml.load(PARAMS)
+    params["pair"]["llm"] = folder
+    yaml.dump(params, PARAMS)
+    commit(Path())
+
+
+def test_questions_that_nobody_tracks_are_those_of_the_checkout(checkout: Path) -> None:
+    write_text(OWN / "week/a.jsonl", "a")
+    write_text(OWN / "week/.b.jsonl", "being written")
+    write_text(Path("elsewhere"), "c")
+    (OWN / "c.jsonl").symlink_to(checkout / "elsewhere")
+    tree = filled()
+    assert (tree / OWN / "week/a.jsonl").samefile(OWN / "week/a.jsonl")  # no copy
+    assert not (tree / OWN / "week/.b.jsonl").exists()
+    assert (tree / OWN / "c.jsonl").read_text() == "c"
+    shutil.rmtree(OWN / "week")
+    write_text(OWN / "d.jsonl", "d")
+    files = filled() / OWN
+    assert {file.name for file in files.iterdir()} == {".gitkeep", "c.jsonl", "d.jsonl"}
+
+
+def test_questions_on_another_disk_are_copied(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: str, target: str) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    write_text(OWN / "a.jsonl", "a")
+    copy = filled() / OWN / "a.jsonl"
+    assert copy.read_text() == "a"
+    assert not copy.samefile(OWN / "a.jsonl")
+
+
+@pytest.mark.slow
+def test_questions_that_dvc_tracks_are_those_of_the_commit(checkout: Path) -> None:
+    write_text(OWN / "a.jsonl", "a")
+    dvc("add", str(OWN / "a.jsonl"))
+    commit(Path())
+    (OWN / "a.jsonl").unlink()
+    check()
+    assert (filled() / OWN / "a.jsonl").read_text() == "a"
+    write_text(OWN / "a.jsonl", "b")
+    with pytest.raises(InputError, match=r"^data/own/a\.jsonl: not as it was added"):
+        check()
+
+
+@pytest.mark.slow
+def test_questions_that_are_only_on_the_remote_are_pulled(checkout: Path) -> None:
+    dvc("remote", "add", "--local", "--default", "store", "../store")
+    write_text(OWN / "a.jsonl", "a")
+    dvc("add", str(OWN / "a.jsonl"))
+    dvc("push")
+    commit(Path())
+    shutil.rmtree(".dvc/cache")
+    (OWN / "a.jsonl").unlink()
+    assert (filled() / OWN / "a.jsonl").read_text() == "a"
+
+
+def test_a_pair_that_git_does_not_track_is_linked(checkout: Path) -> None:
+    with Path(".gitignore").open("a") as stream:
+        stream.write("/models/\n")
+    shutil.copytree(LLM, "models/llm")
+    use_llm("models/llm")
+    tree = filled()
+    assert (tree / "models/llm").readlink() == checkout / "models/llm"
+    assert not (tree / LLM).is_symlink()
+    assert git("status", "--porcelain", folder=tree) == ""
+
+
+def test_a_pair_beside_the_project_is_refused_unless_its_path_is_absolute(checkout: Path) -> None:
+    use_llm("../llm")
+    with pytest.raises(InputError, match=r"^params\.yaml: pair\.llm: \.\./llm leads out of"):
+        check()
+    use_llm(str(checkout.parent / "llm"))
+    check()
+
+
+def test_dvc_has_the_settings_of_the_checkout_and_keeps_them_private(checkout: Path) -> None:
+    with Path(".dvc/config").open("a") as stream:
+        stream.write("['remote \"store\"']\nurl = ../../store\n")
+    commit(Path())
+    own = "[cache]\ndir = ../../cache\n['remote \"cloud\"']\nurl = s3://cloud\n"
+    write_text(Path(".dvc/config.local"), f"{own}secret_access_key = secret\n")
+    settings = Config(str(filled() / ".dvc"))
+    assert settings["remote"]["store"]["url"] == str(checkout.parent / "store")
+    assert settings["remote"]["cloud"]["secret_access_key"] == "secret"
+    assert settings["cache"]["dir"] == str(checkout.parent / "cache")
+    assert Path(settings.files["local"]).stat().st_mode & 0o077 == 0

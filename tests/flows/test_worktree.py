@@ -1,0 +1,219 @@
+"""A retraining in a git worktree: real git and DVC, and a retraining that only writes files."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from citer.errors import InputError
+from citer.io import write_text
+from citer.stages.paths import CODE, SUMMARY
+from flows.dvc_commands import LOCK
+from flows.git import git
+from flows.store import home
+from flows.worktree import in_worktree
+from tests.flows.conftest import Pipeline
+from tests.flows.project import commit
+
+QUESTIONS = Path("data/own/questions.jsonl")
+
+
+@pytest.fixture
+def checkout(pipeline: Pipeline) -> Path:
+    """A clone with everything committed, which is the current folder."""
+    pipeline({})
+    commit(Path())
+    return Path.cwd()
+
+
+def writing(text: str) -> Callable[[], str]:
+    """Return a retraining whose results are `text`."""
+
+    def retrain() -> str:
+        for file in (LOCK, CODE, SUMMARY / "table.md"):
+            write_text(file, f"{text}\n")
+        write_text(Path("data/models/slm/weights"), "not for git")
+        return "version 1 promoted"
+
+    return retrain
+
+
+def failing() -> str:
+    write_text(Path("data/.partial/half"), "done")
+    raise KeyError("no such stage")
+
+
+def branches() -> list[str]:
+    return git("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/retrain").splitlines()
+
+
+def worktrees() -> list[str]:
+    """Return the folders of retrainings, which git and the disk must agree about."""
+    known = {Path(line.split()[0]).name for line in git("worktree", "list").splitlines()[1:]}
+    on_disk = {folder.name for folder in Path(".retrain").glob("*") if folder.is_dir()}
+    assert known == on_disk
+    return sorted(known)
+
+
+def test_a_retraining_leaves_its_results_on_a_branch_and_the_checkout_as_it_was(
+    checkout: Path,
+) -> None:
+    before = git("rev-parse", "HEAD"), sorted(Path().rglob("*.md")), CODE.read_text()
+    message = in_worktree(writing("new"), print)
+    [branch] = branches()
+    assert message == f"version 1 promoted; its results are on branch {branch}"
+    assert worktrees() == []
+    assert git("status", "--porcelain", "--untracked-files=all") == ""
+    assert before == (git("rev-parse", "HEAD"), sorted(Path().rglob("*.md")), CODE.read_text())
+    committed = git("diff", "--name-only", "HEAD", branch).splitlines()
+    assert committed == [str(CODE), str(SUMMARY / "table.md"), str(LOCK)]
+    assert git("log", "-1", "--format=%s%n%b", branch) == "Retrain\nversion 1 promoted"
+    git("merge", "--quiet", branch)
+    assert LOCK.read_text() == "new\n"
+
+
+def test_stages_run_the_code_of_the_commit(checkout: Path) -> None:
+    def retrain() -> str:
+        # Like the command `citer`, it does not look for modules in the current folder.
+        command = [sys.executable, "-P", "-c", "import citer; print(citer.__file__)"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    module, _, _ = in_worktree(retrain, print).partition("\n")
+    assert Path(module).relative_to(checkout).parts[0] == ".retrain"
+
+
+@pytest.mark.parametrize("file", ["params.yaml", "dvc.yaml", "flows/new.py", "citer/cli.py"])
+def test_changes_that_are_not_committed_are_refused(checkout: Path, file: str) -> None:
+    with Path(file).open("a") as stream:
+        stream.write("# changed\n")
+    with pytest.raises(InputError, match=rf"^{file}: changed but not committed"):
+        in_worktree(failing, print)
+    assert not worktrees()
+
+
+def test_results_that_are_not_committed_do_not_matter(checkout: Path) -> None:
+    writing("by hand")()
+    in_worktree(writing("new"), print)
+    assert LOCK.read_text() == "by hand\n"
+
+
+def test_a_failure_names_the_folder_in_which_the_next_retraining_goes_on(checkout: Path) -> None:
+    with pytest.raises(RuntimeError, match="KeyError: 'no such stage'; its folder stays") as error:
+        in_worktree(failing, print)
+    [left] = worktrees()
+    assert f"git worktree remove --force .retrain/{left}" in str(error.value)
+    assert branches() == []
+
+    def goes_on() -> str:
+        assert Path("data/.partial/half").read_text() == "done"
+        return writing("new")()
+
+    in_worktree(goes_on, print)
+    assert branches() == [f"retrain/{left}"]
+    assert worktrees() == []
+
+
+def test_a_folder_of_another_commit_stays_and_is_named(checkout: Path) -> None:
+    with pytest.raises(RuntimeError):
+        in_worktree(failing, print)
+    [left] = worktrees()
+    write_text(Path("citer/new.py"), "")
+    commit(Path())
+    logged: list[str] = []
+    in_worktree(writing("new"), logged.append)
+    assert worktrees() == [left]
+    removal = f"git worktree remove --force .retrain/{left}"
+    assert (
+        logged[0] == f".retrain/{left} is left from an earlier retraining; to remove it: {removal}"
+    )
+    subprocess.run(removal.split(), check=True)
+    assert worktrees() == []
+
+
+def test_a_folder_whose_code_somebody_has_changed_is_left_to_them(checkout: Path) -> None:
+    with pytest.raises(RuntimeError):
+        in_worktree(failing, print)
+    [left] = worktrees()
+    write_text(Path(".retrain", left, "citer/cli.py"), "print(1)\n")
+    in_worktree(writing("new"), print)
+    assert worktrees() == [left]
+
+
+@pytest.mark.parametrize("state", ["half made", "half removed", "gone"])
+def test_what_a_kill_left_of_a_folder_is_cleared(checkout: Path, state: str) -> None:
+    with pytest.raises(RuntimeError):
+        in_worktree(failing, print)
+    [left] = worktrees()
+    tree = Path(".retrain", left)
+    if state == "gone":
+        subprocess.run(["rm", "-r", tree], check=True)
+    else:
+        (tree / ".dvc/tmp/flow.lock").unlink()
+    if state == "half removed":
+        (tree / ".git").unlink()
+    in_worktree(writing("new"), print)
+    assert worktrees() == []
+
+
+def test_other_folders_stay(checkout: Path) -> None:
+    write_text(Path(".retrain/notes/a.md"), "to keep")
+    in_worktree(writing("new"), print)
+    assert Path(".retrain/notes/a.md").exists()
+
+
+def test_two_retrainings_in_one_minute_have_folders_and_branches_of_their_own(
+    checkout: Path,
+) -> None:
+    def outer() -> str:
+        os.chdir(checkout)
+        in_worktree(writing("inner"), print)
+        os.chdir(next(folder for folder in Path(".retrain").iterdir() if folder.is_dir()))
+        return writing("outer")()
+
+    in_worktree(outer, print)
+    assert worktrees() == []
+    assert {git("show", f"{branch}:{LOCK}") for branch in branches()} == {"inner", "outer"}
+    in_worktree(writing("later"), print)
+    assert len(branches()) == 3
+
+
+def test_unchanged_results_make_no_branch(checkout: Path) -> None:
+    assert "no new branch" in in_worktree(lambda: "nothing new", print)
+    assert branches() == []
+    assert worktrees() == []
+
+
+def test_an_author_is_given_where_git_has_none(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
+    git("config", "user.useConfigOnly", "true")
+    in_worktree(writing("new"), print)
+    assert git("log", "-1", "--format=%an <%ae>", *branches()) == "citer <citer@localhost>"
+
+
+def test_a_branch_in_the_way_is_reported_before_anything_runs(checkout: Path) -> None:
+    git("branch", "retrain")
+    with pytest.raises(InputError, match="git branch -m retrain NAME"):
+        in_worktree(failing, print)
+    assert worktrees() == []
+
+
+def test_a_folder_without_git_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="expected a git repository"):
+        in_worktree(failing, print)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_store_is_that_of_the_checkout(checkout: Path) -> None:
+    def retrain() -> str:
+        assert home() == checkout / "mlruns"
+        return ""
+
+    in_worktree(retrain, print)
+    assert home() == Path("mlruns")

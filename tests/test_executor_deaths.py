@@ -1,0 +1,80 @@
+"""A dead worker's unit is done by another worker. A unit that kills its workers is named."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from citer.errors import TemporaryError
+from citer.executors.base import Unit
+from citer.executors.forked import Forked
+from citer.executors.pool import Pool
+from citer.executors.spawned import CPU, Spawned
+from citer.progress import Advance
+from tests.killing import end_workers
+
+UNITS = [Unit(f"unit {n}", n) for n in range(9)]
+
+
+class DieAt5:
+    """Counts to 3, and dies at item 5 in the middle, `times` times. Each death leaves a file."""
+
+    def __init__(self, folder: Path, times: int) -> None:
+        self.folder = folder
+        self.times = times
+
+    def __call__(self, item: int, /, *, advance: Advance) -> int:
+        advance(2)
+        died = len(list(self.folder.iterdir()))
+        if item == 5 and died < self.times:
+            Path(self.folder, str(died)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        advance(1)
+        return item
+
+
+@pytest.fixture(params=[1, 2, 4])
+def forked(request: pytest.FixtureRequest) -> Pool:
+    return Forked(request.param)
+
+
+@pytest.fixture(scope="module")
+def spawned() -> Iterator[Pool]:
+    yield Spawned([CPU, CPU])
+    end_workers()
+
+
+def another_worker_runs_it(executor: Pool, folder: Path) -> None:
+    counts: list[float] = []
+    assert sorted(executor.run(DieAt5(folder, 2), UNITS, counts.append)) == list(range(9))
+    assert sum(counts) == 3 * 9
+    assert counts.count(-2) == 2, "the progress of both deaths is taken back"
+
+
+def its_unit_is_named(executor: Pool, folder: Path) -> None:
+    results = executor.run(DieAt5(folder, 9), UNITS, lambda _: None)
+    message = "unit 5: 3 workers died while they ran it, the last with exit status -9"
+    done: list[int] = []
+    with pytest.raises(TemporaryError, match=message):
+        done.extend(results)
+    assert sorted(done) == [0, 1, 2, 3, 4, 6, 7, 8], "all others are done"
+
+
+def test_another_worker_runs_the_unit_of_a_dead_one(forked: Pool, tmp_path: Path) -> None:
+    another_worker_runs_it(forked, tmp_path)
+
+
+def test_a_unit_whose_workers_die_three_times_is_named(forked: Pool, tmp_path: Path) -> None:
+    its_unit_is_named(forked, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_dead_process_of_a_device_is_replaced(spawned: Pool, tmp_path: Path) -> None:
+    another_worker_runs_it(spawned, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_unit_that_kills_the_processes_of_devices_is_named(spawned: Pool, tmp_path: Path) -> None:
+    its_unit_is_named(spawned, tmp_path)
