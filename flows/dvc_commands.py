@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from citer.errors import TemporaryError
+
 LOCK, PARAMS = Path("dvc.lock"), Path("params.yaml")
 TMP = Path(".dvc/tmp")
 DVC_LOCK = TMP / "lock"
@@ -40,6 +42,15 @@ def file_md5(path: Path) -> str:
     """Return the digest that DVC uses for a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "md5").hexdigest()
+
+
+def push() -> None:
+    """Push to DVC's default remote, if there is one. Raises TemporaryError if it fails."""
+    try:
+        if has_remote():
+            dvc("push")
+    except DvcError as error:
+        raise TemporaryError(f"no new champion, since the data are not pushed: {error}") from None
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from flows.alarm import kept_back
 from flows.dvc_commands import PARAMS, Log, file_md5
 from flows.lineage import run_name
 from flows.links import page, version_card
+from flows.own import OWN, own_digest
 from flows.registry import register_run, run_of
 from flows.repro import one_run, plan
 from flows.rooms import on_device, room
@@ -55,9 +56,12 @@ def _retrain(timeout: timedelta, log: Log) -> str:
     with one_run(log):
         params_at_start = file_md5(PARAMS)
         with system.sampled():
-            stages = run_stages(plan(), room(load_params()), timeout, log)
+            planned, own_at_start = plan(log), own_digest()
+            stages = run_stages(planned, room(load_params()), timeout, log)
         if file_md5(PARAMS) != params_at_start:  # earlier stages used other parameters
             raise InputError(f"{PARAMS}: changed during the run; repeat `citer run`")
+        if own_digest() != own_at_start:
+            raise InputError(f"{OWN}: versions changed during the run; repeat `citer run`")
         create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
         outcome, card = register(stages, where)
         create_markdown_artifact(card, key="retrain-version")

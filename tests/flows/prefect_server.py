@@ -79,7 +79,7 @@ def prefect_server(home: Path) -> Iterator[Server]:
     port = free_port()
     server = Server(f"http://127.0.0.1:{port}/api", home)
     with running(server.env, "server", "start", "--port", str(port)):
-        until(server.healthy, 120)
+        until(server.healthy, 300)
         for pool in ("gpu", "cpu"):
             server.prefect("work-pool", "create", pool, "--type", "process")
         yield server

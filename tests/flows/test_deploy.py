@@ -46,7 +46,7 @@ def test_a_run_scheduled_a_minute_ahead_runs(server: Server, project: Path) -> N
     deploy(server, RETRAINS.format(1), cron=f"{soon.minute} {soon.hour} * * *")
     other = {"MLFLOW_TRACKING_URI": "sqlite:////other.db"}  # it was not set at the deployment
     with running(server.env | other, "worker", "start", "--pool", "gpu"):
-        run = until(lambda: server.ended("gpu"), 240)
+        run = until(lambda: server.ended("gpu"), 600)
     assert run["state"]["type"] == "COMPLETED", run["state"]["message"]
     assert run["state"]["message"].startswith("citer-router version 1 promoted: ")
     assert run["state"]["message"].endswith(f"sqlite:///{project}/mlruns/mlflow.db")
