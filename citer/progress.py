@@ -100,8 +100,10 @@ def progress(title: str, total: float | None, unit: str, before: int = 0) -> Ite
             show()
             write()
 
-        yield advance
-        _write(work)
+        try:
+            yield advance
+        finally:
+            _write(work)
 
 
 @contextmanager

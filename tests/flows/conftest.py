@@ -56,5 +56,5 @@ def project(finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture(scope="session")
 def prefect() -> Iterator[None]:
     quiet = {PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW: "ignore"}
-    with temporary_settings(quiet), prefect_test_harness(server_startup_timeout=120):
+    with temporary_settings(quiet), prefect_test_harness(server_startup_timeout=600):
         yield

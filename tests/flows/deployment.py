@@ -15,7 +15,7 @@ HANGS = f"sh -c '{sys.executable} launcher.py 600 > rank'"
 
 
 def deploy(
-    server: Server, command: str, cron: str = NEVER, device: str = "auto", **variables: str
+    server: Server, command: str, cron: str = NEVER, device: str = "cpu", **variables: str
 ) -> None:
     """Deploy the current project with prefect.yaml; its only stage runs `command`.
 
@@ -24,13 +24,11 @@ def deploy(
     stage = {"foreach": ["1"], "do": {"cmd": command}}
     YAML().dump({"stages": {"evaluate": stage}}, Path("dvc.yaml"))
     text = (ROOT / "prefect.yaml").read_text()
-    for given, wanted in (
-        (MONDAYS, cron),
-        ("device: cuda", f"device: {device}"),
-        ("worktree: true", "worktree: false"),  # dvc.yaml is not committed
-    ):
-        assert given in text
-        text = text.replace(given, wanted)
+    changes = {MONDAYS: cron, "device: cuda": f"device: {device}"}
+    changes["worktree: true"] = "worktree: false"  # dvc.yaml is not committed
+    for there, here in changes.items():
+        assert there in text
+        text = text.replace(there, here)
     Path("prefect.yaml").write_text(text)
     server.prefect("deploy", "--all", **variables)
 

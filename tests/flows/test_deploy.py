@@ -76,7 +76,7 @@ def test_the_gpu_deployment_fails_at_once_without_a_gpu(server: Server, project:
     deploy(server, "touch ran", device="cuda")
     with running(server.env, "worker", "start", "--pool", "gpu"):
         server.prefect("deployment", "run", "retrain/gpu")
-        run = until(lambda: server.ended("gpu"), 120)
+        run = until(lambda: server.ended("gpu"), 300)
     assert run["state"]["type"] == "FAILED"
     refused = "CITER_DEVICE: 'cuda': no CUDA device here, expected auto or cpu"
     assert run["state"]["message"] == refused
@@ -91,10 +91,10 @@ def test_a_running_stage_shows_its_progress_in_the_log_and_as_an_artifact(
     deploy(server, f"{sys.executable} working.py")
     with running(server.env, "worker", "start", "--pool", "cpu"):
         server.prefect("deployment", "run", "retrain/cpu")
-        until(lambda: any("label 1: 1 of 4 rows (25 %)" in line for line in server.log()), 120)
-        first = until(lambda: server.artifact("stage-evaluate-1"), 60)
+        until(lambda: any("label 1: 1 of 4 rows (25 %)" in line for line in server.log()), 300)
+        first = until(lambda: server.artifact("stage-evaluate-1"), 300)
         Path("seen").touch()
-        until(lambda: server.ended("cpu"), 60)
+        until(lambda: server.ended("cpu"), 300)
     assert (first["type"], first["data"]) == ("progress", 25)
     last = server.artifact("stage-evaluate-1")
     assert (last["id"], last["data"]) == (first["id"], 100)

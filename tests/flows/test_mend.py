@@ -4,7 +4,8 @@ import json
 import shutil
 import subprocess
 import sys
-from contextlib import chdir
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -83,23 +84,43 @@ def test_entries_of_dead_processes_and_of_other_programs_are_dropped(ran: str) -
     assert not table().get("write")
 
 
-def test_another_dvc_process_is_waited_for_and_its_entry_stays(ran: str) -> None:
-    script = Path("dvc")  # its name makes it look like DVC
+@contextmanager
+def like_dvc(*launcher: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a process that looks like DVC and has added itself to DVC's table."""
+    script = Path("dvc")
     script.write_text(SCRIPT)
-    other = subprocess.Popen([sys.executable, script], stdin=-1, stdout=-1, text=True)
-    assert other.stdout
-    assert other.stdin
-    assert other.stdout.readline() == "noted\n"
+    command = [*launcher, sys.executable, script]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "noted\n"
+        yield process
+
+
+def test_the_dvc_of_another_run_is_waited_for_and_its_entry_stays(ran: str) -> None:
     messages: list[str] = []
 
     def log(line: str) -> None:
         messages.append(line)
-        assert table()["write"]
+        [(_, info)] = table()["write"].items()
+        assert line == f"waiting for DVC, process {info['pid']}: dvc"
         other.communicate("")
 
-    mend(log)
-    assert messages == [f"waiting for DVC, process {other.pid}: dvc"]
+    with like_dvc("setsid", "--fork") as other:  # it becomes an orphan, no child of this process
+        mend(log)
+    assert len(messages) == 1
     assert not table()["write"]
+
+
+def test_the_dvc_of_another_stage_of_this_run_is_not_waited_for(ran: str) -> None:
+    messages: list[str] = []
+    with like_dvc() as other:
+        LOCK.write_text(ran[:40])
+        mend(messages.append)
+        assert [info["pid"] for info in table()["write"].values()] == [other.pid]
+        other.communicate("")
+    [restored] = messages
+    assert restored.startswith("dvc.lock: truncated by a kill; restored")
+    assert LOCK.read_text() == ran
 
 
 def test_a_run_cache_folder_without_a_whole_entry_is_removed(ran: str) -> None:
