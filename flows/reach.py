@@ -73,4 +73,5 @@ def without_password(uri: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+    line = str(error).strip().partition("\n")[0]
+    return line.partition(" with exception ")[0]  # MLflow adds those of two HTTP libraries

@@ -1,4 +1,4 @@
-"""`citer run` while a server, the remote or the clock fails. One more run then ends in order.
+"""`citer run` beside a second run, without its Prefect server, or with another clock.
 
 The only stage of the clone waits for the test, so that the fault falls into the run.
 """
@@ -76,21 +76,6 @@ def test_a_lost_prefect_server(clone: Path, tmp_path: Path) -> None:
         again = Run(Path.cwd(), tmp_path / "home", {"PREFECT_API_URL": str(server.client.base_url)})
         assert finish(again) == 0
     check(champion=2)
-
-
-def test_a_lost_remote(clone: Path, tmp_path: Path) -> None:
-    set_stage(1)
-    remote = tmp_path / "remote"
-    remote.mkdir()
-    dvc("remote", "add", "-d", "store", str(remote))
-    run = begun(tmp_path / "home")
-    remote.rmdir()
-    remote.touch()
-    assert finish(run) != 0
-    remote.unlink()
-    assert finish(Run(clone, tmp_path / "home")) == 0
-    check(champion=2)
-    assert [*remote.rglob("*")]
 
 
 def test_two_runs_at_once(clone: Path, tmp_path: Path) -> None:
