@@ -42,12 +42,7 @@ class Registration(NamedTuple):
 
     sentence: str  # the gate's decision and the champion
     version: ModelVersion  # of the last router
-    new: bool  # false if it was registered before
-
-    @property
-    def kept_back(self) -> bool:
-        """Whether the gate has now decided against the version."""
-        return self.new and self.version.tags["decision"] == KEPT_BACK
+    kept_back: bool  # whether the gate has now decided against it
 
 
 @reported()
@@ -71,7 +66,8 @@ def register_run(stages: Mapping[str, float | None]) -> Registration:
         with exclusively():
             last = _judge(store.client, run, last, params)
     champion = aliased(store.client, last.name, CHAMPION)
-    return Registration(_sentence(last, champion, known=bool(known)), last, not known)
+    kept_back = not known and last.tags["decision"] == KEPT_BACK
+    return Registration(_sentence(last, champion, known=bool(known)), last, kept_back)
 
 
 @reported()

@@ -70,7 +70,8 @@ def test_a_lost_prefect_server(clone: Path, tmp_path: Path) -> None:
     with running(server.env, *start):
         until(server.healthy, PATIENCE_SECONDS)
         run = begun(tmp_path / "home", PREFECT_API_URL=str(server.client.base_url))
-    finish(run)
+    assert finish(run) == 1
+    assert f"citer: Prefect at {server.client.base_url}".rstrip("/") in run.log.read_text()
     with running(server.env, *start):
         until(server.healthy, PATIENCE_SECONDS)
         again = Run(Path.cwd(), tmp_path / "home", {"PREFECT_API_URL": str(server.client.base_url)})
