@@ -73,5 +73,5 @@ def without_password(uri: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says, without advice and SQL."""
-    return str(error).strip().partition("\n")[0]
+    """Return what an error says, without advice, SQL and what two HTTP libraries add."""
+    return str(error).strip().partition("\n")[0].partition(" with exception ")[0]
