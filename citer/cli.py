@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import typer
 from rich.console import Console
 
-from citer.commands import answers, pipeline, serve, stages, tools
+from citer.commands import answers, data, pipeline, serve, stages, tools
 from citer.errors import InputError, TemporaryError, one_line
 
 STAGES = "Stages (dvc.yaml runs them)"
@@ -65,6 +65,7 @@ def _make_app() -> typer.Typer:
     for panel, commands in COMMANDS.items():
         for command in commands:
             app.command(command.__name__, rich_help_panel=panel)(command)
+    app.add_typer(data.data, name="data", rich_help_panel="Retraining and registry")
     return app
 
 

@@ -6,11 +6,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+
+from dvc.config import Config
+
+from citer.errors import InputError, TemporaryError
 
 LOCK, PARAMS = Path("dvc.lock"), Path("params.yaml")
 TMP = Path(".dvc/tmp")
 DVC_LOCK = TMP / "lock"
+
+OBJECT_STORES = ("s3", "gs", "azure")  # the extras of these names have their packages
 
 Log = Callable[[str], None]
 
@@ -40,6 +47,26 @@ def file_md5(path: Path) -> str:
     """Return the digest that DVC uses for a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "md5").hexdigest()
+
+
+def check_remote() -> None:
+    """Raise InputError if the package for DVC's default remote is missing."""
+    settings = Config(".dvc", validate=False)
+    name = settings["core"].get("remote")
+    url = settings["remote"].get(name, {}).get("url", "")
+    scheme = url.partition("://")[0]
+    if scheme in OBJECT_STORES and not find_spec(f"dvc_{scheme}"):
+        extra = f"the extra \"{scheme}\": pip install 'citer[{scheme}]'"
+        raise InputError(f"DVC's remote {name}, {url}, needs {extra}")
+
+
+def push() -> None:
+    """Push to DVC's default remote, if there is one. Raises TemporaryError if it fails."""
+    try:
+        if has_remote():
+            dvc("push")
+    except DvcError as error:
+        raise TemporaryError(f"no new champion, since the data are not pushed: {error}") from None
 
 
 @contextmanager

@@ -7,10 +7,12 @@ from prefect.utilities.urls import url_for
 
 from flows.dvc_commands import LOCK, PARAMS, file_md5
 
+NO_GIT = "no repository"
+
 
 def lineage() -> dict[str, str]:
     """Identify the code. Lock and parameters are artifacts of the run and never count as dirty."""
-    sha = _git("rev-parse", "HEAD") or "no repository"
+    sha = _git("rev-parse", "HEAD") or NO_GIT
     changed = _git("status", "--porcelain", "--", ".", f":!{LOCK}", f":!{PARAMS}", ":!data")
     return {
         "git_sha": sha,

@@ -26,7 +26,7 @@ def progress_shown(stage: str) -> Iterator[Mapping[str, str]]:
     """Update an artifact while a stage runs. Yield the variables that the stage's command needs.
 
     The artifact has the percentage and the line that `citer.progress` writes to a file. It is
-    created with the first line, in the task run that is the current context.
+    created with the first line.
     """
     if not get_current_settings().api.url:
         yield {}
@@ -34,9 +34,9 @@ def progress_shown(stage: str) -> Iterator[Mapping[str, str]]:
     FOLDER.mkdir(parents=True, exist_ok=True)
     file, done = (FOLDER / f"{stage}.json").absolute(), threading.Event()
     file.unlink(missing_ok=True)  # left by a killed flow
-    shown = _Shown(stage, file)
-    update = copy_context().run
-    thread = threading.Thread(target=update, args=(shown.until, done), daemon=True)
+    within = copy_context().run  # the task run to which the artifact belongs
+    target = _Shown(stage, file).until
+    thread = threading.Thread(target=within, args=(target, done), daemon=True)
     thread.start()
     try:
         yield {PROGRESS: str(file)}
@@ -54,6 +54,7 @@ class _Shown:
     artifact: UUID | None = None
 
     def until(self, done: threading.Event) -> None:
+        """Send the file from time to time, and once more at the end."""
         ended = False
         while not ended:
             ended = done.wait(SECONDS)

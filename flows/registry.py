@@ -20,7 +20,7 @@ from citer.config import Params, load_params
 from citer.errors import InputError
 from citer.io import read_json
 from flows import facts
-from flows.dvc_commands import dvc, has_remote
+from flows.dvc_commands import push
 from flows.ledger import next_use
 from flows.reach import reported
 from flows.slm import fetch_slm
@@ -42,21 +42,17 @@ class Registration(NamedTuple):
 
     sentence: str  # the gate's decision and the champion
     version: ModelVersion  # of the last router
-    new: bool  # false if it was registered before
-
-    @property
-    def kept_back(self) -> bool:
-        """Whether the gate has now decided against the version."""
-        return self.new and self.version.tags["decision"] == KEPT_BACK
+    kept_back: bool  # whether the gate has now decided against it
 
 
 @reported()
 def register_run(stages: Mapping[str, float | None]) -> Registration:
     """Log the retraining in the current folder, register its routers, and judge the last one.
 
-    Routers that are registered already are left unchanged. `stages` maps each stage of dvc.yaml to
-    the seconds that it took, or to None if it did not run. Raises InputError if the champion has no
-    rule or no run, or if the experiment is deleted.
+    Routers that are registered already are left unchanged. Their data are on DVC's remote, if there
+    is one, before the champion changes. `stages` maps each stage of dvc.yaml to the seconds that it
+    took, or to None if it did not run. Raises InputError if the champion has no rule or no run, or
+    if the experiment is deleted; TemporaryError if the push fails.
     """
     params = load_params()
     store = open_store(params.register_.experiment)
@@ -64,11 +60,14 @@ def register_run(stages: Mapping[str, float | None]) -> Registration:
         run = track(store, params, stages)
         routers = children(store, run.info.run_id)
         known = _registered(store.client, params.register_.model_name, run, routers[-1])
-        last = known or _register(store.client, run, routers, params)
-    if has_remote():
-        dvc("push")
+        last = known or _register(store.client, routers, params)
+    push()
+    if not known:
+        with exclusively():
+            last = _judge(store.client, run, last, params)
     champion = aliased(store.client, last.name, CHAMPION)
-    return Registration(_sentence(last, champion, known=bool(known)), last, not known)
+    kept_back = not known and last.tags["decision"] == KEPT_BACK
+    return Registration(_sentence(last, champion, known=bool(known)), last, kept_back)
 
 
 @reported()
@@ -186,18 +185,23 @@ def _registered(client: MlflowClient, name: str, run: Run, last: Run) -> ModelVe
     return same if "version" in run.data.tags or same.run_id != last.info.run_id else None
 
 
-def _register(
-    client: MlflowClient, run: Run, routers: Sequence[Run], params: Params
-) -> ModelVersion:
-    """Register the routers of a retraining and return the last one's version.
-
-    Can be called again after an interrupted call. The last step tags the run with `version`.
-    """
+def _register(client: MlflowClient, routers: Sequence[Run], params: Params) -> ModelVersion:
+    """Register the routers of a retraining, unless they are, and return the last one's version."""
     name = params.register_.model_name
     if not client.search_registered_models(f"name = '{name}'"):
         client.create_registered_model(name, description=DESCRIPTION.format(name=name))
     for router in routers:
         last = _same(client, name, router) or _new_version(client, name, router)
+    return last
+
+
+def _judge(client: MlflowClient, run: Run, last: ModelVersion, params: Params) -> ModelVersion:
+    """Let the gate judge a retraining's last version, and return it with its tags.
+
+    Can be called again after an interrupted call. The last step tags the run with `version`.
+    """
+    name = last.name
+    last = client.get_model_version(name, last.version)  # another run may have judged it meanwhile
     client.set_registered_model_alias(name, CHALLENGER, last.version)
     if "decision" not in last.tags:
         champion = aliased(client, name, CHAMPION)

@@ -25,6 +25,7 @@ from citer.stages.paths import CODE
 from flows.dvc_commands import SUPPORT, TMP, DvcError, Log, dvc, locked
 from flows.leash import TIMED_OUT, Leashed, leashed, shell_status
 from flows.mend import mend, mend_lock
+from flows.own import is_own, keep_changed
 
 REPRO = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item"]
 LOCK = TMP / "flow.lock"
@@ -62,7 +63,8 @@ def stage_graph() -> dict[str, set[str]]:
                 after[stage]  # an entry, though it may depend on nothing
             case [earlier, later]:
                 after[later].add(earlier)
-    return {name: after[name] for name in TopologicalSorter(after).static_order()}
+    order = [name for name in TopologicalSorter(after).static_order() if not is_own(name)]
+    return {name: {each for each in after[name] if not is_own(each)} for name in order}
 
 
 @contextmanager
@@ -76,7 +78,7 @@ def one_run(log: Log) -> Iterator[None]:
         yield
 
 
-def plan() -> dict[str, Planned]:
+def plan(log: Log) -> dict[str, Planned]:
     """Return the stages in order. Call it within `one_run`.
 
     A stage is `fresh` only before the first stale one, since a later one may depend on its outputs.
@@ -88,6 +90,7 @@ def plan() -> dict[str, Planned]:
     write_json(CODE, stage_digests())
     try:
         graph, stale = stage_graph(), json.loads(dvc("status", "--json"))
+        keep_changed(stale, log)
     except DvcError as error:
         raise InputError(str(error)) from None
     fresh = set(takewhile(lambda name: name not in stale, graph))

@@ -28,6 +28,7 @@ from flows.dvc_commands import LOCK, PARAMS, file_md5
 from flows.iteration import Iteration, iterations
 from flows.lineage import lineage, run_tags
 from flows.metrics import flatten, headlines, log, numbers, section, series
+from flows.own import versioned
 from flows.packaging import log_router
 from flows.pages import report_page
 from flows.slm import keep_slm
@@ -35,7 +36,7 @@ from flows.store import Store
 
 LABELS = ("references", "outcome", "margin")  # what a card says about the labels
 ITERATION_SECTIONS = {"pair", "label", "train", "evaluate"}
-PIPELINE = "pipeline"  # the artifact folder of dvc.lock and params.yaml
+PIPELINE = Path("pipeline")  # the artifacts that a restore puts back, under their paths
 QUESTIONS = "questions.json"  # the artifact that MLflow's page shows as a table
 
 
@@ -135,8 +136,8 @@ def _log_retraining(
     metrics = [*numbers(overview), *series(losses), *system.samples()]
     log(store, run_id, flatten(params.model_dump(mode="json", by_alias=True), "."), metrics)
     _log_inputs(store, run_id, {paths.referenced(split): split for split in SPLITS})
-    for file in (LOCK, PARAMS):
-        store.client.log_artifact(run_id, str(file), PIPELINE)
+    for file in (LOCK, PARAMS, *versioned()):
+        store.client.log_artifact(run_id, str(file), str(PIPELINE / file.parent))
     store.client.log_artifacts(run_id, str(paths.SUMMARY), "summary")
     # MLflow cuts a tag off after 8000 characters, so only the first table is shown.
     shown = (paths.SUMMARY / "table.md").read_text().partition("\n## ")[0]

@@ -69,7 +69,7 @@ def run(params: Params, iteration: int) -> None:
     holdout = _held_out(params, inputs.folders, inputs.seeds.router)
     asked = (problem.problem_id for problem in holdout)
     own = inputs.identity, paths.router(iteration), home
-    partial = partial_sweeps("evaluate", params, *own, *asked)
+    partial = partial_sweeps("evaluate", params, *own, *asked, iteration=iteration)
     pair, executor = open_pair(inputs.folders, params.pair, params.workers)
     setting = executor, pair, inputs.validation, inputs.test, params.evaluate
     router = inputs.router.to(pair.slm.device)

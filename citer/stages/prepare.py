@@ -41,7 +41,7 @@ def run(params: Params) -> None:
     _check_traffic(params)
     skipped: list[RowError] = []
     on_bad_row = skipped.append if params.prepare.on_bad_row == "skip" else fail
-    separated = separate(_assigned(params, _needs(params), on_bad_row))
+    separated = separate(_assigned(params, on_bad_row))
     _report(separated, skipped)
     if empty := [split for split, problems in separated.splits.items() if not problems]:
         raise InputError(f"prepare: no problem in {', '.join(empty)}; expected one in each split")
@@ -86,31 +86,34 @@ def _traffic_shares(params: Params) -> dict[str, float]:
     return {split: share for split, share in shares.items() if judged or split in SPLITS[:2]}
 
 
-def _needs(params: Params) -> dict[str, Requires]:
-    """Return what a row of each split must have."""
+def row_needs(params: Params, part: str) -> Needs:
+    """Return what a row of the files of `part` must have: `train`, `validation` or `test`."""
     learned: Requires = "reference" if params.references.source == "given" else "question"
     judged: Requires = "answer" if params.evaluate.against == "answers" else "question"
-    return {"sft": learned, "preference": learned, "validation": judged, "test": judged}
+    if part != "train":
+        return judged
+    return lambda problem: learned if _dealt(params, problem) in SPLITS[:2] else judged
 
 
-def _assigned(params: Params, needs: Mapping[str, Requires], on_bad_row: OnBadRow) -> Assigned:
+def _dealt(params: Params, problem: Problem) -> str:
+    """Return the split of a row of a `train` file."""
+    prepare = params.prepare
+    return split_by_share(problem.conversation, prepare.seed, prepare.dealt_shares())
+
+
+def _assigned(params: Params, on_bad_row: OnBadRow) -> Assigned:
     """Yield the user's test and validation files first, so that these splits keep duplicates."""
     prepare = params.prepare
     own = {"test": prepare.test, "validation": prepare.validation}
     for split, files in own.items():
         for file in files:
-            for problem in _loaded(file, needs[split], on_bad_row):
+            for problem in _loaded(file, row_needs(params, split), on_bad_row):
                 yield split, problem
     if prepare.toy:
         yield from _toy(prepare.toy, prepare.seed)
-    shares = prepare.dealt_shares()
-
-    def dealt(problem: Problem) -> str:
-        return split_by_share(problem.conversation, prepare.seed, shares)
-
     for file in prepare.train:
-        for problem in _loaded(file, lambda problem: needs[dealt(problem)], on_bad_row):
-            yield dealt(problem), problem
+        for problem in _loaded(file, row_needs(params, "train"), on_bad_row):
+            yield _dealt(params, problem), problem
     yield from _traffic(params)
     for path in prepare.audited:
         for problem in load_audited(Path(path), prepare.tasks):

@@ -15,12 +15,16 @@ JUDGED_LATER = {"llm_floor", "epsilon", "delta", "batches"}  # settings that cha
 
 
 def partial_sweeps(
-    stage: str, params: Params, identity: dict[str, Any], *inputs: Path | str
+    stage: str,
+    params: Params,
+    identity: dict[str, Any],
+    *inputs: Path | str,
+    iteration: int | None = None,
 ) -> Path:
     """Return the folder for a stage's unfinished sweeps.
 
     Its name is a digest of everything that the answers depend on: the pair's `identity`, questions,
-    settings, code, and `inputs`.
+    settings, code, and `inputs`. Iterations have a home each, as two may run at the same time.
     """
     questions = (paths.referenced(split) for split in ("validation", "test"))
     settings = (
@@ -29,7 +33,8 @@ def partial_sweeps(
         params.evaluate.model_dump_json(exclude=JUDGED_LATER),
         code_digest(stage),
     )
-    return partial_dir(stage, digest(*questions, *settings, *inputs))
+    home = stage if iteration is None else f"{stage}/{iteration}"
+    return partial_dir(home, digest(*questions, *settings, *inputs))
 
 
 def partial_training(stage: str, params: Params, data: Mapping[str, str]) -> Path:

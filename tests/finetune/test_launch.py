@@ -74,7 +74,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(
     monkeypatch.setattr(trainer.SFTTrainer, "train", spy)
     capsys.readouterr()
     losses = finetune(base, PROBLEMS, Path("resumed"), PLACEMENT, params)
-    assert f" {LONG.steps}/{LONG.steps} " in capsys.readouterr().err
+    assert f" {LONG.steps} of {LONG.steps} " in capsys.readouterr().err
     assert resumed != [None]
     assert losses == expected
     assert len(losses) == LONG.steps

@@ -14,17 +14,27 @@ RETRAINS = f"{sys.executable} -c 'from tests.flows.project import retrain; retra
 HANGS = f"sh -c '{sys.executable} launcher.py 600 > rank'"
 
 
-def deploy(server: Server, command: str, cron: str = NEVER, **variables: str) -> None:
-    """Deploy the current project with prefect.yaml; its only stage runs `command`."""
+def deploy(
+    server: Server, command: str, cron: str = NEVER, device: str = "auto", **variables: str
+) -> None:
+    """Deploy the current project with prefect.yaml; its only stage runs `command`.
+
+    `device` is that of the deployment gpu, since most machines that run tests have no GPU.
+    """
     stage = {"foreach": ["1"], "do": {"cmd": command}}
     YAML().dump({"stages": {"evaluate": stage}}, Path("dvc.yaml"))
-    weekly = (ROOT / "prefect.yaml").read_text()
-    assert MONDAYS in weekly
-    in_place = weekly.replace("worktree: true", "worktree: false")  # dvc.yaml is not committed
-    Path("prefect.yaml").write_text(in_place.replace(MONDAYS, cron))
+    text = (ROOT / "prefect.yaml").read_text()
+    for given, wanted in (
+        (MONDAYS, cron),
+        ("device: cuda", f"device: {device}"),
+        ("worktree: true", "worktree: false"),  # dvc.yaml is not committed
+    ):
+        assert given in text
+        text = text.replace(given, wanted)
+    Path("prefect.yaml").write_text(text)
     server.prefect("deploy", "--all", **variables)
 
 
 def rank() -> int:
     """Wait for the launcher's rank and return its process id."""
-    return int(until(lambda: Path("rank").exists() and Path("rank").read_text(), 60))
+    return int(until(lambda: Path("rank").exists() and Path("rank").read_text(), 300))

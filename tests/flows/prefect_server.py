@@ -44,6 +44,16 @@ class Server:
         runs = self.client.post("/flow_runs/filter", json=query).json()
         return next((run for run in runs if run["start_time"]), {})
 
+    def log(self) -> list[str]:
+        """Return the last lines that runs have logged."""
+        query = {"sort": "TIMESTAMP_DESC", "limit": 100}
+        return [entry["message"] for entry in self.client.post("/logs/filter", json=query).json()]
+
+    def artifact(self, key: str) -> dict[str, Any]:
+        """Return the last artifact of a key; empty if there is none."""
+        answer = self.client.get(f"/artifacts/{key}/latest")
+        return answer.json() if answer.is_success else {}
+
     def ended(self, deployment: str) -> dict[str, Any]:
         """Return the last run of `deployment` if it has ended; else nothing."""
         run = self.last_run(deployment)
@@ -69,7 +79,7 @@ def prefect_server(home: Path) -> Iterator[Server]:
     port = free_port()
     server = Server(f"http://127.0.0.1:{port}/api", home)
     with running(server.env, "server", "start", "--port", str(port)):
-        until(server.healthy, 120)
+        until(server.healthy, 300)
         for pool in ("gpu", "cpu"):
             server.prefect("work-pool", "create", pool, "--type", "process")
         yield server

@@ -41,7 +41,7 @@ def mlflow_server(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def serving(
-    command: Sequence[str], env: Mapping[str, str], url: str, seconds: float = 180
+    command: Sequence[str], env: Mapping[str, str], url: str, seconds: float = 300
 ) -> Iterator[None]:
     """Run a server inside the block, which starts when `/health` answers."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -1,11 +1,13 @@
 """A real server and a real process worker, on a project of a few seconds."""
 
 import re
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import torch
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from citer.config import load_params
@@ -16,6 +18,20 @@ from tests.flows.deployment import HANGS, RETRAINS, deploy, rank
 from tests.flows.prefect_server import Server, prefect_server, running
 from tests.flows.servers import until
 from tests.flows.test_leash import LAUNCHER, dead
+
+# Waits in the middle of its work until the test has seen the progress.
+WORKING = """
+import time
+from pathlib import Path
+import citer.progress
+
+citer.progress.LOG_SECONDS = citer.progress.FILE_SECONDS = 0
+with citer.progress.progress("label 1", 4, "rows") as advance:
+    advance(1)
+    while not Path("seen").exists():
+        time.sleep(0.1)
+    advance(3)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +46,7 @@ def test_a_run_scheduled_a_minute_ahead_runs(server: Server, project: Path) -> N
     deploy(server, RETRAINS.format(1), cron=f"{soon.minute} {soon.hour} * * *")
     other = {"MLFLOW_TRACKING_URI": "sqlite:////other.db"}  # it was not set at the deployment
     with running(server.env | other, "worker", "start", "--pool", "gpu"):
-        run = until(lambda: server.ended("gpu"), 240)
+        run = until(lambda: server.ended("gpu"), 600)
     assert run["state"]["type"] == "COMPLETED", run["state"]["message"]
     assert run["state"]["message"].startswith("citer-router version 1 promoted: ")
     assert run["state"]["message"].endswith(f"sqlite:///{project}/mlruns/mlflow.db")
@@ -52,6 +68,37 @@ def test_cancelling_a_run_ends_the_grandchild(server: Server, project: Path) -> 
         assert dead(pid, 60)
         run = until(lambda: server.ended("cpu"), 60)
     assert run["state"]["type"] == "CANCELLED"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_the_gpu_deployment_fails_at_once_without_a_gpu(server: Server, project: Path) -> None:
+    deploy(server, "touch ran", device="cuda")
+    with running(server.env, "worker", "start", "--pool", "gpu"):
+        server.prefect("deployment", "run", "retrain/gpu")
+        run = until(lambda: server.ended("gpu"), 120)
+    assert run["state"]["type"] == "FAILED"
+    refused = "CITER_DEVICE: 'cuda': no CUDA device here, expected auto or cpu"
+    assert run["state"]["message"] == refused
+    assert not Path("ran").exists()
+
+
+@pytest.mark.slow
+def test_a_running_stage_shows_its_progress_in_the_log_and_as_an_artifact(
+    server: Server, project: Path
+) -> None:
+    Path("working.py").write_text(WORKING)
+    deploy(server, f"{sys.executable} working.py")
+    with running(server.env, "worker", "start", "--pool", "cpu"):
+        server.prefect("deployment", "run", "retrain/cpu")
+        until(lambda: any("label 1: 1 of 4 rows (25 %)" in line for line in server.log()), 120)
+        first = until(lambda: server.artifact("stage-evaluate-1"), 60)
+        Path("seen").touch()
+        until(lambda: server.ended("cpu"), 60)
+    assert (first["type"], first["data"]) == ("progress", 25)
+    last = server.artifact("stage-evaluate-1")
+    assert (last["id"], last["data"]) == (first["id"], 100)
+    assert last["description"].startswith("label 1: 4 of 4 rows (100 %)")
 
 
 @pytest.mark.parametrize("cron", ["tomorrow", "0 3 * *", "61 3 * * 1"])

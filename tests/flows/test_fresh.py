@@ -22,7 +22,7 @@ STAGES = {
 
 
 def fresh() -> set[str]:
-    return {name for name, planned in plan().items() if planned.fresh}
+    return {name for name, planned in plan(print).items() if planned.fresh}
 
 
 def bring_up_to_date() -> None:
@@ -51,7 +51,7 @@ def test_the_digests_of_the_code_do_not_change_while_another_run_works(
 
     def run() -> None:
         with one_run(messages.append):
-            plan()
+            plan(messages.append)
 
     waiting = Thread(target=run)
     with locked(LOCK, "", print):

@@ -119,7 +119,7 @@ def test_a_torn_lock_is_replaced_by_the_last_whole_one(ran: str, share: float) -
     torn = ran[: int(share * len(ran))]
     LOCK.write_text(torn)
     with one_run(print):
-        assert list(plan()) == ["first", "second"]
+        assert list(plan(print)) == ["first", "second"]
     assert LOCK.read_text() == ran
     assert TORN.read_text() == torn
     assert not run("first")

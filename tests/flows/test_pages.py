@@ -77,7 +77,7 @@ def test_the_table_of_questions_begins_with_those_that_routing_lost(
 
 def test_versions_and_prefects_page_link_to_the_report_page_of_the_run(project: Path) -> None:
     retrain(1)
-    outcome, card = register_task.fn(STAGES, "https://there/")
+    outcome, card = register_task.fn(STAGES, "https://…@there/")  # `page` has left out a password
     for number in (1, 2):
         own = version(number)
         kept = mlflow.artifacts.download_artifacts(f"runs:/{own.run_id}/{paths.PAGE.name}")

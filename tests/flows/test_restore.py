@@ -74,7 +74,7 @@ def test_the_printed_command_undoes_the_restore(
     Path("params.yaml").write_text(b[Path("params.yaml")].decode() + "# not committed\n")
     before = present()
     restore(A)
-    (kept,) = re.findall(r"cp (\S+)/\*", capsys.readouterr().out)
+    (kept,) = re.findall(r"cp -r (\S+)/\. ", capsys.readouterr().out)
     for file in Path(kept).iterdir():
         shutil.copy(file, ".")
     dvc("checkout")

@@ -16,12 +16,13 @@ class Webhook:
         self.url = url
         self.texts: list[str] = []
 
-    def told(self, *words: str, seconds: float = 60) -> str:
+    def told(self, *words: str) -> str:
         """Wait for a text that contains all `words`, and return it."""
-        found: str = until(
-            lambda: next((t for t in self.texts if all(w in t for w in words)), ""), seconds
-        )
-        return found
+
+        def found() -> str:
+            return next((text for text in self.texts if all(word in text for word in words)), "")
+
+        return str(until(found, 300))
 
 
 @contextmanager

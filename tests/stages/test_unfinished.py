@@ -12,7 +12,8 @@ from citer import executor
 from citer.config import Params
 from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
-from citer.io import PARTIAL
+from citer.io import PARTIAL, read_json
+from citer.progress import PROGRESS
 from citer.stages import evaluate, paths, rivals
 from citer.stages.unfinished import partial_sweeps
 from tests.stages.conftest import run_killed
@@ -121,26 +122,29 @@ def test_a_damaged_part_is_refused_in_one_line(stage: Stage) -> None:
         stage()
 
 
-def test_the_bar_starts_where_the_work_stands(
-    one_slot: Params, capsys: pytest.CaptureFixture[str]
+def test_progress_starts_where_the_work_stands(
+    one_slot: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with writing_at_most(1), pytest.raises(StoppedError):
         rivals.run(one_slot)
-    capsys.readouterr()
+    monkeypatch.setenv(PROGRESS, str(tmp_path / "progress.json"))
     with writing_at_most(0), pytest.raises(StoppedError):
         rivals.run(one_slot)
-    assert "slm, llm on validation" in (bar := capsys.readouterr().err)
-    assert "24/24" in bar
+    line = read_json(tmp_path / "progress.json")["line"]
+    assert line.startswith("slm, llm on validation: 24 of 24 answers (100 %)")
 
 
 @pytest.fixture
 def folder_of(params: Params) -> Callable[..., Path]:
     """Return the folder of `evaluate`'s sweeps under changed settings."""
 
-    def folder(router: int = 1, section: str = "evaluate", **settings: object) -> Path:
+    def folder(
+        router: int = 1, section: str = "evaluate", iteration: int = 1, **settings: object
+    ) -> Path:
         identity = {"dtype": params.pair.dtype}
         changes = changed(params, section, **settings)
-        return partial_sweeps("evaluate", changes, identity, paths.router(router))
+        inputs = identity, paths.router(router)
+        return partial_sweeps("evaluate", changes, *inputs, iteration=iteration)
 
     return folder
 
@@ -161,6 +165,12 @@ def test_other_inputs_have_another_folder_and_remove_the_earlier_parts(folder_of
     before = folder_of()
     assert folder_of(**change) != before
     assert not before.exists()
+
+
+def test_an_iteration_leaves_the_parts_of_another(folder_of) -> None:
+    before = folder_of()
+    assert folder_of(iteration=2, router=2) != before
+    assert before.exists()
 
 
 def test_other_references_have_another_folder(folder_of) -> None:

@@ -1,0 +1,86 @@
+"""Check a user's file, or a folder of served answers, as `prepare` would read it."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+
+from citer.config import Params
+from citer.data.audited import read_served
+from citer.data.files import OnBadRow, fail, read_rows
+from citer.data.importing import load_problems
+from citer.data.tasks.rows import RowError
+from citer.errors import InputError, shown
+from citer.schema import AUDITED
+from citer.stages.prepare import row_needs
+
+MOST = 1000  # questions of a folder, in the line that is proposed for params.yaml
+
+
+def check_own(path: Path, place: Path, params: Params) -> str | None:
+    """Check a file or folder that will be at `place`. Prints how many rows it has.
+
+    Returns the line that params.yaml lacks, None if it names `place`. Rows of a file that it does
+    not name must be JSON objects, since their task is not known. Raises InputError.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder")
+    if path.is_dir() or _is_served(path):
+        return _check_served(path, place, params)
+    skipped: list[RowError] = []
+    on_bad_row = skipped.append if params.prepare.on_bad_row == "skip" else fail
+    named = _check_named(path, place, params, on_bad_row)
+    if not named:
+        _check_rows(path, on_bad_row)
+    if skipped:
+        _say(f"{path}: {len(skipped):,} bad rows, which `prepare` leaves out; first: {skipped[0]}")
+    return None if named else f"train: [{{path: {place}, task: TASK}}] # or validation, or test"
+
+
+def _is_served(path: Path) -> bool:
+    try:
+        return pq.read_schema(path).names == AUDITED.names
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def _check_served(path: Path, place: Path, params: Params) -> str | None:
+    table = read_served(path, params.prepare.tasks)
+    if path.is_dir() and not len(table):
+        raise InputError(f"{path}: no table in it, expected a folder of `citer serve --log`")
+    _say(f"{path}: {len(table):,} served answers")
+    folders = [folder.path for folder in params.prepare.traffic]
+    if str(place) in [*folders, *params.prepare.audited]:
+        return None
+    traffic = f"traffic: [{{path: {place}, most: {MOST}}}] # or "
+    return f"{traffic if path.is_dir() else ''}audited: [{place}]"
+
+
+def _check_named(path: Path, place: Path, params: Params, on_bad_row: OnBadRow) -> bool:
+    """Check a file by each of its entries in params.yaml. Return whether it has one."""
+    sources = {part: getattr(params.prepare, part) for part in ("train", "validation", "test")}
+    named = [(part, file) for part, files in sources.items() for file in files]
+    named = [(part, file) for part, file in named if Path(file.path) == place]
+    for part, file in named:
+        rows = load_problems(path, [file.task], row_needs(params, part), on_bad_row, file.format)
+        _say(f"{path}: {len(rows):,} rows of the task {file.task}")
+    return bool(named)
+
+
+def _check_rows(path: Path, on_bad_row: OnBadRow) -> None:
+    rows = [_checked(row, f"{path}:{line}") for line, row in read_rows(path, on_bad_row)]
+    if not rows:
+        raise InputError(f"{path}: no rows, expected JSON, JSON Lines, Parquet or CSV")
+    _say(f"{path}: {len(rows):,} rows")
+
+
+def _checked(row: Any, where: str) -> Any:
+    if not isinstance(row, dict):
+        raise RowError("row", shown(row), "a JSON object", where)
+    return row
+
+
+def _say(text: str) -> None:
+    Console().print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,118 @@
+"""The user's questions in `data/own`, in versions. A `.dvc` file in git names each content."""
+
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from citer.config import Params
+from citer.data.tasks import own
+from citer.errors import InputError
+from citer.io import digest, remove, replacing
+from citer.stages.own import check_own
+from flows.dvc_commands import DvcError, Log, dvc
+
+OWN = Path(own.OWN)
+SUFFIX = ".dvc"
+
+
+def add(paths: Sequence[Path], params: Params) -> None:
+    """Check files and folders, copy them into `data/own`, and give them to DVC: all, or none.
+
+    Prints what to commit, and the lines that params.yaml lacks. Raises InputError.
+    """
+    places = {path: _place(path) for path in paths}
+    if len({*places.values()}) < len(paths):
+        raise InputError(f"{OWN}: two files of one name, expected different names")
+    lines = [check_own(path, place, params) for path, place in places.items()]
+    copied = [place for path, place in places.items() if _copied(path, place)]
+    try:
+        dvc("add", *map(str, places.values()))
+    except DvcError as error:
+        for place in copied:
+            remove(place)
+        raise InputError(str(error)) from None
+    _explain(list(places.values()), [line for line in lines if line])
+
+
+def _place(path: Path) -> Path:
+    """Return where a file will be: where it is if it is in `data/own` already."""
+    inside = Path(os.path.relpath(path))
+    return (
+        inside if inside.is_relative_to(OWN) else Path(OWN, os.path.basename(os.path.abspath(path)))
+    )
+
+
+def _copied(path: Path, place: Path) -> bool:
+    """Copy a file or a folder unless it is there. Raises InputError if another one is there."""
+    if place.exists():
+        if digest(path) != digest(place):
+            expected = f"expected no other of this name; replace it yourself, then add {place}"
+            raise InputError(f"{place}: exists with another content, {expected}")
+        return False
+    with replacing(place) as aside:
+        if path.is_dir():
+            unfinished = shutil.ignore_patterns(".*.jsonl")  # what a server is writing
+            shutil.copytree(path, aside, ignore=unfinished)
+        else:
+            shutil.copyfile(path, aside)
+    return True
+
+
+def _explain(places: Sequence[Path], lines: Sequence[str]) -> None:
+    pointers = [f"{place}{SUFFIX}" for place in places]
+    ignores = sorted({str(place.parent / ".gitignore") for place in places})
+    text = f"Commit: git add {shlex.join([*pointers, *ignores])}"
+    for line in lines:
+        text += f"\nparams.yaml, under prepare: {line}"
+    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def versioned(folder: Path = Path()) -> list[Path]:
+    """List the `.dvc` files of `data/own`, and the `.gitignore` beside each, below `folder`."""
+    pointers = sorted((folder / OWN).rglob(f"*{SUFFIX}"))
+    ignores = {pointer.with_name(".gitignore") for pointer in pointers}
+    files = [*pointers, *sorted(file for file in ignores if file.exists())]
+    return [file.relative_to(folder) for file in files]
+
+
+def own_digest() -> str:
+    """Return a digest of all questions that are versioned."""
+    return digest(*versioned())
+
+
+def is_own(stage: str) -> bool:
+    """Return whether a stage of DVC's graph is a `.dvc` file, which has no command."""
+    return stage.endswith(SUFFIX)
+
+
+def keep_changed(stale: Collection[str], log: Log) -> None:
+    """Put changed questions into DVC's cache, so that this run's version names what it used.
+
+    `stale` are the stages that `dvc status` lists. Raises InputError if versioned files are
+    missing, as in a fresh clone.
+    """
+    changed = sorted(filter(is_own, stale))
+    for pointer in changed:
+        place = pointer.removesuffix(SUFFIX)
+        if not Path(place).exists():
+            raise InputError(f"{place}: missing, and {pointer} names it; expected `dvc pull` first")
+        log(f"{place} has changed; {pointer} now names its new content")
+    if changed:
+        dvc("commit", "--force", *changed)
+
+
+def named(files: Collection[Path]) -> list[Path]:
+    """Return the questions that the `.dvc` files among `files` name."""
+    return [file.with_suffix("") for file in files if is_own(file.name)]
+
+
+def differing(files: Collection[Path]) -> list[Path]:
+    """Return those of the `named` questions that are missing, or not as DVC's cache has them."""
+    pointers = [f"{place}{SUFFIX}" for place in named(files)]
+    stale = json.loads(dvc("status", "--json", *pointers)) if pointers else {}
+    return named([Path(pointer) for pointer in sorted(stale)])
