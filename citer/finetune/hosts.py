@@ -69,7 +69,7 @@ def over_ssh(
     first = hosts[0].name.rpartition("@")[2]
     meeting = [f"--nnodes={len(hosts)}", f"--master-addr={first}", f"--master-port={_free_port()}"]
     passed = {name: value for name, value in os.environ.items() if PASSED.fullmatch(name)}
-    variables = [f"{name}={value}" for name, value in (passed | settings).items()]
+    variables = [f"{name}={value}" for name, value in (passed | {**settings}).items()]
     commands = {}
     for number, (name, ranks) in enumerate(hosts):
         place = [f"--node-rank={number}", f"--nproc-per-node={ranks}"]
