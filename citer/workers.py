@@ -1,10 +1,10 @@
 """The section `workers` of `params.yaml`: who runs the parts of a stage."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PlainValidator
+from pydantic import Field, PlainValidator, model_validator
 
-from citer.checked import Section
+from citer.checked import LocalPath, Section
 from citer.errors import shown
 
 
@@ -30,9 +30,17 @@ class WorkerParams(Section):
     devices: numbers of GPUs, with one process for each; `auto`: all visible ones
     address: of the Ray cluster
     stages: how many independent stages run at the same time
+    hostfile: where the ranks of finetune run (`citer.finetune.hosts`); by default all of them here
     """
 
     executor: Literal["local", "ray"] = "local"
     devices: Devices = "auto"
     address: Annotated[str, Field(min_length=1, max_length=200)] = "auto"
     stages: Annotated[int, Field(gt=0, le=64)] = 1
+    hostfile: LocalPath | None = None
+
+    @model_validator(mode="after")
+    def ray_has_its_own_devices(self) -> Self:
+        if self.executor == "ray" and self.devices != "auto":
+            raise ValueError("devices: ray uses all GPUs of its cluster; expected auto")
+        return self

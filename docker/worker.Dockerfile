@@ -14,7 +14,7 @@ COPY docker/constraints-cuda.txt docker/
 RUN mkdir citer flows \
     && touch README.md citer/__init__.py flows/__init__.py \
     && pip install --no-cache-dir -c constraints.txt -c docker/constraints-cuda.txt \
-        -e '.[pipeline,serve]'
+        -e '.[pipeline,serve,s3]'
 COPY citer citer
 COPY flows flows
 # Any user may run the image. A new volume takes the mode of the folder that it covers.

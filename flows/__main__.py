@@ -5,7 +5,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import httpx
 from prefect.server.api.server import SubprocessASGIServer
+from prefect.settings import PREFECT_API_URL
 from rich.console import Console
 
 from citer.errors import InputError
@@ -24,7 +26,10 @@ Repeat         dvc repro (runs a stage only if its data, code or parameters chan
 
 
 def main() -> None:
-    """Retrain, then print the table and where to look next. Exit with 2 on bad input."""
+    """Retrain, then print the table and where to look next.
+
+    Exit with 2 on bad input, with 1 if Prefect's server is lost.
+    """
     versions = page(os.environ.get("MLFLOW_TRACKING_URI"))  # read now: MLflow changes it later
     try:
         with _ending_with_the_server():
@@ -32,6 +37,11 @@ def main() -> None:
     except InputError as error:
         Console(stderr=True, soft_wrap=True).print(f"citer: {error}", style="red", markup=False)
         raise SystemExit(2) from None
+    except httpx.TransportError as error:  # after Prefect's own retries
+        lost = f"citer: Prefect at {PREFECT_API_URL.value()}: no answer ({type(error).__name__})"
+        said = f"{lost}; start it and repeat `citer run`, which keeps finished stages"
+        Console(stderr=True, soft_wrap=True).print(said, style="red", markup=False)
+        raise SystemExit(1) from None
     table = (SUMMARY / "table.md").read_text()
     next_steps = NEXT.format(versions=versions, prefect=START_SERVER)
     console = Console(soft_wrap=True, highlight=False)

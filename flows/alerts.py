@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import httpx
@@ -13,6 +13,7 @@ from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.events.schemas.automations import AutomationCore
 from prefect.settings import get_current_settings
+from prefect.types import SecretDict
 from pydantic import AnyHttpUrl, TypeAdapter, ValidationError
 from rich.console import Console
 from ruamel.yaml import YAML
@@ -65,16 +66,22 @@ def _block(target: str) -> UUID:
     if a named block does not exist or cannot notify.
     """
     if not BLOCK.fullmatch(target):
-        address = {"url": "{{ address }}", "secrets": {"address": target}}
-        webhook = CustomWebhookNotificationBlock(name=WEBHOOK, json_data=MESSAGE, **address)
-        return webhook.save(WEBHOOK, overwrite=True)
+        webhook = CustomWebhookNotificationBlock(
+            name=WEBHOOK,
+            url="{{ address }}",
+            secrets=SecretDict({"address": target}),
+            json_data=MESSAGE,
+            headers=None,
+            cookies=None,
+        )
+        return cast(UUID, webhook.save(WEBHOOK, overwrite=True))
     try:
-        block = Block.load(target)
+        block: Any = Block.load(target)
     except ValueError:
         raise InputError(f"{target}: no such block on this server; {EXPECTED}") from None
     if "notify" not in block.get_block_capabilities():
         raise InputError(f"{target}: not a notification block; {EXPECTED}")
-    return block._block_document_id
+    return cast(UUID, block._block_document_id)
 
 
 def _automations(block: UUID | None, page: str) -> Iterator[dict[str, Any]]:

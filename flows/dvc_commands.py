@@ -6,13 +6,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
-from citer.errors import TemporaryError
+from dvc.config import Config
+
+from citer.errors import InputError, TemporaryError
 
 LOCK, PARAMS = Path("dvc.lock"), Path("params.yaml")
 TMP = Path(".dvc/tmp")
 DVC_LOCK = TMP / "lock"
+
+OBJECT_STORES = ("s3", "gs", "azure")  # the extras of these names have their packages
 
 Log = Callable[[str], None]
 
@@ -42,6 +47,17 @@ def file_md5(path: Path) -> str:
     """Return the digest that DVC uses for a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "md5").hexdigest()
+
+
+def check_remote() -> None:
+    """Raise InputError if the package for DVC's default remote is missing."""
+    settings = Config(".dvc", validate=False)
+    name = settings["core"].get("remote")
+    url = settings["remote"].get(name, {}).get("url", "")
+    scheme = url.partition("://")[0]
+    if scheme in OBJECT_STORES and not find_spec(f"dvc_{scheme}"):
+        extra = f"the extra \"{scheme}\": pip install 'citer[{scheme}]'"
+        raise InputError(f"DVC's remote {name}, {url}, needs {extra}")
 
 
 def push() -> None:

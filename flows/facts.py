@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from mlflow.entities import Run
+from mlflow.entities.model_registry import ModelVersion
 
 from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.metrics import share_interval
@@ -116,3 +117,15 @@ def description(tags: Mapping[str, str]) -> str:
     listed = "\n".join(f"- {name}: {value}" for name, value in facts(tags).items())
     page = [f"[Report page]({tags['report']})"] if "report" in tags else []
     return "\n\n".join([*story(tags), *_uses(tags), *page, listed])
+
+
+def sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool) -> str:
+    """Say what a retraining registered, what the gate decided, and which version serves."""
+    decision = verdict(last.tags)
+    now = f"the champion is version {champion.version}" if champion else "there is no champion"
+    if known:
+        return (
+            f"nothing new: {last.name} version {last.version}, registered earlier, is the same "
+            f"router; the gate's decision then: {decision}; now {now}"
+        )
+    return f"{last.name} version {last.version} {decision}; {now}"

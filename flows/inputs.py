@@ -1,6 +1,5 @@
 """The inputs of a retraining: which of them are not committed, and how a worktree gets them."""
 
-import json
 import os
 import shutil
 from contextlib import chdir
@@ -10,11 +9,11 @@ from pathlib import Path
 from dvc.config import Config, merge
 
 from citer.config import load_params
-from citer.data.tasks.own import OWN
 from citer.errors import InputError
 from citer.stages.paths import CODE, SUMMARY
 from flows.dvc_commands import PARAMS, TMP, dvc, has_remote
 from flows.git import git
+from flows.own import OWN, differing, versioned
 
 DVC, CACHE = Path(".dvc"), Path(".dvc/cache")
 CODE_FOLDERS = ("citer", "flows")
@@ -24,10 +23,15 @@ WRITTEN = (f":!{CODE}", f":!{SUMMARY}")  # by a retraining
 
 def check() -> None:
     """Raise InputError if a worktree would lack changes of the checkout, or the pair."""
-    if changed := changes() + _changed_data():
+    if changed := changes():
         raise InputError(
             f"{', '.join(changed)}: changed but not committed; a retraining in a worktree reads"
             " committed files, so commit them"
+        )
+    for place in filter(Path.exists, differing(versioned())):
+        raise InputError(
+            f"{place}: not as it was added; `citer data add {place}` and commit, or get the added"
+            f" content by `dvc checkout --force {place}`"
         )
     for name, folder in _pair().items():
         if not Path(normpath(folder.absolute())).is_relative_to(Path.cwd()):
@@ -64,15 +68,6 @@ def fill(tree: Path) -> None:
 def _added(folder: Path) -> list[str]:
     """List the files that `dvc add` wrote and git tracks."""
     return git("ls-files", "--", "*.dvc", folder=folder).splitlines()
-
-
-def _changed_data() -> list[str]:
-    """List the files that differ from those of `dvc add`. A missing file is no change."""
-    if not (added := _added(Path())):
-        return []
-    status = json.loads(dvc("status", "--json", *added))
-    changed = (each.get("changed outs", {}) for entry in status.values() for each in entry)
-    return [path for states in changed for path, state in states.items() if state == "modified"]
 
 
 def _pair() -> dict[str, Path]:

@@ -16,7 +16,7 @@ from citer.placement import Device
 from citer.stages import paths
 from flows import seconds, system
 from flows.alarm import kept_back
-from flows.dvc_commands import PARAMS, Log, file_md5
+from flows.dvc_commands import PARAMS, Log, check_remote, file_md5
 from flows.lineage import run_name
 from flows.links import page, version_card
 from flows.own import OWN, own_digest
@@ -33,9 +33,10 @@ from flows.worktree import in_worktree
 def retrain(
     stage_timeout_hours: float = 24, device: Device = "auto", worktree: bool = False
 ) -> Any:
-    """Bring every stage up to date, then register the router; in a git worktree, if so wanted.
+    """Bring every stage up to date, then register the router.
 
-    `device` overrides that of params.yaml, unless it is `auto`.
+    `device` overrides that of params.yaml, unless it is `auto`. With `worktree`, the stages run in
+    a git worktree, and the results go to a branch.
 
     The final state's message says what was registered and where, and which version is the champion.
     On bad input the flow fails with one line that says what to correct.
@@ -70,7 +71,8 @@ def _retrain(timeout: timedelta, log: Log) -> str:
 
 @task(task_run_name="reach store", **STEP)
 def reach_store() -> None:
-    """Check that the MLflow store works, before hours of training, and log its address."""
+    """Check, before hours of training, that the stores work, and log the address of MLflow's."""
+    check_remote()
     open_store(load_params().register_.experiment)
     get_run_logger().info("MLflow's store: %s", store_address())
 

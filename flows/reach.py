@@ -41,9 +41,9 @@ def check_store(uri: str) -> None:
         problem = f"no answer ({type(error).__name__}), expected a running MLflow server"
         raise StoreError(f"MLflow at {without_password(uri)}: {problem}") from None
     except (ArgumentError, ImportError, ValueError) as error:
-        raise InputError(f"MLflow at {without_password(uri)}: {_first_line(error)}") from None
+        raise InputError(f"MLflow at {without_password(uri)}: {first_line(error)}") from None
     except SQLAlchemyError as error:
-        raise StoreError(f"MLflow at {without_password(uri)}: {_first_line(error)}") from None
+        raise StoreError(f"MLflow at {without_password(uri)}: {first_line(error)}") from None
 
 
 def _request_health(uri: str) -> None:
@@ -63,7 +63,7 @@ def reported() -> Iterator[None]:
         yield
     except MlflowException as error:
         raise StoreError(
-            f"MLflow at {without_password(mlflow.get_tracking_uri())}: {_first_line(error)}"
+            f"MLflow at {without_password(mlflow.get_tracking_uri())}: {first_line(error)}"
         ) from error
 
 
@@ -72,5 +72,6 @@ def without_password(uri: str) -> str:
     return re.sub(r"(?<=//)[^/]*@", "…@", uri)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+def first_line(error: Exception) -> str:
+    """Return what an error says, without advice, SQL and what two HTTP libraries add."""
+    return str(error).strip().partition("\n")[0].partition(" with exception ")[0]

@@ -67,7 +67,7 @@ def register_run(stages: Mapping[str, float | None]) -> Registration:
             last = _judge(store.client, run, last, params)
     champion = aliased(store.client, last.name, CHAMPION)
     kept_back = not known and last.tags["decision"] == KEPT_BACK
-    return Registration(_sentence(last, champion, known=bool(known)), last, kept_back)
+    return Registration(facts.sentence(last, champion, known=bool(known)), last, kept_back)
 
 
 @reported()
@@ -160,17 +160,6 @@ def _if_missing(message: str) -> Iterator[None]:
         if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
             raise
         raise InputError(message) from None
-
-
-def _sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool) -> str:
-    verdict = facts.verdict(last.tags)
-    now = f"the champion is version {champion.version}" if champion else "there is no champion"
-    if known:
-        return (
-            f"nothing new: {last.name} version {last.version}, registered earlier, is the same "
-            f"router; the gate's decision then: {verdict}; now {now}"
-        )
-    return f"{last.name} version {last.version} {verdict}; {now}"
 
 
 def _registered(client: MlflowClient, name: str, run: Run, last: Run) -> ModelVersion | None:

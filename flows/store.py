@@ -1,7 +1,6 @@
 """The MLflow store: MLFLOW_TRACKING_URI, or by default a database in the project's folder."""
 
 import fcntl
-import logging
 import os
 import re
 from collections.abc import Iterator
@@ -10,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import mlflow
-from mlflow import MlflowClient, db
+from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 from mlflow.store.db.db_types import DATABASE_ENGINES
 from mlflow.utils.file_utils import local_file_uri_to_path
 
 from citer.errors import InputError
-from citer.io import replacing
 from flows.reach import check_store, reported, without_password
+from flows.schema import check_schema, make_tables, migrate
 
 RETRAININGS = Path(".retrain")  # the worktrees of retrainings
 CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
@@ -43,8 +42,9 @@ def home() -> Path:
 def open_store(experiment: str) -> Store:
     """Open the store with its experiment. Both are created if they are missing.
 
-    Raises InputError if the project's folder was moved away from its artifacts, or if the store
-    does not answer.
+    Raises InputError if the project's folder was moved away from its artifacts, if the store does
+    not answer, or if another version of MLflow wrote its tables. Those of the project's own
+    database are migrated.
     """
     embedded = f"sqlite:///{home().absolute()}/mlflow.db"
     uri = _absolute(os.environ.get("MLFLOW_TRACKING_URI") or embedded)
@@ -54,6 +54,10 @@ def open_store(experiment: str) -> Store:
         if uri == embedded:
             make_tables(home() / "mlflow.db")
         check_store(uri)
+        if uri == embedded:
+            migrate(home() / "mlflow.db")
+        elif _is_database(uri):
+            check_schema(uri)
         mlflow.set_tracking_uri(uri)
         client = MlflowClient()
         known = client.get_experiment_by_name(experiment)
@@ -71,7 +75,7 @@ def store_address() -> str:
 def _absolute(uri: str) -> str:
     """Return a store's URI; a relative path of SQLite is relative to the project."""
     path = re.fullmatch(r"sqlite:///([^/:].*)", uri)
-    return f"sqlite:///{home().absolute().with_name(path[1])}" if path else uri
+    return f"sqlite:///{home().absolute().parent / path[1]}" if path else uri
 
 
 def _is_database(uri: str) -> bool:
@@ -95,16 +99,3 @@ def exclusively() -> Iterator[None]:
     with (home() / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def make_tables(database: Path) -> None:
-    """Create MLflow's tables in a temporary file, then rename it.
-
-    MLflow's own migrations fail if a second client runs them, or after they were killed.
-    """
-    if database.exists():
-        return
-    logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)  # it logs every migration
-    with replacing(database) as aside:
-        upgrade = ["upgrade", f"sqlite:///{aside.absolute()}"]
-        db.commands(upgrade, standalone_mode=False)  # `mlflow db upgrade`, in this process

@@ -1,8 +1,6 @@
 """An executor whose workers are killed in the middle of their units."""
 
 import multiprocessing
-import os
-import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -39,6 +37,12 @@ class Killing:
 
     def _kill(self) -> None:
         for process in multiprocessing.active_children():
-            assert process.pid
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()
             self.killed += 1
+
+
+def end_workers() -> None:
+    """End the workers that wait for another `run`."""
+    for process in multiprocessing.active_children():
+        process.kill()
+        process.join()

@@ -1,9 +1,11 @@
 """Who runs the units of a stage, by the models, the machine and the section `workers`."""
 
+from importlib.machinery import ModuleSpec
 from typing import NamedTuple
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from citer.errors import InputError
 from citer.executor import executor_for
@@ -86,3 +88,18 @@ def test_ray_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("citer.executor.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"not installed: pip install 'citer\[ray\]'"):
         executor_for(ON_GPU, WorkerParams(executor="ray"))
+
+
+def test_ray_has_devices_of_its_own() -> None:
+    with pytest.raises(ValidationError, match="devices: ray uses all GPUs of its cluster"):
+        WorkerParams(executor="ray", devices=(0, 1))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "h:x", "h:99999999"])
+def test_an_address_where_nothing_answers_is_refused(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setattr("citer.executor.find_spec", lambda name: ModuleSpec(name, None))
+    message = f"workers.address: '{address}': does not answer, expected HOST:PORT"
+    with pytest.raises(InputError, match=message):
+        executor_for(Model(), WorkerParams(executor="ray", address=address))

@@ -13,6 +13,7 @@ from citer.executors.forked import Forked
 from citer.executors.pool import Pool
 from citer.executors.spawned import CPU, Spawned
 from citer.progress import Advance
+from tests.killing import end_workers
 
 UNITS = [Unit(f"unit {n}", n) for n in range(9)]
 
@@ -41,9 +42,8 @@ def forked(request: pytest.FixtureRequest) -> Pool:
 
 @pytest.fixture(scope="module")
 def spawned() -> Iterator[Pool]:
-    executor = Spawned([CPU, CPU])
-    yield executor
-    executor.close()
+    yield Spawned([CPU, CPU])
+    end_workers()
 
 
 def another_worker_runs_it(executor: Pool, folder: Path) -> None:
@@ -58,14 +58,8 @@ def its_unit_is_named(executor: Pool, folder: Path) -> None:
     message = "unit 5: 3 workers died while they ran it, the last with exit status -9"
     done: list[int] = []
     with pytest.raises(TemporaryError, match=message):
-        done += iter_into(results, done)
+        done.extend(results)
     assert sorted(done) == [0, 1, 2, 3, 4, 6, 7, 8], "all others are done"
-
-
-def iter_into(results: Iterator[int], done: list[int]) -> list[int]:
-    for result in results:
-        done.append(result)
-    return []
 
 
 def test_another_worker_runs_the_unit_of_a_dead_one(forked: Pool, tmp_path: Path) -> None:

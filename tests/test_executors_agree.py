@@ -35,7 +35,7 @@ from citer.references import Trying, write
 from citer.rule import Rule
 from citer.workers import WorkerParams
 from tests.heads import random_router
-from tests.killing import Killing
+from tests.killing import Killing, end_workers
 from tests.taught import make_taught_pair, problems
 
 PLACEMENT = PairParams(slm="", llm="", device="cpu", dtype="float64")
@@ -159,11 +159,10 @@ def test_forked_workers_that_are_killed_give_the_same_bytes(
 def test_processes_of_devices_that_are_killed_give_the_same_bytes(
     run_stages: RunStages, in_line: Stages, workers: int
 ) -> None:
-    spawned = Spawned([CPU] * workers)
-    killing = Killing(spawned)
+    killing = Killing(Spawned([CPU] * workers))
     assert run_stages(killing) == in_line
     assert killing.killed >= 5
-    spawned.close()
+    end_workers()
 
 
 def test_pickled_copies_in_another_order_give_the_same_bytes(

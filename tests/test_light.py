@@ -31,6 +31,8 @@ ROOT = Path(__file__).parents[1]
 STAGES = Path("citer/stages")
 # These use the packages of the extra `serve`, the command once it has checked for them.
 SERVER, SERVE_COMMAND = Path("citer/server"), Path("citer/commands/serve.py")
+# These use the extra `ray`; `executor_for` has checked for it.
+OF_RAY = {Path("citer/executors", f"{name}.py") for name in ("actor", "actors", "head", "ray")}
 DISTRIBUTIONS = packages_distributions()  # by imported name
 
 # Imports and versions of the extra's packages fail, as if they were not installed.
@@ -161,7 +163,9 @@ def test_the_dependencies_are_the_imports_of_the_commands_that_run_light() -> No
     files = {file for start in starts for file in python_files(start)}
     of_server = {file for file in files if file.is_relative_to(SERVER)} | {SERVE_COMMAND}
     assert imports(of_server) & {*SERVE} == {*SERVE}
-    used = imports(files - of_server)
+    assert files > OF_RAY
+    assert imports(OF_RAY) - imports(files - OF_RAY) == declared("ray") == {"ray"}
+    used = imports(files - of_server - OF_RAY)
     assert {"torch", "typer"} <= used
     assert used & {*PIPELINE} == set()
     assert declared() == {name for each in used for name in DISTRIBUTIONS[each]} & declared()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError
 
 from citer.errors import TemporaryError
 from citer.executors.actor import SECONDS, Actor, Board, Ended
@@ -56,11 +56,11 @@ class RayActors:
                     continue
                 try:
                     result = task.result(deaths)
-                except RayActorError as error:
+                except RayError as error:  # the actor, its machine or the result is lost
+                    crew.end_idle()  # it is one of them, and its machine may have had others
                     deaths.died(task.unit, _reason(error))
                     waiting.append(task.unit)
                 else:
-                    crew.idle.append(task.actor)
                     yield result
         finally:
             crew.end_busy()
@@ -80,7 +80,7 @@ class _Task:
         self.done = 0.0
 
     def result(self, deaths: Deaths) -> Any:
-        """Return the job's result, or raise its exception. Raises RayActorError for a death."""
+        """Return the job's result, or raise its exception. Raises RayError if both are lost."""
         ended: Ended = ray.get(self.reference)
         self.report(ended.done, deaths)
         if ended.error:
@@ -134,7 +134,9 @@ class _Crew:
             self._report(deaths)
         for reference in ended:
             if reference in numbers:
-                return self.tasks.pop(numbers[reference])
+                task = self.tasks.pop(numbers[reference])
+                self.idle.append(task.actor)
+                return task
             self._started(reference)
         return None
 
@@ -142,12 +144,12 @@ class _Crew:
         actor = self.starting.pop(reference)
         try:
             ray.get(reference)
-        except (RayActorError, RayTaskError) as error:
+        except RayError as error:
             raise TemporaryError(f"an actor of Ray did not start: {_reason(error)}") from None
         self.idle.append(actor)
 
     def _report(self, deaths: Deaths) -> None:
-        with suppress(RayActorError, GetTimeoutError):  # without a board, when tasks end
+        with suppress(RayError):  # without the board, progress comes with results
             for attempt, done in ray.get(self._board.read.remote(), timeout=SECONDS).items():
                 if task := self.tasks.get(attempt):
                     task.report(done, deaths)
@@ -159,10 +161,15 @@ class _Crew:
         self.starting.clear()
         self.tasks.clear()
 
+    def end_idle(self) -> None:
+        for actor in self.idle:
+            ray.kill(actor)
+        self.idle.clear()
+
     def close(self) -> None:
         self.end_busy()
-        for actor in [*self.idle, self._board]:
-            ray.kill(actor)
+        self.end_idle()
+        ray.kill(self._board)
 
 
 def _reason(error: Exception) -> str:

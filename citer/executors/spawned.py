@@ -41,11 +41,6 @@ class Spawned(Pool):
     def _release(self, worker: Worker) -> None:
         self._idle[worker.place] = worker
 
-    def close(self) -> None:
-        """End all processes."""
-        for place in list(self._idle):
-            self._idle.pop(place).end()
-
 
 def _serve(device: str, pipe: Connection) -> None:
     if device != CPU:

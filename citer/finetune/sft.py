@@ -14,6 +14,7 @@ from citer.closure import code_digest
 from citer.config import FinetuneParams, PairParams
 from citer.data.problems import Problem
 from citer.errors import InputError
+from citer.finetune.hosts import Host, read_hosts
 from citer.finetune.job import ROW, ROWS, Job, is_finished, last_checkpoint, losses
 from citer.finetune.launch import launch
 from citer.finetune.lora import check_adapter, merge
@@ -31,9 +32,11 @@ def finetune(
     output: Path,
     pair: PairParams,
     params: FinetuneParams,
+    hostfile: Path | None = None,
 ) -> list[float]:
     """Finetune the model `base` on the problems' references and write it to `output`.
 
+    `hostfile` lists the machines of the ranks (`citer.finetune.hosts`), by default only this one.
     With 0 steps, the model is copied. A killed run resumes from its last checkpoint and ends with
     the same weights. Returns the loss of every step, in nats per completion token. Raises
     InputError before training if the number of processes, the batch size or a row does not fit.
@@ -42,7 +45,8 @@ def finetune(
     if not params.steps:
         _publish(base.path, base, output)
         return []
-    job = plan(base.path, pair, params)
+    hosts = read_hosts(hostfile, params.processes) if hostfile else []
+    job = plan(base.path, pair, params, hosts)
     if params.lora:
         check_adapter(base.path, params.lora)
     rows = encode_rows(base, problems, params.max_length)
@@ -51,7 +55,7 @@ def finetune(
     if not is_finished(last_checkpoint(folder), params.steps):
         write_table(folder / ROWS, pa.Table.from_pylist(rows, schema=ROW), ROW, {})
         with writing(folder):
-            _train(job, base, folder)
+            _train(job, base, folder, hosts)
     checkpoint = last_checkpoint(folder)
     assert checkpoint is not None
     history = losses(checkpoint)
@@ -63,11 +67,11 @@ def finetune(
     return history
 
 
-def plan(base: Path, pair: PairParams, params: FinetuneParams) -> Job:
+def plan(base: Path, pair: PairParams, params: FinetuneParams, hosts: Sequence[Host] = ()) -> Job:
     """Choose the device and the precision. Decide what "auto" stands for: "on" on a GPU.
 
-    Raises InputError if ZeRO-3 is wanted without DeepSpeed, or if the number of processes does not
-    fit DeepSpeed, the machine or the batch.
+    Raises InputError if ZeRO-3 or `hosts` are wanted without DeepSpeed, or if the number of
+    processes does not fit DeepSpeed, the machine or the batch.
     """
     on_gpu = resolve_device(pair.device).type == "cuda"
     choice = {"on": True, "off": False, "auto": on_gpu}
@@ -78,7 +82,11 @@ def plan(base: Path, pair: PairParams, params: FinetuneParams) -> Job:
     if params.zero != 2 and not deepspeed:
         expected = "expected 2 or finetune.deepspeed: on"
         raise InputError(f"finetune.zero: {params.zero}: needs DeepSpeed, {expected}")
-    if on_gpu and params.processes > torch.cuda.device_count():
+    if hosts and not deepspeed:
+        raise InputError(
+            "workers.hostfile: needs DeepSpeed, expected null or finetune.deepspeed: on"
+        )
+    if on_gpu and not hosts and params.processes > torch.cuda.device_count():
         raise InputError(f"{setting}: expected at most {torch.cuda.device_count()}, one per GPU")
     if params.batch_size % params.processes:
         raise InputError(f"{setting}: not a divisor of finetune.batch_size {params.batch_size}")
@@ -116,9 +124,9 @@ def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int)
     ]
 
 
-def _train(job: Job, base: ModelFolder, folder: Path) -> None:
+def _train(job: Job, base: ModelFolder, folder: Path, hosts: Sequence[Host]) -> None:
     if job.deepspeed:
-        launch(job, folder)
+        launch(job, folder, hosts)
     else:
         from citer.finetune.trainer import train  # takes seconds to import
 

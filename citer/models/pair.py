@@ -172,8 +172,7 @@ class Pair:
 
     @property
     def is_small(self) -> bool:
-        """Whether several processes are faster. The requests of one process share their batches,
-        if a server runs the LLM."""
+        """Whether both models are small. One that a server runs shares batches in one process."""
         return isinstance(self.llm, LanguageModel) and self.llm.is_small
 
     @property
@@ -224,24 +223,13 @@ def load_pair(
     An LLM that was `loaded` with the same parameters is used again if it has the same digest.
     """
     kept = loaded if loaded and loaded.card.digest == folders.llm.digest else None
-    slm = load_model("slm", folders.slm, params)
-    return make_pair(folders, slm, kept or load_llm(folders.llm, params))
+    slm, llm = load_model("slm", folders.slm, params), kept or folders.llm.reach(params.dtype)
+    return make_pair(folders, slm, llm or load_model("llm", folders.llm, params))
 
 
 def make_pair(folders: PairFolder, slm: LanguageModel, llm: LanguageModel | Carded) -> Pair:
-    return Pair(
-        slm=slm,
-        llm=llm,
-        tokenizer=folders.slm.tokenizer,
-        tokenizer_digest=folders.tokenizer_digest,
-        eos_ids=folders.eos_ids,
-        prompts=folders.prompts,
-    )
-
-
-def load_llm(folder: ModelFolder, params: PairParams) -> LanguageModel | Carded:
-    """Load an LLM, or reach the server that runs it."""
-    return folder.reach(params.dtype) or load_model("llm", folder, params)
+    facts = folders.tokenizer_digest, folders.eos_ids, folders.prompts
+    return Pair(slm, llm, folders.slm.tokenizer, *facts)
 
 
 def load_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:

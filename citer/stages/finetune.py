@@ -1,5 +1,7 @@
 """Finetune the SLM: data/references/sft.parquet → data/models/slm, data/models/finetune.json."""
 
+from pathlib import Path
+
 from rich.console import Console
 
 from citer.config import Params
@@ -17,7 +19,8 @@ def run(params: Params) -> None:
     base = base_slm(params)
     base.check()
     problems = read_problems(paths.referenced("sft"))
-    losses = finetune(base, problems, paths.SLM, params.pair, params.finetune)
+    hostfile = Path(params.workers.hostfile) if params.workers.hostfile else None
+    losses = finetune(base, problems, paths.SLM, params.pair, params.finetune, hostfile)
     write_json(paths.FINETUNE, {"step": [*range(1, len(losses) + 1)], "loss": losses})
     summary = "no steps, the SLM is copied"
     if losses:

@@ -10,8 +10,10 @@ from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
+import torch
 
 from citer.errors import InputError, TemporaryError
+from citer.executors import ray as joining
 from citer.executors.base import Unit
 from tests.cluster import jobs
 from tests.cluster.conftest import ROOT, Cluster, end
@@ -92,6 +94,16 @@ def test_a_machine_that_joins_during_a_run_helps_and_one_that_leaves_is_replaced
         end(machine)
     assert len(set(pids)) == 2
     assert len(list(cluster.executor.run(jobs.place, UNITS, ignore))) == 9
+
+
+def test_a_machine_without_the_projects_folder_is_named(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("citer.executors.actors.Path.cwd", lambda: Path("/not/shared"))
+    with cluster.machine(cores=1):
+        executor = joining.connect(torch.device("cpu"), "auto")
+        with pytest.raises(TemporaryError, match=r"/not/shared: not on .+: expected the project's"):
+            list(executor.run(jobs.place, UNITS, ignore))
 
 
 @pytest.fixture

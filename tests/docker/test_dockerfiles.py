@@ -47,18 +47,16 @@ def test_base_images_are_pinned_and_the_user_is_not_root(dockerfile: Path) -> No
 
 def test_the_server_image_has_no_torch_and_tested_versions_only() -> None:
     text = (DOCKER / "server.txt").read_text()
-    required = [line for line in text.splitlines() if not line.startswith("#")]
-    assert {"prefect", "mlflow"} <= set(required)
-    assert not {"torch", "citer"} & set(required)
-    for name, _, version in (line.lower().partition("==") for line in required):
-        assert version or name in CONSTRAINTS, name
+    required = {line.lower() for line in text.splitlines() if not line.startswith("#")}
+    assert {"prefect", "mlflow"} <= required <= CONSTRAINTS.keys()
+    assert not {"torch", "citer"} & required
 
 
 def test_the_worker_image_installs_extras_of_this_project() -> None:
     [extras] = re.findall(r"-e '\.\[(.+)\]'", (DOCKER / "worker.Dockerfile").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     installed, known = set(extras.split(",")), project["optional-dependencies"].keys()
-    assert {"pipeline", "serve"} <= installed <= known
+    assert {"pipeline", "s3", "serve"} <= installed <= known
 
 
 def test_the_vllm_image_has_the_version_of_the_extra() -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import psutil
 import torch
@@ -52,12 +51,9 @@ def _draw(random: Random, command: tuple[str, ...]) -> StageKill:
 
 def outputs(command: Sequence[str]) -> list[Path]:
     stage = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][command[0]]
-    names = (out if isinstance(out, str) else next(iter(out)) for out in _of(stage)["outs"])
+    outs = stage.get("do", stage)["outs"]
+    names = (out if isinstance(out, str) else next(iter(out)) for out in outs)
     return [Path(name.replace("${key}", command[-1])) for name in names]
-
-
-def _of(stage: dict[str, Any]) -> dict[str, Any]:
-    return stage.get("do", stage)
 
 
 @dataclass(frozen=True)

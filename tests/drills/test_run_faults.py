@@ -1,4 +1,4 @@
-"""`citer run` while a server, the remote or the clock fails. One more run then ends in order.
+"""`citer run` beside a second run, without its Prefect server, or with another clock.
 
 The only stage of the clone waits for the test, so that the fault falls into the run.
 """
@@ -70,27 +70,13 @@ def test_a_lost_prefect_server(clone: Path, tmp_path: Path) -> None:
     with running(server.env, *start):
         until(server.healthy, PATIENCE_SECONDS)
         run = begun(tmp_path / "home", PREFECT_API_URL=str(server.client.base_url))
-    finish(run)
+    assert finish(run) == 1
+    assert f"citer: Prefect at {server.client.base_url}".rstrip("/") in run.log.read_text()
     with running(server.env, *start):
         until(server.healthy, PATIENCE_SECONDS)
         again = Run(Path.cwd(), tmp_path / "home", {"PREFECT_API_URL": str(server.client.base_url)})
         assert finish(again) == 0
-    check(champion=2)
-
-
-def test_a_lost_remote(clone: Path, tmp_path: Path) -> None:
-    set_stage(1)
-    remote = tmp_path / "remote"
-    remote.mkdir()
-    dvc("remote", "add", "-d", "store", str(remote))
-    run = begun(tmp_path / "home")
-    remote.rmdir()
-    remote.touch()
-    assert finish(run) != 0
-    remote.unlink()
-    assert finish(Run(clone, tmp_path / "home")) == 0
-    check(champion=2)
-    assert [*remote.rglob("*")]
+    check(champion=1)
 
 
 def test_two_runs_at_once(clone: Path, tmp_path: Path) -> None:
@@ -99,7 +85,7 @@ def test_two_runs_at_once(clone: Path, tmp_path: Path) -> None:
     second = Run(clone, tmp_path / "other")
     until(lambda: "waiting for" in second.log.read_text(), PATIENCE_SECONDS)
     assert [finish(run), finish(second)] == [0, 0]
-    check(champion=2)
+    check(champion=1)
 
 
 def test_a_clock_that_was_set_back(clone: Path, tmp_path: Path) -> None:
@@ -110,7 +96,7 @@ def test_a_clock_that_was_set_back(clone: Path, tmp_path: Path) -> None:
         Path("go").unlink(missing_ok=True)
         set_stage(seed)
         assert finish(begun(tmp_path / "home", **env)) == 0
-        check(champion=2 * seed)
+        check(champion=seed)
     assert finish(Run(clone, tmp_path / "home")) == 0
-    check(champion=4)
+    check(champion=2)
     assert dvc("status") == "Data and pipelines are up to date."

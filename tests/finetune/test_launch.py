@@ -35,12 +35,13 @@ def weights(folder: str) -> dict[str, torch.Tensor]:
 
 
 @contextmanager
-def killed_midway(base: ModelFolder, params: FinetuneParams) -> Iterator[psutil.Process]:
+def killed_midway(
+    base: ModelFolder, params: FinetuneParams, hostfile: Path | None = None
+) -> Iterator[psutil.Process]:
     """Start a finetuning, wait for a checkpoint, and kill the finetuning after the block."""
     context = multiprocessing.get_context("spawn")
-    process = context.Process(
-        target=finetune, args=(base, PROBLEMS, Path("killed"), PLACEMENT, params)
-    )
+    arguments = base, PROBLEMS, Path("killed"), PLACEMENT, params, hostfile
+    process = context.Process(target=finetune, args=arguments)
     process.start()
     while not list(PARTIAL.glob("finetune/*/checkpoint-*/trainer_state.json")):
         assert process.is_alive()

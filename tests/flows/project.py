@@ -22,6 +22,7 @@ from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
 from citer.schema import HOLDOUT, OUTCOME, PREFERENCE, PROBLEM, SPLITS, point
 from citer.stages import paths
+from flows.dvc_commands import dvc
 from flows.registry import register_run
 from tests.heads import random_router
 from tests.tiny import make_tiny_pair
@@ -83,6 +84,19 @@ def finetune(folder: Path) -> None:
     shutil.copytree(folder / LLM.with_name("slm"), folder / paths.SLM)
     write_text(folder / "dvc.yaml", DVC_YAML)
     commit(folder)
+
+
+def retrain_for_a_run(seed: int) -> None:
+    """Write a retraining that `citer run` finds finished, in a clone from `finetune`.
+
+    Each is cheaper than the one before. The stages `evaluate@k`, by which the flow counts the
+    routers, do nothing.
+    """
+    retrain(seed, cost=0.5 - seed / 10)
+    evaluate = DVC_YAML.partition("  label:")[2].partition("      params")[0]
+    write_text(Path("dvc.yaml"), f"{DVC_YAML}  evaluate:{evaluate}")
+    Path("dvc.lock").unlink()
+    dvc("commit", "--force")
 
 
 def commit(folder: Path) -> None:

@@ -72,6 +72,7 @@ def test_questions_on_another_disk_are_copied(
     assert not copy.samefile(OWN / "a.jsonl")
 
 
+@pytest.mark.slow
 def test_questions_that_dvc_tracks_are_those_of_the_commit(checkout: Path) -> None:
     write_text(OWN / "a.jsonl", "a")
     dvc("add", str(OWN / "a.jsonl"))
@@ -80,10 +81,11 @@ def test_questions_that_dvc_tracks_are_those_of_the_commit(checkout: Path) -> No
     check()
     assert (filled() / OWN / "a.jsonl").read_text() == "a"
     write_text(OWN / "a.jsonl", "b")
-    with pytest.raises(InputError, match=r"^data/own/a\.jsonl: changed but not committed"):
+    with pytest.raises(InputError, match=r"^data/own/a\.jsonl: not as it was added"):
         check()
 
 
+@pytest.mark.slow
 def test_questions_that_are_only_on_the_remote_are_pulled(checkout: Path) -> None:
     dvc("remote", "add", "--local", "--default", "store", "../store")
     write_text(OWN / "a.jsonl", "a")

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import httpx
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import FlowRunSort
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.__main__ import main
 from flows.links import page
@@ -37,6 +39,21 @@ def test_a_run_whose_parameters_changed_is_not_registered(
     with pytest.raises(SystemExit):
         main()
     assert "params.yaml: changed during the run" in capsys.readouterr().err
+
+
+def test_a_lost_prefect_server_is_reported_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost() -> None:
+        raise httpx.ConnectError("Connection refused")
+
+    monkeypatch.setattr("flows.__main__.retrain", lost)
+    elsewhere = temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"})
+    with elsewhere, pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    line = "citer: Prefect at http://127.0.0.1:9/api: no answer (ConnectError); start it and"
+    assert capsys.readouterr().err.startswith(line)
 
 
 def test_a_store_that_does_not_answer_is_reported_before_any_stage_runs(

@@ -1,13 +1,16 @@
 """A champion's data are on DVC's remote before the alias moves."""
 
+import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from citer.errors import TemporaryError
+from citer.errors import InputError, TemporaryError
 from citer.stages import paths
-from flows.dvc_commands import dvc
+from flows import dvc_commands
+from flows.dvc_commands import check_remote, dvc
 from tests.flows.project import register, retrain
 from tests.flows.registered import holder, version, versions
 
@@ -41,3 +44,17 @@ def test_a_push_that_fails_leaves_the_champion_and_the_next_run_completes_it(
         shutil.rmtree(folder)
     dvc("pull")
     assert paths.preferences(2).read_bytes() == trained
+
+
+@pytest.mark.parametrize(("url", "missing"), [("gs://citer", True), ("/tmp/data", False)])
+def test_the_package_of_a_remote_is_asked_for_before_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, missing: bool
+) -> None:
+    monkeypatch.setattr(dvc_commands, "find_spec", lambda name: None if name == "dvc_gs" else 1)
+    monkeypatch.chdir(tmp_path)
+    Path(".dvc").mkdir()
+    check_remote()
+    Path(".dvc/config").write_text(f"[core]\nremote = far\n['remote \"far\"']\nurl = {url}\n")
+    expected = "remote far, gs://citer, needs the extra \"gs\": pip install 'citer[gs]'"
+    with pytest.raises(InputError, match=re.escape(expected)) if missing else nullcontext():
+        check_remote()

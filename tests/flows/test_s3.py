@@ -1,0 +1,91 @@
+"""DVC's remote in an object store: a real S3 server on loopback."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from citer.errors import TemporaryError
+from citer.stages import paths
+from flows.dvc_commands import dvc
+from flows.restore import restore
+from tests.flows.project import commit, register, retrain_for_a_run
+from tests.flows.registered import holder, versions
+from tests.flows.servers import free_port
+from tests.flows.test_restore_questions import MORE, QUESTIONS, own, write
+
+pytestmark = pytest.mark.slow
+
+ACCESS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadedMotoServer]:
+    """An S3 server with the bucket `citer`. It keeps its objects while it is stopped."""
+    for name, value in ACCESS.items():
+        monkeypatch.setenv(name, value)
+    server = ThreadedMotoServer("127.0.0.1", free_port())
+    server.start()
+    boto3.client("s3", endpoint_url=address(server)).create_bucket(Bucket="citer")
+    yield server
+    server.stop()
+
+
+def address(server: ThreadedMotoServer) -> str:
+    return "http://{}:{}".format(*server.get_host_and_port())
+
+
+def add_remote(server: ThreadedMotoServer) -> None:
+    dvc("remote", "add", "--default", "store", "s3://citer/data")
+    dvc("remote", "modify", "store", "endpointurl", address(server))
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_another_clone_pulls_what_a_run_pushed_and_restores_its_questions(
+    project: Path, store: ThreadedMotoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
+    add_remote(store)
+    write(QUESTIONS, "One")
+    retrain_for_a_run(1)
+    run(sys.executable, "-c", "from citer.cli import main; main()", "run")
+    first, trained = own(), paths.preferences(2).read_bytes()
+    write(QUESTIONS, "Another")
+    write(MORE, "More")
+    retrain_for_a_run(2)
+    register()
+    second = own()
+    assert holder("champion") == 4
+    commit(project)
+    registry = f"sqlite:///{project}/mlruns/mlflow.db"
+    run("git", "clone", "-q", str(project), str(tmp_path / "clone"))
+    monkeypatch.chdir(tmp_path / "clone")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", registry)
+    assert not QUESTIONS.exists()
+    dvc("pull")
+    assert own() == second
+    restore(2)
+    assert own() == first
+    assert paths.preferences(2).read_bytes() == trained
+
+
+def test_a_store_that_is_lost_leaves_the_champion(project: Path, store: ThreadedMotoServer) -> None:
+    add_remote(store)
+    retrain_for_a_run(1)
+    register()
+    retrain_for_a_run(2)
+    store.stop()
+    with pytest.raises(TemporaryError, match="no new champion, since the data are not pushed: dvc"):
+        register()
+    assert (versions(), holder("champion")) == ([1, 2, 3, 4], 2)
+    store.start()
+    assert "version 4 promoted" in register()
+    assert holder("champion") == 4
