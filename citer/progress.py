@@ -41,7 +41,7 @@ class _Work:
     title: str
     total: float | None
     unit: str
-    before: float
+    before: int
     done: float = 0.0  # by this run
     start: float = field(default_factory=lambda: time.monotonic())
 

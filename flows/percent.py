@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
@@ -71,5 +72,5 @@ class _Shown:
             update_progress_artifact(self.artifact, percent, line)
         else:
             key = re.sub("[^a-z0-9]+", "-", f"stage-{self.stage}".lower())
-            self.artifact = create_progress_artifact(percent, key, line)
+            self.artifact = cast(UUID, create_progress_artifact(percent, key, line))
         self.text = text

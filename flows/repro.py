@@ -116,7 +116,9 @@ def reproduce(
     output, seconds = _Output(name), timeout.total_seconds()
     terminal = sys.stderr.isatty() and not beside
     mend(log)
-    with leashed([*REPRO, name], seconds, _environment(terminal) | (variables or {})) as process:
+    with leashed(
+        [*REPRO, name], seconds, {**_environment(terminal), **(variables or {})}
+    ) as process:
         for line in _follow(process, log, terminal, tick):
             output.read(line)
         status = process.wait()

@@ -80,7 +80,9 @@ class _Run:
     def _submit(self, name: str, variables: dict[str, str]) -> None:
         stage, setting = self.plan[name], replace(self.setting, variables=variables)
         before = [self.futures[each] for each in stage.after]  # Prefect's page shows them
-        future = stage_task(name).submit(name, setting, stage.fresh, wait_for=before)
+        future = stage_task(name).submit(
+            name, setting, stage.fresh, wait_for=before, return_state=False
+        )
         self.futures[name] = future
         future.add_done_callback(lambda _: self.ended.put(name))
 
