@@ -30,7 +30,7 @@ from citer.progress import Advance, progress
 from citer.rule import Rule
 from citer.schema import RESULT
 
-REFILLS = 4  # questions of a part per slot: slots fall idle only at the end of a part
+REFILLS = 2  # questions of a part per slot: slots fall idle only at the end of a part
 LEAST_PARTS = 2  # so that two workers share few questions
 FEW = 32  # questions of a part of a large pair on a CPU, which takes minutes
 
