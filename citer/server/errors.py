@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from citer.errors import one_line
+
 
 class ApiError(Exception):
     """A request that is not answered. `kind` and `code` are OpenAI's."""
@@ -15,7 +17,7 @@ class ApiError(Exception):
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(one_line(message))
         self.status, self.kind, self.code, self.headers = status, kind, code, headers
 
     @property

@@ -1,4 +1,4 @@
-"""`citer run` beside a second run, without its Prefect server, or with another clock.
+"""`citer run` beside a second run, or without its Prefect server.
 
 The only stage of the clone waits for the test, so that the fault falls into the run.
 """
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from flows.dvc_commands import dvc
 from flows.store import open_store
 from tests.drills.files import left_aside
 from tests.drills.kills import PATIENCE_SECONDS, Run
@@ -25,15 +24,12 @@ pytestmark = [
 ]
 
 WAITS = "touch begun && until [ -e go ]; do sleep 0.1; done && rm begun"
-RETRAINS = f"{sys.executable} -c 'from tests.flows.project import retrain; retrain(SEED)'"
-FAKETIME = [*Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")]
-A_YEAR_AGO = {"FAKETIME": "-400d", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+RETRAINS = f"{sys.executable} -c 'from tests.flows.project import retrain; retrain(1)'"
 
 
-def set_stage(seed: int) -> None:
+def set_stage() -> None:
     """Make a pipeline of one stage, which waits for the file `go`."""
-    commands = [WAITS, RETRAINS.replace("SEED", str(seed))]
-    stage: dict[str, Any] = {"cmd": commands, "outs": ["data/preferences"]}
+    stage: dict[str, Any] = {"cmd": [WAITS, RETRAINS], "outs": ["data/preferences"]}
     pipeline = {"stages": {"evaluate": {"foreach": ["1"], "do": stage}}}
     YAML().dump(pipeline, Path("dvc.yaml"))
 
@@ -55,15 +51,15 @@ def finish(run: Run) -> int:
     return status
 
 
-def check(champion: int) -> None:
-    """Assert that the last registered version is the champion, and that nothing is half-written."""
+def check() -> None:
+    """Assert that the only version is the champion, and that nothing is half-written."""
     open_store("citer")
-    assert (versions(), holder("champion")) == ([*range(1, champion + 1)], champion)
+    assert (versions(), holder("champion")) == ([1], 1)
     assert left_aside(Path()) == []
 
 
 def test_a_lost_prefect_server(clone: Path, tmp_path: Path) -> None:
-    set_stage(1)
+    set_stage()
     port = free_port()
     server = Server(f"http://127.0.0.1:{port}/api", tmp_path / "prefect")
     start = ("server", "start", "--port", str(port))
@@ -76,27 +72,13 @@ def test_a_lost_prefect_server(clone: Path, tmp_path: Path) -> None:
         until(server.healthy, PATIENCE_SECONDS)
         again = Run(Path.cwd(), tmp_path / "home", {"PREFECT_API_URL": str(server.client.base_url)})
         assert finish(again) == 0
-    check(champion=1)
+    check()
 
 
 def test_two_runs_at_once(clone: Path, tmp_path: Path) -> None:
-    set_stage(1)
+    set_stage()
     run = begun(tmp_path / "home")
     second = Run(clone, tmp_path / "other")
     until(lambda: "waiting for" in second.log.read_text(), PATIENCE_SECONDS)
     assert [finish(run), finish(second)] == [0, 0]
-    check(champion=1)
-
-
-def test_a_clock_that_was_set_back(clone: Path, tmp_path: Path) -> None:
-    if not FAKETIME:
-        pytest.skip("needs libfaketime: apt-get install faketime")
-    back = A_YEAR_AGO | {"LD_PRELOAD": str(FAKETIME[0])}
-    for seed, env in ((1, {}), (2, back)):
-        Path("go").unlink(missing_ok=True)
-        set_stage(seed)
-        assert finish(begun(tmp_path / "home", **env)) == 0
-        check(champion=seed)
-    assert finish(Run(clone, tmp_path / "home")) == 0
-    check(champion=2)
-    assert dvc("status") == "Data and pipelines are up to date."
+    check()

@@ -7,7 +7,7 @@ import httpx
 import openai
 import pytest
 
-from citer.errors import InputError
+from citer.errors import LONGEST, InputError
 from citer.models.pair import Pair
 from citer.server.run import accepted_keys, listen
 from tests.flows.servers import until
@@ -121,6 +121,12 @@ def test_a_prompt_that_is_far_too_long_is_refused_before_it_is_encoded(
 def test_alternatives_have_no_log_probabilities(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="logprobs: 3; expected 0"):
         client.completions.create(model="tiny", prompt="a", logprobs=3)
+
+
+def test_a_refusal_does_not_repeat_a_long_text(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(model="x" * 5000, messages=asked("1?")["messages"])
+    assert len(caught.value.body["message"]) <= LONGEST  # type: ignore[index]
 
 
 def test_another_model_is_not_found(client: openai.OpenAI) -> None:
