@@ -141,22 +141,22 @@ def test_a_router_that_is_kept_back_is_notified_and_three_pages_show_each_other(
             run = until(lambda: server.ended("cpu"), 600)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
         store = open_store("citer")
-        version = store.client.get_model_version("citer-router", "4")
+        version = store.client.get_model_version("citer-router", "3")
         [parent] = store.runs(f"tags.prefect_run = '{run['id']}'")
     assert version.tags["decision"] == "kept back"
-    assert run["state"]["message"].startswith("citer-router version 4 kept back: ")
+    assert run["state"]["message"].startswith("citer-router version 3 kept back: ")
     assert run["state"]["message"].endswith(f"MLflow's store: {url}")
     assert re.fullmatch(f"{DAY} [0-9a-f]{{7,}} cpu", run["name"])
-    text = hook.told("citer-router/4 was kept back", version.tags["reason"])
+    text = hook.told("citer-router/3 was kept back", version.tags["reason"])
     assert text.endswith(f"Retraining {run['name']}: {page(server, run['id'])}")
     assert parent.data.tags["kind"] == "retraining"
     assert parent.data.tags["prefect_page"] == page(server, run["id"])
-    assert parent.data.tags["version"] == "4"
+    assert parent.data.tags["version"] == "3"
     query = {"artifacts": {"key": {"any_": ["retrain-version"]}}}
     [card] = server.client.post("/artifacts/filter", json=query).json()
     assert card["flow_run_id"] == run["id"]
     assert card["data"].startswith(run["state"]["message"])
-    assert f"]({url}/#/models/citer-router/versions/4?" in card["data"]
+    assert f"]({url}/#/models/citer-router/versions/3?" in card["data"]
     assert not Path("mlruns/mlflow.db").exists()
 
 
