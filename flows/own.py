@@ -29,11 +29,13 @@ def add(paths: Sequence[Path], params: Params) -> None:
     if len({*places.values()}) < len(paths):
         raise InputError(f"{OWN}: two files of one name, expected different names")
     lines = [check_own(path, place, params) for path, place in places.items()]
-    copied = [place for path, place in places.items() if _copied(path, place)]
+    new = {path: place for path, place in places.items() if not _is_there(path, place)}
+    for path, place in new.items():
+        _copy(path, place)
     try:
         dvc("add", *map(str, places.values()))
     except DvcError as error:
-        for place in copied:
+        for place in new.values():
             remove(place)
         raise InputError(str(error)) from None
     _explain(list(places.values()), [line for line in lines if line])
@@ -42,25 +44,24 @@ def add(paths: Sequence[Path], params: Params) -> None:
 def _place(path: Path) -> Path:
     """Return where a file will be: where it is if it is in `data/own` already."""
     inside = Path(os.path.relpath(path))
-    return (
-        inside if inside.is_relative_to(OWN) else Path(OWN, os.path.basename(os.path.abspath(path)))
-    )
+    return inside if inside.is_relative_to(OWN) else OWN / path.absolute().name
 
 
-def _copied(path: Path, place: Path) -> bool:
-    """Copy a file or a folder unless it is there. Raises InputError if another one is there."""
-    if place.exists():
-        if digest(path) != digest(place):
-            expected = f"expected no other of this name; replace it yourself, then add {place}"
-            raise InputError(f"{place}: exists with another content, {expected}")
-        return False
+def _is_there(path: Path, place: Path) -> bool:
+    """Return whether a file is at its place. Raises InputError if another one is."""
+    if place.exists() and digest(path) != digest(place):
+        expected = f"expected no other of this name; replace it yourself, then add {place}"
+        raise InputError(f"{place}: exists with another content, {expected}")
+    return place.exists()
+
+
+def _copy(path: Path, place: Path) -> None:
     with replacing(place) as aside:
         if path.is_dir():
             unfinished = shutil.ignore_patterns(".*.jsonl")  # what a server is writing
             shutil.copytree(path, aside, ignore=unfinished)
         else:
             shutil.copyfile(path, aside)
-    return True
 
 
 def _explain(places: Sequence[Path], lines: Sequence[str]) -> None:

@@ -104,8 +104,9 @@ def test_a_file_is_never_overwritten_and_one_in_git_stays_there(
 ) -> None:
     source = write_rows(tmp_path / "train.jsonl")
     write_rows(TRAIN, ['{"mine": 1}'])
-    assert added(source) == 2
+    assert added(write_rows(tmp_path / "new.jsonl"), source) == 2
     assert f"{TRAIN}: exists with another content, expected" in capsys.readouterr().err
+    assert not Path("data/own/new.jsonl").exists()
     commit(project)
     assert added(TRAIN) == 2
     assert "already tracked by SCM" in capsys.readouterr().err

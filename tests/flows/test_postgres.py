@@ -81,7 +81,7 @@ def test_a_retraining_a_comparison_and_a_promotion(
         for seed in (1, 2):
             retrain_for_a_run(seed)
             citer("run")
-        assert "version 2" in citer("compare")
+        assert "champion and challenger" in citer("compare")
         citer("promote", "2")
     assert query(postgres, "prefect", "select state_name from flow_run") == [("Completed",)] * 2
     found = "select version from registered_model_aliases where alias = 'champion'"
