@@ -141,7 +141,7 @@ def run_stages(taught: Taught, tmp_path_factory: pytest.TempPathFactory) -> RunS
 @pytest.fixture(scope="module")
 def in_line(run_stages: RunStages) -> Stages:
     stages = run_stages(InLine())
-    assert [len(files) for files in stages] == [12, 6, 2, 2]
+    assert [len(files) for files in stages] == [12, 6, 3, 3]
     return stages
 
 
