@@ -78,6 +78,7 @@ def test_questions_come_back_byte_for_byte_and_the_printed_command_undoes_it(
     assert undo.startswith("rm data/own/more.jsonl.dvc && cp -r ")
 
 
+@pytest.mark.slow
 def test_a_version_of_before_leaves_the_questions_as_they_are(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +107,7 @@ def test_questions_that_are_lost_or_changed_by_hand_leave_everything_unchanged(t
     assert own() == before
 
 
+@pytest.mark.slow
 def test_no_empty_folder_is_left_of_outputs_that_a_version_does_not_have(project: Path) -> None:
     run(1)
     stages = Path("dvc.yaml").read_text()
