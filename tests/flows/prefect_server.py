@@ -54,10 +54,10 @@ class Server:
         answer = self.client.get(f"/artifacts/{key}/latest")
         return answer.json() if answer.is_success else {}
 
-    def ended(self, deployment: str, after: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the last run of `deployment` if it has ended and is not `after`; else nothing."""
+    def ended(self, deployment: str, after: str | None = None) -> dict[str, Any]:
+        """Return the last run of `deployment` if it has ended and its id is not `after`."""
         run = self.last_run(deployment)
-        return run if run and run != after and run["state"]["type"] in FINAL else {}
+        return run if run and run["id"] != after and run["state"]["type"] in FINAL else {}
 
 
 @contextmanager

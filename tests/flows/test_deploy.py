@@ -74,7 +74,7 @@ def test_cancelling_a_run_ends_the_grandchild(server: Server, project: Path) -> 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_the_gpu_deployment_fails_at_once_without_a_gpu(server: Server, project: Path) -> None:
     deploy(server, "touch ran", device="cuda")
-    earlier = server.last_run("gpu")
+    earlier = server.last_run("gpu").get("id")
     with running(server.env, "worker", "start", "--pool", "gpu"):
         server.prefect("deployment", "run", "retrain/gpu")
         run = until(lambda: server.ended("gpu", after=earlier), 300)
