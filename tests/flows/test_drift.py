@@ -1,6 +1,7 @@
 """From drifting traffic to a new champion: real servers, a real worker and the embedded pair."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from citer.data.problems import read_problems
 from citer.stages import paths
 from citer.watch import WINDOW
 from flows.alarm import AGREEMENT_LOW
+from flows.dvc_commands import dvc
 from tests.flows.prefect_server import Server, prefect_server, running
 from tests.flows.project import commit, copy_repository
 from tests.flows.servers import free_port, serving, until
@@ -114,12 +116,12 @@ def test_a_drift_is_seen_and_ends_in_a_new_champion_that_serves(server: Server) 
         assert client.versions(drifted) == {"citer-router/1"}
         until(lambda: client.metric("citer_agreement_alarm"), 10)
         assert client.metric("citer_agreement") < client.metric("citer_agreement_limit")
-        run = until(lambda: server.ended("cpu"), 1800)
-        assert run["state"]["message"].startswith("citer-router version 2 promoted: ")
+        message = until(lambda: server.ended("cpu"), 1800)["state"]["message"]
+        assert message.startswith("citer-router version 2 promoted: ")
         until(lambda: client.version("Why?") == "citer-router/2", 60)
         assert client.metric("citer_agreement_alarm") == 0
     assert [event["payload"]["router"] for event in events(server)] == ["citer-router/1"]
-    check_rows()
+    check_rows(*re.findall(r"branch (retrain/\S+)", message))
 
 
 def events(server: Server) -> list[dict[str, Any]]:
@@ -128,8 +130,10 @@ def events(server: Server) -> list[dict[str, Any]]:
     return found
 
 
-def check_rows() -> None:
-    """The router learned from traffic, and was judged by given answers alone."""
+def check_rows(branch: str) -> None:
+    """The router of a branch learned from traffic, and was judged by given answers alone."""
+    subprocess.run(["git", "checkout", "--force", branch], check=True)
+    dvc("checkout", "--force")
     splits = {split: read_problems(paths.problems(split)) for split in ("preference", "test")}
     assert "traffic" in {problem.source for problem in splits["preference"]}
     assert {problem.source for problem in splits["test"]} == {"test.jsonl"}
