@@ -9,6 +9,8 @@ import torch
 from citer import checkpoint, training
 from citer.checkpoint import Checkpoint
 from citer.errors import InputError
+from citer.io import read_json
+from citer.progress import PROGRESS
 from citer.training import Trained, train_head
 from tests.test_training import CPU, _data, _params, _state
 
@@ -64,13 +66,14 @@ def test_a_finished_training_is_not_repeated(whole: Trained, tmp_path: Path) -> 
     assert (later, trained.metrics) == (0, whole.metrics)
 
 
-def test_the_bar_starts_at_the_saved_epoch(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_progress_starts_at_the_saved_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(PROGRESS, str(tmp_path / "progress.json"))
     for _ in range(2):
         with pytest.raises(StoppedError):
             train(tmp_path / "state", 2)
-    assert "4/7" in capsys.readouterr().err
+    assert "4 of 7 epochs" in read_json(tmp_path / "progress.json")["line"]
 
 
 def test_a_short_training_saves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ def test_a_cache_on_two_devices_gives_the_same_verdicts(
 def test_a_model_that_accelerate_dispatches_gives_the_same_verdicts(
     pair: Pair, device_map: str | dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("citer.models.pair.device_map_for", lambda *_: device_map)
+    monkeypatch.setattr("citer.models.network.device_map_for", lambda *_: device_map)
     loaded = load_model("llm", ModelFolder(pair.llm.path), placement(pair.llm))
     offloaded = {name for name, weight in loaded.network.named_parameters() if weight.is_meta}
     assert bool(offloaded) == (device_map is OFFLOADED)

@@ -53,6 +53,7 @@ def test_there_is_no_section_module_or_command_without_a_stage() -> None:
         "folders",
         "lessons",
         "outcome",
+        "own",
         "paths",
         "unfinished",
     }

@@ -85,7 +85,7 @@ def test_any_other_error_keeps_its_traceback(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline({"prepare": {"cmd": "true"}})
-    monkeypatch.setattr("flows.pipeline.plan", {}.popitem)
+    monkeypatch.setattr("flows.pipeline.plan", {}.__getitem__)
     with pytest.raises(KeyError):
         main()
     assert "Traceback" in caplog.text

@@ -50,14 +50,6 @@ def test_a_damaged_database_is_reported_in_one_line_by_every_command() -> None:
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.usefixtures("project")
-def test_a_database_of_another_schema_names_the_command_that_upgrades_it() -> None:
-    with sqlite3.connect(DATABASE) as connection:
-        connection.execute("update alembic_version set version_num = 'abc'")
-    assert "found version abc" in (message := refused())
-    assert "mlflow db upgrade" in message
-
-
 @pytest.mark.slow  # SQLite itself waits five seconds
 @pytest.mark.usefixtures("project")
 def test_a_locked_database_is_reported_in_one_line() -> None:

@@ -90,7 +90,7 @@ def test_a_report_holds_every_question_under_every_rule_and_the_chosen_rules(par
 
 def test_rivals_of_other_questions_are_refused_before_a_model_is_loaded(params, monkeypatch):
     rivals.run(params)
-    monkeypatch.setattr("citer.stages.evaluate.load_pair", None)
+    monkeypatch.setattr("citer.stages.evaluate.open_pair", None)
     write_problems(paths.referenced("test"), [replace(MC, split="test")], {})
     with pytest.raises(InputError, match=r"rivals/outcomes\.parquet: its problems is"):
         evaluate.run(params, 1)
@@ -102,7 +102,7 @@ def test_a_question_without_room_for_its_answer_is_refused_before_a_model_is_loa
 ):
     rows = [replace(MATH, problem_id="huge", question="Why? " * 400, split="test")]
     write_problems(paths.referenced("test"), rows, {})
-    monkeypatch.setattr(f"citer.stages.{stage}.load_pair", None)
+    monkeypatch.setattr(f"citer.stages.{stage}.open_pair", None)
     message = r"^data/references/test\.parquet: problem huge: \d+ tokens and up to 12 more "
     expected = r"\(evaluate\.max_new_tokens\), expected at most"
     with pytest.raises(InputError, match=message + expected):
@@ -110,7 +110,7 @@ def test_a_question_without_room_for_its_answer_is_refused_before_a_model_is_loa
 
 
 def test_a_router_of_another_pair_is_refused_before_a_model_is_loaded(params, monkeypatch):
-    monkeypatch.setattr("citer.stages.evaluate.load_pair", None)
+    monkeypatch.setattr("citer.stages.evaluate.open_pair", None)
     other = params.pair.model_copy(update={"dtype": "float64"})
     with pytest.raises(InputError, match=r"routers/1: its dtype is float32, here it is float64"):
         evaluate.run(params.model_copy(update={"pair": other}), 1)

@@ -87,7 +87,7 @@ def test_questions_with_and_without_answers_are_refused_before_a_model_is_loaded
     rows = read_problems(paths.referenced("test"))
     write_problems(paths.referenced("test"), [replace(row, answer="1") for row in rows], {})
     for stage in ("rivals", "evaluate"):
-        monkeypatch.setattr(f"citer.stages.{stage}.load_pair", None)
+        monkeypatch.setattr(f"citer.stages.{stage}.open_pair", None)
     for run in (lambda: rivals.run(faithful), lambda: evaluate.run(faithful, 1)):
         with pytest.raises(InputError, match=r"^validation problem .*: no answer, but test prob"):
             run()

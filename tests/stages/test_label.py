@@ -183,7 +183,7 @@ def test_rollouts_beyond_the_context_are_refused_at_once(scored: Params) -> None
 def test_a_router_of_another_slm_is_refused_before_a_model_is_loaded(
     scored: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(label, "load_pair", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(label, "open_pair", lambda *_: pytest.fail("a model was loaded"))
     card = read_json(paths.router(0) / "router.json")
     write_json(paths.router(0) / "router.json", card | {"slm": {"id": "x", "digest": "0"}})
     with pytest.raises(InputError, match=r"data/routers/0: made for the SLM x \(0\)"):

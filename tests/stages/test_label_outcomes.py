@@ -132,7 +132,7 @@ def test_a_killed_calibration_keeps_its_chunks_and_ends_in_the_same_bytes(scored
 def test_rollouts_of_a_row_without_an_answer_are_refused_before_a_model_is_loaded(
     scored: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(label, "load_pair", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(label, "open_pair", lambda *_: pytest.fail("a model was loaded"))
     change(answer=None)
     with pytest.raises(
         InputError, match=r"preference.parquet: problem math-0: no right answer .*suffix"

@@ -197,7 +197,7 @@ def test_a_question_without_room_is_refused_before_a_model_is_loaded(
     project: Params, monkeypatch: pytest.MonkeyPatch, split: str, against: str, setting: str
 ) -> None:
     write_splits(lambda p: replace(p, question="7 " * 1200) if p.split == split else p)
-    monkeypatch.setattr("citer.models.pair.load_pair", None)
+    monkeypatch.setattr("citer.models.outlined.open_pair", None)
     place = rf"^data/problems/{split}\.parquet: problem {split}-math-0: "
     with pytest.raises(InputError, match=rf"{place}.* \({setting}\.max_new_tokens\)"):
         references.run(with_source(project, "llm", against))

@@ -99,7 +99,7 @@ def test_a_stage_killed_while_a_rival_learns_ends_in_the_same_bytes(asked: Param
 def test_tokens_of_another_pair_are_refused_before_a_model_is_loaded(
     asked: Params, monkeypatch
 ) -> None:
-    monkeypatch.setattr("citer.stages.rivals.load_pair", None)
+    monkeypatch.setattr("citer.stages.rivals.open_pair", None)
     other = asked.pair.model_copy(update={"dtype": "float64"})
     with pytest.raises(InputError, match=f"^{paths.SLM_TOKENS}"):
         rivals.run(asked.model_copy(update={"pair": other}))
