@@ -231,10 +231,7 @@ class Params(Section):
         if self.pair.device == "cpu":
             raise ValueError("workers.devices: GPUs, but pair.device is cpu; expected auto")
         if self.pair.llm_device_map:
-            raise ValueError(
-                "workers.devices: pair.llm_device_map distributes the LLM over all GPUs; "
-                "expected auto"
-            )
+            raise ValueError("workers.devices: pair.llm_device_map takes all GPUs; expected auto")
         return self
 
     @model_validator(mode="after")
