@@ -44,5 +44,5 @@ def test_there_are_no_gpus_to_number_if_the_pair_runs_on_the_cpu(tmp_path: Path)
 
 def test_an_llm_on_all_gpus_leaves_none_to_number(tmp_path: Path) -> None:
     split = ("cuda_graphs: true", "llm_device_map: auto\n  cuda_graphs: true")
-    with pytest.raises(InputError, match=r"workers.devices: pair.llm_device_map distributes"):
+    with pytest.raises(InputError, match=r"workers.devices: pair.llm_device_map takes"):
         loaded(tmp_path, split, (DEVICES, "devices: [0]"))
