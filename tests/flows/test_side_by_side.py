@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]
 @flow
 def run(places: int) -> dict[str, float | None]:
     with one_run(print):
-        return run_stages(plan(), Room(places), timedelta(minutes=5), print)
+        return run_stages(plan(print), Room(places), timedelta(minutes=5), print)
 
 
 def shell(command: str) -> str:
