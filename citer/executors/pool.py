@@ -146,7 +146,10 @@ def serve(pipe: Connection, job: Job[Any, Any] | None = None) -> None:
     torch.set_num_threads(1)  # OpenMP's threads do not survive a fork; results depend on the number
     pipe.send(Ready())
     while True:
-        pickled, unit = pipe.recv()
+        try:
+            pickled, unit = pipe.recv()
+        except EOFError:  # the parent needs no more workers
+            return
         try:
             with noted(unit):
                 job = pickle.loads(pickled) if pickled else job
