@@ -1,7 +1,7 @@
-"""The protocol of executors, and the one that runs units in this process.
+"""The protocol of executors, and `InLine`, which runs units in this process.
 
-A unit is a part of a stage's inputs. A job is a function of a unit's inputs; it writes a file or
-returns a picklable result. Units and jobs can be pickled: an `Engine` or a `LanguageModel` is
+A unit is a part of a stage's inputs. A job is a function of a unit's inputs. It writes a file or
+returns a picklable result. Units and jobs can be pickled. An `Engine` or a `LanguageModel` is
 pickled as its folder and settings.
 """
 

@@ -27,10 +27,10 @@ CURRENT = Path("/tmp/ray/ray_current_cluster")  # `ray start` writes the cluster
 def connect(device: torch.device, address: str) -> "RayActors":
     """Connect this process to the Ray cluster at `address`.
 
-    `auto`: at `$RAY_ADDRESS`, or the one that `ray start` has started on this machine. If there is
-    none, Ray is started with all visible GPUs and a core for each of torch's threads, and ends with
-    this process. Actors get a GPU if `device` is one, else a core. Raises InputError if no cluster
-    answers.
+    With `auto`, the cluster is that of `$RAY_ADDRESS`, or of `ray start` on this machine. If there
+    is none, Ray is started with all visible GPUs and a core for each of torch's threads. That Ray
+    ends with this process. An actor gets a GPU if `device` is one, else a core. Raises InputError
+    if no cluster answers.
     """
     found = (_running() or _started()) if address == "auto" else address
     if not _answers(found):

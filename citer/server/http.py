@@ -24,7 +24,7 @@ Message = MutableMapping[str, Any]  # of ASGI, as are the next ones
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
-# Of a body: for each token of the context (CHARACTERS of four bytes), and besides.
+# The longest body: BYTES for each token of the context (a character may have four), and SPARE.
 BYTES, SPARE = 4 * CHARACTERS, 2**16
 GONE = 499  # the status that nginx logs for a client that has left; nobody reads it
 

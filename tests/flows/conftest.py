@@ -11,7 +11,7 @@ from prefect.testing.utilities import prefect_test_harness
 from ruamel.yaml import YAML
 
 from flows.schema import make_tables
-from tests.flows.project import finetune, make_clone
+from tests.flows.project import commit, finetune, make_clone
 
 Pipeline = Callable[[dict[str, Any]], None]
 
@@ -51,6 +51,14 @@ def project(finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(folder)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
     return folder
+
+
+@pytest.fixture
+def checkout(pipeline: Pipeline) -> Path:
+    """A clone with everything committed, which is the current folder."""
+    pipeline({})
+    commit(Path())
+    return Path.cwd()
 
 
 @pytest.fixture(scope="session")

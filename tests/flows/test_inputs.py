@@ -13,19 +13,10 @@ from citer.io import write_text
 from flows.dvc_commands import PARAMS, dvc
 from flows.git import git
 from flows.inputs import check, fill
-from tests.flows.conftest import Pipeline
 from tests.flows.project import LLM, commit
 
 OWN = Path("data/own")
 TREE = Path(".retrain/tree")
-
-
-@pytest.fixture
-def checkout(pipeline: Pipeline) -> Path:
-    """A clone with everything committed, which is the current folder."""
-    pipeline({})
-    commit(Path())
-    return Path.cwd()
 
 
 def filled() -> Path:

@@ -15,18 +15,9 @@ from flows.dvc_commands import LOCK
 from flows.git import git
 from flows.store import home
 from flows.worktree import in_worktree
-from tests.flows.conftest import Pipeline
 from tests.flows.project import commit
 
 QUESTIONS = Path("data/own/questions.jsonl")
-
-
-@pytest.fixture
-def checkout(pipeline: Pipeline) -> Path:
-    """A clone with everything committed, which is the current folder."""
-    pipeline({})
-    commit(Path())
-    return Path.cwd()
 
 
 def writing(text: str) -> Callable[[], str]:
