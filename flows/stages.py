@@ -17,6 +17,7 @@ from citer.errors import InputError, TemporaryError
 from flows import seconds
 from flows.percent import progress_shown
 from flows.repro import reproduce
+from flows.server import has_server
 
 TAG = "citer-stage"  # for Prefect's concurrency limits
 
@@ -41,8 +42,11 @@ class Setting:
 
 
 def stage_task(name: str) -> Task[[str, Setting, bool], float | None]:
-    """Return the Prefect task that runs the stage `name`."""
-    return run_stage.with_options(name=name, task_run_name=name)
+    """Return the Prefect task that runs the stage `name`. A server can limit how many run."""
+    # A temporary server has no limits. It would often answer "busy" when asked for them, and
+    # Prefect asks again after two seconds.
+    tags = [TAG] if has_server() else []
+    return run_stage.with_options(name=name, task_run_name=name, tags=tags)
 
 
 def _worth_retrying(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
@@ -60,7 +64,7 @@ STEP: dict[str, Any] = {
 }
 
 
-@task(tags=[TAG], **STEP)
+@task(**STEP)
 def run_stage(name: str, setting: Setting, fresh: bool = False) -> Any:
     """Bring one stage up to date, unless `fresh` says that DVC has found it unchanged.
 

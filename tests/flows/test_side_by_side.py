@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
-from prefect.settings import get_current_settings
+from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 from ruamel.yaml import YAML
 
 from citer.errors import InputError
@@ -19,7 +19,7 @@ from flows.dvc_commands import LOCK
 from flows.repro import one_run, plan
 from flows.rooms import Room
 from flows.side_by_side import run_stages
-from flows.stages import TAG
+from flows.stages import TAG, stage_task
 from tests.flows.conftest import Pipeline
 from tests.flows.project import ROOT
 from tests.flows.servers import until
@@ -70,6 +70,12 @@ def test_stages_side_by_side_leave_the_same_bytes_as_one_after_another(
     assert set(run(2).values()) == {None}  # nothing is stale
     with get_client(sync_client=True) as client:
         assert all(TAG in each.tags for each in client.read_task_runs(limit=3))
+
+
+def test_a_temporary_server_is_asked_for_no_limits() -> None:
+    assert stage_task("first").tags == {TAG}
+    with temporary_settings(restore_defaults={PREFECT_API_URL}):
+        assert not stage_task("first").tags
 
 
 def test_after_a_failure_those_that_run_end_and_no_other_starts(pipeline: Pipeline) -> None:
