@@ -55,14 +55,12 @@ def main(
     slm: Existing, llm: Existing, rows: Existing, work: Annotated[Path, typer.Option()]
 ) -> None:
     """Retrain in WORK, time the methods there, and write the results into this project."""
-    settings = _settings(slm, llm)
-    if not work.exists():
-        subprocess.run(["git", "clone", "--quiet", str(Path.cwd()), str(work)], check=True)
-    write_text(work / "params.yaml", yaml.safe_dump(settings, sort_keys=False))
-    write_rows(rows, work / "data/own")
+    settings = merged(slm, llm, [SETTINGS])
+    clone(work, settings)
+    write_rows(rows, work / "data/own", ROWS)
     results = RESULTS.absolute()
     with chdir(work):
-        _retrain()
+        repro("report")
         params = load_params()
         pair = load_pair(finetuned_pair(params), params.pair)
         timed = timings(pair, params.evaluate.max_new_tokens)
@@ -71,13 +69,21 @@ def main(
         )
 
 
-def _settings(slm: Path, llm: Path) -> dict[str, Any]:
-    """Merge the study's settings into those of params.yaml."""
+def merged(slm: Path, llm: Path, files: Sequence[Path]) -> dict[str, Any]:
+    """Merge the settings of a study into those of params.yaml."""
     settings = yaml.safe_load(read_text(Path("params.yaml")))
-    for section, changes in yaml.safe_load(read_text(SETTINGS)).items():
-        settings[section] = changes if section == "iterations" else settings[section] | changes
+    for file in files:
+        for section, changes in yaml.safe_load(read_text(file)).items():
+            settings[section] = changes if section == "iterations" else settings[section] | changes
     settings["pair"] |= {"slm": str(slm), "llm": str(llm)}
     return settings
+
+
+def clone(work: Path, settings: Mapping[str, Any]) -> None:
+    """Make `work` a clone of this project with other settings, or continue there."""
+    if not work.exists():
+        subprocess.run(["git", "clone", "--quiet", str(Path.cwd()), str(work)], check=True)
+    write_text(work / "params.yaml", yaml.safe_dump(settings, sort_keys=False))
 
 
 def _without_folders(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,24 +91,26 @@ def _without_folders(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, "pair": pair}
 
 
-def write_rows(source: Path, folder: Path) -> None:
-    """Write the first rows of a JSON Lines file to a file for each of `ROWS`.
+def write_rows(
+    source: Path, folder: Path, counts: Mapping[str, int], change: Callable[[str], str] = str
+) -> None:
+    """Write the first rows of a JSON Lines file, changed, to a file for each of `counts`.
 
     Raises InputError if the file has too few rows.
     """
     lines = read_text(source).splitlines(keepends=True)
-    if len(lines) < sum(ROWS.values()):
-        raise InputError(f"{source}: {len(lines)} rows, expected {sum(ROWS.values())} or more")
-    left = iter(lines)
-    for name, count in ROWS.items():
+    if len(lines) < sum(counts.values()):
+        raise InputError(f"{source}: {len(lines)} rows, expected {sum(counts.values())} or more")
+    left = map(change, lines)
+    for name, count in counts.items():
         write_text(folder / f"{name}.jsonl", "".join(islice(left, count)))
 
 
-def _retrain() -> None:
-    """Run the stages that are not finished yet."""
+def repro(stage: str) -> None:
+    """Run the stages that are not finished yet, up to `stage`."""
     scripts = str(Path(sys.executable).parent)
     environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}", "PYTHONPATH": "."}
-    subprocess.run([f"{scripts}/dvc", "repro", "report"], env=environment, check=True)
+    subprocess.run([f"{scripts}/dvc", "repro", stage], env=environment, check=True)
 
 
 def _models(pair: Pair) -> dict[str, dict[str, Any]]:

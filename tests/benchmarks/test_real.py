@@ -11,7 +11,7 @@ from citer.errors import InputError
 
 
 def test_the_settings_are_valid(tmp_path: Path) -> None:
-    params = Params.model_validate(real._settings(tmp_path / "slm", tmp_path / "llm"))
+    params = Params.model_validate(real.merged(tmp_path / "slm", tmp_path / "llm", [real.SETTINGS]))
     assert params.pair.prompt == "chat"
     assert params.pair.slm == str(tmp_path / "slm")
     assert list(params.iterations) == [str(real.ITERATION)]
@@ -22,7 +22,7 @@ def test_no_row_is_in_two_files(tmp_path: Path) -> None:
     source = tmp_path / "rows.jsonl"
     numbers = range(sum(real.ROWS.values()) + 5)
     source.write_text("".join(f"{json.dumps({'n': n})}\n" for n in numbers))
-    real.write_rows(source, tmp_path)
+    real.write_rows(source, tmp_path, real.ROWS)
     written = {
         name: [json.loads(line)["n"] for line in (tmp_path / f"{name}.jsonl").open()]
         for name in real.ROWS
@@ -37,7 +37,7 @@ def test_too_few_rows(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=rf"rows.jsonl: 9 rows, expected {sum(real.ROWS.values())}"
     ):
-        real.write_rows(source, tmp_path)
+        real.write_rows(source, tmp_path, real.ROWS)
 
 
 def test_break_even_is_where_routing_moves_as_many_bytes() -> None:
