@@ -3,7 +3,7 @@
     python -m benchmarks.real_transfer --slm FOLDER --llm FOLDER --mc FILE --math FILE --work FOLDER
 
 `--mc` has multiple-choice questions, `--math` problems whose solutions end in a box
-(docs/own-data.md). `--work` becomes a clone of this project with the settings of
+(docs/own-data.md), of which the last number is read. `--work` becomes a clone of this project with the settings of
 `benchmarks/real.yaml`, then `benchmarks/real_transfer.yaml`. A killed study repeats only its last
 part, `benchmarks.transfer`, with one seed. Writes `benchmarks/results/transfer-real.{json,md}`.
 """
@@ -22,8 +22,8 @@ CHANGES = Path("benchmarks/real_transfer.yaml")
 MC_ROWS = {"mc-test": 80, "mc-validation": 40, "mc-train": 60}
 MATH_ROWS = {"math-test": 50, "math-validation": 30, "math-train": 40}
 SYSTEM = (
-    "Solve the problem in at most two short lines of plain arithmetic, without words."
-    " End with the final number in \\boxed{}."
+    "Answer with one line of arithmetic, without words, that ends with the result."
+    " For example: (12 - 4) * 3 / 2 = 12"
 )
 
 
