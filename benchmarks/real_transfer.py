@@ -20,10 +20,10 @@ from benchmarks.real import SETTINGS, Existing, clone, merged, repro, write_rows
 
 CHANGES = Path("benchmarks/real_transfer.yaml")
 MC_ROWS = {"mc-test": 80, "mc-validation": 40, "mc-train": 60}
-MATH_ROWS = {"math-test": 50, "math-validation": 30, "math-train": 40}
+MATH_ROWS = {"math-test": 60, "math-validation": 30, "math-train": 40}
 SYSTEM = (
-    "Answer with one line of arithmetic, without words, that ends with the result."
-    " For example: (12 - 4) * 3 / 2 = 12"
+    "Write the calculation as short equations without words, separated by semicolons, the result"
+    " last. For example: 12 - 4 = 8; 8 * 3 = 24; 24 / 2 = 12"
 )
 
 
