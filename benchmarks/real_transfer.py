@@ -3,9 +3,10 @@
     python -m benchmarks.real_transfer --slm FOLDER --llm FOLDER --mc FILE --math FILE --work FOLDER
 
 `--mc` has multiple-choice questions, `--math` problems whose solutions end in a box
-(docs/own-data.md), of which the last number is read. `--work` becomes a clone of this project with the settings of
-`benchmarks/real.yaml`, then `benchmarks/real_transfer.yaml`. A killed study repeats only its last
-part, `benchmarks.transfer`, with one seed. Writes `benchmarks/results/transfer-real.{json,md}`.
+(docs/own-data.md); of an answer, the last number is read. `--work` becomes a clone of this project
+with the settings of `benchmarks/real.yaml`, then `benchmarks/real_transfer.yaml`. A killed study
+repeats only its last part, `benchmarks.transfer`, with one seed. Writes
+`benchmarks/results/transfer-real.{json,md}`.
 """
 
 import json
