@@ -1,9 +1,12 @@
-"""`citer run` beside a second run, or without its Prefect server.
+"""`citer run` beside a second run, without its Prefect server, or when the clock is set back.
 
 The only stage of the clone waits for the test, so that the fault falls into the run.
 """
 
+import shutil
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from tests.drills.files import left_aside
 from tests.drills.kills import PATIENCE_SECONDS, Run
 from tests.drills.scale import SCALE
 from tests.flows.prefect_server import Server, running
-from tests.flows.registered import holder, versions
+from tests.flows.registered import holder, version, versions
 from tests.flows.servers import free_port, until
 
 pytestmark = [
@@ -24,12 +27,14 @@ pytestmark = [
 ]
 
 WAITS = "touch begun && until [ -e go ]; do sleep 0.1; done && rm begun"
-RETRAINS = f"{sys.executable} -c 'from tests.flows.project import retrain; retrain(1)'"
+RETRAINS = f"{sys.executable} -c 'from tests.flows.project import retrain; retrain(SEED)'"
+CLOCK = Path(__file__).with_name("clock.c")
 
 
-def set_stage() -> None:
+def set_stage(seed: int = 1) -> None:
     """Make a pipeline of one stage, which waits for the file `go`."""
-    stage: dict[str, Any] = {"cmd": [WAITS, RETRAINS], "outs": ["data/preferences"]}
+    commands = [WAITS, RETRAINS.replace("SEED", str(seed))]
+    stage: dict[str, Any] = {"cmd": commands, "outs": ["data/preferences"]}
     pipeline = {"stages": {"evaluate": {"foreach": ["1"], "do": stage}}}
     YAML().dump(pipeline, Path("dvc.yaml"))
 
@@ -51,10 +56,10 @@ def finish(run: Run) -> int:
     return status
 
 
-def check() -> None:
-    """Assert that the only version is the champion, and that nothing is half-written."""
+def check(champion: int = 1) -> None:
+    """Assert that the last registered version is the champion, and that nothing is half-written."""
     open_store("citer")
-    assert (versions(), holder("champion")) == ([1], 1)
+    assert (versions(), holder("champion")) == ([*range(1, champion + 1)], champion)
     assert left_aside(Path()) == []
 
 
@@ -82,3 +87,20 @@ def test_two_runs_at_once(clone: Path, tmp_path: Path) -> None:
     until(lambda: "waiting for" in second.log.read_text(), PATIENCE_SECONDS)
     assert [finish(run), finish(second)] == [0, 0]
     check()
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
+def test_a_clock_that_is_set_back_by_a_day(clone: Path, tmp_path: Path) -> None:
+    library, set_back = tmp_path / "clock.so", tmp_path / "set-back"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, CLOCK], check=True)
+    env = {"LD_PRELOAD": str(library), "CLOCK_SET_BACK": str(set_back)}
+    set_stage()
+    run = begun(tmp_path / "home", **env)
+    set_back.touch()
+    assert finish(run) == 0
+    check()
+    assert version(1).creation_timestamp / 1000 < time.time() - 23 * 60 * 60
+    Path("go").unlink()
+    set_stage(2)
+    assert finish(begun(tmp_path / "home", **env)) == 0
+    check(champion=2)
