@@ -20,8 +20,8 @@ from benchmarks import transfer
 from benchmarks.real import SETTINGS, Existing, clone, merged, repro, write_rows
 
 CHANGES = Path("benchmarks/real_transfer.yaml")
-MC_ROWS = {"mc-test": 80, "mc-validation": 40, "mc-train": 60}
-MATH_ROWS = {"math-test": 60, "math-validation": 30, "math-train": 40}
+MC_ROWS = {"mc-test": 60, "mc-validation": 30, "mc-train": 40}
+MATH_ROWS = {"math-test": 40, "math-validation": 24, "math-train": 24}
 SYSTEM = (
     "Write the calculation as short equations without words, separated by semicolons, the result"
     " last. For example: 12 - 4 = 8; 8 * 3 = 24; 24 / 2 = 12"
