@@ -1,6 +1,7 @@
 """Notifications by a real server: to a local webhook, from real runs where they add something."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -13,17 +14,19 @@ import psutil
 import pytest
 from prefect.blocks.system import Secret
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from ruamel.yaml import YAML
 
 from citer.errors import InputError, TemporaryError
-from flows.alerts import install
+from flows.alerts import AUTOMATIONS, install
 from flows.store import open_store
 from tests.flows.deployment import HANGS, RETRAINS, deploy, rank
 from tests.flows.prefect_server import Server, prefect_server, running
-from tests.flows.project import register, retrain
+from tests.flows.project import ROOT, register, retrain
 from tests.flows.servers import mlflow_server, until
 from tests.flows.test_leash import LAUNCHER, dead
 from tests.flows.webhook import Webhook, webhook
 
+HEARTBEAT = "PREFECT_FLOWS_HEARTBEAT_FREQUENCY"
 CITER = str(Path(sys.executable).with_name("citer"))
 DAY = r"\d{4}-\d\d-\d\d \d\d:\d\d"
 
@@ -176,6 +179,24 @@ def test_a_run_whose_worker_and_flow_are_killed_ends_and_is_notified_as_crashed(
     run = until(lambda: server.ended("gpu"), 600)
     assert run["state"]["type"] == "CRASHED"
     hook.told(f"Retraining {run['name']} crashed", "No heartbeat", page(server, run["id"]))
+
+
+@pytest.mark.parametrize("by", ["citer", "a worker"])
+def test_three_heartbeats_are_sent_before_a_run_counts_as_crashed(by: str) -> None:
+    if by == "citer":  # `citer run` and `citer schedule` start as modules of `flows`
+        env = {name: value for name, value in os.environ.items() if name != HEARTBEAT}
+        script = f"import flows, os; print(os.environ['{HEARTBEAT}'])"
+        seconds = subprocess.check_output([sys.executable, "-c", script], env=env)
+    else:
+        seconds = read_yaml(ROOT / "prefect.yaml")["definitions"]["job"]["env"][HEARTBEAT]
+    silent = next(
+        each for each in read_yaml(AUTOMATIONS)["automations"] if "silent" in each["name"]
+    )
+    assert 3 * int(seconds) <= silent["trigger"]["within"]
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    return dict(YAML(typ="safe").load(path))
 
 
 def is_flow(process: psutil.Process) -> bool:
