@@ -10,12 +10,13 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Gauge
 from rich.console import Console
 
+from citer.agreement import answers_per_false_alarm
 from citer.errors import InputError
 from citer.models.bundle import identity
 from citer.models.sampling import Sampler
 from citer.serving import Deployment, Observer
 from citer.traffic import Traffic
-from citer.watch import Watch, answers_per_false_alarm, promised
+from citer.watch import Watch, promised
 
 Alarmed = Callable[[str, dict[str, Any]], object]  # with the version and what its watch found
 WATCHED: dict[str, tuple[str, Callable[[Watch], float | None]]] = {

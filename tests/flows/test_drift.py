@@ -15,10 +15,10 @@ from openai import OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
+from citer.agreement import WINDOW
 from citer.data import toy
 from citer.data.problems import read_problems
 from citer.stages import paths
-from citer.watch import WINDOW
 from flows.alarm import AGREEMENT_LOW
 from flows.dvc_commands import dvc
 from tests.flows.prefect_server import Server, prefect_server, running

@@ -1,5 +1,7 @@
 """The whole flow under a real Prefect server: its messages on the terminal and in Prefect."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -89,3 +91,9 @@ def test_any_other_error_keeps_its_traceback(
     with pytest.raises(KeyError):
         main()
     assert "Traceback" in caplog.text
+
+
+def test_the_flow_imports_neither_torch_nor_transformers() -> None:
+    """Each takes seconds. The flow's process needs none of them: its stages do."""
+    script = "import sys, flows.__main__; print({'torch', 'transformers'} & {*sys.modules})"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "set()\n"

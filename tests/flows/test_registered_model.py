@@ -15,6 +15,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import scoring_server
 from ruamel.yaml import YAML
 
+from citer.agreement import Promised
 from citer.config import PairParams, SamplingParams
 from citer.data.importing import parse_row
 from citer.errors import InputError
@@ -25,7 +26,7 @@ from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
 from citer.serving import deploy, stored_rule
 from citer.stages import paths
-from citer.watch import Promised, promised
+from citer.watch import promised
 from flows.dvc_commands import dvc
 from flows.registry import fetched_bundle
 from tests.flows.project import LLM, RULE, TINY, register, retrain

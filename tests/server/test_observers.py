@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from citer.agreement import WINDOW
 from citer.config import SamplingParams
 from citer.io import read_table, table_metadata
 from citer.models.bundle import identity, write_bundle
@@ -18,7 +19,6 @@ from citer.schema import AUDITED
 from citer.server.observers import Observers
 from citer.server.releases import Release
 from citer.traffic import Traffic
-from citer.watch import WINDOW
 from tests.flows.servers import until
 from tests.server.running import QUESTIONS, RULE, Running, asked, deployed, running
 
