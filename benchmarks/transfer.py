@@ -79,12 +79,12 @@ def trainings(shop: Workshop) -> dict[str, Workshop]:
 
 def study(shop: Workshop, seeds: Sequence[int]) -> Answered:
     """Train a router on each task and on all, for each seed, and answer the test questions."""
-    shops, alone, first = trainings(shop), alone_on(shop), shop.first_labels
+    shops, alone = trainings(shop), alone_on(shop)
     answered: dict[str, list[Routed]] = {name: [] for name in shops}
     with progress("transfer", len(seeds) * len(shops), "routers") as advance:
         for seed in seeds:
             for name, each in shops.items():
-                answered[name].append(tested(each, seed, alone, first))
+                answered[name].append(tested(each, seed, alone, shop.first_labels))
                 advance(1)
     return answered
 
@@ -106,21 +106,21 @@ def alone_on(shop: Workshop) -> Findings:
     return Findings(outcome_table(runs), point_rows(runs[2:], shop.params.evaluate))
 
 
-def trained(shop: Workshop, seed: int, labels: pa.Table) -> tuple[Router, Trained]:
+def trained(shop: Workshop, seed: int, first_labels: pa.Table) -> tuple[Router, Trained]:
     """Train both heads in two iterations; return the router, and `stand` with its thresholds.
 
-    `labels` are those of iteration 1, of all tasks.
+    `first_labels` are the labels of iteration 1 for all tasks.
     """
-    own_N = pc.is_in(labels["problem_id"], pa.array(shop.preference, pa.string()))
-    first = shop.train_on(labels.filter(own_N), seed)
+    own_N = pc.is_in(first_labels["problem_id"], pa.array(shop.preference, pa.string()))
+    first = shop.train_on(first_labels.filter(own_N), seed)
     labels = shop.second_labels(first.head, shop.params.label.rule)
     stand = shop.train_on(labels, seed)
     return Router({"stand": stand.head, "agree": shop.train_agree(seed).head}), stand
 
 
-def tested(shop: Workshop, seed: int, alone: Findings, first: pa.Table) -> Routed:
+def tested(shop: Workshop, seed: int, alone: Findings, first_labels: pa.Table) -> Routed:
     """Train a router, choose its rule on the workshop's validation questions, answer the test."""
-    router, stand = trained(shop, seed, first)
+    router, stand = trained(shop, seed, first_labels)
     params = shop.params.evaluate
     holdout = held_out(shop.preference.values(), seed, shop.params.train.holdout)
     with TemporaryDirectory() as folder:

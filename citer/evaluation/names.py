@@ -33,9 +33,9 @@ class Name(NamedTuple):
 def place(names: Sequence[Name], inside: Box) -> list[tuple[float, float] | None]:
     """Return the centre of each name, or None for a line that is nowhere `inside`.
 
-    All numbers are in pixels, in either direction. A name is put beside a point of its line,
-    at the place with the least badness. Points choose before lines, which have
-    more places, and earlier names before later ones.
+    All numbers are in pixels, in either direction. A name is put beside a point of its line, at the
+    place with the least badness. Points choose before lines, which have more places, and earlier
+    names before later ones.
     """
     step = STEP * min((name.height for name in names), default=1.0)
     lines = [_visible(name.line, inside, step) for name in names]
