@@ -102,6 +102,15 @@ def _refuse(line: str, status: int) -> int:
     return status
 
 
+def tune_process() -> None:
+    """Set what the libraries read when they are imported, and how malloc keeps memory."""
+    # If other processes use the same cores, spinning OpenMP threads make a step several times
+    # slower. A spin of a few microseconds stays: it avoids a wake-up after each short wait.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    _keep_freed_memory()
+
+
 def _keep_freed_memory() -> None:
     """Let malloc keep freed memory. The kernel would zero every page that it hands out again."""
     libc = ctypes.CDLL(None)
@@ -111,13 +120,9 @@ def _keep_freed_memory() -> None:
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the command of this process's arguments, and exit."""
     sys.path.insert(0, "")  # `flows` and `benchmarks` are imported from the project's folder
-    # If other processes use the same cores, spinning OpenMP threads make a step several times
-    # slower. A spin of a few microseconds stays: it avoids a wake-up after each short wait.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    _keep_freed_memory()
+    tune_process()
     if status := call():
         raise SystemExit(status)
     sys.stdout.flush()

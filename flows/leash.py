@@ -4,7 +4,7 @@
 caller ends, even by SIGKILL. Then, or after SECONDS, the leash ends the command and all its
 descendants: first with SIGTERM, so that launchers can end their ranks, then with SIGKILL.
 If the leash itself is killed, `leashed` in the caller and `end_with_the_leash` in the command end
-the command.
+the command. `flows.forkserver` starts leashes faster.
 """
 
 import ctypes
@@ -13,9 +13,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import BufferedReader, BufferedWriter
+from typing import Protocol
 
 import psutil
 
@@ -29,18 +30,36 @@ ADOPTS = sys.platform == "linux"
 LEASH = "CITER_LEASH"  # file descriptor of a pipe that closes when the leash ends
 
 
-class Leashed(subprocess.Popen[bytes]):
+class Leashed(Protocol):
+    """A leash that runs. `stdout` carries both output streams of its command."""
+
+    stdout: BufferedReader
+    pid: int
+
+    def wait(self) -> int:
+        """Wait until the command has ended and return its exit status, TIMED_OUT if it timed out.
+
+        It is negative if the leash was killed.
+        """
+
+    def end(self) -> None:
+        """Let the leash end its command."""
+
+
+Start = Callable[[Sequence[str], float, Mapping[str, str]], Leashed]
+
+
+class _Execed(subprocess.Popen[bytes]):
     stdin: BufferedWriter
     stdout: BufferedReader
 
+    def end(self) -> None:
+        self.stdin.close()
 
-@contextmanager
-def leashed(command: Sequence[str], seconds: float, env: Mapping[str, str]) -> Iterator[Leashed]:
-    """Start `command` in its own process group, and end all its processes on exit.
 
-    `stdout` carries both output streams. The exit status is TIMED_OUT after `seconds`.
-    """
-    process = Leashed(
+def execed(command: Sequence[str], seconds: float, env: Mapping[str, str]) -> Leashed:
+    """Start a command on a leash, which leads a process group of its own."""
+    return _Execed(
         [sys.executable, "-m", "flows.leash", str(seconds), *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -48,12 +67,20 @@ def leashed(command: Sequence[str], seconds: float, env: Mapping[str, str]) -> I
         env=env,
         start_new_session=True,
     )
+
+
+@contextmanager
+def leashed(
+    command: Sequence[str], seconds: float, env: Mapping[str, str], start: Start = execed
+) -> Iterator[Leashed]:
+    """Start `command` on a leash, for at most `seconds`, and end all its processes on exit."""
+    process = start(command, seconds, env)
     watch = threading.Thread(target=_end_group_after, args=(process,), daemon=True)
     watch.start()
     try:
         yield process
     finally:
-        process.stdin.close()
+        process.end()
         watch.join()
         process.stdout.close()
 
@@ -91,14 +118,17 @@ def end_all() -> None:
     os._exit(1)
 
 
-def main(seconds: float, command: Sequence[str]) -> int:
-    """Run the command and return its exit status, or 128 + N if signal N killed it."""
+def hold(seconds: float, command: Sequence[str], caller: int) -> int:
+    """Run the command and return its exit status, or 128 + N if signal N killed it.
+
+    `caller` is the descriptor of a pipe or socket that closes when the caller ends.
+    """
     _adopt_orphans()
     lower, _ = os.pipe()  # the other end closes when this process, its only holder, ends
     env = os.environ | {LEASH: str(lower)}
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[lower], env=env)
     os.close(lower)
-    when_closed(sys.stdin.fileno(), _end_descendants)
+    when_closed(caller, _end_descendants)
     try:
         status = child.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -137,4 +167,4 @@ def _send(number: signal.Signals, processes: list[psutil.Process]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), sys.argv[2:]))
+    sys.exit(hold(float(sys.argv[1]), sys.argv[2:], sys.stdin.fileno()))

@@ -17,6 +17,7 @@ from citer.stages import paths
 from flows import seconds, system
 from flows.alarm import kept_back
 from flows.dvc_commands import PARAMS, Log, check_remote, file_md5
+from flows.forkserver import starter
 from flows.lineage import run_name
 from flows.links import page, version_card
 from flows.own import OWN, own_digest
@@ -58,7 +59,8 @@ def _retrain(timeout: timedelta, log: Log) -> str:
         params_at_start = file_md5(PARAMS)
         with system.sampled():
             planned, own_at_start = plan(log), own_digest()
-            stages = run_stages(planned, room(load_params()), timeout, log)
+            with starter(any(not stage.fresh for stage in planned.values())) as start:
+                stages = run_stages(planned, room(load_params()), timeout, log, start)
         if file_md5(PARAMS) != params_at_start:  # earlier stages used other parameters
             raise InputError(f"{PARAMS}: changed during the run; repeat `citer run`")
         if own_digest() != own_at_start:

@@ -23,7 +23,7 @@ from citer.errors import InputError, TemporaryError
 from citer.io import write_json
 from citer.stages.paths import CODE
 from flows.dvc_commands import SUPPORT, TMP, DvcError, Log, dvc, locked
-from flows.leash import TIMED_OUT, Leashed, leashed, shell_status
+from flows.leash import TIMED_OUT, Leashed, Start, execed, leashed, shell_status
 from flows.mend import mend, mend_lock
 from flows.own import is_own, keep_changed
 
@@ -104,21 +104,22 @@ def reproduce(
     variables: Mapping[str, str] | None = None,
     beside: bool = False,
     tick: Callable[[], None] = lambda: None,
+    start: Start = execed,
 ) -> bool:
     """Bring one stage up to date. Return whether its command had to run. Call it within `one_run`.
 
     The stage's output goes to the terminal. Without one, or if the stage runs `beside` others, it
     goes to `log`. `variables` are added to the environment. `tick` is called every second or more
-    often; if it raises an exception, the stage ends. Raises InputError if the next attempt would
-    fail as well, TemporaryError if the stage says that its cause may pass. Raises StageError if the
-    stage died or timed out, or if DVC failed for a temporary reason.
+    often; if it raises an exception, the stage ends. `start` starts the stage's leash. Raises
+    InputError if the next attempt would fail as well, TemporaryError if the stage says that its
+    cause may pass. Raises StageError if the stage died or timed out, or if DVC failed for a
+    temporary reason.
     """
     output, seconds = _Output(name), timeout.total_seconds()
     terminal = sys.stderr.isatty() and not beside
     mend(log)
-    with leashed(
-        [*REPRO, name], seconds, {**_environment(terminal), **(variables or {})}
-    ) as process:
+    environment = {**_environment(terminal), **(variables or {})}
+    with leashed([*REPRO, name], seconds, environment, start) as process:
         for line in _follow(process, log, terminal, tick):
             output.read(line)
         status = process.wait()
