@@ -70,7 +70,8 @@ class _Forked:
         self.stdout = os.fdopen(reader, "rb")
         with theirs, os.fdopen(writer):
             socket.send_fds(control, [b"."], [theirs.fileno(), writer])
-        request = {"command": [*command], "seconds": seconds, "environment": {**env}}
+        where = {"environment": {**env}, "folder": os.getcwd()}
+        request = {"command": [*command], "seconds": seconds, **where}
         self._leash.sendall(f"{json.dumps(request)}\n".encode())
         self._lines = self._leash.makefile()
         self._lock = Lock()

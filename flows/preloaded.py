@@ -83,8 +83,8 @@ def _leash(caller: int, output: int) -> int:
     with socket.socket(fileno=caller) as connection:
         request = _read(connection)
         connection.sendall(f"{os.getpid()}\n".encode())
-        with _door(request["environment"]) as environment:
-            _set_environment(environment)
+        _enter(request)
+        with _door():
             status = hold(request["seconds"], request["command"], caller)
         connection.sendall(f"{status}\n".encode())
     return status
@@ -100,24 +100,24 @@ def _take_streams(descriptors: Sequence[int]) -> None:
         os.dup2(theirs, own)
 
 
-def _set_environment(environment: Mapping[str, str]) -> None:
+def _enter(request: Mapping[str, Any]) -> None:
+    """Take the environment and the folder of the process that made the request."""
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
 
 
 @contextmanager
-def _door(environment: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-    """Run commands of `citer` in forks. Yield the environment in which they ask for it."""
+def _door() -> Iterator[None]:
+    """Run commands of `citer` in forks if they ask for it."""
     with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as door:
         path = str(Path(folder, "door"))
-        try:
+        with suppress(OSError):  # the path is too long for a socket
             door.bind(path)
-        except OSError:  # the path is too long for a socket
-            yield environment
-            return
-        door.listen()
-        Thread(target=_answer, args=[door], daemon=True).start()
-        yield {**environment, DOOR: path}
+            door.listen()
+            Thread(target=_answer, args=[door], daemon=True).start()
+            os.environ[DOOR] = path
+        yield
 
 
 def _answer(door: socket.socket) -> NoReturn:
@@ -141,8 +141,7 @@ def _run(caller: socket.socket) -> None:
 def _command(streams: Sequence[int], command: Mapping[str, Any]) -> int:
     _take_streams(streams)
     _close_others()
-    _set_environment(command["environment"])
-    os.chdir(command["folder"])
+    _enter(command)
     sys.argv = command["argv"]
     cli.main()
     return 0
