@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 
 import citer.stages
 from citer import cli
+from citer.closure import stage_digests
 from citer.door import DOOR, STREAMS
 from flows.leash import hold, shell_status
 
@@ -40,6 +41,7 @@ def main() -> None:
         import_module(f"citer.stages.{stage.name}")
     if import_module("torch").cuda.is_available():
         return
+    stage_digests()  # it is cached, and thus the digest of the code that the forks run
     gc.collect()
     gc.freeze()  # collection in a fork would write to the shared pages, and a write copies the page
     signal.signal(signal.SIGCHLD, _reap)
