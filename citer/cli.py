@@ -79,7 +79,7 @@ def call(arguments: Sequence[str] | None = None) -> int:
     the disk is full, or a server does not answer; the flow retries this.
     """
     try:
-        app(arguments)
+        app(arguments, prog_name="citer")
     except TemporaryError as error:
         return _refuse(str(error), REFUSED)
     except InputError as error:

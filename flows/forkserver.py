@@ -15,6 +15,8 @@ from threading import Lock
 
 from flows.leash import ADOPTS, Leashed, Start, execed
 
+GRACE_SECONDS = 1
+
 
 @contextmanager
 def starter(needed: bool) -> Iterator[Start]:
@@ -53,8 +55,10 @@ class ForkServer:
         return execed(command, seconds, env)
 
     def close(self) -> None:
-        """End the server, but not the leashes."""
+        """End the server. A leash that still runs goes on."""
         self._control.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE_SECONDS)
         self._process.kill()
         self._process.wait()
 
@@ -66,10 +70,10 @@ class _Forked:
         self, control: socket.socket, command: Sequence[str], seconds: float, env: Mapping[str, str]
     ) -> None:
         self._leash, theirs = socket.socketpair()
-        reader, writer = os.pipe()
-        self.stdout = os.fdopen(reader, "rb")
-        with theirs, os.fdopen(writer):
-            socket.send_fds(control, [b"."], [theirs.fileno(), writer])
+        (output, writer), (reader, lifeline) = os.pipe(), os.pipe()
+        self.stdout, self._lifeline = os.fdopen(output, "rb"), os.fdopen(lifeline, "wb")
+        with theirs, os.fdopen(writer), os.fdopen(reader):
+            socket.send_fds(control, [b"."], [theirs.fileno(), writer, reader])
         where = {"environment": {**env}, "folder": os.getcwd()}
         request = {"command": [*command], "seconds": seconds, **where}
         self._leash.sendall(f"{json.dumps(request)}\n".encode())
@@ -87,5 +91,4 @@ class _Forked:
             return self._status
 
     def end(self) -> None:
-        with suppress(OSError):  # the leash has ended
-            self._leash.shutdown(socket.SHUT_WR)
+        self._lifeline.close()

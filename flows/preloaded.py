@@ -7,7 +7,8 @@ stage's processes form one tree, so its leash ends all of them:
     ├── DVC ── sh ── `citer STAGE`, which asks the leash to run the command (`citer.door`)
     └── the command, forked from the leash
 
-Where there is a GPU, this process ends at once: CUDA does not survive a fork.
+Where there is a GPU, this process ends at once, and `flows.leash` starts the leashes: CUDA does not
+survive a fork.
 """
 
 import gc
@@ -17,15 +18,18 @@ import pkgutil
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from select import select
+from tempfile import TemporaryDirectory, gettempdir
 from threading import Thread
 from traceback import print_exc
-from typing import Any, NoReturn
+from typing import Any
 
 import citer.stages
 from citer import cli
@@ -33,63 +37,96 @@ from citer.closure import stage_digests
 from citer.door import DOOR, STREAMS
 from flows.leash import hold, shell_status
 
+LONGEST = 70  # characters of the path of temporary folders; a socket's path has at most 107
+
 
 def main() -> None:
     """Import the stages, then fork a leash for each request."""
     cli.tune_process()
+    if import_module("torch").cuda.is_available() or len(gettempdir()) > LONGEST:
+        return
     for stage in pkgutil.iter_modules(citer.stages.__path__):
         import_module(f"citer.stages.{stage.name}")
-    if import_module("torch").cuda.is_available():
-        return
     stage_digests()  # it is cached, and thus the digest of the code that the forks run
     gc.collect()
     gc.freeze()  # collection in a fork would write to the shared pages, and a write copies the page
-    signal.signal(signal.SIGCHLD, _reap)
+    # Python 3.12 warns of the threads of native libraries. They expect to be forked.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+    signal.signal(signal.SIGCHLD, lambda *_: _reap(os.WNOHANG))
     control = socket.socket(fileno=sys.stdin.fileno())
-    while descriptors := socket.recv_fds(control, 1, 2)[1]:
+    while descriptors := socket.recv_fds(control, 1, 3)[1]:
         _fork(partial(_leash, *descriptors))
-        for each in descriptors:
-            os.close(each)
+        _close(descriptors)
+    _reap()
+    os._exit(0)  # the interpreter's shutdown takes a second once torch is loaded
 
 
-def _reap(*_: Any) -> None:
+def _reap(options: int = 0) -> None:
     """Take note of leashes that have ended, so that their CPU time counts as that of the run."""
     with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
+        while os.waitpid(-1, options)[0]:
             pass
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for each in descriptors:
+        os.close(each)
 
 
 def _fork(work: Callable[[], int]) -> int:
     """Do some work in a fork, which exits with its result, and return the fork's pid."""
     if pid := os.fork():
         return pid
-    status: Any = 1
+    status = 1
     try:
-        status = work()
-    except SystemExit as ended:
-        status = ended.code
-    except BaseException:
-        print_exc()
-    finally:
+        status = _status(work)
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status or 0)
+    except BaseException:
+        status = status or 1
+        print_exc()
+    finally:
+        os._exit(status)
 
 
-def _leash(caller: int, output: int) -> int:
+def _status(work: Callable[[], int]) -> int:
+    try:
+        return work()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+
+
+def _leash(answers: int, output: int, caller: int) -> int:
     """Be the leash of a command (`flows.leash`). Its caller gets the pid, then the status."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     _take_streams([os.open(os.devnull, os.O_RDONLY), output, output])
-    os.close(output)
-    with socket.socket(fileno=caller) as connection:
+    with socket.socket(fileno=answers) as connection:
         request = _read(connection)
         connection.sendall(f"{os.getpid()}\n".encode())
-        _enter(request)
-        with _door():
-            status = hold(request["seconds"], request["command"], caller)
+        status = 1
+        try:
+            _enter(request)
+            status = _held(request["seconds"], request["command"], caller)
+        except Exception:
+            print_exc()
+        sys.stderr.flush()
         connection.sendall(f"{status}\n".encode())
     return status
+
+
+def _held(seconds: float, command: Sequence[str], caller: int) -> int:
+    """Hold the command, and run the commands of `citer` that ask for it."""
+    with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as door:
+        os.environ[DOOR] = str(Path(folder, "door"))
+        door.bind(os.environ[DOOR])
+        door.listen()
+        # The main thread forks: malloc keeps freed memory for the main thread of a process only.
+        with ThreadPoolExecutor(1) as pool:
+            status = pool.submit(hold, seconds, command, caller)
+            status.add_done_callback(lambda _: door.shutdown(socket.SHUT_RDWR))
+            _answer(door)
+            return status.result()
 
 
 def _read(connection: socket.socket) -> Any:
@@ -109,35 +146,39 @@ def _enter(request: Mapping[str, Any]) -> None:
     os.chdir(request["folder"])
 
 
-@contextmanager
-def _door() -> Iterator[None]:
-    """Run commands of `citer` in forks if they ask for it."""
-    with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as door:
-        path = str(Path(folder, "door"))
-        with suppress(OSError):  # the path is too long for a socket
-            door.bind(path)
-            door.listen()
-            Thread(target=_answer, args=[door], daemon=True).start()
-            os.environ[DOOR] = path
-        yield
-
-
-def _answer(door: socket.socket) -> NoReturn:
+def _answer(door: socket.socket) -> None:
+    """Run commands until the door is shut."""
     while True:
-        caller, _ = door.accept()
-        Thread(target=_run, args=[caller], daemon=True).start()
+        try:
+            caller, _ = door.accept()
+        except OSError:
+            return
+        try:
+            _run(caller)
+        except (OSError, ValueError):  # if the caller was killed, its request is not complete
+            caller.close()
 
 
 def _run(caller: socket.socket) -> None:
-    """Run a command in a fork, and send its exit status to the caller."""
-    with caller:
-        _, streams, *_ = socket.recv_fds(caller, 1, len(STREAMS))
+    """Run a command in a fork. Its caller gets the status."""
+    _, streams, *_ = socket.recv_fds(caller, 1, len(STREAMS))
+    try:
         pid = _fork(partial(_command, streams, _read(caller)))
-        for each in streams:
-            os.close(each)
-        with suppress(OSError):  # the leash ended the command, or its caller
-            _, status = os.waitpid(pid, 0)
-            caller.sendall(f"{shell_status(os.waitstatus_to_exitcode(status))}\n".encode())
+    finally:
+        _close(streams)
+    Thread(target=_follow, args=[pid, caller], daemon=True).start()
+
+
+def _follow(pid: int, caller: socket.socket) -> None:
+    """Send a command's exit status to its caller. End the command if the caller ends first."""
+    with caller, suppress(OSError):  # the leash has ended the command, or the caller
+        command = os.pidfd_open(pid)
+        select([command, caller.fileno()], [], [])
+        if not select([command], [], [], 0)[0]:
+            signal.pidfd_send_signal(command, signal.SIGKILL)
+        os.close(command)
+        _, status = os.waitpid(pid, 0)
+        caller.sendall(f"{shell_status(os.waitstatus_to_exitcode(status))}\n".encode())
 
 
 def _command(streams: Sequence[int], command: Mapping[str, Any]) -> int:

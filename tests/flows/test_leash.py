@@ -55,7 +55,10 @@ HELD = "from flows.leash import end_with_the_leash; end_with_the_leash()" + LAUN
 
 @pytest.fixture(scope="module", params=["execed", "forked"])
 def start(request: pytest.FixtureRequest) -> Iterator[Start]:
-    with starter(request.param == "forked") as start:
+    forked = request.param == "forked"
+    with starter(forked) as start:
+        with leashed(["true"], 60, os.environ, start) as first:
+            assert forked == (type(first).__name__ == "_Forked")
         yield start
 
 
@@ -142,6 +145,7 @@ def test_a_killed_leash_ends_its_command_and_the_caller_gets_its_status(start: S
         os.kill(process.pid, signal.SIGKILL)
         assert dead(child.pid)
         assert process.stdout.read() == b""
+        assert process.wait() == -signal.SIGKILL
 
 
 def test_a_killed_leash_of_a_run_leaves_no_process() -> None:
