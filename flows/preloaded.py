@@ -24,9 +24,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from select import select
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import TemporaryDirectory
 from threading import Thread
 from traceback import print_exc
 from typing import Any
@@ -37,13 +36,11 @@ from citer.closure import stage_digests
 from citer.door import DOOR, STREAMS
 from flows.leash import hold, shell_status
 
-LONGEST = 70  # characters of the path of temporary folders; a socket's path has at most 107
-
 
 def main() -> None:
     """Import the stages, then fork a leash for each request."""
     cli.tune_process()
-    if import_module("torch").cuda.is_available() or len(gettempdir()) > LONGEST:
+    if import_module("torch").cuda.is_available():
         return
     for stage in pkgutil.iter_modules(citer.stages.__path__):
         import_module(f"citer.stages.{stage.name}")
@@ -118,7 +115,9 @@ def _leash(answers: int, output: int, caller: int) -> int:
 def _held(seconds: float, command: Sequence[str], caller: int) -> int:
     """Hold the command, and run the commands of `citer` that ask for it."""
     with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as door:
-        os.environ[DOOR] = str(Path(folder, "door"))
+        # The path of a socket has at most 107 characters, and that of the folder may be longer.
+        opened = os.open(folder, os.O_RDONLY)
+        os.environ[DOOR] = f"/proc/{os.getpid()}/fd/{opened}/door"
         door.bind(os.environ[DOOR])
         door.listen()
         # The main thread forks: malloc keeps freed memory for the main thread of a process only.

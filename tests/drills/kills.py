@@ -82,7 +82,7 @@ class Run:
         by_part: dict[str | None, psutil.Process] = {}
         for process in self._marked():
             with suppress(psutil.Error):
-                by_part[_part(process.cmdline())] = process
+                by_part[_part(process)] = process
         return {part: by_part[part] for part in PARTS if part in by_part}
 
     def kill(self, choice: float) -> str:
@@ -110,13 +110,18 @@ class Run:
         return [process for process in psutil.process_iter() if _carries(process, self.token)]
 
 
-PARTS = ("citer run", "outer leash", "flow", "server", "inner leash", "DVC", "command")
-CLI, OUTER, FLOW, SERVER, INNER, DVC, COMMAND = PARTS
+CLI, OUTER, FLOW, SERVER = "citer run", "outer leash", "flow", "server"
+FORKED = FORK_SERVER, INNER, STAGE = "fork server", "inner leash", "stage"
+DVC, COMMAND = "DVC", "command"
+PARTS = (CLI, OUTER, FLOW, SERVER, FORK_SERVER, INNER, DVC, COMMAND, STAGE)
 ALL = "all"
 
 
-def _part(command: list[str]) -> str | None:
+def _part(process: psutil.Process) -> str | None:
+    command = process.cmdline()
     match command[1:]:
+        case ["-m", "flows.preloaded"]:
+            return FORKED[sum(parent.cmdline() == command for parent in process.parents())]
         case [script, "run"] if Path(script).name == "citer":
             return CLI
         case ["6000"]:  # of `sleep`

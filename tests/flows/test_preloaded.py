@@ -142,10 +142,13 @@ def test_a_leash_starts_though_the_server_has_ended() -> None:
     server.close()
 
 
-def test_nothing_is_forked_if_a_socket_cannot_have_a_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_stage_is_forked_though_the_path_of_temporary_files_is_long(
+    params: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder := tmp_path / ("t" * 100)).mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
-    with starter(needed=True) as start, leashed(["sleep", "60"], 60, os.environ, start) as leash:
-        assert PRELOADED not in psutil.Process(leash.pid).cmdline()
+    monkeypatch.chdir(ROOT)
+    with starter(needed=True) as start:
+        monkeypatch.chdir(params.parent)
+        with running(start) as (_, [_, stage]):
+            assert PRELOADED in stage.cmdline()
