@@ -82,6 +82,21 @@ def test_random_is_tried_at_the_middle_fraction_and_entropy_at_all(rivals):
     assert 0 < low["llm_fraction"] < high["llm_fraction"] < 1
 
 
+def test_bild_tries_the_audits_of_audited_routing(study, rivals):
+    """Previously, its β was always 0.1, whatever ours was."""
+    tried = {(r["visit"], r["audit"]) for r in rivals.points if r["method"] == "bild"}
+    assert tried == {(visit, audit) for visit in ("score", "risk") for audit in study.params.audits}
+
+
+def test_bild_with_audit_1_gives_the_llms_answers(study, rivals):
+    alone = in_the_rows(rivals, "llm", LLM_ALONE.rule)
+    for risk in study.params.risks:
+        exact = in_the_rows(rivals, "bild", Rule("risk", risk, 1.0))
+        assert {key: row[:2] for key, row in exact.items()} == {
+            key: row[:2] for key, row in alone.items()
+        }
+
+
 def test_quantiles_put_that_share_of_scores_below():
     scores = [n / 100 for n in range(100)]
     for fraction, tau in zip((0.1, 0.25), quantiles(scores, (0.1, 0.25)), strict=True):

@@ -9,7 +9,7 @@ MEANINGS = {  # of the rivals' names, for readers without the documentation
     "confidence": "calls the LLM where the SLM's likeliest token has a low probability",
     "random": "calls the LLM at random",
     "speculative": "the LLM checks every few drafts, and each answer is the LLM's own",
-    "bild": "max probability, and the LLM rejects unlikely drafts",
+    "bild": "entropy, and the LLM rejects unlikely drafts",
     "co_llm": "a head that learns to defer by the likelihood of the reference",
     "citer_s": "the same router, trained without finishing contested answers",
     "query": "chooses one model for the whole answer",

@@ -14,9 +14,7 @@ from citer.evaluation.methods import Kind, Style
 from citer.evaluation.rivals.rival import Rival, Setting, by_score
 from citer.evaluation.sweep import Line, Method
 from citer.models.router import HIGHEST
-from citer.rule import Rule
-
-AUDIT = 0.1  # the β of BiLD's audit
+from citer.rule import Rule, When
 
 
 def low_entropy(view: StepView) -> Tensor:
@@ -44,11 +42,14 @@ def confidence_rival(setting: Setting) -> Rival:
 
 
 def bild_rival(setting: Setting) -> Rival:
-    """Make `entropy` with an audit at each visit.
+    """Make `entropy` with the audits of audited routing at each visit, but those with a head.
 
     It also visits by the product of the pending tokens' scores. BiLD itself has neither the entropy
     nor the product, but both make it a stronger rival.
     """
     method = Method("bild", low_entropy, style=Style(Kind.RIVAL, "#009E73", "<"))
-    by_risk = [Rule("risk", risk, AUDIT) for risk in setting.params.risks]
-    return Rival(Line(method, [*by_score(setting.taus(low_entropy), AUDIT), *by_risk]))
+    visits: list[tuple[When, float]] = [("score", tau) for tau in setting.taus(low_entropy)]
+    visits += [("risk", risk) for risk in setting.params.risks]
+    audits = setting.params.audits
+    rules = [Rule.audited(visit, at, audit) for audit in audits for visit, at in visits]
+    return Rival(Line(method, [rule for rule in rules if rule.by != "judge"]))
