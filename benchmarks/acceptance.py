@@ -63,7 +63,7 @@ def rules_of(by: str) -> Families:
 
 def _untrained(shop: Workshop) -> Answered:
     speculative = {"speculative": [Rule("every", gamma, 1) for gamma in GAMMAS]}
-    entropy = entropy_rules(shop.certainty_thresholds())
+    entropy = entropy_rules(shop.answer_thresholds())
     methods = (
         (Method("certainty", low_entropy), entropy),
         (Method("none", always_slm), speculative),

@@ -84,7 +84,7 @@ def entropy_rules(taus: Sequence[float]) -> Families:
 def study(shop: Workshop) -> dict[str, list[Outcomes]]:
     """Collect the outcomes of each method: one for each seed, or one without training."""
     speculative = {"speculative": [Rule("every", gamma, 1) for gamma in GAMMAS]}
-    untrained = entropy_rules(shop.certainty_thresholds())
+    untrained = entropy_rules(shop.answer_thresholds())
     answered = {
         name: [outcomes]
         for method, families in (

@@ -108,7 +108,7 @@ def study(shop: Workshop, lessons: Mapping[str, Lessons]) -> tuple[Answered, Ans
         note(f95, {method.name: answered["f95"]})
         note(c95, {method.name: answered["c95"]})
 
-    take(Method("entropy", low_entropy), shop.certainty_thresholds())
+    take(Method("entropy", low_entropy), shop.answer_thresholds())
     with progress("audits", len(SEEDS), "seeds") as advance:
         for seed in SEEDS:
             for name, trained in _routers(shop, lessons, seed).items():

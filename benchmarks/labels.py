@@ -36,7 +36,7 @@ class Study(NamedTuple):
 
 def study(shop: Workshop) -> Study:
     """Measure CITER's two routers, two that give contested tokens to one model, and entropy."""
-    entropy = {"entropy": by_score(shop.certainty_thresholds())}
+    entropy = {"entropy": by_score(shop.answer_thresholds())}
     studied = Study({}, {"router 1": shop.first_labels})
     note(studied.outcomes, shop.answer(Method("entropy", low_entropy), entropy))
     with progress("labels", len(SEEDS), "seeds") as advance:

@@ -143,7 +143,7 @@ def study(opened: Mapping[str, Bench], plan: Plan) -> Answered:
     """Answer the test questions by entropy and, for each seed, by every router."""
     shop = opened["given"].shop
     answered: Answered = {}
-    entropy = {"entropy": by_score(shop.certainty_thresholds(plan.fractions))}
+    entropy = {"entropy": by_score(shop.answer_thresholds(fractions=plan.fractions))}
     note(answered, shop.answer(Method("entropy", low_entropy), entropy))
     with progress("routers", plan.seeds * len(plan.routers), "routers") as advance:
         for seed in SEEDS[: plan.seeds]:

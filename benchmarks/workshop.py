@@ -9,16 +9,18 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 
 from benchmarks.paired import Outcomes
-from citer.config import Params, load_params
+from citer.config import Params, TrainParams, load_params
 from citer.data.problems import Problem, read_problems
 from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy
-from citer.evaluation.rivals import quantiles
-from citer.evaluation.study import ALONE_LINES, CERTAIN_LINES
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, Scorer
+from citer.evaluation.methods import MODELS
+from citer.evaluation.rivals import low_entropy, quantiles
+from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.executor import executor_for
 from citer.executors.base import Executor
@@ -33,7 +35,7 @@ from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
-from citer.training import Trained, train_head
+from citer.training import Loss, Trained, train_by, train_head
 
 SEEDS = range(17, 22)
 FRACTIONS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.5, 0.7)
@@ -113,15 +115,22 @@ class Workshop:
         with TemporaryDirectory() as folder:
             return label_in_chunks(self.executor, labeller, self.tokens, Path(folder))
 
-    def train(self, rows: pa.Table, label_N: np.ndarray, seed: int) -> Trained:
+    def train(
+        self, rows: pa.Table, label_N: np.ndarray, seed: int, width: int | None = None
+    ) -> Trained:
         """Train a head on `rows` (problem_id, position) and their labels."""
-        return train_head(
-            read_features(paths.SLM_TOKENS, rows),
-            label_N,
-            rows["problem_id"].to_numpy(),
-            self.params.train.model_copy(update={"seed": seed}),
-            self.pair.slm.device,
-        )
+        data = read_features(paths.SLM_TOKENS, rows), label_N, rows["problem_id"].to_numpy()
+        return train_head(*data, *self._fit(seed), hidden_size=width)
+
+    def train_likelihood(self, loss: Loss, seed: int, width: int | None = None) -> Trained:
+        """Train a head by a loss of both models' log-probabilities of the reference's tokens."""
+        rows = self.tokens
+        logprob_N2 = np.stack([rows[f"{name}_logprob_gt"].to_numpy() for name in MODELS], 1)
+        data = read_features(paths.SLM_TOKENS, rows), logprob_N2, rows["problem_id"].to_numpy()
+        return train_by(loss, *data, *self._fit(seed), hidden_size=width)
+
+    def _fit(self, seed: int) -> tuple[TrainParams, torch.device]:
+        return self.params.train.model_copy(update={"seed": seed}), self.pair.slm.device
 
     def train_on(self, labels: pa.Table, seed: int) -> Trained:
         return self.train(labels, labels["label"].to_numpy(), seed)
@@ -135,8 +144,7 @@ class Workshop:
             self._judged(rows),
             rows["label"].to_numpy() if label_N is None else label_N,
             rows["problem_id"].to_numpy(),
-            self.params.train.model_copy(update={"seed": seed}),
-            self.pair.slm.device,
+            *self._fit(seed),
             hidden_size=judge_width(self.pair.slm),
         )
 
@@ -173,9 +181,11 @@ class Workshop:
             for name, family in families.items()
         }
 
-    def certainty_thresholds(self, fractions: Sequence[float] = FRACTIONS) -> list[float]:
-        """Return τ at these fractions of the SLM's certainties in its validation answers."""
-        [[alone]] = self._sweep(self.validation, CERTAIN_LINES[:1])
+    def answer_thresholds(
+        self, scorer: Scorer = low_entropy, fractions: Sequence[float] = FRACTIONS
+    ) -> list[float]:
+        """Return τ at these fractions of the scores in the SLM's own validation answers."""
+        [[alone]] = self._sweep(self.validation, [Line(Method("slm", scorer), [SLM_ALONE.rule])])
         scores = [score for result in alone.results for score in result.scores]
         return quantiles(scores, fractions)
 

@@ -107,13 +107,15 @@ def train_by(
     params: TrainParams,
     device: torch.device,
     checkpoint: Checkpoint | None = None,
+    hidden_size: int | None = None,
 ) -> Trained:
     """Train a head as `train_head` does, to minimise `loss` of logit_B and target_BK.
 
     It is not calibrated: its score is the sigmoid of the logit. The only metric is the least loss.
     """
     held_N = holdout_rows(problem_N, params.seed, params.holdout)
-    examples = replace(Examples.of(feature_NF, target_NK, device), loss=loss)
+    examples = Examples.of(feature_NF, target_NK, device)
+    examples = replace(examples, loss=loss, hidden_size=hidden_size)
     mlp, curve = _fitted(examples, held_N, params, checkpoint)
     head, holdout_M = Head(mlp), _rows(held_N)
     score_M = examples.apply(head.score, holdout_M).double().numpy()
