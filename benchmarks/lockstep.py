@@ -24,7 +24,7 @@ from citer.config import load_params
 from citer.data.problems import read_problems
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, Policy, ScoredBy, head_for
+from citer.decoding.policy import LLM_ALONE, Policy, always_slm, head_for, routed
 from citer.decoding.work import Work
 from citer.evaluation.cost import AT_ONCE, DELAYED, Prices, Schedule, Trace
 from citer.evaluation.lockstep import CAPS, Lockstep, best_cap
@@ -34,6 +34,7 @@ from citer.evaluation.sweep import request
 from citer.io import read_json, replacing, write_json
 from citer.models.bundle import read_bundle
 from citer.models.pair import load_pair
+from citer.models.router import Router
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
@@ -41,6 +42,7 @@ from citer.stages.folders import finetuned_pair
 RESULTS = Path("benchmarks/results")
 SLOTS = (1, 8, 32)
 EXACT = Rule("risk", 0.4, 1)
+EXACT_ENTROPY = Rule("risk", 0.8, 1)
 QUORUM = 0.5
 # Qwen2.5 in bf16, without the router: bytes of the weights, and of a position's keys and values.
 SIZES = {"0.5B": (0.99e9, 12_288), "1.5B": (3.09e9, 28_672), "7B": (15.2e9, 57_344)}
@@ -125,21 +127,35 @@ def _once(floor: Floor) -> int:
 
 
 def study() -> Iterator[Row]:
-    """Yield a row for each rule, pair and batch size."""
+    """Yield a row for each method, pair and batch size. Speculative decoding has its best γ."""
     params = load_params()
     pair, last = load_pair(finetuned_pair(params), params.pair), max(map(int, params.iterations))
     router, _ = read_bundle(paths.router(last))
-    chosen = Rule(**read_json(paths.report(last) / "threshold.json")["rule"])
     engine = Engine(pair, params.evaluate.slots, params.evaluate.max_new_tokens, delayed=True)
     requests = [request(problem, pair) for problem in read_problems(paths.referenced("test"))]
     alone = traces(engine, requests, LLM_ALONE)
-    for rule in (chosen, EXACT):
-        head = head_for(router, rule)
-        routed = traces(engine, requests, Policy(ScoredBy(head), rule))
-        for name, prices in {"embedded": Prices.of(pair, head.weight_bytes), **sized()}.items():
+    for name, weights, policies in _methods(router, last, params.evaluate.gammas):
+        answered = [traces(engine, requests, policy) for policy in policies]
+        for size, prices in {"embedded": Prices.of(pair, weights), **sized()}.items():
             for slots in SLOTS:
-                where = {"rule": str(rule), "pair": name, "batch": slots}
-                yield where | costs(routed, alone, slots, prices.moved)
+                where = {"rule": name, "pair": size, "batch": slots}
+                tried = [costs(each, alone, slots, prices.moved) for each in answered]
+                yield where | {key: min(cost[key] for cost in tried) for key in tried[0]}
+
+
+def _methods(
+    router: Router, last: int, gammas: Sequence[int]
+) -> Iterator[tuple[str, int, list[Policy]]]:
+    """Yield a name, the bytes of the scorer, and the policies of which each schedule has the best.
+
+    These are the chosen rules and an exact one of the router, an exact one by entropy, and
+    speculative decoding.
+    """
+    chosen = read_json(paths.report(last) / "chosen.json").values()
+    for rule in (*(Rule(**each["rule"]) for each in chosen), EXACT):
+        yield f"{rule:.4g}", head_for(router, rule).weight_bytes, [routed(router, rule)]
+    yield f"entropy, {EXACT_ENTROPY}", 0, [Policy(low_entropy, EXACT_ENTROPY)]
+    yield "every γ audit 1, best γ", 0, [Policy(always_slm, Rule("every", g, 1)) for g in gammas]
 
 
 def write(rows: Sequence[Row], file: TextIO) -> None:
@@ -149,7 +165,7 @@ def write(rows: Sequence[Row], file: TextIO) -> None:
             f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()
         )
         table.add_row(*cells)
-    Console(file=file, width=200).print(table)
+    Console(file=file, width=220).print(table)
 
 
 def main() -> None:
