@@ -49,7 +49,7 @@ RESULTS = Path("benchmarks/results")
 ROWS = {"test": 240, "validation": 160, "train": 210}  # rows of each file
 ITERATION = 1
 TIMED = 6  # questions
-COARSE = "Few rules were tried (`benchmarks/real.yaml`). What is read between them is no measurement."
+COARSE = "Few rules were tried (`benchmarks/real.yaml`). Numbers between them are no measurements."
 
 
 def main(
