@@ -21,7 +21,8 @@ the LLM's {measure} at the SLM's cost.
 Validation chose our rules. A rival may use any of its rules, or mix two of them by question; it is
 read on test, which favours it. In brackets: 95 % intervals of a paired bootstrap over questions,
 each for itself. Not reached: neither the rival nor a model alone has the {measure} of our rule
-(cost), or is as cheap (points).
+(cost), or is as cheap (points). Rivals that learn have heads as wide as the router's: a narrower
+head may cost less.
 """
 
 
