@@ -15,8 +15,15 @@ NUMBER = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
+FACTORIAL = re.compile(r"(?<=\d)!(?!=)")
+
 
 def last_number(text: str) -> str | None:
-    """Return the last number of a text, with its sign, scale and percent sign; None without one."""
+    """Return the last number of a text, with its sign, scale and percent sign; None without one.
+
+    None also if it may be a factorial: "13!".
+    """
     last = deque(NUMBER.finditer(text), maxlen=1)
-    return last[0].group() if last else None
+    if not last or FACTORIAL.match(text, last[0].end()):
+        return None
+    return last[0].group()
