@@ -344,6 +344,8 @@ VERDICTS = {
         (r"\mathbf{i}+2\mathbf{j}", r"2\mathbf{j}+\mathbf{i}", RIGHT),
         (r"x", r"X", WRONG),
         (r"x=5", r"X=5", WRONG),
+        (r"\text{a}", r"\text{A}", WRONG),
+        (r"A_1B_2", r"B_2A_1", WRONG),
         (r"2x", r"2X", WRONG),
         (r"2x", r"X+x", WRONG),
         (r"x^2", r"Xx", WRONG),

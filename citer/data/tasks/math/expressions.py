@@ -1,6 +1,6 @@
 r"""Write expressions so that math-verify does not confuse what differs.
 
-It ignores case, primes and the order of factors, reads `I` as the imaginary unit, and rounds.
+It ignores case, primes, transposes and the order of factors, reads `I` as i, and rounds decimals.
 """
 
 import re
@@ -10,7 +10,7 @@ TRIG = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 DEGREES = re.compile(r"(\d+(?:\.\d+)?|\\?[a-z]+) ?(?:\^ ?\{? ?\\circ ?\}?|\\degree)")
 DECIMAL = re.compile(r"(?<![\w.^}])(\d*)\.(\d+)(?![\d.])")
 TRANSPOSE = re.compile(r"\^ ?(?:T|\\top|\{ ?(?:T|\\top) ?\})(?![a-z])")
-NAMED = r"\\(?:math\w+|text\w*|hat|vec|bar|overline|bm) ?\{[^{}]*\}"
+NAMED = r"\\(?:math\w+|hat|vec|bar|overline|bm) ?\{[^{}]*\}"
 SYMBOL = re.compile(
     rf"{NAMED}|\\[a-z]+|[A-Za-z][a-z]{{2,}}"
     r"|(?P<capital>\\[A-Z][a-z]+|[A-Z])|(?P<i>i)(?P<power> ?\^)?"
@@ -18,7 +18,7 @@ SYMBOL = re.compile(
 SMALL = re.compile(rf"{NAMED}|(\\[a-z]+|[a-z])")
 INDEX = re.compile(r"_ ?(?:i|\{[^{}]*\bi\b)")
 LETTERS = "abcfghjklmnopqrstuvwxyz"  # neither e nor i nor d, which have a meaning
-SCRIPT = r"(?: ?[_^] ?(?:\{[^{}]*\}|\\?\w+)|')*"
+SCRIPT = r"(?: ?[_^] ?(?:\{[^{}]*\}|\w)|')*"
 FACTOR = re.compile(rf"[A-Z]{SCRIPT}")
 PRODUCT = re.compile(rf"(?:[A-Z]{SCRIPT} ?){{2,}}")
 

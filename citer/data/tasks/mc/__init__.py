@@ -27,7 +27,7 @@ class MultipleChoice(Task):
     A label takes precedence over a text. The words after "the answer is", "I choose" or a leading
     "No," take precedence over any other sentence. In detail:
 
-    - A denied option is not named: "not (A)", "A is wrong", "neither (A) nor (B)", "we rule out (A)".
+    - A denied option is not named: "not (A)", "A is wrong", "neither (A) nor (B)", "I exclude (A)".
     - A question names nothing, unless the next sentence says yes: "Is it (A)? Yes."
     - Words after "because" or "since" are a reason and name nothing: "A since (B) is wrong".
     - All options in a list are named: "1. four 2. five", "A or B".

@@ -12,9 +12,7 @@ from citer.data.problems import Choice
 
 LONGEST = 400  # characters; an option with a longer text is recognised by its label only
 QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u3001\u3002", "''\"\",.")
-WIDE = re.compile(
-    "[\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]"
-)  # stops without a space after them
+WIDE = re.compile("[\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]")  # no space follows them
 MARKS = str.maketrans(dict.fromkeys("⟨⟩⟦⟧"))  # reserved: they mark mentions below
 
 AGAIN = r"(?:no|wait|actually|correction|sorry|oops|scratch that|on second thoughts?)"
@@ -229,13 +227,8 @@ def _label_forms(labels: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Patt
     return re.compile(bracketed), re.compile(item), re.compile(bare)
 
 
-def _tag(tag: re.Match[str]) -> str:
-    return "\n" if tag[1] else "\nanswer: "
-
-
 def _plain(text: str) -> str:
-    text = (
-        unicodedata.normalize("NFKC", WIDE.sub(r"\g<0> ", text)).lower().translate(QUOTES | MARKS)
-    )
-    text = re.sub(r"(?<![^\n])#+ ", "", TAG.sub(_tag, text))
+    text = unicodedata.normalize("NFKC", WIDE.sub(r"\g<0> ", text)).lower()
+    text = TAG.sub(lambda tag: "\n" if tag[1] else "\nanswer: ", text.translate(QUOTES | MARKS))
+    text = re.sub(r"(?<![^\n])#+ ", "", text)  # of a heading
     return re.sub(r" ?\n[ \n]*", "\n", re.sub(r"[^\S\n]+", " ", text)).strip()

@@ -74,14 +74,10 @@ def last_value(completion: str) -> list[Any]:
     """
     for language, content in reversed(FENCE.findall(completion)):
         if language.lower().strip() == "json":
-            return _value(content)
+            return _whole(content) or _last_in(content)
         if not language.strip() and (value := _whole(content)):
             return value
-    return _value(completion)
-
-
-def _value(text: str) -> list[Any]:
-    return _whole(text) or _last_in(text)
+    return _whole(completion) or _last_in(completion)
 
 
 def _whole(text: str) -> list[Any]:
