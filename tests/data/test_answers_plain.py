@@ -22,6 +22,25 @@ def test_exact_ignores_case_white_space_and_a_final_full_stop(completion: str) -
     assert grade(asked("exact", "New York"), completion)
 
 
+@pytest.mark.parametrize(
+    ("answer", "completion", "right"),
+    [
+        ("don't", "don\u2019t", True),
+        ('a "b"', "a \u201cb\u201d", True),
+        ("\u00e9", "e\u0301", True),
+        ("-3", "\u22123", True),
+        ("e", "\u00e9", False),
+        ("10\u00b2", "102", False),
+    ],
+)
+@pytest.mark.parametrize("task", ["exact", "contains"])
+def test_quotes_and_accents_have_several_forms(
+    task: str, answer: str, completion: str, right: bool
+) -> None:
+    assert grade(asked(task, answer), completion) is right
+    assert grade(asked(task, completion), answer) is right
+
+
 @pytest.mark.parametrize("completion", ["", "NewYork", "It is New York", "New York..", "New York!"])
 def test_exact_ignores_nothing_else(completion: str) -> None:
     assert not grade(asked("exact", "New York"), completion)
@@ -45,6 +64,38 @@ def test_exact_ignores_nothing_else(completion: str) -> None:
         (["red", "blue"], "red-ish? No, green.", True),
         (["red", "blue"], "reddish", False),
         ("red", "", False),
+        ("3", "It is -3.", False),
+        ("3", "It is \u22123.", False),
+        ("3", "-$3", False),
+        ("-3", "It is -3.", True),
+        ("4", "pages 3-4", True),
+        ("3", "- 3", True),
+        ("3", "$3", True),
+        ("3", "7-3", True),
+        ("3", "3/4", False),
+        ("3/4", "about 3/4 of it", True),
+        ("2020", "on 3/4/2020", True),
+        ("3", "3:30", False),
+        ("3", "ages 3+", False),
+        ("3", "3+4 is 7", True),
+        ("5", ".5", False),
+        ("0.5", "0.5kg", True),
+        ("C", "I use C++.", False),
+        ("C", "C#", False),
+        ("C", "C or C++", True),
+        ("C++", "C++17", True),
+        ("A", "an A-", False),
+        ("A", "A - that is it", True),
+        ("can", "It can't.", False),
+        ("can't", "It can\u2019t.", True),
+        ("Paris", "Paris's streets", True),
+        ("Paris", "Paris- of course", True),
+        ("中国", "我在中国", True),
+        ("中国", "我在中央国家", False),
+        ("2020", "2020年", True),
+        ("日本", "日本です。", True),
+        ("アメリカ", "アメリカに", True),
+        ("アメリカ", "アメリカン", False),
     ],
 )
 def test_contains_finds_whole_words(answer: str | list[str], completion: str, right: bool) -> None:
@@ -72,6 +123,25 @@ def test_contains_finds_whole_words(answer: str | list[str], completion: str, ri
         ('"red"', '"red"', 1),
         ({"a": None}, '{"a": null}', 1),
         ({"a": 1}, '{"a": NaN}', 0),
+        ({"a": 1}, '{"a": 2, "a": 1}', 0),
+        ({"a": 1}, '{"a": 1, "a": 1}', 0),
+        ({"a": {"b": 1}, "c": 2}, '{"a": {"b": 2, "b": 1}, "c": 2}', 1 / 2),
+        ({"b": 1}, '{"a": 0, "a": {"b": 1}}', 0),
+        ({"a": 1}, '{"a": 1} [note]', 0),
+        ({"a": 1}, '{"a": 1} {a: 2}', 0),
+        ({"a": 1}, '{"a": 1}. No: {"a": 2', 0),
+        ({"a": 1}, '{"a": 1} (see [2])', 0),
+        ({"a": 1}, 'See [x]: {"a": 1} (sure)', 1),
+        ([2], '{"a": [2]', 0),
+        ({"a": 1}, '```json\n{"a": 1}\n```\nRun:\n```bash\nls [1]\n```', 1),
+        ({"a": 1}, '```json\n{"a": 1}\n```\n```python\nprint([1])\n```\n', 1),
+        ({"a": 1}, '```json\n{"a": 1}\n```\n```\nread {it}\n```', 1),
+        ({"a": 1}, '```json\n{"a": 1}\n```\n```json\n{"a": 2}\n```', 0),
+        ({"a": 1}, '```json\n{"a": 1}\n```\n```\n{"a": 2}\n```', 0),
+        ({"a": 1}, '```json\n{"a": 1}\n```\nNo:\n```json\n{"a": 2', 0),
+        ({"a": 1}, '```JSON\n{"a": 1}', 1),
+        ({"a": 1}, '```{"a": 1}```', 1),
+        ({"\u00e9": "\u00e9"}, '{"e\u0301": "e\u0301"}', 1),
         ({"a": 1}, "", 0),
     ],
 )
@@ -97,6 +167,7 @@ def test_the_reference_is_the_answer_unless_the_row_has_another() -> None:
         ("json", {"answer": "red"}, "answer: 'red'; expected a JSON value, or a text that is"),
         ("json", {"answer": "[" * 10**5}, "answer: '[[["),
         ("json", {"answer": float("nan")}, "answer: nan; expected a JSON value"),
+        ("json", {"answer": '{"a": 1, "a": 2}'}, 'answer: \'{"a": 1, "a": 2}\'; expected a JSON'),
         ("json", {"answer": {"a": b"x"}}, "answer: {'a': b'x'}; expected a JSON value"),
         ("exact", {"answer": "a", "reference": "b"}, "reference: ends 'b'; expected a text that"),
         ("exact", {"question": "", "answer": "b"}, "question: ''; expected a text"),

@@ -22,14 +22,19 @@ class Math(Task):
     or an expression that math-verify finds equal. In detail:
 
     - These are numbers: "1,080", "3 200", "+5", "2 1/2", "1.5e3", "3 million",
-      `2.5\times 10^3`. A rounded quotient is another number: 0.333 is not 1/3.
+      `2.5\times 10^3`, `0.1\overline{6}`. A rounded number is another number: 0.333 is not 1/3,
+      and 1.41421356 is not `\sqrt{2}`.
     - A unit or a currency is ignored if only one side names it. If both do, it must be the same
       unit under any of its names ("$5", "5 dollars"). Nothing is converted: 1 m is not 100 cm.
     - 50% equals both 50 and 0.5.
-    - A number with a base, `11_2`, equals only itself.
+    - A number with a base, `11_2`, equals only itself. A ratio or a time of day is compared part by
+      part: 3:2 is neither 6:4 nor 3/2.
+    - Case and order count in symbols: x is not X, and AB is not BA, but xy is yx. `i` is the
+      imaginary unit, unless it is an index.
+    - An interval equals its inequality: `[1, 5)` and `1 \le x < 5`.
     - Lists must have equally many values. If both sides have brackets, the brackets must be of
       one kind. Order counts in `(1, 2)` and `[1, 2]`, but not in `\{1, 2\}` or without brackets.
-    - Words are compared as a whole, ignoring case.
+    - Words are compared as a whole, ignoring case. "No solutions" equals "no solution".
     - Answers of more than 400 characters are compared as strings only.
     """
 
@@ -91,7 +96,8 @@ class Number(Math):
     r"""Math whose answer may also be written without a box: "4 + 9 = 13. The answer is 13."
 
     The last `\boxed{}` counts. Without one, the last number of the completion is graded in its
-    place, with a scale ("3 million") and a percent sign, but without any other unit.
+    place, with a scale ("3 million") and a percent sign, but without any other unit. A last number
+    with "!" cannot be read: "13!" may be a factorial.
     """
 
     name = "number"

@@ -15,8 +15,13 @@ NUMBER = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
+FACTORIAL = re.compile(r"(?<=\d)!(?!=)")
+
 
 def last_number(text: str) -> str | None:
-    """Return the last number of a text, with its sign, scale and percent sign; None without one."""
+    """Return the last number of a text, with its sign, scale and percent sign.
+
+    None without one, and if it may be a factorial: "13!".
+    """
     last = deque(NUMBER.finditer(text), maxlen=1)
-    return last[0].group() if last else None
+    return last[0].group() if last and not FACTORIAL.match(text, last[0].end()) else None

@@ -1,6 +1,7 @@
 r"""Parse quantities in plain text and LaTeX: "51 dollars", "2 1/2", "1.5e3", "5\text{ cm}"."""
 
 import re
+import unicodedata
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -10,6 +11,8 @@ SYMBOLS = str.maketrans(
     {
         "\u2212": "-",  # minus sign
         "\u2013": "-",  # en dash
+        "\u2019": "'",
+        "\u2205": "\\emptyset ",
         "\u00d7": "\\times ",
         "\u22c5": "\\cdot ",
         "\u03c0": "\\pi ",
@@ -33,8 +36,11 @@ REWRITES = [
         (r"\\(?:left|right)(?![a-z])", ""),
         (r"\\[dtc]frac", r"\\frac"),
         (r"\\text ?\{ ?,? ?(and|or) ?\}", r" \1 "),
+        (r"\\varnothing(?![a-z])", r"\\emptyset"),
+        (r"\\mathrm ?\{([ei])\}", r"\1"),
     )
 ]
+REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot) ?(?:\{(\d+)\}|(\d))(?!\d|\\dot)")
 LEAD = re.compile(r"(?:so|thus|therefore|hence)?,? ?(?:the )?(?:final )?answer(?: is|:)[ :]*", re.I)
 WORDS = re.compile(r"\\(?:text|math)?(?:bf|rm|it|mbox|text)\s?\{([^{}]*)\}")
 DEGREE = re.compile(
@@ -54,7 +60,8 @@ NUMBER = re.compile(
 )
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "dozen": 12}
 SYMBOLIC = re.compile(
-    r"(?P<body>.*\S)(?P<unit>\\(?:text|mathrm|mbox) ?\{[^{}]*\}(?: ?\^ ?\{?[23]\}?)?)"
+    r"(?P<body>.*\S)(?P<unit>(?:\\(?:text|mathrm|mbox) ?\{[^{}]*\}|(?<=[\d})]) [a-z][a-z ]+)"
+    r"(?: ?\^ ?\{?[23]\}?)?)"
 )
 PERCENT = ("%",)
 
@@ -69,13 +76,23 @@ class Quantity(NamedTuple):
 
 def tidy(text: str) -> str:
     """Remove formatting: spacing, `$...$`, bold type, a leading "the answer is"."""
-    text = " ".join(text.translate(SYMBOLS).split()).strip('*"` ')
+    text = unicodedata.normalize("NFC", text).translate(SYMBOLS)
+    text = " ".join(text.split()).strip('*"` ')
     for opening, closing in (("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
         if len(text) > 2 and text.startswith(opening) and text.endswith(closing):
             text = text[len(opening) : -len(closing)]
     for pattern, by in REWRITES:
         text = pattern.sub(by, text)
+    text = REPEATING.sub(_repeating, text)
     return LEAD.sub("", " ".join(text.split()), count=1).rstrip(". ")
+
+
+def _repeating(match: re.Match[str]) -> str:
+    r"""Write 0.1\overline{6} as a fraction."""
+    whole, fixed, period = match[1], match[2], match[3] or match[4]
+    value = Fraction(int(whole + fixed + period) - int(whole + fixed or 0), 10 ** len(period) - 1)
+    value /= 10 ** len(fixed)
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 
 def quantity(text: str) -> Quantity:
@@ -95,7 +112,7 @@ def _number(match: re.Match[str]) -> Quantity | None:
     if match["currency"]:
         currency = unit_of(match["currency"].lower().removeprefix("us")) or ()
         unit = unit if unit[:1] == currency else currency + unit
-    return Quantity(value, unit, _written(value))
+    return Quantity(value, unit, str(value))
 
 
 def _value(match: re.Match[str]) -> Fraction | None:
@@ -106,14 +123,6 @@ def _value(match: re.Match[str]) -> Fraction | None:
     if not int(plain["below"]):
         return None
     return sign * (int(plain["whole"]) + Fraction(int(plain["above"]), int(plain["below"])))
-
-
-def _written(value: Fraction) -> str:
-    """Write a fraction as a decimal if the decimal is exact. math-verify rounds only decimals."""
-    if value.denominator == 1 or abs(value) > 10**9:
-        return str(value)
-    decimal = str(float(value))
-    return str(value) if "e" in decimal or Fraction(decimal) != value else decimal
 
 
 def _symbolic(text: str) -> Quantity:

@@ -15,7 +15,7 @@ cm centimeter centimetre
 m meter metre
 km kilometer kilometre
 in inch
-ft foot feet
+ft foot feet '
 yd yard
 mi mile
 mg milligram
@@ -60,7 +60,7 @@ def unit_of(text: str) -> tuple[str, ...] | None:
     text = POWER.sub(lambda match: f"{POWERS[match[2]]} {match[1]}", text)
     words = [SPEEDS.get(word, word) for word in WORD.findall(text)]
     names = [word for word in " ".join(words).split() if word not in FILLERS]
-    if not all(map(_is_unit, names)) or bool(words) != bool(names):
+    if not all(map(_is_unit, names)) or bool(text.strip()) != bool(names):
         return None
     if attached and not _known(names[0]):  # 12x is a product, 12cm is a length
         return None

@@ -2,11 +2,13 @@
 
 import re
 import threading
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
 import math_verify
 
+from citer.data.tasks.math.expressions import readable, reordered
 from citer.data.tasks.math.quantities import WORDS, quantity, same_quantity, same_unit, tidy
 
 BOX = re.compile(r"\\boxed\s*\{")
@@ -14,11 +16,16 @@ BRACE = re.compile(r"\\.|[{}]")
 LONGEST = 400  # characters; a longer answer is compared as a string alone
 MOST = 20  # values in a list that may be given in any order
 TIMEOUT_SECONDS = 5
+LATEX = math_verify.LatexExtractionConfig()  # which takes the h of r^2 h for hours
+FORMS = (replace(LATEX, normalization_config=replace(LATEX.normalization_config, units=False)),)
 
 # A comma between digits separates values only if the list also has commas with a space.
 TOKEN = re.compile(r"\\?[{}]|[()\[\]]|;|,(?!\d{3}(?!\d))|(?P<dense>,)|,? (?:and|or) ")
 BASED = re.compile(r"\d[\da-z]* ?_ ?\w+")
-WORD = re.compile(r"(?=.*[a-z]{3})[a-z' -]+")
+RATIO = re.compile(r"(?<=[\d})]) ?: ?(?=[\d\\({])")  # or a time of day
+COMPOUND = re.compile(r"(?<=[a-z.])(?:,? and|,)? ?(?=\d)")  # 3 hours and 20 minutes
+WORD = re.compile(r"(?=.*[^\W\d_]{3}|no$)(?:[^\W\d_]|[' -])+")
+NONE = re.compile(r"(?:there (?:is|are) )?(no .+?)s?")
 BRACKETS = re.compile(r"(?P<opening>\\\{|[(\[])(?P<inner>.+)(?P<closing>\\\}|[)\]])")
 
 
@@ -64,12 +71,17 @@ def _same(answer: str, given: str) -> bool:
         numbers = [one for one in quantities if one.value is not None]
         if numbers or not any(one.brackets for one in lists):
             return False
+    ratios = RATIO.split(answer), RATIO.split(given)
+    if any(len(ratio) > 1 for ratio in ratios):
+        return len(ratios[0]) == len(ratios[1]) and all(map(_same, *ratios))
     texts = [
         re.sub(r"[{}]", "", WORDS.sub(r"\1", text)).strip().lower() for text in (answer, given)
     ]
     if any(map(BASED.fullmatch, texts)) or all(map(WORD.fullmatch, texts)):
-        return texts[0] == texts[1]
-    return same_unit(*quantities) and _verified(*(one.body for one in quantities))
+        none = [NONE.fullmatch(text) for text in texts]
+        return texts[0] == texts[1] or bool(none[0] and none[1] and none[0][1] == none[1][1])
+    bodies = [one.body for one in quantities]
+    return same_unit(*quantities) and not reordered(*bodies) and _verified(*bodies)
 
 
 def _listed(text: str) -> Listed:
@@ -77,6 +89,9 @@ def _listed(text: str) -> Listed:
     match = BRACKETS.fullmatch(text)
     if match and (inner := _split(match["inner"])):
         return Listed(match["opening"] + match["closing"], inner)
+    parts = COMPOUND.split(" ".join(WORDS.sub(r" \1 ", text).split()))
+    if len(parts) > 1 and all(quantity(part).unit for part in parts):
+        return Listed("", tuple(parts))
     return Listed("", _split(text) or (text,))
 
 
@@ -112,6 +127,7 @@ def _verified(answer: str, given: str) -> bool:
     on_main = threading.current_thread() is threading.main_thread()
     seconds = TIMEOUT_SECONDS if on_main else None
     gold, target = (
-        math_verify.parse(f"\\boxed{{{text}}}", parsing_timeout=seconds) for text in (answer, given)
+        math_verify.parse(f"\\boxed{{{text}}}", FORMS, parsing_timeout=seconds)
+        for text in readable(answer, given)
     )
-    return math_verify.verify(gold, target, timeout_seconds=seconds)
+    return math_verify.verify(gold, target, allow_set_relation_comp=True, timeout_seconds=seconds)

@@ -19,14 +19,16 @@ class MultipleChoice(Task):
     A completion is correct if its last statement names the right option and no other. Case is
     ignored. An option can be named by
 
-    - label: "(C)", "C.", "C) garments", "answer: C", "the answer is C", "it is C", "\boxed{C}";
+    - label: "(C)", "C.", "C) garments", "answer: C", "the answer is C", "it is C", "\boxed{C}",
+      "<answer>C</answer>", "that leaves C", "die Antwort ist C";
     - label and text: "the answer is sharing information (c)." (wrong with another option's text);
     - text alone: "garments", "the answer is garments".
 
     A label takes precedence over a text. The words after "the answer is", "I choose" or a leading
     "No," take precedence over any other sentence. In detail:
 
-    - A denied option is not named: "not (A)", "A is wrong", "neither (A) nor (B)".
+    - A denied option is not named: "not (A)", "A is wrong", "neither (A) nor (B)", "I exclude (A)".
+    - A question names nothing, unless the next sentence says yes: "Is it (A)? Yes."
     - Words after "because" or "since" are a reason and name nothing: "A since (B) is wrong".
     - All options in a list are named: "1. four 2. five", "A or B".
     - A number at the start of a line is a label only if the line ends there or the text of that

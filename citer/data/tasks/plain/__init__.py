@@ -41,7 +41,10 @@ class Plain(Task):
 
 
 class Exact(Plain):
-    """The completion must be the answer. Case, white space and one final full stop are ignored."""
+    """The completion must be the answer. Case, white space and one final full stop are ignored.
+
+    Straight and curved quotes are the same, and so are composed and decomposed accents.
+    """
 
     name = "exact"
     wider = "contains"
@@ -54,8 +57,10 @@ class Exact(Plain):
 class Contains(Plain):
     """The completion must contain the answer, or one text of a list of answers.
 
-    Words count as a whole: "3" is neither in "13" nor in "3.5". Case and white space are ignored.
-    A denial is not recognised: "not Paris" contains "Paris".
+    Words count as a whole: "3" is not in "13", "3.5", "-3" or "3/4", and "C" is not in "C++". In
+    Chinese and Japanese, which have no spaces between words, an answer may stand anywhere. Case,
+    white space and the forms of quotes and accents are ignored. A denial is not recognised: "not
+    Paris" contains "Paris".
     """
 
     name = "contains"
@@ -68,10 +73,12 @@ class Contains(Plain):
 class Json(Plain):
     """The completion must hold a JSON value that equals the answer.
 
-    The value is the last one in a ```json fence; without a fence, the whole completion, or the last
-    object or array in it. The order of an object's fields does not count, and 1 equals 1.0. If both
-    values are objects, the share is the number of equal fields, divided by the number of fields of
-    both together. A text as answer is read as JSON.
+    The value is that of the last ```json fence; without one, the last fence that names no language
+    and holds only JSON; without a fence, the whole completion, or the last object or array in it. A
+    completion cannot be read if other text in square or curly brackets follows. An object with the
+    same key twice equals nothing. The order of an object's fields does not count, and 1 equals 1.0.
+    If both values are objects, the share is the number of equal fields, divided by the number of
+    fields of both together. A text as answer is read as JSON.
     """
 
     name = "json"

@@ -5,22 +5,39 @@ Every step takes time linear in the completion.
 
 import json
 import re
+import unicodedata
+from math import nan
 from typing import Any, NoReturn
 
-# A number with a point or commas is one word.
-WORD = re.compile(r"\d++(?:[.,]\d++)+|\w++|[^\w\s]")
-FENCE = re.compile(r"```")
-OPENING = re.compile(r"[{\[]")
-TRIES = 200  # brackets that open no value; after them, the rest of a completion is not read
+HAN = "\u3005-\u3007\u3041-\u309f\u3400-\u9fff\uf900-\ufaff"  # also hiragana
+KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
+# A number is one word with its minus, fraction or time; so are "C++", "A-" and "can't". Chinese and
+# Japanese have no spaces between words.
+WORD = re.compile(
+    rf"""(?:(?<![\w)\]}}])(?:-[$€£¥]?)?\.?)?
+     (?:\d++(?:[.,:^]\d++)++|(?<!/)\d++/\d++(?!/)|\d++(?![^\W{HAN}]))(?:\+(?!\w))?
+    |[{HAN}]|[{KATAKANA}]++
+    |(?:(?![{HAN}{KATAKANA}])\w)++(?:'t\b|\+\+|[+\#](?!\w)|(?<=\b[^\W\d])-(?!\w))?|[^\w\s]""",
+    re.VERBOSE,
+)
+SIGNS = str.maketrans("\u2018\u2019\u201c\u201d\u2212", "''\"\"-")  # quotes and minus
+FENCE = re.compile(r"``` ?(json\b|[\w+#.-]*\n)?(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+BRACKET = re.compile(r"[{\[\]}]")
+TRIES = 200  # brackets that open no value; a completion with more is not read
 
 
 def is_same(answer: str, completion: str) -> bool:
-    """Return whether two texts are equal, ignoring case, white space and a final full stop."""
+    """Return whether two texts are equal, but for case, white space, quotes and a full stop."""
     return _tidy(answer) == _tidy(completion)
 
 
 def _tidy(text: str) -> str:
-    return " ".join(text.casefold().split()).removesuffix(".").rstrip()
+    return " ".join(_plain(text).split()).removesuffix(".").rstrip()
+
+
+def _plain(text: str) -> str:
+    """Write one character for accents and quotes that look alike."""
+    return unicodedata.normalize("NFC", text.translate(SIGNS).casefold())
 
 
 def contains(answer: str, completion: str) -> bool:
@@ -30,55 +47,62 @@ def contains(answer: str, completion: str) -> bool:
 
 
 def _words(text: str) -> str:
-    return f" {' '.join(WORD.findall(text.casefold()))} "
+    return f" {' '.join(WORD.findall(_plain(text)))} "
 
 
 def json_share(answer: str, completion: str) -> float:
     """Return which share of the JSON `answer` the last JSON value of a completion has."""
-    expected, found = loads(answer), last_values(completion)
-    if not found:
-        return 0.0
-    given = found[-1]
-    if isinstance(expected, dict) and isinstance(given, dict) and (expected or given):
-        right = sum(key in given and same(value, given[key]) for key, value in expected.items())
-        return right / len(expected.keys() | given.keys())
-    return float(same(expected, given))
+    expected = loads(answer)
+    for given in last_value(completion):
+        if isinstance(expected, dict) and isinstance(given, dict) and (expected or given):
+            right = sum(key in given and same(value, given[key]) for key, value in expected.items())
+            return right / len(expected.keys() | given.keys())
+        return float(same(expected, given))
+    return 0.0
 
 
 def same_json(one: str, other: str) -> bool:
     """Return whether the last JSON values of two completions are equal."""
-    first, second = last_values(one), last_values(other)
-    return bool(first and second) and same(first[-1], second[-1])
+    first, second = last_value(one), last_value(other)
+    return bool(first and second) and same(first[0], second[0])
 
 
-def last_values(completion: str) -> list[Any]:
-    """Return the JSON values of the last fence, or of the completion; [] if there are none."""
-    *_, fenced = ["", *_fenced(completion)]
-    return _values(fenced) or _values(completion)
+def last_value(completion: str) -> list[Any]:
+    """Return the value of the last JSON fence, or else of the completion; [] if there is none.
+
+    A fence without a language counts if it holds JSON and nothing else.
+    """
+    for language, content in reversed(FENCE.findall(completion)):
+        if language.lower().strip() == "json":
+            return _whole(content) or _last_in(content)
+        if not language.strip() and (value := _whole(content)):
+            return value
+    return _whole(completion) or _last_in(completion)
 
 
-def _fenced(completion: str) -> list[str]:
-    """Return the content of each closed fence, without the word `json` after the opening."""
-    parts = FENCE.split(completion)
-    return [part.strip().removeprefix("json") for part in parts[1:-1:2]]
-
-
-def _values(text: str) -> list[Any]:
+def _whole(text: str) -> list[Any]:
     try:
         return [loads(text)]
     except (ValueError, RecursionError):
-        return _objects_and_arrays(text)
+        return []
 
 
-def _objects_and_arrays(text: str) -> list[Any]:
-    """Return the outermost objects and arrays of a text, in order."""
-    found, tries, start = [], 0, 0
-    while tries < TRIES and (opening := OPENING.search(text, start)):
+def _last_in(text: str) -> list[Any]:
+    """Return the last outermost object or array of a text; [] if text in brackets follows it."""
+    found: list[Any] = []
+    end = tries = depth = 0
+    while bracket := BRACKET.search(text, end):
+        end = bracket.end()
+        if bracket.group() in "]}":
+            depth = max(depth - 1, 0)
+            continue
         try:
-            value, start = DECODER.raw_decode(text, opening.start())
-            found.append(value)
+            value, end = DECODER.raw_decode(text, bracket.start())
+            found = found if depth else [value]
         except (ValueError, RecursionError):
-            start, tries = opening.end(), tries + 1
+            found, tries, depth = [], tries + 1, depth + 1
+            if tries == TRIES:
+                break
     return found
 
 
@@ -93,11 +117,17 @@ def same(one: Any, other: Any) -> bool:
 
 def loads(text: str) -> Any:
     """Parse JSON. Raises ValueError, and RecursionError if brackets are nested too deeply."""
-    return DECODER.decode(text)
+    return DECODER.decode(unicodedata.normalize("NFC", text).strip())
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Any:
+    """Return a dict, or NaN, which equals nothing, if a key stands twice."""
+    fields = dict(pairs)
+    return fields if len(fields) == len(pairs) else nan
 
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-DECODER = json.JSONDecoder(parse_constant=_refuse)
+DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_object)
