@@ -2,13 +2,16 @@
 
 import pytest
 
-from benchmarks.lockstep import costs, seconds_of, sized
+from benchmarks.lockstep import costs, seconds_of, sized, traces
 from benchmarks.pairs import Subject
 from benchmarks.vllm import best, compared
-from citer.decoding.answer import Visit
+from citer.decoding.answer import Request, Visit
+from citer.decoding.engine import Engine
+from citer.decoding.policy import LLM_ALONE
 from citer.decoding.work import Work
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.methods import Row
+from citer.models.pair import Pair
 
 PRICES = Prices(slm_weights=1, llm_weights=10, slm_kv=0, llm_kv=0)
 
@@ -36,6 +39,18 @@ def test_seconds_are_those_of_each_model_s_forwards(subject: Subject) -> None:
     assert visit > 0
     both = seconds(Work(forwards=3, positions=6), Work(forwards=2, positions=68))
     assert both == pytest.approx(3 * seconds(one, none) + 2 * visit)
+
+
+def test_traces_are_in_the_order_of_the_requests(pair: Pair) -> None:
+    requests = [Request(f"q{n}", tuple(range(20, 60 - 5 * n))) for n in range(6)]
+    engine = Engine(pair, slots=6, max_new_tokens=12)
+    answers = {answer.key: answer for answer in engine.decode(requests, LLM_ALONE)}
+    assert list(answers) != [each.key for each in requests]  # as they end
+    expected = [
+        Trace.of(len(each.prompt_ids), len(own.token_ids), own.visits)
+        for each, own in ((each, answers[each.key]) for each in requests)
+    ]
+    assert traces(engine, requests, LLM_ALONE) == expected
 
 
 def test_figures_are_relative_to_the_llm_alone_in_the_same_turn() -> None:
