@@ -62,10 +62,15 @@ def schedules() -> dict[str, Schedule]:
 
 
 def traces(engine: Engine, requests: Sequence[Request], policy: Policy) -> list[Trace]:
-    lengths = {each.key: len(each.prompt_ids) for each in requests}
+    """Decode the requests. Return their traces in the order in which a server would get them.
+
+    The engine gives short answers first; batches of answers of one length would cost less.
+    """
+    answers = {answer.key: answer for answer in engine.decode(requests, policy)}
+    ordered = ((each, answers[each.key]) for each in requests)
     return [
-        Trace.of(lengths[answer.key], len(answer.token_ids), answer.visits)
-        for answer in engine.decode(requests, policy)
+        Trace.of(len(each.prompt_ids), len(answer.token_ids), answer.visits)
+        for each, answer in ordered
     ]
 
 

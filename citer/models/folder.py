@@ -22,9 +22,10 @@ from transformers import (
 from citer.data.prompt_settings import PromptSettings
 from citer.data.prompts import PromptFormat, make_prompts
 from citer.errors import InputError, reading
-from citer.io import digest, read_as
+from citer.io import read_as
 from citer.models.card import Carded
 from citer.models.families import check_settings
+from citer.models.kept import kept_digest
 from citer.models.quantised import bytes_read, check_quantiser, free_names, refuse_quantised
 from citer.models.settings import Config, EosSetting
 from citer.models.tokenizer import (
@@ -124,7 +125,7 @@ class ModelFolder:
     @cached_property
     def digest(self) -> str:
         """The model's identity: a digest of configuration and weights."""
-        return digest(self.path / "config.json", *self.weight_files)
+        return kept_digest(self.path / "config.json", *self.weight_files)
 
     def reach(self, dtype: str) -> Carded | None:
         """Return the model if a server runs it, and None if it is to be loaded here."""

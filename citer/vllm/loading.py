@@ -46,10 +46,10 @@ def read_settings(additional_config: dict[str, Any]) -> Settings:
 
 
 def read_served(settings: Settings) -> Served:
-    """Read the router's card, and the rule of requests that have none. Raises InputError."""
+    """Read the router, and the rule of requests that have none. Raises InputError."""
     folder = Path(settings.router)
-    heads = tuple(read_card(folder)["heads"])
-    served = Served(settings.rule or stored_rule(folder), heads)
+    router, _ = read_bundle(folder)
+    served = Served(settings.rule or stored_rule(folder), tuple(router.heads))
     served.asked(None)
     return served
 
@@ -63,6 +63,9 @@ def check_pair(settings: Settings, engine: Engine) -> PairFolder:
     _check_engine(engine)
     folder = Path(settings.router)
     card = read_card(folder)
+    if card["dtype"] != engine.dtype:  # before the digests, which may take minutes
+        made = f"{folder} was made for {card['dtype']}"
+        raise InputError(f"--dtype {engine.dtype}: {made}, expected --dtype {card['dtype']}")
     slm = Path(settings.slm or card["slm"]["id"])
     folders = served_pair(folder, slm, Path(engine.llm))
     check_identity(card, folder_identity(folders, engine.dtype), folder)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from citer.errors import InputError
 from citer.io import read_json, replacing
+from citer.models.kept import CACHE
 
 ADDRESS = re.compile(r"models:/([^/@]+)(?:@([^/@]+)|/(\d+))")
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "citer"
 # MLflow's own defaults would try for minutes to reach a server that does not answer.
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",

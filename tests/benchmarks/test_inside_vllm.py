@@ -2,12 +2,16 @@
 
 import pytest
 
-from benchmarks.lockstep import costs, seconds_of, sized
+from benchmarks.lockstep import costs, seconds_of, sized, traces
 from benchmarks.pairs import Subject
-from benchmarks.vllm import ALONE, relative
-from citer.decoding.answer import Visit
+from benchmarks.vllm import best, compared
+from citer.decoding.answer import Request, Visit
+from citer.decoding.engine import Engine
+from citer.decoding.policy import LLM_ALONE
 from citer.decoding.work import Work
 from citer.evaluation.cost import Prices, Trace
+from citer.evaluation.methods import Row
+from citer.models.pair import Pair
 
 PRICES = Prices(slm_weights=1, llm_weights=10, slm_kv=0, llm_kv=0)
 
@@ -37,16 +41,37 @@ def test_seconds_are_those_of_each_model_s_forwards(subject: Subject) -> None:
     assert both == pytest.approx(3 * seconds(one, none) + 2 * visit)
 
 
-def test_figures_are_relative_to_vllm_alone_at_as_many_sequences() -> None:
-    def row(method: str, sequences: int, moved: float, answers: list[list[int]]) -> dict:
-        row = {"method": method, "sequences": sequences, "bytes": moved, "answers": answers}
-        return row | {"seconds": 2 * moved}
-
-    rows = [
-        row(ALONE, 8, 100, [[1], [2]]),
-        row("routed", 8, 25, [[1], [3]]),
-        row(ALONE, 32, 50, [[1], [2]]),
-        row("routed", 32, 25, [[1], [2]]),
+def test_traces_are_in_the_order_of_the_requests(pair: Pair) -> None:
+    requests = [Request(f"q{n}", tuple(range(20, 60 - 5 * n))) for n in range(6)]
+    engine = Engine(pair, slots=6, max_new_tokens=12)
+    answers = {answer.key: answer for answer in engine.decode(requests, LLM_ALONE)}
+    assert list(answers) != [each.key for each in requests]  # as they end
+    expected = [
+        Trace.of(len(each.prompt_ids), len(own.token_ids), own.visits)
+        for each, own in ((each, answers[each.key]) for each in requests)
     ]
-    figures = [(row["bytes"], row["seconds"], row["identical"]) for row in relative(rows)]
-    assert figures == [(1, 1, 2), (0.25, 0.25, 1), (1, 1, 2), (0.5, 0.5, 2)]
+    assert traces(engine, requests, LLM_ALONE) == expected
+
+
+def test_figures_are_relative_to_the_llm_alone_in_the_same_turn() -> None:
+    alone = {"answers": [[1], [2]], "processor": 4.0, "seconds": 8.0}
+    run = {"answers": [[1], [3]], "processor": 1.0, "seconds": 6.0}
+    shares = {"identical": 1, "seconds": 0.25, "clock": 0.75}
+    assert compared(run, alone) == run | shares
+
+
+def test_each_method_is_told_at_its_best_number_of_drafts() -> None:
+    def row(method: str, sequences: int, drafts: int, forwards: int, moved: float) -> Row:
+        place = {"method": method, "sequences": sequences, "drafts": drafts}
+        return place | {"LLM forwards": forwards, "bytes": moved, "seconds": 1 / forwards}
+
+    rows = [row("a", 8, 4, 10, 0.3), row("a", 8, 16, 7, 0.4), row("a", 32, 4, 3, 0.5)]
+    one, other = best(rows)
+    assert one == {
+        "sequences": 8,
+        "method": "a",
+        "LLM forwards": (7, 16),
+        "bytes": (0.3, 4),
+        "seconds": (0.1, 4),
+    }
+    assert other["bytes"] == (0.5, 4)

@@ -1,6 +1,7 @@
 """A real `vllm serve` with routing, and OpenAI's client of it."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -17,14 +18,31 @@ from citer.models.folder import PairFolder
 from tests.flows.servers import free_port, serving
 from tests.heads import random_router
 from tests.vllm import offline
-from tests.vllm.offline import CAP, LLM, PYTHON, SLM, questions
+from tests.vllm.offline import CAP, LLM, PYTHON, ROOT, SLM, questions
 
 KEY = "a key of the tests"
-TEMPLATE = "{{ messages[-1]['content'] }}"
 ENVIRONMENT = offline.ENVIRONMENT | {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
     "VLLM_LOG_STATS_INTERVAL": "1",
 }
+
+
+def documented_template() -> str:
+    """Return the chat template that docs/serving.md has for the embedded pair."""
+    text = (ROOT / "docs/serving.md").read_text()
+    [template] = re.findall(
+        r"cat > math\.jinja <<'END'\n(.*?)^END$", text, re.DOTALL | re.MULTILINE
+    )
+    return template
+
+
+def documented_chat() -> str:
+    """Return the program in docs/serving.md that asks vLLM."""
+    text = (ROOT / "docs/serving.md").read_text()
+    [program, *_] = re.findall(
+        r"^```python\n(from openai .*?)^```$", text, re.DOTALL | re.MULTILINE
+    )
+    return program
 
 
 def write_router(folder: Path, llm: str | None = None) -> Path:
@@ -57,7 +75,7 @@ def command(settings: dict[str, Any], *options: str) -> list[str]:
 @contextmanager
 def routed_server(folder: Path) -> Iterator[str]:
     """Run a server in the block; yield its address. It routes by `risk 0.9 audit 0.1`."""
-    (folder / "chat.jinja").write_text(TEMPLATE)
+    (folder / "chat.jinja").write_text(documented_template())
     settings = {
         "router": str(write_router(folder / "router")),
         "slm": str(SLM),

@@ -11,8 +11,8 @@ import pytest
 from openai import OpenAI
 
 from tests.flows.servers import until
-from tests.vllm.api import client, counters, prompts, routed_server
-from tests.vllm.offline import PYTHON
+from tests.vllm.api import KEY, client, counters, documented_chat, prompts, routed_server
+from tests.vllm.offline import PYTHON, questions
 
 pytestmark = [
     pytest.mark.vllm,
@@ -48,8 +48,7 @@ def spent(reply: Any) -> dict[str, int]:
 
 
 def test_a_chat_is_routed_by_the_rule_of_the_server(api: OpenAI) -> None:
-    [prompt] = prompts(1)
-    chat = [{"role": "user", "content": prompt}]
+    chat = [{"role": "user", "content": questions(1)[0].question}]
     reply = api.chat.completions.create(model="llm", messages=chat, max_tokens=128, temperature=0)
     assert "The answer is" in reply.choices[0].message.content
     assert reply.choices[0].finish_reason == "stop"
@@ -57,8 +56,16 @@ def test_a_chat_is_routed_by_the_rule_of_the_server(api: OpenAI) -> None:
     assert spent(reply)["drafted"] > spent(reply)["rejected"] >= 0
 
 
+def test_the_documented_chat_is_answered_correctly(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = documented_chat().replace("http://127.0.0.1:8000", url).replace('"none"', repr(KEY))
+    exec(program.replace("risk 0.8 audit 0.1", EXACT))  # the router's weights are random
+    assert r"\boxed{38}" in capsys.readouterr().out
+
+
 def test_the_answers_of_chats_are_logged_with_their_audits(api: OpenAI, folder: Path) -> None:
-    chat = [{"role": "user", "content": prompts(2)[1]}]
+    chat = [{"role": "user", "content": questions(2)[1].question}]
     whole = api.chat.completions.create(model="llm", messages=chat, temperature=0)
     parts = api.chat.completions.create(model="llm", messages=chat, temperature=0, stream=True)
     text = "".join(part.choices[0].delta.content or "" for part in parts)
@@ -66,7 +73,7 @@ def test_the_answers_of_chats_are_logged_with_their_audits(api: OpenAI, folder: 
     def rows() -> list[dict[str, Any]]:
         journals = (path.read_text().splitlines()[1:] for path in (folder / "log").glob(".*.jsonl"))
         logged = [json.loads(line)["row"] for journal in journals for line in journal]
-        return [row for row in logged if row["question"] == chat[0]["content"].strip()]
+        return [row for row in logged if row["question"] == chat[0]["content"]]
 
     until(lambda: len(rows()) == 2, 30)
     assert [row["completion"] for row in rows()] == [whole.choices[0].message.content, text]

@@ -55,7 +55,19 @@ def test_bad_settings_are_refused_in_one_line(
     router = str(write_router(tmp_path / "router"))
     settings = {"router": router, "slm": str(SLM), "rule": "risk 0.9", **(changes or {})}
     line = command(settings)
-    ended = run(line[:-2] if changes is None else line)  # without --additional-config
+    # without --additional-config
+    check_refused(run(line[:-2] if changes is None else line), complaint)
+
+
+def test_a_damaged_router_is_refused_in_one_line(tmp_path: Path) -> None:
+    router = write_router(tmp_path / "router")
+    weights = router / "router.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+    line = command({"router": str(router), "slm": str(SLM), "rule": "risk 0.9"})
+    check_refused(run(line), "router.safetensors: not the weights that router.json describes")
+
+
+def check_refused(ended: subprocess.CompletedProcess[str], complaint: str) -> None:
     assert ended.returncode != 0
     assert "Traceback" not in ended.stderr
     last = ended.stderr.splitlines()[-1]

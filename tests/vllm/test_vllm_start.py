@@ -8,7 +8,7 @@ import pytest
 from citer.errors import InputError
 from citer.models.bundle import folder_identity, write_bundle
 from citer.models.folder import PairFolder
-from citer.vllm import start
+from citer.vllm import loading, start
 from citer.vllm.loading import Engine
 from tests.heads import random_router
 from tests.tiny import TinyPair, make_tiny_pair
@@ -49,8 +49,28 @@ def test_the_engine_gets_absolute_folders_and_a_rule(
 
 
 def test_a_router_of_another_pair_is_refused(settings: dict[str, Any], tiny: TinyPair) -> None:
-    with pytest.raises(InputError, match=r"its dtype is float32, here it is bfloat16$"):
+    other = Engine(str(tiny.slm), str(tiny.slm), "float32", "cpu", ())
+    with pytest.raises(InputError, match="expected two models"):
+        start.prepare({"citer": settings}, other, OURS)
+
+
+def test_another_dtype_is_refused_before_a_weight_is_read(
+    settings: dict[str, Any], tiny: TinyPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "folder_identity", None)
+    refusal = r"^--dtype bfloat16: .*router was made for float32, expected --dtype float32$"
+    with pytest.raises(InputError, match=refusal):
         start.prepare({"citer": settings}, engine(tiny, "bfloat16"), OURS)
+
+
+@pytest.mark.parametrize("name", ["router.json", "router.safetensors"])
+def test_a_damaged_router_is_refused(
+    settings: dict[str, Any], tiny: TinyPair, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / "router" / name
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match=name):
+        start.prepare({"citer": settings}, engine(tiny), OURS)
 
 
 def test_a_router_without_a_rule_is_refused(settings: dict[str, Any], tiny: TinyPair) -> None:
