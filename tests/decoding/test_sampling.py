@@ -13,7 +13,6 @@ from citer.decoding.lane import MakeGraphs
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, StepView, always_slm
 from citer.decoding.reading import Drafts
 from citer.models.graphs import no_graphs
-from citer.models.noise import perturbed
 from citer.models.pair import Pair
 from citer.models.sampling import Sampling
 from citer.rule import Rule
@@ -74,19 +73,6 @@ def test_answers_at_a_small_temperature_are_greedy(pair: Pair, alone: Policy) ->
     greedy = by_key(engine.decode(requests, alone))
     for answer in engine.decode(sampled(requests, FAR_TOO_COLD), alone):
         assert answer.token_ids == greedy[answer.key].token_ids
-
-
-@pytest.fixture
-def noisy_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each call perturbs."""
-    counts: list[int] = []
-
-    def counted(logits_NV: Tensor, noise_N5: Tensor) -> Tensor:
-        counts.append(len(logits_NV))
-        return perturbed(logits_NV, noise_N5)
-
-    monkeypatch.setattr("citer.models.vocabulary.perturbed", counted)
-    return counts
 
 
 @pytest.mark.parametrize("make_graphs", [no_graphs, uncaptured])

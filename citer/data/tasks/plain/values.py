@@ -5,12 +5,14 @@ Every step takes time linear in the completion.
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 # A number with a point or commas is one word.
 WORD = re.compile(r"\d++(?:[.,]\d++)+|\w++|[^\w\s]")
 FENCE = re.compile(r"```")
 OPENING = re.compile(r"[{\[]")
+DEEPEST = 100  # levels of brackets; deeper values are not read, since `same` calls itself per level
 TRIES = 200  # brackets that open no value; after them, the rest of a completion is not read
 
 
@@ -92,7 +94,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def loads(text: str) -> Any:
-    """Parse JSON. Raises ValueError, and RecursionError if brackets are nested too deeply."""
+    """Parse JSON. Raises ValueError, and RecursionError beyond `DEEPEST` levels of brackets."""
     return DECODER.decode(text)
 
 
@@ -100,4 +102,20 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-DECODER = json.JSONDecoder(parse_constant=_refuse)
+class Decoder(json.JSONDecoder):
+    def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
+        value, end = super().raw_decode(s, idx)
+        level, depth = [value], 0
+        while nested := [each for each in level if isinstance(each, dict | list)]:
+            level = [part for each in nested for part in _parts(each)]
+            depth += 1
+            if depth > DEEPEST:
+                raise RecursionError
+        return value, end
+
+
+def _parts(nested: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return nested.values() if isinstance(nested, dict) else nested
+
+
+DECODER = Decoder(parse_constant=_refuse)
