@@ -22,12 +22,17 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._watch()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._watch()
+
     def handle_events(self) -> None:
         super().handle_events()
         self._watch()
 
     def _watch(self) -> None:
         arrives = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        arrives &= not self.transport.is_closing()  # else the timer would keep this object
         if arrives and not self._deadline:
             self._deadline = self.loop.call_later(self._patience, self.transport.close)
         elif self._deadline and not arrives:
