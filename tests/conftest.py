@@ -11,6 +11,8 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from citer.models.pair import Pair
 
 # Torch reads this when it is imported, here and in all child processes. On tiny models a second
@@ -72,3 +74,18 @@ PUBLISHED = Path(__file__).parents[2] / "shared" / "data"  # no part of this rep
 def real_rows(request: pytest.FixtureRequest) -> Path:
     """A folder of rows like GSM8K's and CommonsenseQA's: shipped, and published if present."""
     return request.param
+
+
+@pytest.fixture
+def noisy_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """For how many rows each forward has computed noise."""
+    from citer.models.noise import perturbed
+
+    counts: list[int] = []
+
+    def counted(logits_NV: "Tensor", noise_N5: "Tensor") -> "Tensor":
+        counts.append(len(logits_NV))
+        return perturbed(logits_NV, noise_N5)
+
+    monkeypatch.setattr("citer.models.vocabulary.perturbed", counted)
+    return counts

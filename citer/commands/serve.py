@@ -68,7 +68,7 @@ def serve(
     from citer.server.run import listen, serve
     from citer.server.service import Settings
 
-    settings = Settings(params.register_.model_name, queue, poll, params.evaluate.sampling)
+    settings = Settings(params.register_.model_name, queue, poll, params.evaluate.sampling, host)
     registry, alarmed = CollectorRegistry(), _alarmed(router)
     with listen(host, port) as listener, _traffic(log, redact) as traffic:
         observe = Observers(registry, Sampler(params.evaluate.sampling), traffic, alarmed)

@@ -32,7 +32,7 @@ from citer.decoding.work import Work
 from citer.models.feed import Turn
 from citer.models.graphs import cuda_graphs
 from citer.models.pair import Pair
-from citer.models.sampling import GREEDY, Sampling
+from citer.models.sampling import noise
 
 
 class Settled(NamedTuple):
@@ -139,7 +139,7 @@ class Engine:
         self.check(request, *policies)
         if not self._walks:
             self._start_over()
-        self._widen(request, policies)
+        self._widen(policies)
         scorers = dict.fromkeys(each.scorer for each in policies)
         if not scorers.keys() <= {*self._drafts.scorers}:
             self._drafts = self._drafts.reading([*self._scorers(), *scorers])
@@ -206,13 +206,12 @@ class Engine:
         self._drafts = Drafts(self.pair, ())
         self._criteria: tuple[Criterion, ...] = ()
 
-    def _widen(self, request: Request, policies: Sequence[Policy]) -> None:
-        """Let drafts and verdicts have what this request needs, until the engine is idle."""
+    def _widen(self, policies: Sequence[Policy]) -> None:
+        """Let drafts and verdicts have what these policies need, until the engine is idle."""
         new = (policy.criterion for policy in policies if policy.criterion)
         self._criteria = tuple(dict.fromkeys((*self._criteria, *new)))
-        samples = self._drafts.samples or request.sampling is not None
         shows = any(map(reads_slm, self._criteria))
-        self._drafts = replace(self._drafts, samples=samples, shows_features=shows)
+        self._drafts = replace(self._drafts, shows_features=shows)
 
     def _scorers(self) -> dict[Scorer, None]:
         """The scorers of the requests in flight."""
@@ -243,26 +242,18 @@ class Engine:
     def _draft(self, walks: Sequence[Walk]) -> None:
         """Draft the next token of each sequence with the SLM."""
         self._slm.prepare([Held(walk.slot, walk.slm_read, walk.trunk) for walk in walks])
-        turns = [Turn(walk.slot, walk.ids, [self._given(walk)]) for walk in walks]
+        turns = [_turn(walk) for walk in walks]
         rows, count = self._slm.consume(turns, self._drafts), len(self._drafts.scorers)
         for walk, [(token, *scores)] in zip(walks, rows, strict=True):
             walk.take_draft(Draft(int(token), scores[:count], scores[count:]))
 
     def _visit(self, walks: Sequence[Walk]) -> None:
         """Judge the tokens of each sequence that the LLM has not seen."""
-        queries = [walk.query(self._sampling(walk), self._criteria) for walk in walks]
+        queries = [walk.query(self._criteria) for walk in walks]
         for walk, verdicts in zip(walks, self._judge.verdicts(queries), strict=True):
             walk.take_verdicts(verdicts)
 
-    def _given(self, walk: Walk) -> tuple[int, ...]:
-        """Return what `Drafts` needs for the next token."""
-        sampling = self._sampling(walk)
-        noise = sampling.numbers(len(walk.ids)) if sampling else ()
-        return walk.seed, walk.answer_index, *noise
 
-    def _sampling(self, walk: Walk) -> Sampling | None:
-        """Return GREEDY instead of None once a request samples, until the engine is idle.
-
-        All requests then have the same numbers per row, and graphs are captured once.
-        """
-        return walk.request.sampling or (GREEDY if self._drafts.samples else None)
+def _turn(walk: Walk) -> Turn:
+    given, sampling = (walk.seed, walk.answer_index), walk.request.sampling
+    return Turn(walk.slot, walk.ids, [given], noise(sampling, [len(walk.ids)]))

@@ -18,7 +18,7 @@ from citer.models.feed import Turn
 from citer.models.forced import Predicted, Text, predict
 from citer.models.graphs import no_graphs
 from citer.models.pair import LanguageModel
-from citer.models.sampling import GREEDY, Sampling
+from citer.models.sampling import Sampling, noise
 from citer.models.vocabulary import Vocabulary
 
 __all__ = [
@@ -120,18 +120,16 @@ class Verdicts:
 
     model: LanguageModel
     vocabulary: Vocabulary
-    samples: bool = False
     criteria: tuple[Criterion, ...] = ()
     slm: LanguageModel | None = None  # if a criterion reads it
 
-    def __call__(self, hidden_MH: Tensor, given_MK: Tensor) -> Tensor:
+    def __call__(self, hidden_MH: Tensor, given_MK: Tensor, noise_R6: Tensor) -> Tensor:
         """Return verdict_MC in float64: the choice, the odds, one number per criterion.
 
-        `given_MK` has the token, then `Sampling.numbers` if any query samples, and then the bits of
-        the SLM's features in float64 if a criterion reads them.
+        `given_MK` has the token, and then the bits of the SLM's features in float64 if a criterion
+        reads them. `noise_R6` is that of `Vocabulary.choices`.
         """
-        noise_M5 = given_MK[:, 1:6] if self.samples else None
-        logits_MV = self.vocabulary.choices(self.model.logits(hidden_MH), noise_M5)
+        logits_MV = self.vocabulary.choices(self.model.logits(hidden_MH), noise_R6)
         best_M, choice_M = logits_MV.max(-1)
         odds_M = (logits_MV.gather(1, given_MK[:, :1]).squeeze(1) - best_M).exp()
         drafted = Drafted(self.slm, self._slm_features(given_MK)) if self.slm else None
@@ -140,8 +138,7 @@ class Verdicts:
         return torch.stack([column.double() for column in columns], 1)
 
     def _slm_features(self, given_MK: Tensor) -> Tensor:
-        bits_MF = given_MK[:, 6 if self.samples else 1 :]
-        return bits_MF.contiguous().view(torch.float64)
+        return given_MK[:, 1:].contiguous().view(torch.float64)
 
 
 class LocalJudge:
@@ -176,17 +173,18 @@ class LocalJudge:
 
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
         self._lane.prepare([Held(query.slot, query.kept, query.trunk) for query in queries])
-        samples = any(query.sampling for query in queries)
-        read = self._read(samples, queries[0].criteria)
+        read = self._read(queries[0].criteria)
         width = read.slm.hidden_size + EXTRAS if read.slm else 0
-        turns = [Turn(query.slot, query.ids, _given(query, samples, width)) for query in queries]
+        turns = [
+            Turn(query.slot, query.ids, _given(query, width), _noise(query)) for query in queries
+        ]
         rows = self._lane.consume(turns, read)
         return [_verdicts(*pair) for pair in zip(queries, rows, strict=True)]
 
-    def _read(self, samples: bool, criteria: tuple[Criterion, ...]) -> Verdicts:
+    def _read(self, criteria: tuple[Criterion, ...]) -> Verdicts:
         model, vocabulary, *_, slm = self._settings
         read_slm = slm if any(map(reads_slm, criteria)) else None
-        return Verdicts(model, vocabulary, samples, criteria, read_slm)
+        return Verdicts(model, vocabulary, criteria, read_slm)
 
     def score(self, texts: Sequence[Text]) -> ForcedScores:
         model, vocabulary, *_ = self._settings
@@ -199,17 +197,17 @@ class LocalJudge:
         return scores
 
 
-def _given(query: Query, samples: bool, width: int) -> list[tuple[int, ...]]:
+def _given(query: Query, width: int) -> list[tuple[int, ...]]:
     """Return what `Verdicts` needs for each judged position: `width` features of the SLM."""
-    sampling = query.sampling or GREEDY
-    given = [
-        (token or 0, *(sampling.numbers(position) if samples else ()))
-        for position, token in enumerate(query.judged_tokens, query.first)
-    ]
+    given: list[tuple[int, ...]] = [(token or 0,) for token in query.judged_tokens]
     if not width:
         return given
     bits = _bits([row or [0.0] * width for row in query.features or [()] * len(given)])
     return [(*row, *features) for row, features in zip(given, bits, strict=True)]
+
+
+def _noise(query: Query) -> list[tuple[int, ...]]:
+    return noise(query.sampling, range(query.first, len(query.ids) + 1))
 
 
 def _bits(states: Sequence[Sequence[float]]) -> list[list[int]]:

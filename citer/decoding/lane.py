@@ -77,9 +77,8 @@ class Lane:
             return [replayed[turn.slot] for turn in turns]
         groups = self._groups(left)
         parts = list(map(self._forward, groups))
-        given = [row for turn in left for row in turn.given]
-        given_WK = torch.tensor(given, device=self.model.device)
-        lines = iter(read(_in_order(parts, groups, left), given_WK).tolist())
+        given_WK, noise_R6 = _read_with(left, self.model.device)
+        lines = iter(read(_in_order(parts, groups, left), given_WK, noise_R6).tolist())
         rows = [list(islice(lines, len(turn.given))) for turn in left]
         if not replayed:
             return rows
@@ -124,6 +123,15 @@ class Lane:
 
 def _slots(turns: Sequence[Turn]) -> list[int]:
     return [turn.slot for turn in turns]
+
+
+def _read_with(turns: Sequence[Turn], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return given_WK and noise_R6 of a `Read`."""
+    given = [row for turn in turns for row in turn.given]
+    drawn = chain.from_iterable(turn.noise or [()] * len(turn.given) for turn in turns)
+    noise = [(n, *numbers) for n, numbers in enumerate(drawn) if numbers]
+    noise_R6 = torch.tensor(noise, dtype=torch.int64, device=device)
+    return torch.tensor(given, device=device), noise_R6
 
 
 def _in_order(

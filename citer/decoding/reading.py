@@ -19,7 +19,6 @@ class Drafts:
 
     pair: Pair
     scorers: tuple[Scorer, ...]
-    samples: bool = False  # whether any request does
     shows_features: bool = False  # whether any criterion reads the SLM
 
     def reading(self, scorers: Collection[Scorer]) -> "Drafts":
@@ -28,14 +27,14 @@ class Drafts:
         kept = [own if own in scorers else next(new, always_slm) for own in self.scorers]
         return replace(self, scorers=(*kept, *new))
 
-    def __call__(self, hidden_NH: Tensor, given_NK: Tensor) -> Tensor:
+    def __call__(self, hidden_NH: Tensor, given_N2: Tensor, noise_R6: Tensor) -> Tensor:
         """Return draft_NC in float64: the token, one score per scorer, and perhaps F features.
 
-        `given_NK` has the request's seed and the token's position in the answer, and then
-        `Sampling.numbers` if any request samples.
+        `given_N2` has the request's seed and the token's position in the answer. `noise_R6` is that
+        of `Vocabulary.choices`.
         """
-        z_NV, seen_NV = self._logits(hidden_NH, given_NK[:, 2:])
-        view = StepView(hidden_NH, seen_NV, *given_NK[:, :2].unbind(1))
+        z_NV, seen_NV = self._logits(hidden_NH, noise_R6)
+        view = StepView(hidden_NH, seen_NV, *given_N2.unbind(1))
         # A score that overflowed is NaN. It counts as 0, so that the token is not accepted.
         scores = (scorer(view).nan_to_num(0.0) for scorer in self.scorers)
         columns = [z_NV.argmax(-1), *scores]
@@ -44,15 +43,18 @@ class Drafts:
             torch.cat([draft_NC, view.feature_NF.double()], 1) if self.shows_features else draft_NC
         )
 
-    def _logits(self, hidden_NH: Tensor, noise_NK: Tensor) -> tuple[Tensor, Tensor]:
+    def _logits(self, hidden_NH: Tensor, noise_R6: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits to choose by, and those for the scorers.
 
         Scorers see perturbed logits, but the own logits of tokens that top-k or top-p drops: heads
         are trained on distributions in which no token is impossible.
         """
         choices, own_NV = self.pair.vocabulary.choices, self.pair.slm.logits(hidden_NH)
-        if not self.samples:
-            return (choices(own_NV),) * 2
-        z_NV = choices(own_NV, noise_NK)
-        dropped_NV = z_NV == torch.finfo(z_NV.dtype).min
-        return z_NV, torch.where(dropped_NV, choices(own_NV), z_NV)
+        z_NV = choices(own_NV, noise_R6)
+        if not len(noise_R6):
+            return z_NV, z_NV
+        row_R = noise_R6[:, 0]
+        z_RV = z_NV[row_R]
+        dropped_RV = z_RV == torch.finfo(z_RV.dtype).min
+        seen_RV = torch.where(dropped_RV, choices(own_NV[row_R]), z_RV)
+        return z_NV, z_NV.index_copy(0, row_R, seen_RV)

@@ -17,7 +17,7 @@ from citer.decoding.limits import Limits
 from citer.decoding.path import Draft, Path
 from citer.decoding.policy import Policy
 from citer.models.router import HIGHEST
-from citer.models.sampling import Sampling, stable_hash
+from citer.models.sampling import stable_hash
 
 Handle = NewType("Handle", int)
 
@@ -102,7 +102,7 @@ class Walk:
         self._reported = after
         return tuple(self.ids[self.begin + first : self.begin + after])
 
-    def query(self, sampling: Sampling | None, criteria: tuple[Criterion, ...]) -> Query:
+    def query(self, criteria: tuple[Criterion, ...]) -> Query:
         """Return the next query to the LLM, for these criteria and perhaps more than its own.
 
         Without audits, it judges only the position after what it reads.
@@ -114,7 +114,7 @@ class Walk:
         ids, draft = self.ids[:reads_to], unread[0]
         cache = self.slot, self.llm_read, self.trunk
         features = self._features(first, reads_to) if self._reads_slm else ()
-        return Query(ids, first, draft, sampling, *cache, criteria, features)
+        return Query(ids, first, draft, self.request.sampling, *cache, criteria, features)
 
     def _features(self, first: int, last: int) -> list[Sequence[float]]:
         """Return the SLM's features for each index of `ids` from `first` to `last`."""

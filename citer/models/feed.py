@@ -7,21 +7,23 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Maps hidden_WH and the turns' given_WK to out_WC in float64. On a GPU it is captured with the
-# forward. It must therefore neither read its tensors on the host nor create tensors there.
-Read = Callable[[Tensor, Tensor], Tensor]
+# Maps hidden_WH and the turns' given_WK and noise_R6 to out_WC in float64. On a GPU it is captured
+# with the forward. It must therefore neither read its tensors on the host nor create tensors there.
+Read = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Turn(NamedTuple):
     """The tokens that one slot adds to a forward: the part of `ids` that the slot lacks.
 
     A `Read` gets the states after the last `len(given)` tokens. It gets one row of `given`, K
-    integers, with each state.
+    integers, with each state. If the turn samples, `noise` has `Sampling.numbers` for each state;
+    the `Read` gets them with the row of the state, for R sampled states.
     """
 
     slot: int
     ids: Sequence[int]
     given: Sequence[Sequence[int]]
+    noise: Sequence[Sequence[int]] = ()
 
 
 class Feed(NamedTuple):

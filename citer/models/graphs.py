@@ -10,7 +10,7 @@ Tested on a CPU only, where operations are replayed instead of kernels. No GPU h
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import NamedTuple
 
 import torch
@@ -23,16 +23,21 @@ from citer.models.pair import LanguageModel
 
 WIDEST = 32  # tokens of a row
 MOST = 256  # tokens of a forward; beyond that, computing takes longer than launching
+DRAW = 5  # integers of `Sampling.numbers`
 SHORTEST = 256  # positions of the smallest graph
 
 
 class Shape(NamedTuple):
-    """`rows` rows of `tokens` tokens in `span` positions. The last `wanted` states are read."""
+    """`rows` rows of `tokens` tokens in `span` positions. The last `wanted` states are read.
+
+    `noisy` of the rows sample.
+    """
 
     rows: int
     tokens: int
     wanted: int
     span: int
+    noisy: int
 
 
 class Graphs:
@@ -65,7 +70,8 @@ class Graphs:
         """
         rows, tokens = self._filled_up(turns)
         turn_N = sorted([*turns, *islice(self._idle(turns), rows - len(turns))])
-        shape = Shape(rows, tokens, _wanted(turns, tokens), self._span(turn_N, tokens))
+        span, noisy = self._span(turn_N, tokens), min(_noisy(turns), rows)
+        shape = Shape(rows, tokens, _wanted(turns, tokens), span, noisy)
         self._cache.reserve(shape.span)
         self._drop_stale(read)
         packed_NC = self._packed(turn_N, shape)
@@ -101,14 +107,19 @@ class Graphs:
             self._made_for = made_for
 
     def _packed(self, turns: Sequence[Turn], shape: Shape) -> Tensor:
-        """Return packed_NC, with slot, start, count, T ids and the rows of `given` in each row."""
-        given = shape.wanted * max(len(row) for turn in turns for row in turn.given)
+        """Return packed_NC, with slot, start, count, T ids and the rows of `given` in each row.
+
+        The fourth column has the numbers of all rows, first of those that sample.
+        """
+        read_with = [_read_with(turn, shape.noisy > 0) for turn in turns]
+        given = shape.wanted * max(len(row) for rows in read_with for row in rows)
+        sampling = sorted(range(len(turns)), key=lambda n: not turns[n].noise)
         table = []
-        for turn in turns:
+        for turn, rows, nth in zip(turns, read_with, sampling, strict=True):
             start = self._cache.lengths[turn.slot]
-            new, known = turn.ids[start:], list(chain.from_iterable(turn.given))
+            new, known = turn.ids[start:], list(chain.from_iterable(rows))
             after, before = [0] * (shape.tokens - len(new)), [0] * (given - len(known))
-            table.append([turn.slot, start, len(new), *new, *after, *before, *known])
+            table.append([turn.slot, start, len(new), nth, *new, *after, *before, *known])
         # Pinned, so that the copy is asynchronous; the memory is not reused before it ends.
         return torch.tensor(table, pin_memory=self._model.device.type == "cuda")
 
@@ -117,9 +128,9 @@ def static_forward(
     model: LanguageModel, cache: SlotCache, shape: Shape, read: Read, packed_NC: Tensor
 ) -> Tensor:
     """Run a forward and return out_NUC. Work on the host depends on the shape only."""
-    given = packed_NC.shape[1] - 3 - shape.tokens
-    place_N3, ids_NT, given_NC = packed_NC.split((3, shape.tokens, given), 1)
-    slot_N, start_N, count_N = place_N3.unbind(1)
+    given = packed_NC.shape[1] - 4 - shape.tokens
+    place_N4, ids_NT, given_NC = packed_NC.split((4, shape.tokens, given), 1)
+    slot_N, start_N, count_N, sampling_N = place_N4.unbind(1)
     whole = shape.rows == len(cache.lengths)
     feed = lay_out_evenly(
         slice(0, shape.rows) if whole else slot_N,  # reading a slice needs no copy
@@ -131,8 +142,18 @@ def static_forward(
         count_N,
     )
     hidden_WH = model.consume(ids_NT.flatten(), feed, cache)
-    out_WC = read(hidden_WH, given_NC.reshape(len(hidden_WH), given // shape.wanted))
+    given_WK = given_NC.reshape(len(hidden_WH), given // shape.wanted)
+    noise_R6 = _noise(given_WK, sampling_N[: shape.noisy], shape.wanted)
+    given_WK = given_WK[:, :-DRAW] if shape.noisy else given_WK
+    out_WC = read(hidden_WH, given_WK, noise_R6)
     return out_WC.unflatten(0, (shape.rows, shape.wanted))
+
+
+def _noise(given_WK: Tensor, sampling_S: Tensor, wanted: int) -> Tensor:
+    """Return noise_R6 of S rows, whose numbers are the last columns of `given_WK`."""
+    state_U = torch.arange(wanted, device=given_WK.device)
+    row_R = (sampling_S[:, None] * wanted + state_U).flatten()
+    return torch.cat([row_R[:, None], given_WK[row_R, -DRAW:]], 1)
 
 
 class _Graph:
@@ -163,6 +184,20 @@ def no_graphs(model: LanguageModel, cache: SlotCache) -> None:
 def _wanted(turns: Sequence[Turn], tokens: int) -> int:
     """Return how many states per row are read: 1 or all. Two graphs then serve all cases."""
     return 1 if all(len(turn.given) == 1 for turn in turns) else tokens
+
+
+def _noisy(turns: Sequence[Turn]) -> int:
+    """Return how many rows sample, filled up to a power of two."""
+    count = sum(bool(turn.noise) for turn in turns)
+    return _power(count) if count else 0
+
+
+def _read_with(turn: Turn, noisy: bool) -> Sequence[Sequence[int]]:
+    """Return the rows of `given`, each with its noise if any row of the graph has some."""
+    if not noisy:
+        return turn.given
+    noise = turn.noise or repeat((0,) * DRAW)  # temperature 0
+    return [(*given, *numbers) for given, numbers in zip(turn.given, noise, strict=False)]
 
 
 def _power(number: int) -> int:

@@ -1,6 +1,7 @@
 """The settings by which one request is sampled, as numbers that travel to the device."""
 
 import hashlib
+from collections.abc import Iterable
 from struct import pack, unpack
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,7 +29,11 @@ class Sampling(NamedTuple):
         return self.seed, position, self.top_k, _bits(self.temperature), _bits(self.top_p)
 
 
-GREEDY = Sampling(0.0, 0, 1.0, 0)
+def noise(sampling: Sampling | None, positions: Iterable[int]) -> list[tuple[int, ...]]:
+    """Return `Sampling.numbers` at each position, or nothing if the choice there is greedy."""
+    if sampling is None or not sampling.temperature:
+        return []
+    return [sampling.numbers(position) for position in positions]
 
 
 class Sampler(NamedTuple):

@@ -14,8 +14,10 @@ class Vocabulary(NamedTuple):
     size: int
     eos_ids: tuple[int, ...]
 
-    def choices(self, logits_NV: Tensor, noise_N5: Tensor | None = None) -> Tensor:
-        """Restrict logits to these ids, in place, and perturb them if there is noise.
+    def choices(self, logits_NV: Tensor, noise_R6: Tensor | None = None) -> Tensor:
+        """Restrict logits to these ids, in place, and perturb the rows that have noise, in a copy.
+
+        `noise_R6` has the number of a row, then its `Sampling.numbers`.
 
         The first EOS gets the largest logit of all EOS ids, the others the lowest finite number.
         A greedy choice then ends an answer exactly if the model's own choice is an EOS id. The
@@ -23,8 +25,10 @@ class Vocabulary(NamedTuple):
         that the first EOS is sampled with the sum of all their probabilities.
         """
         logits_NV = logits_NV[:, : self.size]
-        if noise_N5 is not None:
-            logits_NV = perturbed(logits_NV, noise_N5)
+        if noise_R6 is not None and len(noise_R6):
+            row_R = noise_R6[:, 0]
+            z_RV = perturbed(logits_NV[row_R], noise_R6[:, 1:])
+            logits_NV = logits_NV.index_copy(0, row_R, z_RV)
         for other in self.eos_ids[1:]:
             end_N, other_N = logits_NV[:, self.eos_ids[0]], logits_NV[:, other]
             torch.maximum(end_N, other_N, out=end_N)

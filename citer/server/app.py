@@ -1,7 +1,6 @@
 """The routes: OpenAI's chat and text completions, the model, health and metrics."""
 
-import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
@@ -12,22 +11,27 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from citer.errors import InputError
-from citer.server.errors import ApiError, bad_key, bad_request
+from citer.server.errors import ApiError, bad_request
 from citer.server.fields import Asked, Chat, Completion, read
+from citer.server.guard import has_key, one_length, own_address
 from citer.server.http import Measured, read_body, respond
 from citer.server.service import Service
 
 
 def make_app(service: Service, keys: Sequence[str]) -> FastAPI:
-    """Return the application. Without `keys`, everybody may ask."""
+    """Return the application. Without `keys`, everybody may ask who is no page of another site."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with service:
             yield
 
-    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    app.include_router(_openai(service), prefix="/v1", dependencies=[Depends(_guard(keys))])
+    checks = [one_length] if keys else [one_length, own_address(service.settings.host)]
+    guards = [Depends(check) for check in checks]
+    app = FastAPI(
+        lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, dependencies=guards
+    )
+    app.include_router(_openai(service), prefix="/v1", dependencies=[Depends(has_key(keys))])
     app.include_router(_operations(service))
     app.add_exception_handler(ApiError, _refusal)
     app.add_exception_handler(InputError, _refusal)
@@ -87,17 +91,6 @@ def _model(service: Service) -> dict[str, Any]:
         "tasks": deployment.tasks,
         "max_model_len": deployment.pair.context,
     }
-
-
-def _guard(keys: Sequence[str]) -> Callable[[Request], Awaitable[None]]:
-    known = [f"Bearer {key}".encode() for key in keys]
-
-    async def check(request: Request) -> None:
-        given = request.headers.get("authorization", "").encode("latin-1")
-        if known and not any(hmac.compare_digest(given, each) for each in known):
-            raise bad_key()
-
-    return check
 
 
 async def _refusal(_: Request, error: Exception) -> Response:

@@ -5,6 +5,8 @@ from typing import Any
 
 from citer.errors import one_line
 
+CLOSE = {"Connection": "close"}  # the rest of the connection is not read
+
 
 class ApiError(Exception):
     """A request that is not answered. `kind` and `code` are OpenAI's."""
@@ -26,8 +28,13 @@ class ApiError(Exception):
         return {"error": error}
 
 
-def bad_request(message: str, status: int = 400, code: str | None = None) -> ApiError:
-    return ApiError(status, message, "invalid_request_error", code)
+def bad_request(
+    message: str,
+    status: int = 400,
+    code: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ApiError:
+    return ApiError(status, message, "invalid_request_error", code, headers)
 
 
 def bad_key() -> ApiError:

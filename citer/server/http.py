@@ -10,9 +10,10 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.requests import ClientDisconnect
 
+from citer.errors import shown
 from citer.models.room import CHARACTERS
 from citer.server.calls import Call
-from citer.server.errors import ApiError, bad_request
+from citer.server.errors import CLOSE, ApiError, bad_request
 from citer.server.fields import Asked
 from citer.server.metrics import Metrics
 from citer.server.replies import END, event
@@ -26,20 +27,25 @@ Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
 # The longest body: BYTES for each token of the context (a character may have four), and SPARE.
 BYTES, SPARE = 4 * CHARACTERS, 2**16
+JSON = "application/json"
 GONE = 499  # the status that nginx logs for a client that has left; nobody reads it
 
 
 async def read_body(request: Request, context: int) -> bytes:
     """Return the body.
 
-    Raises ApiError if it is too long for a prompt of `context` tokens, or if the client leaves.
+    Raises ApiError if it is not declared as JSON (a page may send any other type to any site), if
+    it is too long for a prompt of `context` tokens, or if the client leaves.
     """
+    kind = request.headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() != JSON:
+        raise bad_request(f"Content-Type: {shown(kind)}; expected {JSON}", 415)
     body, limit = bytearray(), BYTES * context + SPARE
     try:
         async for part in request.stream():
             body += part
             if len(body) > limit:
-                raise bad_request(f"body: expected at most {limit:,} bytes", 413)
+                raise bad_request(f"body: expected at most {limit:,} bytes", 413, headers=CLOSE)
     except ClientDisconnect:
         raise bad_request("body: the client left before its end", GONE) from None
     return bytes(body)

@@ -4,7 +4,9 @@ import gc
 import os
 import socket
 from collections.abc import Sequence
+from functools import partial
 from types import FrameType
+from typing import Any
 
 import torch
 import uvicorn
@@ -13,17 +15,21 @@ from rich.console import Console
 
 from citer.errors import InputError
 from citer.server.app import make_app
+from citer.server.connection import Connection
 from citer.server.metrics import Metrics
 from citer.server.releases import Releases
 from citer.server.service import Service, Settings
+
+PATIENCE = 60.0  # seconds in which a request must arrive
 
 
 class Draining(uvicorn.Server):
     """Stops when every running request is answered. A second signal does not wait."""
 
-    def __init__(self, service: Service, keys: Sequence[str]) -> None:
-        app = make_app(service, keys)
-        super().__init__(uvicorn.Config(app, log_level="warning", access_log=False))
+    def __init__(self, service: Service, keys: Sequence[str], patience: float = PATIENCE) -> None:
+        app, http = make_app(service, keys), partial(Connection, patience)
+        given: Any = {"http": http, "log_level": "warning", "access_log": False}
+        super().__init__(uvicorn.Config(app, **given))
         self.service = service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

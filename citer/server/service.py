@@ -24,12 +24,14 @@ class Settings(NamedTuple):
     queue: how many requests may wait for a slot
     poll: seconds between two looks at the source of the router
     sampling: of requests that do not say how; None is greedy
+    host: on which the server listens, as the user has named it
     """
 
     name: str
     queue: int
     poll: float
     sampling: SamplingParams | None = None
+    host: str = "127.0.0.1"
 
 
 class Service:

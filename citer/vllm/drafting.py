@@ -5,7 +5,7 @@ then serves them all (*lockstep drafting*). A request that is done leaves the SL
 """
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -19,7 +19,7 @@ from citer.models.feed import Turn
 from citer.models.graphs import cuda_graphs
 from citer.models.pair import Pair
 from citer.models.router import Router
-from citer.models.sampling import GREEDY, Sampling
+from citer.models.sampling import Sampling, noise
 from citer.rule import Rule
 from citer.vllm.slots import Ids, Place, Slots
 
@@ -70,9 +70,10 @@ class _Writer:
     def pending(self) -> int:
         return len(self.ids) - len(self.row.ids)
 
-    def turn(self, samples: bool) -> Turn:
-        numbers = (self.row.sampling or GREEDY).numbers(len(self.ids)) if samples else ()
-        return Turn(self.place.slot, self.ids, [(0, 0, *numbers)])
+    @property
+    def turn(self) -> Turn:
+        own = noise(self.row.sampling, [len(self.ids)])
+        return Turn(self.place.slot, self.ids, [(0, 0)], own)
 
     def take(self, token: int, scores: Sequence[float]) -> bool:
         """Take the SLM's next token, unless the LLM must write it. Return whether to go on."""
@@ -128,10 +129,6 @@ class Drafter:
         LLM has, get no drafts.
         """
         able = [row for row in rows if row.room > 0 and row.rule.asks_slm and self._reads(row.ids)]
-        # Once a request samples, all rows carry noise until there is nothing to draft for. Graphs
-        # are then captured once.
-        samples = any(row.sampling for row in able) or bool(able and self._drafts.samples)
-        self._drafts = replace(self._drafts, samples=samples)
         writers = self._writers(able)
         self._write(writers)
         drafted = {
@@ -160,8 +157,7 @@ class Drafter:
         self.lane.prepare([Held(*pair) for pair in zip(slots, kept, strict=True)])
         active = list(writers)
         while active:
-            turns = [each.turn(self._drafts.samples) for each in active]
-            results = self.lane.consume(turns, self._drafts)
+            results = self.lane.consume([each.turn for each in active], self._drafts)
             active = [
                 each
                 for each, [(token, *scores)] in zip(active, results, strict=True)

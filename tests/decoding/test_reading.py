@@ -21,17 +21,16 @@ from citer.decoding.reading import Drafts
 from citer.evaluation.rivals import low_entropy, random
 from citer.models.cache import SlotCache
 from citer.models.feed import Read
-from citer.models.graphs import Shape, static_forward
+from citer.models.graphs import DRAW, Shape, static_forward
 from citer.models.pair import LanguageModel, Pair
 from citer.models.router import Head
-from citer.models.sampling import GREEDY
 from tests.heads import random_head
 from tests.networks import CASES, network
 
 META = torch.device("meta")
-NOISE = len(GREEDY.numbers(0))
 SLOTS = 4
-SHAPES = [Shape(1, 1, 1, 256), Shape(SLOTS, 8, 8, 256), Shape(2, 4, 1, 256)]
+SHAPES = [Shape(1, 1, 1, 256, 0), Shape(SLOTS, 8, 8, 256, 0), Shape(2, 4, 1, 256, 0)]
+SHAPES += [SHAPES[0]._replace(noisy=1), SHAPES[1]._replace(noisy=2)]
 
 
 class OnDevice(TorchDispatchMode):
@@ -68,7 +67,7 @@ def meta_pair(pair: Pair) -> Pair:
 def run(model: LanguageModel, read: Read, given: int, shape: Shape) -> Tensor:
     cache = SlotCache(model.network, SLOTS)
     cache.reserve(shape.span)
-    columns = 3 + shape.tokens + given * shape.wanted
+    columns = 4 + shape.tokens + (given + DRAW * bool(shape.noisy)) * shape.wanted
     packed_NC = torch.empty(shape.rows, columns, dtype=torch.long, device=META)
     with torch.inference_mode(), NoHostData(), OnDevice():
         return static_forward(model, cache, shape, read, packed_NC)
@@ -85,20 +84,14 @@ SCORERS: dict[str, Scorer] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("scorer", SCORERS.values(), ids=SCORERS)
-@pytest.mark.parametrize("samples", [False, True])
-def test_a_draft_uses_no_data_on_the_host(
-    meta_pair: Pair, scorer: Scorer, shape: Shape, samples: bool
-) -> None:
-    drafts = Drafts(meta_pair, (scorer,), samples)
-    out_NUC = run(meta_pair.slm, drafts, 2 + NOISE * samples, shape)
+def test_a_draft_uses_no_data_on_the_host(meta_pair: Pair, scorer: Scorer, shape: Shape) -> None:
+    out_NUC = run(meta_pair.slm, Drafts(meta_pair, (scorer,)), 2, shape)
     assert (out_NUC.shape, out_NUC.dtype) == ((shape.rows, shape.wanted, 2), torch.float64)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("samples", [False, True])
-def test_a_verdict_uses_no_data_on_the_host(meta_pair: Pair, shape: Shape, samples: bool) -> None:
-    verdicts = Verdicts(meta_pair.llm, meta_pair.vocabulary, samples)
-    out_NUC = run(meta_pair.llm, verdicts, 1 + NOISE * samples, shape)
+def test_a_verdict_uses_no_data_on_the_host(meta_pair: Pair, shape: Shape) -> None:
+    out_NUC = run(meta_pair.llm, Verdicts(meta_pair.llm, meta_pair.vocabulary), 1, shape)
     assert (out_NUC.shape, out_NUC.dtype) == ((shape.rows, shape.wanted, 2), torch.float64)
 
 

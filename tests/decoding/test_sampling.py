@@ -9,6 +9,7 @@ from torch import Tensor
 
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
+from citer.decoding.lane import MakeGraphs
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, StepView, always_slm
 from citer.decoding.reading import Drafts
 from citer.models.graphs import no_graphs
@@ -16,7 +17,7 @@ from citer.models.pair import Pair
 from citer.models.sampling import Sampling
 from citer.rule import Rule
 from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
-from tests.graphs import Traced
+from tests.graphs import Traced, uncaptured
 from tests.heads import random_head
 from tests.noise import SAMPLINGS
 
@@ -74,11 +75,26 @@ def test_answers_at_a_small_temperature_are_greedy(pair: Pair, alone: Policy) ->
         assert answer.token_ids == greedy[answer.key].token_ids
 
 
-def test_an_engine_that_sampled_reads_greedy_requests_as_before(pair: Pair) -> None:
-    engine = Engine(pair, 2, MAX_NEW_TOKENS)
-    list(engine.decode(sampled(make_requests(3), SAMPLINGS[0]), SLM_ALONE))
-    list(engine.decode(make_requests(3), SLM_ALONE))
-    assert not engine._drafts.samples
+@pytest.mark.parametrize("make_graphs", [no_graphs, uncaptured])
+@pytest.mark.parametrize("rule", ["risk 0.5 audit 0.3", "score 0.5"])
+def test_noise_is_computed_for_the_rows_that_sample_only(
+    pair: Pair, policy: Policy, noisy_rows: list[int], make_graphs: MakeGraphs, rule: str
+) -> None:
+    """Beside greedy requests, one that samples needs as much noise as alone."""
+    policy = replace(policy, rule=Rule.parse(rule))
+    one, *others = sampled(make_requests(9), None, SAMPLINGS[4])
+    one = replace(one, sampling=SAMPLINGS[0])
+    engine = Engine(pair, 4, MAX_NEW_TOKENS, make_graphs=make_graphs)
+    [alone] = engine.decode([one], policy)
+    needed = noisy_rows.copy()
+    noisy_rows.clear()
+    [beside] = [each for each in engine.decode([one, *others], policy) if each.key == one.key]
+    assert beside.token_ids == alone.token_ids
+    if make_graphs is no_graphs or not policy.rule.audit:  # else rows have unequal widths
+        assert noisy_rows == needed
+    noisy_rows.clear()
+    list(engine.decode(others, policy))
+    assert noisy_rows == []
 
 
 def test_captured_forwards_sample_the_same_answers(kin: Pair) -> None:
@@ -102,10 +118,11 @@ def test_scorers_see_noise_but_no_token_as_impossible(pair: Pair) -> None:
 
     hidden_NH = torch.randn(5, pair.slm.hidden_size, generator=torch.Generator().manual_seed(0))
     hidden_NH = hidden_NH.double()
-    given_NK = torch.tensor([(0, 0, *Sampling(0.7, 9, 1.0, 3).numbers(n)) for n in range(5)])
-    token_N, _ = Drafts(pair, (noting,), samples=True)(hidden_NH, given_NK).unbind(1)
+    noise_N6 = torch.tensor([(n, *Sampling(0.7, 9, 1.0, 3).numbers(n)) for n in range(5)])
+    given_N2 = torch.zeros(5, 2, dtype=torch.int64)
+    token_N, _ = Drafts(pair, (noting,))(hidden_NH, given_N2, noise_N6).unbind(1)
     own_NV = pair.vocabulary.choices(pair.slm.logits(hidden_NH))
-    z_NV = pair.vocabulary.choices(pair.slm.logits(hidden_NH), given_NK[:, 2:])
+    z_NV = pair.vocabulary.choices(pair.slm.logits(hidden_NH), noise_N6)
     assert token_N.equal(z_NV.argmax(1).double())
     kept_NV = z_NV > torch.finfo(z_NV.dtype).min
     assert set(kept_NV.sum(1).tolist()) <= set(range(1, 10))

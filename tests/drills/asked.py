@@ -27,6 +27,7 @@ COMPLETIONS: tuple[dict[str, Any], ...] = (
     {"prompt": ["Ann"], "stream": True, **ROUTED},
 )
 KINDS = ("", "text/plain", "application/json; charset=utf-16", "multipart/form-data", "x" * 9000)
+JSON: dict[str, str | bytes] = {"Content-Type": "application/json"}
 KEYS = ("", "Bearer", "Bearer x", "Basic eA==", b"Bearer \xff\xfe")
 HEADERS: tuple[dict[str, str | bytes], ...] = (
     *({"Content-Type": kind} for kind in KINDS),
@@ -60,7 +61,7 @@ def asking(rng: Random) -> Asking:
     """Return a request: mostly one changed value in a good body, seldom all else."""
     path, bodies = rng.choice(((CHAT, CHATS), (TEXT, COMPLETIONS)))
     body = _body(rng, COMMON | rng.choice(bodies))
-    headers = rng.choice(HEADERS) if rng.random() < 0.15 else {}
+    headers = JSON | (rng.choice(HEADERS) if rng.random() < 0.15 else {})
     if rng.random() < 0.05:
         return Asking(rng.choice(METHODS), rng.choice(PATHS), headers, body)
     return Asking("POST", path, headers, body)

@@ -23,15 +23,15 @@ from citer.server.releases import Release
 from citer.server.service import Service, Settings
 from citer.serving import REPLY_FIELDS
 from flows.serving import RoutedModel
-from tests.drills.asked import CHAT, CHATS, COMMON, ROWS, Asking, asking, rows
+from tests.drills.asked import CHAT, CHATS, COMMON, JSON, ROWS, Asking, asking, rows
 from tests.drills.scale import SCALE, SEED
 from tests.server.running import Shelf, deployed
 
 pytestmark = pytest.mark.slow
 
 REQUESTS = 200 * SCALE
-REFUSED = {400, 401, 404, 405, 413}
-GOOD = Asking("POST", CHAT, {}, json.dumps(COMMON | CHATS[0]).encode())
+REFUSED = {400, 401, 403, 404, 405, 413, 415}
+GOOD = Asking("POST", CHAT, JSON, json.dumps(COMMON | CHATS[0]).encode())
 OFTEN = 50  # requests between two good ones
 
 
@@ -48,7 +48,10 @@ async def asked(pair: Pair) -> tuple[Counter[tuple[str, int]], list[str]]:
     release = Release("tiny/1", deployed(pair), ())
     service = Service(Settings("tiny", 8, poll=60), Shelf(), release, Metrics(CollectorRegistry()))  # type: ignore[arg-type]
     transport = httpx.ASGITransport(make_app(service, []))
-    async with service, httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+    async with (
+        service,
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+    ):
         before = (await send(client, GOOD)).json()["choices"]
         for case in range(REQUESTS):
             request = asking(Random(f"{SEED} {case}"))

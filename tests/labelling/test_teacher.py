@@ -155,16 +155,15 @@ def test_scoring_and_the_engine_compute_the_same_from_a_state(
     table = score(half(model, pair_of_one.vocabulary), examples, 10_000, lambda _: None)
     hidden_NH = torch.cat([_states(model, example)[0] for example in examples.values()])
     gt_N, place_N2 = _column(table, "gt_token"), torch.zeros(len(table), 2, dtype=torch.int64)
+    noise_06 = torch.empty(0, 6, dtype=torch.int64)
     if model.name == "slm":
-        token_N, entropy_N, margin_N = Drafts(pair_of_one, (_entropy, _margin))(
-            hidden_NH, place_N2
-        ).unbind(1)
+        drafts = Drafts(pair_of_one, (_entropy, _margin))
+        token_N, entropy_N, margin_N = drafts(hidden_NH, place_N2, noise_06).unbind(1)
         torch.testing.assert_close(_column(table, "slm_entropy"), entropy_N.float())
         torch.testing.assert_close(_column(table, "slm_margin"), margin_N.float())
     else:
-        token_N, odds_N = Verdicts(model, pair_of_one.vocabulary)(hidden_NH, gt_N[:, None]).unbind(
-            1
-        )
+        verdicts = Verdicts(model, pair_of_one.vocabulary)
+        token_N, odds_N = verdicts(hidden_NH, gt_N[:, None], noise_06).unbind(1)
         assert (odds_N == 1).equal(_column(table, "llm_token") == gt_N)
     assert _column(table, f"{model.name}_token").equal(token_N.long())
     assert set(token_N.tolist()) & set(eos_ids) == {0}

@@ -17,7 +17,7 @@ def feed(
     """Return hidden_WH of the last `wanted` tokens of each row, or of the last one."""
     counts = wanted or [1] * len(slots)
     turns = [Turn(*turn, [(0,)] * count) for *turn, count in zip(slots, ids, counts, strict=True)]
-    states = lane.consume(turns, lambda hidden_WH, given_WK: hidden_WH)
+    states = lane.consume(turns, lambda hidden_WH, *_: hidden_WH)
     return torch.tensor([state for row in states for state in row], dtype=lane.model.dtype)
 
 

@@ -23,11 +23,11 @@ from tests.networks import network
 SLOTS = 5
 
 
-def states(hidden_WH: Tensor, given_WK: Tensor) -> Tensor:
+def states(hidden_WH: Tensor, given_WK: Tensor, noise_R6: Tensor) -> Tensor:
     return hidden_WH
 
 
-def given(hidden_WH: Tensor, given_WK: Tensor) -> Tensor:
+def given(hidden_WH: Tensor, given_WK: Tensor, noise_R6: Tensor) -> Tensor:
     return given_WK.double()
 
 
@@ -135,6 +135,33 @@ def test_graphs_are_captured_again_for_another_readout(pair: Pair) -> None:
     assert lane.consume(turns, given) == [[[0, 11], [0, 12]], [[1, 14]]]
     check(lane, turn(0, 14))
     assert traced.captures == 3
+
+
+NONE = [(0,) * 5] * 2
+
+
+def drawn(hidden_WH: Tensor, given_WK: Tensor, noise_R6: Tensor) -> Tensor:
+    """Return the noise that each state gets, after its own `given`."""
+    noise_W5 = torch.zeros(len(given_WK), 5, dtype=torch.int64)
+    if len(noise_R6):
+        noise_W5 = noise_W5.index_copy(0, noise_R6[:, 0], noise_R6[:, 1:])
+    return torch.cat([given_WK, noise_W5], 1).double()
+
+
+def test_noise_reaches_the_states_of_its_turn_only(pair: Pair) -> None:
+    traced = Traced()
+    lane = begun(pair.llm, traced, [9, 14, 3, 7])
+    for step, slots in enumerate([(), (2,), (0, 1, 3), (1,), (0, 1, 2, 3)]):
+        turns = []
+        for slot, length in enumerate([9, 14, 3, 7]):
+            plain = turn(slot, length + 2 * step + 2, wanted=1 + slot % 2)
+            noise = [(7, place, slot, 2, 1) for _, place in plain.given]
+            turns.append(plain._replace(noise=noise) if slot in slots else plain)
+        assert lane.consume(turns, drawn) == [
+            [[*own, *noise] for own, noise in zip(one.given, one.noise or NONE, strict=False)]
+            for one in turns
+        ]
+    assert traced.captures == 3  # no row with noise, one, and four
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from citer.config import SamplingParams
 from citer.models.noise import perturbed
-from citer.models.sampling import GREEDY, Sampler, Sampling
+from citer.models.sampling import Sampler, Sampling
 from citer.models.vocabulary import Vocabulary
 from tests.noise import SAMPLINGS, noisy, warped
 
@@ -55,7 +55,8 @@ def test_the_first_eos_is_sampled_with_the_sum_of_all_eos_ids(sampling: Sampling
     chance_V[3] += chance_V[1]
     chance_V[1] = 0
     logits_NV = LOGITS_1V.repeat(DRAWS, 1)
-    z_NV = Vocabulary(10, (3, 1)).choices(logits_NV, numbers(sampling))
+    row_N1 = torch.arange(DRAWS)[:, None]
+    z_NV = Vocabulary(10, (3, 1)).choices(logits_NV, torch.cat([row_N1, numbers(sampling)], 1))
     assert fit(z_NV.argmax(1), chance_V) > FAR
 
 
@@ -112,7 +113,8 @@ def test_a_dropped_token_has_odds_of_zero_and_entropies_stay_finite() -> None:
 
 def test_rows_of_temperature_0_stay_bit_for_bit() -> None:
     logits_NV = torch.cat([LOGITS_1V, -LOGITS_1V, OTHERS_1V]).float()
-    rows = [GREEDY.numbers(3), Sampling(1.0, 0, 1.0, 3).numbers(3), (0,) * 5]  # as padding rows
+    cold, warm = Sampling(0.0, 0, 1.0, 0), Sampling(1.0, 0, 1.0, 3)
+    rows = [cold.numbers(3), warm.numbers(3), (0,) * 5]  # as padding rows
     z_NV = perturbed(logits_NV, torch.tensor(rows))
     assert z_NV[::2].view(torch.int32).equal(logits_NV[::2].view(torch.int32))
     assert not z_NV[1].equal(logits_NV[1])

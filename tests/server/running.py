@@ -1,5 +1,6 @@
 """A server of a tiny pair in a thread of the test, and engines that wait for the test."""
 
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -86,6 +87,9 @@ class Running:
     def client(self, key: str = "none") -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
 
+    def connected(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2])), 30)
+
     def metric(self, name: str, **labels: str) -> float | None:
         return self.service.metrics.registry.get_sample_value(name, labels)
 
@@ -96,14 +100,16 @@ def running(
     *,
     queue: int = 64,
     keys: Sequence[str] = (),
+    host: str = "127.0.0.1",
+    patience: float = 60,
     observers: Sequence[Observer] = (),
 ) -> Iterator[Running]:
     """Serve inside the block. Then the server drains."""
-    settings, shelf = Settings("tiny", queue, poll=0.01), Shelf()
+    settings, shelf = Settings("tiny", queue, poll=0.01, host=host), Shelf()
     first = [Release("tiny/1", deployment, observers)]
     del deployment  # the service alone holds it
     service = Service(settings, shelf, first.pop(), Metrics(CollectorRegistry()))  # type: ignore[arg-type]
-    server = Draining(service, keys)
+    server = Draining(service, keys, patience)
     with listen("127.0.0.1", 0) as listener:
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
@@ -116,6 +122,13 @@ def running(
             server.handle_exit(15, None)
             thread.join(30)
     assert not thread.is_alive()
+
+
+def head(method: str, path: str, **headers: str) -> bytes:
+    """Return the head of a request with a body of JSON."""
+    lines = {"Host": "localhost", "Content-Type": "application/json"} | headers
+    fields = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"{method} {path} HTTP/1.1\r\n{fields}\r\n".encode()
 
 
 def asked(question: str, **fields: Any) -> dict[str, Any]:

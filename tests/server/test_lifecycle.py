@@ -1,7 +1,6 @@
 """Load, clients that leave, promotions, the end of the server and the death of the engine."""
 
 import gc
-import socket
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +15,7 @@ from citer.rule import Rule
 from citer.server.releases import Release
 from citer.serving import Reply
 from tests.flows.servers import until
-from tests.server.running import QUESTIONS, Running, asked, deployed, routing, running
+from tests.server.running import QUESTIONS, Running, asked, deployed, head, routing, running
 
 
 @pytest.fixture
@@ -100,10 +99,8 @@ def test_a_client_that_leaves_within_its_body_is_no_failure(
 ) -> None:
     path = "/v1/chat/completions"
     with running(deployed(kin)) as server:
-        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as gone:
-            gone.sendall(
-                f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{{".encode()
-            )
+        with server.connected() as gone:
+            gone.sendall(head("POST", path, **{"Content-Length": "99"}) + b"{")
         until(lambda: server.metric("citer_requests_total", path=path, status="499"), 30)
     assert not caplog.records
 

@@ -146,7 +146,8 @@ def test_another_model_is_not_found(client: openai.OpenAI) -> None:
 def test_a_body_that_is_no_request_is_refused(
     server: Running, body: bytes, status: int, message: str
 ) -> None:
-    reply = httpx.post(f"{server.url}/v1/chat/completions", content=body)
+    headers = {"Content-Type": "application/json"}
+    reply = httpx.post(f"{server.url}/v1/chat/completions", content=body, headers=headers)
     assert reply.status_code == status
     assert message in reply.json()["error"]["message"]
 

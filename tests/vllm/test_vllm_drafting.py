@@ -6,7 +6,9 @@ import torch
 
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
+from citer.decoding.lane import MakeGraphs
 from citer.decoding.policy import LLM_ALONE, Policy, routed
+from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 from citer.models.router import Router
 from citer.models.sampling import Sampling
@@ -148,6 +150,22 @@ def test_an_eos_at_which_vllm_does_not_stop_is_left_to_the_llm(kin: Pair, router
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("make_graphs", [no_graphs, uncaptured])
+def test_drafts_have_noise_for_the_rows_that_sample_only(
+    kin: Pair, router: Router, noisy_rows: list[int], make_graphs: MakeGraphs
+) -> None:
+    """A greedy draft beside them is the same, and drafted longer than the sampled one."""
+    ids, free = np.array(PROMPTS["q2"], np.int32), Rule.parse("score 0")
+    rows = [Row(key, ids, free, 8, set()) for key in "abc"]
+    sampled = Row("d", ids, free, 3, set(), Sampling(1.5, 0, 1.0, 5))
+    [_, greedy, _] = Drafter(kin, router, 4, 128, make_graphs).draft(rows)
+    assert noisy_rows == []
+    drafted = Drafter(kin, router, 4, 128, make_graphs).draft([*rows, sampled])
+    assert drafted[1] == greedy
+    assert noisy_rows == [1] * drafted[3].steps
+    assert len(drafted[3].ids) > 0
+
+
 def test_sampled_drafts_depend_on_their_seed_alone(kin: Pair, router: Router) -> None:
     def drafts(keys: str, seeds: tuple[int, ...]) -> list[list[int]]:
         rule, ids = Rule.parse("score 0"), np.array(PROMPTS["q2"], np.int32)

@@ -21,7 +21,7 @@ from citer.evaluation.rivals.rival import Alone, Rival, Setting
 from citer.evaluation.sweep import Line, Method, Run, request
 from citer.models.forced import Text, predict
 from citer.models.pair import Pair
-from citer.models.sampling import Sampler, Sampling
+from citer.models.sampling import Sampler, Sampling, noise
 from citer.rule import Rule
 
 RULE = Rule("score", 0.5)  # the score is 1 where both choose the same token, else 0
@@ -72,16 +72,16 @@ def _choices(
     pair: Pair, texts: Sequence[Text], samplings: Sequence[Sampling | None]
 ) -> Iterator[int]:
     """Yield the SLM's choice at each predicted position of the texts."""
-    noise = [
-        sampling.numbers(position)
+    draws = [
+        numbers
         for (ids, first), sampling in zip(texts, samplings, strict=True)
-        if sampling
-        for position in range(first, len(ids))
+        for numbers in noise(sampling, range(first, len(ids)))
     ]
     start = 0
     for hidden_CH, logits_CV, *_ in predict(pair.slm, pair.vocabulary, texts):
-        if noise:
-            noise_C5 = torch.tensor(noise[start : start + len(hidden_CH)], device=hidden_CH.device)
-            logits_CV = pair.vocabulary.choices(pair.slm.logits(hidden_CH), noise_C5)
+        if draws:
+            rows = enumerate(draws[start : start + len(hidden_CH)])
+            noise_C6 = torch.tensor([(n, *own) for n, own in rows], device=hidden_CH.device)
+            logits_CV = pair.vocabulary.choices(pair.slm.logits(hidden_CH), noise_C6)
         start += len(hidden_CH)
         yield from logits_CV.argmax(-1).tolist()

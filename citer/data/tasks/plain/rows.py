@@ -69,7 +69,7 @@ def _accepted(value: Any) -> Answer | None:
 
 def _json(value: Any) -> Answer | None:
     try:
-        content = loads(value) if isinstance(value, str) else value
+        content = loads(value if isinstance(value, str) else json.dumps(value))
         written = json.dumps(content, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):  # TypeError: a date or bytes, from Parquet
         return None

@@ -6,6 +6,7 @@ Every step takes time linear in the completion.
 import json
 import re
 import unicodedata
+from collections.abc import Iterable
 from math import nan
 from typing import Any, NoReturn
 
@@ -23,6 +24,7 @@ WORD = re.compile(
 SIGNS = str.maketrans("\u2018\u2019\u201c\u201d\u2212", "''\"\"-")  # quotes and minus
 FENCE = re.compile(r"``` ?(json\b|[\w+#.-]*\n)?(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 BRACKET = re.compile(r"[{\[\]}]")
+DEEPEST = 100  # levels of brackets; deeper values are not read, since `same` calls itself per level
 TRIES = 200  # brackets that open no value; a completion with more is not read
 
 
@@ -116,7 +118,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def loads(text: str) -> Any:
-    """Parse JSON. Raises ValueError, and RecursionError if brackets are nested too deeply."""
+    """Parse JSON. Raises ValueError, and RecursionError beyond `DEEPEST` levels of brackets."""
     return DECODER.decode(unicodedata.normalize("NFC", text).strip())
 
 
@@ -130,4 +132,20 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_object)
+class Decoder(json.JSONDecoder):
+    def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
+        value, end = super().raw_decode(s, idx)
+        level, depth = [value], 0
+        while nested := [each for each in level if isinstance(each, dict | list)]:
+            level = [part for each in nested for part in _parts(each)]
+            depth += 1
+            if depth > DEEPEST:
+                raise RecursionError
+        return value, end
+
+
+def _parts(nested: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return nested.values() if isinstance(nested, dict) else nested
+
+
+DECODER = Decoder(parse_constant=_refuse, object_pairs_hook=_object)
