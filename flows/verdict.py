@@ -1,7 +1,8 @@
 """Let the gate judge a version, from the files that MLflow keeps of it and of the champion."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+from mlflow.entities import Run
 
 from citer.config import Params
 from citer.evaluation.choice import risk_bound
@@ -11,14 +12,14 @@ from flows import outcomes
 
 
 class Candidate(NamedTuple):
-    """A version, by its run and its tags."""
+    """A version, by the run of its router, and how it was measured."""
 
     run_id: str
-    tags: Mapping[str, str]
+    conditions: Conditions
 
-    @property
-    def conditions(self) -> Conditions:
-        return Conditions.stored(self.tags)
+    @classmethod
+    def of(cls, router: Run) -> Self:
+        return cls(router.info.run_id, Conditions.stored(router.data.tags))
 
     def answered(self, batch: int, delta: float) -> Answered:
         """Read the answers by the deployed rule, with their bytes at a batch size above 1.
