@@ -29,7 +29,6 @@ LOST: dict[str, Callable[[Path], None]] = {
     "folder": shutil.rmtree,
     "database": lambda home: (home / "mlflow.db").unlink(),
     "tables": lambda home: (home / "mlflow.db").write_bytes(b""),
-    "runs": lambda home: None,  # as `finetuned` leaves it: tables, but no experiment
 }
 
 
