@@ -11,7 +11,7 @@ from rich.table import Table
 
 from citer.config import load_params
 from citer.errors import InputError
-from citer.evaluation.gate import difference
+from citer.evaluation.difference import difference
 from flows.facts import facts, known_of, story
 from flows.ledger import records, report
 from flows.outcomes import routed

@@ -1,13 +1,15 @@
 """Let the gate judge a version, from the files that MLflow keeps of it and of the champion."""
 
-from typing import NamedTuple, Self
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 
 from mlflow.entities import Run
 
 from citer.config import Params
-from citer.evaluation.choice import risk_bound
+from citer.evaluation.choice import upper_bound
 from citer.evaluation.gate import Answered, Decision, Gate
 from citer.evaluation.measure import Conditions
+from citer.rule import Rule
 from flows import outcomes
 
 
@@ -52,6 +54,18 @@ def no_bar(champion: Candidate, params: Params) -> str:
     """Say that the champion does not keep the promise of `params`; empty if it does."""
     deployed = outcomes.threshold(champion.run_id)
     return _gate(params, champion).no_bar(risk_bound(deployed, params.evaluate.delta))
+
+
+def risk_bound(deployed: Mapping[str, Any], delta: float) -> float:
+    """Bound the risk of a stored `ChosenRule`, by itself, at confidence 1 - delta.
+
+    It is 0 for the LLM alone, and 1 for another rule that is not certified.
+    """
+    if not Rule(**deployed["rule"]).asks_slm:
+        return 0.0
+    if not deployed["certified"]:
+        return 1.0
+    return upper_bound(deployed["discordant"], deployed["n"], delta)
 
 
 def _gate(params: Params, challenger: Candidate) -> Gate:

@@ -9,7 +9,6 @@ P(answer differs from the LLM's) <= epsilon.
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from scipy.special import betaincinv
 
@@ -69,18 +68,6 @@ def upper_bound(errors: float, questions: int, delta: float) -> float:
     if errors == questions:
         return 1.0
     return float(betaincinv(errors + 1, questions - errors, 1 - delta))
-
-
-def risk_bound(deployed: Mapping[str, Any], delta: float) -> float:
-    """Bound the risk of a stored `ChosenRule`, by itself, at confidence 1 - delta.
-
-    It is 0 for the LLM alone, and 1 for another rule that is not certified.
-    """
-    if not Rule(**deployed["rule"]).asks_slm:
-        return 0.0
-    if not deployed["certified"]:
-        return 1.0
-    return upper_bound(deployed["discordant"], deployed["n"], delta)
 
 
 def least_questions(epsilon: float, delta: float) -> int:

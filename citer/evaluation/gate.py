@@ -1,25 +1,13 @@
 """Decide whether a new router (the challenger) replaces the serving one (the champion)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf
 from typing import NamedTuple
 
-from scipy.optimize import brentq
-from scipy.special import bdtr, ndtri
-
 from citer.evaluation.choice import least_questions
+from citer.evaluation.difference import GradedAnswers, difference, in_common
 from citer.evaluation.measure import Conditions
 
-
-class Graded(NamedTuple):
-    """One test question, answered by a router's rule; bytes moved at batch 1."""
-
-    correct: bool
-    bytes: float
-
-
-GradedAnswers = Mapping[str, Graded]  # by problem_id
 UNCOMPARED = (
     "{difference}, so the two cannot be compared; to promote it anyway, run `citer promote VERSION`"
 )
@@ -28,7 +16,7 @@ UNCOMPARED = (
 class Answered(NamedTuple):
     """A version's test answers, and its bytes per answer at the gate's batch, if known.
 
-    `bound` is the upper bound of its rule's risk at the gate's confidence (see `risk_bound`).
+    `bound` is the upper bound of its rule's risk at the gate's confidence.
     """
 
     graded: GradedAnswers
@@ -46,30 +34,6 @@ class Answered(NamedTuple):
         if self.batched is not None and not 0 < self.batched < inf:
             return f"{self.batched:g} bytes per answer in the batch, expected more than 0"
         return "" if 0 <= self.bound <= 1 else f"bound {self.bound:g}, expected 0 to 1"
-
-
-class Difference(NamedTuple):
-    """A difference in accuracy, or fidelity, on common questions.
-
-    `gained` questions are correct by the first version only, `lost` by the other only. Each bound
-    alone has confidence 1 - delta.
-    """
-
-    questions: int
-    gained: int
-    lost: int
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def p_value(self) -> float:
-        """McNemar's test in its exact form, two-sided (Psychometrika 12, 1947, 153-157).
-
-        The probability of a split of the `gained` and `lost` questions at least as uneven, if both
-        versions are equally good: twice the tail of a binomial with p = 1/2.
-        """
-        return min(1.0, 2 * float(bdtr(min(self.gained, self.lost), self.gained + self.lost, 0.5)))
 
 
 class Moved(NamedTuple):
@@ -137,7 +101,7 @@ class Gate:
             return Decision(False, UNCOMPARED.format(difference=measured))
         if no_bar := self.no_bar(champion.bound):
             return self._first(challenger, llm_alone, f"the champion {no_bar}")
-        if not _common(challenger.graded, champion.graded):
+        if not in_common(challenger.graded, champion.graded):
             apart = "no test question in common with the champion's"
             return Decision(False, UNCOMPARED.format(difference=apart))
         return self._beside_champion(challenger, champion)
@@ -154,7 +118,7 @@ class Gate:
     def _counted(self, challenger: GradedAnswers, llm_alone: GradedAnswers) -> list[bool]:
         """Return whether the challenger is right, on each question that the promise counts."""
         counts = self.conditions.measure.counts
-        common = _common(challenger, llm_alone)
+        common = in_common(challenger, llm_alone)
         return [challenger[key].correct for key in common if counts(llm_alone[key].correct)]
 
     def _broken_promise(
@@ -163,7 +127,7 @@ class Gate:
         """Return how the promise is broken, or an empty string if it is kept."""
         if not certified or challenger.bound > self.epsilon:
             return "no rule cheaper than the LLM keeps the promised bound"
-        measure, common = self.conditions.measure, _common(challenger.graded, llm_alone)
+        measure, common = self.conditions.measure, in_common(challenger.graded, llm_alone)
         kept = self._counted(challenger.graded, llm_alone)
         if not kept or len(kept) / len(common) < self.llm_floor:
             least = f"{self.llm_floor:.0%}" if self.llm_floor else "one"
@@ -215,7 +179,7 @@ class Gate:
         A cost in a batch belongs to a whole test set, so both must have answered the same one. At
         batch 1 a question has a cost of its own, and the common questions are compared.
         """
-        common = len(_common(one.graded, other.graded))
+        common = len(in_common(one.graded, other.graded))
         at_1 = f"at batch 1, on {common} common questions"
         reason = self._uncounted(one, other)
         if self.batch > 1 and not reason:
@@ -234,50 +198,7 @@ class Gate:
         return ""
 
 
-def difference(one: GradedAnswers, other: GradedAnswers, delta: float) -> Difference:
-    """Subtract the accuracy of `other` from that of `one`, on the questions that both answered."""
-    common = _common(one, other)
-    gained = sum(one[key].correct > other[key].correct for key in common)
-    lost = sum(one[key].correct < other[key].correct for key in common)
-    return Difference(
-        len(common),
-        gained,
-        lost,
-        (gained - lost) / len(common),
-        least_difference(gained, lost, len(common), delta),
-        -least_difference(lost, gained, len(common), delta),
-    )
-
-
-def least_difference(gained: int, lost: int, questions: int, delta: float) -> float:
-    """Bound P(gained) - P(lost) from below at confidence 1 - delta.
-
-    Tango's score bound for paired proportions (Statistics in Medicine 17, 1998, 891-908), with a
-    continuity correction of half a question. With delta = 5 % the corrected bound is too high in at
-    most 4.8 % of cases, the uncorrected one in up to 6.8 % (true difference -2 %, up to a fifth
-    gained, 10 to 1000 questions).
-    """
-    if lost == questions:
-        return -1.0
-    quantile = ndtri(1 - delta)
-
-    def excess(least: float) -> float:
-        """Return by how many questions the gain exceeds its bound for a true difference `least`."""
-        half = (gained + lost - least * (2 * questions - gained + lost)) / 2
-        root = sqrt(half**2 + 2 * questions * lost * least * (1 - least))
-        p_lost = (half + root) / (2 * questions)  # maximum likelihood, given `least`
-        variance = questions * (2 * p_lost + least * (1 - least))
-        observed = gained - lost - 0.5
-        return observed - questions * least - quantile * sqrt(max(variance, 0.0))
-
-    return float(brentq(excess, -1, 1))
-
-
-def _common(one: GradedAnswers, other: GradedAnswers) -> list[str]:
-    return sorted(one.keys() & other.keys())
-
-
 def _relative_bytes(one: GradedAnswers, other: GradedAnswers) -> float:
     """Divide the bytes of `one` by those of `other`, on the questions that both answered."""
-    common = _common(one, other)
+    common = in_common(one, other)
     return sum(one[key].bytes for key in common) / sum(other[key].bytes for key in common)

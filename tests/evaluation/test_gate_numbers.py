@@ -1,16 +1,15 @@
 """The gate with numbers that no measurement gives, and with a promise that the champion breaks."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from math import inf, nan
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citer.evaluation.choice import ChosenRule, risk_bound, upper_bound
-from citer.evaluation.gate import Answered, Graded
+from citer.evaluation.difference import Graded
+from citer.evaluation.gate import Answered
 from citer.evaluation.measure import FIDELITY, Conditions
-from citer.rule import LLM, Rule
 from tests.gates import GATE
 
 AT_8 = replace(GATE, batch=8)
@@ -139,16 +138,3 @@ def test_a_champion_of_another_measure_stays_a_matter_for_people():
     decision = decide(answered(10, KEPT), answered(50, BROKEN), other)
     assert not decision.promote
     assert "run `citer promote VERSION`" in decision.reason
-
-
-@pytest.mark.parametrize(
-    ("rule", "certified", "bound"),
-    [
-        (Rule("risk", 0.5, 0.1), True, upper_bound(3, 200, 0.01)),
-        (Rule("risk", 0.5, 0.1), False, 1.0),
-        (LLM, False, 0.0),
-    ],
-)
-def test_a_stored_certificate_is_read_at_the_confidence_now_asked(rule, certified, bound):
-    stored = asdict(ChosenRule(rule, 0.05, 0.05, 200, 3, 0.037, certified, 0.2, 0.4))
-    assert risk_bound(stored, 0.01) == bound

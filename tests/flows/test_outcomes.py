@@ -8,7 +8,7 @@ import pytest
 
 from citer.config import load_params
 from citer.errors import InputError
-from citer.evaluation.gate import Graded
+from citer.evaluation.difference import Graded
 from citer.evaluation.points import rule_columns
 from citer.io import read_json, read_table, write_json, write_table
 from citer.rule import Rule
