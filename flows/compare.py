@@ -4,72 +4,80 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import chain
 
+from mlflow.entities import Run
 from mlflow.entities.model_registry import ModelVersion
 from rich.console import Console
 from rich.table import Table
 
 from citer.config import load_params
 from citer.errors import InputError
-from citer.evaluation.gate import difference
-from citer.evaluation.measure import Conditions
-from flows.facts import facts, story
-from flows.ledger import report
+from citer.evaluation.difference import difference
+from flows.facts import facts, known_of, story
+from flows.ledger import records, report
 from flows.outcomes import routed
 from flows.reach import reported
 from flows.registry import aliased, run_of, versions
 from flows.store import CHALLENGER, CHAMPION, open_store
+from flows.verdict import Candidate, no_bar
 
 
 @reported()
 def compare() -> None:
-    """Print the facts of champion and challenger. Raises InputError if neither exists."""
+    """Print the facts of champion and challenger.
+
+    Raises InputError if neither exists, or if MLflow no longer has the run of one.
+    """
     params = load_params()
-    client, name = open_store(params.register_.experiment).client, params.register_.model_name
+    store, name = open_store(params.register_.experiment), params.register_.model_name
     roles: dict[str, ModelVersion] = {}
     for alias in (CHAMPION, CHALLENGER):
-        if version := aliased(client, name, alias):
+        if version := aliased(store.client, name, alias):
             roles[alias] = version
     if not roles:
         raise InputError(f"{name}: no champion and no challenger; make one with `citer promote`")
-    console = Console(highlight=False)
-    console.print(_side_by_side(roles))
-    known = {version.version: version for version in roles.values()}
-    for number, version in known.items():
-        console.print(f"Version {number}. {' '.join(story(version.tags))}", soft_wrap=True)
-    if len(known) == 2:
-        gap = _difference(roles[CHAMPION], roles[CHALLENGER], params.evaluate.delta)
-        console.print(gap, soft_wrap=True)
-    shown = [version.tags for version in known.values()]
-    for sentence in report(versions(client, name), shown):
-        console.print(sentence, soft_wrap=True)
+    runs = {version.version: run_of(version) for version in roles.values()}
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(_side_by_side(roles, runs), soft_wrap=False)
+    for number, version in {version.version: version for version in roles.values()}.items():
+        console.print(f"Version {number}. {' '.join(story(version.tags))}")
+    judged = {role: Candidate.of(runs[version.version]) for role, version in roles.items()}
+    if CHAMPION in roles and (why := no_bar(judged[CHAMPION], params)):
+        console.print(f"The champion {why}.")
+    if len(runs) == 2:
+        console.print(_difference(judged[CHAMPION], judged[CHALLENGER], params.evaluate.delta))
+    registered = versions(store.client, name)
+    known = records(store, registered)
+    shown = [known[run.info.run_id] for run in runs.values() if run.info.run_id in known]
+    for sentence in report(registered, known, shown):
+        console.print(sentence)
 
 
-def _side_by_side(roles: Mapping[str, ModelVersion]) -> Table:
+def _side_by_side(roles: Mapping[str, ModelVersion], runs: Mapping[str, Run]) -> Table:
     versions = {version.version: version for version in roles.values()}
     table = Table("")
     for number in versions:
         own = (role for role, version in roles.items() if version.version == number)
         table.add_column(" and ".join(own))
-    columns = [dict(_facts(version)) for version in versions.values()]
+    columns = [dict(_facts(version, runs[number])) for number, version in versions.items()]
     for fact in dict.fromkeys(chain.from_iterable(columns)):  # their batch sizes may differ
         table.add_row(fact, *(column.get(fact, "") for column in columns))
     return table
 
 
-def _facts(version: ModelVersion) -> Iterator[tuple[str, str]]:
+def _facts(version: ModelVersion, run: Run) -> Iterator[tuple[str, str]]:
     registered = datetime.fromtimestamp(version.creation_timestamp / 1000)
     yield "version", str(version.version)
     yield "registered", f"{registered:%Y-%m-%d %H:%M}"
-    yield from facts(version.tags).items()
+    yield from facts(known_of(version, run)).items()
 
 
-def _difference(champion: ModelVersion, challenger: ModelVersion, delta: float) -> str:
+def _difference(champion: Candidate, challenger: Candidate, delta: float) -> str:
     """Subtract the champion's share of correct answers, with the gate's bounds."""
-    before, now = (Conditions.stored(version.tags) for version in (champion, challenger))
+    before, now = champion.conditions, challenger.conditions
     if now != before:
         measured = f"the challenger is measured by {now}, the champion by {before}"
         return f"The two versions cannot be compared: {measured}."
-    old, new = (routed(run_of(version).info.run_id) for version in (champion, challenger))
+    old, new = (routed(version.run_id) for version in (champion, challenger))
     if not old.keys() & new.keys():
         return "The two versions have no test question in common."
     gap = difference(new, old, delta)

@@ -1,4 +1,7 @@
-"""Describe a version of the model: as tags, and as text for MLflow's page and the terminal."""
+"""Describe a version of the model: in a few tags, and in text for MLflow's page and the terminal.
+
+All else is read from the run of its router.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,39 +9,65 @@ from collections.abc import Iterator, Mapping
 from mlflow.entities import Run
 from mlflow.entities.model_registry import ModelVersion
 
-from citer.evaluation.measure import Conditions, Measure
+from citer.evaluation.measure import MEASURES, Conditions, Measure
 from citer.evaluation.metrics import share_interval
 from flows import outcomes
-from flows.ledger import DECISIONS, question_sets, spent
+from flows.ledger import DECISIONS, record, spent
 from flows.links import report_link
 from flows.metrics import headlines, section
 from flows.tracking import LABELS
 
 RULE = ("rule", "visit", "at", "by", "audit", "heads")
 INTERVAL = ("accuracy_low", "accuracy_high")  # Wilson's interval at 95 %, or of the fidelity
+DECIDED, SINCE = "The gate's decision at registration: ", "Since then: "
 LINEAGE = ("iteration", "digest", "git_sha", "git_dirty")
 
 
-def tags_of(router: Run) -> dict[str, str]:
-    """Make a version's tags from the run of its router."""
+def recorded(router: Run) -> dict[str, str]:
+    """Collect all that the run of a router says about it."""
     run_id, tags = router.info.run_id, router.data.tags
     right = [answer.correct for answer in outcomes.routed(run_id).values()]
     interval = dict(zip(INTERVAL, share_interval(sum(right), len(right)), strict=True))
     conditions, deployed = Conditions.stored(tags), outcomes.threshold(run_id)
     numbers = headlines(section(router.data.metrics, "all")) | conditions.measure.keys(interval)
-    return {  # MLflow lists them in this order
+    return {
         **{key: tags[key] for key in RULE if key in tags},
         **conditions.fields,
         **{key: tags[key] for key in LABELS if key in tags},
         **{key: f"{value:.6g}" for key, value in numbers.items()},
         "questions": str(len(right)),
         "certified": str(deployed["certified"]).lower(),
-        "delta": f"{deployed['delta']:.6g}",
-        **question_sets({split: outcomes.questions(run_id, split) for split in DECISIONS}),
+        **record(router),
         "preferences": _trained_on(router),
         **{key: tags[key] for key in LINEAGE},
         "report": report_link(router),
     }
+
+
+def tags_of(router: Run, known: Mapping[str, str], batch: int) -> dict[str, str]:
+    """Choose the tags of a version: few, because MLflow's list of versions shows all of them.
+
+    The cost is the one that the gate compares at `batch`.
+    """
+    cost = "cost_b1" if batch == 1 else f"cost_b{batch}_delayed"
+    numbers, shown = section(router.data.metrics, "all"), facts(known)
+    listed = (name for name in (*MEASURES, cost, "llm_fraction") if name in numbers)
+    return {
+        "rule": known["rule"],
+        **{name: f"{numbers[name]:.6g}" for name in listed},
+        "certified": known["certified"],
+        "data": shown["preferences, md5"],
+        "commit": shown["git"],
+    }
+
+
+def known_of(version: ModelVersion, router: Run) -> Mapping[str, str]:
+    """Return all that is known of a version: its own tags, and what the run of its router says.
+
+    An earlier citer wrote everything on the version itself.
+    """
+    tags: Mapping[str, str] = version.tags
+    return tags if "digest" in tags else {**recorded(router), **tags}
 
 
 def _trained_on(router: Run) -> str:
@@ -99,24 +128,27 @@ def verdict(tags: Mapping[str, str]) -> str:
 def story(tags: Mapping[str, str]) -> Iterator[str]:
     """Yield the gate's decision and what happened since. The alias says which version serves."""
     decision = verdict(tags) or "none, because it judges only the last router of a retraining"
-    yield f"The gate's decision at registration: {decision}."
+    yield f"{DECIDED}{decision}."
     if "history" in tags:
-        yield f"Since then: {tags['history']}."
+        yield f"{SINCE}{tags['history']}."
 
 
-def _uses(tags: Mapping[str, str]) -> Iterator[str]:
-    """Yield how often the version's questions had decided, its own use included."""
-    for split in DECISIONS:
-        if {f"{split}_use", f"{split}_set", "delta"} <= tags.keys():
-            used, delta = int(tags[f"{split}_use"]), float(tags["delta"])
-            yield spent(split, tags[f"{split}_set"], used, delta)
+def description(known: Mapping[str, str]) -> str:
+    """Write Markdown for MLflow's page of a version."""
+    used = [
+        spent(split, known[f"{split}_set"], int(known[f"{split}_use"]), float(known["delta"]))
+        for split in DECISIONS
+        if f"{split}_use" in known
+    ]
+    page = f"[Report page]({known['report']})"
+    listed = "\n".join(f"- {name}: {value}" for name, value in facts(known).items())
+    return "\n\n".join([*story(known), *used, page, listed])
 
 
-def description(tags: Mapping[str, str]) -> str:
-    """Write Markdown for MLflow's page, which shows only the first few tags."""
-    listed = "\n".join(f"- {name}: {value}" for name, value in facts(tags).items())
-    page = [f"[Report page]({tags['report']})"] if "report" in tags else []
-    return "\n\n".join([*story(tags), *_uses(tags), *page, listed])
+def retold(description: str, tags: Mapping[str, str]) -> str:
+    """Replace the story at the beginning of a description."""
+    rest = (part for part in description.split("\n\n") if not part.startswith((DECIDED, SINCE)))
+    return "\n\n".join([*story(tags), *rest])
 
 
 def sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool) -> str:

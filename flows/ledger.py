@@ -1,43 +1,64 @@
 """Count how often the same questions decided: validation chooses a rule, test decides at the gate.
 
-Each use spends confidence. A version stores the digests of its questions, and the number of its
-own use of them. The count is read from the versions that exist, so it cannot differ from them. If a
-version is deleted, later ones still have their numbers.
+Each use spends confidence. A router's run keeps the digests of its questions (parameters), and the
+number of its own use of them (metrics). The count is read from the runs that exist, deleted ones
+too, so it cannot differ from them. An earlier citer wrote both on the versions, as tags.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from mlflow.entities import Run, ViewType
 from mlflow.entities.model_registry import ModelVersion
 
 from citer.io import digest
+from flows.metrics import log, numbers
+from flows.outcomes import questions
+from flows.store import Store
 
 Tags = Mapping[str, str]
+Records = Mapping[str, Tags]  # by the id of a router's run
 SHOWN = 7  # digits of a digest
 DECISIONS = {"validation": "promises", "test": "decisions of the gate"}
 
 
-def question_sets(questions: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Return the tags with the digests of questions, given their ids by split."""
-    named = ((split, sorted(ids)) for split, ids in questions.items())
-    return {f"{split}_set": digest(*ids) for split, ids in named if ids}
+def question_set(ids: Iterable[str]) -> str:
+    """Return the digest of questions, given their ids."""
+    return digest(*sorted(ids))
 
 
-def next_use(versions: Iterable[ModelVersion], split: str, tags: Tags) -> dict[str, str]:
-    """Return the tag with the number of a new use of the questions whose digest is in `tags`."""
-    known = tags.get(f"{split}_set")
-    return {f"{split}_use": str(uses(versions, split, known) + 1)} if known else {}
+def record(run: Run) -> dict[str, str]:
+    """Return which questions a router used, the number of its use of them, and the delta spent."""
+    params, metrics = run.data.params, run.data.metrics
+    sets = {key: params[key] for s in DECISIONS if (key := f"{s}_set") in params}
+    counts = {key: f"{metrics[key]:.0f}" for s in DECISIONS if (key := f"{s}_use") in metrics}
+    return sets | counts | ({"delta": params["evaluate.delta"]} if sets else {})
 
 
-def uses(versions: Iterable[ModelVersion], split: str, questions: str) -> int:
+def records(store: Store, versions: Iterable[ModelVersion]) -> dict[str, Tags]:
+    """Return the records of all routers that the experiment had, and of the versions."""
+    runs = store.runs("tags.kind = 'iteration'", ViewType.ALL)
+    known: dict[str, Tags] = {run.info.run_id: record(run) for run in runs}
+    for version in versions:
+        if version.run_id:
+            known[version.run_id] = version.tags | {**known.get(version.run_id, {})}
+    return known
+
+
+def count_use(store: Store, versions: Iterable[ModelVersion], router: Run, split: str) -> None:
+    """Log with a router's run that its questions of a split decided; once, if called again."""
+    run_id = router.info.run_id
+    if ids := questions(run_id, split):
+        asked = question_set(ids)
+        others = records(store, versions)
+        others.pop(run_id, None)
+        number = uses(others.values(), split, asked) + 1
+        log(store, run_id, {f"{split}_set": asked}, numbers({f"{split}_use": number}))
+
+
+def uses(known: Iterable[Tags], split: str, asked: str) -> int:
     """Return how often the questions with this digest have decided."""
-    return max(
-        (
-            int(version.tags.get(f"{split}_use", 0))
-            for version in versions
-            if version.tags.get(f"{split}_set") == questions
-        ),
-        default=0,
-    )
+    counts = (int(own.get(f"{split}_use", 0)) for own in known if own.get(f"{split}_set") == asked)
+    return max(counts, default=0)
 
 
 def spent(split: str, questions: str, used: int, delta: float) -> str:
@@ -56,19 +77,24 @@ def spent(split: str, questions: str, used: int, delta: float) -> str:
     )
 
 
-def report(versions: Iterable[ModelVersion], shown: Iterable[Tags]) -> Iterator[str]:
-    """Yield a sentence for each set of questions of the versions to show.
+def report(
+    versions: Sequence[ModelVersion], known: Records, shown: Iterable[Tags]
+) -> Iterator[str]:
+    """Yield a sentence for each set of questions of the records to show.
 
-    It supposes that every use spent the largest delta of the versions with this set. The last
+    It supposes that every use spent the largest delta of the routers with this set. The last
     sentence names the versions of an earlier citer, which are not counted.
     """
-    known = list(versions)
-    sets = [(s, tags[f"{s}_set"]) for tags in shown for s in DECISIONS if f"{s}_set" in tags]
-    for split, questions in dict.fromkeys(sets):
-        if used := uses(known, split, questions):
-            own = (v.tags for v in known if v.tags.get(f"{split}_set") == questions)
-            yield spent(split, questions, used, max(float(tags["delta"]) for tags in own))
-    uncounted = [v.version for v in known if not any(f"{s}_set" in v.tags for s in DECISIONS)]
+    sets = [(s, own[f"{s}_set"]) for own in shown for s in DECISIONS if f"{s}_set" in own]
+    for split, asked in dict.fromkeys(sets):
+        if used := uses(known.values(), split, asked):
+            spending = (own for own in known.values() if own.get(f"{split}_set") == asked)
+            yield spent(split, asked, used, max(float(own["delta"]) for own in spending))
+    uncounted = [v.version for v in versions if not _sets(known.get(v.run_id or "", {}))]
     if sets and uncounted:
-        numbers = ", ".join(sorted(map(str, uncounted), key=int))
-        yield f"Not counted, because an earlier citer registered them: versions {numbers}."
+        listed = ", ".join(sorted(map(str, uncounted), key=int))
+        yield f"Not counted, because an earlier citer registered them: versions {listed}."
+
+
+def _sets(own: Tags) -> list[str]:
+    return [own[key] for s in DECISIONS if (key := f"{s}_set") in own]

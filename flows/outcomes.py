@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from citer.errors import InputError
-from citer.evaluation.gate import Graded, GradedAnswers
+from citer.evaluation.difference import Graded, GradedAnswers
 from citer.evaluation.points import rule_of
 from citer.io import read_table
 from citer.rule import LLM, Rule

@@ -26,7 +26,7 @@ from flows.repro import one_run, plan
 from flows.rooms import on_device, room
 from flows.side_by_side import run_stages
 from flows.stages import STEP
-from flows.store import open_store, store_address
+from flows.store import make_store, store_address
 from flows.worktree import in_worktree
 
 
@@ -75,7 +75,7 @@ def _retrain(timeout: timedelta, log: Log) -> str:
 def reach_store() -> None:
     """Check, before hours of training, that the stores work, and log the address of MLflow's."""
     check_remote()
-    open_store(load_params().register_.experiment)
+    make_store(load_params().register_.experiment)
     get_run_logger().info("MLflow's store: %s", store_address())
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import mlflow
 from mlflow import MlflowClient
-from mlflow.entities import Run
+from mlflow.entities import Run, ViewType
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
@@ -21,10 +21,10 @@ from citer.errors import InputError
 from citer.io import read_json
 from flows import facts
 from flows.dvc_commands import push
-from flows.ledger import next_use
+from flows.ledger import count_use
 from flows.reach import reported
 from flows.slm import fetch_slm
-from flows.store import CHALLENGER, CHAMPION, exclusively, open_store
+from flows.store import CHALLENGER, CHAMPION, Store, exclusively, make_store, open_store
 from flows.tracking import children, track
 from flows.verdict import Candidate, judge
 
@@ -55,16 +55,16 @@ def register_run(stages: Mapping[str, float | None]) -> Registration:
     if the experiment is deleted; TemporaryError if the push fails.
     """
     params = load_params()
-    store = open_store(params.register_.experiment)
+    store = make_store(params.register_.experiment)
     with exclusively():
         run = track(store, params, stages)
         routers = children(store, run.info.run_id)
-        known = _registered(store.client, params.register_.model_name, run, routers[-1])
-        last = known or _register(store.client, routers, params)
+        known = _registered(store, params.register_.model_name, run, routers[-1])
+        last = known or _register(store, routers, params)
     push()
     if not known:
         with exclusively():
-            last = _judge(store.client, run, last, params)
+            last = _judge(store, run, routers[-1], last, params)
     champion = aliased(store.client, last.name, CHAMPION)
     kept_back = not known and last.tags["decision"] == KEPT_BACK
     return Registration(facts.sentence(last, champion, known=bool(known)), last, kept_back)
@@ -162,42 +162,44 @@ def _if_missing(message: str) -> Iterator[None]:
         raise InputError(message) from None
 
 
-def _registered(client: MlflowClient, name: str, run: Run, last: Run) -> ModelVersion | None:
+def _registered(store: Store, name: str, run: Run, last: Run) -> ModelVersion | None:
     """Return the version of a retraining's last router if its registration was completed.
 
     A completed registration tags its run with `version`. If that run was deleted and logged again,
     the version still belongs to the deleted run.
     """
-    same = _same(client, name, last)
+    same = _same(store, name, last)
     if same is None or "decision" not in same.tags:
         return None
     return same if "version" in run.data.tags or same.run_id != last.info.run_id else None
 
 
-def _register(client: MlflowClient, routers: Sequence[Run], params: Params) -> ModelVersion:
+def _register(store: Store, routers: Sequence[Run], params: Params) -> ModelVersion:
     """Register the routers of a retraining, unless they are, and return the last one's version."""
-    name = params.register_.model_name
+    client, name = store.client, params.register_.model_name
     if not client.search_registered_models(f"name = '{name}'"):
         client.create_registered_model(name, description=DESCRIPTION.format(name=name))
     for router in routers:
-        last = _same(client, name, router) or _new_version(client, name, router)
+        last = _same(store, name, router) or _new_version(store, router, params)
     return last
 
 
-def _judge(client: MlflowClient, run: Run, last: ModelVersion, params: Params) -> ModelVersion:
+def _judge(store: Store, run: Run, router: Run, last: ModelVersion, params: Params) -> ModelVersion:
     """Let the gate judge a retraining's last version, and return it with its tags.
 
-    Can be called again after an interrupted call. The last step tags the run with `version`.
+    `run` is the retraining's, `router` that of its last router. Can be called again after an
+    interrupted call. The last step tags the run with `version`.
     """
-    name = last.name
+    client, name = store.client, last.name
     last = client.get_model_version(name, last.version)  # another run may have judged it meanwhile
     client.set_registered_model_alias(name, CHALLENGER, last.version)
     if "decision" not in last.tags:
         champion = aliased(client, name, CHAMPION)
-        decision = judge(_judged(last), _judged(champion) if champion else None, params)
+        before = Candidate.of(run_of(champion)) if champion else None
+        decision = judge(Candidate.of(run_of(last)), before, params)
         verdict = PROMOTED if decision.promote else KEPT_BACK
-        used = next_use(_others(client, last), "test", last.tags)
-        _tag(client, last, {**used, "reason": decision.reason, "decision": verdict})
+        count_use(store, versions(client, name), router, "test")
+        _tag(client, last, {"reason": decision.reason, "decision": verdict})
     last = client.get_model_version(name, last.version)
     if last.tags["decision"] == PROMOTED:
         _crown(client, last, "by the gate")
@@ -205,15 +207,18 @@ def _judge(client: MlflowClient, run: Run, last: ModelVersion, params: Params) -
     return last
 
 
-def _same(client: MlflowClient, name: str, run: Run) -> ModelVersion | None:
-    """Return the version that holds the same router as a run, or None."""
-    same = f"name = '{name}' AND tags.digest = '{run.data.tags['digest']}'"
-    return next(iter(client.search_model_versions(same)), None)
+def _same(store: Store, name: str, run: Run) -> ModelVersion | None:
+    """Return the version that holds the same router as a run, or None. Its run may be deleted."""
+    same = store.runs(f"tags.digest = '{run.data.tags['digest']}'", ViewType.ALL)
+    ids = {each.info.run_id for each in same}
+    return next((each for each in versions(store.client, name) if each.run_id in ids), None)
 
 
-def _new_version(client: MlflowClient, name: str, router: Run) -> ModelVersion:
-    tags = facts.tags_of(router)
-    tags |= next_use(versions(client, name), "validation", tags)
+def _new_version(store: Store, router: Run, params: Params) -> ModelVersion:
+    client, name = store.client, params.register_.model_name
+    count_use(store, versions(client, name), router, "validation")
+    router = client.get_run(router.info.run_id)  # with this use
+    known = facts.recorded(router)
     assert router.outputs
     model_id = router.outputs.model_outputs[0].model_id
     return client.create_model_version(
@@ -221,22 +226,14 @@ def _new_version(client: MlflowClient, name: str, router: Run) -> ModelVersion:
         source=f"models:/{model_id}",
         run_id=router.info.run_id,
         model_id=model_id,
-        tags=tags,
-        description=facts.description(tags),
+        tags=facts.tags_of(router, known, params.register_.batch),
+        description=facts.description(known),
     )
 
 
 def versions(client: MlflowClient, name: str) -> list[ModelVersion]:
     """List the versions that exist."""
     return list(client.search_model_versions(f"name = '{name}'"))
-
-
-def _others(client: MlflowClient, version: ModelVersion) -> list[ModelVersion]:
-    return [v for v in versions(client, version.name) if v.version != version.version]
-
-
-def _judged(version: ModelVersion) -> Candidate:
-    return Candidate(run_of(version).info.run_id, version.tags)
 
 
 def _crown(client: MlflowClient, version: ModelVersion, how: str) -> None:
@@ -260,8 +257,8 @@ def _add_event(client: MlflowClient, version: ModelVersion, event: str) -> None:
 
 
 def _tag(client: MlflowClient, version: ModelVersion, tags: dict[str, str]) -> None:
-    """Set tags, and update the description, which repeats them."""
+    """Set tags, and update the description, which begins with them."""
     for key, value in tags.items():
         client.set_model_version_tag(version.name, version.version, key, value)
-    description = facts.description(version.tags | tags)
+    description = facts.retold(version.description or "", version.tags | tags)
     client.update_model_version(version.name, version.version, description)

@@ -38,7 +38,7 @@ def migrate(database: Path) -> None:
 
     Raises InputError if a newer MLflow wrote it, or if MLflow cannot migrate it.
     """
-    if not (old := _older(f"sqlite:///{database.absolute()}")):
+    if not (old := older(f"sqlite:///{database.absolute()}")):
         return
     kept = database.with_name(f"{database.stem}-{old}{database.suffix}")
     with _refused(database), replacing(database) as aside:
@@ -51,14 +51,19 @@ def migrate(database: Path) -> None:
 
 def check_schema(uri: str) -> None:
     """Raise InputError if another MLflow wrote the tables of a database that others may use."""
-    if old := _older(uri):
+    if old := older(uri):
         raise InputError(
             f"MLflow at {without_password(uri)}: schema {old} of an older MLflow; expected that of "
             f"{mlflow.__version__}: stop its users, back it up, then run `mlflow db upgrade URI`"
         )
 
 
-def _older(uri: str) -> str | None:
+def has_tables(uri: str) -> bool:
+    """Return whether a database has MLflow's tables. Raises StoreError if it cannot be read."""
+    return _revision(uri) is not None
+
+
+def older(uri: str) -> str | None:
     """Return the schema's revision if it is an older one, else None.
 
     A database without tables has none. Raises InputError if this MLflow does not know it, and

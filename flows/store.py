@@ -4,9 +4,10 @@ import fcntl
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import mlflow
 from mlflow import MlflowClient
@@ -16,9 +17,10 @@ from mlflow.utils.file_utils import local_file_uri_to_path
 
 from citer.errors import InputError
 from flows.reach import check_store, reported, without_password
-from flows.schema import check_schema, make_tables, migrate
+from flows.schema import check_schema, has_tables, make_tables, migrate, older
 
 RETRAININGS = Path(".retrain")  # the worktrees of retrainings
+DATABASE = "mlflow.db"
 CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
 
 
@@ -30,7 +32,8 @@ class Store:
     experiment_id: str
 
     def runs(self, query: str, view: int = ViewType.ACTIVE_ONLY) -> list[Run]:
-        return list(self.client.search_runs([self.experiment_id], query, view))
+        found = mlflow.search_runs([self.experiment_id], query, view, output_format="list")
+        return cast(list[Run], found)  # of all pages
 
 
 def home() -> Path:
@@ -39,32 +42,66 @@ def home() -> Path:
     return (here.parents[1] if here.parent.name == RETRAININGS.name else Path()) / "mlruns"
 
 
-def open_store(experiment: str) -> Store:
+def make_store(experiment: str) -> Store:
     """Open the store with its experiment. Both are created if they are missing.
 
-    Raises InputError if the project's folder was moved away from its artifacts, if the store does
-    not answer, or if another version of MLflow wrote its tables. Those of the project's own
-    database are migrated.
+    Raises InputError like `open_store`.
     """
-    embedded = f"sqlite:///{home().absolute()}/mlflow.db"
-    uri = _absolute(os.environ.get("MLFLOW_TRACKING_URI") or embedded)
+    uri = _uri()
     # A server chooses the artifacts' location itself; a database would choose the current folder.
     location = (home() / "artifacts").absolute().as_uri() if _is_database(uri) else None
     with exclusively(), reported():
-        if uri == embedded:
-            make_tables(home() / "mlflow.db")
+        if uri == _embedded():
+            make_tables(home() / DATABASE)
         check_store(uri)
-        if uri == embedded:
-            migrate(home() / "mlflow.db")
-        elif _is_database(uri):
-            check_schema(uri)
-        mlflow.set_tracking_uri(uri)
-        client = MlflowClient()
-        known = client.get_experiment_by_name(experiment)
-        if known and uri == embedded:
-            _require_artifacts(Path(local_file_uri_to_path(known.artifact_location)))
-        number = known.experiment_id if known else client.create_experiment(experiment, location)
-    return Store(client, number)
+        client, known = _opened(uri, experiment)
+        return Store(client, known or client.create_experiment(experiment, location))
+
+
+def open_store(experiment: str) -> Store:
+    """Open the store to read what a retraining registered. Nothing is created or written.
+
+    Raises InputError if there is no registry, if the project's folder was moved away from its
+    artifacts, if the store does not answer, or if another version of MLflow wrote its tables. Those
+    of the project's own database are migrated.
+    """
+    uri = _uri()
+    missing = f"MLflow at {without_password(uri)}: no registry here; `citer run` makes one"
+    with reported():
+        file = re.fullmatch(r"sqlite[^:]*:///([^?]+).*", uri)  # SQLite would create it
+        if file and not Path(file[1]).exists():
+            raise InputError(missing)
+        check_store(uri)
+        if _is_database(uri) and not has_tables(uri):  # MLflow would create them
+            raise InputError(missing)
+        migrates = uri == _embedded() and older(uri)
+        with exclusively() if migrates else nullcontext():
+            client, known = _opened(uri, experiment)
+    if known is None:
+        raise InputError(f"{missing} (no experiment {experiment!r})")
+    return Store(client, known)
+
+
+def _opened(uri: str, experiment: str) -> tuple[MlflowClient, str | None]:
+    """Return a client of a store that answers, and the number of the experiment if it exists."""
+    if uri == _embedded():
+        migrate(home() / DATABASE)
+    elif _is_database(uri):
+        check_schema(uri)
+    mlflow.set_tracking_uri(uri)
+    client = MlflowClient()
+    known = client.get_experiment_by_name(experiment)
+    if known and uri == _embedded():
+        _require_artifacts(Path(local_file_uri_to_path(known.artifact_location)))
+    return client, known.experiment_id if known else None
+
+
+def _embedded() -> str:
+    return f"sqlite:///{home().absolute()}/{DATABASE}"
+
+
+def _uri() -> str:
+    return _absolute(os.environ.get("MLFLOW_TRACKING_URI") or _embedded())
 
 
 def store_address() -> str:

@@ -1,58 +1,39 @@
 """Decide whether a new router (the challenger) replaces the serving one (the champion)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
+from math import inf
 from typing import NamedTuple
 
-from scipy.optimize import brentq
-from scipy.special import bdtr, ndtri
-
+from citer.evaluation.choice import least_questions
+from citer.evaluation.difference import GradedAnswers, difference, in_common
 from citer.evaluation.measure import Conditions
 
-
-class Graded(NamedTuple):
-    """One test question, answered by a router's rule; bytes moved at batch 1."""
-
-    correct: bool
-    bytes: float
-
-
-GradedAnswers = Mapping[str, Graded]  # by problem_id
 UNCOMPARED = (
     "{difference}, so the two cannot be compared; to promote it anyway, run `citer promote VERSION`"
 )
 
 
 class Answered(NamedTuple):
-    """A version's test answers, and its bytes per answer at the gate's batch, if known."""
+    """A version's test answers, and its bytes per answer at the gate's batch, if known.
+
+    `bound` is the upper bound of its rule's risk at the gate's confidence.
+    """
 
     graded: GradedAnswers
     batched: float | None = None
-
-
-class Difference(NamedTuple):
-    """A difference in accuracy, or fidelity, on common questions.
-
-    `gained` questions are correct by the first version only, `lost` by the other only. Each bound
-    alone has confidence 1 - delta.
-    """
-
-    questions: int
-    gained: int
-    lost: int
-    mean: float
-    low: float
-    high: float
+    bound: float = 0.0
 
     @property
-    def p_value(self) -> float:
-        """McNemar's test in its exact form, two-sided (Psychometrika 12, 1947, 153-157).
-
-        The probability of a split of the `gained` and `lost` questions at least as uneven, if both
-        versions are equally good: twice the tail of a binomial with p = 1/2.
-        """
-        return min(1.0, 2 * float(bdtr(min(self.gained, self.lost), self.gained + self.lost, 0.5)))
+    def damage(self) -> str:
+        """What cannot be a measurement, or an empty string: NaN compares with nothing."""
+        for key, answer in self.graded.items():
+            if answer.correct not in (True, False):
+                return f"question {key}: correct is {answer.correct}, expected true or false"
+            if not 0 < answer.bytes < inf:
+                return f"question {key}: {answer.bytes:g} bytes, expected more than 0"
+        if self.batched is not None and not 0 < self.batched < inf:
+            return f"{self.batched:g} bytes per answer in the batch, expected more than 0"
+        return "" if 0 <= self.bound <= 1 else f"bound {self.bound:g}, expected 0 to 1"
 
 
 class Moved(NamedTuple):
@@ -101,28 +82,53 @@ class Gate:
         Every challenger must keep its promise. Its rule must be `certified` on validation. On test,
         the LLM must answer at least `llm_floor` of the questions right. The challenger may answer
         at most epsilon of those wrong. Without a champion, the challenger must move fewer bytes
-        than the LLM alone. With a champion, it must be as accurate and move no more bytes, both
-        within their margins, and not be worse in both. Without common questions, or if the two
-        were measured under different conditions, it is not promoted.
+        than the LLM alone, on so many questions that the promise could be certified on them. With
+        a champion, it must be as accurate and move no more bytes, both within their margins, and
+        not be worse in both. A champion that does not keep this promise is none. Without common
+        questions, or if the two were measured under different conditions, the challenger is not
+        promoted. The same holds if anything measured is no number.
         """
-        broken = self._broken_promise(challenger.graded, llm_alone.graded, certified)
-        if broken:
+        named = {"the challenger": challenger, "the champion": champion, "the LLM": llm_alone}
+        for name, version in named.items():
+            if version and (damage := version.damage):
+                return Decision(False, UNCOMPARED.format(difference=f"{name}: {damage}"))
+        if broken := self._broken_promise(challenger, llm_alone.graded, certified):
             return Decision(False, broken)
         if champion is None:
-            return self._first(challenger, llm_alone)
-        if apart := self._incomparable(challenger.graded, champion.graded, champion_conditions):
+            return self._first(challenger, llm_alone, "no champion yet")
+        if champion_conditions != self.conditions:
+            measured = f"measured by {self.conditions}, the champion by {champion_conditions}"
+            return Decision(False, UNCOMPARED.format(difference=measured))
+        if no_bar := self.no_bar(champion.bound):
+            return self._first(challenger, llm_alone, f"the champion {no_bar}")
+        if not in_common(challenger.graded, champion.graded):
+            apart = "no test question in common with the champion's"
             return Decision(False, UNCOMPARED.format(difference=apart))
         return self._beside_champion(challenger, champion)
 
+    def no_bar(self, bound: float) -> str:
+        """Say that a champion with this bound does not keep the promise; empty if it does."""
+        if bound <= self.epsilon:
+            return ""
+        return (
+            f"does not keep the promise that is asked now (bound {bound:.3f} at confidence "
+            f"{1 - self.delta:g}, expected at most {self.epsilon:g}) and is no bar"
+        )
+
+    def _counted(self, challenger: GradedAnswers, llm_alone: GradedAnswers) -> list[bool]:
+        """Return whether the challenger is right, on each question that the promise counts."""
+        counts = self.conditions.measure.counts
+        common = in_common(challenger, llm_alone)
+        return [challenger[key].correct for key in common if counts(llm_alone[key].correct)]
+
     def _broken_promise(
-        self, challenger: GradedAnswers, llm_alone: GradedAnswers, certified: bool
+        self, challenger: Answered, llm_alone: GradedAnswers, certified: bool
     ) -> str:
         """Return how the promise is broken, or an empty string if it is kept."""
-        if not certified:
+        if not certified or challenger.bound > self.epsilon:
             return "no rule cheaper than the LLM keeps the promised bound"
-        measure, common = self.conditions.measure, _common(challenger, llm_alone)
-        counted = (key for key in common if measure.counts(llm_alone[key].correct))
-        kept = [challenger[key].correct for key in counted]
+        measure, common = self.conditions.measure, in_common(challenger.graded, llm_alone)
+        kept = self._counted(challenger.graded, llm_alone)
         if not kept or len(kept) / len(common) < self.llm_floor:
             least = f"{self.llm_floor:.0%}" if self.llm_floor else "one"
             right = f"the LLM is right on {len(kept)} of {len(common)} test questions"
@@ -133,23 +139,21 @@ class Gate:
             return f"{wrong}, expected at most {self.epsilon:.1%}"
         return ""
 
-    def _incomparable(
-        self, challenger: GradedAnswers, champion: GradedAnswers, conditions: Conditions | None
-    ) -> str:
-        """Return why the two cannot be compared, or an empty string if they can."""
-        if conditions != self.conditions:
-            return f"measured by {self.conditions}, the champion by {conditions}"
-        if not _common(challenger, champion):
-            return "no test question in common with the champion's"
-        return ""
+    def _first(self, challenger: Answered, llm_alone: Answered, why: str) -> Decision:
+        """Without a champion that is a bar, require enough questions, and fewer bytes.
 
-    def _first(self, challenger: Answered, llm_alone: Answered) -> Decision:
-        """Without a champion, require fewer bytes than the LLM alone."""
+        `why` says why there is none.
+        """
+        enough = least_questions(self.epsilon, self.delta)
+        counted = len(self._counted(challenger.graded, llm_alone.graded))
+        if counted < enough:
+            few = self.conditions.measure.counted.format(n=counted)
+            return Decision(False, f"{why}: on test {few}, expected at least {enough}")
         share, where = self._moved(challenger, llm_alone)
         moved = f"it moves {share:.3f} of the LLM's bytes {where}"
-        if share >= 1:
-            return Decision(False, f"no champion yet: {moved}")
-        return Decision(True, f"no champion yet: its rule keeps the promised bound, and {moved}")
+        if 0 < share < 1:
+            return Decision(True, f"{why}: its rule keeps the promised bound, and {moved}")
+        return Decision(False, f"{why}: {moved}")
 
     def _beside_champion(self, challenger: Answered, champion: Answered) -> Decision:
         """Require equal accuracy and equal bytes within the margins, and one of them no worse."""
@@ -163,7 +167,7 @@ class Gate:
         )
         if gap.low < -self.margin:
             return Decision(False, f"may be less {measure.better}: {numbers}")
-        if share > 1 + self.byte_margin:
+        if not 0 < share <= 1 + self.byte_margin:
             return Decision(False, f"moves more bytes: {numbers}")
         if share > 1 and gap.mean < 0:
             return Decision(False, f"less {measure.better}, and more bytes: {numbers}")
@@ -175,7 +179,7 @@ class Gate:
         A cost in a batch belongs to a whole test set, so both must have answered the same one. At
         batch 1 a question has a cost of its own, and the common questions are compared.
         """
-        common = len(_common(one.graded, other.graded))
+        common = len(in_common(one.graded, other.graded))
         at_1 = f"at batch 1, on {common} common questions"
         reason = self._uncounted(one, other)
         if self.batch > 1 and not reason:
@@ -194,50 +198,7 @@ class Gate:
         return ""
 
 
-def difference(one: GradedAnswers, other: GradedAnswers, delta: float) -> Difference:
-    """Subtract the accuracy of `other` from that of `one`, on the questions that both answered."""
-    common = _common(one, other)
-    gained = sum(one[key].correct > other[key].correct for key in common)
-    lost = sum(one[key].correct < other[key].correct for key in common)
-    return Difference(
-        len(common),
-        gained,
-        lost,
-        (gained - lost) / len(common),
-        least_difference(gained, lost, len(common), delta),
-        -least_difference(lost, gained, len(common), delta),
-    )
-
-
-def least_difference(gained: int, lost: int, questions: int, delta: float) -> float:
-    """Bound P(gained) - P(lost) from below at confidence 1 - delta.
-
-    Tango's score bound for paired proportions (Statistics in Medicine 17, 1998, 891-908), with a
-    continuity correction of half a question. With delta = 5 % the corrected bound is too high in at
-    most 4.8 % of cases, the uncorrected one in up to 6.8 % (true difference -2 %, up to a fifth
-    gained, 10 to 1000 questions).
-    """
-    if lost == questions:
-        return -1.0
-    quantile = ndtri(1 - delta)
-
-    def excess(least: float) -> float:
-        """Return by how many questions the gain exceeds its bound for a true difference `least`."""
-        half = (gained + lost - least * (2 * questions - gained + lost)) / 2
-        root = sqrt(half**2 + 2 * questions * lost * least * (1 - least))
-        p_lost = (half + root) / (2 * questions)  # maximum likelihood, given `least`
-        variance = questions * (2 * p_lost + least * (1 - least))
-        observed = gained - lost - 0.5
-        return observed - questions * least - quantile * sqrt(max(variance, 0.0))
-
-    return float(brentq(excess, -1, 1))
-
-
-def _common(one: GradedAnswers, other: GradedAnswers) -> list[str]:
-    return sorted(one.keys() & other.keys())
-
-
 def _relative_bytes(one: GradedAnswers, other: GradedAnswers) -> float:
     """Divide the bytes of `one` by those of `other`, on the questions that both answered."""
-    common = _common(one, other)
+    common = in_common(one, other)
     return sum(one[key].bytes for key in common) / sum(other[key].bytes for key in common)

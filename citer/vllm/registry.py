@@ -25,10 +25,13 @@ def fetched(uri: str) -> Path:
     address = ADDRESS.fullmatch(uri)
     if not address:
         raise InputError(f"{uri}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
-    if not os.environ.get("MLFLOW_TRACKING_URI"):
+    if not (store := os.environ.get("MLFLOW_TRACKING_URI")):
         raise InputError(
             f"{uri}: MLFLOW_TRACKING_URI is not set, expected the MLflow server's address"
         )
+    database = store.removeprefix("sqlite:///")
+    if database != store and not Path(database).exists():  # MLflow would create it
+        raise InputError(f"{uri}: MLflow at {store}: no registry here")
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     try:

@@ -152,7 +152,8 @@ def outcome(folder: Path) -> Outcome:
     stages = YAML(typ="safe").load(folder / "dvc.lock")["stages"]
     client = MlflowClient(f"sqlite:///{folder}/mlruns/mlflow.db")
     versions = client.search_model_versions("name = 'citer-router'")
-    digests = {version.version: version.tags["digest"] for version in versions}
+    runs = {version.version: client.get_run(version.run_id) for version in versions}
+    digests = {number: run.data.tags["digest"] for number, run in runs.items()}
     champion = client.get_model_version_by_alias("citer-router", "champion")
     return Outcome(
         stages, sorted(digests.values()), digests[champion.version], frozenset(_files(folder))

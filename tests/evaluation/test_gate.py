@@ -6,15 +6,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from citer.evaluation.gate import (
-    Answered,
-    Decision,
-    Gate,
-    Graded,
-    GradedAnswers,
-    difference,
-    least_difference,
-)
+from citer.evaluation.difference import Graded, GradedAnswers, difference, least_difference
+from citer.evaluation.gate import Answered, Decision, Gate
 from tests.gates import GATE
 
 
@@ -41,13 +34,18 @@ def against(challenger: GradedAnswers, champion: GradedAnswers) -> Decision:
 def beside(
     gate: Gate,
     challenger: GradedAnswers,
-    champion: GradedAnswers,
+    champion: GradedAnswers | None,
     llm_alone: GradedAnswers,
     certified: bool = True,
 ) -> Decision:
-    """Decide with a champion that was measured like the challenger."""
-    answered = map(Answered, (challenger, champion, llm_alone))
-    return gate.decide(*answered, certified=certified, champion_conditions=gate.conditions)
+    """Decide with a champion that was measured like the challenger, or without one."""
+    return gate.decide(
+        Answered(challenger),
+        Answered(champion) if champion else None,
+        Answered(llm_alone),
+        certified=certified,
+        champion_conditions=gate.conditions,
+    )
 
 
 def test_without_a_champion_a_certified_cheaper_router_is_promoted():
@@ -158,11 +156,21 @@ def test_without_a_floor_the_llm_must_still_be_right_on_something():
     assert decision == (
         False, "the LLM is right on 0 of 9 test questions, expected at least one"
     )  # fmt: skip
-    assert alone(gate, outcomes(1, 8, 40), outcomes(1, 8, 100)).promote
+    assert alone(gate, outcomes(63, 900, 40), outcomes(63, 900, 100)).promote
 
 
 def test_without_a_test_question_nothing_is_promoted():
     assert not first({}, {}).promote
+
+
+def test_a_first_router_needs_as_many_test_questions_as_certify_a_rule_on_validation():
+    """1 - .05 ** n is above the first rule's part of delta, .8 * .05, up to n = 62."""
+    decision = first(outcomes(62, 9, 40), outcomes(62, 9, 100))
+    assert decision == (
+        False,
+        "no champion yet: on test the LLM is right on 62 questions, expected at least 63",
+    )
+    assert first(outcomes(63, 9, 40), outcomes(63, 9, 100)).promote
 
 
 def test_a_promise_kept_to_the_last_question_and_a_floor_just_reached_are_enough():

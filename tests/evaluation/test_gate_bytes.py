@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from scipy.stats import binomtest
 
-from citer.evaluation.gate import Answered, Decision, Gate, Graded, difference
+from citer.evaluation.difference import Graded, difference
+from citer.evaluation.gate import Answered, Decision, Gate
 from tests.gates import GATE
 
 AT_32 = replace(GATE, batch=32)

@@ -71,12 +71,17 @@ def copy_repository(folder: Path, settings: Mapping[str, Mapping[str, Any]]) -> 
         if not name.startswith(("data/summary/", "dvc.lock")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
+    for section, values in settings.items():
+        change_params(section, folder, **values)
+    _git(folder, "init", "-q")
+
+
+def change_params(section: str, folder: Path = Path(), **values: Any) -> None:
+    """Change a section of params.yaml."""
     yaml = YAML()
     params = yaml.load(folder / "params.yaml")
-    for section, values in settings.items():
-        params[section].update(values)
+    params[section].update(values)
     yaml.dump(params, folder / "params.yaml")
-    _git(folder, "init", "-q")
 
 
 def finetune(folder: Path) -> None:
@@ -120,12 +125,14 @@ def retrain(
     llm_correct: int | None = None,
     conditions: Conditions | None = None,
     labels: dict[str, Any] | None = None,
+    discordant: int = 0,
 ) -> None:
     """Write the files of a retraining to the current folder. Each `seed` gives another one.
 
     Under `rule` the routers answer `correct` of the questions right, for `cost` of the LLM's bytes;
     `questions` is the prefix of their ids. The LLM answers the same ones right, or the first
-    `llm_correct`. An earlier citer stored no `conditions`, and no `labels` in the routers' cards.
+    `llm_correct`. On as many of validation, the rule lost `discordant`. An earlier citer stored no
+    `conditions`, and no `labels` in the routers' cards.
     """
     llm_correct = correct if llm_correct is None else llm_correct
     for split in SPLITS:
@@ -141,7 +148,7 @@ def retrain(
     for k in (1, 2):
         _write_preferences(seed, k)
         _write_router(seed, k, labels)
-        _write_report(k, rule, correct, cost, certified, questions, conditions)
+        _write_report(k, rule, correct, cost, certified, questions, conditions, discordant)
     write_text(Path("dvc.lock"), f"schema: '2.0'\nstages: {{}} # {seed}\n")
 
 
@@ -182,6 +189,7 @@ def _write_report(
     certified: bool,
     questions: str,
     conditions: Conditions | None,
+    discordant: int,
 ) -> None:
     folder = paths.report(k)
     measure = (conditions or Conditions()).measure
@@ -197,7 +205,7 @@ def _write_report(
     outcomes += [_outcomes(*place, 0, 2.0, questions) for place in elsewhere]
     stamp = conditions.fields if conditions else {}
     _write_outcomes(folder, *outcomes, stamp=stamp)
-    chosen = ChosenRule(rule, 0.05, 0.05, QUESTIONS, 0, 0.04, certified, 0.25, cost)
+    chosen = ChosenRule(rule, 0.05, 0.05, QUESTIONS, discordant, 0.04, certified, 0.25, cost)
     costlier = replace(chosen, rule=Rule("score", 0.9), cost=cost + 0.1)
     write_json(folder / "chosen.json", {other: asdict(costlier), ours: asdict(chosen)})
     write_json(folder / "threshold.json", asdict(chosen))

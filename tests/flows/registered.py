@@ -1,9 +1,13 @@
-"""Read the state of the registry in a test."""
+"""Read the state of the registry in a test, and turn a version into one of an earlier citer."""
+
+import sqlite3
+from collections.abc import Collection
 
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
 
-from flows.registry import aliased, fetched_bundle
+from flows.facts import recorded
+from flows.registry import aliased, fetched_bundle, run_of
 
 NAME = "citer-router"
 DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
@@ -26,3 +30,15 @@ def holder(alias: str) -> int | None:
 def fetch(uri: str) -> None:
     with fetched_bundle(uri):
         pass
+
+
+def age(number: int, without: Collection[str] = ()) -> None:
+    """Move what the run of a version says to its tags, where an earlier citer wrote some thirty."""
+    run = run_of(version(number))
+    tags = recorded(run) | {"digest": run.data.tags["digest"]}
+    for key in tags.keys() - {*without}:
+        MlflowClient().set_model_version_tag(NAME, str(number), key, tags[key])
+    with sqlite3.connect("mlruns/mlflow.db") as database:
+        for table in ("params", "metrics", "latest_metrics"):
+            where = "run_uuid = ? and (key like '%_set' or key like '%_use')"
+            database.execute(f"delete from {table} where {where}", (run.info.run_id,))

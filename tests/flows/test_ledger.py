@@ -4,17 +4,18 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities.model_registry import ModelVersion, ModelVersionTag
+from mlflow.entities.model_registry import ModelVersion
 
 from flows.compare import compare
-from flows.ledger import question_sets, report, spent
-from tests.flows.project import register, retrain
-from tests.flows.registered import NAME, version
+from flows.ledger import question_set, record, report, spent
+from flows.registry import run_of
+from tests.flows.project import change_params, register, retrain
+from tests.flows.registered import NAME, age, version
 
 
 def used(number: int) -> tuple[str | None, str | None]:
-    tags = version(number).tags
-    return tags.get("validation_use"), tags.get("test_use")
+    own = record(run_of(version(number)))
+    return own.get("validation_use"), own.get("test_use")
 
 
 def test_each_router_uses_validation_and_each_decision_of_the_gate_uses_test(
@@ -40,6 +41,17 @@ def test_other_questions_are_counted_by_themselves(project: Path) -> None:
     assert (used(2), used(4)) == (("2", "1"), ("2", "1"))
 
 
+def test_uses_that_an_earlier_citer_wrote_on_versions_are_counted(project: Path) -> None:
+    retrain(1)
+    register()
+    for number in (1, 2):
+        age(number)
+        assert used(number) == (None, None)
+    retrain(2, cost=0.4)
+    register()
+    assert used(4) == ("4", "2")
+
+
 def test_a_deleted_version_is_not_forgotten_by_later_ones(project: Path) -> None:
     retrain(1)
     register()
@@ -58,7 +70,7 @@ def test_compare_and_the_description_say_how_much_confidence_is_left(
         register()
     compare()
     shown = " ".join(capsys.readouterr().out.split())
-    digest = question_sets({"test": {f"test-{n}" for n in range(200)}})["test_set"][:7]
+    digest = question_set(f"test-{n}" for n in range(200))[:7]
     validation = (
         f"Validation questions {digest}: used 4 times; all promises from them hold together"
     )
@@ -73,9 +85,10 @@ def test_a_use_spent_the_delta_of_its_time(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Version 1 chose its rule at a larger delta than params.yaml has now: 1 - 2 * 0.2."""
+    change_params("evaluate", delta=0.2)
     retrain(1)
     register()
-    MlflowClient().set_model_version_tag(NAME, "1", "delta", "0.2")
+    change_params("evaluate", delta=0.05)
     compare()
     shown = " ".join(capsys.readouterr().out.split())
     assert "used 2 times; all promises from them hold together at confidence 0.6." in shown
@@ -84,17 +97,16 @@ def test_a_use_spent_the_delta_of_its_time(
 def test_versions_of_an_earlier_citer_are_named_as_not_counted() -> None:
     tags = {"test_set": "1a2b3c4d", "test_use": "1", "delta": "0.05"}
     known = [
-        ModelVersion("m", str(number), 0, tags=[ModelVersionTag(*tag) for tag in own.items()])
-        for number, own in ((1, {}), (10, {}), (11, tags), (2, {}))
+        ModelVersion("m", number, 0, run_id=f"run {number}") for number in ("1", "10", "11", "2")
     ]
-    *_, last = report(known, [tags])
+    *_, last = report(known, {"run 11": tags}, [tags])
     assert last.endswith("registered them: versions 1, 2, 10.")
-    assert len([*report(known[2:3], [tags])]) == 1
+    assert len([*report(known[2:3], {"run 11": tags}, [tags])]) == 1
 
 
 def test_a_set_is_known_by_its_questions_in_any_order() -> None:
-    assert question_sets({"test": ["a", "b"]}) == question_sets({"test": ["b", "a"]})
-    assert question_sets({"test": ["a", "b"]}) != question_sets({"test": ["a"]})
+    assert question_set(["a", "b"]) == question_set(["b", "a"])
+    assert question_set(["a", "b"]) != question_set(["a"])
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ import pytest
 
 from citer.config import load_params
 from citer.errors import InputError
-from citer.evaluation.gate import Graded
+from citer.evaluation.difference import Graded
 from citer.evaluation.points import rule_columns
 from citer.io import read_json, read_table, write_json, write_table
 from citer.rule import Rule
 from citer.schema import OUTCOME, point
 from flows.outcomes import llm_alone, questions, routed, routed_bytes
-from flows.store import open_store
+from flows.store import make_store
 from flows.tracking import children, track
 from tests.flows.project import LLM_ALONE, LLM_BYTES, QUESTIONS, STAGES, retrain
 
@@ -22,7 +22,7 @@ from tests.flows.project import LLM_ALONE, LLM_BYTES, QUESTIONS, STAGES, retrain
 def last_run(rule: Rule) -> str:
     """Track a retraining whose last router answers half of the questions right by `rule`."""
     retrain(1, correct=QUESTIONS // 2, cost=0.5, rule=rule, llm_correct=QUESTIONS)
-    store = open_store("citer")
+    store = make_store("citer")
     retraining = track(store, load_params(), STAGES).info.run_id
     return children(store, retraining)[-1].info.run_id
 

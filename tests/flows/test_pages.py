@@ -12,7 +12,7 @@ from citer.io import write_json, write_text
 from citer.rule import Rule
 from citer.stages import paths
 from flows import pages, tracking
-from flows.facts import tags_of
+from flows.facts import recorded
 from flows.iteration import Iteration
 from flows.pages import report_page
 from flows.pipeline import register as register_task
@@ -52,7 +52,7 @@ def test_a_run_has_curves_headlines_and_a_table_that_mlflow_reads(project: Path)
         for each in (run, first, last)
     ]
     assert plain == [{"accuracy": 0.25, "cost_b1": 0.125}, {}, {"accuracy": 0.25, "cost_b1": 0.125}]
-    assert tags_of(last)["accuracy"] == "0.75"
+    assert recorded(last)["accuracy"] == "0.75"
     table = store.client.load_table(store.experiment_id, QUESTIONS, [last.info.run_id])
     assert table.to_dict("split", index=False) == Iteration(2).questions()
 

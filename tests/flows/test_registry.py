@@ -11,12 +11,14 @@ from citer.io import read_json, write_json
 from citer.stages import paths
 from flows.compare import compare
 from flows.dvc_commands import file_md5
-from flows.ledger import question_sets
-from flows.registry import promote
+from flows.facts import recorded, tags_of
+from flows.ledger import question_set
+from flows.links import report_link
+from flows.registry import promote, run_of
 from tests.flows.project import register, retrain
 from tests.flows.registered import CHAMPION, DATE, NAME, fetch, holder, version, versions
 
-ASKED = question_sets({"test": [f"test-{n}" for n in range(200)]})["test_set"]
+ASKED = question_set(f"test-{n}" for n in range(200))
 
 
 def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path) -> None:
@@ -24,34 +26,32 @@ def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path)
     register()
     assert versions() == [1, 2]
     assert holder("challenger") == 2
-    unlike = {"digest": "", "git_sha": "", "report": ""}  # differ from run to run
-    assert version(1).tags | unlike == unlike | {
-        "git_dirty": "false",
-        "iteration": "1",
-        "certified": "true",
+    tags = version(1).tags
+    assert len(tags.pop("commit")) == 7
+    assert tags == {
         "rule": "risk 0.75 audit 0.1",
-        "visit": "risk",
-        "at": "0.75",
-        "by": "audit",
-        "audit": "0.1",
-        "heads": "stand, agree",
-        "measure": "accuracy",
-        "sampling": "greedy",
         "accuracy": "1",
-        "accuracy_low": "0.981155",
-        "accuracy_high": "1",
-        "questions": "200",
-        "delta": "0.05",
-        "validation_set": ASKED,
-        "validation_use": "1",
-        "test_set": ASKED,
-        "preferences": file_md5(paths.preferences(1)),
-        "llm_fraction": "0.25",
-        "tokens_per_answer": "50",
         "cost_b1": "0.5",
-        "cost_b8": "0.5",
-        "cost_b32": "0.5",
+        "certified": "true",
+        "llm_fraction": "0.25",
+        "data": file_md5(paths.preferences(1))[:7],
     }
+    judged = {"decision", "reason", "history"}
+    assert version(2).tags.keys() == tags.keys() | judged | {"commit"}
+    assert len(version(2).tags) == 10  # MLflow's list of versions shows them all
+
+
+def test_the_cost_of_a_version_is_the_one_that_the_gate_compares(project: Path) -> None:
+    retrain(1)
+    file = paths.report(2) / "metrics.json"
+    metrics = read_json(file)
+    metrics["audited"]["cost_b32_delayed"] = 0.375
+    write_json(file, metrics)
+    register()
+    router = run_of(version(2))
+    for batch, cost in ((1, {"cost_b1": "0.5"}), (32, {"cost_b32_delayed": "0.375"})):
+        tags = tags_of(router, recorded(router), batch)
+        assert {key: tags[key] for key in tags if key.startswith("cost_")} == cost
 
 
 def test_a_versions_description_begins_with_the_decision_and_its_numbers(project: Path) -> None:
@@ -72,12 +72,12 @@ def test_a_versions_description_begins_with_the_decision_and_its_numbers(project
 - tokens per answer: 50
 - iteration: 1
 - preferences, md5: {file_md5(paths.preferences(1))[:7]}
-- git: {version(1).tags["git_sha"][:7]}"""
+- git: {version(1).tags["commit"]}"""
     not_judged = "none, because it judges only the last router of a retraining"
     gate = "The gate's decision at registration"
     once = f"Validation questions {ASKED[:7]}: used once; all promises from them hold together"
     used = f"{once} at confidence 0.95."
-    page = f"[Report page]({version(1).tags['report']})"
+    page = f"[Report page]({report_link(run_of(version(1)))})"
     assert version(1).description == f"{gate}: {not_judged}.\n\n{used}\n\n{page}\n\n{listed}"
     judged, since, *_ = (version(2).description or "").split("\n\n")
     assert judged.startswith(f"{gate}: promoted: no champion yet: ")
@@ -148,7 +148,7 @@ def test_a_router_registered_earlier_is_reported_again_and_not_judged_again(proj
 
 
 def test_a_version_that_is_not_registered_is_refused(project: Path) -> None:
-    with pytest.raises(InputError, match="nothing is registered"):
+    with pytest.raises(InputError, match="no registry here"):
         compare()
     retrain(1)
     register()

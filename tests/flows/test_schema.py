@@ -17,7 +17,7 @@ from flows.restore import restore
 from flows.schema import MIGRATIONS
 from flows.store import open_store
 from tests.flows.project import register, retrain
-from tests.flows.registered import CHAMPION, NAME, fetch, holder, version
+from tests.flows.registered import CHAMPION, NAME, age, fetch, holder, version
 
 DATABASE = Path("mlruns/mlflow.db")
 REVISIONS = [script.revision for script in ScriptDirectory(MIGRATIONS).walk_revisions()]
@@ -53,6 +53,7 @@ def test_the_store_of_an_earlier_citer_and_an_older_mlflow_opens(
     retrain(1)
     register()
     for number in (1, 2):
+        age(number)
         for tag in {*version(number).tags} - FIRST_TAGS:
             MlflowClient().delete_model_version_tag(NAME, str(number), tag)
     downgrade(DATABASE)
@@ -74,7 +75,6 @@ def test_the_store_of_an_earlier_citer_and_an_older_mlflow_opens(
 
 
 def test_a_migration_that_fails_leaves_the_old_tables(project: Path) -> None:
-    open_store("citer")
     set_revision(OLDER)  # but the tables are new, so that what it adds is there
     before = DATABASE.read_bytes()
     with pytest.raises(InputError, match=f"^{DATABASE}: cannot be migrated and is unchanged: "):
@@ -94,7 +94,6 @@ def test_the_tables_of_a_newer_mlflow_are_refused(project: Path) -> None:
 def test_tables_that_others_use_are_never_migrated_unasked(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_store("citer")
     set_revision(OLDER)
     shared = DATABASE.rename(tmp_path / "shared.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{shared}")

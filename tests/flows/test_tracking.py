@@ -20,18 +20,18 @@ from citer.rule import Rule
 from citer.stages import paths
 from flows import tracking
 from flows.dvc_commands import file_md5
-from flows.facts import facts, tags_of
+from flows.facts import facts, recorded
 from flows.packaging import log_router
-from flows.store import Store, open_store
+from flows.store import Store, make_store, open_store
 from flows.tracking import children, track
 from tests.flows.project import CURVE, QUESTIONS, RULE, STAGES, commit, register, retrain
 from tests.heads import random_head
 
-OPEN = "from flows.store import open_store; print(open_store('citer').experiment_id)"
+OPEN = "from flows.store import make_store; print(make_store('citer').experiment_id)"
 
 
 def tracked() -> tuple[Store, Run, list[Run]]:
-    store = open_store("citer")
+    store = make_store("citer")
     run = track(store, load_params(), STAGES)
     return store, run, children(store, run.info.run_id)
 
@@ -101,8 +101,8 @@ def test_a_version_lists_every_head_of_its_bundle(project: Path) -> None:
     write_json(folder / paths.CURVE, CURVE)
     register()
     _, _, (first, last) = tracked()
-    assert facts(tags_of(first))["heads"] == "stand, agree"
-    assert facts(tags_of(last))["heads"] == "stand, agree, audit_2"
+    assert facts(recorded(first))["heads"] == "stand, agree"
+    assert facts(recorded(last))["heads"] == "stand, agree, audit_2"
 
 
 def test_a_value_that_could_not_be_measured_is_not_logged(project: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_tracking_server_that_is_named_takes_the_place_of_the_embedded_store(
 ) -> None:
     Path("mlruns/mlflow.db").replace("elsewhere.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project}/elsewhere.db")
-    open_store("citer")
+    make_store("citer")
     assert mlflow.get_tracking_uri().endswith("elsewhere.db")
     assert not Path("mlruns/mlflow.db").exists()
 
@@ -239,7 +239,7 @@ def test_a_tracking_server_that_is_named_takes_the_place_of_the_embedded_store(
 def test_a_moved_folder_is_reported_with_the_command_that_links_it(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = open_store("citer").experiment_id
+    made = make_store("citer").experiment_id
     moved = project.rename(project.with_name("moved"))
     monkeypatch.chdir(moved)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # MLflow has set it

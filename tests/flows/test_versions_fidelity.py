@@ -6,8 +6,9 @@ import pytest
 
 from citer.evaluation.measure import FIDELITY, Conditions
 from flows.compare import compare
+from flows.facts import recorded
 from flows.iteration import Iteration
-from flows.registry import promote
+from flows.registry import promote, run_of
 from flows.store import open_store
 from tests.flows.project import register, retrain
 from tests.flows.registered import holder, version
@@ -19,7 +20,7 @@ LABELS = {"references": "llm", "outcome": "suffix", "margin": 4.0}
 def test_a_version_by_fidelity_is_not_compared_with_a_champion_by_accuracy(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The champion is from an earlier citer, without tags of its measure and labels."""
+    """The champion is from an earlier citer, which knew no other measure and no labels."""
     retrain(1)
     register()
     retrain(2, cost=0.1, conditions=FAITHFUL, labels=LABELS)
@@ -29,11 +30,12 @@ def test_a_version_by_fidelity_is_not_compared_with_a_champion_by_accuracy(
     )
     assert f"version 4 kept back: {measured}, so the two cannot be compared" in register()
     assert holder("champion") == 2
-    tags = version(4).tags
-    assert FAITHFUL.fields.items() <= tags.items()
-    assert {"references": "llm", "outcome": "suffix", "margin": "4"}.items() <= tags.items()
-    assert (tags["fidelity"], tags["fidelity_low"]) == ("1", "0.981155")
-    assert not any("accuracy" in tag for tag in tags)
+    known = recorded(run_of(version(4)))
+    assert FAITHFUL.fields.items() <= known.items()
+    assert {"references": "llm", "outcome": "suffix", "margin": "4"}.items() <= known.items()
+    assert (known["fidelity"], known["fidelity_low"]) == ("1", "0.981155")
+    assert version(4).tags["fidelity"] == "1"
+    assert not any("accuracy" in tag for tag in [*known, *version(4).tags])
     runs = {run.info.run_id: run.data.metrics for run in open_store("citer").runs("")}
     own = runs[version(4).run_id]
     assert own["all/fidelity"] == own["math/fidelity"] == own["rivals/llm_fidelity"] == 1

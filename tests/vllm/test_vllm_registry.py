@@ -84,3 +84,12 @@ def test_an_address_or_a_server_that_is_missing_is_refused(
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with pytest.raises(InputError, match="MLFLOW_TRACKING_URI is not set"):
         registry.fetched("models:/r/1")
+
+
+def test_a_database_that_is_missing_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    with pytest.raises(InputError, match=r"mlflow.db: no registry here$"):
+        registry.fetched("models:/r/1")
+    assert list(tmp_path.iterdir()) == []
