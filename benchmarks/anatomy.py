@@ -65,9 +65,11 @@ def draw(words: list[str], bars: dict[str, np.ndarray], kinds: list[str]) -> Fig
     return figure
 
 
-def entropies(tokens: pa.Table, decode: Callable[[list[int]], str]) -> dict[str, float]:
+def entropies(tokens: pa.Table, decode: Callable[[list[int]], object]) -> dict[str, float]:
     """Return the SLM's mean entropy, in nats, before words of each kind."""
-    words = {token: decode([token]).strip() for token in tokens["gt_token"].unique().to_pylist()}
+    words = {
+        token: str(decode([token])).strip() for token in tokens["gt_token"].unique().to_pylist()
+    }
     means = {}
     for name, known in {"openings": OPENINGS, "twins": TWINS, "lands": LANDS}.items():
         chosen = pa.array([token for token, word in words.items() if word in known], pa.int32())
