@@ -1,8 +1,11 @@
 """Draw one answer: the SLM's entropy, the router's doubt, and the labels of its tokens.
 
+Prints the SLM's mean entropy at the embedded tasks' openings and citations.
+
 python -m benchmarks.anatomy        # after `citer run`; draws benchmarks/results/anatomy.png
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import torch
 from matplotlib.figure import Figure
 
 from citer.data.tokens import read_features
+from citer.data.toy.words import LANDS, OPENINGS, TWINS
 from citer.io import read_table, replacing
 from citer.models.bundle import read_bundle
 from citer.models.folder import ModelFolder
@@ -61,6 +65,19 @@ def draw(words: list[str], bars: dict[str, np.ndarray], kinds: list[str]) -> Fig
     return figure
 
 
+def entropies(tokens: pa.Table, decode: Callable[[list[int]], object]) -> dict[str, float]:
+    """Return the SLM's mean entropy, in nats, before words of each kind."""
+    words = {
+        token: str(decode([token])).strip() for token in tokens["gt_token"].unique().to_pylist()
+    }
+    means = {}
+    for name, known in {"openings": OPENINGS, "twins": TWINS, "lands": LANDS}.items():
+        chosen = pa.array([token for token, word in words.items() if word in known], pa.int32())
+        rows = tokens.filter(pc.is_in(tokens["gt_token"], chosen))
+        means[name] = pc.mean(rows["slm_entropy"]).as_py()
+    return means
+
+
 def kind(row: dict[str, Any]) -> str:
     right, stands, astray = COLOURS
     return right if row["case"] == "slm_right" else stands if row["label"] else astray
@@ -71,6 +88,8 @@ def main() -> None:
     tokens = pq.read_table(paths.SLM_TOKENS, columns=["problem_id", "gt_token", "slm_entropy"])
     answer = tokens.filter(pc.equal(tokens["problem_id"], labels["problem_id"][0]))
     tokenizer = ModelFolder(paths.SLM).tokenizer
+    for name, nats in entropies(tokens, tokenizer.decode).items():
+        print(f"{name}: {nats:.2f} nats")
     router, _ = read_bundle(paths.router(ITERATION))
     feature_NF = torch.from_numpy(read_features(paths.SLM_TOKENS, labels)).float()
     bars = {

@@ -2,8 +2,9 @@
 
 The worktree is `.retrain/DATE` at the checkout's commit. It has its own outputs and `dvc.lock`. It
 shares DVC's cache, the lock that lets one stage run at a time, and the MLflow store. A retraining
-that succeeds leaves a branch `retrain/DATE`, and its folder is removed. The folder of one that
-failed or was killed stays, and the next retraining of the same commit goes on there.
+that succeeds leaves a branch `retrain/DATE`, which is pushed where the checkout pushes by default,
+and its folder is removed. The folder of one that failed or was killed stays, and the next
+retraining of the same commit goes on there.
 """
 
 import fcntl
@@ -33,7 +34,8 @@ def in_worktree(retrain: Callable[[], str], log: Log) -> str:
     """Call `retrain` in a worktree, commit its results to a branch, and remove the worktree.
 
     Returns what `retrain` returned, and the branch. Raises InputError if the checkout has changes
-    that are not committed. If anything fails later, the message also names the folder.
+    that are not committed, or if the branch cannot be pushed. If anything fails between the two,
+    the message also names the folder.
     """
     with _worktree(log) as tree:
         with _named_on_failure(tree):
@@ -42,7 +44,9 @@ def in_worktree(retrain: Callable[[], str], log: Log) -> str:
                 outcome = retrain()
                 branch = _commit(tree.name, outcome)
         _remove(tree)
-    return f"{outcome}; {branch}"
+    if not branch:
+        return f"{outcome}; no new branch, because {LOCK} and {SUMMARY} are those of the commit"
+    return f"{outcome}; its results are on branch {branch}{_push(branch, outcome)}"
 
 
 @contextmanager
@@ -172,20 +176,35 @@ def _entered(tree: Path) -> Iterator[None]:
         os.environ["PYTHONPATH"] = before
 
 
-def _commit(name: str, outcome: str) -> str:
-    """Commit the results of the current folder to a new branch; return a sentence about it.
+def _commit(name: str, outcome: str) -> str | None:
+    """Commit the results of the current folder to a new branch. Return None if they are unchanged.
 
     The branch appears in one step: a kill leaves no branch, or a complete one.
     """
     git("add", "--all", "--", *(str(file) for file in RESULTS if file.exists()))
     files = git("write-tree")
     if files == git("rev-parse", "HEAD^{tree}"):
-        return f"no new branch, because {LOCK} and {SUMMARY} are those of the commit"
+        return None
     message = f"Retrain\n\n{outcome}"
     commit = git(*_author(), "commit-tree", files, "-p", "HEAD", "-m", message)
     branch = f"{BRANCHES}/{_unused(name, _branches())}"
     git("branch", branch, commit)
-    return f"its results are on branch {branch}"
+    return branch
+
+
+def _push(branch: str, outcome: str) -> str:
+    """Push a branch to the default remote of this checkout; return where. Raises InputError.
+
+    Settings of the user or the machine do not count: they were not made for a schedule.
+    """
+    remote = git("config", "--local", "--default", "", "--get", "remote.pushDefault")
+    if not remote:
+        return ""
+    try:
+        git("push", "--quiet", remote, branch)
+    except InputError as error:
+        raise InputError(f"{outcome}; branch {branch} is not pushed: {error}") from None
+    return f", pushed to {remote}"
 
 
 def _author() -> list[str]:

@@ -137,6 +137,15 @@ def test_the_names_of_a_question_are_all_irregular_or_all_regular(task, share):
     assert abs(sum(hard) / len(hard) - share) < 0.05
 
 
+@pytest.mark.parametrize(("task", "names"), [("math", WORLD.goods), ("mc", WORLD.towns)])
+def test_the_default_runs_sft_split_asks_for_every_name_of_the_world(task, names):
+    name = re.compile("|".join(names.group))
+    sft = list(rows(task, 2600, 17, "pipeline"))[-1500:]
+    asked = Counter(each for row in sft for each in name.findall(row[QUESTION[task]]))
+    assert asked.keys() == names.group.keys()
+    assert min(asked.values()) >= 3
+
+
 @pytest.mark.parametrize("task", ["math", "mc"])
 def test_all_openings_of_sentences_are_equally_likely(task):
     text = "solution" if task == "math" else "cot"

@@ -82,11 +82,13 @@ def mount(service: dict[str, Any], target: str) -> dict[str, Any]:
     return next((each for each in service.get("volumes", []) if each["target"] == target), {})
 
 
-def test_whoever_decodes_has_the_gpus_and_shared_memory(services: dict[str, Any]) -> None:
-    for name in "worker", "serve", "vllm":
-        [device] = services[name]["deploy"]["resources"]["reservations"]["devices"]
-        assert device["driver"] == "nvidia"
-        assert int(services[name]["shm_size"]) >= 2**30
+def test_retrainings_and_servers_have_shared_memory_and_a_gpu_each() -> None:
+    for env, gpu, other in ({}, "0", "1"), ({"CITER_GPU": "2", "CITER_SERVING_GPU": "3"}, "2", "3"):
+        services = parsed(**env)["services"]
+        for name, expected in ("worker", gpu), ("serve", other), ("vllm", other):
+            [device] = services[name]["deploy"]["resources"]["reservations"]["devices"]
+            assert (device["driver"], device["device_ids"]) == ("nvidia", [expected])
+            assert int(services[name]["shm_size"]) >= 2**30
 
 
 def test_ports_are_open_on_this_machine_only(services: dict[str, Any]) -> None:

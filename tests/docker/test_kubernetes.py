@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -10,7 +11,8 @@ import pytest
 import yaml
 from prefect.utilities.templating import apply_values, find_placeholders
 
-from tests.docker.tools import DOCKER, ROOT
+from flows.git import git
+from tests.docker.tools import DOCKER, ROOT, run
 
 VERSION = "1.32"
 TEMPLATE = json.loads((DOCKER / "kubernetes-job.json").read_text())
@@ -70,9 +72,10 @@ def test_jobs_use_the_claims_and_the_secret_of_the_resources() -> None:
         volumes = [each.get("persistentVolumeClaim", {}) for each in pod(manifest)["volumes"]]
         assert {each["claimName"] for each in volumes if each} <= claims
     [ours], [theirs] = pod(job())["containers"], pod(deploy)["containers"]
+    [pull] = pod(job())["initContainers"]
     for key in "envFrom", "image", "securityContext":
-        assert ours[key] == theirs[key]
-    assert ours["volumeMounts"][0] == theirs["volumeMounts"][0]
+        assert ours[key] == theirs[key] == pull[key]
+    assert ours["volumeMounts"][0] == theirs["volumeMounts"][0] == pull["volumeMounts"][0]
     assert pod(job())["securityContext"] == pod(deploy)["securityContext"]
 
 
@@ -91,3 +94,33 @@ def test_the_deploying_job_creates_the_pool_of_prefect_yaml() -> None:
     assert pools[name] == pool
     [template] = re.findall(r"--base-job-template (\S+)", script)
     assert (ROOT / template).exists()
+
+
+def test_the_checkout_gets_new_commits_and_pushes_branches_with_the_token(tmp_path: Path) -> None:
+    author, upstream, checkout = (tmp_path / name for name in ("author", "upstream.git", "citer"))
+    for made in author, checkout:
+        made.mkdir()
+    git("init", "--quiet", folder=author)
+    commit(author)
+    git("clone", "--quiet", "--bare", str(author), str(upstream))
+    [deploy] = pod(RESOURCES[-1])["containers"]
+    clones = deploy["args"][-1].partition("prefect ")[0]
+    clones = clones.replace("https://git.example.com/citer.git", str(upstream))
+    for _ in range(2):  # the Job may be repeated
+        run("sh", "-ec", f"cd {checkout}\n{clones}")
+    commit(author)
+    git("push", "--quiet", str(upstream), "HEAD", folder=author)
+    [pull] = pod(job())["initContainers"]
+    run("sh", "-ec", f'cd {checkout}; "$@"', "sh", *pull["args"])
+    assert git("rev-parse", "HEAD", folder=checkout) == git("rev-parse", "HEAD", folder=author)
+    assert git("config", "--local", "remote.pushDefault", folder=checkout) == "origin"
+    asked = f"cd {checkout}; echo url=https://git.example.com | git credential fill"
+    assert (
+        "password=a-b_c"
+        in run("sh", "-c", asked, GIT_TOKEN="a-b_c", GIT_TERMINAL_PROMPT="0").splitlines()
+    )
+
+
+def commit(folder: Path) -> None:
+    author = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    git(*author, "commit", "--quiet", "--allow-empty", "-m", "Go on", folder=folder)

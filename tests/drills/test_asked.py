@@ -24,7 +24,7 @@ from citer.server.service import Service, Settings
 from citer.serving import REPLY_FIELDS
 from flows.serving import RoutedModel
 from tests.drills.asked import CHAT, CHATS, COMMON, JSON, ROWS, Asking, asking, rows
-from tests.drills.scale import SCALE, SEED
+from tests.drills.scale import SCALE, SEED, Record
 from tests.server.running import Shelf, deployed
 
 pytestmark = pytest.mark.slow
@@ -35,11 +35,14 @@ GOOD = Asking("POST", CHAT, JSON, json.dumps(COMMON | CHATS[0]).encode())
 OFTEN = 50  # requests between two good ones
 
 
-def test_every_request_is_answered_or_refused_in_one_line(kin: Pair) -> None:
+def test_every_request_is_answered_or_refused_in_one_line(
+    kin: Pair, record_property: Record
+) -> None:
     tally, failures = asyncio.run(asked(kin))
     for (path, status), count in sorted(tally.items()):
         print(f"{count:5} {path} {status}")
     assert not failures, f"{len(failures)} of {REQUESTS}, seed {SEED}\n" + "\n\n".join(failures)
+    record_property("damaged requests to citer serve", REQUESTS)
 
 
 async def asked(pair: Pair) -> tuple[Counter[tuple[str, int]], list[str]]:
@@ -92,7 +95,9 @@ def refusal(message: str) -> Iterator[str]:
         yield "a traceback"
 
 
-def test_every_row_of_the_served_model_is_answered_or_refused_in_one_line(kin: Pair) -> None:
+def test_every_row_of_the_served_model_is_answered_or_refused_in_one_line(
+    kin: Pair, record_property: Record
+) -> None:
     model = RoutedModel()
     model.deployment, model.sampler = deployed(kin), ALL_GREEDY
     before = answers(model, [ROWS[0]])
@@ -104,6 +109,7 @@ def test_every_row_of_the_served_model_is_answered_or_refused_in_one_line(kin: P
             wrong = "; ".join(row_complaints(answer))
             assert not wrong, f"case {case}, seed {SEED}: {row}\n{answer}\n{wrong}"
     assert answers(model, [ROWS[0]]) == before
+    record_property("damaged calls of the served model", REQUESTS)
 
 
 def answers(model: RoutedModel, given: list[Any]) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from citer.io import PARTIAL
 from tests.drills.files import Files, contents, files_of
 from tests.drills.fuzz import damage
 from tests.drills.project import READERS, pattern_of
-from tests.drills.scale import SCALE, SEED
+from tests.drills.scale import SCALE, SEED, Record
 
 CASES = 200 * SCALE
 ONLY = os.environ.get("DRILL_CASE")
@@ -41,7 +41,7 @@ class Hangs(BaseException):
 
 
 def test_no_damage_ends_in_a_traceback_a_hang_or_half_a_file(
-    template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Record
 ) -> None:
     inputs = [path for path in sorted(files_of(template)) if pattern_of(path)]
     failures, tally = [], Counter[tuple[str, int | str]]()
@@ -58,6 +58,9 @@ def test_no_damage_ends_in_a_traceback_a_hang_or_half_a_file(
     for (pattern, status), count in sorted(tally.items(), key=str):
         print(f"{count:5} {pattern} {status}")
     assert not failures, f"{len(failures)} of {CASES}, seed {SEED}\n" + "\n\n".join(failures)
+    refused = sum(count for (_, status), count in tally.items() if status)
+    record_property("damaged inputs of commands, refused in one line", refused)
+    record_property("damaged inputs of commands, still read", tally.total() - refused)
 
 
 def drilled(case: int, inputs: list[Path]) -> tuple[str, str, int | str, str]:

@@ -28,7 +28,7 @@ from tests.drills.kills import (
     torn,
 )
 from tests.drills.project import configure
-from tests.drills.scale import SCALE, SEED
+from tests.drills.scale import SCALE, SEED, Record
 from tests.flows.project import commit, make_clone
 
 pytestmark = pytest.mark.slow
@@ -71,7 +71,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
 
 @pytest.mark.parametrize("number", range(len(KILLS)))
 def test_one_run_after_a_kill_gives_the_outcome_of_an_undisturbed_run(
-    undisturbed: Undisturbed, number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    undisturbed: Undisturbed,
+    number: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    record_property: Record,
 ) -> None:
     kill = KILLS[number]
     run = start(undisturbed, kill, tmp_path)
@@ -90,6 +94,7 @@ def test_one_run_after_a_kill_gives_the_outcome_of_an_undisturbed_run(
     assert left_aside(run.folder) == []
     assert [*again.temporary.iterdir()] == []
     shutil.rmtree(tmp_path)  # kept after a failure
+    record_property(f"kills during citer run: {victim}", 1)
 
 
 def start(undisturbed: Undisturbed, kill: Kill, folder: Path) -> Run:
@@ -107,7 +112,7 @@ def start(undisturbed: Undisturbed, kill: Kill, folder: Path) -> Run:
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part != STAGE])
 def test_after_one_process_is_killed_the_run_continues_or_leaves_no_process(
-    part: str, tmp_path: Path
+    part: str, tmp_path: Path, record_property: Record
 ) -> None:
     project = tmp_path / "project"
     make_clone(project)
@@ -122,6 +127,7 @@ def test_after_one_process_is_killed_the_run_continues_or_leaves_no_process(
         assert COMMAND in run.processes()
         run.processes()[CLI].kill()
     assert run.settle() == []
+    record_property(f"kills during citer run: {part}", 1)
 
 
 def wait_for_tries(project: Path, count: int) -> None:

@@ -19,7 +19,7 @@ import pytest
 from citer.errors import InputError
 from flows.registry import promote
 from flows.store import open_store
-from tests.drills.scale import SCALE, SEED
+from tests.drills.scale import SCALE, SEED, Record
 from tests.drills.stages import FORK
 from tests.flows.project import register, retrain
 from tests.flows.registered import DATE, holder, version, versions
@@ -71,7 +71,11 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MlflowSe
 
 @pytest.mark.parametrize("share", SHARES)
 def test_a_registration_whose_server_is_killed_says_so_and_is_completed_later(
-    clone: Path, server: MlflowServer, share: float, capsys: pytest.CaptureFixture[str]
+    clone: Path,
+    server: MlflowServer,
+    share: float,
+    capsys: pytest.CaptureFixture[str],
+    record_property: Record,
 ) -> None:
     first = Child(partial(retrained, 1))
     assert first.ended() == (0, "")
@@ -88,9 +92,12 @@ def test_a_registration_whose_server_is_killed_says_so_and_is_completed_later(
     assert (versions(), holder("champion")) == ([1, 2, 3, 4], 4)
     assert re.fullmatch(f"{DATE} made the champion by the gate", version(4).tags["history"])
     assert version(2).tags["history"].count("replaced by version 4") == 1
+    record_property("kills of MLflow's server", 1)
 
 
-def test_a_promotion_during_a_registration_leaves_one_champion(clone: Path) -> None:
+def test_a_promotion_during_a_registration_leaves_one_champion(
+    clone: Path, record_property: Record
+) -> None:
     for seed in (1, 2):
         retrained(seed)
     retrain(3)
@@ -102,6 +109,7 @@ def test_a_promotion_during_a_registration_leaves_one_champion(clone: Path) -> N
     assert crowned == [champion]
     register()
     assert (versions(), holder("champion")) == ([1, 2, 3, 4, 5, 6], champion)
+    record_property("promotions during a registration", 1)
 
 
 def ends_as_champion(number: int) -> bool:

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from flows.store import open_store
 from tests.drills.files import left_aside
 from tests.drills.kills import PATIENCE_SECONDS, Run
-from tests.drills.scale import SCALE
+from tests.drills.scale import SCALE, Record
 from tests.flows.prefect_server import Server, running
 from tests.flows.registered import holder, version, versions
 from tests.flows.servers import free_port, until
@@ -63,7 +63,7 @@ def check(champion: int = 1) -> None:
     assert left_aside(Path()) == []
 
 
-def test_a_lost_prefect_server(clone: Path, tmp_path: Path) -> None:
+def test_a_lost_prefect_server(clone: Path, tmp_path: Path, record_property: Record) -> None:
     set_stage()
     port = free_port()
     server = Server(f"http://127.0.0.1:{port}/api", tmp_path / "prefect")
@@ -78,19 +78,23 @@ def test_a_lost_prefect_server(clone: Path, tmp_path: Path) -> None:
         again = Run(Path.cwd(), tmp_path / "home", {"PREFECT_API_URL": str(server.client.base_url)})
         assert finish(again) == 0
     check()
+    record_property("ends of Prefect's server", 1)
 
 
-def test_two_runs_at_once(clone: Path, tmp_path: Path) -> None:
+def test_two_runs_at_once(clone: Path, tmp_path: Path, record_property: Record) -> None:
     set_stage()
     run = begun(tmp_path / "home")
     second = Run(clone, tmp_path / "other")
     until(lambda: "waiting for" in second.log.read_text(), PATIENCE_SECONDS)
     assert [finish(run), finish(second)] == [0, 0]
     check()
+    record_property("second runs beside the first", 1)
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
-def test_a_clock_that_is_set_back_by_a_day(clone: Path, tmp_path: Path) -> None:
+def test_a_clock_that_is_set_back_by_a_day(
+    clone: Path, tmp_path: Path, record_property: Record
+) -> None:
     library, set_back = tmp_path / "clock.so", tmp_path / "set-back"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, CLOCK], check=True)
     env = {"LD_PRELOAD": str(library), "CLOCK_SET_BACK": str(set_back)}
@@ -104,3 +108,4 @@ def test_a_clock_that_is_set_back_by_a_day(clone: Path, tmp_path: Path) -> None:
     set_stage(2)
     assert finish(begun(tmp_path / "home", **env)) == 0
     check(champion=2)
+    record_property("clocks set back by a day", 1)

@@ -24,7 +24,7 @@ from citer.server.run import Draining, listen
 from citer.server.service import Service, Settings
 from citer.traffic import Traffic
 from tests.drills.files import left_aside
-from tests.drills.scale import SCALE, SEED
+from tests.drills.scale import SCALE, SEED, Record
 from tests.drills.stages import FORK, PATIENCE_SECONDS
 from tests.flows.servers import free_port, until
 from tests.server.running import QUESTIONS, Shelf, asked, deployed
@@ -79,7 +79,7 @@ def _serve(pair: Pair, port: int, log: Path) -> None:
 
 
 def test_a_server_after_its_kill_gives_the_same_answers_and_logs_whole_tables(
-    kin: Pair, tmp_path: Path
+    kin: Pair, tmp_path: Path, record_property: Record
 ) -> None:
     log, port = tmp_path / "log", free_port()
     first = Served(kin, port, log)
@@ -99,6 +99,7 @@ def test_a_server_after_its_kill_gives_the_same_answers_and_logs_whole_tables(
     assert abs(logged - answers) <= KILLS  # a kill loses, or hides from the client, the last one
     assert left_aside(log) == []
     assert not [*log.glob(".*.jsonl")]
+    record_property("kills of citer serve", KILLS)
 
 
 def _until_killed(server: Served, seconds: float, expected: list[str]) -> int:

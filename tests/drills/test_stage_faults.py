@@ -14,7 +14,7 @@ import pytest
 
 from citer.errors import LONGEST
 from tests.drills.files import contents, left_aside
-from tests.drills.scale import SCALE
+from tests.drills.scale import SCALE, Record
 from tests.drills.stages import STAGES, StageRun, Undisturbed, outputs
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @every_stage
-def test_a_full_disk(stages: Undisturbed, command: Command, disk: Path) -> None:
+def test_a_full_disk(
+    stages: Undisturbed, command: Command, disk: Path, record_property: Record
+) -> None:
     stages.before(command, disk)
     room = sum(stages.sizes(command)) // 2
     space = os.statvfs(disk)
@@ -55,21 +57,25 @@ def test_a_full_disk(stages: Undisturbed, command: Command, disk: Path) -> None:
     refused(StageRun(command, disk, disk.with_name("log")), "No space left on device")
     shell("mount", "-o", "remount,size=1g", disk)
     succeeds(stages, command, disk)
+    record_property("full disks below a stage", 1)
 
 
 @every_stage
 def test_a_limit_to_the_size_of_files(
-    stages: Undisturbed, command: Command, tmp_path: Path
+    stages: Undisturbed, command: Command, tmp_path: Path, record_property: Record
 ) -> None:
     project = stages.before(command, tmp_path / "project")
     limit = max(stages.sizes(command)) // 2
     limited = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit))
     refused(StageRun(command, project, tmp_path / "log", limited), "File too large")
     succeeds(stages, command, project)
+    record_property("limits to the size of a stage's files", 1)
 
 
 @every_stage
-def test_a_read_only_disk(stages: Undisturbed, command: Command, disk: Path) -> None:
+def test_a_read_only_disk(
+    stages: Undisturbed, command: Command, disk: Path, record_property: Record
+) -> None:
     stages.before(command, disk)
     before = contents(disk)
     shell("mount", "-o", "remount,ro", disk)
@@ -77,6 +83,7 @@ def test_a_read_only_disk(stages: Undisturbed, command: Command, disk: Path) -> 
     assert contents(disk) == before
     shell("mount", "-o", "remount,rw", disk)
     succeeds(stages, command, disk)
+    record_property("read-only disks below a stage", 1)
 
 
 def used(disk: Path) -> int:

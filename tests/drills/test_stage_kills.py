@@ -9,7 +9,7 @@ import pytest
 from citer import checkpoint
 from citer.labelling import chunks
 from tests.drills.files import contents, left_aside
-from tests.drills.scale import SCALE, SEED
+from tests.drills.scale import SCALE, SEED, Record
 from tests.drills.stages import StageKill, StageRun, Undisturbed, draw
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,11 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("number", range(len(KILLS)))
 def test_a_stage_after_its_kill_gives_the_files_of_an_undisturbed_one(
-    stages: Undisturbed, number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stages: Undisturbed,
+    number: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    record_property: Record,
 ) -> None:
     kill = KILLS[number]
     finished = stages.finished(kill.command)
@@ -45,6 +49,7 @@ def test_a_stage_after_its_kill_gives_the_files_of_an_undisturbed_one(
     assert left_aside(run.project) == []
     assert again.orphans() == []
     shutil.rmtree(tmp_path)  # kept after a failure
+    record_property(f"kills of a single stage: {kill.victim}", 1)
 
 
 def killed(stages: Undisturbed, kill: StageKill, folder: Path) -> tuple[StageRun, float]:

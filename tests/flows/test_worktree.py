@@ -177,6 +177,36 @@ def test_unchanged_results_make_no_branch(checkout: Path) -> None:
     assert worktrees() == []
 
 
+@pytest.fixture
+def remote(checkout: Path, tmp_path: Path) -> Path:
+    """A bare repository, which is the remote `origin` of the checkout."""
+    bare = tmp_path / "remote.git"
+    git("clone", "--quiet", "--bare", str(checkout), str(bare))
+    git("remote", "add", "origin", str(bare))
+    return bare
+
+
+def test_the_branch_is_pushed_where_the_checkout_pushes_by_default(remote: Path) -> None:
+    in_worktree(writing("kept"), print)
+    git("config", "remote.pushDefault", "origin")
+    message = in_worktree(writing("new"), print)
+    [pushed] = git("for-each-ref", "--format=%(refname:lstrip=2)", folder=remote).splitlines()[1:]
+    assert message.endswith(f"its results are on branch {pushed}, pushed to origin")
+    assert git("show", f"{pushed}:{LOCK}", folder=remote) == "new"
+
+
+def test_a_branch_that_cannot_be_pushed_stays_and_is_named(remote: Path) -> None:
+    git("config", "remote.pushDefault", "origin")
+    remote.rename(remote.with_name("away"))
+    with pytest.raises(InputError) as error:
+        in_worktree(writing("new"), print)
+    [branch] = branches()
+    assert str(error.value).startswith(
+        f"version 1 promoted; branch {branch} is not pushed: git push: "
+    )
+    assert worktrees() == []
+
+
 def test_an_author_is_given_where_git_has_none(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
