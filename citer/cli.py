@@ -18,6 +18,7 @@ from rich.console import Console
 
 from citer.commands import answers, data, pipeline, serve, stages, tools
 from citer.errors import InputError, TemporaryError, one_line
+from citer.memory import advice, ran_out
 
 STAGES = "Stages (dvc.yaml runs them)"
 COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
@@ -50,8 +51,8 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
 
 HELP = """Token-level routing between a small and a large language model.
 
-Exit status: 0 done; 1 failed, for example because the disk is full or a
-server does not answer; 2 bad input: correct it.
+Exit status: 0 done; 1 failed, for example because memory or the disk is full
+or a server does not answer; 2 bad input: correct it.
 """
 BAD_INPUT, REFUSED = 2, 1  # exit statuses
 # Errors that the user can correct. Others, such as a full disk, may be gone at the next attempt.
@@ -98,7 +99,7 @@ def call(arguments: Sequence[str] | None = None) -> int:
     """Run one command, by default with this process's arguments, and return its exit status.
 
     Status 2: the user must correct something. Status 1: the machine refused, for example because
-    the disk is full, or a server does not answer; the flow retries this.
+    memory or the disk is full, or a server does not answer; the flow retries this.
     """
     try:
         app(arguments, prog_name="citer")
@@ -114,6 +115,12 @@ def call(arguments: Sequence[str] | None = None) -> int:
         return refuse(f"{place}{os.strerror(error.errno)}", status)
     except SystemExit as ended:
         return int(ended.code or 0)
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        command = next(iter(sys.argv[1:] if arguments is None else arguments))
+        said = str(error).partition("\n")[0] or type(error).__name__
+        return refuse(f"{command}: out of memory: {said}; {advice(command)}", REFUSED)
     return 0
 
 

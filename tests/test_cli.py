@@ -1,11 +1,16 @@
 """The command line: bad input gets one line and exit status 2; heavy imports come late."""
 
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
+import torch
 import typer
 
 from benchmarks.bench import ROWS
@@ -191,6 +196,71 @@ def test_a_bad_argument_is_reported_before_the_slow_imports(
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr.count("\n")) == ("2 []\n", 1)
     assert done.stderr.startswith(f"citer: {complaint}")
+
+
+def full_python() -> None:
+    bytearray(2**62)
+
+
+def full_numpy() -> None:
+    np.empty(2**50)
+
+
+def full_arrow() -> None:
+    pa.allocate_buffer(2**60)
+
+
+def full_torch() -> None:
+    torch.empty(2**50)
+
+
+def full_gpu() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nTry this.")
+
+
+@pytest.mark.parametrize("fill", [full_python, full_numpy, full_arrow, full_torch, full_gpu])
+def test_full_memory_is_reported_in_one_line_with_what_to_lower(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    fill: Callable[[], None],
+) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("citer.stages.label.run", lambda params, iteration: fill())
+    assert cli.call(["label", "1"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("citer: label: out of memory: ")
+    assert said.endswith("; lower label.slots in params.yaml\n")
+    assert said.count("\n") == 1
+
+
+def test_any_other_error_keeps_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("citer.stages.label.run", lambda params, iteration: {}[iteration])
+    with pytest.raises(KeyError):
+        cli.call(["label", "1"])
+
+
+@pytest.mark.parametrize("folder", [".dvc", "data", "mlruns"])
+def test_a_project_that_cannot_be_written_is_reported_before_a_server_starts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    folder: str,
+) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    (tmp_path / folder).touch()  # root may write to any folder, but not below a file
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("flows.leash.held", lambda command: pytest.fail("a server starts"))
+    assert cli.call(["run"]) == 2
+    assert re.fullmatch(
+        rf"citer: {re.escape(folder)}/[\w./]+: cannot be written: (Not a directory|File exists)\n",
+        capsys.readouterr().err,
+    )
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,9 @@ def run(
     need_pipeline("citer run")
     load_params()  # bad parameters end the command before a server starts
     from flows.leash import held
+    from flows.writable import check_writable
 
+    check_writable()
     if seeds:
         from flows.seeds import set_seeds
 
