@@ -88,8 +88,9 @@ AnySection = TypeVar("AnySection", bound=Section)
 
 
 def complaint(invalid: ValidationError) -> str:
-    """Return one line about the first error: the key, its value, what was expected."""
-    return in_words(invalid.errors()[0])
+    """Return one line about the first error, of an unknown key if there is one."""
+    # A misspelled key is missing, too.
+    return in_words(min(invalid.errors(), key=lambda error: error["type"] != "unknown_key"))
 
 
 def in_words(error: ErrorDetails) -> str:

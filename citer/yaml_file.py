@@ -41,7 +41,7 @@ def _lines(error: ErrorDetails, shipped: Any) -> Iterator[str]:
     """Yield a line about an error. A missing section has a line for each of its keys."""
     place, default = error["loc"], shipped
     for part in place:
-        default = default.get(part, UNKNOWN) if isinstance(default, dict) else default
+        default = default.get(part, UNKNOWN) if isinstance(default, dict) else UNKNOWN
     missing, section = error["type"] == "missing", isinstance(default, dict)
     if missing and section and len(place) == 1:
         for key in default:

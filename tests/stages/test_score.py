@@ -131,7 +131,7 @@ def test_a_correction_of_the_code_scores_everything_again(
     monkeypatch.setattr("citer.labelling.scoring.code_digest", lambda stage: f"corrected {stage}")
     score_slm.run(scored)
     score_llm.run(scored)
-    assert capsys.readouterr().out.count(f"{COUNT} problems scored, 0 kept") == 2
+    assert capsys.readouterr().out.count(f"{COUNT} problems scored; 0 were already in") == 2
     stamps = {table_metadata(path)["code"] for path in paths.LLM_TOKENS.iterdir()}
     assert stamps == {"corrected score_llm"}
 
