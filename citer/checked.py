@@ -1,20 +1,19 @@
-"""Strict sections of settings: the types of values, and a one-line error for the first bad one."""
+"""Strict sections of settings: the types of values, and an error in words for a bad one."""
 
-from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     ValidationError,
     model_validator,
 )
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from citer.errors import InputError, read_text, shown
+from citer.errors import shown
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(gt=0, le=10**9)]
@@ -64,52 +63,48 @@ class Section(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def only_known_keys(cls, content: Any) -> Any:
-        # Checked before the fields: a misspelled key would otherwise be reported as missing.
-        known = [field.alias or name for name, field in cls.model_fields.items()]
-        for key in content if isinstance(content, dict) else ():
-            if key not in known:
-                raise ValueError(f"unknown key {key!r}; expected {', '.join(known)}")
-        return content
+    def name_the_known_keys(cls, content: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return check(content)
+        except ValidationError as invalid:
+            errors = [cls._detailed(error) for error in invalid.errors()]
+            raise ValidationError.from_exception_data(cls.__name__, errors) from None
+
+    @classmethod
+    def _detailed(cls, error: ErrorDetails) -> InitErrorDetails:
+        """Return an error. That of an unknown key also names those that are known."""
+        kind, place, text = error["type"], error["loc"], error["msg"]
+        if kind == "extra_forbidden":
+            known = ", ".join(field.alias or name for name, field in cls.model_fields.items())
+            kind, text = "unknown_key", f"unknown key {place[-1]!r}; expected {known}"
+            place = place[:-1]
+        own = PydanticCustomError(kind, "{text}", {**error.get("ctx", {}), "text": text})
+        return InitErrorDetails(type=own, loc=place, input=error["input"])
 
 
 AnySection = TypeVar("AnySection", bound=Section)
 
 
-def read_yaml(path: Path, section: type[AnySection]) -> AnySection:
-    """Read and check a YAML file.
-
-    Raises InputError with one line that names the key, its value and what was expected.
-    """
-    text = read_text(path)
-    try:
-        content = YAML(typ="safe", pure=True).load(text)
-    except MarkedYAMLError as error:
-        line = error.problem_mark.line + 1
-        raise InputError(f"{path}:{line}: not YAML: {error.problem}") from None
-    except Exception as error:  # the parser of a scalar may raise any exception
-        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    if content is None:
-        raise InputError(f"{path}: empty: expected a section of keys")
-    try:
-        return section.model_validate(content)
-    except ValidationError as error:
-        raise InputError(f"{path}: {complaint(error)}") from None
-
-
 def complaint(invalid: ValidationError) -> str:
-    """Return one line about the first error: the key, its value, what was expected."""
-    error = invalid.errors()[0]
+    """Return one line about the first error, of an unknown key if there is one."""
+    # A misspelled key is missing, too.
+    return in_words(min(invalid.errors(), key=lambda error: error["type"] != "unknown_key"))
+
+
+def in_words(error: ErrorDetails) -> str:
+    """Return one line about an error: the key, its value, what was expected."""
     key = ".".join(str(part) for part in error["loc"]) or "top level"
     match error["type"]:
         case "missing":
-            return f"{key}: missing; expected every key of this section"
+            return f"{key}: missing"
         case "json_invalid":
             return f"{key}: not JSON: {error['ctx']['error']}"
         case "value_error":  # raised by our validators; the message has the value
             return f"{key}: {error['msg'].removeprefix('Value error, ')}"
+        case "unknown_key":
+            return f"{key}: {error['msg']}"
         case "too_short" | "string_too_short":
             expected = f"expected at least {error['ctx']['min_length']}"
         case "model_type":

@@ -20,13 +20,13 @@ from citer.checked import (
     SomeListed,
     Source,
     Tokens,
-    read_yaml,
 )
 from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
 from citer.placement import PairParams, placed
 from citer.sources import PrepareParams
 from citer.workers import WorkerParams
+from citer.yaml_file import read_yaml
 
 
 class SamplingParams(Section):
@@ -259,12 +259,15 @@ class Params(Section):
         return iterations
 
 
+SHIPPED = Path(__file__).with_name("params.yaml")  # a copy of the project's own, for its values
+
+
 def load_params(path: Path = Path("params.yaml")) -> Params:
-    """Read and check `params.yaml`. Raises InputError with one line about the first error.
+    """Read and check `params.yaml`. Raises InputError with a line about each error.
 
     The environment variable `CITER_DEVICE` overrides `pair.device`.
     """
     if not path.exists():
         raise InputError(f"{path}: no such file; run in the project's folder")
-    params = read_yaml(path, Params)
+    params = read_yaml(path, Params, SHIPPED)
     return params.model_copy(update={"pair": placed(params.pair)})

@@ -14,12 +14,13 @@ LARGEST = 2**30  # bytes of a text file; it is read into memory as a whole
 class InputError(ValueError):
     """Bad input. The message is one line: the place, the value, and what was expected.
 
-    The command line prints it and exits with 2. Any other exception is a bug. Characters that
-    cannot be printed are escaped, and the middle of a long message is cut out.
+    Several errors of one file have a line each. The command line prints them and exits with 2. Any
+    other exception is a bug. Characters that cannot be printed are escaped, and the middle of a
+    long line is cut out.
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(one_line(message))
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(map(one_line, lines)))
 
 
 class TemporaryError(InputError):

@@ -22,7 +22,7 @@ from citer.data.problems import Problem
 from citer.data.tasks.failures import failures
 from citer.decoding.answer import Counts
 from citer.errors import InputError, reading
-from citer.io import check_target, digest, replacing, whole_lines, write_table
+from citer.io import check_target, digest, replacing, whole_lines, write_table, writing
 from citer.models.bundle import identity, stored_prompts
 from citer.models.room import check_room
 from citer.models.sampling import ALL_GREEDY, Sampler
@@ -83,7 +83,7 @@ def generate(
     )
     settings = f"{rule} {limits.max_new_tokens}{sampler}", code_digest("evaluate")
     answered = _partial(output, digest(source, *sorted(bundle.glob("router.*")), *settings))
-    with _alone(answered, output):
+    with _alone(answered, output), writing(output):
         _answer([problem for _, problem in rows], deployment, answered, sampler)
         sampling = str(sampler).removeprefix(", ") or None
         stamp = identity(deployment.pair) | {"rule": str(rule), "sampling": sampling}

@@ -53,8 +53,8 @@ def replacing(path: Path) -> Iterator[Path]:
             path.replace(old)
         aside.replace(path)
         remove(old)
-    except OSError as error:  # it names the temporary path, or none if the disk is full
-        error.filename = str(error.filename or path).replace(str(aside), str(path))
+    except OSError as error:  # it names the temporary path
+        error.filename = str(error.filename).replace(str(aside), str(path))
         raise
     finally:
         remove(aside)
@@ -62,9 +62,15 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise OSError with `path` if a library reports a full disk as another error."""
+    """Name `path` in an OSError that names no file, such as that of a full disk.
+
+    Also raises OSError if a library reports a full disk as another error.
+    """
     try:
         yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
     except (RuntimeError, SafetensorError) as error:
         if not (code := DISK_ERROR.search(str(error))):
             raise

@@ -10,7 +10,8 @@ from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_API_URL
 from rich.console import Console
 
-from citer.errors import InputError
+from citer.cli import BAD_INPUT, REFUSED, refuse
+from citer.errors import InputError, TemporaryError
 from citer.stages.paths import SUMMARY
 from flows.leash import end_all, end_with_the_leash
 from flows.links import page
@@ -28,20 +29,20 @@ Repeat         dvc repro (runs a stage only if its data, code or parameters chan
 def main() -> None:
     """Retrain, then print the table and where to look next.
 
-    Exit with 2 on bad input, with 1 if Prefect's server is lost.
+    Exit with 2 on bad input, with 1 if the cause may pass, such as a full disk or a lost server.
     """
     versions = page(os.environ.get("MLFLOW_TRACKING_URI"))  # read now: MLflow changes it later
     try:
         with _ending_with_the_server():
             outcome = retrain()
+    except TemporaryError as error:
+        raise SystemExit(refuse(str(error), REFUSED)) from None
     except InputError as error:
-        Console(stderr=True, soft_wrap=True).print(f"citer: {error}", style="red", markup=False)
-        raise SystemExit(2) from None
+        raise SystemExit(refuse(str(error), BAD_INPUT)) from None
     except httpx.TransportError as error:  # after Prefect's own retries
-        lost = f"citer: Prefect at {PREFECT_API_URL.value()}: no answer ({type(error).__name__})"
+        lost = f"Prefect at {PREFECT_API_URL.value()}: no answer ({type(error).__name__})"
         said = f"{lost}; start it and repeat `citer run`, which keeps finished stages"
-        Console(stderr=True, soft_wrap=True).print(said, style="red", markup=False)
-        raise SystemExit(1) from None
+        raise SystemExit(refuse(said, REFUSED)) from None
     table = (SUMMARY / "table.md").read_text()
     next_steps = NEXT.format(versions=versions, prefect=START_SERVER)
     console = Console(soft_wrap=True, highlight=False)

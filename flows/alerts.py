@@ -1,6 +1,5 @@
 """Install the automations of Prefect's server, and the block that they notify."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from string import Template
@@ -14,17 +13,15 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.events.schemas.automations import AutomationCore
 from prefect.settings import get_current_settings
 from prefect.types import SecretDict
-from pydantic import AnyHttpUrl, TypeAdapter, ValidationError
 from rich.console import Console
 from ruamel.yaml import YAML
 
 from citer.errors import InputError, TemporaryError
+from flows.arguments import BLOCK, TARGET
 from flows.server import require_server
 
 AUTOMATIONS = Path(__file__).with_name("automations.yaml")
 WEBHOOK = "citer-alerts"  # the name of the block that this module writes
-BLOCK = re.compile(r"[\w-]+/[\w-]+")  # TYPE/NAME
-EXPECTED = "expected http://… or https://…, or TYPE/NAME of a notification block"
 # Slack, Mattermost and Google Chat show this field of what is posted to their webhooks.
 MESSAGE = {"text": "{{ subject }}\n{{ body }}"}
 
@@ -33,11 +30,9 @@ def install(target: str | None) -> None:
     """Create the automations of `AUTOMATIONS`; update those whose names exist.
 
     They notify `target`: the address of a webhook, or the TYPE/NAME of a notification block.
-    Without it, those that only notify are left out. Raises InputError if `target` is neither or
-    PREFECT_API_URL is not set, TemporaryError if its server does not answer.
+    Without it, those that only notify are left out. Raises InputError if the block does not exist
+    or PREFECT_API_URL is not set, TemporaryError if its server does not answer.
     """
-    if target and not BLOCK.fullmatch(target):
-        _check_address(target)
     require_server()
     settings = get_current_settings()
     try:
@@ -50,13 +45,6 @@ def install(target: str | None) -> None:
     except httpx.HTTPError as error:
         problem = f"{error}, expected a running server"
         raise TemporaryError(f"Prefect at {settings.api.url}: {problem}") from None
-
-
-def _check_address(address: str) -> None:
-    try:
-        TypeAdapter(AnyHttpUrl).validate_python(address)
-    except ValidationError:
-        raise InputError(f"{address}: {EXPECTED}") from None
 
 
 def _block(target: str) -> UUID:
@@ -78,9 +66,9 @@ def _block(target: str) -> UUID:
     try:
         block: Any = Block.load(target)
     except ValueError:
-        raise InputError(f"{target}: no such block on this server; {EXPECTED}") from None
+        raise InputError(f"{target}: no such block on this server; {TARGET}") from None
     if "notify" not in block.get_block_capabilities():
-        raise InputError(f"{target}: not a notification block; {EXPECTED}")
+        raise InputError(f"{target}: not a notification block; {TARGET}")
     return cast(UUID, block._block_document_id)
 
 

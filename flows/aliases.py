@@ -2,8 +2,9 @@
 
 from citer.config import load_params
 from citer.errors import InputError
+from flows.arguments import check_uri
 from flows.reach import reported
-from flows.registry import aliased, checked_uri
+from flows.registry import aliased
 from flows.store import open_store
 
 
@@ -13,7 +14,8 @@ def resolved(uri: str) -> str:
 
     Raises InputError if no version has that alias.
     """
-    name, at, alias = checked_uri(uri).removeprefix("models:/").partition("@")
+    check_uri(uri)
+    name, at, alias = uri.removeprefix("models:/").partition("@")
     if not at:
         return uri
     version = aliased(open_store(load_params().register_.experiment).client, name, alias)

@@ -11,7 +11,7 @@ from flows.server import require_server
 def serve(cron: str) -> None:
     """Run `retrain` at the times of `cron`, one at a time, until interrupted.
 
-    Raises InputError if `cron` is not a cron string, or if PREFECT_API_URL is not set.
+    Raises InputError if Prefect does not accept `cron`, or if PREFECT_API_URL is not set.
     """
     try:
         CronSchedule(cron=cron)

@@ -21,6 +21,7 @@ from flows.forkserver import starter
 from flows.lineage import run_name
 from flows.links import page, version_card
 from flows.own import OWN, own_digest
+from flows.quiet import shorten_expected_errors
 from flows.registry import register_run, run_of
 from flows.repro import one_run, plan
 from flows.rooms import on_device, room
@@ -28,6 +29,7 @@ from flows.side_by_side import run_stages
 from flows.stages import STEP
 from flows.store import make_store, store_address
 from flows.worktree import in_worktree
+from flows.writable import check_writable
 
 
 @flow(name="retrain", flow_run_name=run_name)
@@ -44,7 +46,9 @@ def retrain(
     """
     log = get_run_logger().info
     here = partial(_retrain, timedelta(hours=stage_timeout_hours), log)
+    shorten_expected_errors()
     try:
+        check_writable()
         with on_device(device):
             outcome = in_worktree(here, log) if worktree else here()
     except InputError as error:

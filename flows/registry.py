@@ -1,6 +1,5 @@
 """The registered model: its versions, and the aliases that say which version serves."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from citer.config import Params, load_params
 from citer.errors import InputError
 from citer.io import read_json
 from flows import facts
+from flows.arguments import check_uri
 from flows.dvc_commands import push
 from flows.ledger import count_use
 from flows.reach import reported
@@ -90,17 +90,10 @@ def fetched_bundle(uri: str) -> Iterator[Path]:
 
     The folder also holds the finetuned SLM. Raises InputError if the version does not exist.
     """
-    checked_uri(uri)
+    check_uri(uri)
     open_store(load_params().register_.experiment)
     with TemporaryDirectory() as folder:
         yield _download_bundle(uri, folder)
-
-
-def checked_uri(uri: str) -> str:
-    """Return the URI of a registered router. Raises InputError if it is of another form."""
-    if not re.fullmatch(r"models:/[^/@]+[/@][^/@]+", uri):
-        raise InputError(f"{uri}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
-    return uri
 
 
 def _download_bundle(uri: str, folder: str) -> Path:

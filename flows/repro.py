@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import sys
 import sysconfig
 from collections import defaultdict
@@ -21,6 +22,7 @@ from rich.text import Text
 from citer.closure import stage_digests
 from citer.errors import InputError, TemporaryError
 from citer.io import write_json
+from citer.memory import advice
 from citer.stages.paths import CODE
 from flows.dvc_commands import SUPPORT, TMP, DvcError, Log, dvc, locked
 from flows.leash import TIMED_OUT, Leashed, Start, execed, leashed, shell_status
@@ -32,6 +34,7 @@ LOCK = TMP / "flow.lock"
 DVC_ERRORS = range(251, 256)
 BAD_INPUT = 2  # exit status of `citer` for errors that the user must correct
 REFUSED = 1  # its exit status for errors that may pass, with a line that begins with OURS
+KILLED = shell_status(-signal.SIGKILL)
 OURS = "citer: "
 EXITED = re.compile(r"ERROR: failed to reproduce .*, exited with (-?\d+)$")
 # DVC errors that may not recur at the next attempt.
@@ -141,6 +144,9 @@ def _raise_for(status: int, output: "_Output", timeout: timedelta) -> None:
         raise TemporaryError(output.last.removeprefix(OURS))
     if output.exited is None and status in DVC_ERRORS:
         raise (StageError if TEMPORARY.search(output.error) else InputError)(output.error)
+    if output.exited == KILLED:
+        said = "killed (SIGKILL), as Linux does if memory runs out"
+        raise TemporaryError(f"{name}: {said}; if it did, {advice(name)}")
     raise StageError(f"{name}: exit status {output.exited or status}: {output.last}")
 
 

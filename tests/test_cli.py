@@ -1,10 +1,16 @@
 """The command line: bad input gets one line and exit status 2; heavy imports come late."""
 
+import re
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
+import torch
 import typer
 
 from benchmarks.bench import ROWS
@@ -29,7 +35,7 @@ def test_a_folder_that_is_no_project_is_reported_in_one_line(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("epochs: 20", "epoch: 20", "params.yaml: train: unknown key 'epoch'; expected"),
+        ("  epochs: 20", "", "params.yaml: train.epochs: missing; default: 20\n"),
         ("rule: risk", "rule: rusk", "params.yaml: label.rule: 'rusk 0.9 audit 0.1': expected "),
         ("tie: slm", "tie: me", "params.yaml: label.tie: 'me': "),
     ],
@@ -153,6 +159,123 @@ def test_a_version_that_is_no_number_is_reported_in_one_line(
     assert cli.call([command, version]) == 2
     line = f"citer: VERSION: {version!r}: expected a whole number from 1\n"
     assert capsys.readouterr().err == line
+
+
+def test_each_error_of_params_yaml_is_reported_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text().replace("epochs: 20", "epoch: 20"))
+    done = citer("train", "1", cwd=tmp_path)
+    missing, unknown = done.stderr.splitlines()
+    assert (done.returncode, missing) == (
+        2,
+        "citer: params.yaml: train.epochs: missing; default: 20",
+    )
+    assert unknown.startswith("citer: params.yaml: train: unknown key 'epoch'; expected seed, ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["schedule", "--cron", "61 3 * * 1"], "--cron: '61 3 * * 1': expected five fields"),
+        (["alerts", "notaurl"], "notaurl: expected http://… or https://…, or TYPE/NAME"),
+        (["serve", "--router", "models:/r"], "models:/r: expected models:/NAME@ALIAS or "),
+        (
+            ["generate", "--router", "models:/r", "--input", "q", "--output", "a"],
+            "models:/r: expected models:/NAME@ALIAS or ",
+        ),
+    ],
+)
+def test_a_bad_argument_is_reported_before_the_slow_imports(
+    tmp_path: Path, arguments: list[str], complaint: str
+) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    program = (
+        "import sys; from citer.cli import call; status = call(sys.argv[1:])\n"
+        "print(status, sorted({'prefect', 'mlflow', 'torch', 'transformers'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr.count("\n")) == ("2 []\n", 1)
+    assert done.stderr.startswith(f"citer: {complaint}")
+
+
+def full_python() -> None:
+    bytearray(2**62)
+
+
+def full_numpy() -> None:
+    np.empty(2**50)
+
+
+def full_arrow() -> None:
+    pa.allocate_buffer(2**60)
+
+
+def full_torch() -> None:
+    torch.empty(2**50)
+
+
+def full_gpu() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nTry this.")
+
+
+@pytest.mark.parametrize("fill", [full_python, full_numpy, full_arrow, full_torch, full_gpu])
+def test_full_memory_is_reported_in_one_line_with_what_to_lower(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    fill: Callable[[], None],
+) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("citer.stages.label.run", lambda params, iteration: fill())
+    assert cli.call(["label", "1"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("citer: label: out of memory: ")
+    assert said.endswith("; lower label.slots in params.yaml\n")
+    assert said.count("\n") == 1
+
+
+def test_any_other_error_keeps_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("citer.stages.label.run", lambda params, iteration: {}[iteration])
+    with pytest.raises(KeyError):
+        cli.call(["label", "1"])
+
+
+@pytest.mark.parametrize("folder", [".dvc", "data", "mlruns"])
+def test_a_project_that_cannot_be_written_is_reported_before_a_server_starts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    folder: str,
+) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    (tmp_path / folder).touch()  # root may write to any folder, but not below a file
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("flows.leash.held", lambda command: pytest.fail("a server starts"))
+    assert cli.call(["run"]) == 2
+    assert re.fullmatch(
+        rf"citer: {re.escape(folder)}/[\w./]+: cannot be written: (Not a directory|File exists)\n",
+        capsys.readouterr().err,
+    )
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.call(["--version"]) == 0
+    assert capsys.readouterr().out == f"citer {version('citer')}\n"
+
+
+def test_a_shell_can_complete_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_CITER_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "citer re")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert cli.call([]) == 0
+    assert capsys.readouterr().out.split() == ["restore", "references", "report"]
 
 
 def test_help_of_bench_lists_every_row() -> None:

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from citer import config
 from citer.config import load_params
 from citer.data.tasks.own import FORM
 from citer.errors import InputError
@@ -38,6 +39,12 @@ def complaint(path):
     message = str(caught.value)
     assert "\n" not in message
     return message.removeprefix(str(path))
+
+
+def complaints(path):
+    with pytest.raises(InputError) as caught:
+        load_params(path)
+    return [line.removeprefix(f"{path}: ") for line in str(caught.value).split("\n")]
 
 
 @pytest.mark.parametrize("section", ["references", "evaluate"])
@@ -88,12 +95,11 @@ def test_shipped_params_load_frozen():
             "llm_url: http://host\n  llm_device_map: auto",
             "pair: llm_device_map: the LLM runs at llm_url; expected only one of them",
         ),
-        ("device: auto", "devise: auto", "pair: unknown key 'devise'; expected slm, llm, device, "),
-        ("label:", "labels:", f"top level: unknown key 'labels'; expected {SECTIONS}"),
+        ("pair:", "pear: {}\npair:", f"top level: unknown key 'pear'; expected {SECTIONS}"),
         ('"2": {previous', '"3": {previous', "iterations: '3' after '1': expected \"2\": {prev"),
         ('previous: "1"', 'previous: "0"', "iterations: '2' after '0': expected \"2\": {previo"),
         ('"2": {previous: "1"}', '2: {previous: "1"}', "iterations.2.[key]: 2: expected a valid s"),
-        ("  device: auto", "", "pair.device: missing; expected every key of this section"),
+        ("  device: auto", "", 'pair.device: missing; default: "auto"'),
         ("device: auto", "device: gpu", "pair.device: 'gpu': expected 'auto', 'cpu' or 'cuda'"),
         ("sft: 1500", "sft: lots", "prepare.toy.sft: 'lots': expected a valid integer"),
         ("sft: 1500", "sft: true", "prepare.toy.sft: True: expected a valid integer"),
@@ -204,19 +210,61 @@ def test_one_line_names_key_value_and_expectation(edited, old, new, expected):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("device: auto", "device: [auto", ":10: not YAML: expected ',' or ']'"),
-        ("  device: auto", "\tdevice: auto", ":9: not YAML: found character '\\t'"),
-        ("device: auto", "device: auto\n  slm: a", ':10: not YAML: found duplicate key "slm"'),
-        ("device: auto", "device: \a", ": not YAML: unacceptable character"),
+        ("device: auto", "device: [auto", ":10:3: not YAML: expected ',' or ']'"),
+        ("  device: auto", "\tdevice: auto", ":9:1: not YAML: found character '\\t'"),
+        ("device: auto", "device: auto\n  slm: a", ':10:3: not YAML: found duplicate key "slm"'),
+        (
+            "device: auto",
+            "<<: {device: auto}",
+            ":9:3: not YAML: merge key '<<', expected",
+        ),
+        ("device: auto", "device: \a", ":9:11: not YAML: character 0x7: special characters"),
         ("device: auto", "device: " + "[" * 5000, ": not YAML: maximum recursion depth exceeded"),
-        ("device: auto", "device: " + "9" * 5000, ": not YAML: Exceeds the limit (4300 digits)"),
-        ("device: auto", "device: 2001-99-99", ": not YAML: month must be in 1..12"),
-        ("device: auto", "device: !!int x", ": not YAML: invalid literal for int()"),
-        ("device: auto", "device: !!bool x", ": not YAML: 'x'"),
+        (
+            "device: auto",
+            "device: " + "9" * 5000,
+            ":9:11: not YAML: Exceeds the limit",
+        ),
+        ("device: auto", "device: 2001-99-99", ":9:11: not YAML: month must be in 1..12"),
+        ("device: auto", "device: !!int x", ":9:11: not YAML: invalid literal for int()"),
+        ("device: auto", "device: !!bool x", ":9:11: not YAML: 'x'"),
     ],
 )
 def test_yaml_errors_name_the_line(edited, old, new, expected):
     assert complaint(edited(old, new)).startswith(expected)
+
+
+def test_a_file_of_another_version_gets_a_line_for_each_error_with_the_default(edited):
+    path = edited(
+        *("device: auto", "devise: auto"),
+        *("slots: 128", "slots: many"),
+        *("  max_length: 512", ""),
+        *("\nregister:", "\nregistry:"),
+    )
+    known = "slm, llm, device, dtype, cuda_graphs, llm_device_map, llm_url, prompt, chat, stop"
+    assert complaints(path) == [
+        'pair.device: missing; default: "auto"',
+        f"pair: unknown key 'devise'; expected {known}",
+        "references.slots: 'many': expected a valid integer; default: 128",
+        "finetune.max_length: missing; default: 512",
+        'register.model_name: missing; default: "citer-router"',
+        'register.experiment: missing; default: "citer"',
+        "register.margin: missing; default: 0.02",
+        "register.byte_margin: missing; default: 0.02",
+        "register.batch: missing; default: 1",
+        f"top level: unknown key 'registry'; expected {SECTIONS}, workers",
+    ]
+
+
+def test_thousands_of_errors_are_counted(edited):
+    path = edited("gammas: [1,", f"gammas: [{'x, ' * 3000}")
+    *_, last, more = complaints(path)
+    assert last == "evaluate.gammas.49: 'x': expected a valid integer"
+    assert more == "2,950 more errors"
+
+
+def test_the_package_has_a_copy_of_the_shipped_params():
+    assert config.SHIPPED.read_text() == SHIPPED.read_text(), "cp params.yaml citer/"
 
 
 def without_toy(text):

@@ -121,6 +121,9 @@ def _sampler(**options: float | None) -> Sampler:
 def _bundle(router: str) -> AbstractContextManager[Path]:
     if router.startswith("models:/"):
         need_pipeline("citer generate --router models:/…")
+        from flows.arguments import check_uri
+
+        check_uri(router)
         from flows.registry import fetched_bundle
 
         return fetched_bundle(router)

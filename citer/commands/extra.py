@@ -8,6 +8,7 @@ from citer.errors import InputError
 # The packages of each extra, by the names under which they are imported.
 PIPELINE = (
     "accelerate",
+    "cronsim",
     "datasets",
     "deepspeed",
     "dvc",

@@ -32,7 +32,9 @@ def run(
     need_pipeline("citer run")
     load_params()  # bad parameters end the command before a server starts
     from flows.leash import held
+    from flows.writable import check_writable
 
+    check_writable()
     if seeds:
         from flows.seeds import set_seeds
 
@@ -46,6 +48,9 @@ def schedule(
 ) -> None:
     """Stay running and start a retraining at the given times. Needs PREFECT_API_URL."""
     need_pipeline("citer schedule")
+    from flows.arguments import check_cron
+
+    check_cron(cron)
     from flows.deploy import serve
 
     serve(cron)
@@ -67,6 +72,10 @@ def alerts(
     that failed, crashed or are late, of routers that were kept back, and of low agreement.
     """
     need_pipeline("citer alerts")
+    from flows.arguments import check_target
+
+    if target:
+        check_target(target)
     from flows.alerts import install
 
     install(target)

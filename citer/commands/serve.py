@@ -134,6 +134,9 @@ class Registered:
 def _source(router: str) -> Folder | Registered:
     if router.startswith("models:/"):
         need_pipeline("citer serve --router models:/…")
+        from flows.arguments import check_uri
+
+        check_uri(router)
         return Registered(router)
     from citer.io import digest
 

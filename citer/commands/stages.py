@@ -28,7 +28,10 @@ def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
     stage = import_module(f"citer.stages.{name}")
     gc.freeze()
     gc.enable()
-    stage.run(params, *args)
+    from citer.stages.origin import rows_named
+
+    with rows_named(params.prepare):
+        stage.run(params, *args)
 
 
 def _run_iteration(name: str, iteration: str) -> None:

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import torch
 
 from citer.decoding.answer import Visit
 from citer.evaluation.cost import AT_ONCE, Batch, Prices, Trace, batches
+from citer.models.folder import ModelFolder, differing_part
 from citer.models.quantised import refuse_quantised
 from citer.models.room import check_fits
 from citer.models.router import Head, RouterMLP
@@ -56,6 +58,19 @@ class Profile:
         if self.slm.quantised:
             refuse_quantised(self.slm.model.path)
         check_fits("--positions", self.setting.positions, context)
+
+    @cached_property
+    def uncompared(self) -> Path | None:
+        """The first folder that has no tokenizer, or None."""
+        paths = (size.model.path for size in (self.slm, self.llm))
+        return next((path for path in paths if not (path / "tokenizer.json").is_file()), None)
+
+    @cached_property
+    def differing(self) -> str | None:
+        """The part in which the tokenizers differ, if both are there: routing needs equal ones."""
+        if self.uncompared:
+            return None
+        return differing_part(*(ModelFolder(size.model.path) for size in (self.slm, self.llm)))
 
     @cached_property
     def prices(self) -> Prices:

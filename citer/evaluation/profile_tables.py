@@ -18,19 +18,21 @@ UNITS = ((2**40, "TiB"), (GIB, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 def show(profile: Profile) -> None:
     """Print the models, the fit, and the cost of routing."""
     console = Console()
-    for part in (_models(profile), _fit(profile), _costs(profile), *_verdicts(profile)):
+    for part in (_models(profile), _fit(profile), *_routing(profile)):
         console.print(part, highlight=False, soft_wrap=isinstance(part, str))
 
 
 def numbers(profile: Profile) -> dict[str, Any]:
-    """Return the same numbers, in bytes."""
+    """Return the same numbers, in bytes. Those of routing are None if the tokenizers differ."""
+    batches = () if profile.differing else BATCHES
     return {
         "models": {"slm": _facts(profile.slm), "llm": _facts(profile.llm)},
         "needed_bytes": profile.needed,
         "fits_one_device": profile.fits_one,
         "left_bytes": profile.left,
-        "cost": {b.name: {str(f): profile.cost(f, b) for f in FRACTIONS} for b in BATCHES},
-        "pays_to": {batch.name: profile.pays_to(batch) for batch in BATCHES},
+        "tokenizers_differ": None if profile.uncompared else bool(profile.differing),
+        "cost": {b.name: {str(f): profile.cost(f, b) for f in FRACTIONS} for b in batches} or None,
+        "pays_to": {batch.name: profile.pays_to(batch) for batch in batches} or None,
     }
 
 
@@ -91,6 +93,17 @@ def _fit(profile: Profile) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _routing(profile: Profile) -> Iterator[str | Table]:
+    if profile.differing:
+        part = f"their `{profile.differing}` differ"
+        yield f"No routing between these models: they have two tokenizers, {part}."
+        return
+    yield _costs(profile)
+    yield from _verdicts(profile)
+    if profile.uncompared:
+        yield f"{profile.uncompared}: no tokenizer.json, so the tokenizers were not compared."
+
+
 def _costs(profile: Profile) -> Table:
     table = Table("batch", box=box.SIMPLE_HEAD, title_justify="left")
     table.title = "Bytes moved by routed decoding at LLM share f; LLM alone = 1"
@@ -103,12 +116,16 @@ def _costs(profile: Profile) -> Table:
 
 
 def _verdicts(profile: Profile) -> Iterator[str]:
-    yield "f: the LLM's share of the tokens. Delayed: it waits until half of the batch needs it.\n"
+    yield (
+        "f: the LLM's share of the tokens. Delayed: it waits until half of the batch needs it. "
+        "No draft is rejected here. Audits reject some, and each costs more bytes.\n"
+    )
     for slots in sorted({batch.slots for batch in BATCHES}):
         of_size = (batch for batch in BATCHES if batch.slots == slots)
         share, best = max(((profile.pays_to(b), b) for b in of_size), key=itemgetter(0))
         how = ", with the LLM delayed" if best.schedule == DELAYED else ""
-        verdict = f"can pay up to f = {share:g}{how}" if share else "cannot pay"
+        verdict = f"can pay up to f = {share:g}{how}, without rejected drafts"
+        verdict = verdict if share else "cannot pay"
         yield f"Batch {slots}: routing {verdict}."
 
 

@@ -69,7 +69,11 @@ class Worker:
             message = self.pipe.recv()
         except (EOFError, OSError):
             self._process.join()
-            return Death(f"exit status {self._process.exitcode}")
+            status = self._process.exitcode
+            hint = (
+                " (SIGKILL), as Linux does if memory runs out" if status == -signal.SIGKILL else ""
+            )
+            return Death(f"exit status {status}{hint}")
         if isinstance(message, Ready):
             self._is_ready = True
             return self._send()

@@ -200,10 +200,8 @@ class PairFolder:
             raise InputError(f"{self}: the same weights, expected two models")
 
     def _check_tokenizers(self) -> None:
-        slm, llm = self.slm.tokenizer_parts, self.llm.tokenizer_parts
-        for part in slm | llm:
-            if slm.get(part) != llm.get(part):
-                raise InputError(f"{self}: different tokenizers: their `{part}` differ")
+        if part := differing_part(self.slm, self.llm):
+            raise InputError(f"{self}: different tokenizers: their `{part}` differ")
 
     def _check_prompts(self) -> None:
         """Compare the ids of a problem of each task in use.
@@ -218,6 +216,12 @@ class PairFolder:
             for name, (slm, llm) in zip(("prompt", "reference"), pairs, strict=True):
                 if slm != llm:
                     raise InputError(f"{self}: {_difference(f'{problem.task} {name}', slm, llm)}")
+
+
+def differing_part(slm: ModelFolder, llm: ModelFolder) -> str | None:
+    """Return the first part in which the tokenizers of two folders differ, or None."""
+    one, other = slm.tokenizer_parts, llm.tokenizer_parts
+    return next((part for part in one | other if one.get(part) != other.get(part)), None)
 
 
 def _difference(name: str, slm: list[int], llm: list[int]) -> str:

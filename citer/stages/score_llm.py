@@ -17,4 +17,5 @@ def run(params: Params) -> None:
     problems = read_problems(paths.referenced("preference"))
     own = paths.LLM_TOKENS, params.score_llm, params.pair, params.workers
     scored = score_half("llm", folders, problems, *own)
-    Console().print(f"score_llm: {scored.added} problems scored, {scored.kept} kept")
+    earlier = f"{scored.kept} were already in {paths.LLM_TOKENS}"
+    Console().print(f"score_llm: {scored.added} problems scored; {earlier}", soft_wrap=True)

@@ -17,4 +17,5 @@ def run(params: Params) -> None:
     problems = read_problems(paths.referenced("preference"))
     own = paths.SLM_TOKENS, params.score_slm, params.pair, params.workers
     scored = score_half("slm", folders, problems, *own)
-    Console().print(f"score_slm: {scored.added} problems scored, {scored.kept} kept")
+    earlier = f"{scored.kept} were already in {paths.SLM_TOKENS}"
+    Console().print(f"score_slm: {scored.added} problems scored; {earlier}", soft_wrap=True)

@@ -12,6 +12,7 @@ from citer.evaluation.cost import AT_ONCE, Trace
 from citer.evaluation.profile import BATCHES, FRACTIONS, GIB, Profile, Setting
 from citer.models.size import ModelSize
 from tests.configs import LLAMA_8B, LLAMA_70B, QWEN_1_5B, QWEN_72B
+from tests.tiny import make_tiny_pair
 
 SEEDS = {"qwen": (QWEN_1_5B, QWEN_72B), "llama": (LLAMA_8B, LLAMA_70B)}
 BATCH_1 = BATCHES[0]
@@ -110,7 +111,26 @@ def test_the_command_prints_both_pairs_and_the_json_has_the_same_numbers(
     assert "They fit on 4 x 80 GiB with pair.llm_device_map: auto" in text
     costs = " ".join(f"{of.cost(fraction, BATCH_1):.2f}" for fraction in FRACTIONS)
     assert f"1 {costs} {of.pays_to(BATCH_1):g}" in text
-    assert f"Batch 1: routing can pay up to f = {of.pays_to(BATCH_1):g}." in text
+    assert (
+        f"Batch 1: routing can pay up to f = {of.pays_to(BATCH_1):g}, without rejected drafts."
+        in text
+    )
+    assert text.endswith("no tokenizer.json, so the tokenizers were not compared.")
+
+
+def test_two_tokenizers_have_no_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = (make_tiny_pair(tmp_path / str(size), vocab=size) for size in (384, 300))
+    command = ["profile", "--dtype", "float32", "--slm", str(one.slm), "--llm"]
+    for llm, differ in ((one.llm, False), (other.llm, True)):
+        assert call([*command, str(llm)]) == 0
+        text = capsys.readouterr().out
+        assert ("pays up to" in text, "not compared" in text) == (not differ, False)
+        said = "No routing between these models: they have two tokenizers, their `model` differ."
+        assert (said in text) == differ
+        assert call([*command, str(llm), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["tokenizers_differ"] == differ
+        assert (found["cost"] is None, found["pays_to"] is None) == (differ, differ)
 
 
 def test_positions_beyond_the_context_are_refused(pair: list[ModelSize]) -> None:

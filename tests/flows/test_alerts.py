@@ -203,12 +203,6 @@ def is_flow(process: psutil.Process) -> bool:
     return "prefect.engine" in process.cmdline()
 
 
-@pytest.mark.parametrize("target", ["http://", "ftp://there/x", "nonsense", "http://[x", "a/b/c"])
-def test_a_target_that_is_no_address_and_no_block_is_refused(target: str) -> None:
-    with pytest.raises(InputError, match=f"^{re.escape(target)}: expected http://"):
-        install(target)
-
-
 def test_a_server_that_is_not_named_or_does_not_answer_is_reported() -> None:
     no_server = temporary_settings(restore_defaults={PREFECT_API_URL})
     with no_server, pytest.raises(InputError, match="PREFECT_API_URL: not set"):

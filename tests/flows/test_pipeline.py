@@ -3,15 +3,20 @@
 import subprocess
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import FlowRunSort
+from prefect.flow_engine import run_flow
+from prefect.logging.loggers import flow_run_logger
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from citer.errors import InputError
 from flows.__main__ import main
 from flows.links import page
+from flows.pipeline import retrain
 from tests.flows.conftest import Pipeline
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -32,6 +37,17 @@ def test_bad_input_ends_a_run_with_only_its_line(
         [last] = client.read_flow_runs(sort=FlowRunSort.START_TIME_DESC, limit=1)
     assert last.state
     assert (last.state.name, last.state.message) == ("Failed", LINE)
+
+
+def test_bad_input_leaves_only_its_line_in_the_log_of_a_worker(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline({"prepare": {"cmd": f"sh -c 'echo citer: {LINE} >&2; exit 2'"}})
+    log = flow_run_logger(flow_run_id=uuid4())
+    with pytest.raises(InputError):
+        run_flow(retrain, error_logger=log)  # as a worker's process does
+    assert (caplog.records[-1].name, caplog.messages[-1]) == ("prefect.flow_runs", LINE)
+    assert "Traceback" not in caplog.text
 
 
 def test_a_run_whose_parameters_changed_is_not_registered(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from resource import RLIMIT_FSIZE, getrlimit, setrlimit
 from typing import Any
 
 import pytest
@@ -42,6 +43,27 @@ def test_a_killed_call_resumes_after_its_last_whole_answer(
         assert audited(params, bundle, tmp_path, rule) == (rows, undisturbed)
     assert [problem.question for problem in replied] == [MATH[2]["problem"]]
     assert not partial.exists()
+
+
+def test_a_full_disk_is_reported_with_the_output_and_the_next_call_resumes(
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(json.dumps(row) for row in MATH))
+    rule = Rule("score", 0.5)
+    generate(params, bundle, source, output, rule)
+    expected = output.read_bytes()
+    output.unlink()
+    soft, hard = getrlimit(RLIMIT_FSIZE)
+    setrlimit(RLIMIT_FSIZE, (len(expected) // 2, hard))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            generate(params, bundle, source, output, rule)
+    finally:
+        setrlimit(RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.filename == str(output)
+    generate(params, bundle, source, output, rule)
+    assert output.read_bytes() == expected
 
 
 def test_a_killed_call_is_not_resumed_with_another_rule(

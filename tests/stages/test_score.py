@@ -63,7 +63,8 @@ def test_scoring_again_keeps_every_shard(scored: Params, capsys: pytest.CaptureF
     score_slm.run(scored)
     score_llm.run(scored)
     assert (_stamps(paths.SLM_TOKENS), _stamps(paths.LLM_TOKENS)) == before
-    assert f"0 problems scored, {COUNT} kept" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"score_slm: 0 problems scored; {COUNT} were already in data/tokens/slm\n" in printed
 
 
 def test_scoring_from_scratch_gives_the_same_bytes(scored: Params) -> None:
@@ -130,7 +131,7 @@ def test_a_correction_of_the_code_scores_everything_again(
     monkeypatch.setattr("citer.labelling.scoring.code_digest", lambda stage: f"corrected {stage}")
     score_slm.run(scored)
     score_llm.run(scored)
-    assert capsys.readouterr().out.count(f"{COUNT} problems scored, 0 kept") == 2
+    assert capsys.readouterr().out.count(f"{COUNT} problems scored; 0 were already in") == 2
     stamps = {table_metadata(path)["code"] for path in paths.LLM_TOKENS.iterdir()}
     assert stamps == {"corrected score_llm"}
 

@@ -1,0 +1,38 @@
+"""Check arguments of commands. Prefect and MLflow, which take seconds to import, are not needed."""
+
+import re
+from datetime import datetime
+
+from cronsim import CronSim, CronSimError
+from pydantic import AnyHttpUrl, TypeAdapter, ValidationError
+
+from citer.errors import InputError
+
+BLOCK = re.compile(r"[\w-]+/[\w-]+")  # TYPE/NAME
+TARGET = "expected http://… or https://…, or TYPE/NAME of a notification block"
+
+
+def check_cron(cron: str) -> None:
+    """Raise InputError if `cron` is not a cron string of five fields."""
+    try:
+        if len(cron.split()) != 5:  # with a sixth one, Prefect and cronsim differ
+            raise CronSimError
+        CronSim(cron, datetime.min)
+    except CronSimError:
+        raise InputError(f"--cron: {cron!r}: expected five fields such as '0 3 * * 1'") from None
+
+
+def check_target(target: str) -> None:
+    """Raise InputError if `target` is neither the address of a webhook nor a block's TYPE/NAME."""
+    if BLOCK.fullmatch(target):
+        return
+    try:
+        TypeAdapter(AnyHttpUrl).validate_python(target)
+    except ValidationError:
+        raise InputError(f"{target}: {TARGET}") from None
+
+
+def check_uri(uri: str) -> None:
+    """Raise InputError if `uri` is not of the form of a registered router's."""
+    if not re.fullmatch(r"models:/[^/@]+[/@][^/@]+", uri):
+        raise InputError(f"{uri}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
