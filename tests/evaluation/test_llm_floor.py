@@ -58,3 +58,22 @@ def test_an_answer_is_shown_in_short_lines_without_control_characters():
     assert llm == "     LLM: one two \N{REPLACEMENT CHARACTER}[2J [bold] (cut off)"
     assert read == "    read: nothing"
     assert expected == "expected: 31"
+
+
+@pytest.mark.parametrize("right", range(8))
+def test_probe_and_rivals_judge_the_same_questions_alike(right, capsys):
+    """Both see all questions of a task that has at most 20."""
+    results = answered(with_options(4), right, 20)
+    params = SimpleNamespace(llm_floor=0.2)
+    writes = lambda _: ("no", False)  # noqa: E731
+    study = SimpleNamespace(
+        alone_runs=[None, [SimpleNamespace(results=results)]], params=params, llm_writes=writes
+    )
+    stopped = False
+    try:
+        rivals._check_llm(study)
+    except InputError:
+        stopped = True
+    doubt = "too few questions to be sure" in capsys.readouterr().out
+    assert stopped == bool([short for short in shortfalls(results, 0.2) if short.is_certain])
+    assert (stopped, doubt) == (right <= 3, 3 < right < 7)

@@ -17,7 +17,7 @@ from flows.stages import stage_task
 
 PIPELINE: dict[str, Any] = YAML(typ="safe").load(Path("dvc.yaml"))
 STAGE_FOLDER = Path("citer/stages")
-WITHOUT_SECTION = {"code", "probe", "router0", "rivals", "report"}
+WITHOUT_SECTION = {"code", "probe", "router0", "rivals", "choose", "transcribe", "report"}
 WORKERS = "workers"  # changes no result
 # Sections that several stages share, and the side effect `register`, which must not be cached.
 OUTSIDE_DVC = {"iterations", "pair", "register", WORKERS}
