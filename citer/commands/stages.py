@@ -17,7 +17,7 @@ Iteration = Annotated[
 BadRow = StrEnum("BadRow", ["fail", "skip"])
 
 # Stages that run without the extra `pipeline`.
-LIGHT = frozenset({"code", "label", "references", "score_llm", "score_slm"})
+LIGHT = frozenset({"code", "label", "references", "score_llm", "score_slm", "transcribe"})
 
 
 def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
