@@ -37,6 +37,7 @@ from citer.data.holdout import held_out
 from citer.data.tasks import task_label
 from citer.evaluation.against import Answers, Resampled
 from citer.evaluation.choice import cheapest
+from citer.evaluation.evidence import choose_rules
 from citer.evaluation.paired import Frontier, interval, resamples
 from citer.evaluation.points import Findings, outcome_table, point_rows, rule_columns
 from citer.evaluation.study import ALONE_LINES, Study
@@ -133,7 +134,9 @@ def tested(shop: Workshop, seed: int, alone: Findings, first_labels: pa.Table) -
             Path(folder),
             holdout,
         )
-        findings, chosen, _ = asked.router(router, thresholds(stand), alone)
+        findings = asked.router(router, thresholds(stand), alone)
+    measure, promised = asked.conditions.measure, (params.epsilon, params.delta)
+    chosen, _ = choose_rules(findings, alone, measure, *promised)
     best = cheapest(*chosen.values())
     method = next(name for name, rule in chosen.items() if rule is best)
     answered = Answers.of(pa.concat_tables([alone.outcomes, findings.outcomes]))

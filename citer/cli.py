@@ -44,6 +44,8 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
         stages.label,
         stages.train,
         stages.evaluate,
+        stages.choose,
+        stages.transcribe,
         stages.report,
     ],
     "Tools": [tools.profile, tools.bench, tools.pretrain],

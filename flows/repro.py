@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from graphlib import TopologicalSorter
-from itertools import dropwhile, takewhile
+from itertools import dropwhile
 from select import select
 from shutil import get_terminal_size
 from typing import NamedTuple
@@ -84,7 +84,7 @@ def one_run(log: Log) -> Iterator[None]:
 def plan(log: Log) -> dict[str, Planned]:
     """Return the stages in order. Call it within `one_run`.
 
-    A stage is `fresh` only before the first stale one, since a later one may depend on its outputs.
+    A stage is `fresh` if neither it nor one that it depends on is stale.
     Raises InputError if `dvc status` fails.
     """
     # The stage `code` is stale after an edit of the code, but not after an upgrade of a library,
@@ -96,7 +96,10 @@ def plan(log: Log) -> dict[str, Planned]:
         keep_changed(stale, log)
     except DvcError as error:
         raise InputError(str(error)) from None
-    fresh = set(takewhile(lambda name: name not in stale, graph))
+    fresh: set[str] = set()
+    for name, after in graph.items():
+        if name not in stale and after <= fresh:
+            fresh.add(name)
     return {name: Planned(name in fresh, after) for name, after in graph.items()}
 
 

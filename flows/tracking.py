@@ -174,6 +174,7 @@ def _log_iteration(
     used = {paths.preferences(router.number): "training"}
     _log_inputs(store, run_id, used | {paths.referenced(s): s for s in ("validation", "test")})
     store.client.log_artifacts(run_id, str(router.report), "report")
+    store.client.log_artifact(run_id, str(paths.transcript(router.number)), "report")
     store.client.log_artifacts(run_id, str(paths.RIVALS), "rivals")
     store.client.log_dict(run_id, router.questions(), QUESTIONS)
 

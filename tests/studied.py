@@ -1,12 +1,16 @@
-"""Answer the questions of a study one at a time, and select rows of its findings."""
+"""Answer the questions of a study one at a time, choose rules, and select rows of its findings."""
 
 from citer.config import EvaluateParams
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
+from citer.evaluation.choice import Chosen
+from citer.evaluation.evidence import choose_rules
 from citer.evaluation.points import Findings, rule_columns
+from citer.evaluation.sequence import Step
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import request
+from citer.models.router import Router
 from citer.models.sampling import Sampler
 from citer.rule import Rule
 
@@ -24,6 +28,15 @@ PARAMS = EvaluateParams(
     llm_floor=0.2,
     batches=(1, 4),
 )
+
+
+def routed_study(
+    study: Study, router: Router, taus: list[float], rivals: Findings
+) -> tuple[Findings, Chosen, list[Step]]:
+    """Try a router's rules, and choose among them."""
+    findings, params = study.router(router, taus, rivals), study.params
+    measure = study.conditions.measure
+    return findings, *choose_rules(findings, rivals, measure, params.epsilon, params.delta)
 
 
 def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, int]]:

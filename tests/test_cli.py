@@ -51,7 +51,7 @@ def test_a_wrong_parameter_is_reported_in_one_line_with_key_and_value(
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("stage", ["label", "train", "evaluate"])
+@pytest.mark.parametrize("stage", ["label", "train", "evaluate", "choose"])
 @pytest.mark.parametrize("iteration", ["7", "3", "0", "01", "x"])
 def test_an_iteration_that_params_yaml_does_not_list_is_reported_before_the_stage_starts(
     tmp_path: Path,

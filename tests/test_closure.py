@@ -89,7 +89,10 @@ def test_comments_and_docstrings_change_no_digest(edit: Callable[..., None]) -> 
 @pytest.mark.parametrize(
     ("library", "stages"),
     [
-        ("math-verify", {"prepare", "probe", "references", "rivals", "label", "evaluate"}),
+        (
+            "math-verify",
+            {*("prepare", "probe", "references", "rivals", "label", "evaluate", "transcribe")},
+        ),
         ("trl", {"finetune"}),
     ],
 )

@@ -17,7 +17,7 @@ Iteration = Annotated[
 BadRow = StrEnum("BadRow", ["fail", "skip"])
 
 # Stages that run without the extra `pipeline`.
-LIGHT = frozenset({"code", "label", "references", "score_llm", "score_slm"})
+LIGHT = frozenset({"code", "label", "references", "score_llm", "score_slm", "transcribe"})
 
 
 def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
@@ -119,8 +119,18 @@ def train(iteration: Iteration) -> None:
 
 
 def evaluate(iteration: Iteration) -> None:
-    """Try every rule, choose one on validation, and measure it on test."""
+    """Answer the held-out, validation and test questions by every rule of router K."""
     _run_iteration("evaluate", iteration)
+
+
+def choose(iteration: Iteration) -> None:
+    """Choose a rule on validation by evaluate.epsilon and evaluate.delta. Nothing is decoded."""
+    _run_iteration("choose", iteration)
+
+
+def transcribe(iteration: Iteration) -> None:
+    """Answer 100 test questions by the chosen rule, token by token, for the report page."""
+    _run_iteration("transcribe", iteration)
 
 
 def report() -> None:

@@ -38,6 +38,11 @@ class Shortfall(NamedTuple):
         """Whether the upper bound of the share at confidence CONFIDENCE is below the floor."""
         return upper_bound(self.right * self.questions, self.questions, 1 - CONFIDENCE) < self.floor
 
+    @property
+    def doubt(self) -> str:
+        """Warn of a shortfall that is not certain."""
+        return f"too few questions to be sure, but {self} (evaluate.llm_floor)"
+
     def __str__(self) -> str:
         questions = f"{self.questions} {task_label(self.task)} questions of validation"
         return f"LLM right on {self.right:.1%} of {questions}, expected at least {self.floor:.1%}"

@@ -49,7 +49,7 @@ def warnings(
     for task, replies in by_task(llm).items():
         yield from (f"{task_label(task)}: {hint}" for hint in hints(replies, prompt))
         if task in short and not short[task].is_certain:
-            yield f"too few questions to be sure, but {short[task]} (evaluate.llm_floor)"
+            yield short[task].doubt
         slm_right, llm_right = (
             sum(reply.correct is True for reply in each) for each in (weak[task], replies)
         )

@@ -54,6 +54,10 @@ class Findings:
         outcomes = self.outcomes.set_column(place, OUTCOME.field("method"), method)
         return Findings(outcomes, numbered(self.points, iteration, colour, marker))
 
+    def without(self, split: str) -> "Findings":
+        """Leave out the outcomes of a split."""
+        return Findings(self.outcomes.filter(pc.field("split") != split), self.points)
+
     def llm_alone(self, split: str) -> dict[str, Row]:
         """Return the LLM's own outcomes on a split, by problem_id."""
         mine = (pc.field("method") == "llm") & (pc.field("split") == split)

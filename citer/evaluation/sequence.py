@@ -9,7 +9,7 @@ the dearer one comes first. A rule that passes costs no confidence, but one that
 it. `benchmarks/results/coverage.md` compares this way with others.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -56,10 +56,9 @@ def sequence(lines: Sequence[Sequence[Candidate]], epsilon: float) -> list[tuple
     """Order the rules to test on validation, by their results on the held-out questions.
 
     `lines` start with their safest rule, which decides between equal results. Returns the place of
-    each rule: the number of its line, and its number in the line. Two kinds of rules are left out,
-    so that validation need not answer them: those that lose more than epsilon of the held-out
-    questions at confidence 95 %, and, of the rules of a line that lose none, all but the three
-    cheapest.
+    each rule: the number of its line, and its number in the line. Two kinds of rules are left out:
+    those that are not `worth_testing`, and those that lose more than epsilon of the held-out
+    questions at confidence 95 %.
     """
 
     def risk(place: tuple[int, int]) -> tuple[int, float, int]:
@@ -67,16 +66,23 @@ def sequence(lines: Sequence[Sequence[Candidate]], epsilon: float) -> list[tuple
         seen = lines[line][number]
         return seen.discordant, -seen.cost, number
 
-    places = ((n, number) for n, line in enumerate(lines) for number in _promising(line, epsilon))
+    places = [
+        (n, number)
+        for n, line in enumerate(lines)
+        for number in worth_testing(line)
+        if _lower_bound(line[number].discordant, line[number].n) <= epsilon
+    ]
     return sorted(places, key=risk)
 
 
-def _promising(line: Sequence[Candidate], epsilon: float) -> Iterator[int]:
+def worth_testing(line: Sequence[Candidate]) -> list[int]:
+    """Return the numbers of the rules that validation must answer, whatever the promise is.
+
+    Of the rules of a line that lose no held-out question, these are the three cheapest.
+    """
     lossless = [seen for seen in line if seen.n and not seen.discordant]
     dear = sorted(lossless, key=lambda seen: seen.cost)[LOSSLESS:]
-    for number, seen in enumerate(line):
-        if seen not in dear and _lower_bound(seen.discordant, seen.n) <= epsilon:
-            yield number
+    return [number for number, seen in enumerate(line) if seen not in dear]
 
 
 def _lower_bound(errors: int, questions: int) -> float:

@@ -1,6 +1,6 @@
-"""Run methods on validation, which chooses rules, and on test, which only reports."""
+"""Run methods on validation, which tests rules, and on test, which only reports."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -15,12 +15,12 @@ from citer.data.references import judged
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, always_slm, head_for, judge_for
-from citer.evaluation.choice import Candidate, Chosen
-from citer.evaluation.measure import ACCURACY, Conditions, Measure
+from citer.evaluation.evidence import Tried, held_out
+from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import ITERATIONS, MODELS, Kind, Style
-from citer.evaluation.points import Findings, Row, outcome_rows, outcome_table, point_rows
+from citer.evaluation.points import Findings, outcome_table, point_rows
 from citer.evaluation.rivals import CERTAINTIES, Alone, Lessons, Setting, by_score, enlist
-from citer.evaluation.sequence import Step, choose_each, sequence
+from citer.evaluation.sequence import worth_testing
 from citer.evaluation.sweep import Line, Method, Run, by_head, request, sweep
 from citer.executor import run_one
 from citer.executors.base import Executor, Unit
@@ -104,44 +104,24 @@ class Study:
         }
         return Setting(self.pair, self.params, self._sampler, scores)
 
-    def router(
-        self, router: Router, taus: Sequence[float], rivals: Findings
-    ) -> tuple[Findings, Chosen, list[Step]]:
-        """Run every rule on test. Choose a rule for each method on validation.
+    def router(self, router: Router, taus: Sequence[float], rivals: Findings) -> Findings:
+        """Run every rule on the held-out questions and on test, and on validation most of them.
 
-        All rules are tested in one sequence, the returned steps. The held-out questions decide its
-        order, so the promises hold at confidence 1 - delta for all methods together.
+        Validation leaves out rules that are not worth a test, whatever the promise is. The outcomes
+        hold all that `evidence.choose_rules` needs.
         Raises InputError if the router lacks a head that a rule needs.
         """
         lines = self.lines(router, taus)
-        validated, steps = self._validated(lines, rivals)
-        methods = list(dict.fromkeys(line.method.name for line in lines))
-        chosen = choose_each(steps, methods, self.params.epsilon, self.params.delta)
+        held = outcome_table(self._held_out(lines))
+        validated = _runs(self._sweep(self.validation, [*_worth_testing(lines, held)]))
         tested = _runs(self._sweep(self.test, lines))
-        outcomes = pa.concat_tables([validated, outcome_table(tested)])
-        return Findings(outcomes, point_rows(tested, self.params, rivals.points)), chosen, steps
+        outcomes = pa.concat_tables([held, outcome_table([*validated, *tested])])
+        return Findings(outcomes, point_rows(tested, self.params, rivals.points))
 
-    def _validated(self, lines: Sequence[Line], rivals: Findings) -> tuple[pa.Table, list[Step]]:
-        """Answer validation by the rules of the sequence. Return the outcomes, and each step."""
-        held_out = self._held_out(lines)
-        places = sequence(held_out, self.params.epsilon)
-        path = [lines[n]._replace(rules=[lines[n].rules[number]]) for n, number in places]
-        runs = _runs(self._sweep(self.validation, path))
-        llm_rows, measure = rivals.llm_alone("validation"), self.conditions.measure
-        steps = [
-            Step(run.method, held_out[n][number], candidate(run, llm_rows, measure))
-            for (n, number), run in zip(places, runs, strict=True)
-        ]
-        return outcome_table(runs), steps
-
-    def _held_out(self, lines: Sequence[Line]) -> list[list[Candidate]]:
+    def _held_out(self, lines: Sequence[Line]) -> list[Run]:
         """Answer the held-out questions by every rule, and by the LLM alone."""
         questions = self._gradable(self.holdout)
-        if not questions:
-            return [[Candidate(rule, 0, 0, 0.0, 0.0) for rule in line.rules] for line in lines]
-        *tried, (llm,) = self._sweep(questions, [*lines, LLM_LINE])
-        llm_rows = {row["problem_id"]: row for row in outcome_rows(llm)}
-        return [[candidate(run, llm_rows, ACCURACY) for run in runs] for runs in tried]
+        return _runs(self._sweep(questions, [*lines, LLM_LINE])) if questions else []
 
     def _gradable(self, problems: Sequence[Problem]) -> list[Problem]:
         """Return the problems, with the LLM's own answers where there is none to grade against.
@@ -218,19 +198,8 @@ def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:
     return [run for line in lines for run in line]
 
 
-def candidate(run: Run, llm_rows: Mapping[str, Row], measure: Measure) -> Candidate:
-    """Compare a run with the LLM's own answers to the same questions.
-
-    `llm_rows` holds the LLM's outcomes by problem_id.
-    """
-    rows = list(outcome_rows(run))
-    llm_bytes = sum(llm_rows[row["problem_id"]]["bytes"] for row in rows)
-    counted = (row for row in rows if measure.counts(llm_rows[row["problem_id"]]["correct"]))
-    kept = [row["correct"] for row in counted]
-    return Candidate(
-        rule=run.rule,
-        n=len(kept),
-        discordant=kept.count(False),
-        llm_fraction=sum(row["llm_tokens"] for row in rows) / sum(row["tokens"] for row in rows),
-        cost=sum(row["bytes"] for row in rows) / llm_bytes,
-    )
+def _worth_testing(lines: Sequence[Line], outcomes: pa.Table) -> Iterator[Line]:
+    """Yield the lines with the rules that validation must answer."""
+    tried = [[Tried(line.method.name, rule) for rule in line.rules] for line in lines]
+    for line, seen in zip(lines, held_out(outcomes, tried), strict=True):
+        yield line._replace(rules=[line.rules[number] for number in worth_testing(seen)])

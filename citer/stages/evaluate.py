@@ -1,23 +1,15 @@
-"""Evaluate router k: validation chooses its rules, test reports them."""
+"""Answer the held-out, validation and test questions by every rule of router k."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
 
-from citer.config import EvaluateParams, Params
+from citer.config import Params
 from citer.data.holdout import held_out
 from citer.data.problems import Problem, read_problems
-from citer.decoding.policy import routed
 from citer.errors import InputError
-from citer.evaluation.choice import Chosen, cheapest
-from citer.evaluation.decoded import transcript
-from citer.evaluation.frontier import draw
-from citer.evaluation.headline import deployed
-from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.points import (
     RIVALS_STAMP,
     ROUTER_STAMP,
@@ -25,11 +17,9 @@ from citer.evaluation.points import (
     read_findings,
     write_findings,
 )
-from citer.evaluation.report import metrics, promise, standings
-from citer.evaluation.sequence import explained
-from citer.evaluation.spread import Seeded, Seeds, seeded
+from citer.evaluation.spread import Seeds
 from citer.evaluation.study import Study, study_stamp
-from citer.io import read_as, remove, replacing, write_json
+from citer.io import read_as, remove, replacing
 from citer.models.bundle import check_identity, folder_identity, read_bundle
 from citer.models.device import announce
 from citer.models.folder import PairFolder
@@ -54,14 +44,11 @@ class _Inputs(NamedTuple):
     rivals: Findings
     seeds: Seeds
 
-    @property
-    def measure(self) -> Measure:
-        return Conditions.stored(self.stamp).measure
-
 
 def run(params: Params, iteration: int) -> None:
-    """Write the report of router k. A killed run resumes at its unfinished part of the questions.
+    """Write the answers by router k. A killed run resumes at its unfinished part of the questions.
 
+    They depend neither on epsilon nor on delta: `choose` judges them.
     Raises InputError unless router, rivals and questions belong to the same study.
     """
     announce(f"evaluate {iteration}", params.pair)
@@ -72,33 +59,18 @@ def run(params: Params, iteration: int) -> None:
     partial = partial_sweeps("evaluate", params, *own, *asked, iteration=iteration)
     pair, executor = open_pair(inputs.folders, params.pair, params.workers)
     setting = executor, pair, inputs.validation, inputs.test, params.evaluate
-    router = inputs.router.to(pair.slm.device)
-    # Each seed and the transcript have an engine of their own, so that no study keeps its caches.
-    findings, chosen, steps = Study(*setting, partial, holdout).router(
-        router, inputs.taus, inputs.rivals
-    )
-    rows = standings([*inputs.rivals.points, *findings.points], chosen)
-    seeds = [*seeded(inputs.seeds.router, rows, chosen, inputs.measure)]
-    for seed in inputs.seeds.further:
-        questions = _held_out(params, inputs.folders, seed)
-        study = Study(*setting, partial / str(seed), questions)
-        seeds += _further(study, home / str(seed), seed, inputs.rivals)
-    method = deployed(chosen)
-    policy = routed(router, chosen[method].rule)
-    tokens = transcript(executor, pair, inputs.test, policy, method, params.evaluate)
-    with replacing(paths.report(iteration)) as aside:
-        _write(aside, inputs, findings, chosen, params.evaluate)
-        promised = params.evaluate.epsilon, params.evaluate.delta
-        write_json(aside / "path.json", explained(steps, *promised))
-        write_json(aside / "tokens.json", asdict(tokens))
-        if inputs.seeds.further:
-            write_json(aside / paths.SPREAD, [asdict(each) for each in seeds])
+    router, stamp = inputs.router.to(pair.slm.device), inputs.stamp | ROUTER_STAMP
+    # Each seed has an engine of its own, so that no study keeps its caches.
+    findings = Study(*setting, partial, holdout).router(router, inputs.taus, inputs.rivals)
+    with replacing(paths.answers(iteration)) as aside:
+        aside.mkdir()
+        write_findings(aside, findings, params.evaluate, stamp)
+        for seed in inputs.seeds.further:
+            questions = _held_out(params, inputs.folders, seed)
+            study = Study(*setting, partial / str(seed), questions)
+            further = _further(study, home / str(seed), inputs.rivals)
+            write_findings(aside / str(seed), further, params.evaluate, stamp)
     remove(partial)
-    promises = (
-        promise(f"{name}_{iteration}", rule, inputs.measure) for name, rule in chosen.items()
-    )
-    for line in (*promises, *map(str, findings.failures)):
-        Console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _read(params: Params, iteration: int) -> _Inputs:
@@ -117,27 +89,11 @@ def _read(params: Params, iteration: int) -> _Inputs:
     return _Inputs(router, taus, folders, own, validation, test, stamp, rivals, seeds)
 
 
-def _write(
-    folder: Path, inputs: _Inputs, findings: Findings, chosen: Chosen, params: EvaluateParams
-) -> None:
-    """Write the answers, the chosen rules, the metrics and the picture."""
-    points = [*inputs.rivals.points, *findings.points]
-    rows = standings(points, chosen)
-    folder.mkdir()
-    write_findings(folder, findings, params, inputs.stamp | ROUTER_STAMP)
-    write_json(folder / "chosen.json", {name: asdict(each) for name, each in chosen.items()})
-    write_json(folder / "threshold.json", asdict(cheapest(*chosen.values())))
-    write_json(folder / "metrics.json", metrics(rows, chosen, inputs.measure))
-    draw(points, chosen, folder / "frontier.png", inputs.measure)
-
-
-def _further(study: Study, folder: Path, seed: int, rivals: Findings) -> Iterator[Seeded]:
-    """Choose and measure rules with the router of a further seed, which is in `folder`."""
+def _further(study: Study, folder: Path, rivals: Findings) -> Findings:
+    """Try the rules with the router of a further seed, which is in `folder`."""
     router, card = read_bundle(folder)
     taus = _thresholds(folder, card, study.params.llm_fractions)
-    findings, chosen, _ = study.router(router.to(study.pair.slm.device), taus, rivals)
-    rows = standings([*rivals.points, *findings.points], chosen)
-    yield from seeded(seed, rows, chosen, study.conditions.measure)
+    return study.router(router.to(study.pair.slm.device), taus, rivals)
 
 
 def _held_out(params: Params, folders: PairFolder, seed: int) -> list[Problem]:

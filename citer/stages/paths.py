@@ -17,6 +17,7 @@ PAGE = Path("data/page/report.html")
 RIVALS = Path("data/reports/rivals")
 SUMMARY = Path("data/summary")
 TRAINED = "trained.json"  # the seeds of an iteration
+DEPLOYED = "deployed.json"  # in a report: the deployed method and its rule, without a certificate
 SPREAD = "seeds.json"  # results of all seeds; in a report: by seed, in the summary: their spread
 CURVE = "curve.json"  # in a router's folder: its losses, by epoch
 HOLDOUT = "holdout.parquet"  # in a router's folder: the labels that did not train it
@@ -46,6 +47,15 @@ def router(iteration: int) -> Path:
 def seeds(iteration: int) -> Path:
     """The routers of further seeds: a bundle in a folder for each, and `TRAINED`."""
     return Path(f"data/seeds/{iteration}")
+
+
+def answers(iteration: int) -> Path:
+    """The answers by every rule of router k, and in a folder for each further seed, by its own."""
+    return Path(f"data/answers/{iteration}")
+
+
+def transcript(iteration: int) -> Path:
+    return Path(f"data/transcripts/{iteration}/tokens.json")
 
 
 def report(iteration: int) -> Path:

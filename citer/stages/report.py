@@ -76,7 +76,7 @@ def _write_page(
         found.points,
         found.chosen,
         found.conditions,
-        reports={k: paths.report(int(k)) for k in params.iterations},
+        tokens={k: paths.transcript(int(k)) for k in params.iterations},
         routers={k: paths.router(int(k)) for k in params.iterations},
         finetune=paths.FINETUNE,
         against=paths.SUMMARY / "rivals.json",

@@ -9,7 +9,7 @@ from rich.console import Console
 from citer.config import Params
 from citer.data.problems import read_problems
 from citer.errors import InputError
-from citer.evaluation.choice import least_questions
+from citer.evaluation.evidence import too_few
 from citer.evaluation.floor import shortfalls, shown
 from citer.evaluation.measure import FIDELITY, Conditions, Measure
 from citer.evaluation.methods import Kind, Row, label
@@ -34,7 +34,8 @@ def run(params: Params) -> None:
 
     A killed run resumes at its unfinished part of the questions.
     Raises InputError if a question and its longest answer exceed the models' context, if the
-    questions are not all of one measure, or if the LLM is right on too few validation questions.
+    questions are not all of one measure, or if the LLM is certainly right on too few validation
+    questions.
     """
     announce("rivals", params.pair)
     validation, test = (read_problems(paths.referenced(split)) for split in ("validation", "test"))
@@ -63,16 +64,23 @@ def run(params: Params) -> None:
 
 
 def _check_llm(study: Study) -> None:
-    """Print wrong answers of the LLM and raise InputError if it is right too rarely."""
+    """Warn if the LLM is right too rarely. Raise InputError if this is certain, as `probe` does.
+
+    Before the error, wrong answers of the LLM are printed.
+    """
     _, (llm,), *_ = study.alone_runs
     below = list(shortfalls(llm.results, study.params.llm_floor))
-    if not below:
+    for short in below:
+        if not short.is_certain:
+            _print(f"rivals: {short.doubt}", style="yellow")
+    certain = [short for short in below if short.is_certain]
+    if not certain:
         return
-    tasks = {shortfall.task for shortfall in below}
+    tasks = {short.task for short in certain}
     wrong = (r.problem for r in llm.results if r.problem.task in tasks and not r.correct)
     for problem in islice(wrong, EXAMPLES):
         _print(shown(problem, *study.llm_writes(problem)))
-    raise InputError(f"rivals: {'; '.join(map(str, below))} (evaluate.llm_floor)")
+    raise InputError(f"rivals: {'; '.join(map(str, certain))} (evaluate.llm_floor)")
 
 
 def _check_references(study: Study) -> None:
@@ -90,17 +98,11 @@ def _check_references(study: Study) -> None:
 
 
 def _warn(study: Study) -> None:
-    """Warn if no rule can be certified, even without a wrong routed answer."""
+    """Warn now, hours before `choose`, if no rule can be certified."""
     _, (llm,), *_ = study.alone_runs
-    params, measure = study.params, study.conditions.measure
-    counted = sum(measure.counts(result.correct) for result in llm.results)
-    enough = least_questions(params.epsilon, params.delta)
-    if counted < enough:
-        _print(
-            f"validation: {measure.counted.format(n=counted)}, too few to certify any rule: "
-            f"evaluate.epsilon {params.epsilon:g} needs {enough:,}",
-            style="yellow",
-        )
+    right, promised = (r.correct for r in llm.results), (study.params.epsilon, study.params.delta)
+    if few := too_few(right, study.conditions.measure, *promised):
+        _print(few, style="yellow")
 
 
 def _print(text: str, style: str = "") -> None:

@@ -23,7 +23,8 @@ GENERATE = ("generate", *ROUTER, *FILES, "--disagreements", str(DISAGREEMENTS))
 STAGES: tuple[tuple[str, ...], ...] = (
     *(("prepare",), ("probe",), ("references",), ("finetune",)),
     *(("score_llm",), ("score_slm",), ("router0",), ("rivals",)),
-    *(("label", "1"), ("train", "1"), ("evaluate", "1"), ("report",)),
+    *(("label", "1"), ("train", "1"), ("evaluate", "1")),
+    *(("choose", "1"), ("transcribe", "1"), ("report",)),
 )
 Settings = Mapping[str, dict[str, Any]]  # by section of params.yaml
 TINY: Settings = {
@@ -109,7 +110,9 @@ def pattern_of(path: Path) -> str | None:
 
 
 SCORE, LABEL, TRAIN = (("score_llm",), ("score_slm",)), ("label", "1"), ("train", "1")
-EVALUATE, REPORT = ("evaluate", "1"), ("report",)
+EVALUATE, CHOOSE = ("evaluate", "1"), ("choose", "1")
+TRANSCRIBE, REPORT = ("transcribe", "1"), ("report",)
+DECODING = (("rivals",), LABEL, EVALUATE, TRANSCRIBE, GENERATE)
 READERS: dict[str, Sequence[tuple[str, ...]]] = {
     "params.yaml": (*STAGES, GENERATE),
     QUESTIONS.name: (GENERATE,),
@@ -117,19 +120,22 @@ READERS: dict[str, Sequence[tuple[str, ...]]] = {
     "data/problems/*": (("probe",), ("references",)),
     "data/references/sft.*": (("finetune",),),
     "data/references/preference.*": (*SCORE, ("router0",), LABEL),
+    "data/references/test.*": (("rivals",), EVALUATE, TRANSCRIBE),
     "data/references/*": (("rivals",), EVALUATE),
     "data/tokens/llm/*": (("score_llm",), ("router0",), LABEL, TRAIN),
     "data/tokens/slm/*": (("score_slm",), ("router0",), LABEL, TRAIN),
     "data/preferences/1/*": (TRAIN,),
     "data/routers/0/router.*": (LABEL,),
     "data/routers/agree/router.*": (TRAIN,),
-    "data/routers/1/router.*": (EVALUATE, GENERATE),
-    "data/seeds/1/trained.json": (EVALUATE,),
-    "data/reports/rivals/*.parquet": (EVALUATE, REPORT),
+    "data/routers/1/router.*": (EVALUATE, TRANSCRIBE, GENERATE),
+    "data/seeds/1/trained.json": (EVALUATE, CHOOSE),
+    "data/reports/rivals/*.parquet": (EVALUATE, CHOOSE, REPORT),
+    "data/answers/1/*.parquet": (CHOOSE,),
     "data/reports/1/*.parquet": (REPORT,),
     "data/reports/1/chosen.json": (REPORT,),
+    "data/reports/1/deployed.json": (TRANSCRIBE,),
     "data/routers/*/metrics.json": (REPORT,),
     "data/pair/slm/*": (("probe",), ("finetune",), ("score_llm",)),
-    "data/pair/llm/*": (("probe",), *SCORE, ("rivals",), LABEL, EVALUATE, GENERATE),
-    "data/models/slm/*": (("score_slm",), ("router0",), ("rivals",), LABEL, EVALUATE, GENERATE),
+    "data/pair/llm/*": (("probe",), *SCORE, *DECODING),
+    "data/models/slm/*": (("score_slm",), ("router0",), *DECODING),
 }

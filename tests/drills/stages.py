@@ -24,9 +24,10 @@ PATIENCE_SECONDS = 300
 FORK = get_context("fork")  # a fresh process would import torch and transformers for seconds
 STAGES: tuple[tuple[str, ...], ...] = (
     *(("references",), ("score_llm",), ("score_slm",), ("router0",), ("rivals",)),
-    *(("label", "1"), ("train", "1"), ("evaluate", "1"), ("report",)),
+    *(("label", "1"), ("train", "1"), ("evaluate", "1")),
+    *(("choose", "1"), ("transcribe", "1"), ("report",)),
 )
-FORKING = {"references", "rivals", "label", "evaluate"}  # stages that fork workers
+FORKING = {"references", "rivals", "label", "evaluate", "transcribe"}  # stages that fork workers
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.router import Router
 from tests.heads import random_router
-from tests.studied import PARAMS, THRESHOLDS
+from tests.studied import PARAMS, THRESHOLDS, routed_study
 from tests.taught import make_taught_pair, problems
 
 
@@ -43,4 +43,4 @@ def rivals(study: Study) -> Findings:
 
 @pytest.fixture(scope="session")
 def studied(study: Study, router: Router, rivals: Findings) -> tuple[Findings, Chosen, list[Step]]:
-    return study.router(router, THRESHOLDS, rivals)
+    return routed_study(study, router, THRESHOLDS, rivals)

@@ -1,10 +1,12 @@
 from dataclasses import asdict
 from itertools import compress
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
+from citer.config import load_params
 from citer.evaluation import choice
 from citer.evaluation.choice import (
     FIRST,
@@ -17,6 +19,8 @@ from citer.evaluation.choice import (
 )
 from citer.io import read_as, write_json
 from citer.rule import LLM, Rule
+
+ROOT = Path(__file__).parents[2]
 
 
 def seen(tau: float, discordant: int, cost: float, n: int = 100) -> Candidate:
@@ -151,3 +155,15 @@ def test_the_promise_of_a_chosen_rule_holds_at_its_confidence(p_right):
         chosen = choose(line, 0.05, 0.05)
         broken += chosen.certified and 1 - chosen.rule.at > 0.05
     assert 0 < broken / 2000 <= 0.05
+
+
+def test_the_documents_say_how_many_questions_the_promise_needs():
+    params = load_params(ROOT / "params.yaml").evaluate
+    least = least_questions(params.epsilon, params.delta)
+    method, own_data = ((ROOT / f"docs/{name}.md").read_text() for name in ("method", "own-data"))
+    assert f"with ε = δ = {params.epsilon} from {least} on." in method
+    assert f"needs at least {least} validation questions" in own_data
+    for lost, needed in ((0, least), (1, 99), (2, 130)):
+        bounds = [upper_bound(lost, n, 0.8 * params.delta) for n in (needed, needed - 1)]
+        assert bounds[0] <= params.epsilon < bounds[1]
+    assert "loses one answer, n must be 99; if it loses two, 130." in method

@@ -1,12 +1,18 @@
+from contextlib import nullcontext
 from dataclasses import replace
+from unittest.mock import MagicMock
 
 import pytest
 
 from citer.data.problems import Choice, Problem
 from citer.decoding.answer import Counts
+from citer.errors import InputError
 from citer.evaluation.cost import Trace
 from citer.evaluation.floor import Shortfall, floor, shortfalls, shown
+from citer.evaluation.hints import reason_to_stop, warnings
+from citer.evaluation.probe import Reply
 from citer.evaluation.result import Result
+from citer.stages import rivals
 from tests.tiny import MATH, MC
 
 
@@ -58,3 +64,18 @@ def test_an_answer_is_shown_in_short_lines_without_control_characters():
     assert llm == "     LLM: one two \N{REPLACEMENT CHARACTER}[2J [bold] (cut off)"
     assert read == "    read: nothing"
     assert expected == "expected: 31"
+
+
+@pytest.mark.parametrize(("right", "stops"), [(0, True), (3, True), (4, False), (6, False)])
+def test_probe_and_rivals_judge_the_same_questions_alike(right, stops, capsys):
+    """Both see all questions of a task that has at most 20."""
+    results = answered(with_options(4), right, 20)
+    replies = [Reply(r.problem, "", (), "", False, None, r.correct, None, 9, 9) for r in results]
+    study = MagicMock(alone_runs=[None, [MagicMock(results=results)]])
+    study.params.llm_floor, study.llm_writes.return_value = 0.2, ("Perhaps B.", False)
+    assert bool(reason_to_stop(replies, 0.2, "plain")) == stops
+    with pytest.raises(InputError, match=r"llm_floor\)$") if stops else nullcontext():
+        rivals._check_llm(study)
+    doubt = f"too few questions to be sure, but LLM right on {right / 20:.1%} of 20 mc questions"
+    warned = [line for line in warnings(replies, replies, 0.2, "plain") if doubt in line]
+    assert (doubt in capsys.readouterr().out) == bool(warned) == (not stops)

@@ -11,7 +11,7 @@ from citer.evaluation.points import Findings, rule_columns
 from citer.evaluation.study import Study
 from citer.models.router import Router
 from citer.rule import LLM
-from tests.studied import THRESHOLDS
+from tests.studied import THRESHOLDS, routed_study
 
 
 def shuffled(problems: list[Problem]) -> list[Problem]:
@@ -26,7 +26,7 @@ def results(
 ) -> tuple[Findings, Findings, Chosen]:
     changed = replace(study, partial=folder, **other)
     rivals = changed.rivals()
-    own, chosen, *_ = changed.router(router, THRESHOLDS, rivals)
+    own, chosen, *_ = routed_study(changed, router, THRESHOLDS, rivals)
     return rivals, own, chosen
 
 

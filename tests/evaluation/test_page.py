@@ -30,23 +30,20 @@ LIMIT = 2_000_000  # bytes
 @pytest.fixture
 def study(tmp_path: Path) -> PageStudy:
     """Two iterations with all files."""
-    folders = {
-        kind: {k: tmp_path / kind / k for k in ("1", "2")} for kind in ("reports", "routers")
-    }
+    routers = {k: tmp_path / "routers" / k for k in ("1", "2")}
+    tokens = {k: tmp_path / "transcripts" / k / "tokens.json" for k in ("1", "2")}
     for k in ("1", "2"):
-        write_json(
-            folders["reports"][k] / "tokens.json", asdict(transcript(f"risk 0.{k} audit 0.1"))
-        )
+        write_json(tokens[k], asdict(transcript(f"risk 0.{k} audit 0.1")))
         losses = {"train_loss": [0.9, 0.4, 0.3], "holdout_loss": [0.8, 0.5, 0.6]}
-        write_json(folders["routers"][k] / "curve.json", losses)
-        write_table(folders["routers"][k] / "holdout.parquet", holdout(), HOLDOUT, {})
+        write_json(routers[k] / "curve.json", losses)
+        write_table(routers[k] / "holdout.parquet", holdout(), HOLDOUT, {})
     files = {name: tmp_path / f"{name}.json" for name in ("finetune", "against")}
     write_json(files["finetune"], {"step": [1, 2], "loss": [2.5, 1.25]})
     rows = [beside("entropy", -0.25, 0.05), beside("oracle", 0.5, 0.1)]
     rows += [beside("random", None, None)]
     other = beside("speculative", -0.5, 0.1) | {"task": "math"}
     write_json(files["against"], {"against": [*rows, other]})
-    return PageStudy(points(), CHOSEN, Conditions(), **folders, **files)
+    return PageStudy(points(), CHOSEN, Conditions(), tokens, routers, **files)
 
 
 def beside(rival: str, change: float | None, width: float | None) -> dict:
@@ -161,7 +158,7 @@ def test_router_k_stands_beside_router_k_minus_1_or_beside_the_champion(study, t
 @pytest.mark.parametrize(
     ("file", "section"),
     [
-        ("reports/2/tokens.json", "Where the LLM writes"),
+        ("transcripts/2/tokens.json", "Where the LLM writes"),
         ("routers/2/holdout.parquet", "Calibration on held-out labels"),
         ("finetune.json", "Finetuning the SLM"),
         ("against.json", "Against the rivals"),

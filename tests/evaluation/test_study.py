@@ -11,15 +11,15 @@ from citer.decoding.answer import Answer, Visit
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, always_slm, routed
 from citer.evaluation.choice import Candidate
 from citer.evaluation.cost import Prices, Trace
+from citer.evaluation.evidence import HELD_OUT, candidate
 from citer.evaluation.measure import ACCURACY
-from citer.evaluation.points import Findings
+from citer.evaluation.points import Findings, outcome_rows
 from citer.evaluation.result import Result
 from citer.evaluation.sequence import choose_each
-from citer.evaluation.study import candidate
 from citer.evaluation.sweep import Run
 from citer.models.features import features
 from citer.rule import LLM, Rule
-from tests.studied import PARAMS, THRESHOLDS, by_the_engine, in_the_rows, rows_of
+from tests.studied import PARAMS, THRESHOLDS, by_the_engine, in_the_rows, routed_study, rows_of
 from tests.taught import problems
 
 
@@ -108,25 +108,25 @@ def test_the_order_of_the_rules_depends_on_the_held_out_questions_alone(
     """Wrong validation answers change what is certified, and not which rule is tested next."""
     wrongly = [wrong(problem) for problem in study.validation]
     other = replace(study, validation=wrongly, partial=tmp_path)
-    _, _, steps = other.router(router, THRESHOLDS, other.rivals())
+    _, _, steps = routed_study(other, router, THRESHOLDS, other.rivals())
     assert [step.held_out for step in steps] == [step.held_out for step in studied[2]]
 
 
 def test_the_llm_answers_alone_if_every_rule_surely_loses_too_much(
     study, router, rivals, monkeypatch, tmp_path
 ):
-    """No rule is left for validation to test."""
-    monkeypatch.setattr("citer.evaluation.study.sequence", lambda *_: [])
+    """No rule is left to test."""
+    monkeypatch.setattr("citer.evaluation.evidence.sequence", lambda *_: [])
     other = replace(study, partial=tmp_path)
-    findings, chosen, steps = other.router(router, THRESHOLDS, rivals)
+    _, chosen, steps = routed_study(other, router, THRESHOLDS, rivals)
     assert not steps
     assert [each.rule for each in chosen.values()] == [LLM, LLM]
-    assert {row["split"] for row in findings.outcomes.to_pylist()} == {"test"}
 
 
 @pytest.mark.usefixtures("two_threads")
 def test_two_processes_give_the_same_findings_as_one(study, router, rivals, studied, tmp_path):
-    assert replace(study, partial=tmp_path).router(router, THRESHOLDS, rivals) == studied
+    again = replace(study, partial=tmp_path)
+    assert again.router(router, THRESHOLDS, rivals) == studied[0]
     assert {path.name for path in tmp_path.rglob("*.parquet")} == {
         "1-of-2.parquet",
         "2-of-2.parquet",
@@ -149,8 +149,8 @@ def test_without_rules_to_try_only_the_models_alone_are_run(study, router, tmp_p
     ends = replace(study, params=PARAMS.model_copy(update=nothing), partial=tmp_path)
     rivals = ends.rivals()
     assert {row["method"] for row in rivals.points} == {"slm", "llm", "oracle"}
-    findings, chosen, _ = ends.router(router, [0.0, 1.0], rivals)
-    assert (findings.points, len(findings.outcomes)) == ([], 0)
+    findings, chosen, _ = routed_study(ends, router, [0.0, 1.0], rivals)
+    assert (findings.points, len(findings.without(HELD_OUT).outcomes)) == ([], 0)
     assert {name: (each.rule, each.certified) for name, each in chosen.items()} == {
         "router": (LLM, False)
     }
@@ -169,7 +169,7 @@ def test_test_answers_change_the_report_and_never_the_chosen_rules(
 ):
     wrongly = [wrong(problem) for problem in study.test]
     other = replace(study, test=wrongly, partial=tmp_path)
-    findings, chosen, _ = other.router(router, THRESHOLDS, other.rivals())
+    findings, chosen, _ = routed_study(other, router, THRESHOLDS, other.rivals())
     assert chosen == studied[1]
     assert set(chosen) == {"router", "audited"}
     assert all(each.certified for each in chosen.values())
@@ -180,7 +180,7 @@ def test_test_answers_change_the_report_and_never_the_chosen_rules(
 def test_validation_answers_decide_which_rules_are_chosen(study, router, studied, tmp_path):
     wrongly = [wrong(problem) for problem in study.validation]
     other = replace(study, validation=wrongly, partial=tmp_path)
-    _, chosen, _ = other.router(router, THRESHOLDS, other.rivals())
+    _, chosen, _ = routed_study(other, router, THRESHOLDS, other.rivals())
     assert chosen["router"].discordant == 0 < studied[1]["router"].discordant
 
 
@@ -204,6 +204,7 @@ def test_a_candidate_counts_the_llms_right_answers_and_how_many_are_lost():
         problem.problem_id: {"correct": right, "bytes": 3000}
         for problem, right in zip(problems(4), [True, True, False, False], strict=True)
     }
-    assert candidate(Run("router", rule, results, prices), alone, ACCURACY) == Candidate(
+    rows = outcome_rows(Run("router", rule, results, prices))
+    assert candidate(rule, rows, alone, ACCURACY) == Candidate(
         rule=rule, n=2, discordant=1, llm_fraction=0.5, cost=(2 * 100 + 1000) / 3000
     )

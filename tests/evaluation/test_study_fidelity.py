@@ -16,7 +16,7 @@ from citer.evaluation.measure import FIDELITY
 from citer.evaluation.points import Findings, read_findings, write_findings
 from citer.evaluation.study import Study
 from citer.models.router import Router
-from tests.studied import PARAMS, THRESHOLDS
+from tests.studied import PARAMS, THRESHOLDS, routed_study
 
 WARM = SamplingParams(temperature=0.7, top_p=0.9)
 
@@ -45,7 +45,7 @@ def found(faithful, router):
 
 def _candidates(study: Study, router: Router, rivals: Findings) -> tuple[Findings, list[Candidate]]:
     """Return the findings of the router, and the results of every rule that validation tested."""
-    findings, _, steps = study.router(router, THRESHOLDS, rivals)
+    findings, _, steps = routed_study(study, router, THRESHOLDS, rivals)
     return findings, [step.validation for step in steps]
 
 
@@ -73,7 +73,7 @@ def test_under_fidelity_all_held_out_questions_are_compared_with_the_llms(faithf
 
 def _check_held_out(study: Study, router: Router, rivals: Findings) -> None:
     written = [each for problem in study.holdout if (each := _by_llm(study, problem))]
-    _, _, steps = study.router(router, THRESHOLDS, rivals)
+    _, _, steps = routed_study(study, router, THRESHOLDS, rivals)
     seen = {step.held_out.rule: step.held_out for step in steps}
     assert {each.n for each in seen.values()} == {len(written)} != {0}
     differing = {

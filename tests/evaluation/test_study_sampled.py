@@ -35,7 +35,7 @@ def test_a_sampling_study_gives_the_samples_of_single_decodes(
 
 
 def test_exact_rules_give_the_llms_samples(sampled: Study, router: Router, alone: Findings) -> None:
-    findings, *_ = sampled.router(router, THRESHOLDS, alone)
+    findings = sampled.router(router, THRESHOLDS, alone)
     rule = Rule("risk", 0.6, 1.0)
     assert in_the_rows(findings, "audited", rule) == by_the_engine(sampled, routed(router, rule))
     llm = alone.llm_alone("test")

@@ -216,6 +216,7 @@ def _write_report(
     others = {"llm": {measure.name: 1.0}, other: {measure.name: 0.9}}
     write_json(folder / "metrics.json", others | {ours: numbers})
     (folder / "frontier.png").write_bytes(b"a picture")
+    write_json(paths.transcript(k), {})
     _write_points(folder, measure, ours, stamp)
 
 

@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from citer.cli import STAGES, app
-from citer.config import Params, TrainParams, load_params
+from citer.config import EvaluateParams, Params, TrainParams, load_params
 from citer.stages import paths
 from flows.dvc_commands import dvc
 from flows.repro import stage_graph
@@ -17,7 +17,7 @@ from flows.stages import stage_task
 
 PIPELINE: dict[str, Any] = YAML(typ="safe").load(Path("dvc.yaml"))
 STAGE_FOLDER = Path("citer/stages")
-WITHOUT_SECTION = {"code", "probe", "router0", "rivals", "report"}
+WITHOUT_SECTION = {"code", "probe", "router0", "rivals", "choose", "transcribe", "report"}
 WORKERS = "workers"  # changes no result
 # Sections that several stages share, and the side effect `register`, which must not be cached.
 OUTSIDE_DVC = {"iterations", "pair", "register", WORKERS}
@@ -31,10 +31,14 @@ def stage(name: str) -> dict[str, Any]:
     return entry.get("do", entry)
 
 
+def settings(name: str) -> set[str]:
+    """Return the settings and whole sections of params.yaml that a stage depends on."""
+    return {entry for entry in stage(name).get("params", []) if isinstance(entry, str)}
+
+
 def sections(name: str) -> set[str]:
     """Return the sections of params.yaml that a stage depends on, wholly or in part."""
-    texts = [entry for entry in stage(name).get("params", []) if isinstance(entry, str)]
-    return {text.partition(".")[0] for text in texts}
+    return {text.partition(".")[0] for text in settings(name)}
 
 
 @every_stage
@@ -130,12 +134,20 @@ def test_more_seeds_leave_a_stage_fresh_that_trains_once(name: str) -> None:
     assert listed == {f"train.{key}" for key in TrainParams.model_fields} - {"train.seeds"}
 
 
+def test_another_promise_makes_only_the_choice_stale() -> None:
+    promise = {"evaluate.epsilon", "evaluate.delta"}
+    listed = {name: settings(name) for name in PIPELINE["stages"]}
+    assert {name for name in listed if listed[name] & {"evaluate", *promise}} == {"choose"}
+    assert promise < listed["choose"]
+    others = {f"evaluate.{key}" for key in EvaluateParams.model_fields} - promise
+    assert others < listed["rivals"]
+
+
 @every_stage
 def test_a_stage_that_makes_prompts_depends_on_their_settings(name: str) -> None:
     makes = "citer.stages.folders" in (STAGE_FOLDER / f"{name}.py").read_text()
-    settings = {"pair.prompt", "pair.chat", "pair.stop"}
-    listed = {entry for entry in stage(name).get("params", []) if isinstance(entry, str)}
-    assert settings & listed == (settings if makes else set())
+    of_prompts = {"pair.prompt", "pair.chat", "pair.stop"}
+    assert of_prompts & settings(name) == (of_prompts if makes else set())
 
 
 def test_dvc_sees_the_tables_of_a_server_but_not_what_it_is_writing() -> None:

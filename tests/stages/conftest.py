@@ -20,7 +20,17 @@ from citer.io import write_json
 from citer.models.bundle import identity, write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
-from citer.stages import evaluate, paths, report, rivals, router0, score_llm, score_slm
+from citer.stages import (
+    choose,
+    evaluate,
+    paths,
+    report,
+    rivals,
+    router0,
+    score_llm,
+    score_slm,
+    transcribe,
+)
 from tests.heads import random_router
 from tests.stages.asked import LIMIT, Own
 from tests.taught import make_taught_pair, problems
@@ -196,10 +206,17 @@ def write_router(params: Params, iteration: int, card: dict) -> None:
     write_json(paths.seeds(iteration) / paths.TRAINED, seeds)
 
 
+def run_router(params: Params, iteration: int) -> None:
+    """Write the report of a router."""
+    evaluate.run(params, iteration)
+    choose.run(params, iteration)
+
+
 def run_all(params: Params) -> dict[str, bytes]:
     rivals.run(params)
     for iteration in (1, 2):
-        evaluate.run(params, iteration)
+        run_router(params, iteration)
+        transcribe.run(params, iteration)
     report.run(params)
     written = [*paths.RIVALS.parent.rglob("*"), *paths.SUMMARY.rglob("*")]
     return {path.as_posix(): path.read_bytes() for path in written if path.is_file()}

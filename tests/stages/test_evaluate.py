@@ -1,4 +1,4 @@
-"""The stages `rivals` and `evaluate`, from files to files."""
+"""The stages `rivals`, `evaluate` and `choose`, from files to files."""
 
 import re
 from dataclasses import replace
@@ -13,7 +13,7 @@ from citer.evaluation.choice import ChosenRule
 from citer.evaluation.points import read_findings
 from citer.io import read_as, read_json, table_metadata
 from citer.stages import evaluate, paths, rivals
-from tests.stages.conftest import with_taught_llm, write_router
+from tests.stages.conftest import run_router, with_taught_llm, write_router
 from tests.tiny import MATH, MC
 
 
@@ -34,10 +34,10 @@ def test_an_llm_below_the_floor_stops_rivals_before_the_test_questions(params, c
     swept = []
     sweep = study.sweep
     monkeypatch.setattr(study, "sweep", lambda *args: swept.append(args[2]) or sweep(*args))
-    floored = params.evaluate.model_copy(update={"llm_floor": 0.2})
+    floored = params.evaluate.model_copy(update={"llm_floor": 0.7})
     message = (
-        "rivals: LLM right on 0.0% of 3 math questions of validation, expected at least 20.0%; "
-        "LLM right on 0.0% of 3 mc questions of validation, expected at least 43.3% "
+        "rivals: LLM right on 0.0% of 3 math questions of validation, expected at least 70.0%; "
+        "LLM right on 0.0% of 3 mc questions of validation, expected at least 70.0% "
         "(evaluate.llm_floor)"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
@@ -56,7 +56,7 @@ def test_an_llm_above_the_floor_passes_with_a_warning_about_too_few_right_answer
     printed = capsys.readouterr().out
     assert "validation: the LLM is right on 4 questions, too few to certify any rule" in printed
     assert "LLM 66.7% right" in printed
-    higher = taught.evaluate.model_copy(update={"llm_floor": 0.7})
+    higher = taught.evaluate.model_copy(update={"llm_floor": 1.0})
     with pytest.raises(InputError, match=r"LLM right on 66\.7% of 3 math questions"):
         rivals.run(taught.model_copy(update={"evaluate": higher}))
     assert (paths.RIVALS / "points.parquet").exists()
@@ -65,14 +65,14 @@ def test_an_llm_above_the_floor_passes_with_a_warning_about_too_few_right_answer
 def test_no_rule_is_certified_for_an_llm_that_is_never_right(params):
     rivals.run(params)
     trusting = params.evaluate.model_copy(update={"epsilon": 0.99})
-    evaluate.run(params.model_copy(update={"evaluate": trusting}), 1)
+    run_router(params.model_copy(update={"evaluate": trusting}), 1)
     chosen = read_as(paths.report(1) / "chosen.json", dict[str, ChosenRule])
     assert not any(each.certified for each in chosen.values())
 
 
 def test_a_report_holds_every_question_under_every_rule_and_the_chosen_rules(params):
     rivals.run(params)
-    evaluate.run(params, 1)
+    run_router(params, 1)
     folder = paths.report(1)
     findings = read_findings(folder, params.evaluate, table_metadata(folder / "points.parquet"))
     names = ("split", "visit", "threshold", "audit", "problem_id")

@@ -5,14 +5,15 @@ from citer.evaluation.points import rule_of
 from citer.io import read_json, read_table
 from citer.rule import Rule
 from citer.schema import OUTCOME
-from citer.stages import evaluate, paths, rivals
+from citer.stages import paths, rivals
+from tests.stages.conftest import run_router
 
 
 def test_other_acceptance_rules_are_tried_priced_and_stored(params: Params) -> None:
     section = params.evaluate.model_copy(update={"audits": ("kl 0.5", "top 2", 0.1)})
     params = params.model_copy(update={"evaluate": section})
     rivals.run(params)
-    evaluate.run(params, 1)
+    run_router(params, 1)
     rows = read_table(paths.report(1) / "outcomes.parquet", OUTCOME).to_pylist()
     audited = {rule_of(row): row["by"] for row in rows if row["method"] == "audited"}
     assert audited.keys() == {

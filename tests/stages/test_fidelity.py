@@ -14,7 +14,7 @@ from citer.executors.base import InLine
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.stages import evaluate, paths, report, rivals
-from tests.stages.conftest import GRID, run_all, write_router
+from tests.stages.conftest import GRID, run_all, run_router, write_router
 from tests.taught import make_taught_pair, problems
 
 SPLITS = ("validation", "test")
@@ -101,7 +101,7 @@ def test_rivals_by_accuracy_are_not_mixed_with_a_router_by_fidelity(faithful):
     for split, rows in tables.items():
         write_problems(paths.referenced(split), [replace(row, answer="1") for row in rows], {})
     rivals.run(floorless)
-    evaluate.run(floorless, 1)
+    run_router(floorless, 1)
     for split, rows in tables.items():
         write_problems(paths.referenced(split), rows, {})
     with pytest.raises(InputError, match=r"its measure is accuracy, here it is fidelity"):

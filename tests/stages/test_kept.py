@@ -29,7 +29,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["rivals"], "data/references/test.parquet", paths.RIVALS),
         (["label", "1"], "data/routers/0/router.json", paths.preferences(1)),
         (["train", "1"], "data/preferences/1/preferences.parquet", paths.router(1)),
-        (["evaluate", "1"], "data/reports/rivals/outcomes.parquet", paths.report(1)),
+        (["evaluate", "1"], "data/reports/rivals/outcomes.parquet", paths.answers(1)),
+        (["choose", "1"], "data/answers/1/outcomes.parquet", paths.report(1)),
+        (["transcribe", "1"], "data/reports/1/deployed.json", paths.transcript(1).parent),
         (["report"], "data/reports/1/chosen.json", paths.SUMMARY),
     ],
 )

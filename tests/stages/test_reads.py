@@ -19,6 +19,7 @@ from citer.models.folder import ModelFolder
 from citer.rule import Rule
 from citer.schema import SPLITS
 from citer.stages import (
+    choose,
     evaluate,
     finetune,
     label,
@@ -29,6 +30,7 @@ from citer.stages import (
     router0,
     score_llm,
     score_slm,
+    transcribe,
 )
 from citer.stages import train as train_stage
 
@@ -92,6 +94,8 @@ def stages(params: Params) -> dict[str, tuple[Callable[[], None], int]]:
         "train": (partial(train_stage.run, params, 1), 0),
         "rivals": (partial(rivals.run, params), 2),
         "evaluate": (partial(evaluate.run, params, 1), 2),
+        "choose": (partial(choose.run, params, 1), 0),
+        "transcribe": (partial(transcribe.run, params, 1), 2),
         "generate": (partial(answer, rule=Rule("score", 0.5)), 2),
     }
 

@@ -1,4 +1,4 @@
-"""Further seeds: trained by train@k, measured by evaluate@k, summarised by report."""
+"""Further seeds: trained by train@k, measured by evaluate@k and choose@k, summarised by report."""
 
 import shutil
 from pathlib import Path
@@ -11,7 +11,7 @@ from citer.evaluation.choice import ChosenRule
 from citer.evaluation.spread import Seeded, Seeds
 from citer.io import digest, read_as, read_json, write_json
 from citer.stages import evaluate, label, paths, report, rivals, train
-from tests.stages.conftest import run_all, run_killed
+from tests.stages.conftest import run_all, run_killed, run_router
 
 
 def with_seeds(params: Params, seeds: int) -> Params:
@@ -70,7 +70,7 @@ def seeded(taught: Params) -> Params:
         shutil.copytree(paths.router(iteration), paths.seeds(1) / str(seed))
     write_json(paths.seeds(1) / paths.TRAINED, {"router": 17, "further": [18, 19]})
     for iteration in (1, 2):
-        evaluate.run(taught, iteration)
+        run_router(taught, iteration)
     return taught
 
 

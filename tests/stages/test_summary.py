@@ -11,9 +11,9 @@ from pyarrow import csv
 from citer.config import Iteration
 from citer.errors import InputError
 from citer.io import digest, read_json, write_json
-from citer.stages import evaluate, paths, report, rivals
+from citer.stages import choose, paths, report, rivals
 from tests.reported import NOTHING_CERTIFIED
-from tests.stages.conftest import run_all
+from tests.stages.conftest import run_all, run_router
 
 RIVAL_NAMES = ("speculative", "random", "entropy")
 RULE = asdict(NOTHING_CERTIFIED)
@@ -32,13 +32,13 @@ def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier
                 for iteration in (1, 2)
                 for file in (
                     "chosen.json",
+                    "deployed.json",
                     "frontier.png",
                     "metrics.json",
                     "outcomes.parquet",
                     "path.json",
                     "points.parquet",
                     "threshold.json",
-                    "tokens.json",
                 )
             ),
             "summary/frontier.png",
@@ -77,13 +77,13 @@ def test_the_summary_holds_every_method_of_every_iteration(params):
 
 def test_swapped_reports_are_refused(params):
     rivals.run(params)
-    evaluate.run(params, 1)
+    run_router(params, 1)
     for name in ("points", "outcomes"):
         router, rival = (home / f"{name}.parquet" for home in (paths.report(1), paths.RIVALS))
         router.rename("aside")
         rival.rename(router)
         Path("aside").rename(rival)
-        for read in (lambda: evaluate.run(params, 1), lambda: report.run(params)):
+        for read in (lambda: choose.run(params, 1), lambda: report.run(params)):
             with pytest.raises(InputError, match="its methods is router, here it is rivals"):
                 read()
 
@@ -113,7 +113,7 @@ def test_training_metrics_that_are_not_numbers_are_refused(params, text):
 
 def test_a_rule_that_was_not_tried_is_refused(params):
     rivals.run(params)
-    evaluate.run(params, 1)
+    run_router(params, 1)
     chosen = read_json(paths.report(1) / "chosen.json")
     chosen["audited"]["rule"]["at"] = 0.123
     write_json(paths.report(1) / "chosen.json", chosen)
@@ -132,7 +132,7 @@ def test_a_rule_that_was_not_tried_is_refused(params):
 )
 def test_an_invalid_file_of_chosen_rules_is_refused(params, chosen, complaint):
     rivals.run(params)
-    evaluate.run(params, 1)
+    run_router(params, 1)
     write_json(paths.report(1) / "chosen.json", chosen)
     with pytest.raises(InputError, match=rf"^data/reports/1/chosen\.json: {re.escape(complaint)}"):
         report.run(params)

@@ -44,7 +44,7 @@ def run_rivals(params: Params) -> dict[str, bytes]:
 
 def run_evaluate(params: Params) -> dict[str, bytes]:
     evaluate.run(params, 1)
-    return files(paths.report(1))
+    return files(paths.answers(1))
 
 
 def files(folder: Path) -> dict[str, bytes]:

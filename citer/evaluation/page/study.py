@@ -22,22 +22,22 @@ Curve = dict[str, list[float]]
 class PageStudy:
     """The findings of a retraining, with the iteration in the methods' names.
 
-    `reports` and `routers` are the folders of each iteration, the last one deployed. `finetune` is
-    the file with the losses of finetuning, `against` that of the comparison with the rivals. A
-    section whose file is missing is left out.
+    `tokens` are the transcripts and `routers` the folders of each iteration, the last one deployed.
+    `finetune` is the file with the losses of finetuning, `against` that of the comparison with the
+    rivals. A section whose file is missing is left out.
     """
 
     points: Sequence[Row]
     chosen: Chosen
     conditions: Conditions
-    reports: Mapping[str, Path]
+    tokens: Mapping[str, Path]
     routers: Mapping[str, Path]
     finetune: Path
     against: Path
 
     @property
     def iteration(self) -> str:
-        return list(self.reports)[-1]
+        return list(self.tokens)[-1]
 
     @property
     def deployed(self) -> tuple[str, ChosenRule]:
@@ -67,8 +67,7 @@ class PageStudy:
     @property
     def transcripts(self) -> dict[str, Transcript]:
         """The transcripts of iterations that have one."""
-        files = {number: folder / "tokens.json" for number, folder in self.reports.items()}
-        return {number: read_transcript(file) for number, file in files.items() if file.exists()}
+        return {k: read_transcript(file) for k, file in self.tokens.items() if file.exists()}
 
     @property
     def holdout(self) -> pa.Table | None:

@@ -1,0 +1,36 @@
+"""Answer some test questions by the deployed rule of router k, and keep every token."""
+
+from dataclasses import asdict, dataclass
+
+from citer.audits import RuleText
+from citer.config import Params
+from citer.data.problems import read_problems
+from citer.decoding.policy import routed
+from citer.evaluation.decoded import transcript
+from citer.io import read_as, write_json
+from citer.models.bundle import check_identity, folder_identity, read_bundle
+from citer.models.device import announce
+from citer.models.outlined import open_pair
+from citer.stages import paths
+from citer.stages.folders import finetuned_pair
+
+
+@dataclass(frozen=True)
+class _Deployed:
+    method: str
+    rule: RuleText
+
+
+def run(params: Params, iteration: int) -> None:
+    """Write the transcript. Raises InputError if the router belongs to another pair."""
+    announce(f"transcribe {iteration}", params.pair)
+    deployed = read_as(paths.report(iteration) / paths.DEPLOYED, _Deployed)
+    router, card = read_bundle(paths.router(iteration))
+    folders = finetuned_pair(params)
+    own = folder_identity(folders, params.pair.dtype)
+    check_identity(card, own, paths.router(iteration))
+    pair, executor = open_pair(folders, params.pair, params.workers)
+    policy = routed(router.to(pair.slm.device), deployed.rule)
+    test = read_problems(paths.referenced("test"))
+    tokens = transcript(executor, pair, test, policy, deployed.method, params.evaluate)
+    write_json(paths.transcript(iteration), asdict(tokens))

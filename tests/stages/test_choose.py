@@ -1,0 +1,72 @@
+"""The stage `choose`: another promise needs no other answers."""
+
+from pathlib import Path
+
+import pytest
+
+from citer.closure import imported
+from citer.config import Params
+from citer.errors import InputError
+from citer.evaluation.choice import ChosenRule
+from citer.io import digest, read_as, read_json, write_json
+from citer.stages import choose, evaluate, paths, rivals, transcribe
+
+
+def promising(params: Params, epsilon: float, delta: float) -> Params:
+    section = params.evaluate.model_copy(update={"epsilon": epsilon, "delta": delta})
+    return params.model_copy(update={"evaluate": section})
+
+
+def chosen() -> dict[str, ChosenRule]:
+    return read_as(paths.report(1) / "chosen.json", dict[str, ChosenRule])
+
+
+def test_another_promise_changes_the_choice_and_no_answer(
+    taught: Params, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers, certain, warned = [], [], []
+    for each in (taught, promising(taught, 0.05, 0.05)):
+        rivals.run(each)
+        evaluate.run(each, 1)
+        answers.append([digest(paths.RIVALS), digest(paths.answers(1))])
+        capsys.readouterr()
+        choose.run(each, 1)
+        warned.append("needs 63" in capsys.readouterr().out)
+        certain.append([rule.certified for rule in chosen().values()])
+        assert {rule.epsilon for rule in chosen().values()} == {each.evaluate.epsilon}
+    assert answers[0] == answers[1]
+    assert certain == [[False, True], [False, False]]
+    assert warned == [False, True]
+
+
+def test_the_file_of_the_deployed_rule_changes_with_the_rule_alone(taught: Params) -> None:
+    """So the transcript stays fresh under another promise that leaves the rule."""
+    rivals.run(taught)
+    evaluate.run(taught, 1)
+    files = []
+    for epsilon in (0.9, 0.91, 0.05):
+        choose.run(promising(taught, epsilon, 0.2), 1)
+        rules = chosen().values()
+        content = read_json(paths.report(1) / paths.DEPLOYED)
+        files.append(content)
+        assert content["rule"] == str(min(rules, key=lambda each: each.cost).rule)
+    assert files[0] == files[1] != files[2] == {"method": "router", "rule": "score 1.0"}
+
+
+def test_the_transcript_is_of_the_deployed_rule(taught: Params) -> None:
+    rivals.run(taught)
+    evaluate.run(taught, 1)
+    choose.run(taught, 1)
+    transcribe.run(taught, 1)
+    deployed = read_json(paths.report(1) / paths.DEPLOYED)
+    written = read_json(paths.transcript(1))
+    assert written["method"] == deployed["method"]
+    assert deployed["rule"].startswith(written["rule"][:9])
+    write_json(paths.report(1) / paths.DEPLOYED, deployed | {"rule": "score 7"})
+    with pytest.raises(InputError, match=r"^data/reports/1/deployed\.json: rule: .*expected"):
+        transcribe.run(taught, 1)
+
+
+def test_nothing_that_runs_a_model_is_imported() -> None:
+    files = imported(Path("citer/stages/choose.py"))
+    assert not [file for file in files if "import torch" in file.read_text()]
