@@ -32,6 +32,7 @@ their own (`citer.data.tasks.own.grader`).
 
 from functools import cache, cached_property
 from importlib import import_module
+from multiprocessing import Lock
 from os.path import normpath
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -63,6 +64,7 @@ class OwnTask(Task):
         self.name = name
         self.source = Source(*place(name))
         self.pass_share = self.source.limits.pass_share
+        self._warning = _warning()
         self.digest = self.source.digest
 
     def problem(self, row: dict[str, Any], requires: "Requires", source: str) -> "Problem":
@@ -91,9 +93,10 @@ class OwnTask(Task):
 
     @cached_property
     def _grader(self) -> "Grader":
-        return import_module(".grader", __name__).Grader(self.source)
+        return import_module(".grader", __name__).Grader(self.source, self._warning)
 
 
+_warning = cache(Lock)  # shared by all tasks and by all processes that this one forks
 own_task = cache(OwnTask)
 
 
