@@ -128,8 +128,10 @@ def test_no_process_outlives_the_parent(write_task: WriteTask, boxed: bool) -> N
             assert parent.poll() is None
             time.sleep(0.01)
         parent.kill()
-    while left():
+    deadline = time.monotonic() + 30
+    while left() and time.monotonic() < deadline:
         time.sleep(0.01)
+    assert left() == []
 
 
 def test_a_bomb_ends_with_its_answer(graded: Callable[..., Grade], boxed: bool) -> None:
@@ -202,17 +204,13 @@ def test_files_are_read_only_and_right_answers_are_hidden(
     (project / "data/own/rows.jsonl").write_text("{}")
     body = f"""
 done = os.listdir('{project}/data') if os.path.exists('{project}/data') else []
-for path in ('{project}/mine', '/usr/new', '/proc/sys/kernel/core_pattern', '/proc/sysrq-trigger'):
-    try:
-        with open(path, 'w') as file:
-            file.write('theirs')
+for path in ('{project}/mine', '{project}', '/proc/sys/kernel/core_pattern', '/proc/sysrq-trigger'):
+    if os.access(path, os.W_OK):  # only asks, so that a failure does no harm
         done.append(path)
-    except OSError:
-        pass
-for kind in (os.unlink, os.rmdir, lambda path: os.chmod(path, 0)):
+for change in (os.unlink, os.truncate, os.chmod):
     try:
-        kind('{project}/mine')
-        done.append(str(kind))
+        change('{project}/mine', *[0] * (change is not os.unlink))
+        done.append(str(change))
     except OSError:
         pass
 raise ValueError(done)"""
@@ -224,18 +222,14 @@ raise ValueError(done)"""
 def test_devices_are_closed_but_harmless_ones(graded: Callable[..., Grade]) -> None:
     body = """
 opened = []
-for place, _, names in os.walk('/dev'):
-    for name in names:
-        try:
-            os.close(os.open(f'{place}/{name}', os.O_RDONLY | os.O_NONBLOCK))
-            opened.append(name)
-        except OSError:
-            pass
-raise ValueError(sorted(opened))"""
-    failure = graded(body).failure
-    assert failure
-    harmless = {"full", "null", "random", "urandom", "zero", "stdin", "stdout", "stderr", "core"}
-    assert set(eval(failure.removeprefix("ValueError: "))) <= harmless
+for name in ('full', 'null', 'random', 'urandom', 'zero', 'fuse', 'kmsg', 'kvm', 'ptmx', 'vda'):
+    try:
+        os.close(os.open(f'/dev/{name}', os.O_RDONLY | os.O_NONBLOCK))
+        opened.append(name)
+    except OSError:
+        pass
+return opened == ['full', 'null', 'random', 'urandom', 'zero']"""
+    assert graded(body) == Grade(True, 1)
 
 
 def test_all_bytes_of_an_answer_are_limited(graded: Callable[..., Grade], boxed: bool) -> None:

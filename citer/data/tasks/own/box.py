@@ -26,7 +26,7 @@ SHM = "/dev/shm"  # exists on every Linux
 DEVICES = [f"/dev/{name}" for name in ("full", "null", "random", "urandom", "zero")]
 HIDDEN = ("data", ".dvc", "/run", "/tmp")  # right answers, and sockets of other programs
 MOST_WRITTEN = 2**26  # bytes of an answer
-PROCESSES = 1024
+PROCESSES = 512
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 

@@ -88,7 +88,7 @@ def _awaited(
 ) -> dict[str, Any] | None:
     """Return the fork's reply, or None if it, or the parent, ended without one."""
     deadline, ended = time.monotonic() + seconds, os.pidfd_open(fork)
-    watched = [reader, parent, ended]
+    watched: list[Any] = [reader, parent, ended]
     try:
         while (left := deadline - time.monotonic()) > 0:
             ready = wait(watched, min(left, LOOK_SECONDS))
