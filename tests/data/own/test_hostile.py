@@ -295,6 +295,15 @@ return status == ['CapPrm:', '0' * 16, 'CapEff:', '0' * 16, 'NoNewPrivs:', '1']"
     assert graded(body) == Grade(True, 1)
 
 
+@pytest.mark.usefixtures("only_boxed")
+def test_nothing_of_the_kernel_outlives_an_answer(graded: Callable[..., Grade]) -> None:
+    body = """
+import ctypes
+libc = ctypes.CDLL(None)
+return {libc.shmget(1, 4096, 0o1600), libc.msgget(1, 0o1600), libc.unshare(0x10000000)} == {-1}"""
+    assert graded(body) == Grade(True, 1)
+
+
 class AssessAll:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem

@@ -101,7 +101,7 @@ def test_a_missing_file_is_named() -> None:
         ('row["q"]', "row['x']", "row: data/own/t.py:7: KeyError: 'x', in problem(); expected a"),
         (
             "return {",
-            "while 1:\n            try: time.sleep(9)\n            except Exception: 0\n        return {",
+            "while 1:\n         try: time.sleep(9)\n         except Exception: 0\n        return {",
             "row: data/own/t.py:8: Overtime: no end after 0.5 s, in problem(); expected a dict",
         ),
         (

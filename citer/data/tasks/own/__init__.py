@@ -25,9 +25,10 @@ methods may be added:
   have the same words.
 
 The file is imported by itself: it may import installed packages, but not its neighbours. Import,
-`problem`, `prompt` and `message` run in the processes of citer, with no limit of time, and must
-give the same result whenever they are called. `grade` and `same` run in a process of
-their own (`citer.data.tasks.own.grader`).
+`problem`, `prompt` and `message` run in the processes of citer and must give the same result
+whenever they are called. `grade` and `same` run in a process of their own, shut in by
+`citer.data.tasks.own.box`. They run code that a model wrote by `citer.program`. An AssertionError
+means a wrong answer, or answers that are not the same.
 """
 
 from functools import cache, cached_property

@@ -24,9 +24,15 @@ MOUNT_SETATTR, WORKING_FOLDER, RECURSIVE = 442, -100, 0x8000  # a system call an
 
 SHM = "/dev/shm"  # exists on every Linux
 DEVICES = [f"/dev/{name}" for name in ("full", "null", "random", "urandom", "zero")]
-HIDDEN = ("data", ".dvc", "/run", "/tmp")  # right answers, and sockets of other programs
+HIDDEN = (".", "data", ".dvc", ".git", "mlruns", "/run", "/tmp")  # right answers, and sockets
 MOST_WRITTEN = 2**26  # bytes of an answer
 PROCESSES = 512
+SYSTEM = {  # limits of the namespaces: nothing may outlive an answer, and no namespace follows
+    "kernel/pid_max": PROCESSES,
+    "kernel/shmmni": 0,
+    "kernel/msgmni": 0,
+    "user/max_user_namespaces": 0,
+}
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -54,8 +60,8 @@ def boxed(serve: Callable[[bool], None]) -> None:
 
 def _inside(serve: Callable[[bool], None]) -> int:
     prctl(PARENT_DEATH, signal.SIGKILL)
-    maps = {"setgroups": "deny", "uid_map": f"{os.getuid()} {os.getuid()} 1"}
-    maps["gid_map"] = f"{os.getgid()} {os.getgid()} 1"
+    maps = {"setgroups": "deny", "uid_map": f"0 {os.getuid()} 1"}
+    maps["gid_map"] = f"0 {os.getgid()} 1"
     _call("unshare", USER | MOUNTS | IPC | PID | NETWORK)
     for name, text in maps.items():
         Path("/proc/self", name).write_text(text)
@@ -78,8 +84,9 @@ def _awaited(child: int) -> int:
 
 def seal() -> None:
     """Make files read-only, hide some, and take devices away. Raises OSError."""
-    with suppress(OSError):  # before Linux 6.14 all namespaces have one limit
-        Path("/proc/sys/kernel/pid_max").write_text(str(PROCESSES))
+    for name, limit in SYSTEM.items():
+        with suppress(OSError):  # before Linux 6.14 all namespaces have one pid_max
+            Path("/proc/sys", name).write_text(str(limit))
     for device in DEVICES:
         _mount(device, device, BIND)
     _set("/", RECURSIVE, READ_ONLY | NO_SETUID | NO_DEVICES)

@@ -48,7 +48,7 @@ def _serve(parent: Connection, file: Path, class_name: str, is_boxed: bool) -> N
     box.prctl(box.DUMPABLE, 0)  # no process without privileges can read this one and its forks
     parent.send_bytes(_json({"boxed": is_boxed}))
     limits = _rlimits(source.limits)
-    with suppress(EOFError, ConnectionError):  # the parent has ended
+    with suppress(EOFError, OSError):  # the parent has ended
         while True:
             request = json.loads(parent.recv_bytes())
             parent.send_bytes(_json(_graded(source, request, limits, parent, is_boxed)))
