@@ -3,7 +3,12 @@
 prepare.train: [{path: data/own/functions.jsonl, task: "python:data/own/functions.py:Functions"}]
 """
 
+import ast
+import builtins
 import re
+from functools import partial
+
+from citer.program import Program
 
 
 class Functions:
@@ -21,7 +26,8 @@ class Functions:
 
     def grade(self, problem, completion):
         tests = problem.answer.split("\n")
-        return sum(passes(code_in(completion), test) for test in tests) / len(tests)
+        with Program(code_in(completion)) as program:
+            return sum(passes(program, test) for test in tests) / len(tests)
 
 
 def code_in(completion):
@@ -29,11 +35,15 @@ def code_in(completion):
     return fenced[-1] if fenced else completion
 
 
-def passes(code, test):
-    names = {"__name__": "answer"}
+def passes(program, test):
+    """Run a test here. The functions that it calls run in the program, which never sees the test.
+
+    Names of Python's own functions mean these, whatever the program defines.
+    """
+    names = {node.id for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Name)}
+    functions = {name: partial(program.call, name) for name in names - set(dir(builtins))}
     try:
-        exec(code, names)
-        exec(test, names)
+        exec(test, functions)
     except Exception:
         return False
     return True

@@ -14,6 +14,7 @@ GRADER_MODULES = (
     "citer.data.tasks.mc.options",
     "citer.data.tasks.own.grader",
     "citer.data.tasks.plain.values",
+    "citer.program",  # graders of users import it
 )
 
 

@@ -53,6 +53,7 @@ def ends(pid: int) -> bool:
         ("1", Grade(True, 1)),
         ("0.5", Grade(False, 0.5)),
         ("problem.answer == completion", Grade(True, 1)),
+        ("exec('assert problem.answer == 1')", Grade(False, 0)),
         ("len(completion) / 4", Grade(False, 0.75)),
     ],
 )
@@ -76,7 +77,6 @@ def test_a_share_is_right_from_the_pass_share_on(write_task: WriteTask) -> None:
             "its process ended by signal 11 before it returned",
         ),
         ("os.kill(os.getpid(), 40)", "its process ended by signal 40"),
-        ("os.kill(os.getppid(), signal.SIGKILL)", "its process ended with exit status -9"),
         ("return 'x' * 2**40", "MemoryError"),
         ("return open('f', 'wb').write(b'x' * 2**25)", "OSError: [Errno 27] File too large"),
         ("return input()", "EOFError: EOF when reading a line"),
@@ -140,16 +140,6 @@ def test_what_an_answer_prints_disturbs_nothing(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_process_that_an_answer_started_ends_with_it(
-    write_task: WriteTask, project: Path
-) -> None:
-    body = (
-        f"pid = os.fork()\nif not pid: time.sleep(99)\nopen('{project}/pid', 'w').write(str(pid))"
-    )
-    assert assess(problem_of(write_task(f"{body}\nreturn 1")), "").share == 1
-    assert ends(int((project / "pid").read_text()))
-
-
 def test_a_grader_that_was_killed_is_started_again(write_task: WriteTask) -> None:
     task = write_task("return 1")
     problem = problem_of(task)
@@ -185,13 +175,6 @@ def test_each_forked_worker_has_a_grader_which_ends_with_it(write_task: WriteTas
     assert assess(problem, "no").share == 0
 
 
-def test_an_answer_ends_when_its_grader_is_killed(write_task: WriteTask, project: Path) -> None:
-    body = f"open('{project}/pid', 'w').write(str(os.getpid()))\n"
-    task = write_task(f"{body}os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(99)")
-    assert assess(problem_of(task), "").failure == "its process ended with exit status -9"
-    assert ends(int((project / "pid").read_text()))
-
-
 PARENT = """
 import os, signal
 from citer.data.importing import parse_row
@@ -210,17 +193,3 @@ def test_a_grader_ends_when_its_parent_ends(write_task: WriteTask, ending: str) 
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert shown.stderr == ""
     assert ends(int(shown.stdout))
-
-
-def test_an_answer_in_progress_ends_when_the_parent_is_killed(
-    write_task: WriteTask, project: Path
-) -> None:
-    body = f"open('{project}/pid', 'w').write(str(os.getpid()))\ntime.sleep(99)"
-    code = PARENT.format(task=write_task(body, "time_limit = 99"), ending="")
-    parent = subprocess.Popen([sys.executable, "-c", code])
-    while not (project / "pid").is_file() or not (project / "pid").read_text():
-        assert parent.poll() is None
-        time.sleep(0.01)
-    parent.kill()
-    parent.wait()
-    assert ends(int((project / "pid").read_text()))

@@ -25,13 +25,15 @@ methods may be added:
   have the same words.
 
 The file is imported by itself: it may import installed packages, but not its neighbours. Import,
-`problem`, `prompt` and `message` run in the processes of citer, with no limit of time, and must
-give the same result whenever they are called. `grade` and `same` run in a process of
-their own (`citer.data.tasks.own.grader`).
+`problem`, `prompt` and `message` run in the processes of citer and must give the same result
+whenever they are called. `grade` and `same` run in a process of their own, shut in by
+`citer.data.tasks.own.box`. They run code that a model wrote by `citer.program`. An AssertionError
+means a wrong answer, or answers that are not the same.
 """
 
 from functools import cache, cached_property
 from importlib import import_module
+from multiprocessing import Lock
 from os.path import normpath
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -63,6 +65,7 @@ class OwnTask(Task):
         self.name = name
         self.source = Source(*place(name))
         self.pass_share = self.source.limits.pass_share
+        self._warning = _warning()
         self.digest = self.source.digest
 
     def problem(self, row: dict[str, Any], requires: "Requires", source: str) -> "Problem":
@@ -91,9 +94,10 @@ class OwnTask(Task):
 
     @cached_property
     def _grader(self) -> "Grader":
-        return import_module(".grader", __name__).Grader(self.source)
+        return import_module(".grader", __name__).Grader(self.source, self._warning)
 
 
+_warning = cache(Lock)  # shared by all tasks and by all processes that this one forks
 own_task = cache(OwnTask)
 
 

@@ -1,13 +1,12 @@
 """Grade with code of the user, in a child process with limits of time and memory.
 
 The child (`citer.data.tasks.own.child`) imports the user's file once and forks for each answer, so
-no answer can change how another one is graded. The limits protect against code that loops, crashes
-or needs too much memory. They are not a security sandbox: the code may read and write the same
-files and use the same network as the user who started citer.
+no answer can change how another one is graded. `docs/own-data.md` says what the code is kept from.
 """
 
 import json
 import os
+import site
 import subprocess
 import sys
 from multiprocessing import Pipe
@@ -20,15 +19,23 @@ from weakref import finalize
 from citer.data.tasks.own.source import Source
 from citer.data.tasks.task import GraderError
 from citer.errors import InputError
+from citer.progress import warn
 
 if TYPE_CHECKING:
+    from multiprocessing.synchronize import Lock as SharedLock
+
     from citer.data.problems import Problem
 
 CHILD = "citer.data.tasks.own.child"
 HOME = Path(__file__).parents[4]  # the folder that holds the package
-START_SECONDS = 60  # for the import of the user's file
+START_SECONDS = 150  # for the import of the user's file, twice if namespaces are refused
 GRACE_SECONDS = 30  # after which a child that does not end a timed-out answer is replaced
 END_SECONDS = 1
+KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ")  # variables, besides LC_*
+UNBOXED = (
+    "the kernel refuses namespaces: code that graders run can use the network and your files; "
+    "docs/own-data.md tells how to allow them"
+)
 SENT = ("problem_id", "task", "question", "answer", "reference")
 
 
@@ -38,8 +45,9 @@ class Grader:
     The child starts at the first answer and ends with the process that started it.
     """
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, warning: "SharedLock") -> None:
+        """`warning` is held by the process that has warned, for all forks of the command."""
+        self.source, self._warning = source, warning
         self._child: _Child | None = None
         self._lock = Lock()
 
@@ -59,6 +67,8 @@ class Grader:
     def _running(self) -> "_Child":
         if self._child is None or not self._child.can_be_asked:
             self._child = _Child(self.source)
+            if not self._child.is_boxed and self._warning.acquire(block=False):
+                warn(UNBOXED)
         return self._child
 
 
@@ -74,6 +84,7 @@ class _Child:
         if "failure" in reply:
             self.end()
             raise InputError(f"{source.file}: the grader's process: {reply['failure']}")
+        self.is_boxed: bool = reply["boxed"]
 
     @property
     def can_be_asked(self) -> bool:
@@ -117,7 +128,7 @@ def _started(source: Source) -> tuple[Connection, "subprocess.Popen[bytes]"]:
     place = (str(theirs.fileno()), str(source.file), source.class_name)
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", CHILD, *place],
-        env=os.environ | _environment(),
+        env=_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -129,7 +140,16 @@ def _started(source: Source) -> tuple[Connection, "subprocess.Popen[bytes]"]:
 
 
 def _environment() -> dict[str, str]:
-    """Let the child import citer, hash texts alike in every run, and start no threads."""
+    """Let the child import citer, hash texts alike in every run, and start no threads.
+
+    It gets no other variable, since keys and passwords may be among them.
+    """
+    kept = {name: v for name, v in os.environ.items() if name in KEPT or name.startswith("LC_")}
     paths = [str(HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return {"PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"} | threads
+    python = {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONHASHSEED": "0",
+        "PYTHONUSERBASE": site.getuserbase(),
+    }
+    return kept | threads | python

@@ -2,15 +2,24 @@
 
 import hashlib
 import math
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import current_thread, main_thread
 from traceback import extract_tb
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from citer.errors import InputError, read_text, shown
 
+SECONDS = 60.0  # for the import, and for each call of a method
 METHODS = {"problem": "problem(row)", "prompt": "prompt(problem)"}
+
+
+class Overtime(BaseException):
+    """Ends code of the user, also in `except Exception`."""
 
 
 class Limits(NamedTuple):
@@ -37,10 +46,8 @@ class Source:
         self.digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         kind = _class(_module(file, text), file, class_name)
         self.limits = Limits(*(_limit(kind, name, file) for name in Limits._fields))
-        try:
+        with _refused(file):
             self.own = kind()
-        except (Exception, SystemExit) as error:
-            raise InputError(described(error, file)) from None
 
     def has(self, method: str) -> bool:
         return callable(getattr(self.own, method, None))
@@ -54,11 +61,35 @@ def _module(file: Path, text: str) -> ModuleType:
     module = ModuleType(f"own_{file.stem}")
     module.__file__ = str(file)
     sys.modules[module.__name__] = module  # dataclasses look their module up
-    try:
+    with _refused(file):
         exec(compile(text, file, "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:
-        raise InputError(described(error, file)) from None
     return module
+
+
+@contextmanager
+def _refused(file: Path, place: str = "") -> Iterator[None]:
+    """Raise InputError with file and line if code of the user raises, or takes longer than SECONDS.
+
+    The time is limited in the main thread alone, which gets signals.
+    """
+    is_main = current_thread() is main_thread()
+    before = signal.signal(signal.SIGALRM, _end) if is_main else None
+    try:
+        if is_main:
+            signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        yield
+    except KeyboardInterrupt:  # of the terminal
+        raise
+    except BaseException as error:
+        raise InputError(f"{described(error, file)}{place}") from None
+    finally:
+        if is_main:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
+
+
+def _end(*_: object) -> None:
+    raise Overtime(f"no end after {SECONDS:g} s")
 
 
 def _class(module: ModuleType, file: Path, name: str) -> type:
@@ -87,10 +118,8 @@ def _limit(kind: type, name: str, file: Path) -> float:
 
 def called(source: Source, method: str, argument: object) -> Any:
     """Call a method of the user's object. Raises InputError with file and line if it raises."""
-    try:
+    with _refused(source.file, f", in {method}()"):
         return getattr(source.own, method)(argument)
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{described(error, source.file)}, in {method}()") from None
 
 
 def described(error: BaseException, file: Path) -> str:
