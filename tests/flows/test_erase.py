@@ -1,9 +1,12 @@
 """The recipe that erases a person's rows: in a log, in DVC's cache, and what is left."""
 
+import json
 import stat
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from citer.io import read_table, table_metadata
 from citer.schema import AUDITED
@@ -11,7 +14,7 @@ from flows.dvc_commands import dvc
 from tests.served import served, write_served
 
 SCRIPT = Path(__file__).parents[2] / "docs/examples/erase.py"
-LOG, NAME = Path("data/own/log"), "Zoë “Z” Quux"
+LOG, NAME = Path("data/own/log"), " ".join(("Zoë", "Quux"))  # this file is searched, too
 
 
 def erase(*arguments: str) -> list[str]:
@@ -20,7 +23,8 @@ def erase(*arguments: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_rows_leave_the_log_and_dvcs_cache_and_the_rest_stays(checkout: Path) -> None:
+@pytest.mark.usefixtures("checkout")
+def test_rows_leave_the_log_and_dvcs_cache_and_the_rest_stays() -> None:
     LOG.mkdir()
     said = {"messages": [{"role": "user", "content": f"I am {NAME}."}]}
     mine = served("Who am I?", **said), served("And I?", completion=f"You are {NAME}")
@@ -29,7 +33,7 @@ def test_rows_leave_the_log_and_dvcs_cache_and_the_rest_stays(checkout: Path) ->
         write_served(f"{LOG}/{name}.parquet", rows)
     stamp = table_metadata(LOG / "a.parquet")
     dvc("add", str(LOG))
-    (checkout / "answers.json").write_text(f'"{NAME}"'.encode("unicode_escape").decode())
+    Path("answers.json").write_text(json.dumps([NAME]))
     assert len(erase("find", NAME)) == 5  # and two in DVC's cache
 
     ids = erase("remove", str(LOG), NAME)
