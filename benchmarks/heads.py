@@ -118,8 +118,8 @@ def main() -> None:
     table = as_table(results, OURS, (*SHARES, EXACT))
     write_json(RESULTS / "heads.json", results)
     with replacing(RESULTS / "heads.md") as aside, aside.open("w") as file:
-        Console(file=file, width=200).print(table)
-    Console(width=200).print(table)
+        Console(file=file, width=260).print(table)
+    Console(width=260).print(table)
 
 
 if __name__ == "__main__":
