@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.heads import cost_of_tried
 from benchmarks.paired import Outcomes
 from citer.evaluation.cost import Batch
 
@@ -20,6 +21,14 @@ def test_the_cost_of_an_accuracy_is_interpolated_between_efficient_rules(
 ) -> None:
     drawn_RQ = np.array([EACH_ONCE, ONLY_THE_THIRD])
     assert outcomes.cost_for(share, drawn_RQ) == pytest.approx([once, third])
+
+
+@pytest.mark.parametrize(("share", "once", "third"), [(0.25, 0.1, 0.325), (0.75, 0.325, 0.325)])
+def test_the_cost_of_a_tried_rule_is_never_between_two_rules(
+    outcomes: Outcomes, share: float, once: float, third: float
+) -> None:
+    drawn_RQ = np.array([EACH_ONCE, ONLY_THE_THIRD])
+    assert cost_of_tried(outcomes, share, drawn_RQ) == pytest.approx([once, third])
 
 
 def test_an_exact_rule_equals_the_llm_in_every_answer_of_a_resample(outcomes: Outcomes) -> None:
