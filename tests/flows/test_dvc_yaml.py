@@ -56,6 +56,7 @@ def test_there_is_no_section_module_or_command_without_a_stage() -> None:
         "__init__",
         "folders",
         "lessons",
+        "origin",
         "outcome",
         "own",
         "paths",

@@ -29,9 +29,7 @@ def placed(params: Params, **changes: object) -> Params:
 
 
 def outcomes() -> list[pa.Table]:
-    return [
-        read_table(file, OUTCOME) for file in sorted(paths.RIVALS.parent.rglob("outcomes.parquet"))
-    ]
+    return [read_table(file, OUTCOME) for file in sorted(Path("data").rglob("outcomes.parquet"))]
 
 
 def test_a_split_llm_has_the_same_outcomes(params: Params) -> None:
