@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
+from prefect.exceptions import FailedRun
 from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_API_URL
 from rich.console import Console
@@ -39,6 +40,8 @@ def main() -> None:
         raise SystemExit(refuse(str(error), REFUSED)) from None
     except InputError as error:
         raise SystemExit(refuse(str(error), BAD_INPUT)) from None
+    except FailedRun as error:  # a slow server made Prefect ask again and lose the error itself
+        raise SystemExit(refuse(str(error), REFUSED)) from None
     except httpx.TransportError as error:  # after Prefect's own retries
         lost = f"Prefect at {PREFECT_API_URL.value()}: no answer ({type(error).__name__})"
         said = f"{lost}; start it and repeat `citer run`, which keeps finished stages"

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import FlowRunSort
+from prefect.exceptions import FailedRun
 from prefect.flow_engine import run_flow
 from prefect.logging.loggers import flow_run_logger
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -72,6 +73,21 @@ def test_a_lost_prefect_server_is_reported_in_one_line(
     assert ended.value.code == 1
     line = "citer: Prefect at http://127.0.0.1:9/api: no answer (ConnectError); start it and"
     assert capsys.readouterr().err.startswith(line)
+
+
+def test_an_error_of_which_prefect_kept_only_the_message_ends_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Previously, a run on a slow Prefect server ended in a traceback of FailedRun."""
+
+    def lost() -> None:
+        raise FailedRun("MLflow at http://127.0.0.1:9: no answer")
+
+    monkeypatch.setattr("flows.__main__.retrain", lost)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "citer: MLflow at http://127.0.0.1:9: no answer\n"
 
 
 def test_a_store_that_does_not_answer_is_reported_before_any_stage_runs(
