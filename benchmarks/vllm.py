@@ -49,7 +49,7 @@ SLOTS = (8, 32)
 CAPS = (4, 8, 12, 16, 24)  # drafts of a row for one visit, at most
 ROUNDS = 3
 ALONE = "LLM alone"
-LEAST = ("LLM forwards", "bytes", "seconds")  # each method's best number of drafts is told for them
+LEAST = ("LLM forwards", "bytes", "seconds")  # a method's best number of drafts is named for each
 COLUMNS = {
     "drafts": "{:.0f}",
     "right": "{:.0f}",
