@@ -34,9 +34,9 @@ from citer.evaluation.cost import Batch
 from citer.evaluation.paired import interval, resamples
 from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method, by_head
-from citer.io import replacing, write_json
 from citer.models.router import Head
 from citer.rule import Rule
+from citer.storage.tables import replacing, write_json
 
 RISKS = (0.2, 0.5, 0.7, 0.85, 0.9, 0.95, 0.98)
 THRESHOLDS = {

@@ -17,12 +17,12 @@ import torch
 from matplotlib.figure import Figure
 
 from citer.data.tokens import read_features
-from citer.data.toy.words import LANDS, OPENINGS, TWINS
-from citer.io import read_table, replacing
+from citer.demo.words import LANDS, OPENINGS, TWINS
 from citer.models.bundle import read_bundle
 from citer.models.folder import ModelFolder
-from citer.schema import PREFERENCE
 from citer.stages import paths
+from citer.storage.schema import PREFERENCE
+from citer.storage.tables import read_table, replacing
 
 ITERATION = 2
 PICTURE = Path("benchmarks/results/anatomy.png")

@@ -33,9 +33,9 @@ from citer.evaluation.cost import DELAYED, Batch, batches
 from citer.evaluation.paired import interval, resamples
 from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method, by_head
-from citer.io import replacing, write_json
 from citer.progress import progress
 from citer.rule import Rule
+from citer.storage.tables import replacing, write_json
 
 RISKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99)
 GAMMAS = (1, 2, 3, 4, 6, 8, 12, 16)

@@ -31,19 +31,19 @@ from citer.data.tokens import read_features, read_tokens
 from citer.evaluation.paired import resamples
 from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method, by_head
-from citer.io import replacing, write_json, write_table
 from citer.labelling.labeller import Labeller
 from citer.labelling.scoring import score_half
 from citer.labelling.suffix import Suffix
 from citer.models.bundle import read_bundle
 from citer.progress import progress
-from citer.record import line
 from citer.rule import Rule
-from citer.schema import AUDITED
-from citer.serving import Deployment
+from citer.serving.deployment import Deployment
+from citer.serving.record import line
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
-from citer.training import Trained, train_head
+from citer.storage.schema import AUDITED
+from citer.storage.tables import replacing, write_json, write_table
+from citer.training.router import Trained, train_head
 
 OURS = "references"
 SERVED = {f"audits, β = {beta}": Rule("risk", 0.9, beta) for beta in (AUDIT, 1)}

@@ -12,7 +12,7 @@ from benchmarks import decode, lockstep, moved, scoring
 from benchmarks.pairs import Subject, make_subject, pair_names
 from benchmarks.report import Finding, Target, add_to_report, print_report
 from citer.errors import InputError
-from citer.io import check_target
+from citer.storage.tables import check_target
 
 CPU = ("cpu-fp32", "cpu-bf16")
 ALL = ("embedded", *CPU, "gpu")

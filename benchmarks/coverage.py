@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 from scipy.special import betaincinv, ndtr
 from scipy.stats import binomtest
 
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.evaluation.choice import Candidate, certified
 from citer.evaluation.methods import Row
 from citer.evaluation.points import rule_of
 from citer.evaluation.sequence import sequence
-from citer.io import write_json, write_text
 from citer.rule import Rule
 from citer.stages import paths
+from citer.storage.tables import write_json, write_text
 
 RESULTS = Path("benchmarks/results")
 EPSILON, DELTA = 0.05, 0.05

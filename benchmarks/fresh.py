@@ -12,7 +12,7 @@ the run's params.yaml is that of the commit. The results hold the commit. A seed
 its results exist: the study then asks for another.
 
 The promise is P(routed wrong | LLM right) ≤ ε, with Wilson's interval. Cost is that at batch 1,
-relative to the LLM alone. `citer.evaluation.against` computes the gaps to rivals, with paired
+relative to the LLM alone. `citer.report.against` computes the gaps to rivals, with paired
 intervals; there the area of our methods is that of one rule. Writes
 `benchmarks/results/fresh-SEED.{json,md}`.
 """
@@ -35,14 +35,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.workshop import Workshop
-from citer.config import Params, load_params
-from citer.data import toy
+from citer.config.params import Params, load_params
 from citer.data.importing import parse_row
 from citer.data.problems import Problem, question_key, read_problems
 from citer.data.tasks import task_label
+from citer.demo import toy
 from citer.errors import InputError, read_text
-from citer.evaluation.against import Answers, compare
-from citer.evaluation.against_table import table as rivals_table
 from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.measure import ACCURACY
 from citer.evaluation.methods import MODELS, label
@@ -50,14 +48,16 @@ from citer.evaluation.metrics import share_interval
 from citer.evaluation.points import outcome_table, rule_columns
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import Line, sweep
-from citer.io import digest, read_as, write_json, write_text
 from citer.models.bundle import read_bundle
 from citer.models.router import Router
 from citer.models.sampling import Sampler
+from citer.report.against import Answers, compare
+from citer.report.against_table import table as rivals_table
 from citer.rule import LLM, SLM, Rule
-from citer.schema import SPLITS
 from citer.stages import paths
 from citer.stages.lessons import Preference
+from citer.storage.schema import SPLITS
+from citer.storage.tables import digest, read_as, write_json, write_text
 
 COUNT = 500  # questions per task
 RESULTS = Path("benchmarks/results")

@@ -26,10 +26,10 @@ from citer.evaluation.paired import resamples
 from citer.evaluation.rivals import CERTAINTIES, by_score
 from citer.evaluation.rivals.co_llm import marginal_loss
 from citer.evaluation.sweep import Method, by_head
-from citer.io import replacing, write_json
 from citer.models.router import Head
 from citer.progress import progress
 from citer.rule import Rule
+from citer.storage.tables import replacing, write_json
 
 SEEDS = FIVE[:3]  # half an hour of CPU
 NARROW = 8

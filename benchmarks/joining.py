@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.lockstep import sized
-from citer.config import Params, load_params
+from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems
 from citer.data.tasks.grading import assess
 from citer.decoding.delay import llm_runs
@@ -30,13 +30,13 @@ from citer.decoding.walk import Need, Walk
 from citer.evaluation.cost import Prices
 from citer.evaluation.methods import Row
 from citer.evaluation.sweep import request
-from citer.io import replacing, write_json
 from citer.models.bundle import read_bundle
 from citer.models.pair import Pair, load_pair
 from citer.models.router import Head
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
+from citer.storage.tables import replacing, write_json
 
 RESULTS = Path("benchmarks/results")
 RULES = (Rule("risk", 0.95, 0.1), Rule("risk", 0.4, 1))

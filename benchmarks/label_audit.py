@@ -37,7 +37,6 @@ from citer.data.tasks.grading import assess
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, routed
 from citer.evaluation.metrics import share_interval
-from citer.io import write_json, write_text
 from citer.labelling.calibration import sample
 from citer.labelling.contests import Branch
 from citer.labelling.labeller import Labeller
@@ -46,6 +45,7 @@ from citer.labelling.rollout import Rollout, finished
 from citer.models.bundle import read_bundle
 from citer.progress import progress
 from citer.stages import paths
+from citer.storage.tables import write_json, write_text
 
 TOKENS = 500  # of each case and task
 FINISHERS = ROUTER, LLM = "router 1", "LLM"

@@ -16,15 +16,15 @@ from benchmarks.naive import predict
 from benchmarks.pairs import SEED, Subject
 from benchmarks.race import race
 from benchmarks.report import Finding, Target, of_two
-from citer.config import Params, load_params
-from citer.data import toy
+from citer.config.params import Params, load_params
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
-from citer.executor import executor_for
+from citer.demo import toy
+from citer.executors.choose import executor_for
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout

@@ -18,9 +18,9 @@ from benchmarks.fractions import Answered, as_table, compared, note
 from benchmarks.workshop import CITER, SEEDS, Workshop, thresholds
 from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method, by_head
-from citer.io import replacing, write_json
 from citer.progress import progress
-from citer.training import Trained
+from citer.storage.tables import replacing, write_json
+from citer.training.router import Trained
 
 OURS = "router 2"
 ONE_SIDED = {"contested → SLM": 1, "contested → LLM (CITER-S)": 0}

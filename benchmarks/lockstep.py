@@ -20,7 +20,7 @@ from benchmarks.floor import Floor, Forward
 from benchmarks.pairs import Subject, embedded
 from benchmarks.race import race
 from benchmarks.report import Finding, Target
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.data.problems import read_problems
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
@@ -31,13 +31,13 @@ from citer.evaluation.lockstep import CAPS, Lockstep, best_cap
 from citer.evaluation.methods import Row
 from citer.evaluation.rivals import low_entropy
 from citer.evaluation.sweep import request
-from citer.io import read_json, replacing, write_json
 from citer.models.bundle import read_bundle
 from citer.models.pair import load_pair
 from citer.models.router import Router
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
+from citer.storage.tables import read_json, replacing, write_json
 
 RESULTS = Path("benchmarks/results")
 SLOTS = (1, 8, 32)

@@ -27,7 +27,7 @@ CHAIN = (
 )
 MEASURED = ("score_llm", "score_slm", "label", "evaluate")
 PEAK = Path(__file__).with_name("peak.py")
-COMMAND = (sys.executable, "-c", "from citer.cli import main; main()")
+COMMAND = (sys.executable, "-c", "from citer.cli.main import main; main()")
 
 
 def growth() -> list[Finding]:

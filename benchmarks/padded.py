@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from citer.io import read_json, write_json
+from citer.storage.tables import read_json, write_json
 
 FACTOR = 2
 

@@ -19,12 +19,12 @@ from transformers import (
 )
 from transformers.initialization import no_init_weights
 
-from citer.config import load_params
-from citer.data import toy
+from citer.config.params import load_params
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded, PlainPrompts
 from citer.decoding.answer import Request
 from citer.decoding.policy import Policy, ScoredBy, StepView
+from citer.demo import toy
 from citer.errors import InputError
 from citer.evaluation.rivals import random
 from citer.models.folder import PairFolder

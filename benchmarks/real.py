@@ -27,7 +27,7 @@ from benchmarks.alone import generate
 from benchmarks.decode import decode
 from benchmarks.race import Method, Race, race
 from benchmarks.report import machine
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.data.problems import read_problems
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
@@ -35,12 +35,12 @@ from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, always_slm, rout
 from citer.errors import InputError, read_text
 from citer.evaluation.points import rule_of
 from citer.evaluation.sweep import request
-from citer.io import read_json, write_json, write_text
 from citer.models.bundle import read_bundle
 from citer.models.pair import Pair, load_pair
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
+from citer.storage.tables import read_json, write_json, write_text
 
 Existing = Annotated[Path, typer.Option(exists=True, resolve_path=True)]
 

@@ -25,13 +25,13 @@ from rich.table import Table
 from benchmarks.paired import shown
 from benchmarks.real import ITERATION, RESULTS, SETTINGS, Existing, clone, merged, repro, write_rows
 from benchmarks.report import machine
-from citer.evaluation.against import RULE, Answers, Resampled
 from citer.evaluation.paired import Frontier, interval
 from citer.evaluation.points import rule_of
-from citer.io import read_table, replacing, write_json
+from citer.report.against import RULE, Answers, Resampled
 from citer.rule import Rule
-from citer.schema import OUTCOME
 from citer.stages import paths
+from citer.storage.schema import OUTCOME
+from citer.storage.tables import read_table, replacing, write_json
 
 CHANGES = Path("benchmarks/real_acceptance.yaml")
 ROWS = {"test": 160, "validation": 20, "train": 210}  # rows of each file

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.race import Race
-from citer.io import read_json, write_json
+from citer.storage.tables import read_json, write_json
 
 SIGNS = {"≥": operator.ge, "≤": operator.le, ">": operator.gt}
 

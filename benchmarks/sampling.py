@@ -29,13 +29,12 @@ from torch import Tensor
 
 from benchmarks import audited
 from benchmarks.workshop import Workshop
-from citer.config import SamplingParams
+from citer.config.params import SamplingParams
 from citer.data.problems import Problem
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, routed
 from citer.evaluation.sweep import request
-from citer.io import replacing, write_json
 from citer.models.bundle import read_bundle
 from citer.models.noise import perturbed
 from citer.models.pair import LanguageModel, Pair, load_pair
@@ -43,6 +42,7 @@ from citer.models.sampling import Sampler
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
+from citer.storage.tables import replacing, write_json
 
 SAMPLING = SamplingParams(temperature=0.7, top_p=0.9)
 SEED = 17

@@ -36,13 +36,13 @@ from citer.evaluation.methods import Row
 from citer.executors.base import Executor, InLine, Job, Unit
 from citer.executors.forked import Forked
 from citer.executors.spawned import CPU, Spawned
-from citer.io import replacing, write_json
 from citer.labelling.chunks import CHUNK
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from citer.labelling.teacher import half, score
 from citer.progress import Advance, progress
 from citer.stages import paths
+from citer.storage.tables import replacing, write_json
 
 RESULTS = Path("benchmarks/results")
 ROUNDS = 5

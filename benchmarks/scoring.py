@@ -9,14 +9,14 @@ import torch
 from benchmarks.pairs import Subject
 from benchmarks.race import Method, Race, race
 from benchmarks.report import Finding, Target, of_two
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.data.prompts import Encoded
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.rivals import low_entropy
-from citer.executor import deal, executor_for
 from citer.executors.base import Unit
+from citer.executors.choose import deal, executor_for
 from citer.labelling.teacher import half, length_buckets, score
 from citer.models.forced import padded_batch
 from citer.models.pair import LanguageModel

@@ -27,14 +27,14 @@ import typer
 
 from benchmarks.race import Race, race
 from benchmarks.report import Target, machine
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.data.problems import Problem, read_problems
 from citer.errors import InputError
-from citer.io import read_json, replacing, write_json
 from citer.progress import progress
 from citer.rule import Rule
-from citer.serving import Deployment, deploy, served_pair
+from citer.serving.deployment import Deployment, deploy, served_pair
 from citer.stages import paths
+from citer.storage.tables import read_json, replacing, write_json
 
 ROUTER = paths.router(2)
 RESULT = Path(__file__).with_name("results") / "serving"
@@ -91,7 +91,7 @@ class Clients:
 @contextmanager
 def served(router: Path, rule: Rule, port: int) -> Iterator[tuple[str, int]]:
     """Run `citer serve` inside the block. Yields its address and its process id."""
-    program = "from citer.cli import main; main()"
+    program = "from citer.cli.main import main; main()"
     options = ["--router", str(router), "--rule", str(rule), "--port", str(port)]
     process = subprocess.Popen([sys.executable, "-c", program, "serve", *options])
     url = f"http://127.0.0.1:{port}"

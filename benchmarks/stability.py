@@ -20,11 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.workshop import Workshop
-from citer.config import SamplingParams
+from citer.config.params import SamplingParams
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, routed
-from citer.io import replacing, write_json
 from citer.labelling.agreement import Agreement
 from citer.labelling.calibration import sample
 from citer.labelling.contests import Outcome
@@ -36,6 +35,7 @@ from citer.models.pair import Pair
 from citer.models.sampling import Sampler
 from citer.progress import progress
 from citer.stages import paths
+from citer.storage.tables import replacing, write_json
 
 TOKENS, TRIES, TEMPERATURE, SEED = 400, 4, 0.7, 17
 RESULTS = Path("benchmarks/results")

@@ -15,7 +15,7 @@ from benchmarks.labelling import both_halves, toy_problems
 from benchmarks.pairs import Subject, embedded
 from benchmarks.race import race
 from benchmarks.report import Finding, Target
-from citer.config import LabelParams, load_params
+from citer.config.params import LabelParams, load_params
 from citer.data.problems import Problem
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine

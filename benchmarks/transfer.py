@@ -35,18 +35,18 @@ from benchmarks.paired import shown
 from benchmarks.workshop import SEEDS, Workshop, thresholds
 from citer.data.holdout import held_out
 from citer.data.tasks import task_label
-from citer.evaluation.against import Answers, Resampled
 from citer.evaluation.choice import cheapest
 from citer.evaluation.evidence import choose_rules
 from citer.evaluation.paired import Frontier, interval, resamples
 from citer.evaluation.points import Findings, outcome_table, point_rows, rule_columns
 from citer.evaluation.study import ALONE_LINES, Study
 from citer.evaluation.sweep import sweep
-from citer.io import write_json, write_text
 from citer.models.router import Router
 from citer.progress import progress
+from citer.report.against import Answers, Resampled
 from citer.rule import Rule
-from citer.training import Trained
+from citer.storage.tables import write_json, write_text
+from citer.training.router import Trained
 
 RESULTS = Path("benchmarks/results")
 ALL = "all tasks"

@@ -34,20 +34,20 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.fractions import Answered, as_table, compared, note
 from benchmarks.workshop import CITER, FRACTIONS, SEEDS, Workshop, thresholds
-from citer.config import Params, load_params
+from citer.config.params import Params, load_params
 from citer.data.problems import read_problems, write_problems
 from citer.decoding.policy import SLM_ALONE, Policy, ScoredBy
 from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method
-from citer.io import PARTIAL, write_json, write_text
 from citer.labelling.agreement import Agreement
 from citer.labelling.contests import Outcome
 from citer.labelling.rollout import Rollout
 from citer.labelling.suffix import Suffix
 from citer.progress import progress
-from citer.schema import SPLITS
 from citer.stages import finetune, paths, references, score_llm, score_slm
-from citer.training import Trained
+from citer.storage.schema import SPLITS
+from citer.storage.tables import PARTIAL, write_json, write_text
+from citer.training.router import Trained
 
 ROUTERS = [
     *("given, rollout", "given, agreement", "given, suffix"),

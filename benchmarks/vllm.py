@@ -28,7 +28,7 @@ from benchmarks import inside
 from benchmarks.lockstep import EXACT, RESULTS
 from benchmarks.padded import widen
 from benchmarks.report import machine
-from citer.config import Params, load_params
+from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems
 from citer.data.tasks.grading import assess
 from citer.decoding.policy import head_for
@@ -36,13 +36,13 @@ from citer.decoding.work import Work
 from citer.evaluation.cost import Prices
 from citer.evaluation.methods import Row
 from citer.evaluation.sweep import request
-from citer.io import read_json, replacing, write_json
 from citer.models.bundle import read_bundle
 from citer.models.pair import Pair, load_pair
 from citer.progress import progress
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
+from citer.storage.tables import read_json, replacing, write_json
 
 TASK, QUESTIONS = "math", 256
 SLOTS = (8, 32)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import torch
 
 from benchmarks.paired import Outcomes
-from citer.config import Params, TrainParams, load_params
+from citer.config.params import Params, TrainParams, load_params
 from citer.data.problems import Problem, read_problems
 from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
@@ -22,8 +22,8 @@ from citer.evaluation.methods import MODELS
 from citer.evaluation.rivals import low_entropy, quantiles
 from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Line, Method, Run, sweep
-from citer.executor import executor_for
 from citer.executors.base import Executor
+from citer.executors.choose import executor_for
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.contests import Outcome
 from citer.labelling.judged import differing, judge_width, judged_features
@@ -35,7 +35,7 @@ from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
-from citer.training import Loss, Trained, train_by, train_head
+from citer.training.router import Loss, Trained, train_by, train_head
 
 SEEDS = range(17, 22)
 FRACTIONS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.5, 0.7)

@@ -11,7 +11,7 @@ from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_API_URL
 from rich.console import Console
 
-from citer.cli import BAD_INPUT, REFUSED, refuse
+from citer.cli.main import BAD_INPUT, REFUSED, refuse
 from citer.errors import InputError, TemporaryError
 from citer.stages.paths import SUMMARY
 from flows.leash import end_all, end_with_the_leash

@@ -5,12 +5,12 @@ from typing import Any
 
 from prefect.events import emit_event
 
-AGREEMENT_LOW = "citer.agreement.low"
+AGREEMENT_LOW = "citer.serving.agreement.low"
 KEPT_BACK = "citer.router.kept-back"
 
 
 def agreement_low(router: str, found: Mapping[str, Any]) -> None:
-    """Emit the event, with `found` (see `citer.watch`) as its payload.
+    """Emit the event, with `found` (see `citer.serving.watch`) as its payload.
 
     `router` is the version that serves, such as `citer-router/1`.
     """

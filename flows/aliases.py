@@ -1,6 +1,6 @@
 """Which version an alias stands for now."""
 
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.errors import InputError
 from flows.arguments import check_uri
 from flows.reach import reported

@@ -9,7 +9,7 @@ from mlflow.entities.model_registry import ModelVersion
 from rich.console import Console
 from rich.table import Table
 
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.errors import InputError
 from citer.evaluation.difference import difference
 from flows.facts import facts, known_of, story

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dvc.config import Config, merge
 
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.errors import InputError
 from citer.stages.paths import CODE, SUMMARY
 from flows.dvc_commands import PARAMS, TMP, dvc, has_remote

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from citer.evaluation.measure import Conditions
-from citer.io import digest, read_json, table_metadata
 from citer.rule import LLM, Rule
 from citer.stages import paths
+from citer.storage.tables import digest, read_json, table_metadata
 from flows.metrics import flatten, headlines
 from flows.outcomes import answers, deployed_method
 

@@ -20,7 +20,7 @@ from typing import Protocol
 
 import psutil
 
-from citer.lifeline import when_closed
+from citer.executors.lifeline import when_closed
 from flows.scratch import scratch
 
 TIMED_OUT = 124  # the exit status of timeout(1)

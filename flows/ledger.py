@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from mlflow.entities import Run, ViewType
 from mlflow.entities.model_registry import ModelVersion
 
-from citer.io import digest
+from citer.storage.tables import digest
 from flows.metrics import log, numbers
 from flows.outcomes import questions
 from flows.store import Store

@@ -21,7 +21,7 @@ from dvc.schema import COMPILED_LOCKFILE_SCHEMA as LOCK_SCHEMA
 from ruamel.yaml import YAML, YAMLError
 from voluptuous import Invalid
 
-from citer.io import replacing, write_text
+from citer.storage.tables import replacing, write_text
 from flows.dvc_commands import DVC_LOCK, LOCK, TMP, Log, locked
 
 RWLOCK, GUARD = TMP / RWLOCK_FILE, TMP / RWLOCK_LOCK

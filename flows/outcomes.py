@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from citer.errors import InputError
 from citer.evaluation.difference import Graded, GradedAnswers
 from citer.evaluation.points import rule_of
-from citer.io import read_table
 from citer.rule import LLM, Rule
-from citer.schema import OUTCOME
+from citer.storage.schema import OUTCOME
+from citer.storage.tables import read_table
 
 PLACE = ["split", "method", "visit", "threshold", "audit", "by"]
 COLUMNS = [*PLACE, "problem_id", "correct", "bytes"]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.tasks import own
 from citer.errors import InputError
-from citer.io import digest, remove, replacing
 from citer.stages.own import check_own
+from citer.storage.tables import digest, remove, replacing
 from flows.dvc_commands import DvcError, Log, dvc
 
 OWN = Path(own.OWN)

@@ -17,13 +17,13 @@ from mlflow.models.model import ModelInfo
 from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 
 import citer
-from citer.agreement import CARD_KEY, Promised
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.tasks import find_task
 from citer.decoding.answer import Counts
-from citer.io import read_json, write_json
 from citer.rule import Rule
+from citer.serving.agreement import CARD_KEY, Promised
 from citer.stages import paths
+from citer.storage.tables import read_json, write_json
 from flows.outcomes import answers, deployed_method
 
 SERVING = Path(__file__).with_name("serving.py")

@@ -9,10 +9,10 @@ import mlflow
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.errors import InputError
-from citer.evaluation.page.render import Champion
-from citer.evaluation.tokens import read_transcript
+from citer.report.page.render import Champion
+from citer.report.tokens import read_transcript
 from citer.stages.paths import PAGE
 from citer.stages.report import write_report_page
 from flows.store import CHAMPION

@@ -14,8 +14,8 @@ from uuid import UUID
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.settings import get_current_settings
 
-from citer.io import PARTIAL
 from citer.progress import PROGRESS
+from citer.storage.tables import PARTIAL
 
 FOLDER = PARTIAL / "progress"
 SECONDS = 10.0  # between two updates

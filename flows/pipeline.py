@@ -10,9 +10,9 @@ from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.states import Completed, Failed
 
-from citer.config import load_params
+from citer.config.pair import Device
+from citer.config.params import load_params
 from citer.errors import InputError
-from citer.placement import Device
 from citer.stages import paths
 from flows import seconds, system
 from flows.alarm import kept_back

@@ -4,7 +4,7 @@
 stage's processes form one tree, so its leash ends all of them:
 
     leash, forked from this process
-    ├── DVC ── sh ── `citer STAGE`, which asks the leash to run the command (`citer.door`)
+    ├── DVC ── sh ── `citer STAGE`, which asks the leash to run the command (`citer.cli.door`)
     └── the command, forked from the leash
 
 Where there is a GPU, this process ends at once, and `flows.leash` starts the leashes: CUDA does not
@@ -31,9 +31,9 @@ from traceback import print_exc
 from typing import Any
 
 import citer.stages
-from citer import cli
-from citer.closure import stage_digests
-from citer.door import DOOR, STREAMS
+from citer.cli import main as cli
+from citer.cli.door import DOOR, STREAMS
+from citer.storage.code import stage_digests
 from flows.leash import hold, shell_status
 
 

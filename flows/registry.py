@@ -15,9 +15,9 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from rich.console import Console
 
-from citer.config import Params, load_params
+from citer.config.params import Params, load_params
 from citer.errors import InputError
-from citer.io import read_json
+from citer.storage.tables import read_json
 from flows import facts
 from flows.arguments import check_uri
 from flows.dvc_commands import push

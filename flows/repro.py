@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from citer.closure import stage_digests
 from citer.errors import InputError, TemporaryError
-from citer.io import write_json
-from citer.memory import advice
+from citer.executors.memory import advice
 from citer.stages.paths import CODE
+from citer.storage.code import stage_digests
+from citer.storage.tables import write_json
 from flows.dvc_commands import SUPPORT, TMP, DvcError, Log, dvc, locked
 from flows.leash import TIMED_OUT, Leashed, Start, execed, leashed, shell_status
 from flows.mend import mend, mend_lock

@@ -11,10 +11,10 @@ import mlflow
 from mlflow.entities import Run
 from rich.console import Console
 
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.errors import InputError
-from citer.io import digest, remove, replacing
 from citer.stages import paths
+from citer.storage.tables import digest, remove, replacing
 from flows.dvc_commands import LOCK, PARAMS, DvcError, dvc, file_md5, has_remote
 from flows.lineage import NO_GIT
 from flows.own import OWN, differing, named, versioned

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
-from citer.config import Params, load_params
-from citer.placement import DEVICE, Device
+from citer.config.pair import DEVICE, Device
+from citer.config.params import Params, load_params
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 

@@ -17,7 +17,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from citer.errors import InputError
-from citer.io import replacing
+from citer.storage.tables import replacing
 from flows.reach import StoreError, first_line, without_password
 
 MIGRATIONS = Path(mlflow.__file__).parent / "store/db_migrations"

@@ -7,7 +7,7 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from citer.errors import InputError
-from citer.io import digest, read_as, write_json
+from citer.storage.tables import digest, read_as, write_json
 from flows.dvc_commands import DVC_LOCK, LOCK, locked
 
 KEPT = Path("data/.partial/seconds.json")

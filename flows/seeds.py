@@ -7,9 +7,9 @@ from pathlib import Path
 from rich.console import Console
 from ruamel.yaml import YAML
 
-from citer.config import Params, load_params
+from citer.config.params import Params, load_params
 from citer.errors import InputError
-from citer.io import replacing
+from citer.storage.tables import replacing
 from flows.dvc_commands import PARAMS
 
 SCALAR = re.compile(r"[^\s,#}]+")

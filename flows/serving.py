@@ -35,10 +35,10 @@ class RoutedModel(PythonModel):
 
     def load_context(self, context: PythonModelContext) -> None:
         """Load the pair. Raises InputError if the router was made for other models."""
-        from citer.config import PairParams, SamplingParams
-        from citer.io import read_json
+        from citer.config.params import PairParams, SamplingParams
         from citer.models.sampling import ALL_GREEDY, Sampler
-        from citer.serving import deploy, served_pair, stored_rule
+        from citer.serving.deployment import deploy, served_pair, stored_rule
+        from citer.storage.tables import read_json
 
         bundle, config = Path(context.artifacts["bundle"]), context.model_config
         card = read_json(bundle / "router.json")
@@ -100,7 +100,7 @@ class RoutedModel(PythonModel):
         return rule, limit
 
     def _answers(self, rows: list[Any], rule: "Rule | None", limit: int | None) -> pd.DataFrame:
-        from citer.serving import REPLY_FIELDS
+        from citer.serving.deployment import REPLY_FIELDS
 
         parsed = [self._problem(row, limit) for row in rows]
         problems = [each for each in parsed if not isinstance(each, str)]

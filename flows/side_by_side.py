@@ -10,7 +10,7 @@ from typing import Any
 from dvc.utils.serialize import dumps_yaml, parse_yaml_for_update
 from prefect.futures import PrefectFuture
 
-from citer.io import write_text
+from citer.storage.tables import write_text
 from flows.dvc_commands import DVC_LOCK, LOCK, Log, locked
 from flows.leash import Start, execed
 from flows.repro import Planned

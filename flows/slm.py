@@ -8,8 +8,8 @@ from mlflow.entities import LoggedModelStatus
 from mlflow.utils.file_utils import local_file_uri_to_path
 from mlflow.utils.uri import is_local_uri
 
-from citer.io import digest, replacing
 from citer.stages.paths import SLM
+from citer.storage.tables import digest, replacing
 from flows.store import Store, exclusively, home
 
 NAME = "slm"

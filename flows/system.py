@@ -14,7 +14,7 @@ from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
 from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
 from mlflow.system_metrics.metrics.rocm_monitor import ROCMMonitor
 
-from citer.io import PARTIAL, whole_lines
+from citer.storage.tables import PARTIAL, whole_lines
 
 KEPT = PARTIAL / "system.jsonl"  # a sample a line: milliseconds since 1970, and its numbers
 SECONDS = 10.0  # between two samples; as MLflow's own

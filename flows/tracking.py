@@ -17,12 +17,12 @@ from mlflow.entities import (
 )
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.errors import InputError
-from citer.io import digest, read_json
 from citer.rule import Rule
-from citer.schema import SPLITS
 from citer.stages import paths
+from citer.storage.schema import SPLITS
+from citer.storage.tables import digest, read_json
 from flows import system
 from flows.dvc_commands import LOCK, PARAMS, file_md5
 from flows.iteration import Iteration, iterations

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Self
 
 from mlflow.entities import Run
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.evaluation.choice import upper_bound
 from citer.evaluation.gate import Answered, Decision, Gate
 from citer.evaluation.measure import Conditions

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from citer.io import check_target
+from citer.storage.tables import check_target
 
 # One file in each folder that every retraining writes to.
 WRITTEN = ("dvc.lock", ".dvc/tmp/flow.lock", "data/code.json", "mlruns/.lock")

@@ -27,7 +27,7 @@ settings.load_profile("citer")
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> "Pair":
     """A tiny pair in float64 in which many tokens end an answer, so that lengths differ."""
-    from citer.config import PairParams
+    from citer.config.params import PairParams
     from citer.models.folder import PairFolder
     from citer.models.pair import load_pair
     from tests.tiny import make_tiny_pair

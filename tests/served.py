@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from citer.data.problems import problem_key
-from citer.io import write_table
-from citer.schema import AUDITED
+from citer.storage.schema import AUDITED
+from citer.storage.tables import write_table
 
 
 def served(question: str, **changes: Any) -> dict[str, Any]:

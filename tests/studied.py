@@ -1,6 +1,6 @@
 """Answer the questions of a study one at a time, choose rules, and select rows of its findings."""
 
-from citer.config import EvaluateParams
+from citer.config.params import EvaluateParams
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from citer import checkpoint, training
-from citer.checkpoint import Checkpoint
 from citer.errors import InputError
-from citer.io import read_json
 from citer.progress import PROGRESS
-from citer.training import Trained, train_head
+from citer.storage import checkpoint
+from citer.storage.checkpoint import Checkpoint
+from citer.storage.tables import read_json
+from citer.training import router as training
+from citer.training.router import Trained, train_head
 from tests.test_training import CPU, _data, _params, _state
 
 PARAMS = _params(epochs=7, dropout=0.4, learning_rate=0.05)

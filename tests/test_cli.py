@@ -14,15 +14,15 @@ import torch
 import typer
 
 from benchmarks.bench import ROWS
-from citer import cli
-from citer.commands import tools
+from citer.cli import main as cli
+from citer.cli import tools
 from citer.rule import EXPECTED
 
 PARAMS = Path(__file__).parents[1] / "params.yaml"
 
 
 def citer(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from citer.cli import main; main()", *arguments]
+    command = [sys.executable, "-c", "from citer.cli.main import main; main()", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
@@ -62,7 +62,7 @@ def test_an_iteration_that_params_yaml_does_not_list_is_reported_before_the_stag
 ) -> None:
     (tmp_path / "params.yaml").write_text(PARAMS.read_text())
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("citer.commands.stages.import_module", lambda name: pytest.fail(name))
+    monkeypatch.setattr("citer.cli.stages.import_module", lambda name: pytest.fail(name))
     assert cli.call([stage, iteration]) == 2
     line = f"citer: params.yaml lists iterations 1, 2, not {iteration}\n"
     assert capsys.readouterr().err == line
@@ -74,7 +74,7 @@ def test_a_full_disk_is_reported_in_one_line_with_the_status_for_a_retry(
     text = PARAMS.read_text().replace("sft: 1500", "sft: 20").replace("test: 500", "test: 20")
     (tmp_path / "params.yaml").write_text(text)
     program = (
-        "import resource; from citer.cli import main\n"
+        "import resource; from citer.cli.main import main\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); main()"
     )
     command = [sys.executable, "-c", program, "prepare"]
@@ -146,7 +146,7 @@ def test_pretrain_never_replaces_the_folder_of_another_pair(
     (tmp_path / "params.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
     made: list[Path] = []
-    monkeypatch.setattr("citer.pretrain.make_pair", lambda folder, seed: made.append(folder))
+    monkeypatch.setattr("citer.demo.pretrain.make_pair", lambda folder, seed: made.append(folder))
     tools.pretrain()
     assert made == [Path("data/pair")]
 
@@ -189,7 +189,7 @@ def test_a_bad_argument_is_reported_before_the_slow_imports(
 ) -> None:
     (tmp_path / "params.yaml").write_text(PARAMS.read_text())
     program = (
-        "import sys; from citer.cli import call; status = call(sys.argv[1:])\n"
+        "import sys; from citer.cli.main import call; status = call(sys.argv[1:])\n"
         "print(status, sorted({'prefect', 'mlflow', 'torch', 'transformers'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", program, *arguments]
@@ -291,6 +291,6 @@ def test_help_explains_every_argument() -> None:
 
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     heavy = "{'torch', 'transformers', 'pandas', 'pyarrow', 'prefect', 'mlflow', 'dvc'}"
-    code = f"import sys, citer.cli; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, citer.cli.main; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from citer import closure
-from citer.closure import code_digest, essence, imported, stage_digests
 from citer.stages import paths
+from citer.storage import code as closure
+from citer.storage.code import code_digest, essence, imported, stage_digests
 
 ROOT = Path(__file__).parents[1]
 LOADED = """
@@ -56,8 +56,8 @@ def test_a_digest_covers_every_module_that_python_loads_for_the_stage(stage: str
 def test_a_digest_covers_the_modules_that_a_stage_starts_and_the_files_that_it_reads() -> None:
     covered = set(imported(Path("citer/stages/finetune.py")))
     files = ("rank.py", "trainer.py", "zero2.json")
-    assert {Path("citer/finetune") / file for file in files} <= covered
-    page = {file.relative_to(ROOT) for file in (ROOT / "citer/evaluation/page").glob("*.*")}
+    assert {Path("citer/training") / file for file in files} <= covered
+    page = {file.relative_to(ROOT) for file in (ROOT / "citer/report/page").glob("*.*")}
     assert {file.suffix for file in page} == {".py", ".html", ".css", ".js"}
     assert page <= set(imported(Path("citer/stages/report.py")))
 
@@ -65,7 +65,7 @@ def test_a_digest_covers_the_modules_that_a_stage_starts_and_the_files_that_it_r
 def test_code_that_no_stage_imports_changes_no_digest(edit: Callable[..., None]) -> None:
     before = stage_digests()
     edit("citer/evaluation/gate.py", "return Decision(True", "return Decision(False")
-    edit("citer/serving.py", "advance(1)", "advance(2)")
+    edit("citer/serving/deployment.py", "advance(1)", "advance(2)")
     assert stage_digests() == before
 
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from citer import config
-from citer.config import load_params
+from citer.config import params as config
+from citer.config.params import load_params
 from citer.data.tasks.own import FORM
 from citer.errors import InputError
 from citer.rule import EXPECTED, Rule

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import Params, load_params
+from citer.config.params import Params, load_params
 from citer.errors import InputError
 
 SHIPPED = Path(__file__).parents[1] / "params.yaml"

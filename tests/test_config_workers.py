@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.errors import InputError
-from citer.workers import WorkerParams
+from citer.executors.workers import WorkerParams
 from tests.test_config_audits import SHIPPED, loaded
 
 DEVICES = "devices: auto"

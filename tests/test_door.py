@@ -11,9 +11,9 @@ from threading import Thread
 
 import pytest
 
-from citer.door import DOOR, LOST
+from citer.cli.door import DOOR, LOST
 
-COMMAND = [sys.executable, "-c", "from citer.door import main; main()", "--help"]
+COMMAND = [sys.executable, "-c", "from citer.cli.door import main; main()", "--help"]
 
 
 def run(door: str) -> subprocess.CompletedProcess[str]:

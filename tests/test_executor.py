@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from citer.errors import InputError
-from citer.executor import Forked, InLine, Unit, deal, write_tables
-from citer.io import read_table
+from citer.executors.choose import Forked, InLine, Unit, deal, write_tables
 from citer.progress import Advance
+from citer.storage.tables import read_table
 
 ORPHANED = """
 import os, signal, time
-from citer.executor import Forked, Unit
+from citer.executors.choose import Forked, Unit
 
 def work(inputs, *, advance):
     advance(os.getpid())

@@ -8,11 +8,11 @@ import torch
 from pydantic import ValidationError
 
 from citer.errors import InputError
-from citer.executor import executor_for
 from citer.executors.base import InLine
+from citer.executors.choose import executor_for
 from citer.executors.forked import Forked
 from citer.executors.spawned import Spawned
-from citer.workers import WorkerParams
+from citer.executors.workers import WorkerParams
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 
@@ -85,7 +85,7 @@ def test_a_device_that_does_not_exist_is_refused(model: Model, known: str) -> No
 
 
 def test_ray_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("citer.executor.find_spec", lambda name: None)
+    monkeypatch.setattr("citer.executors.choose.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"not installed: pip install 'citer\[ray\]'"):
         executor_for(ON_GPU, WorkerParams(executor="ray"))
 
@@ -99,7 +99,7 @@ def test_ray_has_devices_of_its_own() -> None:
 def test_an_address_where_nothing_answers_is_refused(
     monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    monkeypatch.setattr("citer.executor.find_spec", lambda name: ModuleSpec(name, None))
+    monkeypatch.setattr("citer.executors.choose.find_spec", lambda name: ModuleSpec(name, None))
     message = f"workers.address: '{address}': does not answer, expected HOST:PORT"
     with pytest.raises(InputError, match=message):
         executor_for(Model(), WorkerParams(executor="ray", address=address))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from citer.config import PairParams, ScoreParams
+from citer.config.params import PairParams, ScoreParams
 from citer.data.problems import Problem
 from citer.data.tokens import read_tokens
 from citer.decoding.engine import Engine
@@ -21,8 +21,10 @@ from citer.evaluation.sweep import Line, Method, by_head, request, sweep
 from citer.executors.base import Executor, I, InLine, Job, R, Unit
 from citer.executors.forked import Forked
 from citer.executors.spawned import CPU, Spawned
+from citer.executors.workers import WorkerParams
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.labeller import Labeller
+from citer.labelling.references import Trying, write
 from citer.labelling.rollout import Rollout
 from citer.labelling.scoring import score_half
 from citer.models.folder import PairFolder
@@ -31,9 +33,7 @@ from citer.models.pair import Pair, load_pair
 from citer.models.router import Router
 from citer.models.sampling import ALL_GREEDY
 from citer.progress import Advance
-from citer.references import Trying, write
 from citer.rule import Rule
-from citer.workers import WorkerParams
 from tests.heads import random_router
 from tests.killing import Killing, end_workers
 from tests.taught import make_taught_pair, problems

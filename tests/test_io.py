@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from citer import io
 from citer.errors import InputError
-from citer.schema import LLM_TOKEN, VERSION, slm_token
+from citer.storage import tables as io
+from citer.storage.schema import LLM_TOKEN, VERSION, slm_token
 
 ROWS = [
     {

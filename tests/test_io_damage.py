@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from citer import io
 from citer.errors import InputError
-from citer.schema import LLM_TOKEN, VERSION
+from citer.storage import tables as io
+from citer.storage.schema import LLM_TOKEN, VERSION
 from tests.test_io import table
 from tests.test_io_replacing import texts
 
@@ -63,7 +63,7 @@ def test_a_change_of_any_byte_of_a_table_is_detected(tmp_path):
 
 def test_a_table_of_another_version_is_refused(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("citer.schema.VERSION", VERSION - 1)
+        patch.setattr("citer.storage.schema.VERSION", VERSION - 1)
         io.write_table(tmp_path / "t", table(), LLM_TOKEN, {})
     with pytest.raises(InputError, match=f"schema version {VERSION - 1}, expected {VERSION}"):
         io.table_metadata(tmp_path / "t")

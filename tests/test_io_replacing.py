@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from citer import io
 from citer.errors import InputError
+from citer.storage import tables as io
 
 FORK = multiprocessing.get_context("fork")
 
@@ -45,7 +45,7 @@ def test_a_killed_writer_leaves_the_old_file_and_the_next_one_cleans_up(tmp_path
     path = tmp_path / "file"
     path.write_text("old")
     program = (
-        "import os, sys, pathlib; from citer.io import replacing\n"
+        "import os, sys, pathlib; from citer.storage.tables import replacing\n"
         "with replacing(pathlib.Path(sys.argv[1])) as aside:\n"
         "    aside.write_text('half'); os.kill(os.getpid(), 9)"
     )

@@ -14,23 +14,23 @@ from pathlib import Path
 
 import pytest
 
-from citer.cli import COMMANDS
-from citer.closure import imported
-from citer.commands.extra import PIPELINE, SERVE
-from citer.commands.stages import LIGHT
-from citer.config import load_params
+from citer.cli.extra import PIPELINE, SERVE
+from citer.cli.main import COMMANDS
+from citer.cli.stages import LIGHT
+from citer.config.params import load_params
 from citer.models.bundle import identity, write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.rule import Rule
 from citer.stages import paths
+from citer.storage.code import imported
 from tests.heads import random_router
 from tests.tiny import make_tiny_pair
 
 ROOT = Path(__file__).parents[1]
 STAGES = Path("citer/stages")
 # These use the packages of the extra `serve`, the command once it has checked for them.
-SERVER, SERVE_COMMAND = Path("citer/server"), Path("citer/commands/serve.py")
+SERVER, SERVE_COMMAND = Path("citer/serving/server"), Path("citer/cli/serve.py")
 # These use the extra `ray`; `executor_for` has checked for it.
 OF_RAY = {Path("citer/executors", f"{name}.py") for name in ("actor", "actors", "head", "ray")}
 DISTRIBUTIONS = packages_distributions()  # by imported name
@@ -52,7 +52,7 @@ class Light(PathFinder):
         return [] if context.name in PACKAGES else super().find_distributions(context)
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = Light
-from citer.cli import call
+from citer.cli.main import call
 for arguments in json.loads(sys.argv[2]):
     print(call(arguments), flush=True)
 """
@@ -158,8 +158,8 @@ def test_exactly_the_light_stages_import_nothing_of_the_extra() -> None:
 
 
 def test_the_dependencies_are_the_imports_of_the_commands_that_run_light() -> None:
-    """`citer.cli` imports every command except the stages, which are imported by name."""
-    starts = [Path("citer/cli.py"), *(STAGES / f"{name}.py" for name in LIGHT)]
+    """`citer.cli.main` imports every command except the stages, which are imported by name."""
+    starts = [Path("citer/cli/main.py"), *(STAGES / f"{name}.py" for name in LIGHT)]
     files = {file for start in starts for file in python_files(start)}
     of_server = {file for file in files if file.is_relative_to(SERVER)} | {SERVE_COMMAND}
     assert imports(of_server) & {*SERVE} == {*SERVE}
@@ -181,7 +181,7 @@ def test_the_check_for_an_extra_knows_its_packages(extra: str, names: Sequence[s
 
 def test_reading_params_imports_no_slow_library():
     slow = {"torch", "transformers", "math_verify", "pyarrow"}
-    code = f"import sys, citer.config; print({slow} & sys.modules.keys())"
+    code = f"import sys, citer.config.params; print({slow} & sys.modules.keys())"
     command = [sys.executable, "-c", code]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert printed == "set()\n"

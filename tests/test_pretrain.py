@@ -10,13 +10,13 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from citer.data.importing import parse_row
 from citer.data.prompts import PlainPrompts
 from citer.data.tasks import prompt_text
-from citer.data.toy import rows
-from citer.data.toy.knowledge import OTHER_WORLD, TRUTH
-from citer.io import digest
-from citer.pretrain import Recipe, make_pair
-from citer.pretrain.corpus import Mix, texts
-from citer.pretrain.optimise import IGNORED, Training, pad
-from citer.pretrain.tokenizer import train_tokenizer
+from citer.demo.corpus import Mix, texts
+from citer.demo.knowledge import OTHER_WORLD, TRUTH
+from citer.demo.optimise import IGNORED, Training, pad
+from citer.demo.pretrain import Recipe, make_pair
+from citer.demo.tokenizer import train_tokenizer
+from citer.demo.toy import rows
+from citer.storage.tables import digest
 
 SHIPPED = Path("data/pair")
 TASKS = ("math", "mc")
@@ -63,7 +63,7 @@ def test_the_card_names_the_weights_digest_and_the_seed(made):
 
 def test_an_interrupted_training_keeps_the_old_pair(made, monkeypatch):
     before = digest(made)
-    monkeypatch.setattr("citer.pretrain.accuracy", lambda *_: 1 / 0)
+    monkeypatch.setattr("citer.demo.pretrain.accuracy", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         make_pair(made, 4, tiny(16, OTHER_WORLD), tiny(32, TRUTH), graded=2)
     assert digest(made) == before
@@ -72,7 +72,7 @@ def test_an_interrupted_training_keeps_the_old_pair(made, monkeypatch):
 
 def test_no_question_of_the_pipeline_is_learned(monkeypatch):
     monkeypatch.setattr(
-        "citer.pretrain.corpus.rows",
+        "citer.demo.corpus.rows",
         lambda task, count, seed, part, facts: rows(task, count, seed, "pipeline", facts),
     )
     with pytest.raises(AssertionError, match="leaked"):

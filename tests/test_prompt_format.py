@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.data.problems import Problem
 from citer.data.prompts import PromptFormat, token_ids
 from citer.data.tasks import prompt_text
@@ -18,7 +18,7 @@ from citer.models.bundle import folder_identity, identity, write_bundle
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import load_pair
 from citer.rule import Rule
-from citer.serving import deploy
+from citer.serving.deployment import deploy
 from tests.decoding.reference import next_logits
 from tests.heads import random_router
 from tests.tiny import MATH, MC, TinyPair, make_tiny_pair

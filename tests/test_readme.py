@@ -6,17 +6,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from citer.config import PairParams, load_params
-from citer.data import toy
+from citer.config.params import PairParams, load_params
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
 from citer.data.tasks.grading import grade
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
+from citer.demo import toy
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
-from citer.server.fields import Chat
+from citer.serving.server.fields import Chat
 
 ROOT = Path(__file__).parents[1]
 PAIR = ROOT / "data/pair"

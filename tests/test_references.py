@@ -2,8 +2,8 @@
 
 from citer.decoding.answer import Answer
 from citer.decoding.policy import LLM_ALONE
+from citer.labelling.references import _reads_back
 from citer.models.pair import Pair
-from citer.references import _reads_back
 
 
 def answer(pair: Pair, *token_ids: int) -> Answer:

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from citer.errors import InputError
-from citer.io import read_table, table_metadata
-from citer.schema import AUDITED
-from citer.traffic import Row, Traffic, load_hook, redacted
+from citer.serving.log import Row, Traffic, load_hook, redacted
+from citer.storage.schema import AUDITED
+from citer.storage.tables import read_table, table_metadata
 from tests.flows.servers import until
 from tests.served import served
 

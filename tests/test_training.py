@@ -7,13 +7,13 @@ import pytest
 import torch
 from scipy.special import expit
 
-from citer.calibration import FRACTIONS, platt, thresholds
-from citer.config import TrainParams
+from citer.config.params import TrainParams
 from citer.data.holdout import holdout_rows
 from citer.errors import InputError
 from citer.models.features import EXTRAS
 from citer.models.router import RouterMLP
-from citer.training import Examples, Trained, fit, holdout_loss, train_head
+from citer.training.calibration import FRACTIONS, platt, thresholds
+from citer.training.router import Examples, Trained, fit, holdout_loss, train_head
 
 CPU = torch.device("cpu")
 WIDTH = 8

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from citer.agreement import WINDOW, Audited, Promised, answers_per_false_alarm
 from citer.rule import Rule
-from citer.watch import Watch
+from citer.serving.agreement import WINDOW, Audited, Promised, answers_per_false_alarm
+from citer.serving.watch import Watch
 
 RULE = Rule("risk", 0.8, audit=0.1)
 Q, RHO = 0.04, 0.1  # disagreements per audited token; over-dispersion between answers

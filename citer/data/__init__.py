@@ -1,0 +1,1 @@
+"""Questions: read, checked, split, and encoded as prompts."""

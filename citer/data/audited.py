@@ -14,8 +14,8 @@ from rich.console import Console
 
 from citer.data.problems import Problem, as_problem
 from citer.errors import InputError
-from citer.io import read_table
-from citer.schema import AUDITED
+from citer.storage.schema import AUDITED
+from citer.storage.tables import read_table
 
 # The β by which tokens are judged, whatever the β by which the answers were served: all odds are
 # known. At β = 1 a label would say that the LLM writes the same token, which routes too much to it.

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
-from citer.io import read_table, write_table
-from citer.schema import PROBLEM
+from citer.storage.schema import PROBLEM
+from citer.storage.tables import read_table, write_table
 
 LLM_ROW = ".llm"  # ends the id of a second row of a question, with the LLM's reference
 

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from citer.checked import Listed, Section
 from citer.data.tasks import EMBEDDED_TASKS
+from citer.sections import Listed, Section
 
 PromptKind = Literal["plain", "chat"]
 SomeText = Annotated[str, Field(min_length=1)]

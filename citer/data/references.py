@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from citer.checked import Against, Source
 from citer.data.problems import LLM_ROW, Problem
+from citer.sections import Against, Source
 
 
 def against_llm(against: Against, judged: Iterable[Problem]) -> bool:

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from citer.data.problems import Problem, question_key
-from citer.schema import SPLITS
+from citer.storage.schema import SPLITS
 
 
 def split_by_share(question: str, seed: int, shares: Mapping[str, float]) -> str:

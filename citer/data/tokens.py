@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from citer.data.prompts import Encoded
 from citer.errors import InputError
-from citer.io import digest, read_table, remove, table_metadata
-from citer.schema import LLM_TOKEN, TOP_LOGPROBS, VERSION, slm_token
+from citer.storage.schema import LLM_TOKEN, TOP_LOGPROBS, VERSION, slm_token
+from citer.storage.tables import digest, read_table, remove, table_metadata
 
 SHARED = ("dtype", "tokenizer", "template", "vocab_size")
 SCALARS = ("slm_entropy", "slm_margin")

@@ -1,0 +1,1 @@
+"""Routed decoding with two models, each with its own KV cache."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from citer.config import SamplingParams
+from citer.config.params import SamplingParams
 from citer.data.problems import Problem
 from citer.errors import InputError
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from citer.config import EvaluateParams
+from citer.config.params import EvaluateParams
 from citer.data.tasks.failures import Failures, failures
 from citer.decoding.answer import Counts
 from citer.errors import InputError
@@ -21,9 +21,9 @@ from citer.evaluation.cost import batches
 from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.methods import Row, numbered
 from citer.evaluation.metrics import share_interval
-from citer.io import read_table, table_metadata, write_table
 from citer.rule import Rule
-from citer.schema import OUTCOME, point
+from citer.storage.schema import OUTCOME, point
+from citer.storage.tables import read_table, table_metadata, write_table
 
 if TYPE_CHECKING:  # the engine with its models takes seconds to import
     from citer.evaluation.result import Result

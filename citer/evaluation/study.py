@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from citer.config import EvaluateParams
+from citer.config.params import EvaluateParams
 from citer.data.problems import Problem
 from citer.data.references import judged
 from citer.decoding.answer import Answer, Request
@@ -22,15 +22,15 @@ from citer.evaluation.points import Findings, outcome_table, point_rows
 from citer.evaluation.rivals import CERTAINTIES, Alone, Lessons, Setting, by_score, enlist
 from citer.evaluation.sequence import worth_testing
 from citer.evaluation.sweep import Line, Method, Run, by_head, request, sweep
-from citer.executor import run_one
 from citer.executors.base import Executor, Unit
-from citer.io import digest
+from citer.executors.choose import run_one
 from citer.models.bundle import identity
 from citer.models.pair import Pair
 from citer.models.router import Router
 from citer.models.sampling import Sampler
 from citer.progress import Advance
 from citer.rule import LLM, Rule
+from citer.storage.tables import digest
 
 ALONE_LINES = tuple(
     Line(Method(name, always_slm, style=Style(Kind.ALONE, "#000000", "o")), [policy.rule])

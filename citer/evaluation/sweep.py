@@ -20,15 +20,15 @@ from citer.decoding.policy import Policy, ScoredBy, Scorer
 from citer.evaluation.cost import Prices
 from citer.evaluation.methods import PLAIN, Row, Style
 from citer.evaluation.result import Result, as_row, from_row
-from citer.executor import deal, write_tables
 from citer.executors.base import Executor
-from citer.io import read_table
+from citer.executors.choose import deal, write_tables
 from citer.models.pair import Pair
 from citer.models.router import Head
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.progress import Advance, progress
 from citer.rule import Rule
-from citer.schema import RESULT
+from citer.storage.schema import RESULT
+from citer.storage.tables import read_table
 
 REFILLS = 2  # questions of a part per slot: slots fall idle only at the end of a part
 LEAST_PARTS = 2  # so that two workers share few questions

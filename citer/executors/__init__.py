@@ -1,1 +1,1 @@
-"""The kinds of executors. `citer.executor.executor_for` chooses one."""
+"""Who runs the units of a stage: this process, others on this machine, or Ray."""

@@ -18,7 +18,7 @@ import torch
 
 from citer.executors.base import I, Job, R, Unit, noted
 from citer.executors.deaths import Deaths
-from citer.lifeline import when_closed
+from citer.executors.lifeline import when_closed
 from citer.progress import Advance
 
 

@@ -1,0 +1,1 @@
+"""Preference labels: scores of references, rollouts and the truth table."""

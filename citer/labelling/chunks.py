@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from citer.executor import write_tables
 from citer.executors.base import Executor
-from citer.io import read_table
+from citer.executors.choose import write_tables
 from citer.labelling.labeller import Labeller
 from citer.progress import progress
-from citer.schema import PREFERENCE
+from citer.storage.schema import PREFERENCE
+from citer.storage.tables import read_table
 
 CHUNK = 64  # problems; each chunk is decoded by itself, so its labels do not depend on others
 SLOW_CHUNK = 8  # of a large pair on a CPU, which may take a minute for a problem

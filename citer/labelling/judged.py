@@ -14,15 +14,15 @@ from citer.data.problems import first_id
 from citer.data.prompts import Encoded
 from citer.data.tokens import places, read_features
 from citer.errors import InputError
-from citer.executor import run_one
 from citer.executors.base import Executor, Unit
-from citer.io import read_table, table_metadata, write_table
+from citer.executors.choose import run_one
 from citer.labelling.teacher import length_buckets
 from citer.models.features import judge_features
 from citer.models.forced import ROWS, Text, states
 from citer.models.pair import LanguageModel, Pair
 from citer.progress import Advance, progress
-from citer.schema import judged
+from citer.storage.schema import judged
+from citer.storage.tables import read_table, table_metadata, write_table
 
 
 def differing(tokens: pa.Table, labels: pa.Table) -> pa.Table:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from citer.schema import PREFERENCE
+from citer.storage.schema import PREFERENCE
 
 Tie = Literal["slm", "llm", "drop"]
 TIE: dict[Tie, int | None] = {"slm": 1, "llm": 0, "drop": None}

@@ -5,13 +5,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from citer.closure import code_digest
-from citer.config import PairParams, ScoreParams
+from citer.config.params import PairParams, ScoreParams
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
 from citer.data.tokens import half_schema, keep_fitting, shard_name
-from citer.executor import write_tables
 from citer.executors.base import Executor
+from citer.executors.choose import write_tables
+from citer.executors.workers import WorkerParams
 from citer.labelling.teacher import half, score
 from citer.models.card import Carded
 from citer.models.features import FEATURE
@@ -21,7 +21,7 @@ from citer.models.pair import LanguageModel
 from citer.models.room import check_examples
 from citer.models.vocabulary import Vocabulary
 from citer.progress import progress
-from citer.workers import WorkerParams
+from citer.storage.code import code_digest
 
 Name = Literal["slm", "llm"]
 

@@ -1,0 +1,1 @@
+"""One model, a pair of models, and the router between them."""

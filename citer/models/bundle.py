@@ -10,14 +10,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from citer.checked import Share, complaint
 from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
-from citer.io import digest, read_as, read_json, replacing, write_json
 from citer.models.features import FEATURE
 from citer.models.router import Head, Router, RouterMLP
 from citer.progress import warn
 from citer.rule import EXPECTED, Rule
+from citer.sections import Share, complaint
+from citer.storage.tables import digest, read_as, read_json, replacing, write_json
 
 if TYPE_CHECKING:  # transformers' models take seconds to import
     from citer.models.card import ModelCard

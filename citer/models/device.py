@@ -7,9 +7,9 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from citer.config import PairParams
+from citer.config.pair import DEVICE
+from citer.config.params import PairParams
 from citer.errors import InputError
-from citer.placement import DEVICE
 
 
 def resolve_device(device: str) -> torch.device:

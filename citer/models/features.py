@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from citer.schema import TOP_LOGPROBS
+from citer.storage.schema import TOP_LOGPROBS
 
 EXTRAS = 2 + TOP_LOGPROBS  # features besides the hidden state
 FEATURE = (

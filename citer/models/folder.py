@@ -22,7 +22,6 @@ from transformers import (
 from citer.data.prompt_settings import PromptSettings
 from citer.data.prompts import PromptFormat, make_prompts
 from citer.errors import InputError, reading
-from citer.io import read_as
 from citer.models.card import Carded
 from citer.models.families import check_settings
 from citer.models.kept import kept_digest
@@ -36,6 +35,7 @@ from citer.models.tokenizer import (
 )
 from citer.models.vocabulary import Vocabulary
 from citer.models.weights import check_tensors, tensor_bytes, tensor_shapes, weight_files
+from citer.storage.tables import read_as
 
 MakePrompts = Callable[
     [PreTrainedTokenizerFast, Sequence[int]], PromptFormat

@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from citer.errors import InputError
-from citer.io import digest, read_as, write_json
+from citer.storage.tables import digest, read_as, write_json
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "citer")
 QUIET = 60.0  # seconds

@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.models.device import device_for, device_map_for
 from citer.models.folder import ModelFolder
 from citer.models.forward import OWN, Forward, check_forward

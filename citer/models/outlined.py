@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import torch
 
-from citer.executor import executor_for
+from citer.config.pair import PairParams
 from citer.executors.base import Executor, InLine
+from citer.executors.choose import executor_for
+from citer.executors.workers import WorkerParams
 from citer.models.card import Carded
 from citer.models.device import device_for
 from citer.models.folder import ModelFolder, PairFolder, outline
@@ -20,8 +22,6 @@ from citer.models.pair import (
     make_model,
     make_pair,
 )
-from citer.placement import PairParams
-from citer.workers import WorkerParams
 
 
 def open_pair(

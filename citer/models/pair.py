@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.data.prompts import PromptFormat
 from citer.errors import InputError
 from citer.models.cache import kv_shape

@@ -6,7 +6,7 @@ from struct import pack, unpack
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from citer.config import SamplingParams
+    from citer.config.params import SamplingParams
 
 
 class Sampling(NamedTuple):

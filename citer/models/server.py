@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from citer.checked import complaint
 from citer.errors import InputError, TemporaryError, shown
 from citer.progress import warn
+from citer.sections import complaint
 
 KEY = "CITER_LLM_API_KEY"  # environment variable
 PATIENCE = (1, 2, 4, 8, 16, 32)  # seconds before each further attempt

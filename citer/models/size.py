@@ -11,11 +11,11 @@ from pydantic import BaseModel, PositiveInt
 from torch import nn
 
 from citer.errors import InputError
-from citer.io import read_as
 from citer.models.folder import ModelFolder, outline
 from citer.models.pair import LanguageModel
 from citer.models.quantised import free_names
 from citer.models.weights import check_tensors, tensor_bytes
+from citer.storage.tables import read_as
 
 INTEGER = re.compile("[Ii]nt([48])")  # in the name of a torchao method
 HEADERS, CONFIG = "config and weight headers", "config only: no weights"

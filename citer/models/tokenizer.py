@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from citer.data.prompts import token_ids
 from citer.errors import InputError
-from citer.io import digest
+from citer.storage.tables import digest
 
 # Llama 3, ChatML, Gemma and Phi-3 write these after a turn. A folder may not list them as EOS.
 ENDS_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>")

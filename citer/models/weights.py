@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
 from citer.errors import InputError, reading
-from citer.io import read_as
+from citer.storage.tables import read_as
 
 Shapes = Mapping[str, list[int]]
 DERIVED = "rotary_emb.inv_freq"  # stored by old checkpoints; the configuration determines it

@@ -7,11 +7,9 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.evaluation.choice import Chosen
 from citer.evaluation.evidence import HELD_OUT, choose_rules, too_few
-from citer.evaluation.frontier import draw
-from citer.evaluation.headline import deployed
 from citer.evaluation.measure import Conditions
 from citer.evaluation.methods import Row
 from citer.evaluation.points import (
@@ -21,11 +19,13 @@ from citer.evaluation.points import (
     read_findings,
     write_findings,
 )
-from citer.evaluation.report import metrics, promise, standings
 from citer.evaluation.sequence import Step, explained
-from citer.evaluation.spread import Seeded, Seeds, seeded
-from citer.io import read_as, replacing, table_metadata, write_json
+from citer.report.figure import draw
+from citer.report.headline import deployed
+from citer.report.spread import Seeded, Seeds, seeded
+from citer.report.standings import metrics, promise, standings
 from citer.stages import paths
+from citer.storage.tables import read_as, replacing, table_metadata, write_json
 
 
 class _Study(NamedTuple):

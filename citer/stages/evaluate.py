@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.holdout import held_out
 from citer.data.problems import Problem, read_problems
 from citer.errors import InputError
@@ -17,18 +17,18 @@ from citer.evaluation.points import (
     read_findings,
     write_findings,
 )
-from citer.evaluation.spread import Seeds
 from citer.evaluation.study import Study, study_stamp
-from citer.io import read_as, remove, replacing
 from citer.models.bundle import check_identity, folder_identity, read_bundle
 from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.outlined import open_pair
 from citer.models.room import check_room, with_room
 from citer.models.router import Router
+from citer.report.spread import Seeds
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.stages.unfinished import partial_sweeps
+from citer.storage.tables import read_as, remove, replacing
 
 
 class _Inputs(NamedTuple):

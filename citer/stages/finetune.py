@@ -4,13 +4,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import read_problems
-from citer.finetune.sft import finetune
-from citer.io import write_json
 from citer.models.device import announce
 from citer.stages import paths
 from citer.stages.folders import base_slm
+from citer.storage.tables import write_json
+from citer.training.sft import finetune
 
 
 def run(params: Params) -> None:

@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.prompts import make_prompts
 from citer.models.folder import MakePrompts, ModelFolder, PairFolder
 from citer.models.served import llm_folder

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from rich.console import Console
 from rich.table import Table
 
-from citer.closure import code_digest
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import Problem, parted, read_problems
 from citer.data.prompts import Encoded
 from citer.data.tasks.failures import Failures, failures
@@ -21,7 +20,6 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
 from citer.errors import InputError
 from citer.executors.base import Executor
-from citer.io import digest, partial_dir, remove, replacing, write_table
 from citer.labelling.agreement import Agreement
 from citer.labelling.calibration import Calibration, calibrate
 from citer.labelling.chunks import label_in_chunks
@@ -36,10 +34,12 @@ from citer.models.outlined import open_pair
 from citer.models.pair import Pair
 from citer.models.room import check_examples
 from citer.models.router import Router
-from citer.schema import CASES, PREFERENCE
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.stages.outcome import OutcomeName, check_answers, chosen_outcome, sources
+from citer.storage.code import code_digest
+from citer.storage.schema import CASES, PREFERENCE
+from citer.storage.tables import digest, partial_dir, remove, replacing, write_table
 
 NEAR_TIE = 0.0625  # logits: the spacing of bfloat16 numbers between 8 and 16
 

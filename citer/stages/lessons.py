@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from citer.checkpoint import Checkpoint
-from citer.config import TrainParams
+from citer.config.params import TrainParams
 from citer.data.problems import Problem, first_id, read_problems
 from citer.data.tokens import read_features, read_identity, read_tokens
 from citer.evaluation.rivals import LEARNERS
 from citer.evaluation.rivals.rival import Alone, Learnt, Loss, NothingToLearnError, Tokens
 from citer.evaluation.study import Study
-from citer.io import digest
 from citer.labelling.labeller import token_cases
 from citer.models.bundle import check_identity
 from citer.models.room import with_room
 from citer.stages import paths
-from citer.training import train_by, train_head
+from citer.storage.checkpoint import Checkpoint
+from citer.storage.tables import digest
+from citer.training.router import train_by, train_head
 
 
 def lesson_inputs(

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from citer.config.sources import PrepareParams, SourceFile
 from citer.data.files import read_rows
 from citer.data.importing import RowReader
 from citer.data.tasks.rows import RowError
 from citer.errors import InputError, TemporaryError
-from citer.sources import PrepareParams, SourceFile
 
 PROBLEM = re.compile(r"problem ([0-9a-f]{16})\b")  # in an error's message
 

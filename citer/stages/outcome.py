@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from citer.config import LabelParams, Params
+from citer.config.params import LabelParams, Params
 from citer.data.problems import Problem
 from citer.errors import InputError
-from citer.io import read_as, write_json
 from citer.stages import paths
+from citer.storage.tables import read_as, write_json
 
 OutcomeName = Literal["rollout", "agreement", "suffix"]
 

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.audited import read_served
 from citer.data.files import OnBadRow, fail, read_rows
 from citer.data.importing import load_problems
 from citer.data.tasks.rows import RowError
 from citer.errors import InputError, shown
-from citer.schema import AUDITED
 from citer.stages.prepare import row_needs
+from citer.storage.schema import AUDITED
 
 MOST = 1000  # questions of a folder, in the line that is proposed for params.yaml
 

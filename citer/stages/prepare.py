@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from citer.config import EvaluateParams, Params
-from citer.data import toy
+from citer.config.params import EvaluateParams, Params
+from citer.config.sources import PrepareParams, SourceFile, ToyParams
 from citer.data.audited import load_audited
 from citer.data.files import OnBadRow, fail
 from citer.data.importing import Needs, load_problems, parse_row
@@ -19,13 +19,13 @@ from citer.data.splits import Separated, separate, split_by_share
 from citer.data.tasks import find_task, task_label
 from citer.data.tasks.rows import Requires, RowError
 from citer.data.traffic import load_traffic, sampled
+from citer.demo import toy
 from citer.errors import InputError
 from citer.evaluation.choice import least_questions
-from citer.io import replacing
 from citer.progress import progress
-from citer.schema import SPLITS
-from citer.sources import PrepareParams, SourceFile, ToyParams
 from citer.stages import paths
+from citer.storage.schema import SPLITS
+from citer.storage.tables import replacing
 
 Assigned = Iterator[tuple[str, Problem]]
 

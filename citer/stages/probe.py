@@ -7,27 +7,27 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import Problem, parted, read_problems
 from citer.data.references import against_llm, asked
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE
 from citer.errors import InputError
-from citer.evaluation.forecast import Workload, in_words
-from citer.evaluation.hints import reason_to_stop, warnings
 from citer.evaluation.methods import label
-from citer.evaluation.probe import Asked, Reply, ask, choose_questions, reply_rows
-from citer.evaluation.probe_report import examples, overview, speed
-from citer.io import remove, write_json, write_table
 from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.room import check_examples, check_longest, check_room
+from citer.pairs.forecast import Workload, in_words
+from citer.pairs.hints import reason_to_stop, warnings
+from citer.pairs.probe import Asked, Reply, ask, choose_questions, reply_rows
+from citer.pairs.probe_report import examples, overview, speed
 from citer.progress import progress
-from citer.schema import PROBED, SPLITS
 from citer.stages import paths
 from citer.stages.folders import base_pair
 from citer.stages.outcome import check_answers, write_outcome
+from citer.storage.schema import PROBED, SPLITS
+from citer.storage.tables import remove, write_json, write_table
 
 Splits = Mapping[str, Sequence[Problem]]
 ALONE = {"slm": SLM_ALONE, "llm": LLM_ALONE}

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import Problem, read_problems, write_problems
 from citer.data.references import against_llm, asked, judged, learned
 from citer.data.tasks import task_label
 from citer.data.tasks.failures import failures
 from citer.errors import InputError
-from citer.io import PARTIAL, remove, replacing, table_metadata
-from citer.schema import SPLITS
 from citer.stages import paths
+from citer.storage.schema import SPLITS
+from citer.storage.tables import PARTIAL, remove, replacing, table_metadata
 
 if TYPE_CHECKING:
+    from citer.labelling.references import Trying, Written
     from citer.models.folder import PairFolder
-    from citer.references import Trying, Written
 
 TRAINING, JUDGED = SPLITS[:2], SPLITS[2:]
 Splits = Mapping[str, Sequence[Problem]]
@@ -91,9 +91,9 @@ def _rows(
 
 def _write(questions: Splits, params: Params) -> dict[str, "Written"]:
     """Let the LLM answer the questions. Return what it wrote, by problem_id."""
+    from citer.labelling.references import write
     from citer.models.device import announce
     from citer.models.outlined import open_pair
-    from citer.references import write
     from citer.stages.folders import base_pair
 
     announce("references", params.pair)
@@ -110,8 +110,8 @@ def _write(questions: Splits, params: Params) -> dict[str, "Written"]:
 
 def _ways(params: Params) -> dict[str, "Trying"]:
     """Return how the LLM answers each split: validation and test as in the evaluation."""
+    from citer.labelling.references import Trying
     from citer.models.sampling import Sampler
-    from citer.references import Trying
 
     own, judge = params.references, params.evaluate
     sampler, judging = Sampler(own.sampling, own.seed), Sampler(judge.sampling, judge.seed)
@@ -137,9 +137,9 @@ def _check_room(questions: Splits, folders: "PairFolder", params: Params) -> Non
 
 def _partial(folders: "PairFolder", params: Params) -> Path:
     """Return the folder for unfinished work, named by all that the answers depend on."""
-    from citer.closure import code_digest
-    from citer.io import digest, partial_dir
     from citer.models.bundle import folder_identity
+    from citer.storage.code import code_digest
+    from citer.storage.tables import digest, partial_dir
 
     settings = (
         str(folder_identity(folders, params.pair.dtype)),

@@ -10,24 +10,24 @@ import pyarrow as pa
 from pyarrow import csv
 from rich.console import Console
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.tasks import task_label
 from citer.data.tasks.failures import Failures, merged
 from citer.errors import InputError
-from citer.evaluation import against_table
-from citer.evaluation.against import Comparison, compare
 from citer.evaluation.choice import Chosen, ChosenRule
-from citer.evaluation.frontier import draw
-from citer.evaluation.headline import deployed, headline
 from citer.evaluation.measure import GREEDY, Conditions
 from citer.evaluation.methods import ITERATIONS, Kind, Row, styles
-from citer.evaluation.page.render import Champion, write_page
-from citer.evaluation.page.study import PageStudy
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, Findings, read_findings
-from citer.evaluation.report import chosen_point, metrics, standings, standings_table, summary
-from citer.evaluation.spread import Seeded, spread_table, spreads
-from citer.io import read_as, replacing, table_metadata, write_json, write_text
+from citer.report import against_table
+from citer.report.against import Comparison, compare
+from citer.report.figure import draw
+from citer.report.headline import deployed, headline
+from citer.report.page.render import Champion, write_page
+from citer.report.page.study import PageStudy
+from citer.report.spread import Seeded, spread_table, spreads
+from citer.report.standings import chosen_point, metrics, standings, standings_table, summary
 from citer.stages import paths
+from citer.storage.tables import read_as, replacing, table_metadata, write_json, write_text
 
 
 def run(params: Params) -> None:

@@ -6,24 +6,24 @@ from statistics import fmean
 
 from rich.console import Console
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import read_problems
 from citer.errors import InputError
 from citer.evaluation.evidence import too_few
-from citer.evaluation.floor import shortfalls, shown
 from citer.evaluation.measure import FIDELITY, Conditions, Measure
 from citer.evaluation.methods import Kind, Row, label
 from citer.evaluation.points import RIVALS_STAMP, write_findings
 from citer.evaluation.study import Study, study_stamp
-from citer.io import remove, replacing
 from citer.models.bundle import folder_identity
 from citer.models.device import announce
 from citer.models.outlined import open_pair
 from citer.models.room import check_room
+from citer.pairs.floor import shortfalls, shown
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.stages.lessons import Preference, lesson_inputs
 from citer.stages.unfinished import partial_sweeps
+from citer.storage.tables import remove, replacing
 
 UNSTABLE = 0.01  # share of the LLM's answers that may differ from the stored ones
 EXAMPLES = 3  # wrong answers to print if the LLM is right too rarely

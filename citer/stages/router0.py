@@ -5,18 +5,18 @@ Router 0 accepts every token of the SLM, so that the first iteration needs no co
 on router 0, and must not become stale with this head.
 """
 
-from citer.checkpoint import Checkpoint
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import read_problems
 from citer.data.tokens import read_features, read_identity, read_tokens
-from citer.io import digest, remove, replacing, write_json
 from citer.models.bundle import write_bundle
 from citer.models.device import announce, resolve_device
 from citer.models.router import Head, Router
 from citer.stages import paths
 from citer.stages.folders import finetuned_slm
 from citer.stages.unfinished import partial_training
-from citer.training import train_head
+from citer.storage.checkpoint import Checkpoint
+from citer.storage.tables import digest, remove, replacing, write_json
+from citer.training.router import train_head
 
 
 def run(params: Params) -> None:

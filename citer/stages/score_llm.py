@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import read_problems
 from citer.labelling.scoring import score_half
 from citer.models.device import announce

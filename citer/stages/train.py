@@ -11,10 +11,17 @@ import pyarrow as pa
 import torch
 from rich.console import Console
 
-from citer.checkpoint import Checkpoint
-from citer.config import Params, TrainParams
+from citer.config.params import Params, TrainParams
 from citer.data.tokens import read_features, read_identity
-from citer.io import (
+from citer.labelling.judged import Judged, read_judged
+from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
+from citer.models.device import announce, resolve_device
+from citer.models.router import Router
+from citer.stages import paths
+from citer.stages.unfinished import partial_training
+from citer.storage.checkpoint import Checkpoint
+from citer.storage.schema import HOLDOUT, PREFERENCE
+from citer.storage.tables import (
     digest,
     read_table,
     remove,
@@ -23,14 +30,7 @@ from citer.io import (
     write_json,
     write_table,
 )
-from citer.labelling.judged import Judged, read_judged
-from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
-from citer.models.device import announce, resolve_device
-from citer.models.router import Router
-from citer.schema import HOLDOUT, PREFERENCE
-from citer.stages import paths
-from citer.stages.unfinished import partial_training
-from citer.training import Trained, train_head
+from citer.training.router import Trained, train_head
 
 
 def run(params: Params, iteration: int) -> None:

@@ -2,17 +2,17 @@
 
 from dataclasses import asdict, dataclass
 
-from citer.audits import RuleText
-from citer.config import Params
+from citer.config.audits import RuleText
+from citer.config.params import Params
 from citer.data.problems import read_problems
 from citer.decoding.policy import routed
-from citer.evaluation.decoded import transcript
-from citer.io import read_as, write_json
 from citer.models.bundle import check_identity, folder_identity, read_bundle
 from citer.models.device import announce
 from citer.models.outlined import open_pair
+from citer.report.decoded import transcript
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
+from citer.storage.tables import read_as, write_json
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from citer.closure import code_digest
-from citer.config import Params
-from citer.io import digest, partial_dir
+from citer.config.params import Params
 from citer.models.device import resolve_device
 from citer.stages import paths
+from citer.storage.code import code_digest
+from citer.storage.tables import digest, partial_dir
 
 JUDGED_LATER = {"llm_floor", "epsilon", "delta", "batches"}  # settings that change no answer
 

@@ -38,8 +38,8 @@ class Total:
 class Routed:
     """A request: its rule, and its visits so far, as the engine records them.
 
-    `citer.record.audited_positions` reads `visits`. The last visit may have judged drafts after an
-    EOS or a stop text, which vLLM cuts off: drop positions beyond the answer's own tokens.
+    `citer.serving.record.audited_positions` reads `visits`. The last visit may have judged drafts
+    after an EOS or a stop text, which vLLM cuts off: drop positions beyond the answer's own tokens.
     """
 
     rule: Rule

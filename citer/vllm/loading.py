@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.errors import InputError
 from citer.models.bundle import check_identity, folder_identity, read_bundle, read_card
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_model
 from citer.models.router import Router
 from citer.models.size import ModelSize
-from citer.serving import served_pair, stored_rule
+from citer.serving.deployment import served_pair, stored_rule
 from citer.vllm import KEY
 from citer.vllm.settings import Served, Settings, parsed
 

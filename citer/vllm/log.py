@@ -1,4 +1,4 @@
-"""Chat requests and their answers as rows of the log of traffic (`citer.traffic`)."""
+"""Chat requests and their answers as rows of the log of traffic (`citer.serving.log`)."""
 
 import asyncio
 import atexit
@@ -16,8 +16,8 @@ from citer.decoding.policy import Policy, always_slm
 from citer.models.bundle import stored_prompts
 from citer.models.folder import ModelFolder
 from citer.rule import Rule
-from citer.serving import Observer, Reply
-from citer.traffic import Traffic, load_hook
+from citer.serving.deployment import Observer, Reply
+from citer.serving.log import Traffic, load_hook
 from citer.vllm.settings import Settings
 
 Take = Callable[[], Awaitable[Any]]  # asks every rank for a request's visits, as `plain` has them

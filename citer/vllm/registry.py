@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 from citer.errors import InputError
-from citer.io import read_json, replacing
 from citer.models.kept import CACHE
+from citer.storage.tables import read_json, replacing
 
 ADDRESS = re.compile(r"models:/([^/@]+)(?:@([^/@]+)|/(\d+))")
 # MLflow's own defaults would try for minutes to reach a server that does not answer.

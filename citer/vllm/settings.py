@@ -10,11 +10,11 @@ from typing import Any, Self, TypeVar
 
 from pydantic import ValidationError, model_validator
 
-from citer.audits import RuleText
-from citer.checked import LocalPath, Section, complaint
+from citer.config.audits import RuleText
 from citer.decoding.policy import head_name
 from citer.errors import InputError
 from citer.rule import Rule
+from citer.sections import LocalPath, Section, complaint
 
 AnySection = TypeVar("AnySection", bound=Section)
 

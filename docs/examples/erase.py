@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from citer.io import read_table, table_metadata, write_table
-from citer.schema import AUDITED
+from citer.storage.schema import AUDITED
+from citer.storage.tables import read_table, table_metadata, write_table
 
 
 def remove(folder: Path, text: str) -> list[str]:

@@ -9,7 +9,7 @@ import torch
 from benchmarks.paired import Outcomes
 from benchmarks.pairs import Size, Sizes, Subject, random_subject
 from benchmarks.workshop import Workshop
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.data.problems import Problem
 from citer.decoding.answer import Counts
 from citer.decoding.work import Work

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from citer.evaluation.points import rule_columns
 from citer.rule import LLM, SLM, Rule
-from citer.schema import OUTCOME
+from citer.storage.schema import OUTCOME
 
 
 def answered(method: str, rule: Rule, correct: str, moved: int, llm_tokens: int = 0) -> pa.Table:

@@ -39,7 +39,7 @@ def test_the_bench_imports_no_trainer_no_orchestrator_and_no_grader() -> None:
 
 
 def test_the_command_line_reports_an_unknown_row_in_one_line() -> None:
-    code = "from citer.cli import main; main()"
+    code = "from citer.cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "bench", "speed"],
         cwd=PROJECT,

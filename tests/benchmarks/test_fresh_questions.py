@@ -13,15 +13,15 @@ import torch
 from benchmarks.fresh import answered as answered_by
 from benchmarks.fresh import check_unused, fresh_questions, frozen_commit, promises
 from benchmarks.workshop import Workshop
-from citer.data import toy
 from citer.data.importing import parse_row
 from citer.data.problems import question_key
 from citer.decoding.policy import routed
+from citer.demo import toy
 from citer.errors import InputError
-from citer.evaluation.against import Answers
 from citer.evaluation.choice import ChosenRule
 from citer.evaluation.sweep import request
 from citer.models.bundle import identity, write_bundle
+from citer.report.against import Answers
 from citer.rule import LLM, Rule
 from citer.stages import paths
 from tests.benchmarks.outcomes import alone, answered

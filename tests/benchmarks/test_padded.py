@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from benchmarks.padded import widen
-from citer.io import read_json
+from citer.storage.tables import read_json
 
 SLM = Path("data/pair/slm")
 

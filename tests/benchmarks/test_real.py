@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import real
-from citer.config import Params
+from citer.config.params import Params
 from citer.errors import InputError
 
 

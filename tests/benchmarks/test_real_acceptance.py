@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks import real_acceptance
 from benchmarks.real import SETTINGS, merged
-from citer.config import Params
-from citer.evaluation.against import RULE, Answers
+from citer.config.params import Params
 from citer.evaluation.points import rule_columns
+from citer.report.against import RULE, Answers
 from citer.rule import LLM, SLM, Rule
 
 # Ten questions: the share of right answers, and the bytes of each, relative to the LLM's.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from benchmarks import real_transfer
 from benchmarks.real import SETTINGS, merged
-from citer.config import Params
+from citer.config.params import Params
 
 
 def test_the_settings_are_valid_and_name_the_files_that_are_written(tmp_path: Path) -> None:

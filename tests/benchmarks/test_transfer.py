@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.transfer import ALL, Routed, figures, matrix, risk, trainings
 from benchmarks.workshop import Workshop
-from citer.evaluation.against import Answers
+from citer.report.against import Answers
 from citer.rule import LLM, Rule
 from tests.benchmarks.outcomes import alone, answered
 

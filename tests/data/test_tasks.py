@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.closure import STAGES, imported
-from citer.config import Params, load_params
+from citer.config.params import Params, load_params
 from citer.data.importing import parse_row
 from citer.data.kinds import recognised
 from citer.data.problems import Problem, read_problems
@@ -19,14 +18,15 @@ from citer.data.tasks.own import FORM
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, always_slm
 from citer.errors import InputError
-from citer.evaluation.floor import shortfalls
 from citer.evaluation.points import outcome_table, point_rows
 from citer.evaluation.sweep import Line, Method, request, sweep
 from citer.executors.base import InLine
 from citer.models.pair import Pair
+from citer.pairs.floor import shortfalls
 from citer.rule import LLM, SLM
-from citer.schema import SPLITS
 from citer.stages import paths, prepare
+from citer.storage.code import STAGES, imported
+from citer.storage.schema import SPLITS
 from tests.spelling import ROWS, Spelling
 from tests.tiny import MATH
 

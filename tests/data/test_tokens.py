@@ -10,8 +10,8 @@ import pytest
 from citer.data.prompts import Encoded
 from citer.data.tokens import keep_fitting, read_features, read_identity, read_tokens, shard_name
 from citer.errors import InputError
-from citer.io import read_table, write_table
-from citer.schema import LLM_TOKEN, slm_token
+from citer.storage.schema import LLM_TOKEN, slm_token
+from citer.storage.tables import read_table, write_table
 
 EXAMPLES = {
     "b": Encoded([1, 2], [30, 31, 0]),

@@ -4,8 +4,8 @@ from collections import Counter
 import pytest
 
 from citer.data.problems import question_key
-from citer.data.toy import math, mc, part_of, rows
-from citer.data.toy.knowledge import (
+from citer.demo import math, mc
+from citer.demo.knowledge import (
     IRREGULAR,
     OTHER_WORLD,
     PRICES,
@@ -14,7 +14,8 @@ from citer.data.toy.knowledge import (
     knowledge,
     likely,
 )
-from citer.data.toy.words import KINDS, OPENINGS
+from citer.demo.toy import part_of, rows
+from citer.demo.words import KINDS, OPENINGS
 
 WORLD = knowledge(TRUTH)
 IRREGULAR_NAMES = {*WORLD.towns.irregular, *WORLD.goods.irregular}
@@ -50,7 +51,7 @@ def test_no_question_is_in_both_parts(task):
 
 
 def test_too_many_questions_are_refused(monkeypatch):
-    monkeypatch.setattr("citer.data.toy.PATIENCE", 0)  # most draws belong to the other part
+    monkeypatch.setattr("citer.demo.toy.PATIENCE", 0)  # most draws belong to the other part
     with pytest.raises(ValueError, match="toy mc: fewer than 100 pipeline questions"):
         list(rows("mc", 100, 3, "pipeline"))
 

@@ -155,7 +155,7 @@ def test_only_the_engine_uses_more_of_a_pairs_llm_than_its_card() -> None:
     passing_on = {
         "citer/decoding/served.py",
         "citer/models/outlined.py",
-        "citer/server/releases.py",
+        "citer/serving/server/releases.py",
     }
     assert {name for name, used in users if used is None} == passing_on
     assert {used for _, used in users} == {None, "card"}

@@ -7,7 +7,7 @@ from itertools import takewhile
 import pytest
 import torch
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.decoding.engine import Engine
 from citer.decoding.lane import MakeGraphs
 from citer.decoding.policy import LLM_ALONE, Policy, ScoredBy

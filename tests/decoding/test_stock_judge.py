@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.data.prompts import Encoded
 from citer.decoding.answer import Answer, Request, Trunk
 from citer.decoding.engine import Engine

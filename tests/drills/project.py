@@ -9,7 +9,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from citer.cli import call
+from citer.cli.main import call
 from citer.data.problems import Problem
 from tests.taught import make_taught_pair, problems
 

@@ -15,8 +15,8 @@ import psutil
 import torch
 from ruamel.yaml import YAML
 
-from citer.cli import call
-from citer.io import remove
+from citer.cli.main import call
+from citer.storage.tables import remove
 from tests.drills.files import Files, contents
 from tests.drills.project import ROOT
 

@@ -17,11 +17,11 @@ from prometheus_client import CollectorRegistry
 from citer.errors import LONGEST
 from citer.models.pair import Pair
 from citer.models.sampling import ALL_GREEDY
-from citer.server.app import make_app
-from citer.server.metrics import Metrics
-from citer.server.releases import Release
-from citer.server.service import Service, Settings
-from citer.serving import REPLY_FIELDS
+from citer.serving.deployment import REPLY_FIELDS
+from citer.serving.server.app import make_app
+from citer.serving.server.metrics import Metrics
+from citer.serving.server.releases import Release
+from citer.serving.server.service import Service, Settings
 from flows.serving import RoutedModel
 from tests.drills.asked import CHAT, CHATS, COMMON, JSON, ROWS, Asking, asking, rows
 from tests.drills.scale import SCALE, SEED, Record

@@ -22,9 +22,9 @@ from random import Random
 
 import pytest
 
-from citer.cli import call
+from citer.cli.main import call
 from citer.errors import LONGEST
-from citer.io import PARTIAL
+from citer.storage.tables import PARTIAL
 from tests.drills.files import Files, contents, files_of
 from tests.drills.fuzz import damage
 from tests.drills.project import READERS, pattern_of

@@ -14,15 +14,15 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from citer.io import read_table
 from citer.models.bundle import identity
 from citer.models.pair import Pair
-from citer.schema import AUDITED
-from citer.server.metrics import Metrics
-from citer.server.releases import Release
-from citer.server.run import Draining, listen
-from citer.server.service import Service, Settings
-from citer.traffic import Traffic
+from citer.serving.log import Traffic
+from citer.serving.server.metrics import Metrics
+from citer.serving.server.releases import Release
+from citer.serving.server.run import Draining, listen
+from citer.serving.server.service import Service, Settings
+from citer.storage.schema import AUDITED
+from citer.storage.tables import read_table
 from tests.drills.files import left_aside
 from tests.drills.scale import SCALE, SEED, Record
 from tests.drills.stages import FORK, PATIENCE_SECONDS

@@ -6,8 +6,8 @@ from signal import SIGKILL
 
 import pytest
 
-from citer import checkpoint
 from citer.labelling import chunks
+from citer.storage import checkpoint
 from tests.drills.files import contents, left_aside
 from tests.drills.scale import SCALE, SEED, Record
 from tests.drills.stages import StageKill, StageRun, Undisturbed, draw

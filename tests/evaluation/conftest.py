@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.evaluation.choice import Chosen
 from citer.evaluation.points import Findings
 from citer.evaluation.sequence import Step

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from citer.evaluation.against import Comparison, compare
 from citer.evaluation.points import rule_columns
+from citer.report.against import Comparison, compare
 from citer.rule import Rule
-from citer.schema import OUTCOME
+from citer.storage.schema import OUTCOME
 from tests.reported import chosen_rule
 
 # By method and rule: right answers and bytes, one for each question.

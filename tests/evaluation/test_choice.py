@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.evaluation import choice
 from citer.evaluation.choice import (
     FIRST,
@@ -17,8 +17,8 @@ from citer.evaluation.choice import (
     least_questions,
     upper_bound,
 )
-from citer.io import read_as, write_json
 from citer.rule import LLM, Rule
+from citer.storage.tables import read_as, write_json
 
 ROOT = Path(__file__).parents[2]
 

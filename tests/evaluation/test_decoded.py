@@ -8,11 +8,11 @@ import pytest
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, routed
-from citer.evaluation.decoded import spread, transcript
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import request
-from citer.evaluation.tokens import Spoken, Transcript, count_spoken, kind_of
 from citer.models.router import Router
+from citer.report.decoded import spread, transcript
+from citer.report.tokens import Spoken, Transcript, count_spoken, kind_of
 from citer.rule import Rule
 from tests.evaluation.transcripts import ANSWERS
 from tests.tiny import MATH, MC

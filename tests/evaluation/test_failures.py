@@ -3,17 +3,17 @@
 from dataclasses import replace
 from pathlib import Path
 
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.data.problems import Problem
 from citer.data.tasks.failures import Failures
 from citer.decoding.answer import Counts
 from citer.evaluation.cost import Prices, Trace
-from citer.evaluation.floor import shortfalls
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.points import Findings, outcome_table, point_rows
-from citer.evaluation.report import metrics, standings, summary
 from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Result, Run
+from citer.pairs.floor import shortfalls
+from citer.report.standings import metrics, standings, summary
 from tests.reported import chosen_rule
 
 TASK = "python:data/own/t.py:Own"

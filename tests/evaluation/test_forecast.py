@@ -1,8 +1,8 @@
 import pytest
 
-from citer.config import load_params
-from citer.evaluation.forecast import Workload, in_words
-from citer.evaluation.probe import Pace
+from citer.config.params import load_params
+from citer.pairs.forecast import Workload, in_words
+from citer.pairs.probe import Pace
 
 QUESTIONS = {"preference": 60, "validation": 30, "test": 30}
 FAST = Pace(0.0, 0.0)

@@ -6,9 +6,9 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from citer.evaluation.frontier import draw
 from citer.evaluation.measure import ACCURACY, FIDELITY
 from citer.evaluation.methods import Kind
+from citer.report.figure import draw
 from tests.reported import (
     CHOSEN,
     NOTHING_CERTIFIED,

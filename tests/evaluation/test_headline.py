@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from citer.evaluation import against_table
-from citer.evaluation.against import Comparison
 from citer.evaluation.choice import Chosen
-from citer.evaluation.headline import headline
 from citer.evaluation.measure import ACCURACY, FIDELITY, Measure
-from citer.evaluation.report import standings
+from citer.report import against_table
+from citer.report.against import Comparison
+from citer.report.headline import headline
+from citer.report.standings import standings
 from tests.reported import CHOSEN, chosen_rule, points
 
 NAMES = ("cost_at_equal_accuracy", "accuracy_at_equal_cost", "area_difference")

@@ -6,8 +6,8 @@ import pytest
 
 from citer.data.problems import Choice, Problem
 from citer.data.tasks.grading import extracted, grade
-from citer.evaluation.hints import hints, reason_to_stop, warnings
-from citer.evaluation.probe import Reply
+from citer.pairs.hints import hints, reason_to_stop, warnings
+from citer.pairs.probe import Reply
 from tests.tiny import MATH, MC
 
 SUM = replace(MATH, question="What is 4 + 9?", answer="13")

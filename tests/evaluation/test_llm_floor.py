@@ -8,10 +8,10 @@ from citer.data.problems import Choice, Problem
 from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.evaluation.cost import Trace
-from citer.evaluation.floor import Shortfall, floor, shortfalls, shown
-from citer.evaluation.hints import reason_to_stop, warnings
-from citer.evaluation.probe import Reply
 from citer.evaluation.result import Result
+from citer.pairs.floor import Shortfall, floor, shortfalls, shown
+from citer.pairs.hints import reason_to_stop, warnings
+from citer.pairs.probe import Reply
 from citer.stages import rivals
 from tests.tiny import MATH, MC
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from citer.config import SamplingParams
+from citer.config.params import SamplingParams
 from citer.errors import InputError
 from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions, sampling_text
-from citer.evaluation.report import metrics, promise, standings, summary
+from citer.report.standings import metrics, promise, standings, summary
 from tests.reported import CHOSEN, NOTHING_CERTIFIED, chosen_rule, points
 from tests.tiny import MATH, MC
 

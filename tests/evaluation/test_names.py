@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 
-from citer.evaluation.names import Box, Name, place
+from citer.report.names import Box, Name, place
 
 INSIDE = Box(0, 0, 400, 300)
 WIDTH, HEIGHT = 60.0, 12.0

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from citer.config import SamplingParams
+from citer.config.params import SamplingParams
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, StepView
 from citer.evaluation.cost import Trace

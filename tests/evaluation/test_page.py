@@ -9,18 +9,18 @@ from typing import get_args
 import pyarrow as pa
 import pytest
 
-from citer.checked import RivalName
 from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions
 from citer.evaluation.methods import Kind, Style
-from citer.evaluation.page.batches import winners
-from citer.evaluation.page.render import Champion, write_page
-from citer.evaluation.page.rivals import rivals_chart
-from citer.evaluation.page.router import calibration_error
-from citer.evaluation.page.study import PageStudy
-from citer.evaluation.page.words import MEANINGS
-from citer.io import write_json, write_table
+from citer.report.page.batches import winners
+from citer.report.page.render import Champion, write_page
+from citer.report.page.rivals import rivals_chart
+from citer.report.page.router import calibration_error
+from citer.report.page.study import PageStudy
+from citer.report.page.words import MEANINGS
 from citer.rule import Rule
-from citer.schema import HOLDOUT
+from citer.sections import RivalName
+from citer.storage.schema import HOLDOUT
+from citer.storage.tables import write_json, write_table
 from tests.evaluation.transcripts import ANSWERS, HOSTILE, transcript
 from tests.reported import CHOSEN, NOTHING_CERTIFIED, point, points
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from citer.config import EvaluateParams
+from citer.config.params import EvaluateParams
 from citer.decoding.answer import Answer, Disagreement, Visit
 from citer.decoding.policy import Policy, always_slm
 from citer.errors import InputError

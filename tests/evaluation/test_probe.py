@@ -5,9 +5,9 @@ import pytest
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE
-from citer.evaluation.probe import QUESTIONS, Pace, ask, by_task, choose_questions, reply_rows
-from citer.evaluation.probe_report import examples, overview, speed
 from citer.evaluation.sweep import request
+from citer.pairs.probe import QUESTIONS, Pace, ask, by_task, choose_questions, reply_rows
+from citer.pairs.probe_report import examples, overview, speed
 from tests.tiny import MATH, MC
 
 MANY = [

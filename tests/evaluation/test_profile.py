@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from citer.cli import call
+from citer.cli.main import call
 from citer.decoding.answer import Visit
 from citer.errors import InputError
 from citer.evaluation.cost import AT_ONCE, Trace
-from citer.evaluation.profile import BATCHES, FRACTIONS, GIB, Profile, Setting
 from citer.models.size import ModelSize
+from citer.pairs.profile import BATCHES, FRACTIONS, GIB, Profile, Setting
 from tests.configs import LLAMA_8B, LLAMA_70B, QWEN_1_5B, QWEN_72B
 from tests.tiny import make_tiny_pair
 

@@ -4,7 +4,7 @@ import pytest
 
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import Kind
-from citer.evaluation.report import (
+from citer.report.standings import (
     AT_SHARE,
     efficient,
     frontier,

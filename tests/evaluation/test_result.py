@@ -11,8 +11,8 @@ from citer.data.tasks.grading import Grade
 from citer.decoding.answer import Answer, Disagreement, Visit
 from citer.decoding.policy import SLM_ALONE
 from citer.evaluation.result import Result, as_row, from_row, token_digest
-from citer.io import read_table, write_table
-from citer.schema import RESULT
+from citer.storage.schema import RESULT
+from citer.storage.tables import read_table, write_table
 from tests.tiny import MATH
 
 ODD = (0.1, 1 / 3, np.nextafter(np.float32(1), np.float32(0)).item(), 1e-45, 0.0)

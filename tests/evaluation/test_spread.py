@@ -6,8 +6,8 @@ from math import sqrt
 import pytest
 
 from citer.evaluation.measure import ACCURACY, FIDELITY
-from citer.evaluation.report import standings
-from citer.evaluation.spread import Seeded, Spread, seeded, spread_table, spreads
+from citer.report.spread import Seeded, Spread, seeded, spread_table, spreads
+from citer.report.standings import standings
 from tests.reported import CHOSEN, points
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 import pytest
 
-from citer.config import SamplingParams
+from citer.config.params import SamplingParams
 from citer.data.problems import Problem
 from citer.data.tasks import find_task
 from citer.decoding.engine import Engine, Request

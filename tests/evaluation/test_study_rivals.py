@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from citer.decoding.policy import LLM_ALONE, Policy, StepView
-from citer.evaluation.frontier import draw
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import Kind, Style
-from citer.evaluation.report import metrics, standings, summary
 from citer.evaluation.rivals import RIVALS, Rival, Setting, by_score, quantiles
 from citer.evaluation.sweep import Line, Method
+from citer.report.figure import draw
+from citer.report.standings import metrics, standings, summary
 from citer.rule import Rule
 from tests.studied import by_the_engine, in_the_rows, rows_of
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from citer.config import SamplingParams
+from citer.config.params import SamplingParams
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, routed
 from citer.evaluation.points import Findings
 from citer.evaluation.study import Study

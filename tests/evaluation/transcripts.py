@@ -1,6 +1,6 @@
 """A transcript by hand: two answers of a few tokens."""
 
-from citer.evaluation.tokens import Decoded, Token, Transcript, count_spoken
+from citer.report.tokens import Decoded, Token, Transcript, count_spoken
 
 
 def token(text: str, kind: str = "word", by_llm: bool = False, **changes: object) -> Token:

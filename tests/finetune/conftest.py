@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import FinetuneParams, PairParams
+from citer.config.params import FinetuneParams, PairParams
 from citer.models.folder import ModelFolder
 from tests.tiny import make_tiny_pair
 

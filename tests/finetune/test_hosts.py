@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from citer.errors import InputError
-from citer.finetune.hosts import Host, read_hosts
-from citer.finetune.sft import finetune, plan
 from citer.models.folder import ModelFolder
+from citer.training.hosts import Host, read_hosts
+from citer.training.sft import finetune, plan
 from tests.finetune.conftest import PARAMS, PLACEMENT
 from tests.finetune.test_launch import LONG, PROBLEMS, killed_midway, ranks, weights
 
@@ -86,7 +86,7 @@ def test_when_a_part_is_killed_all_end_and_training_resumes(
         started = process.children(recursive=True)
         groups = [child for child in started if "--node-rank=1" in child.cmdline()]
         assert len(groups) == 1
-        assert len([each for each in started if "citer.finetune.rank" in each.cmdline()]) == 4
+        assert len([each for each in started if "citer.training.rank" in each.cmdline()]) == 4
         if victim == "group":
             groups[0].kill()
             process.wait()

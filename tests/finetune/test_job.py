@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from citer.finetune.job import is_finished, last_checkpoint, losses
+from citer.training.job import is_finished, last_checkpoint, losses
 
 STATE = '{"log_history": [{"loss": 3.0}, {"loss": 2.5}, {"train_runtime": 1.0}]}'
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from citer.config import FinetuneParams, LoraParams
-from citer.finetune import trainer
-from citer.finetune.job import is_finished, last_checkpoint
-from citer.finetune.sft import finetune
-from citer.io import PARTIAL
+from citer.config.params import FinetuneParams, LoraParams
 from citer.models.folder import ModelFolder
+from citer.storage.tables import PARTIAL
+from citer.training import trainer
+from citer.training.job import is_finished, last_checkpoint
+from citer.training.sft import finetune
 from tests.finetune.conftest import PARAMS, PLACEMENT
 from tests.taught import problems
 
@@ -129,7 +129,7 @@ def test_no_rank_outlives_a_killed_launcher_and_training_resumes(base: ModelFold
     finetune(base, PROBLEMS, Path("whole"), PLACEMENT, ranks(2, LONG))
     with killed_midway(base, ranks(2, LONG)) as process:
         started = process.children(recursive=True)
-        launched = [child for child in started if "citer.finetune.rank" in child.cmdline()]
+        launched = [child for child in started if "citer.training.rank" in child.cmdline()]
     assert len(launched) == 3  # torchrun and two ranks
     _, alive = psutil.wait_procs(started, timeout=60)
     assert not alive

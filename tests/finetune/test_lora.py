@@ -7,13 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from citer.config import FinetuneParams, LoraParams
+from citer.config.params import FinetuneParams, LoraParams
 from citer.errors import InputError
-from citer.finetune import sft
-from citer.finetune.job import last_checkpoint
-from citer.finetune.sft import finetune
-from citer.io import PARTIAL
 from citer.models.folder import ModelFolder
+from citer.storage.tables import PARTIAL
+from citer.training import sft
+from citer.training.job import last_checkpoint
+from citer.training.sft import finetune
 from tests.finetune.conftest import PARAMS, PLACEMENT
 from tests.networks import network
 from tests.taught import problems

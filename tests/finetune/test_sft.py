@@ -8,12 +8,12 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
-from citer.config import FinetuneParams
+from citer.config.params import FinetuneParams
 from citer.data.tasks import prompt_text
 from citer.errors import InputError
-from citer.finetune.sft import encode_rows, finetune, plan
-from citer.io import PARTIAL
 from citer.models.folder import ModelFolder
+from citer.storage.tables import PARTIAL
+from citer.training.sft import encode_rows, finetune, plan
 from tests.finetune.conftest import PARAMS, PLACEMENT
 from tests.taught import problems
 from tests.tiny import MATH, MC

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from citer.finetune.sft import finetune
 from citer.models.folder import ModelFolder
 from citer.models.pair import load_model
+from citer.training.sft import finetune
 from tests.finetune.conftest import PARAMS, PLACEMENT
 from tests.networks import network
 from tests.tiny import MATH, MC

@@ -10,18 +10,18 @@ from typing import Any
 import pyarrow as pa
 from ruamel.yaml import YAML
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.evaluation.choice import ChosenRule
 from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.points import rule_columns
-from citer.io import write_json, write_table, write_text
 from citer.models.bundle import identity, write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
-from citer.schema import HOLDOUT, OUTCOME, PREFERENCE, PROBLEM, SPLITS, point
 from citer.stages import paths
+from citer.storage.schema import HOLDOUT, OUTCOME, PREFERENCE, PROBLEM, SPLITS, point
+from citer.storage.tables import write_json, write_table, write_text
 from flows.dvc_commands import dvc
 from flows.registry import register_run
 from tests.heads import random_router

@@ -10,7 +10,7 @@ import pytest
 import torch
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.errors import InputError
 from flows.deploy import serve
 from flows.store import open_store

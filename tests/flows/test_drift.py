@@ -15,9 +15,9 @@ from openai import OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
-from citer.agreement import WINDOW
-from citer.data import toy
 from citer.data.problems import read_problems
+from citer.demo import toy
+from citer.serving.agreement import WINDOW
 from citer.stages import paths
 from flows.alarm import AGREEMENT_LOW
 from flows.dvc_commands import dvc

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from citer.cli import STAGES, app
-from citer.config import EvaluateParams, Params, TrainParams, load_params
+from citer.cli.main import STAGES, app
+from citer.config.params import EvaluateParams, Params, TrainParams, load_params
 from citer.stages import paths
 from flows.dvc_commands import dvc
 from flows.repro import stage_graph

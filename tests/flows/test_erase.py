@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from citer.io import read_table, table_metadata
-from citer.schema import AUDITED
+from citer.storage.schema import AUDITED
+from citer.storage.tables import read_table, table_metadata
 from flows.dvc_commands import dvc
 from tests.served import served, write_served
 

@@ -7,9 +7,9 @@ from threading import Thread
 
 import pytest
 
-from citer.closure import stage_digests
 from citer.errors import InputError
 from citer.stages.paths import CODE
+from citer.storage.code import stage_digests
 from flows.dvc_commands import locked
 from flows.repro import LOCK, one_run, plan, reproduce, stage_graph
 from tests.flows.conftest import Pipeline

@@ -9,7 +9,7 @@ from dvc.config import Config
 from ruamel.yaml import YAML
 
 from citer.errors import InputError
-from citer.io import write_text
+from citer.storage.tables import write_text
 from flows.dvc_commands import PARAMS, dvc
 from flows.git import git
 from flows.inputs import check, fill

@@ -6,13 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.errors import InputError
 from citer.evaluation.difference import Graded
 from citer.evaluation.points import rule_columns
-from citer.io import read_json, read_table, write_json, write_table
 from citer.rule import Rule
-from citer.schema import OUTCOME, point
+from citer.storage.schema import OUTCOME, point
+from citer.storage.tables import read_json, read_table, write_json, write_table
 from flows.outcomes import llm_alone, questions, routed, routed_bytes
 from flows.store import make_store
 from flows.tracking import children, track

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from citer import cli
-from citer.config import load_params
-from citer.data.toy import rows
+from citer.cli import main as cli
+from citer.config.params import load_params
+from citer.demo.toy import rows
 from citer.errors import InputError
 from flows.dvc_commands import dvc
 from flows.own import add

@@ -7,10 +7,10 @@ from typing import Any
 import mlflow
 import pytest
 
-from citer.config import load_params
-from citer.io import write_json, write_text
+from citer.config.params import load_params
 from citer.rule import Rule
 from citer.stages import paths
+from citer.storage.tables import write_json, write_text
 from flows import pages, tracking
 from flows.facts import recorded
 from flows.iteration import Iteration

@@ -58,7 +58,7 @@ def postgres() -> Iterator[int]:
 
 
 def citer(*arguments: str) -> str:
-    run = [sys.executable, "-c", "from citer.cli import main; main()", *arguments]
+    run = [sys.executable, "-c", "from citer.cli.main import main; main()", *arguments]
     done = subprocess.run(run, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return " ".join(done.stdout.split())

@@ -18,7 +18,7 @@ from flows.leash import ADOPTS, Leashed, Start, leashed
 from tests.flows.project import ROOT
 from tests.flows.servers import until
 
-CITER = [sys.executable, "-c", "from citer.door import main; main()"]
+CITER = [sys.executable, "-c", "from citer.cli.door import main; main()"]
 PREPARE = [*CITER, "prepare"]
 PRELOADED = "flows.preloaded"
 

@@ -15,18 +15,18 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import scoring_server
 from ruamel.yaml import YAML
 
-from citer.agreement import Promised
-from citer.config import PairParams, SamplingParams
+from citer.config.params import PairParams, SamplingParams
 from citer.data.importing import parse_row
 from citer.errors import InputError
-from citer.io import digest, read_json, write_json
 from citer.models.folder import PairFolder
 from citer.models.sampling import Sampler
 from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
-from citer.serving import deploy, stored_rule
+from citer.serving.agreement import Promised
+from citer.serving.deployment import deploy, stored_rule
+from citer.serving.watch import promised
 from citer.stages import paths
-from citer.watch import promised
+from citer.storage.tables import digest, read_json, write_json
 from flows.dvc_commands import dvc
 from flows.registry import fetched_bundle
 from tests.flows.project import LLM, RULE, TINY, register, retrain

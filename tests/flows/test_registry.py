@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from citer.errors import InputError
-from citer.io import read_json, write_json
 from citer.stages import paths
+from citer.storage.tables import read_json, write_json
 from flows.compare import compare
 from flows.dvc_commands import file_md5
 from flows.facts import recorded, tags_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.errors import InputError
 from flows import tracking
 from flows.dvc_commands import dvc

@@ -15,8 +15,8 @@ import pytest
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
 
-from citer.io import digest, read_json
 from citer.stages import paths
+from citer.storage.tables import digest, read_json
 from flows.seeds import set_seeds
 from flows.store import open_store
 from tests.flows.project import commit

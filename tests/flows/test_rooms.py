@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from citer.config import Params, load_params
+from citer.config.params import Params, load_params
 from citer.errors import InputError
 from flows.rooms import VISIBLE, Room, on_device, room
 

@@ -56,7 +56,7 @@ def test_another_clone_pulls_what_a_run_pushed_and_restores_its_questions(
     add_remote(store)
     write(QUESTIONS, "One")
     retrain_for_a_run(1)
-    run(sys.executable, "-c", "from citer.cli import main; main()", "run")
+    run(sys.executable, "-c", "from citer.cli.main import main; main()", "run")
     first, trained = own(), paths.preferences(2).read_bytes()
     write(QUESTIONS, "Another")
     write(MORE, "More")

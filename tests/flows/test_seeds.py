@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.errors import InputError
 from flows.seeds import set_seeds
 

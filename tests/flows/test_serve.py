@@ -15,7 +15,7 @@ from tests.flows.registered import CHAMPION, holder
 from tests.flows.servers import free_port, until
 
 pytestmark = pytest.mark.slow
-PROGRAM = "from citer.cli import main; main()"
+PROGRAM = "from citer.cli.main import main; main()"
 
 
 def test_a_server_takes_up_a_promotion_and_drains_at_its_end(project: Path) -> None:

@@ -15,7 +15,7 @@ from citer.decoding.policy import SLM_ALONE
 from citer.errors import InputError
 from citer.models.sampling import ALL_GREEDY
 from citer.rule import Rule
-from citer.serving import Reply
+from citer.serving.deployment import Reply
 from flows.serving import RoutedModel
 from tests.spelling import ROWS, Spelling
 

@@ -8,11 +8,11 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 
-from citer.config import PairParams, load_params
+from citer.config.params import PairParams, load_params
 from citer.data.importing import parse_row
-from citer.generate import generate
 from citer.models.folder import PairFolder
-from citer.serving import deploy
+from citer.serving.deployment import deploy
+from citer.serving.generate import generate
 from citer.stages import paths
 from flows import slm
 from flows.registry import fetched_bundle

@@ -11,13 +11,13 @@ import mlflow
 import pytest
 from mlflow.entities import Run
 
-from citer.config import load_params
+from citer.config.params import load_params
 from citer.errors import InputError
-from citer.io import read_json, write_json, write_text
 from citer.models.bundle import read_bundle, write_bundle
 from citer.models.router import Router
 from citer.rule import Rule
 from citer.stages import paths
+from citer.storage.tables import read_json, write_json, write_text
 from flows import tracking
 from flows.dvc_commands import file_md5
 from flows.facts import facts, recorded

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from citer.errors import InputError
-from citer.io import write_text
 from citer.stages.paths import CODE, SUMMARY
+from citer.storage.tables import write_text
 from flows.dvc_commands import LOCK
 from flows.git import git
 from flows.store import home
@@ -76,7 +76,7 @@ def test_stages_run_the_code_of_the_commit(checkout: Path) -> None:
     assert Path(module).relative_to(checkout).parts[0] == ".retrain"
 
 
-@pytest.mark.parametrize("file", ["params.yaml", "dvc.yaml", "flows/new.py", "citer/cli.py"])
+@pytest.mark.parametrize("file", ["params.yaml", "dvc.yaml", "flows/new.py", "citer/cli/main.py"])
 def test_changes_that_are_not_committed_are_refused(checkout: Path, file: str) -> None:
     with Path(file).open("a") as stream:
         stream.write("# changed\n")
@@ -128,7 +128,7 @@ def test_a_folder_whose_code_somebody_has_changed_is_left_to_them(checkout: Path
     with pytest.raises(RuntimeError):
         in_worktree(failing, print)
     [left] = worktrees()
-    write_text(Path(".retrain", left, "citer/cli.py"), "print(1)\n")
+    write_text(Path(".retrain", left, "citer/cli/main.py"), "print(1)\n")
     in_worktree(writing("new"), print)
     assert worktrees() == [left]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from citer.config import load_params
-from citer.io import digest, write_text
+from citer.config.params import load_params
 from citer.stages import paths
+from citer.storage.tables import digest, write_text
 from flows.dvc_commands import dvc
 from flows.git import git
 from flows.pipeline import retrain

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import Params, load_params
-from citer.io import read_json, write_json
+from citer.config.params import Params, load_params
 from citer.models.bundle import folder_identity, identity, write_bundle
 from citer.models.folder import PairFolder
-from citer.serving import Deployment, deploy, served_pair
+from citer.serving.deployment import Deployment, deploy, served_pair
+from citer.storage.tables import read_json, write_json
 from tests.generate.project import (
     MAX_NEW_TOKENS,
     RULE,

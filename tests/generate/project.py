@@ -4,15 +4,15 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
-from citer.generate import generate
-from citer.io import read_table, table_metadata
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.rule import Rule
-from citer.schema import AUDITED
+from citer.serving.generate import generate
+from citer.storage.schema import AUDITED
+from citer.storage.tables import read_table, table_metadata
 
 MATH = [
     {"problem": "What is 3 + 4?", "solution": "It is \\boxed{7}."},

@@ -9,14 +9,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from citer.config import Params, SamplingParams
+from citer.config.params import Params, SamplingParams
 from citer.data.importing import parse_row
-from citer.generate import generate
-from citer.io import table_metadata
 from citer.models.bundle import identity
 from citer.models.pair import Pair
 from citer.models.sampling import Sampler
 from citer.rule import Rule
+from citer.serving.generate import generate
+from citer.storage.tables import table_metadata
 from tests.decoding.reference import next_logits
 from tests.generate.project import MATH, MAX_NEW_TOKENS, MC, audited, own_pair
 

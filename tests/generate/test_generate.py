@@ -7,14 +7,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
-from citer.generate import generate
 from citer.models.bundle import read_bundle
 from citer.rule import Rule
-from citer.serving import Deployment
+from citer.serving.deployment import Deployment
+from citer.serving.generate import generate
 from tests.generate.project import (
     MATH,
     MAX_NEW_TOKENS,

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import Params, SamplingParams
+from citer.config.params import Params, SamplingParams
 from citer.errors import InputError
-from citer.generate import generate
 from citer.models.bundle import identity, write_bundle
 from citer.models.router import Head, Router
 from citer.models.sampling import Sampler
 from citer.rule import Rule
-from citer.serving import Deployment
+from citer.serving.deployment import Deployment
+from citer.serving.generate import generate
 from tests.generate.project import (
     LONG,
     MATH,
@@ -93,7 +93,7 @@ def test_answers_do_not_overwrite_the_other_files(
 def test_an_slm_that_has_changed_is_refused_before_a_model_is_loaded(
     params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("citer.serving.load_pair", None)
+    monkeypatch.setattr("citer.serving.deployment.load_pair", None)
     weights = Path("data/models/slm/model.safetensors")
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
@@ -109,7 +109,7 @@ def test_a_question_without_room_for_its_answer_is_refused_with_file_line_and_ke
 ) -> None:
     source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
     source.write_text("\n\n".join(json.dumps(row) for row in (*MATH, LONG)))
-    monkeypatch.setattr("citer.generate.deploy", None)  # loading a model would fail
+    monkeypatch.setattr("citer.serving.generate.deploy", None)  # loading a model would fail
     with pytest.raises(InputError) as caught:
         generate(params, bundle, source, output)
     assert re.fullmatch(
@@ -126,7 +126,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_a_models_folder_is_r
 ) -> None:
     source = tmp_path / "q.jsonl"
     source.write_text(json.dumps(MATH[0]))
-    monkeypatch.setattr("citer.generate.served_pair", None)
+    monkeypatch.setattr("citer.serving.generate.served_pair", None)
     for place in (Path(""), tmp_path, Path("/proc/x"), source / "x"):
         targets = {"output": tmp_path / "out.jsonl", option: place}
         with pytest.raises(InputError, match=r"not a file|cannot be written"):

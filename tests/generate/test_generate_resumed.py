@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import Problem
 from citer.errors import InputError
-from citer.generate import generate
-from citer.record import line
 from citer.rule import Rule
-from citer.serving import Deployment, Reply
+from citer.serving.deployment import Deployment, Reply
+from citer.serving.generate import generate
+from citer.serving.record import line
 from tests.generate.project import (
     MATH,
     answers,
@@ -30,7 +30,7 @@ def test_a_killed_call_resumes_after_its_last_whole_answer(
     output = tmp_path / "out.jsonl"
     output.unlink()
     with monkeypatch.context() as patch:
-        patch.setattr("citer.generate.line", killed_at(3))
+        patch.setattr("citer.serving.generate.line", killed_at(3))
         with pytest.raises(KeyboardInterrupt):
             audited(params, bundle, tmp_path, rule)
     assert not output.exists()
@@ -72,7 +72,7 @@ def test_a_killed_call_is_not_resumed_with_another_rule(
     source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
     source.write_text("\n".join(json.dumps(row) for row in MATH))
     with monkeypatch.context() as patch:
-        patch.setattr("citer.generate.line", killed_at(2))
+        patch.setattr("citer.serving.generate.line", killed_at(2))
         with pytest.raises(KeyboardInterrupt):
             generate(params, bundle, source, output, Rule("score", 0.0))
     generate(params, bundle, source, output, Rule("score", 1.0))
@@ -94,7 +94,7 @@ def test_two_calls_cannot_write_the_same_output(
             taken_up.append(rule)
         return line(*arguments)
 
-    monkeypatch.setattr("citer.generate.line", meanwhile)
+    monkeypatch.setattr("citer.serving.generate.line", meanwhile)
     generate(params, bundle, source, output, Rule("score", 0.0))
     assert len(taken_up) == 2 * len(MATH)
     assert len(answers(output)) == len(MATH)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from citer.commands.answers import _sampler
-from citer.config import Params, SamplingParams
+from citer.cli.answers import _sampler
+from citer.config.params import Params, SamplingParams
 from citer.errors import InputError
-from citer.generate import generate
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
+from citer.serving.generate import generate
 from tests.generate.project import MATH, answers
 from tests.generate.test_generate_resumed import killed_at
 
@@ -52,11 +52,11 @@ def test_a_killed_call_resumes_with_equal_settings_only(
     undisturbed = texts(params, bundle, MATH, EXACT, WARM)
     for sampler, kept in ((WARM._replace(seed=4), 0), (WARM, 2)):
         with monkeypatch.context() as patch:
-            patch.setattr("citer.generate.line", killed_at(3))
+            patch.setattr("citer.serving.generate.line", killed_at(3))
             with pytest.raises(KeyboardInterrupt):
                 texts(params, bundle, MATH, EXACT, WARM)
         with monkeypatch.context() as patch:
-            patch.setattr("citer.generate.line", killed_at(len(MATH) - kept + 1))
+            patch.setattr("citer.serving.generate.line", killed_at(len(MATH) - kept + 1))
             resumed = texts(params, bundle, MATH, EXACT, sampler)
         assert (resumed == undisturbed) == (kept > 0)
         assert not list(Path().glob(".*.partial"))

@@ -5,14 +5,14 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
-from citer.config import PairParams, ScoreParams
+from citer.config.params import PairParams, ScoreParams
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
 from citer.data.tokens import read_tokens
+from citer.executors.workers import WorkerParams
 from citer.labelling.scoring import score_half
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
-from citer.workers import WorkerParams
 from tests.taught import make_taught_pair, problems
 
 

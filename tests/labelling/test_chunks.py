@@ -8,11 +8,11 @@ import pytest
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.executors.base import InLine
-from citer.io import read_table, write_table
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
-from citer.schema import PREFERENCE
+from citer.storage.schema import PREFERENCE
+from citer.storage.tables import read_table, write_table
 from tests.labelling.conftest import Taught
 
 

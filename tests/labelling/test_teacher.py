@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.data.prompts import Encoded
 from citer.decoding.judge import Verdicts
 from citer.decoding.policy import StepView
@@ -20,7 +20,7 @@ from citer.models.features import EXTRAS
 from citer.models.folder import ModelFolder
 from citer.models.pair import LanguageModel, Pair, load_model
 from citer.models.vocabulary import Vocabulary
-from citer.schema import LLM_TOKEN, slm_token
+from citer.storage.schema import LLM_TOKEN, slm_token
 from tests.tiny import MATH, MC, TinyPair, make_tiny_pair
 
 PROBLEMS = [

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, DynamicCache
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.decoding.policy import SLM_ALONE, Policy, always_slm
 from citer.errors import InputError
 from citer.models.cache import SlotCache

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.decoding.engine import Engine
 from citer.decoding.lane import Held, Lane
 from citer.decoding.work import Work

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from citer.errors import InputError
-from citer.io import digest
 from citer.models import kept
 from citer.models.folder import ModelFolder
 from citer.models.kept import kept_digest
+from citer.storage.tables import digest
 
 
 @pytest.fixture

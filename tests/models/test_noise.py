@@ -8,7 +8,7 @@ import torch
 from scipy.stats import chi2_contingency, chisquare
 from torch import Tensor
 
-from citer.config import SamplingParams
+from citer.config.params import SamplingParams
 from citer.models.noise import perturbed
 from citer.models.sampling import Sampler, Sampling
 from citer.models.vocabulary import Vocabulary

@@ -5,16 +5,16 @@ import pickle
 import pytest
 import torch
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.decoding.engine import Engine
 from citer.executors.base import InLine
 from citer.executors.forked import Forked
 from citer.executors.spawned import CPU, Spawned
+from citer.executors.workers import WorkerParams
 from citer.models.bundle import identity
 from citer.models.folder import PairFolder
 from citer.models.outlined import open_model, open_pair, outline_pair
 from citer.models.pair import Pair, load_pair
-from citer.workers import WorkerParams
 from tests.tiny import TinyPair
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.errors import InputError
 from citer.models.bundle import folder_identity, identity
 from citer.models.folder import ModelFolder, PairFolder

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.errors import InputError
 from citer.models.deviation import deviation
 from citer.models.folder import ModelFolder, PairFolder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.errors import InputError
 from citer.models.bundle import folder_identity, identity
 from citer.models.folder import ModelFolder, PairFolder

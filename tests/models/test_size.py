@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.errors import InputError
 from citer.models.folder import ModelFolder
 from citer.models.pair import load_model

@@ -14,11 +14,11 @@ from citer.decoding.engine import Engine
 from citer.decoding.engine import Event as EngineEvent
 from citer.models.pair import Pair
 from citer.rule import Rule
-from citer.server.metrics import Metrics
-from citer.server.releases import Release
-from citer.server.run import Draining, listen
-from citer.server.service import Service, Settings
-from citer.serving import Deployment, Observer
+from citer.serving.deployment import Deployment, Observer
+from citer.serving.server.metrics import Metrics
+from citer.serving.server.releases import Release
+from citer.serving.server.run import Draining, listen
+from citer.serving.server.service import Service, Settings
 from tests.flows.servers import until
 from tests.heads import random_router
 

@@ -8,7 +8,7 @@ import openai
 import pytest
 import torch
 
-from citer.config import SamplingParams
+from citer.config.params import SamplingParams
 from citer.data.importing import parse_question
 from citer.decoding.answer import Answer, Request
 from citer.models.pair import Pair

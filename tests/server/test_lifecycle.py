@@ -12,8 +12,8 @@ import pytest
 
 from citer.models.pair import Pair
 from citer.rule import Rule
-from citer.server.releases import Release
-from citer.serving import Reply
+from citer.serving.deployment import Reply
+from citer.serving.server.releases import Release
 from tests.flows.servers import until
 from tests.server.running import QUESTIONS, Running, asked, deployed, head, routing, running
 

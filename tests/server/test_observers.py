@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from citer.agreement import WINDOW
-from citer.config import SamplingParams
-from citer.io import read_table, table_metadata
+from citer.config.params import SamplingParams
 from citer.models.bundle import identity, write_bundle
 from citer.models.pair import Pair
 from citer.models.sampling import ALL_GREEDY, Sampler
-from citer.schema import AUDITED
-from citer.server.observers import Observers
-from citer.server.releases import Release
-from citer.traffic import Traffic
+from citer.serving.agreement import WINDOW
+from citer.serving.log import Traffic
+from citer.serving.server.observers import Observers
+from citer.serving.server.releases import Release
+from citer.storage.schema import AUDITED
+from citer.storage.tables import read_table, table_metadata
 from tests.flows.servers import until
 from tests.server.running import QUESTIONS, RULE, Running, asked, deployed, running
 

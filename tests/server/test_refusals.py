@@ -9,7 +9,7 @@ import pytest
 
 from citer.errors import LONGEST, InputError
 from citer.models.pair import Pair
-from citer.server.run import accepted_keys, listen
+from citer.serving.server.run import accepted_keys, listen
 from tests.flows.servers import until
 from tests.server.running import QUESTIONS, Running, asked, deployed, running
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from citer.commands.serve import Folder, _source
-from citer.config import Params, load_params
+from citer.cli.serve import Folder, _source
+from citer.config.params import Params, load_params
 from citer.errors import InputError
-from citer.io import read_json, write_json
 from citer.models.bundle import identity, write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.rule import Rule
-from citer.server.releases import Releases
+from citer.serving.server.releases import Releases
 from citer.stages import paths
+from citer.storage.tables import read_json, write_json
 from tests.heads import random_router
 from tests.tiny import make_tiny_pair
 
@@ -89,7 +89,7 @@ def test_a_router_without_room_for_its_caches_is_no_release(
     def full(*_: Any, **settings: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("citer.serving.Engine", full)
+    monkeypatch.setattr("citer.serving.deployment.Engine", full)
     with pytest.raises(MemoryError):
         Releases(Shelf(), params).newest()
 

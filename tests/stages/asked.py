@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import Problem, read_problems, write_problems
-from citer.schema import SPLITS
 from citer.stages import paths
+from citer.storage.schema import SPLITS
 from tests.taught import problems
 
 STAMP = {"tasks": ["math", "mc"], "seed": 1}

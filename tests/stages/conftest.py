@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import PairParams, Params, load_params
+from citer.config.params import PairParams, Params, load_params
 from citer.data.problems import write_problems
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
 from citer.evaluation.sweep import request
-from citer.io import write_json
 from citer.models.bundle import identity, write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
@@ -31,6 +30,7 @@ from citer.stages import (
     score_slm,
     transcribe,
 )
+from citer.storage.tables import write_json
 from tests.heads import random_router
 from tests.stages.asked import LIMIT, Own
 from tests.taught import make_taught_pair, problems
@@ -43,7 +43,7 @@ KILLED = """
 import os, signal
 from pathlib import Path
 from citer import checkpoint
-from citer.config import Params
+from citer.config.params import Params
 from citer.labelling import chunks
 from citer.stages import {stage}
 import {module} as module

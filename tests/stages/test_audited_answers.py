@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from citer.config import Params
+from citer.config.params import Params
+from citer.config.sources import ToyParams
 from citer.data.audited import LEAST_ODDS
 from citer.data.problems import Audit, read_problems, write_problems
 from citer.errors import InputError
-from citer.generate import generate
-from citer.io import read_json, read_table
 from citer.models.bundle import identity, write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.rule import Rule
-from citer.schema import PREFERENCE
-from citer.sources import ToyParams
+from citer.serving.generate import generate
 from citer.stages import label, paths, prepare, references, router0, score_llm, score_slm, train
+from citer.storage.schema import PREFERENCE
+from citer.storage.tables import read_json, read_table
 from tests.decoding.reference import next_logits
 from tests.heads import random_router
 

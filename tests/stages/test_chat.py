@@ -9,15 +9,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from citer.config import Params, load_params
+from citer.config.params import Params, load_params
 from citer.data.prompt_settings import ChatParams
 from citer.errors import InputError
-from citer.generate import generate
-from citer.io import read_json, table_metadata, write_json
 from citer.models.bundle import stored_prompts
 from citer.models.sampling import ALL_GREEDY
 from citer.rule import LLM
-from citer.serving import deploy, served_pair
+from citer.serving.deployment import deploy, served_pair
+from citer.serving.generate import generate
 from citer.stages import (
     finetune,
     label,
@@ -29,6 +28,7 @@ from citer.stages import (
     score_slm,
     train,
 )
+from citer.storage.tables import read_json, table_metadata, write_json
 from flows.serving import RoutedModel
 from tests.decoding.reference import next_logits
 from tests.stages.conftest import ROOT
@@ -132,7 +132,7 @@ def test_a_router_of_conversations_answers_without_the_settings_of_params(
 def test_wrong_questions_and_other_templates_are_refused_before_a_model_is_loaded(
     params: Params, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("citer.serving.load_pair", None)
+    monkeypatch.setattr("citer.serving.deployment.load_pair", None)
     source = Path("questions.jsonl")
 
     def refusal(question: dict) -> str:

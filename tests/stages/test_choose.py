@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from citer.closure import imported
-from citer.config import Params
+from citer.config.params import Params
 from citer.errors import InputError
 from citer.evaluation.choice import ChosenRule
-from citer.io import digest, read_as, read_json, write_json
 from citer.stages import choose, evaluate, paths, rivals, transcribe
+from citer.storage.code import imported
+from citer.storage.tables import digest, read_as, read_json, write_json
 
 
 def promising(params: Params, epsilon: float, delta: float) -> Params:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from citer.cli import call
-from citer.config import load_params
+from citer.cli.main import call
+from citer.config.params import load_params
 from citer.models.device import announce
 
 PARAMS = Path(__file__).parents[2] / "params.yaml"

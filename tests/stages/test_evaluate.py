@@ -11,8 +11,8 @@ from citer.errors import InputError
 from citer.evaluation import study
 from citer.evaluation.choice import ChosenRule
 from citer.evaluation.points import read_findings
-from citer.io import read_as, read_json, table_metadata
 from citer.stages import evaluate, paths, rivals
+from citer.storage.tables import read_as, read_json, table_metadata
 from tests.stages.conftest import run_router, with_taught_llm, write_router
 from tests.tiny import MATH, MC
 

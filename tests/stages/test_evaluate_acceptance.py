@@ -1,11 +1,11 @@
 """The stage `evaluate` with acceptance rules besides audits."""
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.evaluation.points import rule_of
-from citer.io import read_json, read_table
 from citer.rule import Rule
-from citer.schema import OUTCOME
 from citer.stages import paths, rivals
+from citer.storage.schema import OUTCOME
+from citer.storage.tables import read_json, read_table
 from tests.stages.conftest import run_router
 
 

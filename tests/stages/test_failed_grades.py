@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import Params, load_params
+from citer.config.params import Params, load_params
+from citer.config.sources import SourceFile
 from citer.data.problems import Problem, read_problems
 from citer.data.prompts import PlainPrompts
 from citer.data.tasks import TASKS, task_label
@@ -19,12 +20,11 @@ from citer.decoding.policy import always_slm
 from citer.errors import InputError
 from citer.evaluation.sweep import Line, Method, sweep
 from citer.executors.base import InLine
-from citer.io import read_json, read_table, table_metadata
 from citer.models.pair import Pair
 from citer.rule import LLM
-from citer.schema import PREFERENCE, SPLITS
-from citer.sources import SourceFile
 from citer.stages import label, paths, prepare
+from citer.storage.schema import PREFERENCE, SPLITS
+from citer.storage.tables import read_json, read_table, table_metadata
 from tests.spelling import ROWS, Spelling
 from tests.stages.conftest import run_all
 

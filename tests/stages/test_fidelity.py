@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
 from citer.executors.base import InLine

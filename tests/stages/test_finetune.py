@@ -4,12 +4,12 @@ import shutil
 
 import pytest
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import read_problems
-from citer.finetune.sft import finetune as train
-from citer.io import digest, read_json
 from citer.stages import finetune, paths
 from citer.stages.folders import base_slm
+from citer.storage.tables import digest, read_json
+from citer.training.sft import finetune as train
 
 
 @pytest.mark.parametrize("steps", [0, 3])

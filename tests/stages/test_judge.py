@@ -8,22 +8,22 @@ import pyarrow.compute as pc
 import pytest
 import torch
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import read_problems
 from citer.decoding.acceptance import JudgedBy
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
 from citer.errors import InputError
 from citer.evaluation.sweep import audit_weights, request
-from citer.io import digest, read_json, read_table
 from citer.labelling.judged import differing, read_judged
 from citer.models.bundle import read_bundle
 from citer.models.features import features, judge_features
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.rule import Rule
-from citer.schema import PREFERENCE
 from citer.stages import label, paths, train
+from citer.storage.schema import PREFERENCE
+from citer.storage.tables import digest, read_json, read_table
 from tests.decoding.reference import next_hidden
 
 RULE = Rule.parse("every 3 judge 0.5")

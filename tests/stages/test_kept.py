@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from citer import cli
-from citer.io import digest
+from citer.cli import main as cli
 from citer.stages import paths
+from citer.storage.tables import digest
 from tests.drills.project import make_project
 
 

@@ -11,14 +11,21 @@ import pyarrow.compute as pc
 import pytest
 from safetensors.torch import load_file, save_file
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
-from citer.io import PARTIAL, read_json, read_table, table_metadata, write_json, write_table
 from citer.models.folder import ModelFolder
 from citer.rule import Rule
-from citer.schema import LLM_TOKEN, PREFERENCE
 from citer.stages import label, paths, router0, score_llm, score_slm, train
+from citer.storage.schema import LLM_TOKEN, PREFERENCE
+from citer.storage.tables import (
+    PARTIAL,
+    read_json,
+    read_table,
+    table_metadata,
+    write_json,
+    write_table,
+)
 from tests.stages.conftest import run_killed
 from tests.taught import make_taught_pair
 
@@ -99,7 +106,7 @@ def test_the_table_printed_counts_every_case(scored: Params, capsys: pytest.Capt
 def test_a_killed_stage_keeps_its_chunks_and_ends_in_the_same_bytes(scored: Params) -> None:
     whole = _labels(scored)
     paths.preferences(1).unlink()
-    run_killed(scored, "label", 1, module="citer.executor", function="write_table")
+    run_killed(scored, "label", 1, module="citer.executors.choose", function="write_table")
     assert not paths.preferences(1).exists()
     assert len(list(PARTIAL.rglob("*.parquet"))) == 1
     assert _labels(scored) == whole

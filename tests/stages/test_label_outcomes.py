@@ -6,15 +6,15 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import Audit, Problem, read_problems, write_problems
 from citer.errors import InputError
-from citer.io import PARTIAL, read_json, read_table, table_metadata, write_json
 from citer.labelling.suffix import MARGIN
 from citer.models.bundle import Card, read_card
-from citer.schema import PREFERENCE
 from citer.stages import label, paths, train
 from citer.stages.outcome import check_answers, choose, sources, write_outcome
+from citer.storage.schema import PREFERENCE
+from citer.storage.tables import PARTIAL, read_json, read_table, table_metadata, write_json
 from tests.stages.conftest import run_killed
 
 PREFERENCES = paths.referenced("preference")
@@ -122,7 +122,7 @@ def test_a_killed_calibration_keeps_its_chunks_and_ends_in_the_same_bytes(scored
     label.run(scored, 1)
     whole = paths.preferences(1).read_bytes()
     paths.preferences(1).unlink()
-    run_killed(scored, "label", 1, module="citer.executor", function="write_table")
+    run_killed(scored, "label", 1, module="citer.executors.choose", function="write_table")
     assert [path.parent.name for path in PARTIAL.rglob("*.parquet")] == ["rollouts"]
     label.run(scored, 1)
     assert paths.preferences(1).read_bytes() == whole

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from citer.cli import call
+from citer.cli.main import call
 from tests.tiny import make_tiny_pair
 
 SHIPPED = Path(__file__).parents[2] / "params.yaml"

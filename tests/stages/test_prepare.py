@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import Params, load_params
+from citer.config.params import Params, load_params
+from citer.config.sources import SourceFile, ToyParams
 from citer.data.problems import question_key, read_problems
 from citer.data.tasks.grading import grade
 from citer.errors import InputError
-from citer.io import table_metadata
-from citer.schema import SPLITS
-from citer.sources import SourceFile, ToyParams
 from citer.stages import paths, prepare
+from citer.storage.schema import SPLITS
+from citer.storage.tables import table_metadata
 
 SHIPPED = load_params(Path(__file__).parents[2] / "params.yaml")
 TOY = ToyParams(tasks=("math", "mc"), sft=30, preference=10, validation=5, test=15)

@@ -8,13 +8,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from citer.config import Params, load_params
+from citer.config.params import Params, load_params
+from citer.config.sources import SourceFile, ToyParams
 from citer.data.problems import Audit, Choice, Message, Problem, read_problems
 from citer.errors import InputError
-from citer.io import write_table
-from citer.schema import SPLITS
-from citer.sources import SourceFile, ToyParams
 from citer.stages import paths, prepare
+from citer.storage.schema import SPLITS
+from citer.storage.tables import write_table
 from tests.served import disagreement, served, write_served
 
 SHIPPED = load_params(Path(__file__).parents[2] / "params.yaml")

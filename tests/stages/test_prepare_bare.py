@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import Params
+from citer.config.params import Params
+from citer.config.sources import SourceFile
 from citer.data.problems import Problem, read_problems
 from citer.data.tasks.own import own_task
 from citer.errors import InputError
-from citer.schema import SPLITS
-from citer.sources import SourceFile
 from citer.stages import paths, prepare
+from citer.storage.schema import SPLITS
 from tests.stages.test_prepare import SHIPPED, with_settings
 
 SOLUTION = {"solution": "It is \\boxed{4}."}

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import Params, load_params
+from citer.config.params import Params, load_params
+from citer.config.sources import SourceFile, ToyParams, TrafficFolder
 from citer.data.problems import Problem, read_problems
 from citer.data.references import against_llm, asked
 from citer.errors import InputError
-from citer.io import write_text
-from citer.schema import SPLITS
-from citer.sources import SourceFile, ToyParams, TrafficFolder
 from citer.stages import paths, prepare
+from citer.storage.schema import SPLITS
+from citer.storage.tables import write_text
 from tests.served import served, write_served
 
 SHIPPED = load_params(Path(__file__).parents[2] / "params.yaml")

@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 from ruamel.yaml import YAML
 
-from citer.cli import call
-from citer.config import Params, load_params
+from citer.cli.main import call
+from citer.config.params import Params, load_params
 from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
-from citer.evaluation.probe import QUESTIONS
-from citer.schema import SPLITS
+from citer.pairs.probe import QUESTIONS
 from citer.stages import paths, probe
+from citer.storage.schema import SPLITS
 from tests.stages.conftest import ROOT
 from tests.tiny import MATH, MC, make_tiny_pair
 

@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from citer import io
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import read_problems, write_problems
-from citer.generate import generate
 from citer.models import folder, weights
 from citer.models.folder import ModelFolder
 from citer.rule import Rule
-from citer.schema import SPLITS
+from citer.serving.generate import generate
 from citer.stages import (
     choose,
     evaluate,
@@ -33,6 +31,8 @@ from citer.stages import (
     transcribe,
 )
 from citer.stages import train as train_stage
+from citer.storage import tables as io
+from citer.storage.schema import SPLITS
 
 Reads = Counter[tuple[str, str]]
 MODELS = ("data/models/slm", "data/pair/llm", "data/pair/slm")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import Audit
 from citer.errors import InputError
-from citer.io import table_metadata
-from citer.schema import SPLITS
 from citer.stages import paths, references
+from citer.storage.schema import SPLITS
+from citer.storage.tables import table_metadata
 from tests.stages.asked import (
     STAMP,
     Change,
@@ -38,7 +38,7 @@ def test_given_references_are_copied_byte_by_byte_without_torch(
     params = with_source(project, source, against)
     Path("params.json").write_text(params.model_dump_json(by_alias=True))
     script = (
-        "import sys; from citer.config import Params; from citer.stages import references\n"
+        "import sys; from citer.config.params import Params; from citer.stages import references\n"
         "references.run(Params.model_validate_json(open('params.json').read()))\n"
         "assert 'citer.data.problems' in sys.modules and 'torch' not in sys.modules"
     )

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from citer import executor
-from citer.config import Params, SamplingParams
+from citer.config.params import Params, SamplingParams
 from citer.data.problems import Problem
 from citer.data.tasks.grading import grade
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
 from citer.evaluation.sweep import request
-from citer.io import PARTIAL, write_table
+from citer.executors import choose as executor
 from citer.models.pair import Pair
 from citer.models.sampling import Sampler
-from citer.schema import SPLITS
 from citer.stages import paths, references
+from citer.storage.schema import SPLITS
+from citer.storage.tables import PARTIAL, write_table
 from tests.stages.asked import (
     LIMIT,
     Own,
@@ -43,7 +43,7 @@ def test_a_killed_stage_keeps_its_parts_and_ends_in_the_same_bytes(
     assert not list(PARTIAL.rglob("*.parquet"))
     for split in SPLITS:
         paths.referenced(split).unlink()
-    run_killed(params, "references", module="citer.executor", function="write_table")
+    run_killed(params, "references", module="citer.executors.choose", function="write_table")
     assert not paths.referenced("sft").exists()
     [kept] = PARTIAL.rglob("*.parquet")
     written: list[Path] = []
@@ -66,7 +66,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         other = replace(problem, question=others[problem.question])
         return request(problem if attempt == 2 else other, pair, sampler)
 
-    monkeypatch.setattr("citer.references.request", ask)
+    monkeypatch.setattr("citer.labelling.references.request", ask)
     return others
 
 

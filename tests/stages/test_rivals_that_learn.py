@@ -7,16 +7,16 @@ from typing import NoReturn
 import pyarrow.parquet as pq
 import pytest
 
-from citer.checked import RivalName
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import LLM_ROW, read_problems, write_problems
 from citer.errors import InputError
 from citer.evaluation.methods import styles
 from citer.evaluation.rivals import LEARNERS, RIVALS
 from citer.evaluation.rivals.rival import NothingToLearnError
-from citer.io import PARTIAL
+from citer.sections import RivalName
 from citer.stages import paths, rivals
 from citer.stages.lessons import Preference
+from citer.storage.tables import PARTIAL
 from tests.stages.conftest import run_killed
 
 
@@ -89,7 +89,7 @@ def test_a_stage_killed_while_a_rival_learns_ends_in_the_same_bytes(asked: Param
     rivals.run(asked)
     whole = written()
     shutil.rmtree(paths.RIVALS)
-    run_killed(asked, "rivals", module="citer.checkpoint", function="_write")
+    run_killed(asked, "rivals", module="citer.storage.checkpoint", function="_write")
     assert [*PARTIAL.rglob("*.pt")]
     rivals.run(asked)
     assert written() == whole

@@ -8,14 +8,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import Problem, read_problems, write_problems
 from citer.data.tokens import read_tokens
 from citer.errors import InputError
-from citer.io import table_metadata
 from citer.models.folder import ModelFolder
-from citer.schema import LLM_TOKEN, slm_token
 from citer.stages import paths, score_llm, score_slm
+from citer.storage.schema import LLM_TOKEN, slm_token
+from citer.storage.tables import table_metadata
 from tests.stages.conftest import COUNT, run_killed
 from tests.taught import make_taught_pair
 
@@ -169,7 +169,7 @@ def test_a_killed_stage_keeps_its_shards_and_ends_in_the_same_bytes(project: Par
     score_slm.run(project)
     whole = _shards(paths.SLM_TOKENS)
     shutil.rmtree(paths.SLM_TOKENS)
-    run_killed(project, "score_slm", module="citer.executor", function="write_table")
+    run_killed(project, "score_slm", module="citer.executors.choose", function="write_table")
     kept = _stamps(paths.SLM_TOKENS)
     assert len(kept) == 1
     score_slm.run(project)

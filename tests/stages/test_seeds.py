@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import Params
+from citer.config.params import Params
 from citer.errors import InputError
 from citer.evaluation.choice import ChosenRule
-from citer.evaluation.spread import Seeded, Seeds
-from citer.io import digest, read_as, read_json, write_json
+from citer.report.spread import Seeded, Seeds
 from citer.stages import evaluate, label, paths, report, rivals, train
+from citer.storage.tables import digest, read_as, read_json, write_json
 from tests.stages.conftest import run_all, run_killed, run_router
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from citer.cli import call
-from citer.config import Params
+from citer.cli.main import call
+from citer.config.params import Params
 from citer.errors import TemporaryError
-from citer.io import PARTIAL, read_table, write_json
 from citer.models.pair import Pair
 from citer.rule import Rule
-from citer.schema import LLM_TOKEN, PREFERENCE
 from citer.stages import label, paths, score_llm
+from citer.storage.schema import LLM_TOKEN, PREFERENCE
+from citer.storage.tables import PARTIAL, read_table, write_json
 from tests.completions import Completions, serving
 from tests.stages.conftest import ROOT
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from citer.config import Params
-from citer.generate import generate
-from citer.io import read_table
+from citer.config.params import Params
 from citer.models.bundle import identity, write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.rule import Rule
-from citer.schema import LLM_TOKEN, OUTCOME, PREFERENCE
+from citer.serving.generate import generate
 from citer.stages import evaluate, label, paths, rivals, router0, score_llm, score_slm
+from citer.storage.schema import LLM_TOKEN, OUTCOME, PREFERENCE
+from citer.storage.tables import read_table
 from tests.heads import random_router
 from tests.quantised import METHODS
 from tests.stages.conftest import write_router

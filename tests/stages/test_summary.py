@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyarrow import csv
 
-from citer.config import Iteration
+from citer.config.params import Iteration
 from citer.errors import InputError
-from citer.io import digest, read_json, write_json
 from citer.stages import choose, paths, report, rivals
+from citer.storage.tables import digest, read_json, write_json
 from tests.reported import NOTHING_CERTIFIED
 from tests.stages.conftest import run_all, run_router
 

@@ -9,22 +9,30 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from citer.checkpoint import Checkpoint
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.holdout import holdout_rows
 from citer.data.problems import read_problems
 from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
 from citer.errors import InputError
-from citer.io import PARTIAL, digest, read_json, read_table, table_metadata, write_json, write_table
 from citer.models.bundle import check_identity, folder_identity, identity, read_bundle
 from citer.models.features import features
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import load_model, load_pair
 from citer.models.router import HIGHEST, Head, Router
-from citer.schema import HOLDOUT, PREFERENCE, slm_token
 from citer.stages import label, paths, router0, score_slm, train
-from citer.training import train_head
+from citer.storage.checkpoint import Checkpoint
+from citer.storage.schema import HOLDOUT, PREFERENCE, slm_token
+from citer.storage.tables import (
+    PARTIAL,
+    digest,
+    read_json,
+    read_table,
+    table_metadata,
+    write_json,
+    write_table,
+)
+from citer.training.router import train_head
 from tests.stages.conftest import run_killed
 
 
@@ -204,7 +212,7 @@ def test_a_killed_stage_goes_on_and_ends_in_the_same_bytes(labelled: Params) -> 
     train.run(labelled, 1)
     whole = _files(paths.router(1))
     shutil.rmtree(paths.router(1))
-    run_killed(labelled, "train", 1, module="citer.checkpoint", function="_write")
+    run_killed(labelled, "train", 1, module="citer.storage.checkpoint", function="_write")
     assert not paths.router(1).exists()
     [state] = (path for path in PARTIAL.rglob("*") if path.is_file())
     assert Checkpoint(state).load()["curve"]["train_loss"]

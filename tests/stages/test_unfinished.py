@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from citer import executor
-from citer.config import Params
+from citer.config.params import Params
 from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
-from citer.io import PARTIAL, read_json
+from citer.executors import choose as executor
 from citer.progress import PROGRESS
 from citer.stages import evaluate, paths, rivals
 from citer.stages.unfinished import partial_sweeps
+from citer.storage.tables import PARTIAL, read_json
 from tests.stages.conftest import run_killed
 
 ALL = 100  # more parts than there are
@@ -108,7 +108,7 @@ def test_a_killed_stage_ends_in_the_same_bytes(
 ) -> None:
     rivals.run(one_slot)
     whole = run(one_slot)
-    run_killed(one_slot, name, *iteration, module="citer.executor", function="write_table")
+    run_killed(one_slot, name, *iteration, module="citer.executors.choose", function="write_table")
     assert len(parts()) == 1
     assert run(one_slot) == whole
 

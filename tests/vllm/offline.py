@@ -9,10 +9,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from citer.config import load_params
-from citer.data import toy
+from citer.config.params import load_params
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
+from citer.demo import toy
 from citer.models.folder import PairFolder
 
 ROOT = Path(__file__).parents[2]

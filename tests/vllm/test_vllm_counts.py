@@ -1,8 +1,8 @@
 """What routing has done: the sums, and the visits of each request until somebody takes them."""
 
 from citer.decoding.answer import Disagreement, Visit
-from citer.record import audited_positions
 from citer.rule import Rule
+from citer.serving.record import audited_positions
 from citer.vllm.counts import Counts, Total
 
 RULE = Rule.parse("risk 0.8 audit 0.1")

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from citer.decoding.answer import Disagreement, Visit
-from citer.record import audited_row
-from citer.serving import Reply
+from citer.serving.deployment import Reply
+from citer.serving.record import audited_row
 from citer.vllm.log import ChatLog, plain, texts, within
 
 # The prompt's visit writes token 0. The next one reads drafts 1 to 4, rejects draft 3 and writes

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import PairParams
+from citer.config.params import PairParams
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE

@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 
 from citer.errors import InputError
-from citer.io import write_json
+from citer.storage.tables import write_json
 from citer.vllm import registry
 from flows.schema import make_tables
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from citer.config import Params, load_params
-from citer.data import toy
+from citer.config.params import Params, load_params
 from citer.data.importing import parse_row
 from citer.data.problems import Problem, write_problems
 from citer.decoding.answer import Answer
@@ -18,14 +17,15 @@ from citer.decoding.engine import Engine
 from citer.decoding.judge import Text
 from citer.decoding.policy import LLM_ALONE, Policy, routed
 from citer.decoding.served import judge_of
+from citer.demo import toy
 from citer.evaluation.sweep import request
-from citer.io import read_table, write_json
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.models.served import llm_folder
 from citer.rule import Rule
-from citer.schema import PREFERENCE
 from citer.stages import label, paths, router0, score_llm, score_slm
+from citer.storage.schema import PREFERENCE
+from citer.storage.tables import read_table, write_json
 from tests.flows.servers import free_port, serving
 from tests.heads import random_router
 from tests.vllm.api import ENVIRONMENT, plain

@@ -7,7 +7,7 @@ from citer.data.tasks import find_task
 from citer.data.tasks.task import GraderError
 
 # The tasks import these modules lazily, when they grade. Naming them here puts them into
-# the code digest of each stage that grades (`citer.closure`), and of no other stage.
+# the code digest of each stage that grades (`citer.storage.code`), and of no other stage.
 GRADER_MODULES = (
     "citer.data.tasks.math.numbers",
     "citer.data.tasks.math.values",

@@ -7,7 +7,6 @@ from the rival's `Method` and `Style`.
 
 from collections.abc import Callable, Iterator, Mapping
 
-from citer.checked import RivalName
 from citer.evaluation.rivals.certainty import (
     bild_rival,
     confidence_rival,
@@ -30,6 +29,7 @@ from citer.evaluation.rivals.rival import (
     quantiles,
 )
 from citer.evaluation.rivals.speculative import speculative_rival
+from citer.sections import RivalName
 
 __all__ = [
     "CERTAINTIES",

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from torch import Tensor
 
-from citer.config import EvaluateParams
+from citer.config.params import EvaluateParams
 from citer.decoding.policy import Scorer
 from citer.evaluation.sweep import Line, Run
 from citer.models.pair import Pair
@@ -40,8 +40,8 @@ class Rival(NamedTuple):
 class Tokens(NamedTuple):
     """The scored tokens of the preference references: N rows of features, ids and nats.
 
-    `case_N` is the case of the truth table (`citer.schema.CASES`). The log-probabilities are those
-    of the reference's token.
+    `case_N` is the case of the truth table (`citer.storage.schema.CASES`). The log-probabilities
+    are those of the reference's token.
     """
 
     feature_NF: np.ndarray

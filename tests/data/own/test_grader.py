@@ -15,7 +15,7 @@ from citer.data.problems import Problem
 from citer.data.tasks import find_task
 from citer.data.tasks.grading import Grade, assess
 from citer.data.tasks.own import OwnTask
-from citer.executor import Forked, Unit
+from citer.executors.choose import Forked, Unit
 
 WriteTask = Callable[..., str]
 

@@ -1,0 +1,165 @@
+"""The command `citer`: its list of commands and its exit statuses.
+
+Bad input ends a command with one line on stderr and exit status 2; `params.yaml` gets a line for
+each of its errors.
+"""
+
+import ctypes
+import errno
+import gc
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from citer.cli import answers, data, pipeline, serve, stages, tools
+from citer.errors import InputError, TemporaryError, one_line
+from citer.executors.memory import advice, ran_out
+
+STAGES = "Stages (dvc.yaml runs them)"
+COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
+    "Answers": [answers.generate, serve.serve],
+    "Retraining and registry": [
+        pipeline.run,
+        pipeline.schedule,
+        pipeline.alerts,
+        pipeline.compare,
+        pipeline.promote,
+        pipeline.restore,
+    ],
+    STAGES: [
+        stages.code,
+        stages.prepare,
+        stages.probe,
+        stages.references,
+        stages.score_llm,
+        stages.finetune,
+        stages.score_slm,
+        stages.router0,
+        stages.rivals,
+        stages.label,
+        stages.train,
+        stages.evaluate,
+        stages.choose,
+        stages.transcribe,
+        stages.report,
+    ],
+    "Tools": [tools.profile, tools.bench, tools.pretrain],
+}
+
+HELP = """Token-level routing between a small and a large language model.
+
+Exit status: 0 done; 1 failed, for example because memory or the disk is full
+or a server does not answer; 2 bad input: correct it.
+"""
+BAD_INPUT, REFUSED = 2, 1  # exit statuses
+# Errors that the user can correct. Others, such as a full disk, may be gone at the next attempt.
+USERS = {errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM}
+NEW_OBJECTS = 200_000  # between two collections of the youngest ones
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"citer {version('citer')}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def _make_app() -> typer.Typer:
+    app = typer.Typer(
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        help=HELP,
+    )
+    for panel, commands in COMMANDS.items():
+        for command in commands:
+            app.command(command.__name__, rich_help_panel=panel)(command)
+    app.callback()(_options)
+    app.add_typer(data.data, name="data", rich_help_panel="Retraining and registry")
+    return app
+
+
+app = _make_app()
+
+
+def call(arguments: Sequence[str] | None = None) -> int:
+    """Run one command, by default with this process's arguments, and return its exit status.
+
+    Status 2: the user must correct something. Status 1: the machine refused, for example because
+    memory or the disk is full, or a server does not answer; the flow retries this.
+    """
+    try:
+        app(arguments, prog_name="citer")
+    except TemporaryError as error:
+        return refuse(str(error), REFUSED)
+    except InputError as error:
+        return refuse(str(error), BAD_INPUT)
+    except OSError as error:
+        if error.errno in (None, errno.ENOENT):  # from a library, or a bug of ours
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        status = BAD_INPUT if error.errno in USERS else REFUSED
+        return refuse(f"{place}{os.strerror(error.errno)}", status)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        command = next(iter(sys.argv[1:] if arguments is None else arguments))
+        said = str(error).partition("\n")[0] or type(error).__name__
+        return refuse(f"{command}: out of memory: {said}; {advice(command)}", REFUSED)
+    return 0
+
+
+def refuse(message: str, status: int) -> int:
+    """Print each line of a message to stderr, and return the status."""
+    console = Console(stderr=True, style="red", soft_wrap=True)
+    for line in message.split("\n"):
+        console.print(f"citer: {one_line(line)}", markup=False, highlight=False)
+    return status
+
+
+def tune_process() -> None:
+    """Set what the libraries read when they are imported, and how memory is kept."""
+    # If other processes use the same cores, spinning OpenMP threads make a step several times
+    # slower. A spin of a few microseconds stays: it avoids a wake-up after each short wait.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    # A sweep makes millions of small objects that live long. Python would search them for cycles
+    # after every 700 new ones, which takes a twentieth of the sweep.
+    gc.set_threshold(NEW_OBJECTS)
+    _keep_freed_memory()
+
+
+def _keep_freed_memory() -> None:
+    """Let malloc keep freed memory. The kernel would zero every page that it hands out again."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # glibc
+        libc.mallopt(M_MMAP_THRESHOLD, 2**25)  # the largest value that older versions take
+        libc.mallopt(M_TRIM_THRESHOLD, 2**30)
+
+
+def main() -> None:
+    """Run the command of this process's arguments, and exit."""
+    sys.path.insert(0, "")  # `flows` and `benchmarks` are imported from the project's folder
+    tune_process()
+    if status := call():
+        raise SystemExit(status)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # skip the interpreter's shutdown, which takes a second once torch is loaded

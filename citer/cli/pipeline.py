@@ -1,0 +1,122 @@
+"""Commands of the pipeline (`flows`): start retrainings, manage the registered routers."""
+
+import re
+import sys
+from typing import Annotated
+
+import typer
+
+from citer.cli.extra import need_pipeline
+from citer.config.params import load_params
+from citer.errors import InputError
+
+Version = Annotated[str, typer.Argument(metavar="VERSION", help="Number of a registered version.")]
+
+
+def run(
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=100,
+            help="Train with so many seeds and report the spread. Sets train.seeds in params.yaml.",
+        ),
+    ] = None,
+) -> None:
+    """Retrain: run the stale stages, register the routers, perhaps promote the last one.
+
+    Reads params.yaml, the two models and data/own. Writes data, dvc.lock and mlruns. A stage is
+    stale if its data, code or parameters changed. If the last router passes the gate, it becomes
+    the champion.
+    """
+    need_pipeline("citer run")
+    load_params()  # bad parameters end the command before a server starts
+    from flows.leash import held
+    from flows.writable import check_writable
+
+    check_writable()
+    if seeds:
+        from flows.seeds import set_seeds
+
+        set_seeds(seeds)
+    # Prefect's temporary server would outlive a killed run.
+    raise SystemExit(held([sys.executable, "-m", "flows"]))
+
+
+def schedule(
+    cron: Annotated[str, typer.Option(help='Times as a cron string (UTC), such as "0 3 * * 1".')],
+) -> None:
+    """Stay running and start a retraining at the given times. Needs PREFECT_API_URL."""
+    need_pipeline("citer schedule")
+    from flows.arguments import check_cron
+
+    check_cron(cron)
+    from flows.deploy import serve
+
+    serve(cron)
+
+
+def alerts(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TARGET]",
+            help="Address of a webhook, http://… or https://…, or TYPE/NAME of a notification"
+            " block. Without it, nothing is notified.",
+        ),
+    ] = None,
+) -> None:
+    """Install or update the automations of Prefect's server. Needs PREFECT_API_URL.
+
+    One marks retrainings without heartbeats as crashed. The others notify TARGET of retrainings
+    that failed, crashed or are late, of routers that were kept back, and of low agreement.
+    """
+    need_pipeline("citer alerts")
+    from flows.arguments import check_target
+
+    if target:
+        check_target(target)
+    from flows.alerts import install
+
+    install(target)
+
+
+def compare() -> None:
+    """Show the champion and the challenger side by side.
+
+    Also shows their difference on common test questions, and how often these questions decided.
+    The costs are those without delay, where the LLM runs as soon as one sequence of the batch
+    needs it.
+    """
+    need_pipeline("citer compare")
+    from flows.compare import compare
+
+    compare()
+
+
+def promote(version: Version) -> None:
+    """Make a registered version the champion. To roll back, give an older version."""
+    need_pipeline("citer promote")
+    number = _number(version)
+    from flows.registry import promote
+
+    promote(number)
+
+
+def restore(version: Version) -> None:
+    """Restore params.yaml, dvc.lock and all outputs to those of a version.
+
+    Overwrites params.yaml and dvc.lock, committed or not. Copies of both are kept
+    in mlruns/before-restore. If an output was changed by hand, nothing is restored.
+    """
+    need_pipeline("citer restore")
+    number = _number(version)
+    from flows.restore import restore
+
+    restore(number)
+
+
+def _number(version: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", version):
+        raise InputError(f"VERSION: {version!r}: expected a whole number from 1")
+    return int(version)

@@ -1,0 +1,144 @@
+"""`citer serve`: answer OpenAI's API with a router."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from citer.cli.answers import RouterOption, RuleOption, parse_rule, router_folder
+from citer.cli.extra import need_pipeline, need_serve
+from citer.config.params import load_params
+from citer.errors import InputError
+
+if TYPE_CHECKING:
+    from citer.serving.log import Traffic
+    from citer.serving.server.observers import Alarmed
+
+
+def serve(
+    router: RouterOption,
+    rule: RuleOption = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. 0.0.0.0: reachable from other machines.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8000,
+    queue: Annotated[
+        int,
+        typer.Option(
+            min=0, help="How many requests may wait for a slot. Others are refused with status 429."
+        ),
+    ] = 256,
+    poll: Annotated[
+        float,
+        typer.Option(
+            min=0.1, help="Seconds between two looks at what models:/NAME@ALIAS stands for."
+        ),
+    ] = 30,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for a log of questions and answers, as Parquet tables that only this user "
+            "can read. `prepare.traffic` and `prepare.audited` make training rows of it."
+        ),
+    ] = None,
+    redact: Annotated[
+        str | None,
+        typer.Option(
+            help="MODULE:FUNCTION that gets each row of the log before it is stored. It returns "
+            "the row to store, or None for no row. If it fails, the row is not stored."
+        ),
+    ] = None,
+) -> None:
+    """Answer OpenAI's API over HTTP: chat and text completions, also as streams.
+
+    Needs params.yaml in the current folder, which has the LLM, the slots and the longest answer.
+    With CITER_API_KEYS=KEY,… in the environment, a client must send one of the keys. SIGTERM ends
+    the server after its running requests. A router of the registry needs the extra "pipeline", too.
+    """
+    need_serve("citer serve")
+    params, parsed, source = load_params(), parse_rule(rule), _source(router)
+    from prometheus_client import CollectorRegistry
+
+    from citer.models.sampling import Sampler
+    from citer.serving.server.observers import Observers
+    from citer.serving.server.releases import Releases
+    from citer.serving.server.run import listen, serve
+    from citer.serving.server.service import Settings
+
+    settings = Settings(params.register_.model_name, queue, poll, params.evaluate.sampling, host)
+    registry, alarmed = CollectorRegistry(), _alarmed(router)
+    with listen(host, port) as listener, _traffic(log, redact) as traffic:
+        observe = Observers(registry, Sampler(params.evaluate.sampling), traffic, alarmed)
+        serve(settings, Releases(source, params, parsed, observe), listener, registry)
+
+
+@contextmanager
+def _traffic(log: Path | None, redact: str | None) -> "Iterator[Traffic | None]":
+    """Yield the log, whose last rows are stored when the block ends."""
+    from citer.serving.log import Traffic, load_hook
+
+    if redact and not log:
+        raise InputError("--redact: expected --log, too")
+    if not log:
+        yield None
+        return
+    with closing(Traffic(log, load_hook(redact)) if redact else Traffic(log)) as traffic:
+        yield traffic
+
+
+def _alarmed(router: str) -> "Alarmed":
+    """Return what tells Prefect that the agreement is low, if PREFECT_API_URL names a server."""
+    if router.startswith("models:/"):
+        from flows.alarm import agreement_low
+        from flows.server import has_server
+
+        if has_server():
+            return agreement_low
+    return lambda version, found: None
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The router in a folder, as it is at the start."""
+
+    path: Path
+    version: str
+
+    def latest(self) -> str:
+        return self.version
+
+    def bundle(self, version: str) -> AbstractContextManager[Path]:
+        return nullcontext(self.path)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A router of MLflow's registry. Its versions are NAME/NUMBER."""
+
+    uri: str
+
+    def latest(self) -> str:
+        from flows.aliases import resolved
+
+        return resolved(self.uri).removeprefix("models:/")
+
+    def bundle(self, version: str) -> AbstractContextManager[Path]:
+        from flows.registry import fetched_bundle
+
+        return fetched_bundle(f"models:/{version}")
+
+
+def _source(router: str) -> Folder | Registered:
+    if router.startswith("models:/"):
+        need_pipeline("citer serve --router models:/…")
+        from flows.arguments import check_uri
+
+        check_uri(router)
+        return Registered(router)
+    from citer.storage.tables import digest
+
+    folder = router_folder(router)
+    return Folder(folder, f"{folder} {digest(*sorted(folder.glob('router.*')))[:12]}")

@@ -1,0 +1,94 @@
+"""Commands beside the stages: size up a pair, measure speed, make the embedded pair."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from citer.config.params import load_params
+
+EMBEDDED = Path("data/pair")
+ROWS = (  # of benchmarks/bench.py, which imports torch
+    "1 floor, 2 embedded-floor, 3 alone, 4 naive, 5 batches, 6 scoring, 7 labelling, 8 sweep, "
+    "9 memory, 11 graphs, 12 audited, 13 suffix, 14 lockstep"
+)
+
+
+Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16", "float64"])
+
+
+def profile(
+    slm: Annotated[Path | None, typer.Option(help="Model folder. Default: pair.slm.")] = None,
+    llm: Annotated[Path | None, typer.Option(help="Model folder. Default: pair.llm.")] = None,
+    dtype: Annotated[
+        Dtype | None, typer.Option(help="Precision in which models run. Default: pair.dtype.")
+    ] = None,
+    devices: Annotated[int, typer.Option(min=1, max=1024, help="Number of devices.")] = 1,
+    memory: Annotated[float, typer.Option(min=0.1, max=1e6, help="GiB of each device.")] = 80,
+    slots: Annotated[int, typer.Option(min=1, max=2**14, help="Sequences at once.")] = 32,
+    positions: Annotated[
+        int, typer.Option(min=2, max=2**24, help="Tokens of a sequence, prompt and answer.")
+    ] = 512,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, sizes in bytes.")] = False,
+) -> None:
+    """Show what a pair needs and whether routing can pay, without its weights.
+
+    Reads config.json and the headers of the weight files; these may be missing. With --slm, --llm
+    and --dtype, it needs no params.yaml.
+    """
+    from citer.models.size import ModelSize
+    from citer.pairs.profile import Profile, Setting
+    from citer.pairs.profile_tables import numbers, show
+
+    if not (slm and llm and dtype):
+        params = load_params()
+        slm, llm = slm or Path(params.pair.slm), llm or Path(params.pair.llm)
+        dtype = dtype or Dtype(params.pair.dtype)
+    setting = Setting(devices, memory, slots, positions)
+    sized = Profile(ModelSize.of(slm, dtype), ModelSize.of(llm, dtype), setting)
+    if as_json:
+        typer.echo(json.dumps(numbers(sized), indent=2))
+    else:
+        show(sized)
+
+
+def pretrain() -> None:
+    """Train the embedded pair of models again and replace data/pair.
+
+    Takes about ten minutes on a free core. Every router of the old pair becomes invalid, unless
+    the new models have the same bytes.
+    """
+    load_params()  # raises InputError if this folder is not a project
+    from citer.demo.pretrain import make_pair
+
+    make_pair(EMBEDDED, seed=17)  # not the folders in params.yaml: they may be the user's own
+
+
+def bench(
+    rows: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ROW", help=f"Numbers or names: {ROWS}. Default: all rows."),
+    ] = None,
+    pair: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="embedded, cpu-fp32, cpu-bf16 or gpu. May be repeated. "
+            "Default: each row's own pairs.",
+        ),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Number of torch's threads.")] = None,
+    out: Annotated[Path, typer.Option(help="File for the report, JSON.")] = Path(
+        "benchmarks/results/bench.json"
+    ),
+) -> None:
+    """Compare speed and memory with what the hardware allows (benchmarks/README.md).
+
+    All rows together take hours.
+    """
+    load_params()
+    from benchmarks.bench import run
+
+    run(rows or [], pair or [], threads, out)

@@ -1,0 +1,80 @@
+"""The section `pair` of `params.yaml`: the two models and where they run."""
+
+import os
+from typing import Annotated, Literal, Self, get_args
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, field_validator, model_validator
+
+from citer.data.prompt_settings import ChatParams, PromptKind, StopStrings
+from citer.errors import InputError
+from citer.sections import LocalPath, Section
+
+Device = Literal["auto", "cpu", "cuda"]
+DEVICE = "CITER_DEVICE"  # an environment variable that overrides pair.device
+
+
+def _address(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # the port raises ValueError
+    except ValueError:
+        host = None
+    if "@" in url:  # not shown: it may have a password
+        raise ValueError("expected http://HOST:PORT, without a name and a password")
+    if not host or parts.scheme not in ("http", "https"):
+        raise ValueError(f"{url!r}: expected http://HOST:PORT")
+    return url
+
+
+class PairParams(Section):
+    """The two models, local Hugging Face folders with one tokenizer, and the form of prompts.
+
+    With `llm_url`, a vLLM server runs the LLM, and its folder may lack the weights
+    (`citer.models.served`).
+
+    Without `cuda_graphs`, a GPU launches the kernels of each forward one by one. With
+    `llm_device_map: auto`, accelerate distributes the LLM's layers over all GPUs, and the SLM and
+    the router run on the last one.
+    """
+
+    slm: LocalPath
+    llm: LocalPath
+    device: Device
+    dtype: Literal["float32", "bfloat16", "float16", "float64"]
+    cuda_graphs: bool = True
+    llm_device_map: Literal["auto"] | None = None
+    llm_url: Annotated[str, AfterValidator(_address)] | None = None
+    prompt: PromptKind = "plain"
+    chat: ChatParams = ChatParams()
+    stop: StopStrings = ()
+
+    @field_validator("slm", "llm")
+    @classmethod
+    def is_a_folder(cls, path: str) -> str:
+        if path.startswith(("http:", "https:")):
+            expected = (
+                "expected the model's folder; the address of the LLM's server is pair.llm_url"
+            )
+            raise ValueError(f"{path!r}: {expected}")
+        return path
+
+    @model_validator(mode="after")
+    def one_place(self) -> Self:
+        if self.llm_url and self.llm_device_map:
+            raise ValueError("llm_device_map: the LLM runs at llm_url; expected only one of them")
+        return self
+
+    @model_validator(mode="after")
+    def chat_is_used(self) -> Self:
+        if self.prompt == "plain" and self.chat != ChatParams():
+            raise ValueError("chat: not read by plain prompts; expected prompt: chat")
+        return self
+
+
+def placed(pair: PairParams) -> PairParams:
+    """Return `pair` with the device that `CITER_DEVICE` names, if it is set. Raises InputError."""
+    device = os.environ.get(DEVICE) or pair.device
+    if device not in get_args(Device):
+        raise InputError(f"{DEVICE}: {device!r}: expected 'auto', 'cpu' or 'cuda'")
+    return pair.model_copy(update={"device": device})

@@ -1,0 +1,273 @@
+"""The sections of `params.yaml`, as frozen types. `params.yaml` explains the keys."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from citer.config.audits import Audit, RuleText, check_audits
+from citer.config.pair import PairParams, placed
+from citer.config.sources import PrepareParams
+from citer.data.prompt_settings import PromptSettings
+from citer.errors import InputError
+from citer.executors.workers import WorkerParams
+from citer.sections import (
+    Against,
+    Count,
+    Listed,
+    Once,
+    Rate,
+    RivalName,
+    Section,
+    Seed,
+    Share,
+    Slots,
+    SomeListed,
+    Source,
+    Tokens,
+)
+from citer.storage.yaml_file import read_yaml
+
+
+class SamplingParams(Section):
+    """Sampling from a model's distribution: temperature, then `top_k`, then `top_p`."""
+
+    temperature: Annotated[float, Field(gt=0, le=10)]
+    top_k: Annotated[int, Field(gt=0, le=2**24)] | None = None
+    top_p: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+
+class ReferenceParams(Section):
+    """The references from which SLM and router learn.
+
+    `given`: only those of the rows. `llm`: the LLM's own answers. `both`: two rows for a question
+    that has both. `auto`: the given one where there is one, else the LLM's. The LLM answers up to
+    `tries` times, greedily or by `sampling`, until the grader accepts an answer. Without a right
+    answer to grade against, the first one is used.
+    """
+
+    source: Source = "auto"
+    seed: Seed = 17
+    tries: Annotated[int, Field(gt=0, le=1000)] = 1
+    sampling: SamplingParams | None = None
+    slots: Slots = 128
+    max_new_tokens: Tokens = 128
+
+    @model_validator(mode="after")
+    def tries_differ(self) -> Self:
+        if self.tries > 1 and not self.sampling:
+            raise ValueError("tries: greedy answers are all the same; expected `sampling`, or 1")
+        return self
+
+
+class LoraParams(Section):
+    """A low-rank adapter, W + alpha / rank · B A (arXiv 2106.09685), merged into the written SLM.
+
+    `targets`: names of linear layers, such as `q_proj`. By default all but the output head.
+    """
+
+    rank: Annotated[int, Field(gt=0, le=2**14)] = 16
+    alpha: Annotated[int, Field(gt=0, le=2**16)] = 32
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    targets: Annotated[tuple[str, ...], SomeListed] | None = None
+
+
+class FinetuneParams(Section):
+    """Finetuning of the SLM on completions only, of all weights or of an adapter (`lora`).
+
+    `gradient_checkpointing` computes activations and logits again instead of keeping them; "auto":
+    only on a GPU. `zero` names DeepSpeed's partitioning: 2 divides gradients and optimizer state
+    among the ranks, 3 also the weights, and 3-offload keeps these in the CPU's memory.
+    """
+
+    seed: Seed
+    learning_rate: Rate
+    steps: Annotated[int, Field(ge=0, le=10**9)]
+    batch_size: Slots
+    max_length: Tokens
+    checkpoint_steps: Count
+    deepspeed: Literal["auto", "on", "off"]
+    processes: Annotated[int, Field(gt=0, le=1024)]
+    lora: LoraParams | None = None
+    gradient_checkpointing: Literal["auto", "on", "off"] = "auto"
+    zero: Literal[2, 3, "3-offload"] = 2
+
+
+class ScoreParams(Section):
+    """Teacher-forced scoring."""
+
+    batch_tokens: Tokens
+    shard_problems: Count
+
+
+class LabelParams(Section):
+    """Preference labels. Rollouts of iteration k use router k - 1 with `rule`.
+
+    `outcome` names the judge of contested tokens. `rollout`: the finished answer is graded.
+    `agreement`: it is compared with the LLM's answer. `suffix`: by how much the LLM's log-odds of
+    its own ending fall, without a rollout. `auto`: `rollout` if the rows have right answers and
+    all rollouts take at most `minutes`, as `probe` estimates; else `suffix`. With `judge`, the
+    router also gets the head that rules such as `risk 0.8 judge 0.9` need.
+    """
+
+    outcome: Literal["auto", "rollout", "agreement", "suffix"] = "auto"
+    minutes: Annotated[float, Field(gt=0, le=10**6)] = 60.0
+
+    rule: RuleText
+    judge: bool = False
+    tie: Literal["slm", "llm", "drop"]
+    slots: Slots
+    max_new_tokens: Tokens
+
+
+class TrainParams(Section):
+    """Training of a router's head.
+
+    The head of the router is trained with `seed`. With `seeds` above 1, others are trained with the
+    seeds after it, only to measure by how much results differ.
+    """
+
+    seed: Seed
+    seeds: Annotated[int, Field(gt=0, le=100)] = 1
+    learning_rate: Rate
+    batch_size: Annotated[int, Field(gt=1, le=2**24)]
+    epochs: Count
+    patience: Count
+    dropout: Annotated[float, Field(ge=0, lt=1)]
+    holdout: Annotated[float, Field(gt=0, lt=1)]
+
+    @property
+    def further(self) -> "list[TrainParams]":
+        """The settings of each further seed."""
+        seeds = range(self.seed + 1, self.seed + self.seeds)
+        return [self.model_copy(update={"seed": seed, "seeds": 1}) for seed in seeds]
+
+
+class EvaluateParams(Section):
+    """The rules to try, and the promise P(routed wrong | LLM right) <= epsilon.
+
+    With `against: llm`, an answer counts as right if it is the LLM's own (fidelity). The promise is
+    then P(answer differs from the LLM's) <= epsilon. `auto` is `answers` if all questions of
+    validation and test have one, else `llm`. All methods answer greedily or by `sampling`.
+    The promise holds at confidence 1 - delta. CITER uses `llm_fractions`. Audited routing uses each
+    pair of `risks` and `audits`: β, or the text of another acceptance rule, such as `judge 0.9`.
+    Speculative decoding uses `gammas`. `rivals` names the methods to compare with
+    (`citer.evaluation.rivals`).
+    """
+
+    seed: Seed
+    slots: Slots
+    max_new_tokens: Tokens
+    llm_fractions: Annotated[tuple[Share, ...], Field(strict=False, min_length=2)]
+    risks: Annotated[tuple[Share, ...], Listed]
+    audits: Annotated[tuple[Audit, ...], Listed]
+    gammas: Annotated[tuple[Tokens, ...], Listed]
+    rivals: Annotated[tuple[RivalName, ...], Listed, Once] = get_args(RivalName)
+    epsilon: Annotated[float, Field(gt=0, lt=1)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    llm_floor: Share
+    batches: Annotated[tuple[Slots, ...], SomeListed]
+    against: Against = "auto"
+    sampling: SamplingParams | None = None
+
+
+class RegisterParams(Section):
+    """Where a router is registered, and the gate's margins.
+
+    A challenger may lose `margin` of accuracy, or fidelity, and move a share `byte_margin` more
+    bytes than the champion. Bytes are compared at the batch size `batch`, one of
+    `evaluate.batches`; above 1 with the LLM delayed.
+    """
+
+    model_name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
+    experiment: str
+    margin: Annotated[float, Field(ge=0, lt=1)]
+    byte_margin: Annotated[float, Field(ge=0, lt=1)] = 0.02
+    batch: Slots = 1
+
+
+class Iteration(Section):
+    """One round of labels and router. The labels are made with router `previous`."""
+
+    previous: str
+
+
+class Params(Section):
+    """All of `params.yaml`."""
+
+    iterations: Annotated[dict[str, Iteration], Field(min_length=1)]
+    pair: PairParams
+    prepare: PrepareParams
+    references: ReferenceParams = ReferenceParams()
+    finetune: FinetuneParams
+    score_llm: ScoreParams
+    score_slm: ScoreParams
+    label: LabelParams
+    train: TrainParams
+    evaluate: EvaluateParams
+    register_: Annotated[RegisterParams, Field(alias="register")]
+    workers: WorkerParams = WorkerParams()
+
+    @property
+    def prompts(self) -> PromptSettings:
+        """The settings of the prompt format that all stages use."""
+        pair, tasks = self.pair, self.prepare.tasks
+        return PromptSettings(kind=pair.prompt, chat=pair.chat, stop=pair.stop, tasks=tasks)
+
+    @model_validator(mode="after")
+    def samples_here(self) -> Self:
+        sampled = [name for name in ("references", "evaluate") if getattr(self, name).sampling]
+        if self.pair.llm_url and sampled:
+            raise ValueError(
+                f"{sampled[0]}.sampling: expected null: an LLM behind a server (pair.llm_url) is "
+                "asked for greedy decoding only"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def devices_fit(self) -> Self:
+        if self.workers.devices == "auto":
+            return self
+        if self.pair.device == "cpu":
+            raise ValueError("workers.devices: GPUs, but pair.device is cpu; expected auto")
+        if self.pair.llm_device_map:
+            raise ValueError("workers.devices: pair.llm_device_map takes all GPUs; expected auto")
+        return self
+
+    @model_validator(mode="after")
+    def batch_is_counted(self) -> Self:
+        batch, counted = self.register_.batch, sorted({1, *self.evaluate.batches})
+        if batch not in counted:
+            listed = ", ".join(map(str, counted))
+            raise ValueError(f"register.batch: {batch}; expected one of evaluate.batches: {listed}")
+        return self
+
+    @model_validator(mode="after")
+    def audits_fit(self) -> Self:
+        remote, sampled = self.pair.llm_url is not None, self.evaluate.sampling is not None
+        label = self.label.rule, self.label.judge
+        check_audits(*label, self.evaluate.audits, remote, sampled)
+        return self
+
+    @field_validator("iterations")
+    @classmethod
+    def follow_each_other(cls, iterations: dict[str, Iteration]) -> dict[str, Iteration]:
+        for number, (name, iteration) in enumerate(iterations.items(), start=1):
+            if (name, iteration.previous) != (str(number), str(number - 1)):
+                found = f"{name!r} after {iteration.previous!r}"
+                raise ValueError(f'{found}: expected "{number}": {{previous: "{number - 1}"}}')
+        return iterations
+
+
+SHIPPED = Path(__file__).with_name("params.yaml")  # a copy of the project's own, for its values
+
+
+def load_params(path: Path = Path("params.yaml")) -> Params:
+    """Read and check `params.yaml`. Raises InputError with a line about each error.
+
+    The environment variable `CITER_DEVICE` overrides `pair.device`.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: no such file; run in the project's folder")
+    params = read_yaml(path, Params, SHIPPED)
+    return params.model_copy(update={"pair": placed(params.pair)})

@@ -1,0 +1,1 @@
+"""The embedded pair and its questions."""

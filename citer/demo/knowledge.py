@@ -1,0 +1,97 @@
+"""The facts behind the embedded questions. The LLM knows them; `finetune` teaches the SLM some."""
+
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+
+from citer.demo.words import FIRSTS, GOOD_SECONDS, KINDS, LANDS, TOWN_SECONDS, TWINS
+
+GROUPS = 8
+PRICES = tuple(range(2, 2 + GROUPS))
+IRREGULAR = 8  # of the first words
+TRUTH, OTHER_WORLD = 0, 1
+
+
+@dataclass(frozen=True)
+class Names:
+    """Two-word names and their groups.
+
+    The second word of a regular name determines its group. A small model learns this rule. After
+    an irregular first word, the second word only excludes half of the groups (see `likely`). A
+    model must know each of these names by itself.
+    """
+
+    group: dict[str, int]
+    regular: tuple[str, ...]
+    irregular: tuple[str, ...]
+
+    def sample(self, rng: Random, count: int, hard: float) -> list[str]:
+        """Draw names for one question: all irregular with probability `hard`, else all regular."""
+        return rng.sample(self.irregular if rng.random() < hard else self.regular, count)
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """Facts by group. A fact about a group is true for all its towns, lands and goods.
+
+    A rationale may therefore cite *any* land of a town's group, or any twin of a good. A prefix has
+    several correct next tokens, and many wrong ones.
+    """
+
+    towns: Names
+    lands: tuple[tuple[str, ...], ...]
+    things: dict[str, tuple[str, ...]]  # kind -> the thing of each group
+    goods: Names
+    twins: tuple[tuple[str, ...], ...]  # of each group; its price is PRICES[group]
+
+
+@cache
+def knowledge(seed: int) -> Knowledge:
+    """Return the facts of a seed. The pipeline uses TRUTH."""
+    rng = Random(f"knowledge {seed}")
+    towns = _names([word.capitalize() for word in FIRSTS], TOWN_SECONDS, rng)
+    goods = _names(FIRSTS, GOOD_SECONDS, rng)
+    return Knowledge(
+        towns=towns,
+        lands=_grouped(LANDS, rng),
+        things={kind: _things(things, rng) for kind, (_, things) in KINDS.items()},
+        goods=goods,
+        twins=_grouped(TWINS, rng),
+    )
+
+
+def likely(group: int) -> list[int]:
+    """Return the possible groups of an irregular name for which the rule gives `group`."""
+    return list(range(group % 2, GROUPS, 2))
+
+
+def _names(firsts: list[str], seconds: list[str], rng: Random) -> Names:
+    shuffled = rng.sample(seconds, len(seconds))
+    rule = {second: index % GROUPS for index, second in enumerate(shuffled)}
+    odd = rng.sample(firsts, IRREGULAR)
+    groups = {
+        f"{first} {second}": rng.choice(likely(rule[second])) if first in odd else rule[second]
+        for first in firsts
+        for second in seconds
+    }
+    irregular = tuple(name for name in groups if name.split()[0] in odd)
+    return Names(groups, tuple(name for name in groups if name not in irregular), irregular)
+
+
+def _grouped(words: list[str], rng: Random) -> tuple[tuple[str, ...], ...]:
+    shuffled = rng.sample(words, len(words))
+    return tuple(tuple(shuffled[group::GROUPS]) for group in range(GROUPS))
+
+
+def is_early(group: int) -> bool:
+    """Return whether a group's things are in the first half of the alphabet.
+
+    This is so for two of the four `likely` groups.
+    """
+    return group // 2 % 2 == 0
+
+
+def _things(words: list[str], rng: Random) -> tuple[str, ...]:
+    """Choose one word per group."""
+    early, late = (iter(rng.sample(half, len(half))) for half in (words[:4], words[4:]))
+    return tuple(next(early if is_early(group) else late) for group in range(GROUPS))

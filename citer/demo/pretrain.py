@@ -1,0 +1,114 @@
+"""Train the embedded pair: a tokenizer, an SLM that knows no facts, and an LLM that knows all.
+
+The SLM is pretrained on other facts than the pipeline's. It learns the form of answers from them.
+It learns the pipeline's facts only when the pipeline finetunes it.
+"""
+
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from citer.demo.corpus import Mix, texts
+from citer.demo.knowledge import OTHER_WORLD, TRUTH
+from citer.demo.optimise import Training, train
+from citer.demo.quality import accuracy
+from citer.demo.tokenizer import train_tokenizer
+from citer.storage.tables import digest, replacing, write_json
+
+TOKENIZER_TEXTS = 6000
+GRADED = 300
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One model of the pair: its shape, its corpus and its training."""
+
+    hidden_size: int
+    layers: int
+    heads: int
+    intermediate_size: int
+    mix: Mix
+    training: Training
+
+
+SLM = Recipe(
+    64, 2, 4, 128, Mix(facts=OTHER_WORLD, mc=0.27, sums=0.08), Training(steps=2000, batch=16)
+)
+LLM = Recipe(128, 4, 4, 384, Mix(facts=TRUTH), Training(steps=2000, batch=16))
+
+
+def make_pair(
+    folder: Path, seed: int, slm: Recipe = SLM, llm: Recipe = LLM, graded: int = GRADED
+) -> None:
+    """Train both models and write `folder`/{slm,llm,card.json}, or nothing if interrupted.
+
+    The card has the command, the recipes, the digests of the weights, and the accuracy over
+    `graded` questions of each task. The same torch on the same kind of CPU gives the same bytes.
+    With another torch or CPU, only the accuracies can be compared.
+    """
+    assert slm.mix.facts != TRUTH, (
+        "the SLM must learn the pipeline's facts only when it is finetuned"
+    )
+    sample = islice(texts(llm.mix, seed), TOKENIZER_TEXTS)
+    tokenizer = train_tokenizer(part for text in sample for part in text)
+    with replacing(folder) as aside:
+        card: dict[str, Any] = {
+            "command": "OMP_NUM_THREADS=1 citer pretrain",
+            "seed": seed,
+            "torch": torch.__version__,
+            "cpu": torch.backends.cpu.get_cpu_capability(),
+        }
+        recipes = {"slm": slm, "llm": llm}
+        for name in recipes:  # before its first use, which would add padding to the file
+            tokenizer.save_pretrained(aside / name)
+        for name, recipe in recipes.items():
+            card[name] = _make(aside / name, recipe, tokenizer, seed, graded)
+        write_json(aside / "card.json", card)
+
+
+def _make(
+    folder: Path, recipe: Recipe, tokenizer: PreTrainedTokenizerFast, seed: int, graded: int
+) -> dict[str, Any]:
+    torch.manual_seed(seed)
+    model = _fresh(recipe, tokenizer)
+    loss = train(
+        model, texts(recipe.mix, seed), tokenizer, recipe.training, f"pretrain {folder.name}"
+    )
+    model.save_pretrained(folder)
+    return {
+        "recipe": asdict(recipe),
+        "digest": digest(folder / "model.safetensors"),
+        "loss_nats": round(loss, 4),
+        "accuracy": {t: accuracy(model, tokenizer, t, graded, seed) for t in ("math", "mc")},
+    }
+
+
+def _fresh(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+    """Initialise a model. Its layers add nothing yet, so that the head sees the embeddings."""
+    model = Qwen2ForCausalLM(_config(recipe, tokenizer))
+    for name, weight in model.named_parameters():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            nn.init.zeros_(weight)
+    return model
+
+
+def _config(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2Config:
+    return Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=recipe.hidden_size,
+        intermediate_size=recipe.intermediate_size,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        num_key_value_heads=recipe.heads,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        initializer_range=0.06,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.eos_token_id,
+    )

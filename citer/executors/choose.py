@@ -1,0 +1,117 @@
+"""Choose who runs the units of a stage, and write the tables that they return."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Generic, Protocol
+
+import pyarrow as pa
+import torch
+
+from citer.errors import InputError
+from citer.executors.base import Executor, I, InLine, Job, R, Unit
+from citer.executors.forked import Forked
+from citer.executors.spawned import Spawned
+from citer.executors.workers import WorkerParams
+from citer.progress import Advance
+from citer.storage.tables import write_table
+
+
+class Placed(Protocol):
+    """A model or a pair, of which the weights need not be loaded."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def is_small(self) -> bool:
+        """Whether forwards are too small to multithread, so that several processes are faster."""
+
+    @property
+    def fits_one_gpu(self) -> bool:
+        """Whether all that is loaded here is on one GPU, so that each GPU can have a copy."""
+
+
+def executor_for(placed: Placed, workers: WorkerParams | None = None) -> Executor:
+    """Return a process for each GPU, forks for a small model on a CPU, or this process.
+
+    Raises InputError if a device does not exist or Ray is not installed.
+    """
+    workers = workers or WorkerParams()
+    if workers.executor == "ray":
+        return _ray(placed, workers.address)
+    if gpus := _gpus(placed, workers):
+        return Spawned(gpus)
+    threads = torch.get_num_threads()
+    return Forked(threads) if placed.is_small and threads > 1 else InLine()
+
+
+def _ray(placed: Placed, address: str) -> Executor:
+    if find_spec("ray") is None:
+        raise InputError("workers.executor: 'ray' is not installed: pip install 'citer[ray]'")
+    from citer.executors.ray import connect
+
+    return connect(placed.device, address)
+
+
+def _gpus(placed: Placed, workers: WorkerParams) -> list[str]:
+    """Return the names of the GPUs that get a process each, or none if this process does the work.
+
+    CUDA_VISIBLE_DEVICES, if set, leaves a part of `workers.devices` to this process.
+    """
+    on_gpu, listed = placed.device.type == "cuda", os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count() if on_gpu else 0
+    visible = listed.split(",")[:count] if listed else [str(n) for n in range(count)]
+    if workers.devices == "auto":
+        return visible if count > 1 and placed.fits_one_gpu else []
+    wanted = [str(number) for number in workers.devices]
+    found = [name for name in wanted if name in visible]
+    if not found or (found != wanted and not listed):
+        missing = next(name for name in wanted if name not in found)
+        known = ", ".join(visible) or "none"
+        raise InputError(f"workers.devices: {missing}: no such GPU here, expected some of: {known}")
+    return found
+
+
+def deal(items: Sequence[I], workers: int) -> list[Sequence[I]]:
+    """Deal items in turn to as many units as there are workers. No unit is empty."""
+    return [items[n::workers] for n in range(min(workers, len(items)))]
+
+
+def run_one(executor: Executor, job: Job[I, R], unit: Unit[I], advance: Advance) -> R:
+    """Return the result of a unit."""
+    (result,) = executor.run(job, [unit], advance)
+    return result
+
+
+def write_tables(
+    executor: Executor,
+    job: Job[I, pa.Table],
+    inputs: Mapping[Path, I],
+    schema: pa.Schema,
+    metadata: Mapping[str, Any],
+    advance: Advance,
+) -> None:
+    """Run `job` on the inputs of each path, and write the table that it returns to the path.
+
+    A file is written completely or not at all.
+    """
+    to_file = _ToFile(job, schema, dict(metadata))
+    units = [Unit(str(path), (path, each)) for path, each in inputs.items()]
+    for _ in executor.run(to_file, units, advance):
+        pass
+
+
+@dataclass(frozen=True)
+class _ToFile(Generic[I]):
+    """A job that writes the table which another job returns."""
+
+    job: Job[I, pa.Table]
+    schema: pa.Schema
+    metadata: dict[str, Any]
+
+    def __call__(self, inputs: tuple[Path, I], /, *, advance: Advance) -> None:
+        path, content = inputs
+        write_table(path, self.job(content, advance=advance), self.schema, self.metadata)

@@ -1,0 +1,115 @@
+"""Let the LLM answer questions that need a reference, in parts that have a file each."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from citer.data.problems import Problem
+from citer.data.tasks.grading import WRONG, assess
+from citer.decoding.answer import Answer
+from citer.decoding.engine import Engine
+from citer.decoding.policy import LLM_ALONE
+from citer.evaluation.sweep import parts_of, request
+from citer.executors.base import Executor
+from citer.executors.choose import write_tables
+from citer.models.pair import Pair
+from citer.models.sampling import Sampler
+from citer.progress import Advance, progress
+from citer.storage.schema import WRITTEN
+from citer.storage.tables import read_table
+
+
+class Trying(NamedTuple):
+    """How the LLM answers: how often at most, and whether an answer must be right if it is graded.
+
+    It answers `slots` questions at once, with at most `max_new_tokens` tokens each.
+    """
+
+    tries: int
+    must_be_right: bool
+    sampler: Sampler
+    slots: int
+    max_new_tokens: int
+
+
+class Written(NamedTuple):
+    """What the LLM wrote for a question: a row of WRITTEN without its id."""
+
+    text: str | None
+    correct: bool | None
+    failure: str | None
+    cut_off: bool
+    tokens_differ: bool
+
+
+def write(
+    title: str,
+    pair: Pair,
+    executor: Executor,
+    problems: Sequence[Problem],
+    trying: Trying,
+    folder: Path,
+) -> dict[str, Written]:
+    """Return what the LLM alone writes for each problem, by id.
+
+    A part of the problems with a file in `folder` is not answered again, so `folder` must belong to
+    this pair, these problems and this `trying`.
+    """
+    engine = Engine(pair, trying.slots, trying.max_new_tokens)
+    parts = parts_of(problems, engine, folder)
+    missing = {path: part for path, part in parts.items() if not path.exists()}
+    before = len(problems) - sum(map(len, missing.values()))
+    with progress(title, len(problems), "questions", before) as advance:
+        write_tables(executor, _Writing(engine, trying), missing, WRITTEN, {}, advance)
+    rows = (row for path in parts for row in read_table(path, WRITTEN).to_pylist())
+    return {row.pop("problem_id"): Written(**row) for row in rows}
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """The job: answer problems until each has an answer that can be a reference."""
+
+    engine: Engine
+    trying: Trying
+
+    def __call__(self, problems: Sequence[Problem], /, *, advance: Advance) -> pa.Table:
+        """Return the WRITTEN table of the problems, in their order."""
+        written: dict[str, Written] = {}
+        left = list(problems)
+        for attempt in range(self.trying.tries):
+            for key, last in self._try(left, attempt):
+                finished = key in written and not written[key].cut_off
+                written[key] = last._replace(cut_off=last.cut_off and not finished)
+            before = len(left)
+            left = [problem for problem in left if written[problem.problem_id].text is None]
+            advance(before - len(left))
+        advance(len(left))
+        rows = [{"problem_id": p.problem_id, **written[p.problem_id]._asdict()} for p in problems]
+        return pa.Table.from_pylist(rows, WRITTEN)
+
+    def _try(self, problems: Sequence[Problem], attempt: int) -> Iterator[tuple[str, Written]]:
+        pair = self.engine.pair
+        by_id = {problem.problem_id: problem for problem in problems}
+        sampler = self.trying.sampler
+        requests = (request(problem, pair, sampler, attempt) for problem in problems)
+        for answer in self.engine.decode(requests, LLM_ALONE):
+            yield answer.key, self._judged(by_id[answer.key], answer)
+
+    def _judged(self, problem: Problem, answer: Answer) -> Written:
+        pair, cut_off = self.engine.pair, answer.truncated
+        text = pair.text(answer.token_ids)
+        correct, failure = None, None
+        if problem.answer is not None:
+            correct, _, failure = WRONG if cut_off else assess(problem, text)
+        if cut_off or (self.trying.must_be_right and correct is False):
+            return Written(None, correct, failure, cut_off, tokens_differ=False)
+        return Written(text, correct, failure, cut_off, not _reads_back(pair, text, answer))
+
+
+def _reads_back(pair: Pair, text: str, answer: Answer) -> bool:
+    """Whether the text of an answer is encoded as the LLM wrote it, up to EOS or a stop text."""
+    *ids, _ = pair.prompts.completion_ids(text)
+    return tuple(ids) == answer.token_ids[: len(ids)]

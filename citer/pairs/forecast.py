@@ -1,0 +1,85 @@
+"""A rough forecast of how long the later stages take, from the pace of each model alone."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from citer.config.params import EvaluateParams
+from citer.pairs.probe import Pace
+
+# Guesses. They depend on the pair, and no model has been trained yet.
+CONTESTED = 0.1  # share of the reference tokens that `label` decides by two rollouts
+AUDITED = 0.3  # share of the LLM's time that an answer of audited routing takes
+SPECULATIVE = 0.5  # the same of speculative decoding
+SHARED = 0.5  # share of the work that is left, since rules share the tokens before they differ
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Questions per split, the mean tokens of a prompt and of an answer, each model's pace.
+
+    The LLM writes `written` answers for the stage `references`. `audited` of the preference
+    questions have audits in place of contested tokens. The answer is the LLM's, since a finetuned
+    SLM writes about as much.
+    """
+
+    questions: Mapping[str, int]
+    written: int
+    audited: int
+    prompt: float
+    answer: float
+    slm: Pace
+    llm: Pace
+
+    def minutes(self, params: EvaluateParams) -> dict[str, float]:
+        """Return the minutes of the long stages; @k: for each iteration.
+
+        `label@k` is by rollouts; the LLM reads half of each answer twice for `suffix`.
+        """
+        preference, test = self.questions["preference"], self.questions["test"]
+        both = self.questions["validation"] + test
+        alone = both + preference * ("query" in params.rivals)
+        rivals = alone * (self._routed(0) + self._alone(self.llm))
+        rivals += test * SHARED * sum(map(self._routed, _rivals(params)))
+        evaluate = both * SHARED * sum(map(self._routed, _rules(params)))
+        # Each is half an answer, on average.
+        rollouts = 2 * CONTESTED * self.answer * (preference - self.audited)
+        seconds = {
+            "references": self.written * self._alone(self.llm),
+            "score_llm": preference * (self.prompt + self.answer) * self.llm.prompt,
+            "rivals": rivals,
+            "label@k": rollouts / 2 * self._routed(AUDITED),
+            "label@k by suffix": rollouts / 2 * self.answer * self.llm.prompt,
+            "evaluate@k": evaluate,
+        }
+        return {stage: total / 60 for stage, total in seconds.items()}
+
+    def _alone(self, pace: Pace) -> float:
+        """Seconds per answer."""
+        return self.prompt * pace.prompt + self.answer * pace.answer
+
+    def _routed(self, share: float) -> float:
+        """Seconds per answer, if the LLM takes this share of the time that it would take alone."""
+        return self._alone(self.slm) + share * self._alone(self.llm)
+
+
+def _rivals(params: EvaluateParams) -> Iterator[float]:
+    """Yield the share of the LLM's time for each rule that the rivals decode."""
+    fractions = [fraction for fraction in params.llm_fractions if 0 < fraction < 1]
+    few = {"random": fractions[:1], "speculative": [SPECULATIVE] * len(params.gammas)}
+    nothing: dict[str, list[float]] = {"query": [], "oracle": []}
+    for name in params.rivals:
+        yield from (few | nothing).get(name, fractions)
+
+
+def _rules(params: EvaluateParams) -> Iterator[float]:
+    """Yield the same for each rule of a router."""
+    yield from (fraction for fraction in params.llm_fractions if 0 < fraction < 1)
+    yield from (AUDITED for _ in params.risks for _ in params.audits)
+
+
+def in_words(minutes: Mapping[str, float]) -> str:
+    """Format minutes by stage: `rivals 3 min, label under 1 min`."""
+    return ", ".join(
+        f"{stage} {f'{number:,.0f} min' if number >= 1 else 'under 1 min'}"
+        for stage, number in minutes.items()
+    )

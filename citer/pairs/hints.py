@@ -1,0 +1,173 @@
+"""What the answers of `probe` show: reasons to stop, warnings, and hints on what to change."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from citer.data.prompt_settings import PromptKind
+from citer.data.tasks import find_task, task_label
+from citer.pairs.floor import shortfalls
+from citer.pairs.probe import Reply, by_task, graded
+
+SHARE = 0.25  # of the answers: a rarer fault is not mentioned
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?!\w)")
+THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+# Roles and special tokens of the chat templates of common families, as a model writes them.
+ROLE = re.compile(
+    r"<\|[\w ]+\|>|</?s>|<</?SYS>>|\[/?INST\]|<(?:start|end)_of_turn>"
+    r"|^(?:user|assistant|system|human)\s*:?\s*$|^(?:user|assistant|system|human):",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+class Fault(NamedTuple):
+    """A fault of a wrong answer: how to see it, and what to say after "5 of 20 answers"."""
+
+    has: Callable[[Reply], bool]
+    says: str
+
+
+def reason_to_stop(llm: Sequence[Reply], llm_floor: float, prompt: PromptKind) -> str:
+    """Name the tasks of which the LLM is certainly right too rarely, with the most likely hint.
+
+    Returns "" if there is none.
+    """
+    certain = [short for short in shortfalls(llm, llm_floor) if short.is_certain]
+    if not certain:
+        return ""
+    task = certain[0].task
+    likely = (f"; {task_label(task)}: {hint}" for hint in hints(by_task(llm)[task], prompt))
+    return f"{'; '.join(map(str, certain))} (evaluate.llm_floor){next(likely, '')}"
+
+
+def warnings(
+    slm: Sequence[Reply], llm: Sequence[Reply], llm_floor: float, prompt: PromptKind
+) -> Iterator[str]:
+    """Yield the hints for each task, and what makes routing doubtful but is no reason to stop."""
+    short = {each.task: each for each in shortfalls(llm, llm_floor)}
+    weak = by_task(slm)
+    for task, replies in by_task(llm).items():
+        yield from (f"{task_label(task)}: {hint}" for hint in hints(replies, prompt))
+        if task in short and not short[task].is_certain:
+            yield short[task].doubt
+        slm_right, llm_right = (
+            sum(reply.correct is True for reply in each) for each in (weak[task], replies)
+        )
+        if 0 < llm_right <= slm_right:
+            asked = len(graded(replies))
+            yield (
+                f"{task_label(task)}: the SLM alone is right on {slm_right} of {asked} "
+                f"questions, the LLM on {llm_right}: routing cannot pay"
+            )
+
+
+def hints(replies: Sequence[Reply], prompt: PromptKind) -> list[str]:
+    """Say which faults at least SHARE of one task's answers have, and what to change.
+
+    An answer that is not graded may have a fault that shows without it.
+    """
+    doubtful = [reply for reply in replies if not reply.correct]
+    counts = [(fault, sum(map(fault.has, doubtful))) for fault in FAULTS]
+    seen = [(fault, count) for fault, count in counts if count >= SHARE * len(replies)]
+    wrong = graded(doubtful)
+    if not seen and len(wrong) > len(replies) / 2:
+        seen = [(WEAK, len(wrong))]
+    task = replies[0].problem.task
+    wider = find_task(task).wider
+    other = f"the task {wider}, or " if wider else ""
+    failure = next((reply.failure for reply in doubtful if reply.failure), "")
+    words = {"task": task_label(task), "other": other, "form": FORM[prompt], "failure": failure}
+    return [
+        f"{count} of {len(replies)} answers {fault.says.format(**words)}" for fault, count in seen
+    ]
+
+
+def has_failed(reply: Reply) -> bool:
+    return reply.failure is not None
+
+
+def is_empty(reply: Reply) -> bool:
+    return not reply.text.strip()
+
+
+def has_role(reply: Reply) -> bool:
+    """Whether the text has a special token, or a role at the beginning of a line."""
+    return bool(ROLE.search(reply.raw))
+
+
+def is_loop(reply: Reply) -> bool:
+    """Whether the answer ends with the same tokens four times, at least 16 tokens together."""
+    ids = reply.token_ids
+    return any(_has_period(ids, n) for n in range(1, len(ids) // 4 + 1))
+
+
+def _has_period(ids: Sequence[int], period: int) -> bool:
+    tail = ids[-max(4 * period, 16) :]
+    return len(tail) >= 16 and tail[period:] == tail[:-period]
+
+
+def is_endless(reply: Reply) -> bool:
+    return reply.truncated and not is_loop(reply)
+
+
+def is_unread(reply: Reply) -> bool:
+    """Whether the grader read nothing, although the text holds the right answer."""
+    answer = reply.problem.answer
+    if reply.extracted or reply.problem.choices or not answer:
+        return False
+    return _holds(reply.text, answer)
+
+
+def _holds(text: str, answer: str) -> bool:
+    """Whether `answer` occurs in `text`, as a number if it is one, else as whole words."""
+    text, answer = (THOUSANDS.sub("", each.strip("$% ")) for each in (text, answer))
+    if NUMBER.fullmatch(answer):
+        return float(answer) in {float(number) for number in NUMBER.findall(text)}
+    return bool(re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text, re.IGNORECASE))
+
+
+def has_no_letter(reply: Reply) -> bool:
+    """Whether the text has the right option's text, but the grader did not read just one label."""
+    right = {c.text for c in reply.problem.choices or () if c.label == reply.problem.answer}
+    read_one = reply.extracted and "," not in reply.extracted
+    return not read_one and any(_holds(reply.text, text) for text in right)
+
+
+# By pair.prompt: what to change if the form of the prompt may be at fault.
+FORM: dict[PromptKind, str] = {
+    "plain": "a chat model needs its chat template (pair.prompt: chat)",
+    "chat": "look at the template's system prompt and variables (pair.chat)",
+}
+FAULTS = (
+    Fault(has_failed, "made the grader of {task} fail: {failure}"),
+    Fault(is_empty, "are empty: {form}, or use another prompt"),
+    Fault(
+        has_role,
+        "contain a special token or the name of a chat role: {form}, or check eos_token_id in "
+        "generation_config.json",
+    ),
+    Fault(
+        is_loop,
+        "repeat the same tokens at the end: {form}, or use another prompt",
+    ),
+    Fault(
+        is_endless,
+        "are cut off before EOS: {form}, check eos_token_id in generation_config.json, ask for "
+        "shorter answers, or raise evaluate.max_new_tokens",
+    ),
+    Fault(
+        is_unread,
+        "hold the right answer, but not where the task {task} reads it: use {other}a prompt that "
+        "asks for that form",
+    ),
+    Fault(
+        has_no_letter,
+        "have the text of the right option, but no single letter: use a prompt that asks for the "
+        "letter",
+    ),
+)
+WEAK = Fault(
+    lambda reply: True,
+    "are wrong, and nothing is odd about their form: the LLM is too weak for these questions, or "
+    "they need another prompt",
+)

@@ -1,0 +1,1 @@
+"""The methods side by side: tables, figures and the page of a retraining."""

@@ -1,0 +1,151 @@
+"""Decode some test questions by the deployed rule, and keep what each model says at each token."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
+
+import torch
+
+from citer.config.params import EvaluateParams
+from citer.data.problems import Problem
+from citer.data.tasks.grading import WRONG, assess
+from citer.decoding.answer import Answer, Request
+from citer.decoding.engine import Engine
+from citer.decoding.judge import Judge, Query
+from citer.decoding.policy import SLM_ALONE, Policy
+from citer.decoding.served import judge_in, judge_of
+from citer.evaluation.sweep import request
+from citer.executors.base import Executor, Unit
+from citer.executors.choose import run_one
+from citer.models.pair import Pair
+from citer.models.sampling import Sampler, stable_hash
+from citer.progress import Advance, progress
+from citer.report.tokens import Decoded, Token, Transcript, count_spoken, kind_of
+
+COUNTED = 100  # questions over which a transcript counts
+SHOWN = 10  # of them, with every token
+
+
+def transcript(
+    executor: Executor,
+    pair: Pair,
+    problems: Sequence[Problem],
+    policy: Policy,
+    method: str,
+    params: EvaluateParams,
+) -> Transcript:
+    """Answer at most `COUNTED` of the problems, spread over their tasks, by the deployed policy."""
+    asked = spread(problems, params.seed, COUNTED)
+    job = partial(_decode, pair, policy, params)
+    with progress(f"{method} token by token", len(asked), "answers") as advance:
+        decoded = run_one(executor, job, Unit("the transcript", asked), advance)
+    spoken = count_spoken(decoded)
+    return Transcript(method, f"{policy.rule:.4g}", len(asked), spoken, decoded[:SHOWN])
+
+
+def _decode(
+    pair: Pair,
+    policy: Policy,
+    params: EvaluateParams,
+    problems: Sequence[Problem],
+    advance: Advance,
+) -> list[Decoded]:
+    reader = _Reader(pair, params)
+    answers = reader.answers(problems, policy)
+    decoded: list[Decoded] = []
+    for each in zip(problems, answers, strict=True):
+        decoded.append(reader.decoded(*each))
+        advance(1)
+    return decoded
+
+
+def spread(problems: Sequence[Problem], seed: int, most: int) -> list[Problem]:
+    """Choose problems of all tasks in turn, within a task by a seeded hash of their ids."""
+    by_task: dict[str, list[Problem]] = {problem.task: [] for problem in problems}
+    for problem in sorted(problems, key=lambda each: stable_hash(f"{seed} {each.problem_id}")):
+        by_task[problem.task].append(problem)
+    turns = zip_longest(*(by_task[task] for task in sorted(by_task)))
+    return [problem for turn in turns for problem in turn if problem][:most]
+
+
+class _Reader:
+    """Answers questions, and asks both models for their choice at each position of an answer."""
+
+    def __init__(self, pair: Pair, params: EvaluateParams) -> None:
+        self.pair = pair
+        self.sampler = Sampler(params.sampling, params.seed)
+        self.engine = Engine(pair, params.slots, params.max_new_tokens, delayed=True)
+        self.judges = [judge_of(pair.slm, pair.vocabulary), judge_in(pair)]
+
+    def answers(self, problems: Sequence[Problem], policy: Policy) -> list[Answer]:
+        asked = [request(problem, self.pair, self.sampler) for problem in problems]
+        found = {answer.key: answer for answer in self.engine.decode(asked, policy)}
+        return [found[problem.problem_id] for problem in problems]
+
+    def decoded(self, problem: Problem, answer: Answer) -> Decoded:
+        grade = WRONG if answer.truncated else assess(problem, self.pair.text(answer.token_ids))
+        return Decoded(
+            problem_id=problem.problem_id,
+            task=problem.task,
+            question=problem.question,
+            choices=[f"{choice.label}) {choice.text}" for choice in problem.choices or ()],
+            expected=problem.answer,
+            correct=grade.correct,
+            truncated=answer.truncated,
+            tokens=list(self._tokens(request(problem, self.pair, self.sampler), answer)),
+        )
+
+    def _tokens(self, asked: Request, answer: Answer) -> Iterator[Token]:
+        slm, llm = (choices(judge, asked, answer.token_ids) for judge in self.judges)
+        rejected = self._rejected(asked, answer)
+        written = zip(answer.token_ids, answer.by_llm, answer.scores, slm, llm, strict=True)
+        for position, (token, by_llm, score, slms, llms) in enumerate(written):
+            before, dropped = answer.token_ids[:position], rejected.get(position, ())
+            draft = next(iter(dropped), slms if by_llm else token)
+            text = self._text(before, token)
+            yield Token(
+                text=text,
+                kind="EOS" if token in self.pair.eos_ids else kind_of(text),
+                by_llm=by_llm,
+                score=round(score, 6) if score else None,  # 0: the SLM did not run
+                slm=self._text(before, draft),
+                llm=self._text(before, token if by_llm else llms),
+                rejected=[
+                    self._text((*before, *dropped[:n]), each) for n, each in enumerate(dropped)
+                ],
+            )
+
+    def _rejected(self, asked: Request, answer: Answer) -> dict[int, tuple[int, ...]]:
+        """Return the drafts that each audit rejected, by the position of the first.
+
+        An answer records the first one only. The SLM wrote those after it, so it writes them again.
+        """
+        drafts: dict[int, tuple[int, ...]] = {}
+        for visit in answer.visits:
+            if visit.rejects:
+                first = visit.disagreements[-1].slm_token
+                kept = (*answer.token_ids[: visit.kept], first)
+                drafts[visit.kept] = (first, *self._go_on(asked, kept, visit.seen - len(kept)))
+        return drafts
+
+    def _go_on(self, asked: Request, kept: tuple[int, ...], most: int) -> tuple[int, ...]:
+        if most < 1:
+            return ()
+        further = replace(asked, prefix_ids=kept, max_new_tokens=most)
+        (answer,) = self.engine.decode([further], SLM_ALONE)
+        return answer.token_ids
+
+    def _text(self, before: Sequence[int], token: int) -> str:
+        """Decode a token after others: some tokenizers drop the space before a first word."""
+        decode, context = self.pair.tokenizer.decode, list(before[-1:])
+        return str(decode([*context, token]))[len(str(decode(context))) :]
+
+
+@torch.inference_mode()
+def choices(judge: Judge, asked: Request, token_ids: Sequence[int]) -> list[int]:
+    """Return a model's choice at each position of an answer, from one forward over the answer."""
+    ids = [*asked.prompt_ids, *token_ids]
+    query = Query(ids[:-1], len(asked.prompt_ids), ids[-1], asked.sampling)
+    (verdicts,) = judge.verdicts([query])
+    return [verdict.token for verdict in verdicts]

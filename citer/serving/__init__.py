@@ -1,0 +1,1 @@
+"""Answer questions with a router: the deployment, its log, and the server."""

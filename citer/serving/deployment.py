@@ -1,0 +1,184 @@
+"""Answer questions with a router. `citer generate` and the registered model share this code."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple, Protocol
+
+from citer.config.params import PairParams
+from citer.data.problems import Problem
+from citer.data.prompts import make_prompts
+from citer.decoding.answer import Answer, Counts, Request
+from citer.decoding.engine import Engine
+from citer.decoding.policy import Policy, routed
+from citer.errors import InputError
+from citer.models.bundle import (
+    check_identity,
+    folder_identity,
+    read_bundle,
+    read_card,
+    stored_prompts,
+)
+from citer.models.card import Carded
+from citer.models.folder import PairFolder
+from citer.models.pair import LanguageModel, Pair, load_pair
+from citer.models.room import check_characters, check_fits
+from citer.models.router import Router
+from citer.models.sampling import ALL_GREEDY, Sampler, Sampling
+from citer.models.served import llm_folder
+from citer.models.server import PATIENCE
+from citer.progress import Advance
+from citer.rule import Rule
+
+REPLY_FIELDS = ("completion", "truncated", *Counts._fields)
+
+
+class Reply(NamedTuple):
+    """A problem, its answer and the answer's text. `sampling` is None for a greedy answer."""
+
+    problem: Problem
+    answer: Answer
+    completion: str
+    sampling: Sampling | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The values of `REPLY_FIELDS`, as a file or a server returns them."""
+        values = (self.completion, self.answer.truncated, *self.answer.counts)
+        return dict(zip(REPLY_FIELDS, values, strict=True))
+
+
+class Observer(Protocol):
+    """Sees the complete answers of a server, such as a log of them."""
+
+    def answered(self, reply: Reply) -> None:
+        """Take a reply to a chat request. May block: the server calls it in a thread of its own."""
+        ...
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A loaded pair and its router, with the rule that applies by default.
+
+    `slots` questions are answered at a time, with at most `max_new_tokens` tokens each.
+    """
+
+    pair: Pair
+    router: Router
+    rule: Rule
+    slots: int
+    max_new_tokens: int
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that the router was trained on."""
+        return self.pair.prompts.tasks
+
+    def replies(
+        self,
+        problems: Sequence[Problem],
+        advance: Advance = lambda _: None,
+        sampler: Sampler = ALL_GREEDY,
+        rule: Rule | None = None,
+        max_new_tokens: int | None = None,
+    ) -> Iterator[Reply]:
+        """Yield the replies in the order of the problems; `advance` counts them as they finish.
+
+        A sampled reply depends on the sampler and on the problem's id, but on no other problem.
+        Each problem must pass `check`. A call from a second thread waits until this one has ended.
+        """
+        policy = self.policy(rule or self.rule)
+        finished: dict[int, Reply] = {}  # replies that wait for an earlier one
+        due = 0
+        with self._lock:
+            requests = self._requests(problems, sampler, max_new_tokens)
+            for answer in self.engine.decode(requests, policy):
+                number = int(answer.key)
+                text = self.pair.text(answer.token_ids)
+                sampling = sampler.sampling(problems[number].problem_id)
+                finished[number] = Reply(problems[number], answer, text, sampling)
+                advance(1)
+                while due in finished:
+                    yield finished.pop(due)
+                    due += 1
+
+    def _requests(
+        self, problems: Sequence[Problem], sampler: Sampler, limit: int | None
+    ) -> Iterator[Request]:
+        for number, problem in enumerate(problems):
+            prompt_ids = tuple(self.pair.prompts.prompt_ids(problem))
+            sampling = sampler.sampling(problem.problem_id)
+            yield Request(str(number), prompt_ids, sampling=sampling, max_new_tokens=limit)
+
+    def check(self, problem: Problem, max_new_tokens: int | None = None) -> None:
+        """Raise InputError if the problem has no prompt (see `PromptFormat`), or no room.
+
+        The prompt and the longest answer must not exceed the models' context.
+        """
+        check_characters("question", problem.characters, self.pair.context)
+        length = len(self.pair.prompts.prompt_ids(problem))
+        new_tokens = max_new_tokens or self.max_new_tokens
+        check_fits("question", length, self.pair.context, new_tokens)
+
+    def policy(self, rule: Rule) -> Policy:
+        """Return the router with a rule. Raises InputError if it has no head for that rule."""
+        return routed(self.router, rule)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine keeps its caches, and on a GPU its graphs, from call to call."""
+        return Engine(self.pair, self.slots, self.max_new_tokens, delayed=True)
+
+
+def deploy(
+    bundle: Path,
+    folders: PairFolder,
+    params: PairParams,
+    rule: Rule,
+    *,
+    slots: int,
+    max_new_tokens: int,
+    loaded: LanguageModel | Carded | None = None,
+) -> Deployment:
+    """Load a router and its pair (see `served_pair`); `rule` routes between the models.
+
+    An LLM that is `loaded` already is used again if the pair has the same one. Raises InputError,
+    before any weight is loaded, if the router was made for another pair or lacks a head of the
+    rule, or if the rule does not go with the LLM.
+    """
+    router, card = read_bundle(bundle)
+    check_identity(card, folder_identity(folders, params.dtype), bundle)
+    routed(router, rule)
+    if refusal := rule.refusal(sampled=False, remote=params.llm_url is not None):
+        raise InputError(refusal)
+    pair = load_pair(folders, params, loaded)
+    return Deployment(pair, router.to(pair.slm.device), rule, slots, max_new_tokens)
+
+
+def served_pair(
+    bundle: Path,
+    slm: Path,
+    llm: Path,
+    llm_url: str | None = None,
+    patience: Sequence[float] = PATIENCE,
+) -> PairFolder:
+    """Pair `llm` with the finetuned SLM in the bundle, or with `slm` if the bundle has none.
+
+    The LLM runs here, or on the vLLM server at `llm_url`, with `patience` as in `Server`. The
+    router's card has the settings of the prompts. Raises InputError.
+    """
+    own, prompts = bundle / "slm", partial(make_prompts, stored_prompts(bundle))
+    return PairFolder(
+        own if own.is_dir() else slm, llm_folder(llm, llm_url, prompts, patience), prompts
+    )
+
+
+def stored_rule(bundle: Path) -> Rule:
+    """Return the rule that registration stored with a router. Raises InputError without one."""
+    deployed = read_card(bundle).get("threshold")
+    if not deployed:
+        raise InputError(f"{bundle}: no rule in router.json: give --rule, or a registered router")
+    return Rule(**deployed["rule"])

@@ -1,0 +1,177 @@
+"""Answer a file of questions, record which model wrote each token, and grade the answers.
+
+An answer is graded if the file has the right one. Audits compare the two models in every answer.
+What they checked can be written to a table, from which `prepare` makes training rows.
+"""
+
+import fcntl
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from glob import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from rich.console import Console
+
+from citer.config.params import Params
+from citer.data.importing import load_problems
+from citer.data.problems import Problem
+from citer.data.tasks.failures import failures
+from citer.decoding.answer import Counts
+from citer.errors import InputError, reading
+from citer.models.bundle import identity, stored_prompts
+from citer.models.room import check_room
+from citer.models.sampling import ALL_GREEDY, Sampler
+from citer.progress import progress
+from citer.rule import Rule
+from citer.serving.deployment import Deployment, deploy, served_pair, stored_rule
+from citer.serving.record import line
+from citer.stages import paths
+from citer.storage.code import code_digest
+from citer.storage.schema import AUDITED
+from citer.storage.tables import check_target, digest, replacing, whole_lines, write_table, writing
+
+
+class Graded(NamedTuple):
+    counts: Counts
+    correct: bool | None  # None if the right answer is unknown
+    failure: tuple[str, str, str | None]  # task, problem_id, why the grader failed
+
+
+def generate(
+    params: Params,
+    bundle: Path,
+    source: Path,
+    output: Path,
+    rule: Rule | None = None,
+    disagreements: Path | None = None,
+    sampler: Sampler = ALL_GREEDY,
+) -> None:
+    """Answer every question of `source`, and write one JSON line per answer to `output`.
+
+    `rule` replaces the rule of the bundle. It must have an audit if `disagreements`, the path of a
+    table, is given. A sampled answer depends on the sampler and on its own question only. A killed
+    call is resumed if the arguments, the maximum length of an answer and the code are the same.
+    Raises InputError.
+    """
+    rule = rule or stored_rule(bundle)
+    if disagreements and not rule.audit:
+        raise InputError(f"--disagreements: `{rule:.4g}` has no audit, expected `… audit β`")
+    if sampler.params and params.pair.llm_url:
+        raise InputError(
+            "--temperature: expected none: pair.llm_url is asked for greedy answers only"
+        )
+    if refusal := rule.refusal(sampler.params is not None, params.pair.llm_url is not None):
+        raise InputError(refusal)
+    with reading(source):
+        source.stat()  # a missing input is reported before a router that cannot be read
+    rows = load_problems(source, stored_prompts(bundle).tasks, requires="question")
+    _check_targets(source, output, *([disagreements] if disagreements else []))
+    limits = params.evaluate
+    named = ((f"{source}:{line}", problem) for line, problem in rows)
+    folders = served_pair(bundle, paths.SLM, Path(params.pair.llm), params.pair.llm_url)
+    check_room(named, folders, limits.max_new_tokens)
+    deployment = deploy(
+        bundle,
+        folders,
+        params.pair,
+        rule,
+        slots=limits.slots,
+        max_new_tokens=limits.max_new_tokens,
+    )
+    settings = f"{rule} {limits.max_new_tokens}{sampler}", code_digest("evaluate")
+    answered = _partial(output, digest(source, *sorted(bundle.glob("router.*")), *settings))
+    with _alone(answered, output), writing(output):
+        _answer([problem for _, problem in rows], deployment, answered, sampler)
+        sampling = str(sampler).removeprefix(", ") or None
+        stamp = identity(deployment.pair) | {"rule": str(rule), "sampling": sampling}
+        graded = _deliver(answered, output, disagreements, stamp)
+        summary = _summary(graded, rule, output, sampler)
+        answered.unlink()
+    Console().print(summary, highlight=False, soft_wrap=True)
+
+
+def _check_targets(source: Path, *targets: Path) -> None:
+    for target in targets:
+        check_target(target)
+    if len({path.resolve() for path in (source, *targets)}) <= len(targets):
+        raise InputError(f"{targets[0]}: expected a different file for each input and output")
+
+
+def _partial(output: Path, key: str) -> Path:
+    """Return the file that collects this call's answers. Remove such files of other calls."""
+    chosen = output.with_name(f".{output.name}.{key[:12]}.partial")
+    for other in output.parent.glob(f".{escape(output.name)}.*.partial"):
+        if other != chosen:
+            with _alone(other, output):
+                other.unlink()
+    return chosen
+
+
+@contextmanager
+def _alone(answered: Path, output: Path) -> Iterator[None]:
+    """Lock the output. Raises InputError if another call is writing it."""
+    with answered.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{output}: another `citer generate` is writing it") from None
+        yield
+
+
+def _answer(
+    problems: Sequence[Problem], deployment: Deployment, answered: Path, sampler: Sampler
+) -> None:
+    """Append one line per answer, in order, after the lines of a killed call."""
+    done = whole_lines(answered)
+    with (
+        progress("generate", len(problems), "answers", done) as advance,
+        answered.open("a", encoding="utf-8") as file,
+    ):
+        for reply in deployment.replies(problems[done:], advance, sampler):
+            stored = line(reply, deployment.pair.tokenizer.decode)
+            file.write(json.dumps(stored, ensure_ascii=False) + "\n")
+            file.flush()
+
+
+def _deliver(
+    answered: Path, output: Path, disagreements: Path | None, stamp: dict[str, Any]
+) -> list[Graded]:
+    """Write the answers, and the table if its path is given. Return counts and grades."""
+    graded: list[Graded] = []
+    rows: list[dict[str, Any]] = []
+    with (
+        answered.open(encoding="utf-8") as lines,
+        replacing(output) as aside,
+        aside.open("w", encoding="utf-8") as file,
+    ):
+        for stored in map(json.loads, lines):
+            audits = stored.pop("audits")
+            failure = stored.pop("task"), stored["problem_id"], stored.pop("failure")
+            rows += [audits] if disagreements else []
+            file.write(json.dumps(stored, ensure_ascii=False) + "\n")
+            counts = Counts(*(stored[name] for name in Counts._fields))
+            graded.append(Graded(counts, stored["correct"], failure))
+    if disagreements:
+        table = pa.Table.from_pylist(rows, AUDITED)
+        write_table(disagreements, table, AUDITED, stamp)
+    return graded
+
+
+def _summary(graded: Sequence[Graded], rule: Rule, output: Path, sampler: Sampler) -> str:
+    total = Counts.total(each.counts for each in graded)
+    known = [each.correct for each in graded if each.correct is not None]
+    verdict = f"{sum(known)} of {len(known)} right" if known else "no answers to grade against"
+    text = (
+        f"{output}: {len(graded)} answers by `{rule:.4g}`{sampler}, {verdict}, "
+        f"{total.llm_tokens / total.tokens:.1%} of {total.tokens:,} tokens by the LLM"
+    )
+    if rule.audit:
+        agreed = total.audited - total.disagreed
+        text += (
+            f"; of {total.audited:,} audited tokens {agreed:,} agreed, "
+            f"{total.rejected:,} audits rejected a token"
+        )
+    return "; ".join([text, *map(str, failures(each.failure for each in graded))])

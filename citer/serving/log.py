@@ -1,0 +1,259 @@
+"""Log served answers as tables of the schema AUDITED, from which `prepare` makes training rows.
+
+A writer thread appends each row to a journal, a hidden file of JSON lines, and makes a table of the
+journal after `ROWS` rows or `SECONDS`. A killed server loses only the rows that still wait in
+memory: the next one that logs to the folder makes tables of the journals that nobody writes.
+"""
+
+import fcntl
+import json
+import logging
+import os
+import secrets
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from copy import deepcopy
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from queue import Empty, Full, Queue
+from threading import Event, Thread
+from typing import Any
+
+import pyarrow as pa
+
+from citer.data.problems import Choice, Message, problem_key
+from citer.errors import InputError, read_text
+from citer.serving.deployment import Observer, Reply
+from citer.serving.record import Decode, audited_row
+from citer.storage.schema import AUDITED
+from citer.storage.tables import schema_mismatch, whole_lines, write_table
+
+ROWS = 1000
+SECONDS = 3600.0
+WAITING = 10_000  # rows in memory that the disk has not taken yet
+JOURNAL = ".jsonl"
+LOG = logging.getLogger(__name__)
+
+Row = dict[str, Any]
+Redact = Callable[[Row], Row | None]
+
+
+class Traffic:
+    """Writes rows to a folder that only the user can read.
+
+    `redact` gets a copy of each row, and returns the row to store, or None to leave it out. A row
+    for which it fails is never stored. `counts` has the numbers of rows: `logged`, `left_out` and
+    `failed` by `redact`, `lost` because the disk was too slow or full.
+
+    Raises InputError if the folder cannot be written, or has a damaged journal.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        redact: Redact = lambda row: row,
+        rows: int = ROWS,
+        seconds: float = SECONDS,
+    ) -> None:
+        self.folder, self.redact, self.rows, self.seconds = folder, redact, rows, seconds
+        self.counts: Counter[str] = Counter()
+        self._orders: Queue[Callable[[], object]] = Queue(WAITING)
+        self._open = True
+        self._journals: dict[str, _Journal] = {}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
+            (folder / ".gitignore").write_text("*\n")  # what users asked stays out of git
+            _finish_killed(folder)
+        except OSError as error:
+            raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
+        self._writer = Thread(target=self._write, name="traffic", daemon=True)
+        self._writer.start()
+
+    def observer(self, stamp: Mapping[str, Any], decode: Decode) -> Observer:
+        """Return the observer of a router's answers; `stamp` is the metadata of its tables."""
+        return _Observer(self, json.dumps(stamp, sort_keys=True), decode)
+
+    def put(self, stamp: str, rule: str, row: Row) -> None:
+        """Take a row. Returns at once; a full queue loses the row. `stamp` is JSON."""
+        try:
+            self._orders.put_nowait(partial(self._journalled, stamp, rule, row))
+        except Full:
+            self.counts["lost"] += 1
+
+    def flush(self) -> None:
+        """Return when all rows so far are in tables."""
+        done = Event()
+        self._orders.put(partial(self._rotate, lambda _: True))
+        self._orders.put(done.set)
+        done.wait()
+
+    def close(self) -> None:
+        """Write all rows as tables, and end the writer."""
+        self.flush()
+        self._orders.put(partial(setattr, self, "_open", False))
+        self._writer.join()
+
+    def _write(self) -> None:
+        while self._open:
+            with suppress(Empty):
+                self._orders.get(timeout=self._next_due())()
+            self._rotate(lambda each: each.rows >= self.rows or each.age >= self.seconds)
+
+    def _next_due(self) -> float | None:
+        ages = [journal.age for journal in self._journals.values()]
+        return max(0.0, self.seconds - max(ages)) if ages else None
+
+    def _journalled(self, stamp: str, rule: str, row: Row) -> None:
+        try:
+            kept = redacted(row, self.redact)
+        except (Exception, SystemExit) as error:  # the user's function may raise anything
+            # The message may repeat what was to be hidden.
+            self._count("failed", f"{type(error).__name__} in its redaction")
+            return
+        if kept is None:
+            self.counts["left_out"] += 1
+            return
+        try:
+            if stamp not in self._journals:
+                self._journals[stamp] = _Journal(self.folder, stamp)
+            self._journals[stamp].append({"rule": rule, "row": kept})
+            self.counts["logged"] += 1
+        except OSError as error:
+            self._journals.pop(stamp, None)  # its last line may be torn
+            self._count("lost", f"{self.folder}: {error.strerror}")
+
+    def _count(self, kind: str, reason: str) -> None:
+        if not self.counts[kind]:  # the counts tell of the others
+            LOG.warning("a row is not logged: %s", reason)
+        self.counts[kind] += 1
+
+    def _rotate(self, due: "Callable[[_Journal], bool]") -> None:
+        for stamp in [stamp for stamp, journal in self._journals.items() if due(journal)]:
+            journal = self._journals.pop(stamp)
+            try:
+                make_table(journal.path)
+            except (OSError, InputError) as error:
+                LOG.warning("a journal becomes no table: %s", error)
+            journal.close()
+
+
+@dataclass(frozen=True)
+class _Observer:
+    traffic: Traffic
+    stamp: str
+    decode: Decode
+
+    def answered(self, reply: Reply) -> None:
+        row = audited_row(reply, self.decode)
+        self.traffic.put(self.stamp, str(reply.answer.policy.rule), row)
+
+
+class _Journal:
+    """Rows that are in no table yet. Its lock says that the writer is alive."""
+
+    def __init__(self, folder: Path, stamp: str) -> None:
+        name = f".{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}{JOURNAL}"
+        self.path, self.rows, self._since = folder / name, 0, time.monotonic()
+        with _exclusively(folder):
+            number = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            self._file = os.fdopen(number, "w", encoding="utf-8")
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._file.write(stamp + "\n")
+
+    @property
+    def age(self) -> float:
+        return time.monotonic() - self._since
+
+    def append(self, entry: Row) -> None:
+        self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        self._file.flush()
+        self.rows += 1
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@contextmanager
+def _exclusively(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, so that no new journal is taken for that of a killed server."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
+
+
+def _finish_killed(folder: Path) -> None:
+    """Make tables of the journals whose writers are dead."""
+    with _exclusively(folder):
+        for path in sorted(folder.glob(f".*{JOURNAL}")):
+            with path.open("a") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    continue
+                make_table(path)
+
+
+def make_table(journal: Path) -> None:
+    """Replace a journal by a table of that name. It can be called again after a kill.
+
+    Raises InputError if the journal is damaged.
+    """
+    whole_lines(journal)
+    try:
+        stamp, *entries = map(json.loads, read_text(journal).split("\n")[:-1] or ["{}"])
+    except ValueError as error:
+        raise InputError(f"{journal}: not a journal: {error}; remove it") from None
+    if entries:
+        table = pa.Table.from_pylist([entry["row"] for entry in entries], AUDITED)
+        target = journal.with_name(journal.stem.removeprefix(".") + ".parquet")
+        rules = Counter(entry["rule"] for entry in entries)
+        write_table(target, table, AUDITED, stamp | {"rules": rules})
+        target.chmod(0o600)
+    journal.unlink()
+
+
+def redacted(row: Row, redact: Redact) -> Row | None:
+    """Return the row as `redact` wants it stored, or None.
+
+    If only the completion was changed, the tokens would still tell it: they are removed, with the
+    audits. The id, a digest of the question, is computed again. Raises whatever `redact` raises,
+    and ValueError or pa.ArrowException if the row does not fit the schema AUDITED.
+    """
+    changed = redact(deepcopy(row))
+    if changed is None:
+        return None
+    kept = {name: changed[name] for name in AUDITED.names}
+    if kept["completion"] != row["completion"] and kept["token_ids"] == row["token_ids"]:
+        kept |= {"token_ids": [], "audited": [], "disagreements": []}
+    choices = kept["choices"] and [Choice(**each) for each in kept["choices"]]
+    messages = kept["messages"] and [Message(**each) for each in kept["messages"]]
+    kept["problem_id"] = problem_key(kept["task"], kept["question"], choices, messages)
+    table = pa.Table.from_pylist([kept], AUDITED)
+    if mismatch := schema_mismatch(table, AUDITED):
+        raise ValueError(mismatch)
+    return table.to_pylist()[0]
+
+
+def load_hook(name: str) -> Redact:
+    """Import `module:function`, also from the current folder. Raises InputError."""
+    module, _, function = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        hook = getattr(import_module(module), function)
+    except (Exception, SystemExit) as error:  # the module is the user's
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"--redact: {name!r}: {reason}; expected MODULE:FUNCTION") from None
+    if not callable(hook):
+        raise InputError(f"--redact: {name!r}: not a function")
+    return hook

@@ -1,0 +1,192 @@
+"""The bodies of requests, checked: what OpenAI's API calls a field and citer can honour."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from citer.config.params import SamplingParams
+from citer.data.importing import parse_question
+from citer.data.problems import Problem
+from citer.errors import InputError, shown
+from citer.models.sampling import ALL_GREEDY, Sampler
+from citer.rule import Rule
+from citer.sections import Section, Tokens, complaint
+
+# Fields that change no answer.
+IGNORED = frozenset(
+    ("metadata", "prompt_cache_key", "safety_identifier", "service_tier", "store", "user")
+)
+# Fields that would change the answer, with the values at which they do not.
+NEUTRAL: Mapping[str, Sequence[Any]] = {
+    "best_of": (1,),
+    "echo": (False,),
+    "frequency_penalty": (0,),
+    "functions": ([],),
+    "logit_bias": ({},),
+    "min_p": (0,),
+    "n": (1,),
+    "parallel_tool_calls": (True, False),
+    "presence_penalty": (0,),
+    "repetition_penalty": (1,),
+    "response_format": ({"type": "text"},),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "top_logprobs": (0,),
+}
+
+
+def _listed(given: Any) -> Any:
+    return [given] if isinstance(given, str) else given
+
+
+StopText = Annotated[str, Field(min_length=1, max_length=256)]
+StopTexts = Annotated[list[StopText], Field(max_length=16), BeforeValidator(_listed)]
+
+
+class Routing(Section):
+    """The field `citer`: a rule in place of the router's own, and the task of the question."""
+
+    rule: str | None = None
+    task: str | None = None
+
+
+class StreamOptions(BaseModel):
+    include_usage: bool = False
+
+
+class Asked(BaseModel):
+    """What both kinds of request have."""
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    model: str
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    max_tokens: Tokens | None = None
+    temperature: Annotated[float, Field(ge=0, le=10)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=2**24)] | None = None
+    seed: int | None = None
+    stop: StopTexts | None = None
+    citer: Routing = Routing()
+
+    @property
+    def wants_logprobs(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def limit(self) -> int | None:
+        return self.max_tokens
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return tuple(self.stop or ())
+
+    @property
+    def rule(self) -> Rule | None:
+        """Raises InputError."""
+        try:
+            return None if self.citer.rule is None else Rule.parse(self.citer.rule)
+        except ValueError as error:
+            raise InputError(f"citer.rule: {error}") from None
+
+    def sampler(self, default: SamplingParams | None) -> Sampler:
+        """Return how the answer is sampled. `default` has the settings that are not given.
+
+        Without a seed, equal requests get different samples. Raises InputError.
+        """
+        given = self.model_dump(include={"temperature", "top_k", "top_p"}, exclude_none=True)
+        settings = (default.model_dump(exclude_none=True) if default else {}) | given
+        limits = {"top_k": settings.pop("top_k", 0), "top_p": settings.pop("top_p", 1.0)}
+        limited = {name: value for name, value in limits.items() if value not in (-1, 0, 1.0)}
+        if settings.get("temperature"):
+            seed = secrets.randbits(32) if self.seed is None else self.seed
+            return Sampler(SamplingParams(**settings, **limited), seed)
+        if limited and "temperature" not in settings:
+            raise InputError(f"{next(iter(limited))}: expected a temperature, too")
+        return ALL_GREEDY
+
+
+class Chat(Asked):
+    """A body of `/v1/chat/completions`."""
+
+    messages: list[Any]
+    max_completion_tokens: Tokens | None = None
+    logprobs: bool | None = None
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return bool(self.logprobs)
+
+    @property
+    def limit(self) -> int | None:
+        return self.max_completion_tokens or self.max_tokens
+
+    def problem(self, tasks: Sequence[str]) -> Problem:
+        """Return the question as the router was trained on it. Raises InputError."""
+        task, row = self.citer.task, {"messages": list(map(_plain, self.messages))}
+        if task and task not in tasks:
+            raise InputError(f"citer.task: {task!r}; expected {', '.join(map(repr, tasks))}")
+        return parse_question(row | ({"task": task} if task else {}), tasks)
+
+
+class Completion(Asked):
+    """A body of `/v1/completions`."""
+
+    prompt: Any
+    logprobs: int | None = None
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Raises InputError."""
+        if self.logprobs:
+            raise InputError(f"logprobs: {self.logprobs}; expected 0, only those of the answer")
+        return self.logprobs is not None
+
+    def single_prompt(self, vocabulary: int) -> str | list[int]:
+        """Return the prompt, which is a text, or ids below `vocabulary`. Raises InputError."""
+        prompt = self.prompt
+        if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+            prompt = prompt[0]
+        if isinstance(prompt, str) or (isinstance(prompt, list) and _are_ids(prompt, vocabulary)):
+            return prompt
+        expected = f"expected one text, or ids from 0 to {vocabulary - 1}"
+        raise InputError(f"prompt: {shown(prompt)}; {expected}")
+
+
+AnyAsked = TypeVar("AnyAsked", bound=Asked)
+
+
+def read(kind: type[AnyAsked], body: bytes) -> AnyAsked:
+    """Check a body. Raises InputError for a field that is wrong or not supported."""
+    try:
+        asked = kind.model_validate_json(body)
+    except ValidationError as error:
+        raise InputError(complaint(error)) from None
+    for name, value in (asked.model_extra or {}).items():
+        if name not in IGNORED and value is not None and value not in NEUTRAL.get(name, ()):
+            expected = " or ".join(map(repr, NEUTRAL.get(name, ())))
+            hint = f"expected {expected}" if expected else "not a field that is supported"
+            raise InputError(f"{name}: {shown(value)}: {hint}")
+    return asked
+
+
+def _are_ids(prompt: list[Any], vocabulary: int) -> bool:
+    return all(type(one) is int and 0 <= one < vocabulary for one in prompt)
+
+
+def _plain(message: Any) -> Any:
+    """Return a message with its text in one piece; clients may send it as a list of parts."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(content, list) or not all(map(_is_text, content)):
+        return message
+    return message | {"content": "".join(part["text"] for part in content)}
+
+
+def _is_text(part: Any) -> bool:
+    if not isinstance(part, dict) or part.keys() != {"type", "text"}:
+        return False
+    return part["type"] == "text" and isinstance(part["text"], str)

@@ -1,0 +1,87 @@
+"""Run the server in this process until a signal stops it."""
+
+import gc
+import os
+import socket
+from collections.abc import Sequence
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import torch
+import uvicorn
+from prometheus_client import CollectorRegistry
+from rich.console import Console
+
+from citer.errors import InputError
+from citer.serving.server.app import make_app
+from citer.serving.server.connection import Connection
+from citer.serving.server.metrics import Metrics
+from citer.serving.server.releases import Releases
+from citer.serving.server.service import Service, Settings
+
+PATIENCE = 60.0  # seconds in which a request must arrive
+
+
+class Draining(uvicorn.Server):
+    """Stops when every running request is answered. A second signal does not wait."""
+
+    def __init__(self, service: Service, keys: Sequence[str], patience: float = PATIENCE) -> None:
+        app, http = make_app(service, keys), partial(Connection, patience)
+        given: Any = {"http": http, "log_level": "warning", "access_log": False}
+        super().__init__(uvicorn.Config(app, **given))
+        self.service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # The base class would raise the signal again at the end, for another exit status.
+        self.should_exit = self.force_exit = self.service.draining
+        self.service.draining = True
+
+    async def on_tick(self, counter: int) -> bool:
+        self.should_exit |= self.service.draining and not self.service.unanswered
+        return await super().on_tick(counter)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound. Raises InputError if it cannot be."""
+    try:
+        return socket.create_server((host, port), backlog=2048)
+    except (OSError, OverflowError) as error:
+        raise InputError(f"--host {host} --port {port}: {error}") from None
+
+
+def accepted_keys() -> list[str]:
+    """Return the keys in CITER_API_KEYS, none if it is not set.
+
+    Raises InputError if it is set but has none: the server would be open by mistake.
+    """
+    given = os.environ.get("CITER_API_KEYS")
+    keys = [key.strip() for key in (given or "").split(",") if key.strip()]
+    if given is not None and not keys:
+        raise InputError("CITER_API_KEYS: no key; expected KEY,…, or no such variable")
+    return keys
+
+
+def serve(
+    settings: Settings,
+    releases: Releases,
+    listener: socket.socket,
+    registry: CollectorRegistry | None = None,
+) -> None:
+    """Load the newest router with its pair, and answer requests until SIGTERM or SIGINT.
+
+    Metrics of the `registry` stand at `/metrics`. The environment variable CITER_API_KEYS has the
+    accepted keys, separated by commas. Raises InputError.
+    """
+    keys = accepted_keys()
+    gc.collect()
+    gc.freeze()  # imported modules are searched no more; a release must be, as it may be replaced
+    metrics = Metrics(registry or CollectorRegistry())
+    # The service alone holds the release, so that a promotion frees it.
+    service = Service(settings, releases, releases.newest(), metrics)
+    if service.release.deployment.pair.is_small:
+        torch.set_num_threads(1)  # more would slow such short forwards down
+    host, port = listener.getsockname()[:2]
+    said = f"{settings.name} ({service.release.version}) answers at http://{host}:{port}/v1"
+    Console().print(said, markup=False, highlight=False, soft_wrap=True)
+    Draining(service, keys).run(sockets=[listener])

@@ -1,0 +1,86 @@
+"""Read a YAML file as sections of settings, and report all its errors at once."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.reader import ReaderError
+
+from citer.errors import InputError, read_text
+from citer.sections import AnySection, in_words
+
+MOST = 50  # lines of errors
+UNKNOWN = object()
+
+
+def read_yaml(path: Path, section: type[AnySection], shipped: Path) -> AnySection:
+    """Read and check a YAML file.
+
+    Raises InputError with a line for each error: the key, its value, what was expected, and the
+    value in the file `shipped`. If `path` is not YAML, the only line has the place in the file.
+    """
+    content = _parsed(path)
+    if content is None:
+        raise InputError(f"{path}: empty: expected a section of keys")
+    try:
+        return section.model_validate(content)
+    except ValidationError as invalid:
+        defaults = _parsed(shipped)
+        lines = [line for error in invalid.errors() for line in _lines(error, defaults)]
+        more = [f"{len(lines) - MOST:,} more errors"] if len(lines) > MOST else []
+        raise InputError(*(f"{path}: {line}" for line in [*lines[:MOST], *more])) from None
+
+
+def _lines(error: ErrorDetails, shipped: Any) -> Iterator[str]:
+    """Yield a line about an error. A missing section has a line for each of its keys."""
+    place, default = error["loc"], shipped
+    for part in place:
+        default = default.get(part, UNKNOWN) if isinstance(default, dict) else UNKNOWN
+    missing, section = error["type"] == "missing", isinstance(default, dict)
+    if missing and section and len(place) == 1:
+        for key in default:
+            yield from _lines({**error, "loc": (*place, key)}, shipped)
+    elif default is UNKNOWN or (section and not missing):
+        yield in_words(error)
+    else:
+        yield f"{in_words(error)}; default: {json.dumps(default, ensure_ascii=False)}"
+
+
+class _Constructor(SafeConstructor):
+    """Refuses merge keys, and gives each error its place."""
+
+    def flatten_mapping(self, node: Any) -> None:
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                refused = "merge key '<<', expected keys that stand in their section"
+                raise MarkedYAMLError(problem=refused, problem_mark=key.start_mark)
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (MarkedYAMLError, RecursionError):
+            raise
+        except Exception as error:  # the parser of a scalar may raise any
+            raise MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from None
+
+
+def _parsed(path: Path) -> Any:
+    text, yaml = read_text(path), YAML(typ="safe", pure=True)
+    yaml.Constructor = _Constructor
+    try:
+        return yaml.load(text)
+    except MarkedYAMLError as error:
+        place = f"{error.problem_mark.line + 1}:{error.problem_mark.column + 1}"
+        raise InputError(f"{path}:{place}: not YAML: {error.problem}") from None
+    except ReaderError as error:
+        before = text[: error.position].split("\n")
+        found = f"character {error.character:#x}: {error.reason}"
+        raise InputError(f"{path}:{len(before)}:{len(before[-1]) + 1}: not YAML: {found}") from None
+    except RecursionError as error:
+        raise InputError(f"{path}: not YAML: {error}") from None

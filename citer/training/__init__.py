@@ -1,0 +1,1 @@
+"""Train models: the SLM on references, and the heads of a router on labels."""

@@ -1,0 +1,241 @@
+"""Train a head of a router on features and labels."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sklearn.metrics import log_loss, roc_auc_score
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from citer.config.params import TrainParams
+from citer.data.holdout import holdout_rows
+from citer.errors import InputError
+from citer.models.features import EXTRAS
+from citer.models.router import Head, RouterMLP
+from citer.progress import progress
+from citer.storage.checkpoint import Checkpoint, Curve, Training
+from citer.training.calibration import platt, thresholds
+
+INFERENCE_ROWS = 8192
+
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class Trained(NamedTuple):
+    """A trained head.
+
+    `thresholds` maps a share of holdout tokens to the τ that gives this share to the LLM.
+    `holdout_M` are the indices of the held-out rows, and `score_M` their calibrated scores.
+    """
+
+    head: Head
+    thresholds: dict[str, float]
+    metrics: dict[str, float]
+    curve: Curve
+    holdout_M: np.ndarray
+    score_M: np.ndarray
+
+
+@dataclass(frozen=True)
+class Examples:
+    """feature_NF (float16) and label_N in main memory. Batches are moved to `device`."""
+
+    feature_NF: Tensor
+    label_N: Tensor
+    device: torch.device
+    loss: Loss = binary_cross_entropy_with_logits  # of logit_B and label_B, or label_BK
+    hidden_size: int | None = None  # of the MLP; None: that of the SLM
+
+    @classmethod
+    def of(cls, feature_NF: np.ndarray, label_N: np.ndarray, device: torch.device) -> "Examples":
+        return cls(torch.from_numpy(feature_NF), torch.tensor(label_N).float(), device)
+
+    def batch(self, row_B: Tensor) -> tuple[Tensor, Tensor]:
+        feature_BF = self.feature_NF[row_B].to(self.device).float()
+        return feature_BF, self.label_N[row_B].to(self.device)
+
+    def apply(self, function: Callable[[Tensor], Tensor], row_M: Tensor) -> Tensor:
+        """Compute function(feature_BF) batch by batch, and return all results on the CPU."""
+        with torch.inference_mode():
+            parts = [function(self.batch(row_B)[0]) for row_B in row_M.split(INFERENCE_ROWS)]
+        return torch.cat(parts).cpu()
+
+
+def train_head(
+    feature_NF: np.ndarray,
+    label_N: np.ndarray,
+    problem_N: np.ndarray,
+    params: TrainParams,
+    device: torch.device,
+    checkpoint: Checkpoint | None = None,
+    hidden_size: int | None = None,
+) -> Trained:
+    """Train a head on a part of the problems.
+
+    The other problems are held out. They decide when training stops, and the calibration and the
+    thresholds are computed on them. `feature_NF`, `label_N` and `problem_N` (problem ids) have one
+    row per labelled token. The MLP is as wide as the SLM's state, or as `hidden_size`. Training
+    goes on from the state in `checkpoint`, if it has one, which must come from equal arguments.
+    Raises InputError if there are too few problems, or if training diverges.
+    """
+    held_N = holdout_rows(problem_N, params.seed, params.holdout)
+    examples = replace(Examples.of(feature_NF, label_N, device), hidden_size=hidden_size)
+    mlp, curve = _fitted(examples, held_N, params, checkpoint)
+    holdout_M, losses = _rows(held_N), curve.holdout_loss
+    logit_M = examples.apply(mlp, holdout_M).double().numpy()
+    head = Head(mlp, *platt(logit_M, label_N[held_N]))
+    score_M = examples.apply(head.score, holdout_M).double().numpy()
+    metrics = _metrics(score_M, label_N[held_N], label_N[~held_N]) | {
+        "holdout_loss": min(losses),
+        "epochs": len(losses),
+        "best_epoch": 1 + losses.index(min(losses)),
+    }
+    return Trained(head, thresholds(score_M), metrics, curve, holdout_M.numpy(), score_M)
+
+
+def train_by(
+    loss: Loss,
+    feature_NF: np.ndarray,
+    target_NK: np.ndarray,
+    problem_N: np.ndarray,
+    params: TrainParams,
+    device: torch.device,
+    checkpoint: Checkpoint | None = None,
+    hidden_size: int | None = None,
+) -> Trained:
+    """Train a head as `train_head` does, to minimise `loss` of logit_B and target_BK.
+
+    It is not calibrated: its score is the sigmoid of the logit. The only metric is the least loss.
+    """
+    held_N = holdout_rows(problem_N, params.seed, params.holdout)
+    examples = Examples.of(feature_NF, target_NK, device)
+    examples = replace(examples, loss=loss, hidden_size=hidden_size)
+    mlp, curve = _fitted(examples, held_N, params, checkpoint)
+    head, holdout_M = Head(mlp), _rows(held_N)
+    score_M = examples.apply(head.score, holdout_M).double().numpy()
+    metrics = {"holdout_loss": min(curve.holdout_loss)}
+    return Trained(head, thresholds(score_M), metrics, curve, holdout_M.numpy(), score_M)
+
+
+def _fitted(
+    examples: Examples, held_N: np.ndarray, params: TrainParams, checkpoint: Checkpoint | None
+) -> tuple[RouterMLP, Curve]:
+    """Train a new MLP. Return it with its losses after each epoch."""
+    if (~held_N).sum() < 2:  # batch norm needs two rows
+        raise InputError("preference split: 1 labelled token to train on, expected 2 or more")
+    device, inputs = examples.device, examples.feature_NF.shape[1]
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), _one_thread():
+        torch.manual_seed(params.seed)
+        hidden_size = examples.hidden_size or inputs - EXTRAS
+        mlp = RouterMLP(hidden_size, params.dropout, inputs).to(device)
+        return mlp, fit(mlp, examples, _rows(~held_N), _rows(held_N), params, checkpoint)
+
+
+def _rows(mask_N: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.flatnonzero(mask_N))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Use one thread. Another number of threads would change the last bits of the weights."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def fit(
+    mlp: RouterMLP,
+    examples: Examples,
+    train_M: Tensor,
+    holdout_M: Tensor,
+    params: TrainParams,
+    checkpoint: Checkpoint | None = None,
+) -> Curve:
+    """Train with early stopping, and leave `mlp` in its best state and in evaluation mode.
+
+    Goes on from the state in `checkpoint`, if it has one. Returns the losses of every epoch.
+    """
+    optimizer = torch.optim.AdamW(mlp.parameters(), lr=params.learning_rate)
+    training = Training(mlp, optimizer, params.seed, examples.device)
+    if checkpoint and (saved := checkpoint.load()):
+        training.restore(saved)
+    losses = training.curve.holdout_loss
+    with progress("train", params.epochs, "epochs", before=len(losses)) as advance:
+        while len(losses) < params.epochs and not _stalled(losses, params.patience):
+            order = torch.randperm(len(train_M), generator=training.order)
+            batches = train_M[order].split(params.batch_size)
+            train_loss = _train_epoch(mlp, examples, batches, optimizer)
+            training.add(train_loss, holdout_loss(mlp, examples, holdout_M))
+            if checkpoint:
+                checkpoint.save(training.state)
+            advance(1)
+    mlp.load_state_dict(training.best)
+    mlp.eval()  # no epoch may be left to run
+    return training.curve
+
+
+def _stalled(losses: list[float], patience: int) -> bool:
+    return len(losses) > patience and min(losses[-patience:]) >= min(losses[:-patience])
+
+
+def _train_epoch(
+    mlp: RouterMLP,
+    examples: Examples,
+    batches: tuple[Tensor, ...],
+    optimizer: torch.optim.Optimizer,
+) -> float:
+    """Return the mean cross-entropy of the rows, in nats."""
+    mlp.train()
+    usable = [row_B for row_B in batches if len(row_B) > 1]  # the next epoch shuffles again
+    total = torch.zeros((), dtype=torch.float64, device=examples.device)
+    for row_B in usable:
+        feature_BF, label_B = examples.batch(row_B)
+        loss = examples.loss(mlp(feature_BF), label_B)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        total += len(row_B) * loss.detach()
+    return total.item() / sum(map(len, usable))
+
+
+def holdout_loss(mlp: RouterMLP, examples: Examples, holdout_M: Tensor) -> float:
+    """Return the mean loss in nats, before calibration.
+
+    Raises InputError if it is not finite.
+    """
+    mlp.eval()
+    logit_M = examples.apply(mlp, holdout_M)
+    loss = examples.loss(logit_M, examples.label_N[holdout_M]).item()
+    if not math.isfinite(loss):
+        raise InputError(f"train.learning_rate: the holdout loss became {loss}, expected a number")
+    return loss
+
+
+def _metrics(score_M: np.ndarray, held_M: np.ndarray, trained_N: np.ndarray) -> dict[str, float]:
+    """Measure the calibrated scores on the holdout rows.
+
+    `constant` is the loss of a score that always equals the share of ones in training.
+    """
+    share = (trained_N.sum() + 1) / (len(trained_N) + 2)
+    metrics = {
+        "rows": len(trained_N),
+        "holdout_rows": len(held_M),
+        "label_share": float(trained_N.mean()),
+        "holdout_label_share": float(held_M.mean()),
+        "holdout_loss_calibrated": float(log_loss(held_M, score_M, labels=[0, 1])),
+        "holdout_loss_constant": float(
+            log_loss(held_M, np.full(len(held_M), share), labels=[0, 1])
+        ),
+    }
+    if 0 < held_M.mean() < 1:
+        metrics["holdout_auc"] = float(roc_auc_score(held_M, score_M))
+    return metrics

@@ -1,0 +1,153 @@
+"""Supervised finetuning of the SLM. The loss is computed on the references, not the prompts."""
+
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
+
+from citer.config.params import FinetuneParams, PairParams
+from citer.data.problems import Problem
+from citer.errors import InputError
+from citer.models.device import resolve_device
+from citer.models.folder import ModelFolder
+from citer.models.room import check_longest
+from citer.storage.code import code_digest
+from citer.storage.tables import digest, partial_dir, remove, replacing, write_table, writing
+from citer.training.hosts import Host, read_hosts
+from citer.training.job import ROW, ROWS, Job, is_finished, last_checkpoint, losses
+from citer.training.launch import launch
+from citer.training.lora import check_adapter, merge
+
+Row = dict[str, list[int]]
+
+
+def finetune(
+    base: ModelFolder,
+    problems: Sequence[Problem],
+    output: Path,
+    pair: PairParams,
+    params: FinetuneParams,
+    hostfile: Path | None = None,
+) -> list[float]:
+    """Finetune the model `base` on the problems' references and write it to `output`.
+
+    `hostfile` lists the machines of the ranks (`citer.training.hosts`), by default only this one.
+    With 0 steps, the model is copied. A killed run resumes from its last checkpoint and ends with
+    the same weights. Returns the loss of every step, in nats per completion token. Raises
+    InputError before training if the number of processes, the batch size or a row does not fit.
+    Raises InputError after training if the loss diverged.
+    """
+    if not params.steps:
+        _publish(base.path, base, output)
+        return []
+    hosts = read_hosts(hostfile, params.processes) if hostfile else []
+    job = plan(base.path, pair, params, hosts)
+    if params.lora:
+        check_adapter(base.path, params.lora)
+    rows = encode_rows(base, problems, params.max_length)
+    settings = job.model_dump_json(), code_digest("finetune")
+    folder = partial_dir("finetune", digest(base.path, *settings, *map(str, rows)))
+    if not is_finished(last_checkpoint(folder), params.steps):
+        write_table(folder / ROWS, pa.Table.from_pylist(rows, schema=ROW), ROW, {})
+        with writing(folder):
+            _train(job, base, folder, hosts)
+    checkpoint = last_checkpoint(folder)
+    assert checkpoint is not None
+    history = losses(checkpoint)
+    if not all(map(math.isfinite, history)):
+        raise InputError(f"finetune.learning_rate: {params.learning_rate:g}: the loss diverged")
+    trained = merge(base.path, checkpoint) if params.lora else ModelFolder(checkpoint)
+    _publish(base.path, trained, output)
+    remove(folder)
+    return history
+
+
+def plan(base: Path, pair: PairParams, params: FinetuneParams, hosts: Sequence[Host] = ()) -> Job:
+    """Choose the device and the precision. Decide what "auto" stands for: "on" on a GPU.
+
+    Raises InputError if ZeRO-3 or `hosts` are wanted without DeepSpeed, or if the number of
+    processes does not fit DeepSpeed, the machine or the batch.
+    """
+    on_gpu = resolve_device(pair.device).type == "cuda"
+    choice = {"on": True, "off": False, "auto": on_gpu}
+    deepspeed = choice[params.deepspeed]
+    setting = f"finetune.processes: {params.processes}"
+    if params.processes > 1 and not deepspeed:
+        raise InputError(f"{setting}: needs DeepSpeed, expected 1 or finetune.deepspeed: on")
+    if params.zero != 2 and not deepspeed:
+        expected = "expected 2 or finetune.deepspeed: on"
+        raise InputError(f"finetune.zero: {params.zero}: needs DeepSpeed, {expected}")
+    if hosts and not deepspeed:
+        raise InputError(
+            "workers.hostfile: needs DeepSpeed, expected null or finetune.deepspeed: on"
+        )
+    if on_gpu and not hosts and params.processes > torch.cuda.device_count():
+        raise InputError(f"{setting}: expected at most {torch.cuda.device_count()}, one per GPU")
+    if params.batch_size % params.processes:
+        raise InputError(f"{setting}: not a divisor of finetune.batch_size {params.batch_size}")
+    return Job(
+        base=base,
+        params=params,
+        device="cuda" if on_gpu else "cpu",
+        bf16=_bf16(pair.dtype, on_gpu),
+        checkpointing=choice[params.gradient_checkpointing],
+        deepspeed=deepspeed,
+    )
+
+
+def _bf16(dtype: str, on_gpu: bool) -> bool:
+    """Return whether to train in bfloat16. It replaces float16, whose gradients would overflow."""
+    if on_gpu:
+        return dtype in ("bfloat16", "float16") and torch.cuda.is_bf16_supported()
+    return dtype == "bfloat16"
+
+
+def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int) -> list[Row]:
+    """Return `input_ids` and `completion_mask` of every problem.
+
+    The mask is 1 for the reference and its EOS. Raises InputError with the longest problem if it
+    has more than `max_length` tokens.
+    """
+    examples = [base.prompts.encode(problem) for problem in problems]
+    check_longest(problems, examples, max_length)
+    return [
+        {
+            "input_ids": [*prompt_ids, *reference_ids],
+            "completion_mask": [0] * len(prompt_ids) + [1] * len(reference_ids),
+        }
+        for prompt_ids, reference_ids in examples
+    ]
+
+
+def _train(job: Job, base: ModelFolder, folder: Path, hosts: Sequence[Host]) -> None:
+    if job.deepspeed:
+        launch(job, folder, hosts)
+    else:
+        from citer.training.trainer import train  # takes seconds to import
+
+        train(job, base.tokenizer, folder)
+
+
+def _publish(base: Path, checkpoint: ModelFolder, output: Path) -> None:
+    """Write the checkpoint's weights in the precision of `base`, and copy its other files.
+
+    The trainer rewrites tokenizer and EOS settings, which must stay equal for both models.
+    """
+    dtype = AutoConfig.from_pretrained(base, local_files_only=True).dtype or torch.float32
+    with replacing(output) as aside:
+        aside.mkdir()
+        for file in checkpoint.weight_files:
+            weights = {name: weight.to(dtype) for name, weight in load_file(file).items()}
+            save_file(weights, aside / file.name, {"format": "pt"})
+        for file in [*_settings(base), *checkpoint.path.glob("*.index.json")]:
+            shutil.copyfile(file, aside / file.name)
+
+
+def _settings(base: Path) -> list[Path]:
+    texts = [file for file in base.iterdir() if file.suffix in (".json", ".jinja", ".txt")]
+    return [file for file in texts if not file.match("*.index.json")]

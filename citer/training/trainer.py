@@ -1,0 +1,116 @@
+"""Train with trl's SFTTrainer on encoded rows, in this process or in a DeepSpeed rank."""
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from datasets import Dataset, disable_progress_bars
+from torch import nn
+from transformers import (
+    AutoModelForCausalLM,
+    PreTrainedTokenizerFast,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from trl import SFTConfig, SFTTrainer
+
+from citer.progress import Advance, progress
+from citer.storage.tables import read_table
+from citer.training.job import ROW, ROWS, Job, last_checkpoint, steps_done
+from citer.training.lora import peft_config
+
+ZERO = {2: "zero2.json", 3: "zero3.json", "3-offload": "zero3_offload.json"}
+
+
+def train(job: Job, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Train `job.base` on the rows in `folder`, from the last checkpoint if there is one."""
+    _quiet(job)
+    _make_deterministic(job)
+    checkpoint = last_checkpoint(folder)
+    arguments = _arguments(job, folder)  # before the model: with ZeRO-3, a rank loads its part
+    lora = job.params.lora
+    trainer = _Trainer(
+        AutoModelForCausalLM.from_pretrained(job.base, dtype=_dtype(job), local_files_only=True),
+        arguments,
+        train_dataset=Dataset(read_table(folder / ROWS, ROW)),
+        processing_class=tokenizer,
+        peft_config=peft_config(lora) if lora else None,
+    )
+    trainer.remove_callback(PrinterCallback)
+    with ExitStack() as stack:
+        if trainer.is_world_process_zero():
+            before = steps_done(checkpoint)
+            advance = stack.enter_context(progress("finetune", job.params.steps, "steps", before))
+            trainer.add_callback(_Advance(advance))
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+
+def _dtype(job: Job) -> torch.dtype:
+    """Return the precision of the weights. Weights that are trained stay in float32."""
+    return torch.bfloat16 if job.bf16 and job.params.lora else torch.float32
+
+
+def _arguments(job: Job, folder: Path) -> SFTConfig:
+    params, on_gpu = job.params, job.device == "cuda"
+    return SFTConfig(
+        output_dir=str(folder),
+        seed=params.seed,
+        max_steps=params.steps,
+        per_device_train_batch_size=params.batch_size // params.processes,
+        learning_rate=params.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=0.03,
+        bf16=job.bf16,
+        use_cpu=not on_gpu,
+        activation_checkpointing=job.checkpointing,
+        dataloader_pin_memory=on_gpu,
+        deepspeed=str(Path(__file__).with_name(ZERO[params.zero])) if job.deepspeed else None,
+        completion_only_loss=True,
+        max_length=None,  # `encode_rows` refuses rows that are too long
+        save_steps=params.checkpoint_steps,
+        save_total_limit=2,
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=True,
+        log_level="error",
+    )
+
+
+def _quiet(job: Job) -> None:
+    os.environ.setdefault("DS_ACCELERATOR", job.device)  # DeepSpeed warns if unset
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    disable_progress_bars()
+
+
+def _make_deterministic(job: Job) -> None:
+    """Use deterministic kernels. On a GPU, warn about operations that have none."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(job.device == "cuda", warn_only=True)
+
+
+class _Trainer(SFTTrainer):
+    def compute_loss(
+        self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Use trl's tiled loss with checkpointing only: it saves memory, but costs time, too."""
+        parent = SFTTrainer if self.args.activation_checkpointing else Trainer
+        return parent.compute_loss(self, model, inputs, *args, **kwargs)
+
+
+class _Advance(TrainerCallback):
+    def __init__(self, advance: Advance):
+        self.advance = advance
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        self.advance(1)
