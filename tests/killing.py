@@ -38,6 +38,7 @@ class Killing:
     def _kill(self) -> None:
         for process in multiprocessing.active_children():
             process.kill()
+            process.join()
             self.killed += 1
 
 

@@ -80,3 +80,12 @@ def test_a_dead_process_of_a_device_is_replaced(spawned: Pool, tmp_path: Path) -
 @pytest.mark.slow
 def test_a_unit_that_kills_the_processes_of_devices_is_named(spawned: Pool, tmp_path: Path) -> None:
     its_unit_is_named(spawned, tmp_path)
+
+
+@pytest.mark.slow
+def test_no_unit_is_to_blame_for_a_process_that_died_between_two_runs(
+    spawned: Pool, tmp_path: Path
+) -> None:
+    assert [*spawned.run(DieAt5(tmp_path, 0), UNITS[:2], lambda _: None)] == [0, 1]
+    end_workers()
+    assert [*spawned.run(DieAt5(tmp_path, 2), [UNITS[5]], lambda _: None)] == [5]

@@ -58,6 +58,10 @@ class Worker:
         self._is_ready = False
         self._sent: bytes | None = None
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
+
     def take(self, unit: Unit[Any]) -> None:
         self.unit = unit
         if self._is_ready:

@@ -34,7 +34,9 @@ class Spawned(Pool):
         if job is not self._job:
             self._job, self._pickled = job, pickle.dumps(job)
         start = partial(Worker, SPAWN, place, partial(_serve, self.devices[place]))
-        worker = self._idle.pop(place, None) or start()
+        worker = self._idle.pop(place, None)
+        if worker is None or not worker.is_alive:  # no unit is to blame for a death between two
+            worker = start()
         worker.job = self._pickled
         return worker
 
