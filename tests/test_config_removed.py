@@ -29,6 +29,11 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
             "label: judge was removed: rules with `audit β` need no head `judge`",
         ),
         (
+            "  patience: 4",
+            "  seeds: 1\n  patience: 4",
+            "train: seeds was removed: `python -m benchmarks.study` trains with several seeds",
+        ),
+        (
             "audits: [0.25",
             "audits: [kl 1.0",
             "evaluate.audits.0: 'kl 1.0': expected β above 0 and at most 1; other acceptance rules "

@@ -135,26 +135,17 @@ class LabelParams(Section):
 
 
 class TrainParams(Section):
-    """Training of a router's head.
+    """Training of a router's head."""
 
-    The head of the router is trained with `seed`. With `seeds` above 1, others are trained with the
-    seeds after it, only to measure by how much results differ.
-    """
+    REMOVED: ClassVar = {"seeds": "`python -m benchmarks.study` trains with several seeds"}
 
     seed: Seed
-    seeds: Annotated[int, Field(gt=0, le=100)] = 1
     learning_rate: Rate
     batch_size: Annotated[int, Field(gt=1, le=2**24)]
     epochs: Count
     patience: Count
     dropout: Annotated[float, Field(ge=0, lt=1)]
     holdout: Annotated[float, Field(gt=0, lt=1)]
-
-    @property
-    def further(self) -> "list[TrainParams]":
-        """The settings of each further seed."""
-        seeds = range(self.seed + 1, self.seed + self.seeds)
-        return [self.model_copy(update={"seed": seed, "seeds": 1}) for seed in seeds]
 
 
 class EvaluateParams(Section):
