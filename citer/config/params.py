@@ -117,17 +117,20 @@ class ScoreParams(Section):
 class LabelParams(Section):
     """Preference labels. Rollouts of iteration k use router k - 1 with `rule`.
 
-    `outcome` names the judge of contested tokens. `rollout`: the finished answer is graded.
-    `agreement`: it is compared with the LLM's answer. `suffix`: by how much the LLM's log-odds of
-    its own ending fall, without a rollout. `auto`: `rollout` if the rows have right answers and
-    all rollouts take at most `minutes`, as `probe` estimates; else `suffix`.
+    `method` decides contested tokens. `rollout`: the finished answer is graded. `suffix`: by how
+    much the LLM's log-odds of its own ending fall, without a rollout. `auto`: `rollout` for a row
+    with a right answer, else `suffix`.
     """
 
-    REMOVED: ClassVar = {"judge": "rules with `audit β` need no head `judge`"}
+    REMOVED: ClassVar = {
+        "outcome": "label.method takes its place",
+        "minutes": "label.method says how tokens are labelled, whatever time it takes",
+        "judge": "rules with `audit β` need no head `judge`",
+    }
 
-    outcome: Literal["auto", "rollout", "agreement", "suffix"] = "auto"
-    minutes: Annotated[float, Field(gt=0, le=10**6)] = 60.0
-
+    method: Annotated[
+        Literal["auto", "rollout", "suffix"], replaced(agreement="suffix, which needs no rollouts,")
+    ] = "auto"
     rule: RuleText
     tie: Literal["slm", "llm", "drop"]
     slots: Slots

@@ -7,7 +7,6 @@ PROBLEMS = Path("data/problems")  # {sft,preference,validation,test}.parquet
 REFERENCES = Path("data/references")  # the same files, with the references to learn from
 PROBED = Path("data/probe/answers.parquet")
 PASSED = Path("data/probe/passed.json")  # always the same content: no stage is stale after a probe
-OUTCOME = Path("data/probe/outcome.json")  # the chosen judge of contested tokens
 SLM = Path("data/models/slm")  # the finetuned SLM, a Hugging Face folder
 FINETUNE = Path("data/models/finetune.json")  # its loss, by step
 LLM_TOKENS = Path("data/tokens/llm")  # shards *.parquet
