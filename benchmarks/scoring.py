@@ -87,7 +87,7 @@ def raw_forwards(
     return run
 
 
-def sweep_against_one(subject: Subject) -> Finding:
+def sweep_against_one(subject: Subject) -> list[Finding]:
     """Row 8: seconds of a sweep over all thresholds of `evaluate` / of its slowest threshold.
 
     The SLM's certainty replaces a trained router. The thresholds are quantiles of its scores at
@@ -99,7 +99,7 @@ def sweep_against_one(subject: Subject) -> Finding:
     rules = _rules(engine, requests, params.llm_fractions)
     timed = race(f"sweep {subject.name}", _sweep_methods(engine, requests, rules))
     what = f"{len(rules)}-point sweep / its slowest point, {len(requests)} questions"
-    return _against_slowest(what, subject.name, timed)
+    return [_against_slowest(what, subject.name, timed)]
 
 
 def _rules(engine: Engine, requests: Sequence[Request], fractions: Sequence[float]) -> list[Rule]:
