@@ -27,7 +27,7 @@ from citer.demo import toy
 from citer.executors.choose import executor_for
 from citer.labelling.labeller import Labeller, label_in_chunks
 from citer.labelling.rollout import Rollout
-from citer.labelling.teacher import half, score
+from citer.labelling.scoring import half, score
 from citer.models.pair import Pair
 
 PROBLEMS, NAIVE_PROBLEMS = 200, 20

@@ -17,7 +17,7 @@ from citer.decoding.policy import Policy
 from citer.evaluation.rivals import low_entropy
 from citer.executors.base import Unit
 from citer.executors.choose import deal, executor_for
-from citer.labelling.teacher import half, length_buckets, score
+from citer.labelling.scoring import half, length_buckets, score
 from citer.models.forced import padded_batch
 from citer.models.pair import LanguageModel
 from citer.progress import Advance

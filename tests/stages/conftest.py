@@ -42,9 +42,9 @@ CHUNK = 5  # problems labelled at a time
 KILLED = """
 import os, signal
 from pathlib import Path
-from citer import checkpoint
+from citer.storage import checkpoint
 from citer.config.params import Params
-from citer.labelling import chunks
+from citer.labelling import labeller
 from citer.stages import {stage}
 import {module} as module
 
@@ -54,7 +54,7 @@ def and_die(function):
         os.kill(os.getpid(), signal.SIGKILL)
     return once
 
-chunks.CHUNK = {chunk}
+labeller.CHUNK = {chunk}
 checkpoint.SAVE_SECONDS = 0
 module.{function} = and_die(module.{function})
 {stage}.run(Params.model_validate_json(Path("params.json").read_text()){iteration})
