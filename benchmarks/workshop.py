@@ -32,7 +32,7 @@ from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
-from citer.training.router import Trained, train_by, train_head
+from citer.training.router import Trained, train_head
 
 SEEDS = range(17, 22)
 CITER = Rule("score", 0.9)  # the rule under which CITER labels
@@ -204,7 +204,8 @@ class Teacher:
         rows = self.shop.tokens
         logprob_N2 = np.stack([rows[f"{name}_logprob_gt"].to_numpy() for name in MODELS], 1)
         data = read_features(paths.SLM_TOKENS, rows), logprob_N2, rows["problem_id"].to_numpy()
-        return train_by(marginal_loss, *data, self.params, self._device, hidden_size=width)
+        more = self.params, self._device
+        return train_head(*data, *more, hidden_size=width, loss=marginal_loss)
 
 
 def _of(rows: pa.Table, problems: Mapping[str, Problem]) -> pa.Table:

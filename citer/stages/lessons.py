@@ -20,7 +20,7 @@ from citer.models.room import with_room
 from citer.stages import paths
 from citer.storage.checkpoint import Checkpoint
 from citer.storage.tables import digest
-from citer.training.router import train_by, train_head
+from citer.training.router import train_head
 
 
 def lesson_inputs(
@@ -78,8 +78,8 @@ class Preference:
     ) -> Learnt:
         data = self.tokens.feature_NF[rows_N], target_N, self.tokens.problem_N[rows_N]
         checkpoint = Checkpoint(self.study.partial / f"{name}.pt")
-        more = self.params, self.study.pair.slm.device, checkpoint
-        trained = train_by(loss, *data, *more) if loss else train_head(*data, *more)
+        device = self.study.pair.slm.device
+        trained = train_head(*data, self.params, device, checkpoint, loss=loss)
         return Learnt(trained.head, trained.thresholds)
 
     def skip(self, name: str, reason: str) -> None:
