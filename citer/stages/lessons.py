@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from citer.config.params import TrainParams
 from citer.data.problems import Problem, first_id, read_problems
@@ -17,6 +16,7 @@ from citer.evaluation.study import Study
 from citer.labelling.preference import token_cases
 from citer.models.bundle import check_identity
 from citer.models.room import with_room
+from citer.progress import say
 from citer.stages import paths
 from citer.storage.checkpoint import Checkpoint
 from citer.storage.tables import digest
@@ -83,5 +83,4 @@ class Preference:
         return Learnt(trained.head, trained.thresholds)
 
     def skip(self, name: str, reason: str) -> None:
-        line = f"rivals: {name} is left out: {reason}"
-        Console().print(line, markup=False, highlight=False, soft_wrap=True)
+        say(f"rivals: {name} is left out: {reason}")
