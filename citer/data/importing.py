@@ -11,22 +11,10 @@ from citer.data.kinds import RowKind, recognised, row_kinds
 from citer.data.messages import with_earlier_turns, with_question
 from citer.data.problems import Problem
 from citer.data.tasks import find_task
-from citer.data.tasks.formats import Format
 from citer.data.tasks.grading import assess
-from citer.data.tasks.rows import Requires, RowError
+from citer.data.tasks.rows import Format, Requires, RowError
 from citer.errors import InputError, shown
 from citer.progress import progress
-
-# The tasks import these modules lazily; see `citer.data.tasks.grading.GRADER_MODULES`.
-ROW_MODULES = (
-    "citer.data.tasks.math.formats",
-    "citer.data.tasks.math.rows",
-    "citer.data.tasks.mc.formats",
-    "citer.data.tasks.mc.rows",
-    "citer.data.tasks.own.rows",
-    "citer.data.tasks.plain.rows",
-)
-
 
 Needs = Requires | Callable[[Problem], Requires]  # of all rows, or of a row with this question
 
@@ -53,7 +41,7 @@ class RowReader:
         first = find_task(tasks[0])
         if format:
             self.kind = RowKind(first.name, first.format_named(format))
-        elif len(tasks) == 1 and not first.formats():
+        elif len(tasks) == 1 and not first.formats:
             self.kind = RowKind(first.name, None)
         self.signs = ""
         self.recognises = self.kind is None

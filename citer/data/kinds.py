@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 from citer.data.messages import with_question
 from citer.data.tasks import find_task, in_order
-from citer.data.tasks.formats import Format, given
-from citer.data.tasks.rows import RowError
+from citer.data.tasks.rows import Format, RowError, given
 from citer.errors import shown
 
 
@@ -38,7 +37,7 @@ class RowKind(NamedTuple):
 def row_kinds(tasks: Iterable[str]) -> Iterator[RowKind]:
     """Yield the kinds of rows of each task; within a task, the more specific ones first."""
     for task in in_order(tasks):
-        for format in find_task(task).formats() or (None,):
+        for format in find_task(task).formats or (None,):
             yield RowKind(task, format)
 
 

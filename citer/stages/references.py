@@ -16,7 +16,7 @@ from citer.config.params import Params
 from citer.data.problems import Problem, read_problems, write_problems
 from citer.data.references import against_llm, asked, judged, learned
 from citer.data.tasks import task_label
-from citer.data.tasks.failures import failures
+from citer.data.tasks.grading import failures
 from citer.errors import InputError
 from citer.stages import paths
 from citer.storage.schema import SPLITS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from citer.config.params import load_params
 from citer.data.problems import Problem
-from citer.data.tasks.failures import Failures
+from citer.data.tasks.grading import Failures
 from citer.decoding.answer import Counts
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.measure import ACCURACY, Conditions

@@ -52,6 +52,11 @@ class Source:
     def has(self, method: str) -> bool:
         return callable(getattr(self.own, method, None))
 
+    def call(self, method: str, argument: object) -> Any:
+        """Call a method of the object. Raises InputError with file and line if it raises."""
+        with _refused(self.file, f", in {method}()"):
+            return getattr(self.own, method)(argument)
+
 
 def _module(file: Path, text: str) -> ModuleType:
     """Run the code of a file as a module.
@@ -114,12 +119,6 @@ def _limit(kind: type, name: str, file: Path) -> float:
         expected = f"expected a number above 0, at most {most:g}"
         raise InputError(f"{file}: {kind.__name__}.{name}: {shown(value)}; {expected}")
     return float(value)
-
-
-def called(source: Source, method: str, argument: object) -> Any:
-    """Call a method of the user's object. Raises InputError with file and line if it raises."""
-    with _refused(source.file, f", in {method}()"):
-        return getattr(source.own, method)(argument)
 
 
 def described(error: BaseException, file: Path) -> str:
