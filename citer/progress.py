@@ -155,6 +155,11 @@ def _write(work: _Work) -> None:
             aside.replace(name)
 
 
+def say(text: str, style: str | None = None) -> None:
+    """Print a result, which may be several lines, as it is."""
+    Console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
 def warn(text: str) -> None:
     """Print one line about a problem that does not stop the run."""
     Console(stderr=True).print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)

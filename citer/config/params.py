@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from citer.config.audits import Audit, RuleText, check_audits
 from citer.config.pair import PairParams, placed
 from citer.config.sources import PrepareParams
-from citer.data.prompt_settings import PromptSettings
+from citer.data.prompts import PromptSettings
 from citer.errors import InputError
 from citer.executors.workers import WorkerParams
 from citer.sections import (

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from citer.data.files import OnBadRow, fail, read_rows
 from citer.data.kinds import RowKind, recognised, row_kinds
 from citer.data.messages import with_earlier_turns, with_question
@@ -14,7 +12,7 @@ from citer.data.tasks import find_task
 from citer.data.tasks.grading import assess
 from citer.data.tasks.rows import Format, Requires, RowError
 from citer.errors import InputError, shown
-from citer.progress import progress
+from citer.progress import progress, say
 
 Needs = Requires | Callable[[Problem], Requires]  # of all rows, or of a row with this question
 
@@ -54,7 +52,9 @@ class RowReader:
             self.kind, self.said = recognised(row, self.tasks), f"line {line} looks like"
             asked = "; `messages` give the question" if row.get("messages") else ""
             self.signs = f"{self.kind.signs}{asked}"
-        self._check_task(row.get("task"), self.kind.task)
+        named, task = row.get("task"), self.kind.task
+        if len(self.tasks) > 1 and named and named != task:
+            raise RowError("task", shown(named), f"{task!r} in each row of this file")
         try:
             return self._read(row, self.kind)
         except RowError as error:
@@ -70,10 +70,6 @@ class RowReader:
         needed = self.requires(problem)
         lacks = None in (problem.reference, problem.answer)
         return read(needed) if lacks and needed != "question" else problem
-
-    def _check_task(self, named: Any, task: str) -> None:
-        if len(self.tasks) > 1 and named and named != task:
-            raise RowError("task", shown(named), f"{task!r} in each row of this file")
 
     def _hinted(self, error: RowError, row: dict[str, Any], kind: RowKind) -> RowError:
         """Add to the error that the row looks like one of another kind, if it does."""
@@ -94,9 +90,8 @@ def load_problems(
     """Return (line, problem) for each row of a file, in order. The split of a problem is empty.
 
     What is not given by a single task and its `format` is recognised (see `RowReader`) and printed
-    in one line.
-    `on_bad_row` gets the error of each bad row. Raises InputError if the file cannot be read or
-    has no rows.
+    in one line. `on_bad_row` gets the error of each bad row. Raises InputError if the file cannot
+    be read or has no rows.
     """
     reader = RowReader(tasks, requires, path.name, format)
     problems, empty = [], True
@@ -111,13 +106,9 @@ def load_problems(
     if empty:
         raise InputError(f"{path}: no rows, expected JSON, JSON Lines, Parquet or CSV")
     if reader.recognises and reader.kind:
-        _say(f"{path}: {len(problems):,} {reader.kind.name} rows", reader.signs)
+        rows = f"{len(problems):,} {reader.kind.name} rows"
+        say(f"{path}: {rows} (recognised by {reader.signs})")
     return problems
-
-
-def _say(rows: str, signs: str) -> None:
-    text = f"{rows} (recognised by {signs})"
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def parse_row(

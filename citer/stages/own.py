@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from citer.config.params import Params
-from citer.data.audited import read_served
 from citer.data.files import OnBadRow, fail, read_rows
 from citer.data.importing import load_problems
+from citer.data.served import read_served
 from citer.data.tasks.rows import RowError
 from citer.errors import InputError, shown
 from citer.stages.prepare import row_needs

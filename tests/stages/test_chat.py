@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from citer.config.params import Params, load_params
-from citer.data.prompt_settings import ChatParams
+from citer.data.prompts import ChatParams
 from citer.errors import InputError
 from citer.models.bundle import stored_prompts
 from citer.models.sampling import ALL_GREEDY
