@@ -40,7 +40,7 @@ class RowReader:
         if format:
             self.kind = RowKind(first.name, first.format_named(format))
         elif len(tasks) == 1 and not first.formats:
-            self.kind = RowKind(first.name, None)
+            self.kind = RowKind(first.name, *first.row_formats)
         self.signs = ""
         self.recognises = self.kind is None
 
@@ -51,7 +51,7 @@ class RowReader:
         if not self.kind:
             self.kind, self.said = recognised(row, self.tasks), f"line {line} looks like"
             asked = "; `messages` give the question" if row.get("messages") else ""
-            self.signs = f"{self.kind.signs}{asked}"
+            self.signs = f"{self.kind.format.signs}{asked}"
         named, task = row.get("task"), self.kind.task
         if len(self.tasks) > 1 and named and named != task:
             raise RowError("task", shown(named), f"{task!r} in each row of this file")
@@ -73,10 +73,11 @@ class RowReader:
 
     def _hinted(self, error: RowError, row: dict[str, Any], kind: RowKind) -> RowError:
         """Add to the error that the row looks like one of another kind, if it does."""
-        other = next((other for other in row_kinds(self.tasks) if other.fits(row)), kind)
-        if other.name == kind.name:
+        kinds = (kind.format for kind in row_kinds(self.tasks) if kind.format.fits(row))
+        other = next(kinds, kind.format).name
+        if other == kind.format.name:
             return error
-        hint = f"this row looks like {other.name}, but {self.said} {kind.name}"
+        hint = f"this row looks like {other}, but {self.said} {kind.format.name}"
         return RowError(error.field, error.found, f"{error.expected} ({hint})")
 
 
@@ -106,7 +107,7 @@ def load_problems(
     if empty:
         raise InputError(f"{path}: no rows, expected JSON, JSON Lines, Parquet or CSV")
     if reader.recognises and reader.kind:
-        rows = f"{len(problems):,} {reader.kind.name} rows"
+        rows = f"{len(problems):,} {reader.kind.format.name} rows"
         say(f"{path}: {rows} (recognised by {reader.signs})")
     return problems
 

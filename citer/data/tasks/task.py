@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from citer.data.problems import Problem
-from citer.data.tasks.rows import Format, Requires, Row
+from citer.data.tasks.rows import Format, Requires, Row, given
 
 
 class GraderError(Exception):
@@ -31,6 +31,16 @@ class Task(ABC):
     pass_share: float = 1.0
     wider: str | None = None  # a task that reads more forms of the same answers
     digest: str | None = None  # of a user's code, which the digests of citer's code do not cover
+
+    @property
+    def row_formats(self) -> tuple[Format, ...]:
+        """The formats. A task without any has its own: any row that has the first field."""
+        signs = f"`{self.fields[0]}`" if self.fields else "an object with `task`"
+
+        def fits(row: Row) -> bool:
+            return bool(self.fields) and given(row, self.fields[0])
+
+        return self.formats or (Format(self.name, signs, fits, lambda row, _: row),)
 
     def format_named(self, name: str) -> Format:
         """Return a format by its name. Raises ValueError."""
