@@ -24,6 +24,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 from citer.errors import InputError
 
@@ -155,9 +156,9 @@ def _write(work: _Work) -> None:
             aside.replace(name)
 
 
-def say(text: str, style: str | None = None) -> None:
-    """Print a result, which may be several lines, as it is."""
-    Console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+def say(shown: str | Table, style: str | None = None) -> None:
+    """Print a result on standard output: a table, or lines as they are."""
+    Console().print(shown, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def warn(text: str) -> None:
