@@ -31,7 +31,7 @@ from tests.spelling import ROWS, Spelling
 from tests.tiny import MATH
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ROOT / "params.yaml"
+SHIPPED = ROOT / "citer/config/params.yaml"
 NAMES = "'math', 'mc', 'number', 'exact', 'contains', 'json', 'open'"
 
 

@@ -17,7 +17,7 @@ from citer.report.standings import metrics, standings, summary
 from tests.reported import chosen_rule
 
 TASK = "python:data/own/t.py:Own"
-PARAMS = load_params(Path(__file__).parents[2] / "params.yaml").evaluate
+PARAMS = load_params(Path(__file__).parents[2] / "citer/config/params.yaml").evaluate
 PRICES = Prices(slm_weights=1, llm_weights=10, slm_kv=0, llm_kv=0)
 
 

@@ -100,16 +100,13 @@ def _end(*_: object) -> None:
 def _class(module: ModuleType, file: Path, name: str) -> type:
     kind = getattr(module, name, None)
     if not isinstance(kind, type):
-        own = [key for key, value in vars(module).items() if _is_own(value, module)]
+        classes = {key: value for key, value in vars(module).items() if isinstance(value, type)}
+        own = [key for key, value in classes.items() if value.__module__ == module.__name__]
         raise InputError(f"{file}: no class {name}; it has {', '.join(own) or 'none'}")
     if missing := [method for method in METHODS if not callable(getattr(kind, method, None))]:
         expected = ", ".join(METHODS.values())
         raise InputError(f"{file}: {name} has no method {missing[0]}; expected {expected}")
     return kind
-
-
-def _is_own(value: object, module: ModuleType) -> bool:
-    return isinstance(value, type) and value.__module__ == module.__name__
 
 
 def _limit(kind: type, name: str, file: Path) -> float:
