@@ -46,10 +46,13 @@ class Checkpoint:
             return
         buffer = io.BytesIO()
         torch.save(state(), buffer)
-        content = buffer.getvalue()
-        with replacing(self.path) as aside:
-            aside.write_bytes(hashlib.sha256(content).digest() + content)
+        _write(self.path, buffer.getvalue())
         self._saved = time.monotonic()
+
+
+def _write(path: Path, content: bytes) -> None:
+    with replacing(path) as aside:
+        aside.write_bytes(hashlib.sha256(content).digest() + content)
 
 
 class Curve(NamedTuple):
