@@ -5,7 +5,7 @@
 Writes `benchmarks/results/audits.{json,md}`. The last run's router answers the preference questions
 by `risk 0.9 audit β`, and new routers learn from those audits alone, without a right answer or a
 rollout. `references` is router 2, from references and rollouts; `both` adds the audits of β = .1.
-Labels depend on the odds alone (`citer.data.served`), so β decides only which tokens are audited.
+Labels depend on the odds alone (`citer.data.traffic`), so β decides only which tokens are audited.
 The served answers are the same for all seeds, which are those of training.
 
 f95: the LLM fraction for 95 % of the LLM's accuracy under CITER's rules, with thresholds as in
@@ -26,8 +26,8 @@ from benchmarks.audited import AUDIT, by_risk
 from benchmarks.fractions import KEPT, Answered, as_table, compared, note, with_gaps
 from benchmarks.workshop import SEEDS, Workshop, thresholds
 from citer.data.problems import Problem, first_id
-from citer.data.served import load_audited
 from citer.data.tokens import read_features, read_tokens
+from citer.data.traffic import load_audited
 from citer.evaluation.paired import resamples
 from citer.evaluation.rivals import by_score, low_entropy
 from citer.evaluation.sweep import Method, by_head

@@ -41,8 +41,7 @@ class RowReader:
             self.kind = RowKind(first.name, first.format_named(format))
         elif len(tasks) == 1 and not first.formats:
             self.kind = RowKind(first.name, *first.row_formats)
-        self.signs = ""
-        self.recognises = self.kind is None
+        self.signs = ""  # by which the kind was recognised
 
     def problem(self, row: Any, line: int) -> Problem:
         """Return the problem of a row. Raises RowError."""
@@ -106,7 +105,7 @@ def load_problems(
             advance(1)
     if empty:
         raise InputError(f"{path}: no rows, expected JSON, JSON Lines, Parquet or CSV")
-    if reader.recognises and reader.kind:
+    if reader.signs and reader.kind:
         rows = f"{len(problems):,} {reader.kind.format.name} rows"
         say(f"{path}: {rows} (recognised by {reader.signs})")
     return problems

@@ -26,7 +26,7 @@ class Message:
 class Audit(NamedTuple):
     """An earlier audit of the SLM's token at a position of an answer.
 
-    `kept`: whether its odds suffice, see `citer.data.served.LEAST_ODDS`.
+    `kept`: whether its odds suffice, see `citer.data.traffic.LEAST_ODDS`.
     """
 
     position: int

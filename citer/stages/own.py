@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 from citer.config.params import Params
 from citer.data.files import OnBadRow, fail, read_rows
 from citer.data.importing import load_problems
-from citer.data.served import read_served
 from citer.data.tasks.rows import RowError
+from citer.data.traffic import read_served
 from citer.errors import InputError, shown
 from citer.progress import say
 from citer.stages.prepare import row_needs

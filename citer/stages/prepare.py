@@ -14,10 +14,10 @@ from citer.data.files import OnBadRow, fail
 from citer.data.importing import Needs, load_problems, parse_row
 from citer.data.problems import Problem, write_problems
 from citer.data.references import against_llm
-from citer.data.served import load_audited, load_traffic, sampled
 from citer.data.splits import Separated, separate, split_by_share
 from citer.data.tasks import find_task, task_label
 from citer.data.tasks.rows import Requires, RowError
+from citer.data.traffic import load_audited, load_traffic, sampled
 from citer.demo import toy
 from citer.errors import InputError
 from citer.evaluation.choice import least_questions

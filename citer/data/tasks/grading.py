@@ -45,16 +45,12 @@ def assess(problem: Problem, completion: str) -> Grade:
         if problem.answer is not None:
             share = task.grade(problem, completion)
         else:
-            share = task.same(problem, _by_llm(problem), completion)
+            written = problem.reference if problem.written_by == "llm" else None
+            assert written is not None, f"{problem.problem_id}: no answer to grade against"
+            share = task.same(problem, written, completion)
     except GraderError as error:
         return WRONG._replace(failure=str(error))
     return WHOLE.get(share) or Grade(share >= task.pass_share, share)
-
-
-def _by_llm(problem: Problem) -> str:
-    assert problem.written_by == "llm", f"{problem.problem_id}: no answer to grade against"
-    assert problem.reference is not None, f"{problem.problem_id}: no reference by the LLM"
-    return problem.reference
 
 
 def extracted(problem: Problem, completion: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Turn answers served earlier, or their questions alone, into problems.
+"""Turn traffic into problems: answers served earlier, or their questions alone.
 
 Their tables are written by `citer generate --disagreements`, or by a server into a folder.
 """
