@@ -86,24 +86,16 @@ def test_comments_and_docstrings_change_no_digest(edit: Callable[..., None]) -> 
     assert stage_digests() == before
 
 
-@pytest.mark.parametrize(
-    ("library", "stages"),
-    [
-        (
-            "math-verify",
-            {*("prepare", "probe", "references", "rivals", "label", "evaluate", "transcribe")},
-        ),
-        ("trl", {"finetune"}),
-    ],
-)
+@pytest.mark.parametrize(("library", "stages"), [("math-verify", {}), ("trl", {"finetune"})])
 def test_another_version_of_a_library_changes_the_stages_that_use_it(
     library: str, stages: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Every stage reads params.yaml with the tasks, which compare answers by math-verify."""
     before = stage_digests()
     real = closure.version
     monkeypatch.setattr(closure, "version", lambda name: "0.1" if name == library else real(name))
     changed = {name for name, digest in stage_digests().items() if digest != before[name]}
-    assert changed == stages
+    assert changed == (stages or {*before})
 
 
 def test_the_build_of_a_library_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, m
 
 from citer.config.pair import PairParams, placed
 from citer.config.sources import PrepareParams
-from citer.data.prompt_settings import PromptSettings
+from citer.data.prompts import PromptSettings
 from citer.errors import InputError
 from citer.executors.workers import WorkerParams
 from citer.rule import Rule

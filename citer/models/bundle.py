@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from citer.data.prompt_settings import PromptSettings
+from citer.data.prompts import PromptSettings
 from citer.errors import InputError
 from citer.models.features import FEATURE
 from citer.models.router import Head, Router, RouterMLP

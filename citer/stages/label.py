@@ -14,7 +14,7 @@ from citer.config.params import Params
 from citer.data.problems import Problem, parted, read_problems
 from citer.data.prompts import Encoded
 from citer.data.references import check_answers, sources
-from citer.data.tasks.failures import Failures, failures
+from citer.data.tasks.grading import Failures, failures
 from citer.data.tokens import read_identity, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed

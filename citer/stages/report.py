@@ -10,7 +10,7 @@ from pyarrow import csv
 
 from citer.config.params import Params
 from citer.data.tasks import task_label
-from citer.data.tasks.failures import Failures, merged
+from citer.data.tasks.grading import Failures, merged
 from citer.errors import InputError
 from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.measure import GREEDY, Conditions

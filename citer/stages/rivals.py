@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from itertools import islice
 from statistics import fmean
 
-from rich.console import Console
-
 from citer.config.params import Params
 from citer.data.problems import read_problems
 from citer.errors import InputError
@@ -19,6 +17,7 @@ from citer.models.device import announce
 from citer.models.outlined import open_pair
 from citer.models.room import check_room
 from citer.pairs.floor import shortfalls, shown
+from citer.progress import say
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.stages.lessons import Preference, lesson_inputs
@@ -60,7 +59,7 @@ def run(params: Params) -> None:
         write_findings(aside, findings, params.evaluate, stamp | RIVALS_STAMP)
     remove(partial)
     for line in (_summary(findings.points, measure), *map(str, findings.failures)):
-        _print(line)
+        say(line)
 
 
 def _check_llm(study: Study) -> None:
@@ -72,24 +71,24 @@ def _check_llm(study: Study) -> None:
     below = list(shortfalls(llm.results, study.params.llm_floor))
     for short in below:
         if not short.is_certain:
-            _print(f"rivals: {short.doubt}", style="yellow")
+            say(f"rivals: {short.doubt}", style="yellow")
     certain = [short for short in below if short.is_certain]
     if not certain:
         return
     tasks = {short.task for short in certain}
     wrong = (r.problem for r in llm.results if r.problem.task in tasks and not r.correct)
     for problem in islice(wrong, EXAMPLES):
-        _print(shown(problem, *study.llm_writes(problem)))
+        say(shown(problem, *study.llm_writes(problem)))
     raise InputError(f"rivals: {'; '.join(map(str, certain))} (evaluate.llm_floor)")
 
 
 def _check_references(study: Study) -> None:
     """Say that there is no floor. Warn if the LLM's answers often differ from the stored ones."""
-    _print("rivals: measured by fidelity to the LLM, so evaluate.llm_floor does not apply")
+    say("rivals: measured by fidelity to the LLM, so evaluate.llm_floor does not apply")
     _, (llm,), *_ = study.alone_runs
     differing = fmean(not result.correct for result in llm.results)
     if differing > UNSTABLE:
-        _print(
+        say(
             f"validation: {differing:.1%} of the LLM's answers differ from its stored ones, so the "
             "references are unstable (another batch or a lower precision), and every promise "
             "includes this share",
@@ -102,11 +101,7 @@ def _warn(study: Study) -> None:
     _, (llm,), *_ = study.alone_runs
     right, promised = (r.correct for r in llm.results), (study.params.epsilon, study.params.delta)
     if few := too_few(right, study.conditions.measure, *promised):
-        _print(few, style="yellow")
-
-
-def _print(text: str, style: str = "") -> None:
-    Console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+        say(few, style="yellow")
 
 
 def _summary(points: Iterable[Row], measure: Measure) -> str:

@@ -77,7 +77,7 @@ def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("citer.labelling.labeller.CHUNK", CHUNK)
-    shipped = load_params(ROOT / "params.yaml")
+    shipped = load_params(ROOT / "citer/config/params.yaml")
     score = {"batch_tokens": 600, "shard_problems": 5}
     return shipped.model_copy(
         update={
@@ -139,7 +139,7 @@ GRID = {"0.0": 0.0, "0.1": 0.35, "0.4": 0.5, "1.0": 1.0}
 @pytest.fixture
 def params(tmp_path, monkeypatch) -> Params:
     """Enter a project with a finetuned SLM, problems and two routers."""
-    shipped = load_params(ROOT / "params.yaml")
+    shipped = load_params(ROOT / "citer/config/params.yaml")
     monkeypatch.chdir(tmp_path)
     slm, llm = make_tiny_pair(Path("models"))
     paths.SLM.parent.mkdir(parents=True)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from citer.config.params import Params, load_params
-from citer.data.prompt_settings import ChatParams
+from citer.data.prompts import ChatParams
 from citer.errors import InputError
 from citer.models.bundle import stored_prompts
 from citer.models.sampling import ALL_GREEDY
@@ -53,7 +53,7 @@ def row(n: int, *, training: bool = True) -> dict:
 @pytest.fixture
 def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     """Enter a project of one file of conversations and a pair with Qwen3's template."""
-    shipped = load_params(ROOT / "params.yaml")
+    shipped = load_params(ROOT / "citer/config/params.yaml")
     monkeypatch.chdir(tmp_path)
     slm, llm = make_tiny_pair(Path("models"), equip=partial(add_roles, template=QWEN3))
     own = Path("data/own/sums.jsonl")

@@ -89,7 +89,7 @@ def test_a_stage_whose_server_is_lost_resumes(visiting: Params, completions: Com
 def test_a_server_that_is_down_ends_a_command_with_status_1(
     project: Params, completions: Completions, capsys: pytest.CaptureFixture
 ) -> None:
-    shipped = (ROOT / "params.yaml").read_text()
+    shipped = (ROOT / "citer/config/params.yaml").read_text()
     Path("params.yaml").write_text(shipped.replace("llm_url: null", f"llm_url: {completions.url}"))
     completions.dies_after = 0
     assert call(["score_llm"]) == 1

@@ -1,4 +1,4 @@
-"""The process that grades for a task of the user: `python -m citer.data.tasks.own.child`.
+"""The process that grades for a task of the user: `python -m citer.data.tasks.own_child`.
 
 It forks for each answer. The fork has an empty working directory of its own, limits, no privileges,
 no input, and its output is dropped. It ends after its answer, and all that it started with it. The
@@ -21,8 +21,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from citer.data.tasks.own import box
-from citer.data.tasks.own.source import Limits, Source, checked_share, summed_up
+import citer.program  # noqa: F401 - most graders import it, and each fork has it already
+from citer.data.tasks import own_box as box
+from citer.data.tasks.own_source import Limits, Source, checked_share, summed_up
 from citer.errors import InputError, one_line
 
 LARGEST_FILE = 2**24  # bytes that an answer may write into a file

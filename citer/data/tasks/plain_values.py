@@ -6,7 +6,7 @@ Every step takes time linear in the completion.
 import json
 import re
 import unicodedata
-from collections.abc import Iterable
+from itertools import chain
 from math import nan
 from typing import Any, NoReturn
 
@@ -137,15 +137,12 @@ class Decoder(json.JSONDecoder):
         value, end = super().raw_decode(s, idx)
         level, depth = [value], 0
         while nested := [each for each in level if isinstance(each, dict | list)]:
-            level = [part for each in nested for part in _parts(each)]
+            parts = (each.values() if isinstance(each, dict) else each for each in nested)
+            level = list(chain.from_iterable(parts))
             depth += 1
             if depth > DEEPEST:
                 raise RecursionError
         return value, end
-
-
-def _parts(nested: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return nested.values() if isinstance(nested, dict) else nested
 
 
 DECODER = Decoder(parse_constant=_refuse, object_pairs_hook=_object)

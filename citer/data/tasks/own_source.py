@@ -52,6 +52,11 @@ class Source:
     def has(self, method: str) -> bool:
         return callable(getattr(self.own, method, None))
 
+    def call(self, method: str, argument: object) -> Any:
+        """Call a method of the object. Raises InputError with file and line if it raises."""
+        with _refused(self.file, f", in {method}()"):
+            return getattr(self.own, method)(argument)
+
 
 def _module(file: Path, text: str) -> ModuleType:
     """Run the code of a file as a module.
@@ -95,16 +100,13 @@ def _end(*_: object) -> None:
 def _class(module: ModuleType, file: Path, name: str) -> type:
     kind = getattr(module, name, None)
     if not isinstance(kind, type):
-        own = [key for key, value in vars(module).items() if _is_own(value, module)]
+        classes = {key: value for key, value in vars(module).items() if isinstance(value, type)}
+        own = [key for key, value in classes.items() if value.__module__ == module.__name__]
         raise InputError(f"{file}: no class {name}; it has {', '.join(own) or 'none'}")
     if missing := [method for method in METHODS if not callable(getattr(kind, method, None))]:
         expected = ", ".join(METHODS.values())
         raise InputError(f"{file}: {name} has no method {missing[0]}; expected {expected}")
     return kind
-
-
-def _is_own(value: object, module: ModuleType) -> bool:
-    return isinstance(value, type) and value.__module__ == module.__name__
 
 
 def _limit(kind: type, name: str, file: Path) -> float:
@@ -114,12 +116,6 @@ def _limit(kind: type, name: str, file: Path) -> float:
         expected = f"expected a number above 0, at most {most:g}"
         raise InputError(f"{file}: {kind.__name__}.{name}: {shown(value)}; {expected}")
     return float(value)
-
-
-def called(source: Source, method: str, argument: object) -> Any:
-    """Call a method of the user's object. Raises InputError with file and line if it raises."""
-    with _refused(source.file, f", in {method}()"):
-        return getattr(source.own, method)(argument)
 
 
 def described(error: BaseException, file: Path) -> str:

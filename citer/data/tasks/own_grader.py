@@ -1,33 +1,31 @@
 """Grade with code of the user, in a child process with limits of time and memory.
 
-The child (`citer.data.tasks.own.child`) imports the user's file once and forks for each answer, so
+The child (`citer.data.tasks.own_child`) imports the user's file once and forks for each answer, so
 no answer can change how another one is graded. `docs/own-data.md` says what the code is kept from.
 """
 
 import json
+import multiprocessing
 import os
 import site
 import subprocess
 import sys
+from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import finalize
 
-from citer.data.tasks.own.source import Source
+from citer.data.problems import Problem
+from citer.data.tasks.own_source import Source
 from citer.data.tasks.task import GraderError
 from citer.errors import InputError
 from citer.progress import warn
 
-if TYPE_CHECKING:
-    from multiprocessing.synchronize import Lock as SharedLock
-
-    from citer.data.problems import Problem
-
-CHILD = "citer.data.tasks.own.child"
-HOME = Path(__file__).parents[4]  # the folder that holds the package
+CHILD = "citer.data.tasks.own_child"
+HOME = Path(__file__).parents[3]  # the folder that holds the package
 START_SECONDS = 150  # for the import of the user's file, twice if namespaces are refused
 GRACE_SECONDS = 30  # after which a child that does not end a timed-out answer is replaced
 END_SECONDS = 1
@@ -39,19 +37,22 @@ UNBOXED = (
 SENT = ("problem_id", "task", "question", "answer", "reference")
 
 
+# Held by the process that has warned: all tasks share it, and all processes that this one forks.
+_warning = cache(multiprocessing.Lock)
+
+
 class Grader:
     """Grades answers to problems of one task. Each process has a child of its own.
 
     The child starts at the first answer and ends with the process that started it.
     """
 
-    def __init__(self, source: Source, warning: "SharedLock") -> None:
-        """`warning` is held by the process that has warned, for all forks of the command."""
-        self.source, self._warning = source, warning
+    def __init__(self, source: Source) -> None:
+        self.source, self._warning = source, _warning()
         self._child: _Child | None = None
         self._lock = Lock()
 
-    def share(self, method: str, problem: "Problem", *completions: str) -> float:
+    def share(self, method: str, problem: Problem, *completions: str) -> float:
         """Return what `grade` or `same` returns for a completion or two, as a share.
 
         Raises GraderError if the method fails, and InputError if its process does not start.

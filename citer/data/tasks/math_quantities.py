@@ -5,7 +5,7 @@ import unicodedata
 from fractions import Fraction
 from typing import NamedTuple
 
-from citer.data.tasks.math.units import unit_of
+from citer.data.tasks.math_units import unit_of
 
 SYMBOLS = str.maketrans(
     {

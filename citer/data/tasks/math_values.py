@@ -1,4 +1,4 @@
-"""Read the answer from the last box of a completion, and compare two answers by value."""
+"""Compare two answers by value."""
 
 import re
 import threading
@@ -6,18 +6,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-import math_verify
+from citer.data.tasks.math_expressions import readable, reordered
+from citer.data.tasks.math_quantities import WORDS, quantity, same_quantity, same_unit, tidy
 
-from citer.data.tasks.math.expressions import readable, reordered
-from citer.data.tasks.math.quantities import WORDS, quantity, same_quantity, same_unit, tidy
-
-BOX = re.compile(r"\\boxed\s*\{")
-BRACE = re.compile(r"\\.|[{}]")
 LONGEST = 400  # characters; a longer answer is compared as a string alone
 MOST = 20  # values in a list that may be given in any order
 TIMEOUT_SECONDS = 5
-LATEX = math_verify.LatexExtractionConfig()  # which takes the h of r^2 h for hours
-FORMS = (replace(LATEX, normalization_config=replace(LATEX.normalization_config, units=False)),)
 
 # A comma between digits separates values only if the list also has commas with a space.
 TOKEN = re.compile(r"\\?[{}]|[()\[\]]|;|,(?!\d{3}(?!\d))|(?P<dense>,)|,? (?:and|or) ")
@@ -34,17 +28,6 @@ class Listed(NamedTuple):
 
     brackets: str
     values: tuple[str, ...]
-
-
-def boxed(text: str) -> str | None:
-    """Return the content of the last `\\boxed{}`, or None if there is none or it is not closed."""
-    start = max((box.end() for box in BOX.finditer(text)), default=len(text))
-    depth = 1
-    for brace in BRACE.finditer(text, start):
-        depth += {"{": 1, "}": -1}.get(brace.group(), 0)
-        if depth == 0:
-            return text[start : brace.start()].strip()
-    return None
 
 
 def same_value(answer: str, given: str) -> bool:
@@ -124,10 +107,14 @@ def _same_list(answer: Listed, given: Listed) -> bool:
 
 
 def _verified(answer: str, given: str) -> bool:
+    import math_verify  # it takes half a second, and every command imports this module
+
+    latex = math_verify.LatexExtractionConfig()  # which takes the h of r^2 h for hours
+    kept = replace(latex, normalization_config=replace(latex.normalization_config, units=False))
     on_main = threading.current_thread() is threading.main_thread()
     seconds = TIMEOUT_SECONDS if on_main else None
     gold, target = (
-        math_verify.parse(f"\\boxed{{{text}}}", FORMS, parsing_timeout=seconds)
+        math_verify.parse(f"\\boxed{{{text}}}", (kept,), parsing_timeout=seconds)
         for text in readable(answer, given)
     )
     return math_verify.verify(gold, target, allow_set_relation_comp=True, timeout_seconds=seconds)
