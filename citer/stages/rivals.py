@@ -5,23 +5,19 @@ from itertools import islice
 from statistics import fmean
 
 from citer.config.params import Params
-from citer.data.problems import read_problems
 from citer.errors import InputError
 from citer.evaluation.evidence import too_few
 from citer.evaluation.measure import FIDELITY, Conditions, Measure
 from citer.evaluation.methods import Kind, Row, label
 from citer.evaluation.points import RIVALS_STAMP, write_findings
-from citer.evaluation.study import Study, study_stamp
-from citer.models.bundle import folder_identity
+from citer.evaluation.study import Study
 from citer.models.device import announce
 from citer.models.outlined import open_pair
-from citer.models.room import check_room
 from citer.pairs.floor import shortfalls, shown
 from citer.progress import say
 from citer.stages import paths
-from citer.stages.folders import finetuned_pair
+from citer.stages.asked import Asked, partial_sweeps
 from citer.stages.lessons import Preference, lesson_inputs
-from citer.stages.unfinished import partial_sweeps
 from citer.storage.tables import remove, replacing
 
 UNSTABLE = 0.01  # share of the LLM's answers that may differ from the stored ones
@@ -37,17 +33,12 @@ def run(params: Params) -> None:
     questions.
     """
     announce("rivals", params.pair)
-    validation, test = (read_problems(paths.referenced(split)) for split in ("validation", "test"))
-    named = ((f"{paths.referenced(p.split)}: problem {p.problem_id}", p) for p in validation + test)
-    folders = finetuned_pair(params)
-    check_room(named, folders, params.evaluate.max_new_tokens)
-    own = folder_identity(folders, params.pair.dtype)
-    stamp = study_stamp(own, [*validation, *test], params.evaluate)
-    measure = Conditions.stored(stamp).measure
-    inputs = lesson_inputs(params.evaluate.rivals, params.train, own)
-    partial = partial_sweeps("rivals", params, own, *inputs)
-    pair, executor = open_pair(folders, params.pair, params.workers)
-    study = Study(executor, pair, validation, test, params.evaluate, partial)
+    asked = Asked.read(params)
+    measure = Conditions.stored(asked.stamp).measure
+    inputs = lesson_inputs(params.evaluate.rivals, params.train, asked.identity)
+    partial = partial_sweeps("rivals", params, asked.identity, *inputs)
+    pair, executor = open_pair(asked.folders, params.pair, params.workers)
+    study = Study(executor, pair, asked.validation, asked.test, params.evaluate, partial)
     if measure is FIDELITY:
         _check_references(study)
     else:
@@ -56,7 +47,7 @@ def run(params: Params) -> None:
     findings = study.rivals(Preference(params.train, study))
     with replacing(paths.RIVALS) as aside:
         aside.mkdir()
-        write_findings(aside, findings, params.evaluate, stamp | RIVALS_STAMP)
+        write_findings(aside, findings, params.evaluate, asked.stamp | RIVALS_STAMP)
     remove(partial)
     for line in (_summary(findings.points, measure), *map(str, findings.failures)):
         say(line)
