@@ -7,16 +7,9 @@ from the rival's `Method` and `Style`.
 
 from collections.abc import Callable, Iterator, Mapping
 
-from citer.evaluation.rivals.certainty import (
-    bild_rival,
-    entropy_rival,
-    low_entropy,
-)
-from citer.evaluation.rivals.citer_s import citer_s_rival
-from citer.evaluation.rivals.co_llm import co_llm_rival
+from citer.evaluation.rivals.learnt import citer_s_rival, co_llm_rival
 from citer.evaluation.rivals.oracle import oracle_rival
 from citer.evaluation.rivals.query import query_rival
-from citer.evaluation.rivals.random_visits import random, random_rival
 from citer.evaluation.rivals.rival import (
     Alone,
     Lessons,
@@ -26,7 +19,14 @@ from citer.evaluation.rivals.rival import (
     by_score,
     quantiles,
 )
-from citer.evaluation.rivals.speculative import speculative_rival
+from citer.evaluation.rivals.untrained import (
+    bild_rival,
+    entropy_rival,
+    low_entropy,
+    random,
+    random_rival,
+    speculative_rival,
+)
 from citer.sections import RivalName
 
 __all__ = [
