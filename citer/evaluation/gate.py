@@ -36,13 +36,6 @@ class Answered(NamedTuple):
         return "" if 0 <= self.bound <= 1 else f"bound {self.bound:g}, expected 0 to 1"
 
 
-class Moved(NamedTuple):
-    """The bytes of one version, divided by those of another, and where they were counted."""
-
-    share: float
-    where: str
-
-
 class Decision(NamedTuple):
     promote: bool
     reason: str  # one sentence, with the numbers that decided
@@ -77,16 +70,10 @@ class Gate:
         certified: bool,
         champion_conditions: Conditions | None = None,
     ) -> Decision:
-        """Decide whether to promote the challenger.
+        """Decide whether to promote the challenger, whose rule must be `certified` on validation.
 
-        Every challenger must keep its promise. Its rule must be `certified` on validation. On test,
-        the LLM must answer at least `llm_floor` of the questions right. The challenger may answer
-        at most epsilon of those wrong. Without a champion, the challenger must move fewer bytes
-        than the LLM alone, on so many questions that the promise could be certified on them. With
-        a champion, it must be as accurate and move no more bytes, both within their margins, and
-        not be worse in both. A champion that does not keep this promise is none. Without common
-        questions, or if the two were measured under different conditions, the challenger is not
-        promoted. The same holds if anything measured is no number.
+        A champion that does not keep the promise of this gate is none. The challenger is not
+        promoted if the two cannot be compared, or if anything measured is no number.
         """
         named = {"the challenger": challenger, "the champion": champion, "the LLM": llm_alone}
         for name, version in named.items():
@@ -173,32 +160,22 @@ class Gate:
             return Decision(False, f"less {measure.better}, and more bytes: {numbers}")
         return Decision(True, f"not worse by more than the margins: {numbers}")
 
-    def _moved(self, one: Answered, other: Answered) -> Moved:
-        """Compare bytes at the gate's batch, or if this cannot be done, at batch 1.
+    def _moved(self, one: Answered, other: Answered) -> tuple[float, str]:
+        """Return the bytes of `one` by those of `other`, and where they were counted.
 
-        A cost in a batch belongs to a whole test set, so both must have answered the same one. At
-        batch 1 a question has a cost of its own, and the common questions are compared.
+        This is at the gate's batch, or if it cannot be done, at batch 1. A cost in a batch belongs
+        to a whole test set, so both must have answered the same one. At batch 1 a question has a
+        cost of its own, and the common questions are compared.
         """
-        common = len(in_common(one.graded, other.graded))
-        at_1 = f"at batch 1, on {common} common questions"
-        reason = self._uncounted(one, other)
-        if self.batch > 1 and not reason:
-            assert one.batched is not None
-            assert other.batched is not None
-            return Moved(one.batched / other.batched, f"at batch {self.batch}, the LLM delayed")
-        because = f" (not at batch {self.batch}: {reason})" if self.batch > 1 else ""
-        return Moved(_relative_bytes(one.graded, other.graded), at_1 + because)
-
-    def _uncounted(self, one: Answered, other: Answered) -> str:
-        """Return why bytes in a batch cannot be compared, or an empty string if they can."""
-        if one.graded.keys() != other.graded.keys():
-            return "the test questions differ"
-        if one.batched is None or other.batched is None:
-            return "a version has no cost at this batch size"
-        return ""
-
-
-def _relative_bytes(one: GradedAnswers, other: GradedAnswers) -> float:
-    """Divide the bytes of `one` by those of `other`, on the questions that both answered."""
-    common = in_common(one, other)
-    return sum(one[key].bytes for key in common) / sum(other[key].bytes for key in common)
+        why_not = ""
+        if self.batch > 1 and one.graded.keys() != other.graded.keys():
+            why_not = "the test questions differ"
+        elif self.batch > 1 and (one.batched is None or other.batched is None):
+            why_not = "a version has no cost at this batch size"
+        elif self.batch > 1 and one.batched and other.batched:
+            return one.batched / other.batched, f"at batch {self.batch}, the LLM delayed"
+        common = in_common(one.graded, other.graded)
+        bytes_of = (sum(each.graded[key].bytes for key in common) for each in (one, other))
+        because = f" (not at batch {self.batch}: {why_not})" if why_not else ""
+        share = next(bytes_of) / next(bytes_of)
+        return share, f"at batch 1, on {len(common)} common questions{because}"

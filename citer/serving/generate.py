@@ -18,7 +18,7 @@ from rich.console import Console
 from citer.config.params import Params
 from citer.data.importing import load_problems
 from citer.data.problems import Problem
-from citer.data.tasks.failures import failures
+from citer.data.tasks.grading import failures
 from citer.decoding.answer import Counts
 from citer.errors import InputError, reading
 from citer.models.bundle import identity, stored_prompts
@@ -63,8 +63,6 @@ def generate(
         raise InputError(
             "--temperature: expected none: pair.llm_url is asked for greedy answers only"
         )
-    if refusal := rule.refusal(sampler.params is not None, params.pair.llm_url is not None):
-        raise InputError(refusal)
     with reading(source):
         source.stat()  # a missing input is reported before a router that cannot be read
     rows = load_problems(source, stored_prompts(bundle).tasks, requires="question")

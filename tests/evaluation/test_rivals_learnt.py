@@ -10,8 +10,7 @@ from citer.decoding.work import Work
 from citer.evaluation.cost import Prices
 from citer.evaluation.points import outcome_rows
 from citer.evaluation.rivals import Alone, enlist
-from citer.evaluation.rivals.citer_s import citer_s_rival, labels
-from citer.evaluation.rivals.co_llm import co_llm_rival, marginal_loss
+from citer.evaluation.rivals.learnt import citer_s_rival, co_llm_rival, labels, marginal_loss
 from citer.evaluation.rivals.query import examples, mixed, query_rival
 from citer.evaluation.rivals.rival import Learnt, Setting, Tokens
 from citer.evaluation.study import Study
