@@ -34,8 +34,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.evaluation.methods import Row
 from citer.executors.base import Executor, InLine, Job, Unit
-from citer.executors.forked import Forked
-from citer.executors.spawned import CPU, Spawned
+from citer.executors.processes import CPU, Forked, Spawned
 from citer.labelling.chunks import CHUNK
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout

@@ -19,8 +19,7 @@ from citer.errors import InputError
 from citer.evaluation.rivals import random
 from citer.evaluation.sweep import Line, Method, by_head, request, sweep
 from citer.executors.base import Executor, I, InLine, Job, R, Unit
-from citer.executors.forked import Forked
-from citer.executors.spawned import CPU, Spawned
+from citer.executors.processes import CPU, Forked, Spawned
 from citer.executors.workers import WorkerParams
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.labeller import Labeller

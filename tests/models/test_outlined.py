@@ -8,8 +8,7 @@ import torch
 from citer.config.params import PairParams
 from citer.decoding.engine import Engine
 from citer.executors.base import InLine
-from citer.executors.forked import Forked
-from citer.executors.spawned import CPU, Spawned
+from citer.executors.processes import CPU, Forked, Spawned
 from citer.executors.workers import WorkerParams
 from citer.models.bundle import identity
 from citer.models.folder import PairFolder
