@@ -36,9 +36,9 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, routed
 from citer.evaluation.sweep import request
 from citer.models.bundle import read_bundle
-from citer.models.noise import perturbed
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.sampling import Sampler
+from citer.models.vocabulary import perturbed
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair

@@ -12,9 +12,9 @@ from citer.decoding.answer import Trunk
 from citer.decoding.lane import Held, Ids, Lane, MakeGraphs
 from citer.decoding.work import Work
 from citer.errors import InputError
-from citer.models.card import ModelCard
 from citer.models.features import EXTRAS
 from citer.models.feed import Turn
+from citer.models.folder import ModelCard
 from citer.models.forced import Predicted, Text, predict
 from citer.models.graphs import no_graphs
 from citer.models.pair import LanguageModel
@@ -50,7 +50,7 @@ class Query(NamedTuple):
 
     `first` indexes `ids`, which begins with the prompt. The judge reads `ids`. `draft` is the token
     at position `len(ids)`, or None if there is none yet. It is judged, but not read. With
-    `sampling`, the logits at each position are perturbed (`citer.models.noise`). The other fields
+    `sampling`, the logits at each position are perturbed (`perturbed`). The other fields
     are for a judge that keeps a cache per slot; a stateless judge may ignore them. The slot
     holds the first `kept` tokens of `ids` from the query before. An empty slot may start from
     `trunk`.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from citer.decoding.answer import Request
 from citer.errors import InputError
 from citer.models.room import check_fits
-from citer.models.stop import StopTexts
+from citer.models.tokenizer import StopTexts
 
 
 @dataclass(frozen=True)

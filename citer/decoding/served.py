@@ -14,7 +14,7 @@ from citer.decoding.lane import MakeGraphs
 from citer.decoding.policy import Policy
 from citer.decoding.work import Work
 from citer.errors import InputError
-from citer.models.card import Carded, ModelCard
+from citer.models.folder import Carded, ModelCard
 from citer.models.graphs import no_graphs
 from citer.models.pair import LanguageModel, Pair
 from citer.models.served import LIKELIEST, Chances, Choice, ServedModel

@@ -13,9 +13,8 @@ from citer.executors.base import Executor
 from citer.executors.choose import write_tables
 from citer.executors.workers import WorkerParams
 from citer.labelling.teacher import half, score
-from citer.models.card import Carded
 from citer.models.features import FEATURE
-from citer.models.folder import PairFolder
+from citer.models.folder import Carded, PairFolder
 from citer.models.outlined import open_model
 from citer.models.pair import LanguageModel
 from citer.models.room import check_examples

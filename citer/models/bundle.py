@@ -20,8 +20,7 @@ from citer.sections import Share, complaint
 from citer.storage.tables import digest, read_as, read_json, replacing, write_json
 
 if TYPE_CHECKING:  # transformers' models take seconds to import
-    from citer.models.card import ModelCard
-    from citer.models.folder import ModelFolder, PairFolder
+    from citer.models.folder import ModelCard, ModelFolder, PairFolder
     from citer.models.pair import Pair
 
 VERSION = 3

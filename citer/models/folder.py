@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from transformers import (
@@ -22,11 +22,7 @@ from transformers import (
 from citer.data.prompt_settings import PromptSettings
 from citer.data.prompts import PromptFormat, make_prompts
 from citer.errors import InputError, reading
-from citer.models.card import Carded
-from citer.models.families import check_settings
-from citer.models.kept import kept_digest
-from citer.models.quantised import bytes_read, check_quantiser, free_names, refuse_quantised
-from citer.models.settings import Config, EosSetting
+from citer.models.families import Config, EosSetting, check_settings
 from citer.models.tokenizer import (
     load_tokenizer,
     named_eos_ids,
@@ -34,8 +30,45 @@ from citer.models.tokenizer import (
     tokenizer_parts,
 )
 from citer.models.vocabulary import Vocabulary
-from citer.models.weights import check_tensors, tensor_bytes, tensor_shapes, weight_files
+from citer.models.weights import (
+    bytes_read,
+    check_quantiser,
+    check_tensors,
+    free_names,
+    kept_digest,
+    refuse_quantised,
+    tensor_bytes,
+    tensor_shapes,
+    weight_files,
+)
 from citer.storage.tables import read_as
+
+
+class ModelCard(NamedTuple):
+    """A model's sizes, its limits and its identity.
+
+    weight_bytes: bytes of weights that one forward reads
+    kv_bytes: bytes of keys and values that one position occupies
+    context: largest number of positions of a sequence
+    vocab_size: number of ids that the model has logits for, padding included
+    path: the model's folder, by which error messages name it
+    digest: of its configuration and weights
+    """
+
+    weight_bytes: int
+    kv_bytes: int
+    context: int
+    vocab_size: int
+    path: Path
+    digest: str
+
+
+class Carded(Protocol):
+    """A model that has a card: loaded in this process, or elsewhere."""
+
+    @property
+    def card(self) -> ModelCard: ...
+
 
 MakePrompts = Callable[
     [PreTrainedTokenizerFast, Sequence[int]], PromptFormat

@@ -21,7 +21,6 @@ from transformers import PreTrainedModel
 
 from citer.errors import InputError
 from citer.models.cache import SlotCache
-from citer.models.deviation import deviation
 from citer.models.device import device_of
 from citer.models.families import FAMILIES, Family, Heads, LayerKind
 from citer.models.feed import Feed
@@ -178,3 +177,9 @@ def _attend(
         query_NKGD, keys_NKPD, values_NKPD, attn_mask=mask_N1GP, scale=scale
     )
     return mixed_NKGD.unflatten(2, (tokens, group)).transpose(1, 2).flatten(2, 3)
+
+
+def deviation(ours: Tensor, theirs: Tensor) -> float:
+    """Return |ours - theirs| / |theirs|, in norms. It is NaN if either tensor has a NaN."""
+    ours, theirs = ours.double(), theirs.double()
+    return float((ours - theirs).norm() / theirs.norm())

@@ -8,7 +8,9 @@ slots. No token attends to those positions, and later tokens overwrite them.
 Tested on a CPU only, where operations are replayed instead of kernels. No GPU has run it yet.
 """
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice, repeat
 from typing import NamedTuple
@@ -17,7 +19,6 @@ import torch
 from torch import Tensor
 
 from citer.models.cache import SlotCache
-from citer.models.capture import Capture, cuda_capture
 from citer.models.feed import Read, Turn, lay_out_evenly
 from citer.models.pair import LanguageModel
 
@@ -25,6 +26,10 @@ WIDEST = 32  # tokens of a row
 MOST = 256  # tokens of a forward; beyond that, computing takes longer than launching
 DRAW = 5  # integers of `Sampling.numbers`
 SHORTEST = 256  # positions of the smallest graph
+WARM_UPS = 3  # as in torch.cuda.make_graphed_callables
+
+Run = Callable[[], Tensor]
+Capture = Callable[[Run], Run]
 
 
 class Shape(NamedTuple):
@@ -203,3 +208,42 @@ def _read_with(turn: Turn, noisy: bool) -> Sequence[Sequence[int]]:
 def _power(number: int) -> int:
     """Return the next power of two."""
     return 1 << (number - 1).bit_length()
+
+
+def cuda_capture() -> Capture:
+    """Make a `Capture` whose graphs share one memory pool.
+
+    They can share it because one graph runs at a time, and its output is read before the next one
+    runs. Each call makes a new pool, since torch refuses a pool after all its graphs are freed.
+    """
+    stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+
+    def capture(forward: Run) -> Run:
+        # Warm up on the stream of the capture, so that cuBLAS allocates its workspace there.
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                forward()
+        graph = torch.cuda.CUDAGraph()
+        with _no_collection(), torch.cuda.graph(graph, pool=pool, stream=stream):
+            out = forward()
+
+        def replay() -> Tensor:
+            graph.replay()
+            return out
+
+        return replay
+
+    return capture
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Disable garbage collection: freeing a graph during a capture invalidates the capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

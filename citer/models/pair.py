@@ -15,14 +15,13 @@ from citer.config.params import PairParams
 from citer.data.prompts import PromptFormat
 from citer.errors import InputError
 from citer.models.cache import kv_shape
-from citer.models.card import Carded, ModelCard
 from citer.models.device import device_of
 from citer.models.feed import Feed
-from citer.models.folder import ModelFolder, PairFolder
+from citer.models.folder import Carded, ModelCard, ModelFolder, PairFolder
 from citer.models.forward import OWN, Forward
 from citer.models.network import forward_of, load_network
 from citer.models.stock import KVCache
-from citer.models.stop import StopTexts
+from citer.models.tokenizer import StopTexts
 from citer.models.vocabulary import Vocabulary
 
 SMALL = 2**26  # bytes of weights

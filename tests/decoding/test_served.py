@@ -19,8 +19,7 @@ from citer.decoding.served import Reading, ServedJudge, judge_of
 from citer.errors import InputError, TemporaryError
 from citer.labelling.teacher import half, score
 from citer.models.pair import Pair
-from citer.models.served import LIKELIEST, ServedModel
-from citer.models.server import KEY, Server
+from citer.models.served import KEY, LIKELIEST, ServedModel, Server
 from citer.models.vocabulary import Vocabulary
 from citer.rule import Rule
 from tests.completions import Completions, serving

@@ -8,8 +8,8 @@ from citer.decoding.policy import Scorer, StepView
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.rivals.rival import Rival, Setting, by_score
 from citer.evaluation.sweep import Line, Method
-from citer.models.noise import GOLDEN, mixed, shifted
 from citer.models.router import HIGHEST
+from citer.models.vocabulary import GOLDEN, mixed, shifted
 
 
 def random(seed: int) -> Scorer:
