@@ -50,6 +50,11 @@ def _identifier(name: str) -> str:
     return name
 
 
+def _without_judge(heads: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the head of an acceptance rule that earlier versions had."""
+    return {name: head for name, head in heads.items() if name != "judge"}
+
+
 HeadName = Annotated[str, AfterValidator(_identifier)]
 
 
@@ -103,7 +108,7 @@ class Card(BaseModel):
     """The keys of `router.json` that are read. Other keys are allowed."""
 
     schema_version: Literal[2, 3]
-    heads: Annotated[dict[HeadName, HeadCard], Field(min_length=1)]
+    heads: Annotated[dict[HeadName, HeadCard], AfterValidator(_without_judge), Field(min_length=1)]
     weights: str | None = None  # digest of router.safetensors; None if no head has weights
     feature: str
     slm: Origin

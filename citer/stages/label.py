@@ -23,7 +23,6 @@ from citer.executors.base import Executor
 from citer.labelling.agreement import Agreement
 from citer.labelling.calibration import Calibration, calibrate
 from citer.labelling.chunks import label_in_chunks
-from citer.labelling.judged import judged_rows, write_judged
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from citer.labelling.suffix import Suffix
@@ -77,20 +76,10 @@ def run(params: Params, iteration: int) -> None:
     with replacing(paths.preferences(iteration).parent) as aside:
         aside.mkdir()
         write_table(aside / paths.preferences(iteration).name, labels, PREFERENCE, metadata)
-        if params.label.judge:
-            rows = _judged(executor, inputs, pair, params, labels)
-            write_judged(aside / paths.judged(iteration).name, rows, pair, metadata)
     remove(partial)
     Console().print(_summary(labeller, inputs.tokens, labels))
     for line in (*([calibration] if calibration else []), *failed):
         Console().print(str(line), markup=False, highlight=False, soft_wrap=True)
-
-
-def _judged(
-    executor: Executor, inputs: Inputs, pair: Pair, params: Params, labels: pa.Table
-) -> pa.Table:
-    source = paths.SLM_TOKENS, inputs.examples, inputs.tokens
-    return judged_rows(executor, pair, *source, labels, params.score_llm.batch_tokens)
 
 
 def _metadata(
@@ -157,10 +146,10 @@ def _labeller(
 
 
 def _digest(params: Params, outcome: str, iteration: int) -> str:
-    """Hash everything that the labels depend on. The rows of the judge are made from them."""
+    """Hash everything that the labels depend on."""
     files = paths.SLM_TOKENS, paths.LLM_TOKENS, paths.referenced("preference")
     router = paths.router(iteration - 1)
-    section = params.label.model_dump_json(exclude={"outcome", "minutes", "judge"})
+    section = params.label.model_dump_json(exclude={"outcome", "minutes"})
     return digest(*files, router, str(iteration), outcome, section, code_digest("label"))
 
 

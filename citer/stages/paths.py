@@ -35,11 +35,6 @@ def preferences(iteration: int) -> Path:
     return Path(f"data/preferences/{iteration}/preferences.parquet")
 
 
-def judged(iteration: int) -> Path:
-    """Return the table that trains the head `judge`; it exists if `label.judge` is on."""
-    return preferences(iteration).with_name("judged.parquet")
-
-
 def router(iteration: int) -> Path:
     return Path(f"data/routers/{iteration}")
 

@@ -1,4 +1,4 @@
-"""Train and calibrate the heads `stand` and `judge` of router k on the labels of iteration k."""
+"""Train and calibrate the head `stand` of router k on the labels of iteration k."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,6 @@ from rich.console import Console
 
 from citer.config.params import Params, TrainParams
 from citer.data.tokens import read_features, read_identity
-from citer.labelling.judged import Judged, read_judged
 from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
 from citer.models.device import announce, resolve_device
 from citer.models.router import Router
@@ -47,10 +46,6 @@ def run(params: Params, iteration: int) -> None:
     agreement, made_for = read_bundle(paths.AGREE)
     check_identity(made_for, identity, paths.AGREE)
     data = {"preferences": digest(source), "slm_tokens": digest(paths.SLM_TOKENS)}
-    judged = None
-    if paths.judged(iteration).exists():
-        data["judged"] = digest(paths.judged(iteration))
-        judged = read_judged(paths.judged(iteration))
     card = identity | {
         "prompts": stored_prompts(paths.AGREE).model_dump(mode="json"),
         "iteration": iteration,
@@ -59,7 +54,7 @@ def run(params: Params, iteration: int) -> None:
     }
     partial = partial_training("train", params, data)
     device = resolve_device(params.pair.device)
-    lesson = _Lesson(labels, judged, agreement, card, device, partial)
+    lesson = _Lesson(labels, agreement, card, device, partial)
     with replacing(paths.router(iteration)) as aside:
         metrics = lesson.train(params.train, aside)
     further = params.train.further
@@ -77,7 +72,6 @@ class _Lesson:
     """What the routers of all seeds have in common."""
 
     labels: pa.Table
-    judged: Judged | None  # what trains the head `judge`, if `label.judge` asks for it
     agreement: Router
     card: Mapping[str, Any]
     device: torch.device
@@ -99,28 +93,12 @@ class _Lesson:
         )
         card = {**self.card, "holdout_scores": trained.thresholds}
         made_from = {"data": self.card["data"]}
-        judge = self._judge(section)
         heads = {**self.agreement.heads, "stand": trained.head}
-        heads |= {"judge": judge.head} if judge else {}
         write_bundle(folder, Router(heads), card)
-        own = {f"judge_{name}": number for name, number in judge.metrics.items()} if judge else {}
-        write_json(folder / "metrics.json", trained.metrics | own)
+        write_json(folder / "metrics.json", trained.metrics)
         write_json(folder / paths.CURVE, trained.curve._asdict())
         write_table(folder / paths.HOLDOUT, _holdout(self.labels, trained), HOLDOUT, made_from)
         return trained.metrics
-
-    def _judge(self, section: TrainParams) -> Trained | None:
-        if self.judged is None:
-            return None
-        return train_head(
-            self.judged.feature_NF,
-            self.judged.rows["label"].to_numpy(),
-            self.judged.rows["problem_id"].to_numpy(),
-            section,
-            self.device,
-            Checkpoint(self.partial / f"judge-{section.seed}.pt"),
-            self.judged.hidden_size,
-        )
 
 
 def _holdout(labels: pa.Table, trained: Trained) -> pa.Table:

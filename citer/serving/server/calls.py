@@ -74,7 +74,7 @@ def _check(request: Request, policy: Policy, deployment: Deployment) -> None:
     new_tokens = request.max_new_tokens or deployment.max_new_tokens
     too_long = len(request.prompt_ids) + new_tokens > deployment.pair.context
     try:
-        deployment.engine.check(request, policy)
+        deployment.engine.check(request)
     except InputError as error:
         raise bad_request(str(error), code=LONG if too_long else None) from None
 
