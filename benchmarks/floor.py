@@ -15,10 +15,9 @@ from transformers import Cache, DynamicCache, StaticCache
 from benchmarks.race import Race, race
 from citer.decoding.work import Work
 from citer.models.cache import SlotCache, kv_shape
-from citer.models.features import features
 from citer.models.feed import Feed, lay_out
 from citer.models.pair import LanguageModel, Pair
-from citer.models.router import Head
+from citer.models.router import Head, features
 from citer.models.stock import KVCache
 
 

@@ -13,11 +13,11 @@ from citer.executors.base import Executor
 from citer.executors.choose import write_tables
 from citer.executors.workers import WorkerParams
 from citer.labelling.teacher import half, score
-from citer.models.features import FEATURE
 from citer.models.folder import Carded, PairFolder
 from citer.models.outlined import open_model
 from citer.models.pair import LanguageModel
 from citer.models.room import check_examples
+from citer.models.router import FEATURE
 from citer.models.vocabulary import Vocabulary
 from citer.progress import progress
 from citer.storage.code import code_digest

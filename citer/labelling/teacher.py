@@ -12,10 +12,10 @@ from citer.data.tokens import reference_rows
 from citer.decoding.judge import Judge
 from citer.decoding.served import judge_of
 from citer.errors import InputError
-from citer.models.features import confidence_features
 from citer.models.folder import Carded
 from citer.models.forced import Predicted, Text, predict
 from citer.models.pair import LanguageModel
+from citer.models.router import confidence_features
 from citer.models.vocabulary import Vocabulary
 from citer.progress import Advance
 

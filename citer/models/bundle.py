@@ -12,8 +12,7 @@ from torch import Tensor
 
 from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
-from citer.models.features import FEATURE
-from citer.models.router import Head, Router, RouterMLP
+from citer.models.router import FEATURE, Head, Router, RouterMLP
 from citer.progress import warn
 from citer.rule import EXPECTED, Rule
 from citer.sections import Share, complaint

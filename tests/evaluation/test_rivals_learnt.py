@@ -15,7 +15,7 @@ from citer.evaluation.rivals.co_llm import co_llm_rival, marginal_loss
 from citer.evaluation.rivals.query import examples, mixed, query_rival
 from citer.evaluation.rivals.rival import Learnt, Setting, Tokens
 from citer.evaluation.study import Study
-from citer.models.features import EXTRAS
+from citer.models.router import EXTRAS
 from citer.rule import LLM, SLM, Rule
 from tests.heads import random_head
 

@@ -16,9 +16,9 @@ from citer.decoding.reading import Drafts
 from citer.errors import InputError
 from citer.labelling.teacher import half, length_buckets, score
 from citer.models import forced
-from citer.models.features import EXTRAS
 from citer.models.folder import ModelFolder
 from citer.models.pair import LanguageModel, Pair, load_model
+from citer.models.router import EXTRAS
 from citer.models.vocabulary import Vocabulary
 from citer.storage.schema import LLM_TOKEN, slm_token
 from tests.tiny import MATH, MC, TinyPair, make_tiny_pair
