@@ -13,9 +13,9 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, StaticCache
 
 from benchmarks.race import Race, race
-from citer.decoding.work import Work
+from citer.decoding.answer import Work
+from citer.models.batch import Batch, lay_out
 from citer.models.cache import SlotCache, kv_shape
-from citer.models.feed import Feed, lay_out
 from citer.models.pair import LanguageModel, Pair
 from citer.models.router import Head, features
 from citer.models.stock import KVCache
@@ -30,9 +30,9 @@ class Forward(NamedTuple):
     wanted: tuple[int, ...]
 
     @classmethod
-    def of(cls, model: str, feed: Feed) -> "Forward":
-        start_N = feed.side_by_side(feed.position_M)[:, 0]
-        counts, wanted = _run_lengths(feed.slot_M), _run_lengths(feed.wanted(feed.slot_M))
+    def of(cls, model: str, batch: Batch) -> "Forward":
+        start_N = batch.side_by_side(batch.position_M)[:, 0]
+        counts, wanted = _run_lengths(batch.slot_M), _run_lengths(batch.wanted(batch.slot_M))
         return cls(model, tuple(start_N.tolist()), counts, wanted)
 
     @property
@@ -79,9 +79,9 @@ class Recorded(LanguageModel):
 
     log: list[Forward]
 
-    def consume(self, ids_M: Tensor, feed: Feed, cache: KVCache) -> Tensor:
-        self.log.append(Forward.of(self.name, feed))
-        return super().consume(ids_M, feed, cache)
+    def consume(self, ids_M: Tensor, batch: Batch, cache: KVCache) -> Tensor:
+        self.log.append(Forward.of(self.name, batch))
+        return super().consume(ids_M, batch, cache)
 
 
 def recorded(pair: Pair) -> tuple[Pair, list[Forward]]:
@@ -118,12 +118,12 @@ class BareModel:
     """A model, with the inputs of its recorded forwards prepared."""
 
     def __init__(self, model: LanguageModel, forwards: Iterable[Forward]) -> None:
-        feeds = {forward: _feed(forward, model.device) for forward in forwards}
-        rows = max((forward.rows for forward in feeds), default=0)
-        span = max((forward.span for forward in feeds), default=0)
-        tokens = max((sum(forward.counts) for forward in feeds), default=0)
+        batches = {forward: _batch(forward, model.device) for forward in forwards}
+        rows = max((forward.rows for forward in batches), default=0)
+        span = max((forward.span for forward in batches), default=0)
+        tokens = max((sum(forward.counts) for forward in batches), default=0)
         self.model = model
-        self._feeds = feeds
+        self._batches = batches
         self._cache = SlotCache(model.network, rows)
         self._cache.reserve(span)
         self._ids_M = torch.zeros(tokens, dtype=torch.long, device=model.device)
@@ -131,11 +131,11 @@ class BareModel:
     def forward(self, forward: Forward) -> tuple[Tensor, Tensor]:
         """Run a forward; return hidden_WH and logits_WV of the wanted tokens."""
         ids_M = self._ids_M[: sum(forward.counts)]
-        hidden_WH = self.model.consume(ids_M, self._feeds[forward], self._cache)
+        hidden_WH = self.model.consume(ids_M, self._batches[forward], self._cache)
         return hidden_WH, self.model.logits(hidden_WH)
 
 
-def _feed(forward: Forward, device: torch.device) -> Feed:
+def _batch(forward: Forward, device: torch.device) -> Batch:
     slots = list(range(forward.rows))
     _, starts, counts, wanted = forward
     return lay_out(slots, list(starts), list(counts), list(wanted), device)

@@ -11,7 +11,7 @@ one. Under an audit below 1 it can change the answer, which then depends on the 
 the batch. Cost: bytes of the forwards that really ran, relative to the LLM alone in the engine.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -23,10 +23,10 @@ from benchmarks.lockstep import sized
 from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems
 from citer.data.tasks.grading import assess
-from citer.decoding.delay import llm_runs
+from citer.decoding.answer import llm_runs
 from citer.decoding.engine import Engine, Event
 from citer.decoding.policy import LLM_ALONE, Policy, ScoredBy, head_for
-from citer.decoding.walk import Need, Walk
+from citer.decoding.sequence import Need, Sequence
 from citer.evaluation.cost import Prices
 from citer.evaluation.methods import Row
 from citer.evaluation.sweep import request
@@ -49,23 +49,23 @@ class Joining(Engine):
     def _step(self) -> list[Event]:
         drafting, visiting = self._waiting[Need.SLM], self._waiting[Need.LLM]
         if llm_runs(len(visiting), len(drafting), self.delayed):
-            for walk in [walk for walk in drafting if _joins(walk)]:
-                drafting.remove(walk)
-                visiting.append(walk)
+            for sequence in [sequence for sequence in drafting if _joins(sequence)]:
+                drafting.remove(sequence)
+                visiting.append(sequence)
         return super()._step()
 
 
-def _joins(walk: Walk) -> bool:
+def _joins(sequence: Sequence) -> bool:
     """Make a visit due if tokens are pending. Return whether they are."""
-    [path] = walk._paths
-    if walk.length <= path.pending_from:
+    [path] = sequence._paths
+    if sequence.length <= path.pending_from:
         return False
-    path.risk, walk._unchecked = 0.0, True
-    need, _ = walk.go_on()
+    path.risk, sequence._unchecked = 0.0, True
+    need, _ = sequence.go_on()
     return need is Need.LLM
 
 
-def study(params: Params, pair: Pair, problems: Sequence[Problem]) -> Iterator[Row]:
+def study(params: Params, pair: Pair, problems: list[Problem]) -> Iterator[Row]:
     """Yield a row for each rule, batch size and engine."""
     last = max(map(int, params.iterations))
     router, _ = read_bundle(paths.router(last))
@@ -86,7 +86,7 @@ def _engine(kind: type[Engine], params: Params, pair: Pair, slots: int) -> Engin
 
 
 def _answers(
-    engine: Engine, problems: Sequence[Problem], policy: Policy
+    engine: Engine, problems: list[Problem], policy: Policy
 ) -> Iterator[tuple[Problem, str]]:
     by_id = {problem.problem_id: problem for problem in problems}
     requests = [request(problem, engine.pair) for problem in problems]
@@ -94,7 +94,7 @@ def _answers(
         yield by_id[answer.key], engine.pair.text(answer.token_ids)
 
 
-def _measured(answers: Sequence[tuple[Problem, str]], whole: dict[Problem, str]) -> Row:
+def _measured(answers: list[tuple[Problem, str]], whole: dict[Problem, str]) -> Row:
     right = sum(assess(problem, text).correct for problem, text in answers)
     same = sum(text == whole[problem] for problem, text in answers)
     return {"accuracy": right / len(answers), "the LLM's answers": same / len(answers)}
@@ -110,7 +110,7 @@ def _costs(engine: Engine, alone: Engine, head: Head) -> Row:
     return forwards | {name: cost(each) for name, each in prices.items()}
 
 
-def write(rows: Sequence[Row], file: TextIO) -> None:
+def write(rows: list[Row], file: TextIO) -> None:
     table = Table(*rows[0], box=box.MARKDOWN)
     for row in rows:
         table.add_row(*(f"{v:.3f}" if type(v) is float else str(v) for v in row.values()))

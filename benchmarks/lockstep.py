@@ -22,10 +22,9 @@ from benchmarks.race import race
 from benchmarks.report import Finding, Target
 from citer.config.params import load_params
 from citer.data.problems import read_problems
-from citer.decoding.answer import Request
+from citer.decoding.answer import Request, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, always_slm, head_for, routed
-from citer.decoding.work import Work
 from citer.evaluation.cost import AT_ONCE, DELAYED, Prices, Schedule, Trace
 from citer.evaluation.lockstep import CAPS, Lockstep, best_cap
 from citer.evaluation.methods import Row

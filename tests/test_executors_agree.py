@@ -13,8 +13,8 @@ from citer.config.params import PairParams, ScoreParams
 from citer.data.problems import Problem
 from citer.data.tokens import read_tokens
 from citer.decoding.engine import Engine
-from citer.decoding.judge import LocalJudge, Query
 from citer.decoding.policy import LLM_ALONE, routed
+from citer.decoding.verifier import LocalVerifier, Query
 from citer.errors import InputError
 from citer.evaluation.rivals import random
 from citer.evaluation.sweep import Line, Method, by_head, request, sweep
@@ -196,12 +196,12 @@ def test_a_pickled_engine_is_a_new_idle_one(taught: Taught) -> None:
     assert [a.token_ids for a in loaded.decode(asked, LLM_ALONE)] == [a.token_ids for a in answers]
 
 
-def test_a_pickled_judge_has_an_empty_cache(taught: Taught) -> None:
-    judge = LocalJudge(taught.pair.llm, taught.pair.vocabulary, slots=2)
-    empty = pickle.dumps(judge)
+def test_a_pickled_verifier_has_an_empty_cache(taught: Taught) -> None:
+    verifier = LocalVerifier(taught.pair.llm, taught.pair.vocabulary, slots=2)
+    empty = pickle.dumps(verifier)
     with torch.inference_mode():
-        verdicts = judge.verdicts([Query([1, 2, 3], 3)])
-        assert len(pickle.dumps(judge)) == len(empty)
+        verdicts = verifier.verdicts([Query([1, 2, 3], 3)])
+        assert len(pickle.dumps(verifier)) == len(empty)
         assert pickle.loads(empty).verdicts([Query([1, 2, 3], 3)]) == verdicts
 
 

@@ -1,4 +1,4 @@
-"""The engine's input and output: requests, answers and the visits that an answer records."""
+"""What goes into the engine and comes out: requests, answers with their visits, and work."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -125,3 +125,30 @@ class Answer:
             disagreed=sum(len(visit.disagreements) for visit in self.visits),
             rejected=sum(visit.rejects for visit in self.visits),
         )
+
+
+@dataclass(slots=True)
+class Work:
+    """Forwards run, positions computed (and written to the cache), positions attended to.
+
+    The cost model uses these counters of a model's work.
+    """
+
+    forwards: int = 0
+    positions: int = 0
+    kv_read: int = 0
+
+    def add(self, positions: int, kv_read: int) -> None:
+        self.forwards += 1
+        self.positions += positions
+        self.kv_read += kv_read
+
+
+def llm_runs(waiting: int, drafting: int, delayed: bool) -> bool:
+    """Return whether the LLM runs now. `waiting` sequences need it, `drafting` ones do not.
+
+    A delayed LLM runs when half of the sequences in flight wait for it. This is near the optimum if
+    a forward takes as long as reading its weights. The schedule depends on no measured time, so
+    that runs are reproducible. It is also that of the cost model.
+    """
+    return waiting > 0 and (not delayed or waiting >= drafting)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from citer.data.prompts import Encoded
 from citer.data.tokens import reference_rows
-from citer.decoding.judge import Judge
-from citer.decoding.served import judge_of
+from citer.decoding.served import verifier_of
+from citer.decoding.verifier import Verifier
 from citer.errors import InputError
 from citer.models.folder import Carded
 from citer.models.forced import Predicted, Text, predict
@@ -27,7 +27,7 @@ def half(model: LanguageModel | Carded, vocabulary: Vocabulary) -> Half:
     """Return the function that computes a model's half of the token table."""
     if isinstance(model, LanguageModel) and model.name == "slm":
         return partial(slm_half, model, vocabulary)
-    return partial(llm_half, judge_of(model, vocabulary))
+    return partial(llm_half, verifier_of(model, vocabulary))
 
 
 def slm_half(model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]) -> Columns:
@@ -42,10 +42,10 @@ def slm_half(model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]
     return columns
 
 
-def llm_half(judge: Judge, texts: Sequence[Text]) -> Columns:
+def llm_half(verifier: Verifier, texts: Sequence[Text]) -> Columns:
     """Compute the LLM's columns of the token table, one row per predicted token."""
     names = ("llm_token", "llm_logprob_gt", "llm_margin")
-    return dict(zip(names, judge.score(texts), strict=True))
+    return dict(zip(names, verifier.score(texts), strict=True))
 
 
 @torch.inference_mode()

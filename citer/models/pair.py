@@ -14,9 +14,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from citer.config.params import PairParams
 from citer.data.prompts import PromptFormat
 from citer.errors import InputError
+from citer.models.batch import Batch
 from citer.models.cache import kv_shape
 from citer.models.device import device_of
-from citer.models.feed import Feed
 from citer.models.folder import Carded, ModelCard, ModelFolder, PairFolder
 from citer.models.forward import OWN, Forward
 from citer.models.network import forward_of, load_network
@@ -122,9 +122,9 @@ class LanguageModel:
         """Return an empty KV cache."""
         return self.forward.cache(self.network, slots)
 
-    def consume(self, ids_M: Tensor, feed: Feed, cache: KVCache) -> Tensor:
-        """Run a forward over a feed and add its tokens to the cache. Return hidden_WH."""
-        return self.forward.hidden(self.network, ids_M, feed, cache)
+    def consume(self, ids_M: Tensor, batch: Batch, cache: KVCache) -> Tensor:
+        """Run a forward over a batch and add its tokens to the cache. Return hidden_WH."""
+        return self.forward.hidden(self.network, ids_M, batch, cache)
 
     def logits(self, hidden_NH: Tensor) -> Tensor:
         """Return logits_NV in float32, or in float64 for a model in float64."""
@@ -141,8 +141,8 @@ def _bytes(module: nn.Module) -> int:
 class Pair:
     """A small and a large model with one tokenizer. `eos_ids[0]` ends a reference.
 
-    An `llm` that is no LanguageModel is a `ServedModel` (citer/models/served.py) or a `Judge`
-    (citer/decoding/judge.py). Outside `citer.decoding`, only the LLM's card is used.
+    An `llm` that is no LanguageModel is a `ServedModel` (citer/models/served.py) or a `Verifier`
+    (citer/decoding/verifier.py). Outside `citer.decoding`, only the LLM's card is used.
     """
 
     slm: LanguageModel

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from citer.decoding.work import Work
+from citer.decoding.answer import Work
 from citer.evaluation.cost import Prices
 from citer.evaluation.points import outcome_rows
 from citer.evaluation.rivals import Alone, enlist

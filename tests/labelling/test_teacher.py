@@ -10,9 +10,9 @@ import torch
 
 from citer.config.params import PairParams
 from citer.data.prompts import Encoded
-from citer.decoding.judge import Verdicts
 from citer.decoding.policy import StepView
-from citer.decoding.reading import Drafts
+from citer.decoding.runner import Drafts
+from citer.decoding.verifier import Verdicts
 from citer.errors import InputError
 from citer.labelling.teacher import half, length_buckets, score
 from citer.models import forced
