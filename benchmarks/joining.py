@@ -46,13 +46,13 @@ SLOTS = (8, 32)
 class Joining(Engine):
     """An engine for `risk` rules, in which sequences with pending tokens join each visit."""
 
-    def _step(self) -> list[Event]:
+    def step(self) -> list[Event]:
         drafting, visiting = self._waiting[Need.SLM], self._waiting[Need.LLM]
         if llm_runs(len(visiting), len(drafting), self.delayed):
             for sequence in [sequence for sequence in drafting if _joins(sequence)]:
                 drafting.remove(sequence)
                 visiting.append(sequence)
-        return super()._step()
+        return super().step()
 
 
 def _joins(sequence: Sequence) -> bool:

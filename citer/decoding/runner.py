@@ -100,10 +100,8 @@ class ModelRunner:
         In a common forward, attention would pad all short rows to the length of a prompt. This
         costs more than a second forward.
         """
-        begun: list[Row] = []
-        fresh: list[Row] = []
-        for row in rows:
-            (begun if self.cache.lengths[row.slot] else fresh).append(row)
+        begun = [row for row in rows if self.cache.lengths[row.slot]]
+        fresh = [row for row in rows if not self.cache.lengths[row.slot]]
         return [group for group in (begun, fresh) if group]
 
     def _forward(self, rows: Sequence[Row]) -> Tensor:

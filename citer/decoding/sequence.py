@@ -184,7 +184,8 @@ class Sequence:
         while True:
             if self._unchecked:
                 ended = self._ended()
-                due = self._due(ended)
+                length = self.length
+                due = [p for p in self._paths if p.may_be_due and p.due(length, ended)]
                 if due and self._must_read(len(self.ids) - ended):
                     return Need.LLM, answers
                 answers += self._check(due, ended)
@@ -265,10 +266,6 @@ class Sequence:
         return self.length == self.limits.max_new_tokens or self.limits.complete(
             self.ids, len(self.request.prompt_ids)
         )
-
-    def _due(self, ended: bool) -> list[Path]:
-        length = self.length
-        return [path for path in self._paths if path.may_be_due and path.due(length, ended)]
 
     def _check(self, due: list[Path], ended: bool) -> list[Answer]:
         """Audit the paths that are `due`. A path whose token is rejected waits at its fork.

@@ -89,7 +89,8 @@ def lay_out(
     span = max(start + count for start, count in zip(starts, counts, strict=True))
     slot_N, start_N, count_N = torch.tensor([slots, starts, counts], device=device)
     # A slice, if possible: reading it needs no copy.
-    rows = slice(slots[0], slots[-1] + 1) if _consecutive(slots) else slot_N
+    consecutive = slots == list(range(slots[0], slots[0] + len(slots)))
+    rows = slice(slots[0], slots[-1] + 1) if consecutive else slot_N
     batch = Batch(rows, span, not any(starts), slot_N, start_N)
     if max(counts) > 1:
         batch = _uneven(batch, start_N, count_N, max(counts), sum(counts))
@@ -145,7 +146,3 @@ def _uneven(batch: Batch, start_N: Tensor, count_N: Tensor, width: int, total: i
 def _mask(batch: Batch) -> Tensor:
     position_NT = batch.side_by_side(batch.position_M)
     return torch.arange(batch.span, device=position_NT.device) <= position_NT[:, :, None]
-
-
-def _consecutive(slots: list[int]) -> bool:
-    return slots == list(range(slots[0], slots[0] + len(slots)))

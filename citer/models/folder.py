@@ -196,8 +196,10 @@ class PairFolder:
         self.llm = llm if isinstance(llm, ModelFolder) else ModelFolder(llm, make_prompts)
         self.slm.check()
         self.llm.check(may_be_quantised=True)
-        self._check_weights()
-        self._check_tokenizers()
+        if any(map(Path.samefile, self.slm.weight_files, self.llm.weight_files)):
+            raise InputError(f"{self}: the same weights, expected two models")
+        if part := differing_part(self.slm, self.llm):
+            raise InputError(f"{self}: different tokenizers: their `{part}` differ")
         self._check_prompts()
 
     def __str__(self) -> str:
@@ -227,14 +229,6 @@ class PairFolder:
     def prompts(self) -> PromptFormat:
         """The format of both models' prompts, made from the SLM's folder."""
         return self.slm.prompts
-
-    def _check_weights(self) -> None:
-        if any(map(Path.samefile, self.slm.weight_files, self.llm.weight_files)):
-            raise InputError(f"{self}: the same weights, expected two models")
-
-    def _check_tokenizers(self) -> None:
-        if part := differing_part(self.slm, self.llm):
-            raise InputError(f"{self}: different tokenizers: their `{part}` differ")
 
     def _check_prompts(self) -> None:
         """Compare the ids of a problem of each task in use.

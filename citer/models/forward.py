@@ -46,36 +46,6 @@ class Forward(NamedTuple):
     unlike: str
 
 
-@torch.inference_mode()
-def check_forward(network: PreTrainedModel, origin: Path, forward: Forward | None = None) -> None:
-    """Raise InputError if a forward and that of transformers differ on a few tokens.
-
-    The forward is `OWN`, unless one is given.
-    """
-    forward = forward or OWN
-    step = network.config.vocab_size // (BEGUN + ADDED)
-    device = device_of(network.get_input_embeddings())
-    ids_M = torch.arange(BEGUN + ADDED, device=device) * step
-    theirs_MH = network.base_model(input_ids=ids_M[None], use_cache=False).last_hidden_state[0]
-    if not theirs_MH.isfinite().all():
-        dtype = str(network.dtype).removeprefix("torch.")
-        raise InputError(f"{origin}: states are not finite in {dtype}, expected finite ones")
-    cache = forward.cache(network, 1)
-    parts = [
-        forward.hidden(network, part_M, cache.begin([0], [len(part_M)], [len(part_M)]), cache)
-        for part_M in (ids_M[:BEGUN], ids_M[BEGUN:])
-    ]
-    if not deviation(torch.cat(parts), theirs_MH) <= _tolerance(network):
-        raise InputError(
-            f"{origin}: transformers {transformers.__version__} computes other states "
-            f"{forward.unlike}: expected version {TESTED}, or a supported model"
-        )
-
-
-def _tolerance(network: PreTrainedModel) -> float:
-    return QUANTISED if getattr(network, "is_quantized", False) else TOLERANCE[network.dtype]
-
-
 def wanted_hidden(
     network: PreTrainedModel, ids_M: Tensor, batch: Batch, cache: SlotCache
 ) -> Tensor:
@@ -98,6 +68,29 @@ def wanted_hidden(
 OWN = Forward(wanted_hidden, SlotCache, "than our forward")
 
 
+@torch.inference_mode()
+def check_forward(network: PreTrainedModel, origin: Path, forward: Forward = OWN) -> None:
+    """Raise InputError if a forward and that of transformers differ on a few tokens."""
+    step = network.config.vocab_size // (BEGUN + ADDED)
+    device = device_of(network.get_input_embeddings())
+    ids_M = torch.arange(BEGUN + ADDED, device=device) * step
+    theirs_MH = network.base_model(input_ids=ids_M[None], use_cache=False).last_hidden_state[0]
+    if not theirs_MH.isfinite().all():
+        dtype = str(network.dtype).removeprefix("torch.")
+        raise InputError(f"{origin}: states are not finite in {dtype}, expected finite ones")
+    cache = forward.cache(network, 1)
+    parts = [
+        forward.hidden(network, part_M, cache.begin([0], [len(part_M)], [len(part_M)]), cache)
+        for part_M in (ids_M[:BEGUN], ids_M[BEGUN:])
+    ]
+    tolerance = QUANTISED if getattr(network, "is_quantized", False) else TOLERANCE[network.dtype]
+    if not deviation(torch.cat(parts), theirs_MH) <= tolerance:
+        raise InputError(
+            f"{origin}: transformers {transformers.__version__} computes other states "
+            f"{forward.unlike}: expected version {TESTED}, or a supported model"
+        )
+
+
 class _Shared(NamedTuple):
     """What layers of one kind share. G counts the queries of a key-value head over all T tokens."""
 
@@ -113,9 +106,11 @@ def _shared(
 ) -> _Shared:
     mask_N1GP = _mask(model, batch.visible(kind.window), hidden_MH.dtype)
     if kind.rope is None:
-        return _Shared(family.heads, _unrotated, mask_N1GP, batch, cache)
+        return _Shared(family.heads, lambda states_MKD: states_MKD, mask_N1GP, batch, cache)
     cos_MD, sin_MD = model.rotary_emb(hidden_MH, batch.position_M, *kind.rope)
-    turn = partial(family.rotate, cos_MD[:, None], _half_negated(sin_MD)[:, None])
+    first, second = sin_MD.chunk(2, -1)
+    negated_MD = torch.cat([-first, second], -1)
+    turn = partial(family.rotate, cos_MD[:, None], negated_MD[:, None])
     return _Shared(family.heads, turn, mask_N1GP, batch, cache)
 
 
@@ -130,15 +125,6 @@ def _attention(module: Any, shared: _Shared, layer: int, hidden_MH: Tensor) -> T
     else:
         mixed_NTQD = _attend(query_NTQD, keys_NKPD, values_NKPD, mask_N1GP, module.scaling)
     return module.o_proj(batch.end_to_end(mixed_NTQD).flatten(1))
-
-
-def _half_negated(sin_MD: Tensor) -> Tensor:
-    first, second = sin_MD.chunk(2, -1)
-    return torch.cat([-first, second], -1)
-
-
-def _unrotated(states_MKD: Tensor) -> Tensor:
-    return states_MKD
 
 
 def _mask(model: Any, visible_NTP: Tensor | None, dtype: torch.dtype) -> Tensor | None:

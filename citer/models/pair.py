@@ -89,11 +89,6 @@ class LanguageModel:
         total = _bytes(self.network)
         return total if embedding.weight is head.weight else total - _bytes(embedding)
 
-    @property
-    def output_bytes(self) -> int:
-        """Bytes of the LM head."""
-        return _bytes(self.network.get_output_embeddings())
-
     @cached_property
     def kv_bytes(self) -> int:
         """Bytes of keys and values that one position occupies."""
