@@ -132,9 +132,9 @@ class RayActors:
         with suppress(RayError):  # without the board, progress comes with results
             done = ray.get(self._board.read.remote(), timeout=SECONDS)
             for task in tasks:
-                now = done.get(task.attempt, task.done)
-                advance(now - task.done)
-                task.done = now
+                if task.attempt in done:
+                    advance(done[task.attempt] - task.done)
+                    task.done = done[task.attempt]
 
     def _end_idle(self) -> None:
         while self._idle:
