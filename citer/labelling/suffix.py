@@ -66,7 +66,7 @@ class Suffix:
         """Return the falls over the contested tokens and the last `ending` tokens after them."""
         odds: dict[str, np.ndarray] = {}
         # A new verifier has empty slots: what it computes does not depend on earlier calls.
-        verifier = verifier_in(self.pair, self.slots, no_graphs)
+        verifier = verifier_in(self.pair, self.slots)
         for turns in _calls(_queues(contests), self.slots):
             queries = [_query(turn, self.pair.ended, ending) for turn in turns]
             for turn, verdicts in zip(turns, verifier.verdicts(queries), strict=True):
