@@ -18,7 +18,7 @@ from citer.cli import main as cli
 from citer.cli import tools
 from citer.rule import EXPECTED
 
-PARAMS = Path(__file__).parents[1] / "params.yaml"
+PARAMS = Path(__file__).parents[1] / "citer/config/params.yaml"
 
 
 def citer(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

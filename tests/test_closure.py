@@ -73,7 +73,7 @@ def test_edited_code_changes_the_digests_of_the_stages_that_import_it(
     edit: Callable[..., None],
 ) -> None:
     before = stage_digests()
-    edit("citer/labelling/teacher.py", "logits_CV.argmax(-1)", "logits_CV.argmin(-1)")
+    edit("citer/labelling/scoring.py", "logits_CV.argmax(-1)", "logits_CV.argmin(-1)")
     after = stage_digests()
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"score_llm", "score_slm"}
@@ -81,29 +81,21 @@ def test_edited_code_changes_the_digests_of_the_stages_that_import_it(
 
 def test_comments_and_docstrings_change_no_digest(edit: Callable[..., None]) -> None:
     before = stage_digests()
-    edit("citer/labelling/teacher.py", '"""Teacher-forced', '"""Really\n\nteacher-forced')
+    edit("citer/labelling/scoring.py", '"""Teacher-forced', '"""Really\n\nteacher-forced')
     edit("citer/models/forced.py", "ROWS = 256  # rows of", "\n\nROWS = 256  # lines of")
     assert stage_digests() == before
 
 
-@pytest.mark.parametrize(
-    ("library", "stages"),
-    [
-        (
-            "math-verify",
-            {*("prepare", "probe", "references", "rivals", "label", "evaluate", "transcribe")},
-        ),
-        ("trl", {"finetune"}),
-    ],
-)
+@pytest.mark.parametrize(("library", "stages"), [("math-verify", {}), ("trl", {"finetune"})])
 def test_another_version_of_a_library_changes_the_stages_that_use_it(
     library: str, stages: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Every stage reads params.yaml with the tasks, which compare answers by math-verify."""
     before = stage_digests()
     real = closure.version
     monkeypatch.setattr(closure, "version", lambda name: "0.1" if name == library else real(name))
     changed = {name for name, digest in stage_digests().items() if digest != before[name]}
-    assert changed == stages
+    assert changed == (stages or {*before})
 
 
 def test_the_build_of_a_library_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from citer.config import params as config
 from citer.config.params import load_params
 from citer.data.tasks.own import FORM
 from citer.errors import InputError
 from citer.rule import EXPECTED, Rule
 
-SHIPPED = Path(__file__).parents[1] / "params.yaml"
+SHIPPED = Path(__file__).parents[1] / "citer/config/params.yaml"
 CHAT = "{system: null, variables: {}}"
 TASKS = f"'math', 'mc', 'number', 'exact', 'contains', 'json', 'open' or {FORM}"
 RULE = "risk 0.9 audit 0.1"
@@ -261,10 +260,6 @@ def test_thousands_of_errors_are_counted(edited):
     *_, last, more = complaints(path)
     assert last == "evaluate.gammas.49: 'x': expected a valid integer"
     assert more == "2,950 more errors"
-
-
-def test_the_package_has_a_copy_of_the_shipped_params():
-    assert config.SHIPPED.read_text() == SHIPPED.read_text(), "cp params.yaml citer/"
 
 
 def without_toy(text):

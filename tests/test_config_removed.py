@@ -7,7 +7,7 @@ import pytest
 from citer.config.params import Params, load_params
 from citer.errors import InputError
 
-SHIPPED = Path(__file__).parents[1] / "params.yaml"
+SHIPPED = Path(__file__).parents[1] / "citer/config/params.yaml"
 
 
 def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
@@ -27,6 +27,27 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
             "  tie: slm",
             "  judge: false\n  tie: slm",
             "label: judge was removed: rules with `audit β` need no head `judge`",
+        ),
+        (
+            "  method: auto",
+            "  outcome: rollout",
+            "label: outcome was removed: label.method takes its place",
+        ),
+        (
+            "  method: auto",
+            "  method: agreement",
+            "label.method: 'agreement' was removed; expected suffix, which needs no rollouts, in "
+            "its place",
+        ),
+        (
+            "  tie: slm",
+            "  minutes: 60\n  tie: slm",
+            "label: minutes was removed: label.method says how tokens are labelled",
+        ),
+        (
+            "  patience: 4",
+            "  seeds: 1\n  patience: 4",
+            "train: seeds was removed: `python -m benchmarks.study` trains with several seeds",
         ),
         (
             "audits: [0.25",

@@ -99,7 +99,8 @@ def project(tmp_path: Path) -> Path:
     """A project folder with params.yaml, a tiny pair and a router's folder with a rule."""
     slm, llm = make_tiny_pair(tmp_path / "data/pair")
     shutil.copytree(slm, tmp_path / paths.SLM)
-    text = (ROOT / "params.yaml").read_text().replace("max_new_tokens: 128", "max_new_tokens: 6")
+    text = (ROOT / "citer/config/params.yaml").read_text()
+    text = text.replace("max_new_tokens: 128", "max_new_tokens: 6")
     (tmp_path / "params.yaml").write_text(text)
     pair = load_pair(PairFolder(slm, llm), load_params().pair.model_copy(update={"device": "cpu"}))
     card = identity(pair) | {"threshold": {"rule": asdict(Rule("risk", 0.5, audit=0.1))}}
@@ -132,7 +133,7 @@ REFUSED = [
 
 
 def test_a_command_that_needs_the_extra_is_refused_in_one_line(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    shutil.copy(ROOT / "citer/config/params.yaml", tmp_path)
     uri = ["generate", "--router", "models:/r@champion", "--input", "q", "--output", "o"]
     done = light(*REFUSED, uri, cwd=tmp_path)
     names = [*(arguments[0] for arguments in REFUSED), "generate --router models:/…"]

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, field_validator, model_validator
 
-from citer.data.prompt_settings import ChatParams, PromptKind, StopStrings
+from citer.data.prompts import ChatParams, PromptKind, StopStrings
 from citer.errors import InputError
 from citer.sections import LocalPath, Section
 

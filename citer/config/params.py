@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, m
 
 from citer.config.pair import PairParams, placed
 from citer.config.sources import PrepareParams
-from citer.data.prompt_settings import PromptSettings
+from citer.data.prompts import PromptSettings
 from citer.errors import InputError
 from citer.executors.workers import WorkerParams
 from citer.rule import Rule
@@ -117,17 +117,20 @@ class ScoreParams(Section):
 class LabelParams(Section):
     """Preference labels. Rollouts of iteration k use router k - 1 with `rule`.
 
-    `outcome` names the judge of contested tokens. `rollout`: the finished answer is graded.
-    `agreement`: it is compared with the LLM's answer. `suffix`: by how much the LLM's log-odds of
-    its own ending fall, without a rollout. `auto`: `rollout` if the rows have right answers and
-    all rollouts take at most `minutes`, as `probe` estimates; else `suffix`.
+    `method` decides contested tokens. `rollout`: the finished answer is graded. `suffix`: by how
+    much the LLM's log-odds of its own ending fall, without a rollout. `auto`: `rollout` for a row
+    with a right answer, else `suffix`.
     """
 
-    REMOVED: ClassVar = {"judge": "rules with `audit β` need no head `judge`"}
+    REMOVED: ClassVar = {
+        "outcome": "label.method takes its place",
+        "minutes": "label.method says how tokens are labelled, whatever time it takes",
+        "judge": "rules with `audit β` need no head `judge`",
+    }
 
-    outcome: Literal["auto", "rollout", "agreement", "suffix"] = "auto"
-    minutes: Annotated[float, Field(gt=0, le=10**6)] = 60.0
-
+    method: Annotated[
+        Literal["auto", "rollout", "suffix"], replaced(agreement="suffix, which needs no rollouts,")
+    ] = "auto"
     rule: RuleText
     tie: Literal["slm", "llm", "drop"]
     slots: Slots
@@ -135,26 +138,17 @@ class LabelParams(Section):
 
 
 class TrainParams(Section):
-    """Training of a router's head.
+    """Training of a router's head."""
 
-    The head of the router is trained with `seed`. With `seeds` above 1, others are trained with the
-    seeds after it, only to measure by how much results differ.
-    """
+    REMOVED: ClassVar = {"seeds": "`python -m benchmarks.study` trains with several seeds"}
 
     seed: Seed
-    seeds: Annotated[int, Field(gt=0, le=100)] = 1
     learning_rate: Rate
     batch_size: Annotated[int, Field(gt=1, le=2**24)]
     epochs: Count
     patience: Count
     dropout: Annotated[float, Field(ge=0, lt=1)]
     holdout: Annotated[float, Field(gt=0, lt=1)]
-
-    @property
-    def further(self) -> "list[TrainParams]":
-        """The settings of each further seed."""
-        seeds = range(self.seed + 1, self.seed + self.seeds)
-        return [self.model_copy(update={"seed": seed, "seeds": 1}) for seed in seeds]
 
 
 class EvaluateParams(Section):

@@ -33,7 +33,8 @@ def read_rows(path: Path, on_bad_row: OnBadRow = fail) -> Rows:
     if the suffix says so, and else JSON Lines. `on_bad_row` gets the error of each line that is no
     row. Raises InputError if the file cannot be read.
     """
-    start = _start(path)
+    with reading(path), path.open("rb") as file:
+        start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
     suffix = path.suffix.lower()
     if start.startswith(b"PAR1") or suffix == ".parquet":
         return _parquet_rows(path)
@@ -42,11 +43,6 @@ def read_rows(path: Path, on_bad_row: OnBadRow = fail) -> Rows:
     if suffix == ".csv" and not start.startswith(b"{"):
         return _csv_rows(path, read_text(path), on_bad_row)
     return _line_rows(path, read_text(path), on_bad_row)
-
-
-def _start(path: Path) -> bytes:
-    with reading(path), path.open("rb") as file:
-        return file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
 
 
 def _parquet_rows(path: Path) -> Rows:
@@ -66,17 +62,15 @@ def _array_rows(path: Path, text: str) -> Rows:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a JSON array: {error}") from None
     decoder = json.JSONDecoder()
-    line, end = 1, 0
-    start = text.index("[") + 1
-    while text[start := _element_start(text, start)] != "]":
+    line, end, start = 1, 0, text.index("[") + 1
+    while text[start] != "]":
+        if text[start] in " \t\r\n,":
+            start += 1
+            continue
         line += text.count("\n", end, start)
         row, end = decoder.raw_decode(text, start)
         yield line, row
         line, start = line + text.count("\n", start, end), end
-
-
-def _element_start(text: str, start: int) -> int:
-    return next(i for i in range(start, len(text)) if text[i] not in " \t\r\n,")
 
 
 def _line_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Rows:

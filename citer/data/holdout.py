@@ -22,15 +22,15 @@ def holdout_rows(problem_N: np.ndarray, seed: int, share: float) -> np.ndarray:
     question are on the same side.
     """
     question_N = [first_id(key) for key in problem_N]
-    problems = sorted(set(question_N), key=lambda key: _hash(f"{seed} {key}"))
+
+    def place(question: str) -> bytes:
+        return hashlib.sha256(f"{seed} {question}".encode()).digest()
+
+    problems = sorted(set(question_N), key=place)
     if len(problems) < 2:
         raise InputError(f"preference split: {len(problems)} problem labelled, expected 2 or more")
     held = set(problems[: min(max(1, round(share * len(problems))), len(problems) - 1)])
     return np.array([question in held for question in question_N])
-
-
-def _hash(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
 
 
 def held_out(problems: Iterable[Problem], seed: int, share: float) -> list[Problem]:

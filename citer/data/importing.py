@@ -4,29 +4,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from citer.data.files import OnBadRow, fail, read_rows
 from citer.data.kinds import RowKind, recognised, row_kinds
 from citer.data.messages import with_earlier_turns, with_question
 from citer.data.problems import Problem
 from citer.data.tasks import find_task
-from citer.data.tasks.formats import Format
 from citer.data.tasks.grading import assess
-from citer.data.tasks.rows import Requires, RowError
+from citer.data.tasks.rows import Format, Requires, RowError
 from citer.errors import InputError, shown
-from citer.progress import progress
-
-# The tasks import these modules lazily; see `citer.data.tasks.grading.GRADER_MODULES`.
-ROW_MODULES = (
-    "citer.data.tasks.math.formats",
-    "citer.data.tasks.math.rows",
-    "citer.data.tasks.mc.formats",
-    "citer.data.tasks.mc.rows",
-    "citer.data.tasks.own.rows",
-    "citer.data.tasks.plain.rows",
-)
-
+from citer.progress import progress, say
 
 Needs = Requires | Callable[[Problem], Requires]  # of all rows, or of a row with this question
 
@@ -53,10 +39,9 @@ class RowReader:
         first = find_task(tasks[0])
         if format:
             self.kind = RowKind(first.name, first.format_named(format))
-        elif len(tasks) == 1 and not first.formats():
-            self.kind = RowKind(first.name, None)
-        self.signs = ""
-        self.recognises = self.kind is None
+        elif len(tasks) == 1 and not first.formats:
+            self.kind = RowKind(first.name, *first.row_formats)
+        self.signs = ""  # by which the kind was recognised
 
     def problem(self, row: Any, line: int) -> Problem:
         """Return the problem of a row. Raises RowError."""
@@ -65,8 +50,10 @@ class RowReader:
         if not self.kind:
             self.kind, self.said = recognised(row, self.tasks), f"line {line} looks like"
             asked = "; `messages` give the question" if row.get("messages") else ""
-            self.signs = f"{self.kind.signs}{asked}"
-        self._check_task(row.get("task"), self.kind.task)
+            self.signs = f"{self.kind.format.signs}{asked}"
+        named, task = row.get("task"), self.kind.task
+        if len(self.tasks) > 1 and named and named != task:
+            raise RowError("task", shown(named), f"{task!r} in each row of this file")
         try:
             return self._read(row, self.kind)
         except RowError as error:
@@ -83,16 +70,13 @@ class RowReader:
         lacks = None in (problem.reference, problem.answer)
         return read(needed) if lacks and needed != "question" else problem
 
-    def _check_task(self, named: Any, task: str) -> None:
-        if len(self.tasks) > 1 and named and named != task:
-            raise RowError("task", shown(named), f"{task!r} in each row of this file")
-
     def _hinted(self, error: RowError, row: dict[str, Any], kind: RowKind) -> RowError:
         """Add to the error that the row looks like one of another kind, if it does."""
-        other = next((other for other in row_kinds(self.tasks) if other.fits(row)), kind)
-        if other.name == kind.name:
+        kinds = (kind.format for kind in row_kinds(self.tasks) if kind.format.fits(row))
+        other = next(kinds, kind.format).name
+        if other == kind.format.name:
             return error
-        hint = f"this row looks like {other.name}, but {self.said} {kind.name}"
+        hint = f"this row looks like {other}, but {self.said} {kind.format.name}"
         return RowError(error.field, error.found, f"{error.expected} ({hint})")
 
 
@@ -106,9 +90,8 @@ def load_problems(
     """Return (line, problem) for each row of a file, in order. The split of a problem is empty.
 
     What is not given by a single task and its `format` is recognised (see `RowReader`) and printed
-    in one line.
-    `on_bad_row` gets the error of each bad row. Raises InputError if the file cannot be read or
-    has no rows.
+    in one line. `on_bad_row` gets the error of each bad row. Raises InputError if the file cannot
+    be read or has no rows.
     """
     reader = RowReader(tasks, requires, path.name, format)
     problems, empty = [], True
@@ -122,14 +105,10 @@ def load_problems(
             advance(1)
     if empty:
         raise InputError(f"{path}: no rows, expected JSON, JSON Lines, Parquet or CSV")
-    if reader.recognises and reader.kind:
-        _say(f"{path}: {len(problems):,} {reader.kind.name} rows", reader.signs)
+    if reader.signs and reader.kind:
+        rows = f"{len(problems):,} {reader.kind.format.name} rows"
+        say(f"{path}: {rows} (recognised by {reader.signs})")
     return problems
-
-
-def _say(rows: str, signs: str) -> None:
-    text = f"{rows} (recognised by {signs})"
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def parse_row(

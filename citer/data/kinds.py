@@ -5,40 +5,19 @@ from typing import Any, NamedTuple
 
 from citer.data.messages import with_question
 from citer.data.tasks import find_task, in_order
-from citer.data.tasks.formats import Format, given
-from citer.data.tasks.rows import RowError
+from citer.data.tasks.rows import Format, RowError
 from citer.errors import shown
 
 
 class RowKind(NamedTuple):
-    """The task and the format of a row. A task without formats has None."""
-
     task: str
-    format: Format | None
-
-    @property
-    def name(self) -> str:
-        return self.format.name if self.format else self.task
-
-    @property
-    def signs(self) -> str:
-        """How rows of this kind are recognised."""
-        if self.format:
-            return self.format.signs
-        fields = find_task(self.task).fields
-        return f"`{fields[0]}`" if fields else "an object with `task`"
-
-    def fits(self, row: dict[str, Any]) -> bool:
-        if self.format:
-            return self.format.fits(row)
-        fields = find_task(self.task).fields
-        return bool(fields) and given(row, fields[0])
+    format: Format
 
 
 def row_kinds(tasks: Iterable[str]) -> Iterator[RowKind]:
     """Yield the kinds of rows of each task; within a task, the more specific ones first."""
     for task in in_order(tasks):
-        for format in find_task(task).formats() or (None,):
+        for format in find_task(task).row_formats:
             yield RowKind(task, format)
 
 
@@ -49,13 +28,15 @@ def recognised(row: Any, tasks: Sequence[str]) -> RowKind:
     Raises RowError.
     """
     if len(tasks) > 1 and isinstance(row, dict) and (named := row.get("task")):
-        return recognised(row, [_task_named(named, tasks)])
+        if named not in tasks:
+            raise RowError("task", shown(named), ", ".join(map(repr, tasks)))
+        return recognised(row, [named])
     kinds = list(row_kinds(tasks))
     if isinstance(row, dict):
         if len(tasks) == 1 and not find_task(tasks[0]).fields:
             return kinds[0]
         asked = with_question(row, tasks)
-        if fitting := next((kind for kind in kinds if kind.fits(asked)), None):
+        if fitting := next((kind for kind in kinds if kind.format.fits(asked)), None):
             return fitting
     naming = ", or a `task`" if len(tasks) > 1 else ""
     raise RowError("row", shown(row), f"{_expected(kinds)}{naming}")
@@ -65,12 +46,6 @@ def _expected(kinds: Iterable[RowKind]) -> str:
     """Name the signs of each kind. If two kinds have the same, the first is recognised."""
     names: dict[str, str] = {}
     for kind in kinds:
-        names.setdefault(kind.signs, kind.name)
+        names.setdefault(kind.format.signs, kind.format.name)
     *others, last = (f"{signs} ({name})" for signs, name in names.items())
     return f"{', '.join(others)} or {last}" if others else last
-
-
-def _task_named(value: Any, tasks: Sequence[str]) -> str:
-    if value not in tasks:
-        raise RowError("task", shown(value), ", ".join(map(repr, tasks)))
-    return str(value)

@@ -22,7 +22,9 @@ def with_question(row: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
     turns = _turns(row)
     if not turns:
         return row
-    fields = _fields(row, tasks)
+    all_fields = [find_task(task).fields for task in in_order(tasks)]
+    fitting = (each for each in all_fields if {*each[1:]} <= row.keys())
+    fields = max(fitting, key=len, default=all_fields[0])
     if not fields:
         return row
     field = fields[0]
@@ -38,12 +40,6 @@ def with_earlier_turns(problem: Problem, row: dict[str, Any]) -> Problem:
         return problem
     key = problem_key(problem.task, problem.question, problem.choices, earlier)
     return replace(problem, problem_id=key, messages=earlier)
-
-
-def _fields(row: dict[str, Any], tasks: Sequence[str]) -> tuple[str, ...]:
-    all_fields = [find_task(task).fields for task in in_order(tasks)]
-    fitting = (each for each in all_fields if {*each[1:]} <= row.keys())
-    return max(fitting, key=len, default=all_fields[0])
 
 
 def _turns(row: dict[str, Any]) -> Sequence[Message]:

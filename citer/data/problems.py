@@ -6,11 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import pyarrow as pa
-
-from citer.storage.schema import PROBLEM
-from citer.storage.tables import read_table, write_table
-
 LLM_ROW = ".llm"  # ends the id of a second row of a question, with the LLM's reference
 
 
@@ -31,7 +26,7 @@ class Message:
 class Audit(NamedTuple):
     """An earlier audit of the SLM's token at a position of an answer.
 
-    `kept`: whether its odds suffice, see `citer.data.audited.LEAST_ODDS`.
+    `kept`: whether its odds suffice, see `citer.data.traffic.LEAST_ODDS`.
     """
 
     position: int
@@ -117,12 +112,20 @@ def problem_key(
 
 def write_problems(path: Path, problems: Iterable[Problem], metadata: dict) -> None:
     """Write a problem table."""
+    import pyarrow as pa  # it is slow to import, and every command imports the tasks
+
+    from citer.storage.schema import PROBLEM
+    from citer.storage.tables import write_table
+
     table = pa.Table.from_pylist([_row(problem) for problem in problems], schema=PROBLEM)
     write_table(path, table, PROBLEM, metadata)
 
 
 def read_problems(path: Path) -> list[Problem]:
     """Read a problem table. Raises InputError if the file is not one."""
+    from citer.storage.schema import PROBLEM
+    from citer.storage.tables import read_table
+
     return [as_problem(row) for row in read_table(path, PROBLEM).to_pylist()]
 
 

@@ -10,17 +10,44 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, JsonValue
 
 from citer.data.problems import Message, Problem
-from citer.data.prompt_settings import ChatParams, PromptSettings
 from citer.data.tasks import EMBEDDED_TASKS, find_task, prompt_text
 from citer.errors import InputError, shown
+from citer.sections import Listed, Section
 
 if TYPE_CHECKING:  # takes a second to import
     from transformers import PreTrainedTokenizerBase
 
 CLOCK = "strftime_now"  # a function of templates, which returns the date
+
+PromptKind = Literal["plain", "chat"]
+SomeText = Annotated[str, Field(min_length=1)]
+StopStrings = Annotated[tuple[SomeText, ...], Listed]
+
+
+class ChatParams(Section):
+    """Input of a chat template besides the turns: a system prompt, and variables by name."""
+
+    system: SomeText | None = None
+    variables: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class PromptSettings(Section):
+    """Everything from which a folder's prompt format is made.
+
+    `stop` has texts that end an answer. `tasks` are those in use.
+
+    A router's card stores these settings, so that it can be served without `params.yaml`.
+    """
+
+    kind: PromptKind = "plain"
+    chat: ChatParams = ChatParams()
+    stop: StopStrings = ()
+    tasks: Annotated[tuple[str, ...], Listed] = EMBEDDED_TASKS
 
 
 class Encoded(NamedTuple):

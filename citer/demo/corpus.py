@@ -39,12 +39,12 @@ class Mix:
 
 def texts(mix: Mix, seed: int) -> Iterator[Text]:
     """Yield texts without end, drawn by the shares of `mix`."""
-    rng = Random(f"corpus {seed}")
+    rng, recall = Random(f"corpus {seed}"), _recall_of(mix.facts)
     sources = {
         _family("math", seed, mix.facts): mix.math,
         _family("mc", seed, mix.facts): mix.mc,
-        _repeat(_sums, rng): mix.sums,
-        _repeat(_recall_of(mix.facts), rng): mix.recall,
+        iter(lambda: _sums(rng), None): mix.sums,
+        iter(lambda: recall(rng), None): mix.recall,
     }
     while True:
         yield next(rng.choices(list(sources), list(sources.values()))[0])
@@ -63,11 +63,6 @@ def _family(task: str, seed: int, facts: int) -> Iterator[Text]:
             problem = parse_row(row, task, "reference")
             assert part_of(question_key(problem.question)) == "pretraining", "a question leaked"
             yield Text(prompt_text(problem), problem.reference or "")
-
-
-def _repeat(drill: Callable[[Random], Text], rng: Random) -> Iterator[Text]:
-    while True:
-        yield drill(rng)
 
 
 def _sums(rng: Random) -> Text:

@@ -4,24 +4,38 @@ The SLM is pretrained on other facts than the pipeline's. It learns the form of 
 It learns the pipeline's facts only when the pipeline finetunes it.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor, nn
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
+from citer.data.importing import parse_row
+from citer.data.problems import Problem
+from citer.data.prompts import PlainPrompts
+from citer.data.tasks.grading import grade
 from citer.demo.corpus import Mix, texts
 from citer.demo.knowledge import OTHER_WORLD, TRUTH
 from citer.demo.optimise import Training, train
-from citer.demo.quality import accuracy
-from citer.demo.tokenizer import train_tokenizer
+from citer.demo.toy import FAMILIES, rows
 from citer.storage.tables import digest, replacing, write_json
 
+EOS = "<|end|>"
+VOCABULARY = 1024
 TOKENIZER_TEXTS = 6000
-GRADED = 300
+GRADED = 300  # questions of each task
+MAX_NEW_TOKENS = 72
+BATCH = 100  # answers at once
 
 
 @dataclass(frozen=True)
@@ -57,18 +71,40 @@ def make_pair(
     sample = islice(texts(llm.mix, seed), TOKENIZER_TEXTS)
     tokenizer = train_tokenizer(part for text in sample for part in text)
     with replacing(folder) as aside:
-        card: dict[str, Any] = {
+        recipes = {"slm": slm, "llm": llm}
+        for name in recipes:  # before its first use, which would add padding to the file
+            tokenizer.save_pretrained(aside / name)
+        made = {
+            name: _make(aside / name, recipe, tokenizer, seed, graded)
+            for name, recipe in recipes.items()
+        }
+        card = {
             "command": "OMP_NUM_THREADS=1 citer pretrain",
             "seed": seed,
             "torch": torch.__version__,
             "cpu": torch.backends.cpu.get_cpu_capability(),
         }
-        recipes = {"slm": slm, "llm": llm}
-        for name in recipes:  # before its first use, which would add padding to the file
-            tokenizer.save_pretrained(aside / name)
-        for name, recipe in recipes.items():
-            card[name] = _make(aside / name, recipe, tokenizer, seed, graded)
-        write_json(aside / "card.json", card)
+        write_json(aside / "card.json", card | made)
+
+
+def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
+    """Train byte-level BPE with one token for each digit. It decodes any text unchanged."""
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r"\d|\n| ?\(|\)| ?\\|[{}]"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[EOS],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    core.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token=EOS, pad_token=EOS)
 
 
 def _make(
@@ -84,21 +120,13 @@ def _make(
         "recipe": asdict(recipe),
         "digest": digest(folder / "model.safetensors"),
         "loss_nats": round(loss, 4),
-        "accuracy": {t: accuracy(model, tokenizer, t, graded, seed) for t in ("math", "mc")},
+        "accuracy": {t: accuracy(model, tokenizer, t, graded, seed) for t in FAMILIES},
     }
 
 
 def _fresh(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
     """Initialise a model. Its layers add nothing yet, so that the head sees the embeddings."""
-    model = Qwen2ForCausalLM(_config(recipe, tokenizer))
-    for name, weight in model.named_parameters():
-        if name.endswith(("o_proj.weight", "down_proj.weight")):
-            nn.init.zeros_(weight)
-    return model
-
-
-def _config(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2Config:
-    return Qwen2Config(
+    config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=recipe.hidden_size,
         intermediate_size=recipe.intermediate_size,
@@ -112,3 +140,37 @@ def _config(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2Config:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.eos_token_id,
     )
+    model = Qwen2ForCausalLM(config)
+    for name, weight in model.named_parameters():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            nn.init.zeros_(weight)
+    return model
+
+
+def accuracy(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, task: str, count: int, seed: int
+) -> float:
+    """Return the share of greedy right answers to `count` questions of the pipeline's part."""
+    problems = [parse_row(row, task, "reference") for row in rows(task, count, seed, "pipeline")]
+    right = 0
+    for start in range(0, count, BATCH):
+        batch = problems[start : start + BATCH]
+        right += sum(map(grade, batch, _answers(model, tokenizer, batch)))
+    return right / count
+
+
+@torch.inference_mode()
+def _answers(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, problems: Sequence[Problem]
+) -> list[str]:
+    prompts = PlainPrompts(tokenizer, tokenizer.eos_token_id)
+    ids = [prompts.prompt_ids(problem) for problem in problems]
+    encoded = tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
+    ids_BT: Tensor = model.generate(  # type: ignore[operator]  # its mixin is untyped
+        **encoded,
+        max_new_tokens=MAX_NEW_TOKENS,
+        do_sample=False,
+        pad_token_id=tokenizer.eos_token_id,
+    )
+    width = encoded["input_ids"].shape[1]
+    return tokenizer.batch_decode(ids_BT[:, width:], skip_special_tokens=True)

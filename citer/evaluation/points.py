@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from citer.config.params import EvaluateParams
-from citer.data.tasks.failures import Failures, failures
+from citer.data.tasks.grading import Failures, failures
 from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.evaluation.cost import batches

@@ -184,7 +184,7 @@ class _Actor:
     """Runs units, and writes their progress to a board.
 
     An actor that answered questions about its progress would not run units on the main thread. Only
-    there can a slow comparison of two answers be ended (`citer.data.tasks.math.values`).
+    there can a slow comparison of two answers be ended (`citer.data.tasks.math_values`).
     """
 
     def __init__(self, folder: Path, board: ActorHandle) -> None:

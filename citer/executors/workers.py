@@ -30,7 +30,7 @@ class WorkerParams(Section):
     devices: numbers of GPUs, with one process for each; `auto`: all visible ones
     address: of the Ray cluster
     stages: how many independent stages run at the same time
-    hostfile: where the ranks of finetune run (`citer.training.hosts`); by default all of them here
+    hostfile: where the ranks of finetune run (`citer.training.launch`); by default all of them here
     """
 
     executor: Literal["local", "ray"] = "local"

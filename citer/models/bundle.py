@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from citer.data.prompt_settings import PromptSettings
+from citer.data.prompts import PromptSettings
 from citer.errors import InputError
 from citer.models.router import FEATURE, Head, Router, RouterMLP
 from citer.progress import warn
@@ -93,14 +93,15 @@ class Deployed(BaseModel):
 
 
 class Labels(BaseModel):
-    """How the labels of a router were made: see `label.outcome`, and the glossary for `margin`.
+    """How the labels of a router were made: see `label.method`, and the glossary for `margin`.
 
-    `references`: given, llm, both or audited, or several of them, sorted and joined by "+".
+    `references`: given, llm, both or audited. `outcome`: rollout or suffix. Several are sorted and
+    joined by "+".
     """
 
     references: str
     outcome: str
-    margin: float | None = None  # nats; None if the outcome has none
+    margin: float | None = None  # nats; None without `suffix`
 
 
 class Card(BaseModel):

@@ -4,12 +4,12 @@ import os
 from itertools import chain
 
 import torch
-from rich.console import Console
 from torch import nn
 
 from citer.config.pair import DEVICE
 from citer.config.params import PairParams
 from citer.errors import InputError
+from citer.progress import say
 
 
 def resolve_device(device: str) -> torch.device:
@@ -30,8 +30,7 @@ def announce(stage: str, params: PairParams) -> None:
 
     Raises InputError if `cuda` is requested but not available.
     """
-    described = _described(resolve_device(params.device))
-    Console().print(f"{stage}: on {described}", markup=False, highlight=False, soft_wrap=True)
+    say(f"{stage}: on {_described(resolve_device(params.device))}")
 
 
 def _described(device: torch.device) -> str:

@@ -19,8 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from citer.data.prompt_settings import PromptSettings
-from citer.data.prompts import PromptFormat, make_prompts
+from citer.data.prompts import PromptFormat, PromptSettings, make_prompts
 from citer.errors import InputError, reading
 from citer.models.families import Config, EosSetting, check_settings
 from citer.models.tokenizer import (

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from citer.data.prompt_settings import PromptKind
+from citer.data.prompts import PromptKind
 from citer.data.tasks import find_task, task_label
 from citer.pairs.floor import shortfalls
 from citer.pairs.probe import Reply, by_task, graded

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from citer.data.tasks import task_label
-from citer.data.tasks.failures import Failures
+from citer.data.tasks.grading import Failures
 from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.measure import GREEDY, Conditions, Measure
 from citer.evaluation.methods import MODELS, Kind, Row, label, styles

@@ -18,7 +18,7 @@ from rich.console import Console
 from citer.config.params import Params
 from citer.data.importing import load_problems
 from citer.data.problems import Problem
-from citer.data.tasks.failures import failures
+from citer.data.tasks.grading import failures
 from citer.decoding.answer import Counts
 from citer.errors import InputError, reading
 from citer.models.bundle import identity, stored_prompts

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -10,39 +10,16 @@ from citer.config.params import Params
 from citer.data.holdout import held_out
 from citer.data.problems import Problem, read_problems
 from citer.errors import InputError
-from citer.evaluation.points import (
-    RIVALS_STAMP,
-    ROUTER_STAMP,
-    Findings,
-    read_findings,
-    write_findings,
-)
-from citer.evaluation.study import Study, study_stamp
-from citer.models.bundle import check_identity, folder_identity, read_bundle
+from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
+from citer.evaluation.study import Study
+from citer.models.bundle import check_identity, read_bundle
 from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.outlined import open_pair
-from citer.models.room import check_room, with_room
-from citer.models.router import Router
-from citer.report.spread import Seeds
+from citer.models.room import with_room
 from citer.stages import paths
-from citer.stages.folders import finetuned_pair
-from citer.stages.unfinished import partial_sweeps
-from citer.storage.tables import read_as, remove, replacing
-
-
-class _Inputs(NamedTuple):
-    """The inputs that are read and compared before a model is loaded."""
-
-    router: Router
-    taus: Sequence[float]
-    folders: PairFolder
-    identity: dict[str, Any]
-    validation: list[Problem]
-    test: list[Problem]
-    stamp: dict[str, Any]
-    rivals: Findings
-    seeds: Seeds
+from citer.stages.asked import Asked, partial_sweeps
+from citer.storage.tables import remove, replacing
 
 
 def run(params: Params, iteration: int) -> None:
@@ -52,57 +29,29 @@ def run(params: Params, iteration: int) -> None:
     Raises InputError unless router, rivals and questions belong to the same study.
     """
     announce(f"evaluate {iteration}", params.pair)
-    inputs, home = _read(params, iteration), paths.seeds(iteration)
-    holdout = _held_out(params, inputs.folders, inputs.seeds.router)
-    asked = (problem.problem_id for problem in holdout)
-    own = inputs.identity, paths.router(iteration), home
-    partial = partial_sweeps("evaluate", params, *own, *asked, iteration=iteration)
-    pair, executor = open_pair(inputs.folders, params.pair, params.workers)
-    setting = executor, pair, inputs.validation, inputs.test, params.evaluate
-    router, stamp = inputs.router.to(pair.slm.device), inputs.stamp | ROUTER_STAMP
-    # Each seed has an engine of its own, so that no study keeps its caches.
-    findings = Study(*setting, partial, holdout).router(router, inputs.taus, inputs.rivals)
+    origin = paths.router(iteration)
+    router, card = read_bundle(origin)
+    taus = _thresholds(origin, card, params.evaluate.llm_fractions)
+    asked = Asked.read(params)
+    check_identity(card, asked.identity, origin)
+    rivals = read_findings(paths.RIVALS, params.evaluate, asked.stamp | RIVALS_STAMP)
+    holdout = _held_out(params, asked.folders)
+    keys = (problem.problem_id for problem in holdout)
+    partial = partial_sweeps("evaluate", params, asked.identity, origin, *keys, iteration=iteration)
+    pair, executor = open_pair(asked.folders, params.pair, params.workers)
+    questions = asked.validation, asked.test
+    study = Study(executor, pair, *questions, params.evaluate, partial, holdout)
+    findings = study.router(router.to(pair.slm.device), taus, rivals)
     with replacing(paths.answers(iteration)) as aside:
         aside.mkdir()
-        write_findings(aside, findings, params.evaluate, stamp)
-        for seed in inputs.seeds.further:
-            questions = _held_out(params, inputs.folders, seed)
-            study = Study(*setting, partial / str(seed), questions)
-            further = _further(study, home / str(seed), inputs.rivals)
-            write_findings(aside / str(seed), further, params.evaluate, stamp)
+        write_findings(aside, findings, params.evaluate, asked.stamp | ROUTER_STAMP)
     remove(partial)
 
 
-def _read(params: Params, iteration: int) -> _Inputs:
-    folder = paths.router(iteration)
-    router, card = read_bundle(folder)
-    taus = _thresholds(folder, card, params.evaluate.llm_fractions)
-    validation, test = (read_problems(paths.referenced(split)) for split in ("validation", "test"))
-    named = ((f"{paths.referenced(p.split)}: problem {p.problem_id}", p) for p in validation + test)
-    folders = finetuned_pair(params)
-    check_room(named, folders, params.evaluate.max_new_tokens)
-    own = folder_identity(folders, params.pair.dtype)
-    check_identity(card, own, folder)
-    stamp = study_stamp(own, [*validation, *test], params.evaluate)
-    rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
-    seeds = read_as(paths.seeds(iteration) / paths.TRAINED, Seeds)
-    return _Inputs(router, taus, folders, own, validation, test, stamp, rivals, seeds)
-
-
-def _further(study: Study, folder: Path, rivals: Findings) -> Findings:
-    """Try the rules with the router of a further seed, which is in `folder`."""
-    router, card = read_bundle(folder)
-    taus = _thresholds(folder, card, study.params.llm_fractions)
-    return study.router(router.to(study.pair.slm.device), taus, rivals)
-
-
-def _held_out(params: Params, folders: PairFolder, seed: int) -> list[Problem]:
-    """Read the held-out questions of a seed that have room for an answer.
-
-    They decide an order only.
-    """
+def _held_out(params: Params, folders: PairFolder) -> list[Problem]:
+    """Read the held-out questions that have room for an answer. They decide an order only."""
     rows = read_problems(paths.referenced("preference"))
-    questions = held_out(rows, seed, params.train.holdout)
+    questions = held_out(rows, params.train.seed, params.train.holdout)
     return with_room(questions, folders.prompts, folders.context - params.evaluate.max_new_tokens)
 
 

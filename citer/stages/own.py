@@ -5,14 +5,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rich.console import Console
 
 from citer.config.params import Params
-from citer.data.audited import read_served
 from citer.data.files import OnBadRow, fail, read_rows
 from citer.data.importing import load_problems
 from citer.data.tasks.rows import RowError
+from citer.data.traffic import read_served
 from citer.errors import InputError, shown
+from citer.progress import say
 from citer.stages.prepare import row_needs
 from citer.storage.schema import AUDITED
 
@@ -35,7 +35,7 @@ def check_own(path: Path, place: Path, params: Params) -> str | None:
     if not named:
         _check_rows(path, on_bad_row)
     if skipped:
-        _say(f"{path}: {len(skipped):,} bad rows, which `prepare` leaves out; first: {skipped[0]}")
+        say(f"{path}: {len(skipped):,} bad rows, which `prepare` leaves out; first: {skipped[0]}")
     return None if named else f"train: [{{path: {place}, task: TASK}}] # or validation, or test"
 
 
@@ -50,7 +50,7 @@ def _check_served(path: Path, place: Path, params: Params) -> str | None:
     table = read_served(path, params.prepare.tasks)
     if path.is_dir() and not len(table):
         raise InputError(f"{path}: no table in it, expected a folder of `citer serve --log`")
-    _say(f"{path}: {len(table):,} served answers")
+    say(f"{path}: {len(table):,} served answers")
     folders = [folder.path for folder in params.prepare.traffic]
     if str(place) in [*folders, *params.prepare.audited]:
         return None
@@ -65,7 +65,7 @@ def _check_named(path: Path, place: Path, params: Params, on_bad_row: OnBadRow) 
     named = [(part, file) for part, file in named if Path(file.path) == place]
     for part, file in named:
         rows = load_problems(path, [file.task], row_needs(params, part), on_bad_row, file.format)
-        _say(f"{path}: {len(rows):,} rows of the task {file.task}")
+        say(f"{path}: {len(rows):,} rows of the task {file.task}")
     return bool(named)
 
 
@@ -73,14 +73,10 @@ def _check_rows(path: Path, on_bad_row: OnBadRow) -> None:
     rows = [_checked(row, f"{path}:{line}") for line, row in read_rows(path, on_bad_row)]
     if not rows:
         raise InputError(f"{path}: no rows, expected JSON, JSON Lines, Parquet or CSV")
-    _say(f"{path}: {len(rows):,} rows")
+    say(f"{path}: {len(rows):,} rows")
 
 
 def _checked(row: Any, where: str) -> Any:
     if not isinstance(row, dict):
         raise RowError("row", shown(row), "a JSON object", where)
     return row
-
-
-def _say(text: str) -> None:
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)

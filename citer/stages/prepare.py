@@ -10,7 +10,6 @@ from rich.table import Table
 
 from citer.config.params import EvaluateParams, Params
 from citer.config.sources import PrepareParams, SourceFile, ToyParams
-from citer.data.audited import load_audited
 from citer.data.files import OnBadRow, fail
 from citer.data.importing import Needs, load_problems, parse_row
 from citer.data.problems import Problem, write_problems
@@ -18,11 +17,11 @@ from citer.data.references import against_llm
 from citer.data.splits import Separated, separate, split_by_share
 from citer.data.tasks import find_task, task_label
 from citer.data.tasks.rows import Requires, RowError
-from citer.data.traffic import load_traffic, sampled
+from citer.data.traffic import load_audited, load_traffic, sampled
 from citer.demo import toy
 from citer.errors import InputError
 from citer.evaluation.choice import least_questions
-from citer.progress import progress
+from citer.progress import progress, say
 from citer.stages import paths
 from citer.storage.schema import SPLITS
 from citer.storage.tables import replacing
@@ -169,12 +168,11 @@ def _report(separated: Separated, skipped: list[RowError]) -> None:
         for kind, count in Counter((p.task, p.source) for p in problems).items():
             numbers = map(str, (count, bare[kind], unanswered[kind]))
             table.add_row(split, task_label(kind[0]), kind[1], *numbers)
-    console = Console()
-    console.print(table)
+    Console().print(table)
     for source, count in Counter(p.source for p in separated.duplicates).items():
-        console.print(f"{source}: {count} duplicates left out", highlight=False)
+        say(f"{source}: {count} duplicates left out")
     for error, count in _kinds(skipped):
-        console.print(f"{count} rows skipped like {error}", highlight=False, soft_wrap=True)
+        say(f"{count} rows skipped like {error}")
 
 
 def _warn(splits: Mapping[str, list[Problem]], params: EvaluateParams) -> None:
@@ -186,22 +184,18 @@ def _warn(splits: Mapping[str, list[Problem]], params: EvaluateParams) -> None:
     if against_llm(params.against, judged):
         needed = "the LLM finishes"
         missing = sum(problem.answer is None for problem in judged)
-        _print(
+        say(
             f"validation and test: {missing:,} of {len(judged):,} questions have no answer; an "
             f"answer will count as right if it is the LLM's (evaluate.against: {params.against})"
         )
     questions = len(splits["validation"])
     enough = least_questions(params.epsilon, params.delta)
     if questions < enough:
-        _print(
+        say(
             f"validation: {questions} questions, too few to certify any rule: evaluate.epsilon "
             f"{params.epsilon:g} needs {enough:,} that {needed}",
             style="yellow",
         )
-
-
-def _print(text: str, style: str = "") -> None:
-    Console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _kinds(errors: list[RowError]) -> Iterator[tuple[RowError, int]]:

@@ -9,15 +9,15 @@ from pathlib import Path
 from shutil import copyfile
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
 from citer.config.params import Params
 from citer.data.problems import Problem, read_problems, write_problems
 from citer.data.references import against_llm, asked, judged, learned
 from citer.data.tasks import task_label
-from citer.data.tasks.failures import failures
+from citer.data.tasks.grading import failures
 from citer.errors import InputError
+from citer.progress import say
 from citer.stages import paths
 from citer.storage.schema import SPLITS
 from citer.storage.tables import PARTIAL, remove, replacing, table_metadata
@@ -165,13 +165,13 @@ def _report(splits: Splits, rows: Splits, written: Mapping[str, "Written"]) -> N
             asked_of = [p for p in splits[split] if p.task == task]
             kept = [p for p in rows[split] if p.task == task]
             table.add_row(split, task_label(task), *_numbers(asked_of, kept, written))
-    _print(table)
+    say(table)
     named = [p for split in SPLITS for p in splits[split] if p.problem_id in written]
     if differ := sum(written[p.problem_id].tokens_differ for p in named):
-        _print(f"{differ:,} references by the LLM have other tokens than it wrote")
+        say(f"{differ:,} references by the LLM have other tokens than it wrote")
     failed = failures((p.task, p.problem_id, written[p.problem_id].failure) for p in named)
     for each in failed:
-        _print(str(each))
+        say(str(each))
 
 
 def _numbers(
@@ -187,7 +187,3 @@ def _numbers(
     yield f"{sum(graded)} of {len(graded)}" if graded else "-"
     yield str(sum(problem.problem_id not in left for problem in problems))
     yield str(sum(answer.cut_off for answer in answers))
-
-
-def _print(shown: str | Table) -> None:
-    Console().print(shown, markup=False, highlight=False, soft_wrap=True)

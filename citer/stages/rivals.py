@@ -4,25 +4,20 @@ from collections.abc import Iterable
 from itertools import islice
 from statistics import fmean
 
-from rich.console import Console
-
 from citer.config.params import Params
-from citer.data.problems import read_problems
 from citer.errors import InputError
 from citer.evaluation.evidence import too_few
 from citer.evaluation.measure import FIDELITY, Conditions, Measure
 from citer.evaluation.methods import Kind, Row, label
 from citer.evaluation.points import RIVALS_STAMP, write_findings
-from citer.evaluation.study import Study, study_stamp
-from citer.models.bundle import folder_identity
+from citer.evaluation.study import Study
 from citer.models.device import announce
 from citer.models.outlined import open_pair
-from citer.models.room import check_room
 from citer.pairs.floor import shortfalls, shown
+from citer.progress import say
 from citer.stages import paths
-from citer.stages.folders import finetuned_pair
+from citer.stages.asked import Asked, partial_sweeps
 from citer.stages.lessons import Preference, lesson_inputs
-from citer.stages.unfinished import partial_sweeps
 from citer.storage.tables import remove, replacing
 
 UNSTABLE = 0.01  # share of the LLM's answers that may differ from the stored ones
@@ -38,17 +33,12 @@ def run(params: Params) -> None:
     questions.
     """
     announce("rivals", params.pair)
-    validation, test = (read_problems(paths.referenced(split)) for split in ("validation", "test"))
-    named = ((f"{paths.referenced(p.split)}: problem {p.problem_id}", p) for p in validation + test)
-    folders = finetuned_pair(params)
-    check_room(named, folders, params.evaluate.max_new_tokens)
-    own = folder_identity(folders, params.pair.dtype)
-    stamp = study_stamp(own, [*validation, *test], params.evaluate)
-    measure = Conditions.stored(stamp).measure
-    inputs = lesson_inputs(params.evaluate.rivals, params.train, own)
-    partial = partial_sweeps("rivals", params, own, *inputs)
-    pair, executor = open_pair(folders, params.pair, params.workers)
-    study = Study(executor, pair, validation, test, params.evaluate, partial)
+    asked = Asked.read(params)
+    measure = Conditions.stored(asked.stamp).measure
+    inputs = lesson_inputs(params.evaluate.rivals, params.train, asked.identity)
+    partial = partial_sweeps("rivals", params, asked.identity, *inputs)
+    pair, executor = open_pair(asked.folders, params.pair, params.workers)
+    study = Study(executor, pair, asked.validation, asked.test, params.evaluate, partial)
     if measure is FIDELITY:
         _check_references(study)
     else:
@@ -57,10 +47,10 @@ def run(params: Params) -> None:
     findings = study.rivals(Preference(params.train, study))
     with replacing(paths.RIVALS) as aside:
         aside.mkdir()
-        write_findings(aside, findings, params.evaluate, stamp | RIVALS_STAMP)
+        write_findings(aside, findings, params.evaluate, asked.stamp | RIVALS_STAMP)
     remove(partial)
     for line in (_summary(findings.points, measure), *map(str, findings.failures)):
-        _print(line)
+        say(line)
 
 
 def _check_llm(study: Study) -> None:
@@ -72,24 +62,24 @@ def _check_llm(study: Study) -> None:
     below = list(shortfalls(llm.results, study.params.llm_floor))
     for short in below:
         if not short.is_certain:
-            _print(f"rivals: {short.doubt}", style="yellow")
+            say(f"rivals: {short.doubt}", style="yellow")
     certain = [short for short in below if short.is_certain]
     if not certain:
         return
     tasks = {short.task for short in certain}
     wrong = (r.problem for r in llm.results if r.problem.task in tasks and not r.correct)
     for problem in islice(wrong, EXAMPLES):
-        _print(shown(problem, *study.llm_writes(problem)))
+        say(shown(problem, *study.llm_writes(problem)))
     raise InputError(f"rivals: {'; '.join(map(str, certain))} (evaluate.llm_floor)")
 
 
 def _check_references(study: Study) -> None:
     """Say that there is no floor. Warn if the LLM's answers often differ from the stored ones."""
-    _print("rivals: measured by fidelity to the LLM, so evaluate.llm_floor does not apply")
+    say("rivals: measured by fidelity to the LLM, so evaluate.llm_floor does not apply")
     _, (llm,), *_ = study.alone_runs
     differing = fmean(not result.correct for result in llm.results)
     if differing > UNSTABLE:
-        _print(
+        say(
             f"validation: {differing:.1%} of the LLM's answers differ from its stored ones, so the "
             "references are unstable (another batch or a lower precision), and every promise "
             "includes this share",
@@ -102,11 +92,7 @@ def _warn(study: Study) -> None:
     _, (llm,), *_ = study.alone_runs
     right, promised = (r.correct for r in llm.results), (study.params.epsilon, study.params.delta)
     if few := too_few(right, study.conditions.measure, *promised):
-        _print(few, style="yellow")
-
-
-def _print(text: str, style: str = "") -> None:
-    Console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+        say(few, style="yellow")
 
 
 def _summary(points: Iterable[Row], measure: Measure) -> str:

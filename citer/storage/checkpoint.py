@@ -51,9 +51,8 @@ class Checkpoint:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with replacing(path) as aside, aside.open("wb") as file:
-        file.write(hashlib.sha256(content).digest())
-        file.write(content)
+    with replacing(path) as aside:
+        aside.write_bytes(hashlib.sha256(content).digest() + content)
 
 
 class Curve(NamedTuple):
@@ -76,7 +75,9 @@ class Training:
         self.mlp = mlp
         self.optimizer = optimizer
         self.order = torch.Generator().manual_seed(seed)  # of the batches
-        self.dropout = _generator(device)
+        self.dropout = torch.default_generator
+        if device.type == "cuda":
+            self.dropout = torch.cuda.default_generators[torch.cuda.current_device()]
         self.curve = Curve([], [])
         self.best: dict[str, Tensor] = {}
 
@@ -104,10 +105,3 @@ class Training:
         self.order.set_state(state["order"])
         self.dropout.set_state(state["dropout"])
         self.curve, self.best = Curve(**state["curve"]), state["best"]
-
-
-def _generator(device: torch.device) -> torch.Generator:
-    """Return the generator that dropout uses on `device`."""
-    if device.type == "cuda":
-        return torch.cuda.default_generators[torch.cuda.current_device()]
-    return torch.default_generator

@@ -7,12 +7,11 @@ comments, docstrings and blank lines.
 
 import ast
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from itertools import pairwise
 from pathlib import Path
-from tokenize import COMMENT, DEDENT, INDENT, NEWLINE, NL, STRING, TokenInfo, generate_tokens
+from tokenize import COMMENT, DEDENT, INDENT, NEWLINE, NL, STRING, generate_tokens
 
 from citer.storage.tables import digest
 
@@ -81,16 +80,12 @@ def _named(node: ast.AST) -> Iterator[str]:
 
 def _files(file: Path, name: str) -> Iterator[Path]:
     """Yield the files of `name`: a module and its packages, or a data file in the same folder."""
-    parts = name.split(".")
-    for depth in range(1, len(parts) + 1) if parts[0] == "citer" else ():
-        path = Path(*parts[:depth])
-        yield from filter(_exists, (path.with_suffix(".py"), path / "__init__.py"))
-    if name.endswith(DATA) and _exists(neighbour := file.with_name(Path(name).name)):
-        yield neighbour
-
-
-def _exists(file: Path) -> bool:
-    return (HOME / file).is_file()
+    parts = name.split(".") if name.startswith("citer.") else []
+    modules = [Path(*parts[: depth + 1]) for depth in range(len(parts))]
+    found = [file for path in modules for file in (path.with_suffix(".py"), path / "__init__.py")]
+    if name.endswith(DATA):
+        found.append(file.with_name(Path(name).name))
+    yield from (path for path in found if (HOME / path).is_file())
 
 
 @cache
@@ -107,21 +102,13 @@ def essence(source: str) -> str:
     """Return Python code without comments, docstrings and blank lines."""
     lines = source.splitlines()
     tokens = list(generate_tokens(io.StringIO(source).readline))
-    comments = [token for token in tokens if token.type == COMMENT]
-    for token in sorted(comments + _lone_strings(tokens), key=lambda t: t.start, reverse=True):
+    code = [token for token in tokens if token.type not in BLANK]
+    dropped = [token for token in tokens if token.type == COMMENT]
+    for before, token, after in zip([None, *code], code, code[1:], strict=False):
+        is_first = before is None or before.type == NEWLINE
+        if token.type == STRING and is_first and after.type == NEWLINE:  # a docstring
+            dropped.append(token)
+    for token in sorted(dropped, key=lambda token: token.start, reverse=True):
         (first, begin), (last, end) = token.start, token.end
         lines[first - 1 : last] = [lines[first - 1][:begin] + lines[last - 1][end:]]
     return "\n".join(line.rstrip() for line in lines if line.strip())
-
-
-def _lone_strings(tokens: Iterable[TokenInfo]) -> list[TokenInfo]:
-    """Return the strings that are a statement by themselves: docstrings."""
-    significant = [token for token in tokens if token.type not in BLANK]
-    before = [None, *significant]
-    return [
-        token
-        for previous, (token, following) in zip(before, pairwise(significant), strict=False)
-        if token.type == STRING
-        and following.type == NEWLINE
-        and (previous is None or previous.type == NEWLINE)
-    ]

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citer.data.problems import Problem
+from citer.data.tasks import math_values as values
 from citer.data.tasks.grading import grade
-from citer.data.tasks.math import values
-from citer.data.tasks.math.quantities import quantity, tidy
-from citer.data.tasks.math.values import boxed
+from citer.data.tasks.math import boxed
+from citer.data.tasks.math_quantities import quantity, tidy
 
 MATH = Problem("m", "math", "How many?", None, None, "1234", "", "")
 

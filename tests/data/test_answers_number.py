@@ -6,7 +6,7 @@ import pytest
 
 from citer.data.importing import parse_row
 from citer.data.tasks.grading import grade
-from citer.data.tasks.math.numbers import last_number
+from citer.data.tasks.math import last_number
 from citer.data.tasks.rows import RowError
 from tests.tiny import MATH
 

@@ -9,8 +9,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from citer.data.problems import Message, Problem
-from citer.data.prompt_settings import ChatParams
-from citer.data.prompts import ChatPrompts
+from citer.data.prompts import ChatParams, ChatPrompts
 from citer.data.tasks import TASKS
 from citer.data.tasks.own import own_task
 from citer.errors import InputError

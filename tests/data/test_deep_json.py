@@ -9,7 +9,7 @@ import pytest
 from citer.data.importing import load_problems, parse_row
 from citer.data.tasks import TASKS
 from citer.data.tasks.grading import Grade, assess
-from citer.data.tasks.plain.values import DEEPEST
+from citer.data.tasks.plain_values import DEEPEST
 from citer.data.tasks.rows import RowError
 from citer.errors import InputError
 

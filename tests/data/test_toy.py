@@ -4,7 +4,6 @@ from collections import Counter
 import pytest
 
 from citer.data.problems import question_key
-from citer.demo import math, mc
 from citer.demo.knowledge import (
     IRREGULAR,
     OTHER_WORLD,
@@ -14,7 +13,7 @@ from citer.demo.knowledge import (
     knowledge,
     likely,
 )
-from citer.demo.toy import part_of, rows
+from citer.demo.toy import HARD_MATH, HARD_MC, part_of, rows
 from citer.demo.words import KINDS, OPENINGS
 
 WORLD = knowledge(TRUTH)
@@ -127,7 +126,7 @@ def test_math_steps_are_correct_equations_and_every_twin_has_the_price():
             assert int(value) == (int(a) * int(b) if sign == "*" else int(a) + int(b))
 
 
-@pytest.mark.parametrize(("task", "share"), [("math", math.HARD), ("mc", mc.HARD)])
+@pytest.mark.parametrize(("task", "share"), [("math", HARD_MATH), ("mc", HARD_MC)])
 def test_the_names_of_a_question_are_all_irregular_or_all_regular(task, share):
     names = re.compile("|".join((*WORLD.towns.group, *WORLD.goods.group)))
     hard = []

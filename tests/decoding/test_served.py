@@ -17,7 +17,7 @@ from citer.decoding.policy import LLM_ALONE, Policy
 from citer.decoding.served import Reading, ServedVerifier, verifier_of
 from citer.decoding.verifier import Query, Verdict
 from citer.errors import InputError, TemporaryError
-from citer.labelling.teacher import half, score
+from citer.labelling.scoring import half, score
 from citer.models.pair import Pair
 from citer.models.served import KEY, LIKELIEST, ServedModel, Server
 from citer.models.vocabulary import Vocabulary

@@ -15,7 +15,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy
 from citer.decoding.verifier import ForcedScores, LocalVerifier, Query, Verdict
 from citer.evaluation.cost import Prices
-from citer.labelling.teacher import half, llm_half, score
+from citer.labelling.scoring import half, llm_half, score
 from citer.models.bundle import identity
 from citer.models.folder import ModelCard
 from citer.models.forced import Text

@@ -158,7 +158,7 @@ def test_the_promise_of_a_chosen_rule_holds_at_its_confidence(p_right):
 
 
 def test_the_documents_say_how_many_questions_the_promise_needs():
-    params = load_params(ROOT / "params.yaml").evaluate
+    params = load_params(ROOT / "citer/config/params.yaml").evaluate
     least = least_questions(params.epsilon, params.delta)
     method, own_data = ((ROOT / f"docs/{name}.md").read_text() for name in ("method", "own-data"))
     assert f"with ε = δ = {params.epsilon} from {least} on." in method

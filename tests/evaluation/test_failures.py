@@ -5,7 +5,7 @@ from pathlib import Path
 
 from citer.config.params import load_params
 from citer.data.problems import Problem
-from citer.data.tasks.failures import Failures
+from citer.data.tasks.grading import Failures
 from citer.decoding.answer import Counts
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.measure import ACCURACY, Conditions
@@ -17,7 +17,7 @@ from citer.report.standings import metrics, standings, summary
 from tests.reported import chosen_rule
 
 TASK = "python:data/own/t.py:Own"
-PARAMS = load_params(Path(__file__).parents[2] / "params.yaml").evaluate
+PARAMS = load_params(Path(__file__).parents[2] / "citer/config/params.yaml").evaluate
 PRICES = Prices(slm_weights=1, llm_weights=10, slm_kv=0, llm_kv=0)
 
 

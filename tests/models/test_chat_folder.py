@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.data.prompt_settings import ChatParams, PromptSettings
-from citer.data.prompts import make_prompts
+from citer.data.prompts import ChatParams, PromptSettings, make_prompts
 from citer.errors import InputError
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.tokenizer import named_eos_ids

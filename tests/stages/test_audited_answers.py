@@ -10,8 +10,8 @@ import pytest
 
 from citer.config.params import Params
 from citer.config.sources import ToyParams
-from citer.data.audited import LEAST_ODDS
 from citer.data.problems import Audit, read_problems, write_problems
+from citer.data.traffic import LEAST_ODDS
 from citer.errors import InputError
 from citer.models.bundle import identity, write_bundle
 from citer.models.folder import PairFolder

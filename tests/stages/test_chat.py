@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from citer.config.params import Params, load_params
-from citer.data.prompt_settings import ChatParams
+from citer.data.prompts import ChatParams
 from citer.errors import InputError
 from citer.models.bundle import stored_prompts
 from citer.models.sampling import ALL_GREEDY
@@ -28,7 +28,7 @@ from citer.stages import (
     score_slm,
     train,
 )
-from citer.storage.tables import read_json, table_metadata, write_json
+from citer.storage.tables import read_json, table_metadata
 from flows.serving import RoutedModel
 from tests.decoding.reference import next_logits
 from tests.stages.conftest import ROOT
@@ -53,7 +53,7 @@ def row(n: int, *, training: bool = True) -> dict:
 @pytest.fixture
 def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     """Enter a project of one file of conversations and a pair with Qwen3's template."""
-    shipped = load_params(ROOT / "params.yaml")
+    shipped = load_params(ROOT / "citer/config/params.yaml")
     monkeypatch.chdir(tmp_path)
     slm, llm = make_tiny_pair(Path("models"), equip=partial(add_roles, template=QWEN3))
     own = Path("data/own/sums.jsonl")
@@ -76,7 +76,6 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
 def bundle(params: Params) -> Path:
     for stage in (prepare, references, score_llm, finetune, score_slm, router0):
         stage.run(params)
-    write_json(paths.OUTCOME, {"outcome": "rollout", "reason": "a test"})
     label.run(params, 1)
     train.run(params, 1)
     return paths.router(1)

@@ -9,7 +9,7 @@ from citer.cli.main import call
 from citer.config.params import load_params
 from citer.models.device import announce
 
-PARAMS = Path(__file__).parents[2] / "params.yaml"
+PARAMS = Path(__file__).parents[2] / "citer/config/params.yaml"
 STAGES = [
     *(["probe"], ["finetune"], ["score_llm"], ["score_slm"], ["router0"], ["rivals"]),
     *(["label", "1"], ["train", "1"], ["evaluate", "1"]),

@@ -96,7 +96,7 @@ def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def prepared(*tasks: str) -> list[Problem]:
-    shipped = load_params(ROOT / "params.yaml")
+    shipped = load_params(ROOT / "citer/config/params.yaml")
     files = tuple(SourceFile(path="data/own/f.jsonl", task=task) for task in tasks)
     section = shipped.prepare.model_copy(update={"toy": None, "train": files})
     prepare.run(shipped.model_copy(update={"prepare": section}))

@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from citer.cli.main import call
 from tests.tiny import make_tiny_pair
 
-SHIPPED = Path(__file__).parents[2] / "params.yaml"
+SHIPPED = Path(__file__).parents[2] / "citer/config/params.yaml"
 ROWS = 60
 LONG = 37  # the line of the row that is too long
 

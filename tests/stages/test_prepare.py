@@ -13,7 +13,7 @@ from citer.stages import paths, prepare
 from citer.storage.schema import SPLITS
 from citer.storage.tables import table_metadata
 
-SHIPPED = load_params(Path(__file__).parents[2] / "params.yaml")
+SHIPPED = load_params(Path(__file__).parents[2] / "citer/config/params.yaml")
 TOY = ToyParams(tasks=("math", "mc"), sft=30, preference=10, validation=5, test=15)
 
 

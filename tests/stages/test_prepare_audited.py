@@ -17,7 +17,7 @@ from citer.storage.schema import SPLITS
 from citer.storage.tables import write_table
 from tests.served import disagreement, served, write_served
 
-SHIPPED = load_params(Path(__file__).parents[2] / "params.yaml")
+SHIPPED = load_params(Path(__file__).parents[2] / "citer/config/params.yaml")
 TOY = ToyParams(tasks=("math",), sft=3, preference=0, validation=3, test=3)
 WEEK = "data/own/week.parquet"
 

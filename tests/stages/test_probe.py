@@ -32,7 +32,7 @@ def nonsense(tmp_path, monkeypatch) -> None:
     make_tiny_pair(Path("data/pair"))
     write_splits([replace(p, question=f"{p.question} {n}") for n in range(25) for p in (MATH, MC)])
     yaml = YAML()
-    settings = yaml.load(ROOT / "params.yaml")
+    settings = yaml.load(ROOT / "citer/config/params.yaml")
     settings["pair"]["device"] = "cpu"
     settings["evaluate"]["max_new_tokens"] = 20
     yaml.dump(settings, Path("params.yaml"))

@@ -14,7 +14,7 @@ from citer.errors import InputError
 from citer.executors import choose as executor
 from citer.progress import PROGRESS
 from citer.stages import evaluate, paths, rivals
-from citer.stages.unfinished import partial_sweeps
+from citer.stages.asked import partial_sweeps
 from citer.storage.tables import PARTIAL, read_json
 from tests.stages.conftest import run_killed
 

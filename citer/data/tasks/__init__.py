@@ -1,24 +1,16 @@
 """The tasks, by name. A task is a row format, a prompt and a grader.
 
 `TASKS` are the built-in ones. `find_task` also knows tasks of the user, `python:FILE:CLASS`.
-
-Nearly every module imports this package, so it has only the code for prompts. The modules that read
-rows and grade answers are imported at their first call. Encoding a prompt therefore needs no
-math-verify, and the code digest of a stage that only encodes does not depend on a grader.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
+from citer.data.problems import Problem
 from citer.data.tasks.math import Math, Number
-from citer.data.tasks.mc import MultipleChoice
+from citer.data.tasks.multiple_choice import MultipleChoice
 from citer.data.tasks.own import FORM, PREFIX, own_task, place
 from citer.data.tasks.plain import Contains, Exact, Json, Open
 from citer.data.tasks.task import Task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from citer.data.problems import Problem
 
 __all__ = [
     "EMBEDDED_TASKS",
@@ -32,7 +24,7 @@ __all__ = [
 ]
 
 # The order counts: a row without `task` belongs to the first task whose first field it has.
-TASKS: "Mapping[str, Task]" = {
+TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (Math(), MultipleChoice(), Number(), Exact(), Contains(), Json(), Open())
 }
@@ -61,7 +53,7 @@ def known_task(name: str) -> str:
     return name
 
 
-def in_order(tasks: "Iterable[str]") -> "list[str]":
+def in_order(tasks: Iterable[str]) -> list[str]:
     """Return the tasks in the order in which rows are recognised: a user's tasks come last."""
     places = [*TASKS]
     return sorted(tasks, key=lambda name: places.index(name) if name in TASKS else len(places))
@@ -72,6 +64,6 @@ def task_label(name: str) -> str:
     return name.rpartition(":")[2]
 
 
-def prompt_text(problem: "Problem") -> str:
+def prompt_text(problem: Problem) -> str:
     """Return the text of a problem's prompt, without special tokens."""
     return find_task(problem.task).prompt_text(problem)

@@ -1,21 +1,11 @@
 """Grade completions. Rollouts, evaluation and the check of every reference use this grader."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from citer.data.problems import Problem
-from citer.data.tasks import find_task
+from citer.data.tasks import find_task, task_label
 from citer.data.tasks.task import GraderError
-
-# The tasks import these modules lazily, when they grade. Naming them here puts them into
-# the code digest of each stage that grades (`citer.storage.code`), and of no other stage.
-GRADER_MODULES = (
-    "citer.data.tasks.math.numbers",
-    "citer.data.tasks.math.values",
-    "citer.data.tasks.mc.options",
-    "citer.data.tasks.own.grader",
-    "citer.data.tasks.plain.values",
-    "citer.program",  # graders of users import it
-)
 
 
 class Grade(NamedTuple):
@@ -55,18 +45,41 @@ def assess(problem: Problem, completion: str) -> Grade:
         if problem.answer is not None:
             share = task.grade(problem, completion)
         else:
-            share = task.same(problem, _by_llm(problem), completion)
+            written = problem.reference if problem.written_by == "llm" else None
+            assert written is not None, f"{problem.problem_id}: no answer to grade against"
+            share = task.same(problem, written, completion)
     except GraderError as error:
         return WRONG._replace(failure=str(error))
     return WHOLE.get(share) or Grade(share >= task.pass_share, share)
 
 
-def _by_llm(problem: Problem) -> str:
-    assert problem.written_by == "llm", f"{problem.problem_id}: no answer to grade against"
-    assert problem.reference is not None, f"{problem.problem_id}: no reference by the LLM"
-    return problem.reference
-
-
 def extracted(problem: Problem, completion: str) -> str | None:
     """Return what the grader reads in a completion (see `Task.extracted`)."""
     return find_task(problem.task).extracted(problem, completion)
+
+
+class Failures(NamedTuple):
+    """Answers on which the grader of a user's task failed: how many, and the first one."""
+
+    task: str
+    answers: int
+    failure: str
+    problem_id: str
+
+    def __str__(self) -> str:
+        failed = f"the grader of {task_label(self.task)} failed on {self.answers:,} answers"
+        return f"{failed}, which count as wrong; on problem {self.problem_id}: {self.failure}"
+
+
+def failures(rows: Iterable[tuple[str, str, str | None]]) -> list[Failures]:
+    """Count the failures of each task in rows of task, problem_id and failure, if any."""
+    return merged(Failures(task, 1, failure, key) for task, key, failure in rows if failure)
+
+
+def merged(parts: Iterable[Failures]) -> list[Failures]:
+    """Add up the failures of each task."""
+    found: dict[str, Failures] = {}
+    for part in parts:
+        first = found.get(part.task, part._replace(answers=0))
+        found[part.task] = first._replace(answers=first.answers + part.answers)
+    return list(found.values())

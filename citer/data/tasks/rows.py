@@ -1,9 +1,12 @@
-"""Checked fields of raw rows, and the error of a row that cannot be used."""
+"""Raw rows: their formats, checked fields, and the error of a row that cannot be used."""
 
 import re
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
 
 from citer.errors import InputError, shown
+
+Row = dict[str, Any]
 
 # reference: training rows; answer: rows to grade; question: rows to answer only.
 Requires = Literal["reference", "answer", "question"]
@@ -25,7 +28,27 @@ class RowError(InputError):
         return RowError(self.field, self.found, self.expected, where)
 
 
-def text(row: dict[str, Any], field: str, expected: str) -> str:
+class Format(NamedTuple):
+    """A shape of raw rows, such as that of a published benchmark.
+
+    `signs` says by which fields the format is recognised, and `fits` decides it. `rewrite` turns a
+    raw row into a row of the task; it raises RowError. `fields` maps a field of the task's row to
+    the raw field that it is made from, for the errors of the task's own checks.
+    """
+
+    name: str
+    signs: str
+    fits: Callable[[Row], bool]
+    rewrite: Callable[[Row, Requires], Row]
+    fields: Mapping[str, str] = {}
+
+
+def given(row: Row, *fields: str) -> bool:
+    """Return whether a row has each of the fields, neither null nor empty."""
+    return all(row.get(field) not in (None, "") for field in fields)
+
+
+def text(row: Row, field: str, expected: str) -> str:
     """Return a field's text without the white space around it. Raises RowError."""
     value = row.get(field)
     if value is None:
@@ -35,7 +58,7 @@ def text(row: dict[str, Any], field: str, expected: str) -> str:
     return clean(field, value)
 
 
-def text_if(row: dict[str, Any], field: str, expected: str, *, required: bool) -> str | None:
+def text_if(row: Row, field: str, expected: str, *, required: bool) -> str | None:
     """Return a field's text, or None if it is absent, null or empty and not `required`."""
     if not required and row.get(field) in (None, ""):
         return None

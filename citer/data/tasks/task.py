@@ -1,12 +1,10 @@
 """The interface of a task."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
-if TYPE_CHECKING:  # a task's module must import nothing that takes time
-    from citer.data.problems import Problem
-    from citer.data.tasks.formats import Format
-    from citer.data.tasks.rows import Requires
+from citer.data.problems import Problem
+from citer.data.tasks.rows import Format, Requires, Row, given
 
 
 class GraderError(Exception):
@@ -19,58 +17,63 @@ class Task(ABC):
     `fields` are the fields of a raw row that make up the question. A row belongs to this task if it
     has the first of them. `reference_field` is the field with the worked answer. `templates` are
     all texts from which prompts are made; the digest of the prompts covers them. `example` is a raw
-    row with a reference. It serves to compare the ids that the two tokenizers of a pair give. A
-    completion is right if its share is at least `pass_share`.
+    row with a reference. It serves to compare the ids that the two tokenizers of a pair give.
+    `formats` are those of raw rows, most specific first. Without any, rows must be in the task's
+    own format. A completion is right if its share is at least `pass_share`.
     """
 
     name: str
     fields: ClassVar[tuple[str, ...]]
     reference_field: ClassVar[str]
     templates: ClassVar[tuple[str, ...]]
-    example: ClassVar[dict[str, Any]]
+    example: ClassVar[Row]
+    formats: ClassVar[tuple[Format, ...]] = ()
     pass_share: float = 1.0
     wider: str | None = None  # a task that reads more forms of the same answers
     digest: str | None = None  # of a user's code, which the digests of citer's code do not cover
 
-    def formats(self) -> "tuple[Format, ...]":
-        """Return the formats of raw rows that this task accepts, most specific first.
+    @property
+    def row_formats(self) -> tuple[Format, ...]:
+        """The formats. A task without any has its own: any row that has the first field."""
+        signs = f"`{self.fields[0]}`" if self.fields else "an object with `task`"
 
-        A task without formats accepts only rows in its own format.
-        """
-        return ()
+        def fits(row: Row) -> bool:
+            return bool(self.fields) and given(row, self.fields[0])
 
-    def format_named(self, name: str) -> "Format":
+        return self.formats or (Format(self.name, signs, fits, lambda row, _: row),)
+
+    def format_named(self, name: str) -> Format:
         """Return a format by its name. Raises ValueError."""
-        formats = {format.name: format for format in self.formats()}
+        formats = {format.name: format for format in self.formats}
         if name not in formats:
             known = ", ".join(map(repr, formats)) or f"none, since {self.name!r} has no formats"
             raise ValueError(f"{name!r}: expected {known}")
         return formats[name]
 
     @abstractmethod
-    def problem(self, row: dict[str, Any], requires: "Requires", source: str) -> "Problem":
+    def problem(self, row: Row, requires: Requires, source: str) -> Problem:
         """Turn a raw row into a problem without a split. Raises RowError."""
 
     @abstractmethod
-    def prompt_text(self, problem: "Problem") -> str:
+    def prompt_text(self, problem: Problem) -> str:
         """Return the text of the plain prompt, without special tokens."""
 
     @abstractmethod
-    def message_text(self, problem: "Problem") -> str:
+    def message_text(self, problem: Problem) -> str:
         """Return the user's turn under a chat template: the question, and the form of the answer.
 
         A format reads it for `example`, too, so that its digest covers the text.
         """
 
     @abstractmethod
-    def grade(self, problem: "Problem", completion: str) -> bool | float:
+    def grade(self, problem: Problem, completion: str) -> bool | float:
         """Return whether `completion` answers `problem`, or which share of it, from 0 to 1.
 
         `completion` is the text that follows the prompt. The problem has an answer. Raises
         GraderError only if it runs code of the user.
         """
 
-    def same(self, problem: "Problem", one: str, other: str) -> bool:
+    def same(self, problem: Problem, one: str, other: str) -> bool:
         """Return whether two completions give the same answer. By default, the same words.
 
         Completions of the same words are always the same answer, unless code of the user decides.
@@ -79,7 +82,7 @@ class Task(ABC):
         """
         return one.split() == other.split()
 
-    def extracted(self, problem: "Problem", completion: str) -> str | None:
+    def extracted(self, problem: Problem, completion: str) -> str | None:
         """Return what `grade` reads in a completion as its answer, for people to look at.
 
         "" if it reads nothing. None if the task does not say, which is the default.

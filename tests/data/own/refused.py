@@ -2,7 +2,8 @@
 
 import sys
 
-from citer.data.tasks.own import box, child
+from citer.data.tasks import own_box as box
+from citer.data.tasks import own_child as child
 
 box.USER = 1  # no such namespace
 

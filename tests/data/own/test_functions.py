@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from citer.data.importing import load_problems, parse_row
+from citer.data.tasks import own_grader as grader
 from citer.data.tasks.grading import WRONG, Grade, assess
-from citer.data.tasks.own import grader
 
 ROW: dict[str, Any] = {
     "text": "double(n) returns twice n.",

@@ -14,8 +14,10 @@ import pytest
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
 from citer.data.tasks import find_task
+from citer.data.tasks import own_grader as grader
 from citer.data.tasks.grading import Grade, assess
-from citer.data.tasks.own import OwnTask, _warning, grader
+from citer.data.tasks.own import OwnTask
+from citer.data.tasks.own_grader import _warning
 from citer.executors.base import Unit
 from citer.executors.processes import Forked
 
@@ -114,7 +116,7 @@ def test_no_process_outlives_its_answer(
 PARENT = """
 import os, signal
 from citer.data.importing import parse_row
-from citer.data.tasks.own import grader
+from citer.data.tasks import own_grader as grader
 from citer.data.tasks.grading import assess
 grader.CHILD = {child!r}
 print(assess(parse_row({{"q": "yes"}}, {task!r}, "answer"), "no").failure)

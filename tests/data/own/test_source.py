@@ -7,7 +7,8 @@ import pytest
 
 from citer.data.importing import parse_row
 from citer.data.tasks import find_task, known_task, prompt_text, task_label
-from citer.data.tasks.own import FORM, source
+from citer.data.tasks import own_source as source
+from citer.data.tasks.own import FORM
 from citer.data.tasks.rows import RowError
 from citer.errors import InputError
 

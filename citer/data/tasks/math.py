@@ -1,0 +1,204 @@
+r"""Problems with a short answer that a program can compare, given in `\boxed{}`."""
+
+import re
+from collections import deque
+from typing import ClassVar
+
+from citer.data.problems import Problem, problem_key
+from citer.data.tasks.math_values import LONGEST, same_value
+from citer.data.tasks.rows import Format, Requires, Row, RowError, given, text, text_if
+from citer.data.tasks.task import Task
+
+BOX = re.compile(r"\\boxed\s*\{")
+BRACE = re.compile(r"\\.|[{}]")
+BARE_BOX = re.compile(r"\\boxed\s*([\w.,/-]+)(?=\s*\$)")  # $\boxed 9$
+FRAME = re.compile(r"\\fbox\s*(?=\{)")
+CALCULATOR = re.compile(r"<<[^<>]*>>")  # <<48/2=24>>
+# Signs of a whole solution, not a final answer: sentences, GSM8K's marks, text before a box.
+RATIONALE = re.compile(r"####|<<|(?:\d|[a-z]{3})[.!?]\s+[A-Z][a-z]|\w\W*\\boxed")
+# Linear in the text: a run of digits is matched as a whole or not at all.
+NUMBER = re.compile(
+    r"""(?:(?<![\w)\]}.])(?:[-+\u2212](?:\\?\$)?|\\?\$[-\u2212]))?
+    (?<![a-z_\d])
+    (?:\\[dt]?frac\{\d++\}\{\d++\}
+      |(?:\d{1,9}\ )?\d++\ ?/\ ?\d++
+      |(?<![.\w])\.\d++
+      |(?:\d{1,3}(?:\{?,\}?\d{3})++(?!\d)|\d++)(?:\.\d++)?(?:e[+-]?\d{1,3})?)
+    (?:\\?%|\ (?:hundred|thousand|million|billion)\b)?""",
+    re.VERBOSE | re.IGNORECASE,
+)
+FACTORIAL = re.compile(r"(?<=\d)!(?!=)")
+
+
+def boxed(text: str) -> str | None:
+    """Return the content of the last `\\boxed{}`, or None if there is none or it is not closed."""
+    start = max((box.end() for box in BOX.finditer(text)), default=len(text))
+    depth = 1
+    for brace in BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(brace.group(), 0)
+        if depth == 0:
+            return text[start : brace.start()].strip()
+    return None
+
+
+def last_number(text: str) -> str | None:
+    """Return the last number of a text, with its sign, scale and percent sign.
+
+    None without one, and if it may be a factorial: "13!".
+    """
+    last = deque(NUMBER.finditer(text), maxlen=1)
+    return last[0].group() if last and not FACTORIAL.match(text, last[0].end()) else None
+
+
+def _own(row: Row, requires: Requires) -> Row:
+    """Give the answer of a solution of MATH its box, if it has another frame or no braces."""
+    solution = row.get("solution")
+    if not isinstance(solution, str) or BOX.search(solution):
+        return row
+    return row | {"solution": FRAME.sub(r"\\boxed", BARE_BOX.sub(r"\\boxed{\1}", solution))}
+
+
+def _is_gsm8k(row: Row) -> bool:
+    answer = row.get("answer")
+    asks = given(row, _question_field(row)) and not given(row, "solution")
+    return asks and isinstance(answer, str) and "####" in answer
+
+
+def _question_field(row: Row) -> str:
+    """Return where a row of GSM8K has its question: `messages` are read into the task's field."""
+    return "problem" if given(row, "messages") else "question"
+
+
+def _gsm8k(row: Row, requires: Requires) -> Row:
+    """Box the final answer, which follows `####`, and remove the calculator's marks."""
+    expected = "a solution with a last line `#### n`"
+    answer = text_if(row, "answer", expected, required=requires != "question")
+    question = row.get(_question_field(row))
+    if answer is None:
+        return {"problem": question, "solution": None}
+    steps, mark, final = answer.rpartition("####")
+    final = final.strip()
+    if not mark or not final or "\n" in final:
+        raise RowError("answer", f"ends {answer[-60:]!r}", expected)
+    steps = CALCULATOR.sub("", steps).strip()
+    solution = f"{steps}\nThe final answer is: \\boxed{{{final}}}".lstrip()
+    return {"problem": question, "solution": solution}
+
+
+class Math(Task):
+    r"""Rows {"problem", "solution", "answer"}; the last `\boxed{}` of a completion is graded.
+
+    A completion is correct if its box holds the answer: the same string, the same exact number,
+    or an expression that math-verify finds equal. In detail:
+
+    - These are numbers: "1,080", "3 200", "+5", "2 1/2", "1.5e3", "3 million",
+      `2.5\times 10^3`, `0.1\overline{6}`. A rounded number is another number: 0.333 is not 1/3,
+      and 1.41421356 is not `\sqrt{2}`.
+    - A unit or a currency is ignored if only one side names it. If both do, it must be the same
+      unit under any of its names ("$5", "5 dollars"). Nothing is converted: 1 m is not 100 cm.
+    - 50% equals both 50 and 0.5.
+    - A number with a base, `11_2`, equals only itself. A ratio or a time of day is compared part by
+      part: 3:2 is neither 6:4 nor 3/2.
+    - Case and order count in symbols: x is not X, and AB is not BA, but xy is yx. `i` is the
+      imaginary unit, unless it is an index.
+    - An interval equals its inequality: `[1, 5)` and `1 \le x < 5`.
+    - Lists must have equally many values. If both sides have brackets, the brackets must be of
+      one kind. Order counts in `(1, 2)` and `[1, 2]`, but not in `\{1, 2\}` or without brackets.
+    - Words are compared as a whole, ignoring case. "No solutions" equals "no solution".
+    - Answers of more than 400 characters are compared as strings only.
+    """
+
+    name = "math"
+    wider: str | None = "number"
+    fields = ("problem",)
+    reference_field = "solution"
+    templates = (
+        "Solve the problem. Put the final answer in \\boxed{{}}.\nProblem: {question}\nSolution:\n",
+    )
+    example: ClassVar = {
+        "problem": "Ann has 3 bags of 12. Is 3 * 12 ≥ 30?",
+        "solution": "3 * 12 = 36.\n\\boxed{36}",
+    }
+    formats: ClassVar = (
+        Format("math", "`problem`", lambda row: given(row, "problem") and not _is_gsm8k(row), _own),
+        Format(
+            "gsm8k",
+            "`question` and `answer` with ####",
+            _is_gsm8k,
+            _gsm8k,
+            {"problem": "question", "solution": "answer"},
+        ),
+    )
+
+    def problem(self, row: Row, requires: Requires, source: str) -> Problem:
+        """Read the question. At least one of `solution` and `answer` holds the answer."""
+        question = text(row, "problem", "the problem")
+        training = requires == "reference"
+        reference = text_if(row, "solution", "a solution in training files", required=training)
+        answer = _short_answer(row)
+        if reference is not None:
+            answer = answer or self._final_answer(reference)
+        if answer is None and requires != "question":
+            raise RowError("solution", "missing, and no `answer`", "either, to grade against")
+        key = problem_key(self.name, question, None)
+        return Problem(key, self.name, question, None, reference, answer, source, split="")
+
+    def _final_answer(self, solution: str) -> str:
+        answer = self.stated(solution)
+        if not answer:
+            found = f"no complete \\boxed{{}}, ends {solution[-60:]!r}"
+            raise RowError("solution", found, "the final answer in its last \\boxed{}")
+        return answer
+
+    def prompt_text(self, problem: Problem) -> str:
+        return self.templates[0].format(question=problem.question)
+
+    def message_text(self, problem: Problem) -> str:
+        return f"{problem.question}\nPut the final answer in \\boxed{{}}."
+
+    def grade(self, problem: Problem, completion: str) -> bool:
+        given = self.stated(completion)
+        return given is not None and same_value(problem.answer or "", given)
+
+    def same(self, problem: Problem, one: str, other: str) -> bool:
+        """Return whether both state the same value. `same_value` may read its first in more ways.
+
+        Each order counts, so that the result does not depend on it.
+        """
+        if super().same(problem, one, other):
+            return True
+        first, second = self.stated(one), self.stated(other)
+        if not first or not second:
+            return False
+        return same_value(first, second) or same_value(second, first)
+
+    def extracted(self, problem: Problem, completion: str) -> str:
+        return self.stated(completion) or ""
+
+    def stated(self, text: str) -> str | None:
+        """Return the final answer that a text states, or None."""
+        return boxed(text)
+
+
+class Number(Math):
+    r"""Math whose answer may also be written without a box: "4 + 9 = 13. The answer is 13."
+
+    The last `\boxed{}` counts. Without one, the last number of the completion is graded in its
+    place, with a scale ("3 million") and a percent sign, but without any other unit. A last number
+    with "!" cannot be read: "13!" may be a factorial.
+    """
+
+    name = "number"
+    wider = None
+    example: ClassVar = {"problem": "What is 4 + 9?", "solution": "4 + 9 = 13. It is 13."}
+
+    def stated(self, text: str) -> str | None:
+        return boxed(text) or last_number(text)
+
+
+def _short_answer(row: Row) -> str | None:
+    answer = text_if(row, "answer", "the final answer", required=False)
+    if answer and (len(answer) > LONGEST or RATIONALE.search(answer)):
+        found = f"a whole solution, ends {answer[-60:]!r}"
+        raise RowError("answer", found, "the final answer alone, and the rest in `solution`")
+    return answer

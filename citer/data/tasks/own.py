@@ -1,0 +1,148 @@
+"""Tasks of the user: a class in a Python file under `data/own`, named `python:FILE:CLASS`.
+
+The class is created without arguments and has these methods:
+
+    class Capitals:
+        def problem(self, row):  # a raw row -> the fields of a problem, all texts
+            return {"question": row["country"], "answer": row["capital"],
+                    "reference": row["capital"]}
+
+        def prompt(self, problem):  # -> the text before the answer
+            return f"Capital of {problem.question}:\n"
+
+        def grade(self, problem, completion):  # -> True, False or a share from 0 to 1
+            return problem.answer in completion
+
+`answer` is what `grade` compares with, `reference` a right completion. Rows that are only to be
+answered have neither. Without the method `grade`, no row has an answer. These attributes and
+methods may be added:
+
+- `time_limit`: seconds for one answer, 5 by default;
+- `memory_limit`: MiB of address space for one answer, 1024 by default;
+- `pass_share`: the least share that counts as right, 1 by default;
+- `message(problem)`: the user's turn under a chat template, by default the prompt;
+- `same(problem, one, other)`: whether two completions give the same answer, by default whether they
+  have the same words.
+
+The file is imported by itself: it may import installed packages, but not its neighbours. Import,
+`problem`, `prompt` and `message` run in the processes of citer and must give the same result
+whenever they are called. `grade` and `same` run in a process of their own, shut in by
+`citer.data.tasks.own_box`. They run code that a model wrote by `citer.program`. An AssertionError
+means a wrong answer, or answers that are not the same.
+"""
+
+from functools import cache
+from os.path import normpath
+from pathlib import Path, PurePath
+from typing import Any, ClassVar
+
+from citer.data.problems import Problem, problem_key
+from citer.data.tasks.own_grader import Grader
+from citer.data.tasks.own_source import Source
+from citer.data.tasks.rows import Requires, Row, RowError, clean
+from citer.data.tasks.task import Task
+from citer.errors import InputError, shown
+
+OWN = PurePath("data/own")  # the folder of the user's files, which DVC tracks
+PREFIX = "python:"
+FORM = f"{PREFIX}{OWN}/FILE.py:CLASS"
+FIELDS = ("question", "answer", "reference")
+
+
+class OwnTask(Task):
+    """A task whose problems, prompts and grades come from a class of the user."""
+
+    fields = ()
+    reference_field = "reference"
+    templates = ()
+    example: ClassVar = {}
+
+    def __init__(self, name: str) -> None:
+        """Import the class. Raises InputError if it cannot be used."""
+        self.name = name
+        self.source = Source(*place(name))
+        self.pass_share = self.source.limits.pass_share
+        self.digest = self.source.digest
+        self._grader = Grader(self.source)
+
+    def problem(self, row: Row, requires: Requires, source: str) -> Problem:
+        """Turn a raw row into a problem, and try its prompt. A task may have no grader."""
+        graded = self.source.has("grade")
+        if requires == "answer" and not graded:
+            expected = "a method grade() to read it, or evaluate.against: llm"
+            raise RowError("answer", f"not read by the task {self.source.class_name}", expected)
+        fields, training = self._fields(row), requires == "reference"
+        question = _text(fields, "question", required=True) or ""
+        answer = _text(fields, "answer", required=graded and requires != "question")
+        reference = _text(fields, "reference", required=training)
+        if answer is not None and not graded:
+            found = f"problem() made {shown(answer)}"
+            raise RowError("answer", found, "a method grade() to read it")
+        key = problem_key(self.name, question, None)
+        made = Problem(key, self.name, question, None, reference, answer, source, split="")
+        self._check_prompts(made)
+        return made
+
+    def _fields(self, row: Row) -> dict[str, Any]:
+        expected = f"a dict with {', '.join(FIELDS)}"
+        try:
+            made = self.source.call("problem", row)
+        except InputError as error:
+            raise RowError("row", str(error), expected) from None
+        if not isinstance(made, dict) or not set(made) <= set(FIELDS):
+            raise RowError("row", f"problem() returned {shown(made)}", expected)
+        return made
+
+    def _check_prompts(self, problem: Problem) -> None:
+        for method, write in (("prompt()", self.prompt_text), ("message()", self.message_text)):
+            try:
+                clean(method, write(problem))
+            except RowError:
+                raise
+            except InputError as error:
+                found = str(error).removesuffix("; expected a text")
+                raise RowError(method, found, "a text") from None
+
+    def prompt_text(self, problem: Problem) -> str:
+        return self._text("prompt", problem)
+
+    def message_text(self, problem: Problem) -> str:
+        return self._text("message" if self.source.has("message") else "prompt", problem)
+
+    def _text(self, method: str, problem: Problem) -> str:
+        text = self.source.call(method, problem)
+        if not isinstance(text, str) or not text.strip():
+            found = f"{method}() returned {shown(text)}"
+            raise InputError(f"{self.name}: {found}; expected a text")
+        return text
+
+    def grade(self, problem: Problem, completion: str) -> float:
+        return self._grader.share("grade", problem, completion)
+
+    def same(self, problem: Problem, one: str, other: str) -> bool:
+        if not self.source.has("same"):
+            return super().same(problem, one, other)
+        return self._grader.share("same", problem, one, other) >= 1
+
+
+own_task = cache(OwnTask)
+
+
+def place(name: str) -> tuple[Path, str]:
+    """Return the file and the class of `python:FILE:CLASS`. Raises ValueError."""
+    file, _, class_name = name.removeprefix(PREFIX).rpartition(":")
+    path = PurePath(normpath(file))
+    if not (path.is_relative_to(OWN) and path.suffix == ".py" and class_name.isidentifier()):
+        raise ValueError(f"{name!r}: expected {FORM}")
+    return Path(path), class_name
+
+
+def _text(fields: dict[str, Any], name: str, required: bool) -> str | None:
+    """Return a text as it is: white space may count, as in an indented line of code."""
+    value = fields.get(name)
+    if value is None and not required:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise RowError(name, f"problem() made {shown(value)}", "a text")
+    clean(name, value)
+    return value

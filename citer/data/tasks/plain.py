@@ -1,0 +1,152 @@
+"""Questions that are their own prompt. Answers are compared as text or as JSON, or not at all."""
+
+import json
+from typing import Any, ClassVar
+
+from citer.data.problems import Problem, problem_key
+from citer.data.tasks.plain_values import contains, is_same, json_share, loads, same_json
+from citer.data.tasks.rows import Requires, Row, RowError, clean, text, text_if
+from citer.data.tasks.task import Task
+from citer.errors import shown
+
+
+class Plain(Task):
+    """Rows {"question", "answer"} and, if it is more than the answer, a "reference".
+
+    The prompt is the question as it stands, so the row says in which form to answer.
+    """
+
+    fields = ("question",)
+    reference_field = "reference"
+    templates = ()
+    expected = "a text: the answer"
+
+    def problem(self, row: Row, requires: Requires, source: str) -> Problem:
+        """Read a row. Without a reference, the answer is the reference."""
+        question = text(row, "question", "the question")
+        answer = self._answer(row, requires)
+        needs_text = requires == "reference" and answer is None
+        given = text_if(row, "reference", "a right completion", required=needs_text)
+        reference = given or (answer and self.shortest(answer))
+        key = problem_key(self.name, question, None)
+        return Problem(key, self.name, question, None, reference, answer, source, split="")
+
+    def _answer(self, row: Row, requires: Requires) -> str | None:
+        value = row.get("answer")
+        if value in (None, "") and requires == "question":
+            return None
+        if value is None:
+            raise RowError("answer", "missing", self.expected)
+        answer = self.read(value)
+        if answer is None:
+            raise RowError("answer", shown(value), self.expected)
+        return answer
+
+    def read(self, value: Any) -> str | None:
+        """Return the answer of a row as the grader reads it, None if it is none."""
+        return clean("answer", value) if isinstance(value, str) and value.strip() else None
+
+    def shortest(self, answer: str) -> str:
+        """Return the shortest right completion."""
+        return answer
+
+    def prompt_text(self, problem: Problem) -> str:
+        return f"{problem.question}\n"
+
+    def message_text(self, problem: Problem) -> str:
+        return problem.question
+
+    def same(self, problem: Problem, one: str, other: str) -> bool:
+        """Return whether the texts are equal, ignoring case, white space and a final full stop."""
+        return is_same(one, other)
+
+
+class Exact(Plain):
+    """The completion must be the answer. Case, white space and one final full stop are ignored.
+
+    Straight and curved quotes are the same, and so are composed and decomposed accents.
+    """
+
+    name = "exact"
+    wider = "contains"
+    example: ClassVar = {"question": "Opposite of\tleft? One word:", "answer": "Right"}
+
+    def grade(self, problem: Problem, completion: str) -> bool:
+        return is_same(problem.answer or "", completion)
+
+
+class Contains(Plain):
+    """The completion must contain the answer, or one text of a list of answers.
+
+    Words count as a whole: "3" is not in "13", "3.5", "-3" or "3/4", and "C" is not in "C++". In
+    Chinese and Japanese, which have no spaces between words, an answer may stand anywhere. Case,
+    white space and the forms of quotes and accents are ignored. A denial is not recognised: "not
+    Paris" contains "Paris".
+    """
+
+    name = "contains"
+    example: ClassVar = {"question": "Who wrote Émile?", "answer": ["Rousseau", "J.-J. Rousseau"]}
+    expected = "a text, or a list of texts: each is a right answer"
+
+    def read(self, value: Any) -> str | None:
+        """Read one text or a list of texts. Each is a line of the answer."""
+        values = value if isinstance(value, list) else [value]
+        texts = [super(Contains, self).read(each) for each in values]
+        if not texts or None in texts:
+            return None
+        return "\n".join(" ".join(each.split()) for each in texts if each)
+
+    def shortest(self, answer: str) -> str:
+        return answer.partition("\n")[0]
+
+    def grade(self, problem: Problem, completion: str) -> bool:
+        return contains(problem.answer or "", completion)
+
+
+class Json(Plain):
+    """The completion must hold a JSON value that equals the answer.
+
+    The value is that of the last ```json fence; without one, the last fence that names no language
+    and holds only JSON; without a fence, the whole completion, or the last object or array in it. A
+    completion cannot be read if other text in square or curly brackets follows. An object with the
+    same key twice equals nothing. The order of an object's fields does not count, and 1 equals 1.0.
+    If both values are objects, the share is the number of equal fields, divided by the number of
+    fields of both together. A text as answer is read as JSON.
+    """
+
+    name = "json"
+    example: ClassVar = {"question": "3 red pens, as JSON:", "answer": {"red": 3, "of": ["pens"]}}
+    expected = "a JSON value, or a text that is JSON"
+
+    def read(self, value: Any) -> str | None:
+        try:
+            content = loads(value if isinstance(value, str) else json.dumps(value))
+            written = json.dumps(content, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):  # TypeError: a date or bytes, from Parquet
+            return None
+        return clean("answer", written)
+
+    def grade(self, problem: Problem, completion: str) -> float:
+        return json_share(problem.answer or "", completion)
+
+    def same(self, problem: Problem, one: str, other: str) -> bool:
+        """Return whether the last JSON values of both are equal. Case counts in their texts."""
+        return Task.same(self, problem, one, other) or same_json(one, other)
+
+
+class Open(Plain):
+    """Rows {"question"} and, if there is one, a "reference". No program grades the answers.
+
+    Nothing is an answer to grade against, so a router is evaluated by its fidelity to the LLM.
+    """
+
+    name = "open"
+    example: ClassVar = {"question": "Why's the sky\tblue?", "reference": "Air scatters blue."}
+
+    def _answer(self, row: Row, requires: Requires) -> None:
+        if requires == "answer":
+            expected = "a task with a grader, or evaluate.against: llm"
+            raise RowError("answer", "not read by the task open", expected)
+
+    def grade(self, problem: Problem, completion: str) -> bool:
+        raise NotImplementedError("no problem of this task has an answer")

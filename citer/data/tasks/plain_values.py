@@ -1,0 +1,148 @@
+"""Compare a completion with an answer: as text, by words, as JSON.
+
+Every step takes time linear in the completion.
+"""
+
+import json
+import re
+import unicodedata
+from itertools import chain
+from math import nan
+from typing import Any, NoReturn
+
+HAN = "\u3005-\u3007\u3041-\u309f\u3400-\u9fff\uf900-\ufaff"  # also hiragana
+KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
+# A number is one word with its minus, fraction or time; so are "C++", "A-" and "can't". Chinese and
+# Japanese have no spaces between words.
+WORD = re.compile(
+    rf"""(?:(?<![\w)\]}}])(?:-[$€£¥]?)?\.?)?
+     (?:\d++(?:[.,:^]\d++)++|(?<!/)\d++/\d++(?!/)|\d++(?![^\W{HAN}]))(?:\+(?!\w))?
+    |[{HAN}]|[{KATAKANA}]++
+    |(?:(?![{HAN}{KATAKANA}])\w)++(?:'t\b|\+\+|[+\#](?!\w)|(?<=\b[^\W\d])-(?!\w))?|[^\w\s]""",
+    re.VERBOSE,
+)
+SIGNS = str.maketrans("\u2018\u2019\u201c\u201d\u2212", "''\"\"-")  # quotes and minus
+FENCE = re.compile(r"``` ?(json\b|[\w+#.-]*\n)?(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+BRACKET = re.compile(r"[{\[\]}]")
+DEEPEST = 100  # levels of brackets; deeper values are not read, since `same` calls itself per level
+TRIES = 200  # brackets that open no value; a completion with more is not read
+
+
+def is_same(answer: str, completion: str) -> bool:
+    """Return whether two texts are equal, but for case, white space, quotes and a full stop."""
+    return _tidy(answer) == _tidy(completion)
+
+
+def _tidy(text: str) -> str:
+    return " ".join(_plain(text).split()).removesuffix(".").rstrip()
+
+
+def _plain(text: str) -> str:
+    """Write one character for accents and quotes that look alike."""
+    return unicodedata.normalize("NFC", text.translate(SIGNS).casefold())
+
+
+def contains(answer: str, completion: str) -> bool:
+    """Return whether the completion has the words of a line of `answer`, in this order."""
+    words = _words(completion)
+    return any(_words(line) in words for line in answer.split("\n"))
+
+
+def _words(text: str) -> str:
+    return f" {' '.join(WORD.findall(_plain(text)))} "
+
+
+def json_share(answer: str, completion: str) -> float:
+    """Return which share of the JSON `answer` the last JSON value of a completion has."""
+    expected = loads(answer)
+    for given in last_value(completion):
+        if isinstance(expected, dict) and isinstance(given, dict) and (expected or given):
+            right = sum(key in given and same(value, given[key]) for key, value in expected.items())
+            return right / len(expected.keys() | given.keys())
+        return float(same(expected, given))
+    return 0.0
+
+
+def same_json(one: str, other: str) -> bool:
+    """Return whether the last JSON values of two completions are equal."""
+    first, second = last_value(one), last_value(other)
+    return bool(first and second) and same(first[0], second[0])
+
+
+def last_value(completion: str) -> list[Any]:
+    """Return the value of the last JSON fence, or else of the completion; [] if there is none.
+
+    A fence without a language counts if it holds JSON and nothing else.
+    """
+    for language, content in reversed(FENCE.findall(completion)):
+        if language.lower().strip() == "json":
+            return _whole(content) or _last_in(content)
+        if not language.strip() and (value := _whole(content)):
+            return value
+    return _whole(completion) or _last_in(completion)
+
+
+def _whole(text: str) -> list[Any]:
+    try:
+        return [loads(text)]
+    except (ValueError, RecursionError):
+        return []
+
+
+def _last_in(text: str) -> list[Any]:
+    """Return the last outermost object or array of a text; [] if text in brackets follows it."""
+    found: list[Any] = []
+    end = tries = depth = 0
+    while bracket := BRACKET.search(text, end):
+        end = bracket.end()
+        if bracket.group() in "]}":
+            depth = max(depth - 1, 0)
+            continue
+        try:
+            value, end = DECODER.raw_decode(text, bracket.start())
+            found = found if depth else [value]
+        except (ValueError, RecursionError):
+            found, tries, depth = [], tries + 1, depth + 1
+            if tries == TRIES:
+                break
+    return found
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two JSON values are equal: numbers by value, but true is not 1."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def loads(text: str) -> Any:
+    """Parse JSON. Raises ValueError, and RecursionError beyond `DEEPEST` levels of brackets."""
+    return DECODER.decode(unicodedata.normalize("NFC", text).strip())
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Any:
+    """Return a dict, or NaN, which equals nothing, if a key stands twice."""
+    fields = dict(pairs)
+    return fields if len(fields) == len(pairs) else nan
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+class Decoder(json.JSONDecoder):
+    def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
+        value, end = super().raw_decode(s, idx)
+        level, depth = [value], 0
+        while nested := [each for each in level if isinstance(each, dict | list)]:
+            parts = (each.values() if isinstance(each, dict) else each for each in nested)
+            level = list(chain.from_iterable(parts))
+            depth += 1
+            if depth > DEEPEST:
+                raise RecursionError
+        return value, end
+
+
+DECODER = Decoder(parse_constant=_refuse, object_pairs_hook=_object)

@@ -1,0 +1,180 @@
+"""label@k by each method, row by row if it is `auto`."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from citer.config.params import Params
+from citer.data.problems import Audit, Problem, read_problems, write_problems
+from citer.data.references import check_answers, sources
+from citer.errors import InputError
+from citer.labelling.suffix import MARGIN
+from citer.models.bundle import Card, read_card
+from citer.stages import label, paths, train
+from citer.storage.schema import PREFERENCE
+from citer.storage.tables import PARTIAL, read_table, table_metadata
+from tests.stages.conftest import run_killed
+
+PREFERENCES = paths.referenced("preference")
+
+
+def asking(params: Params, method: str) -> Params:
+    section = params.label.model_copy(update={"method": method})
+    return params.model_copy(update={"label": section})
+
+
+def change(**changes: object) -> list[Problem]:
+    """Rewrite the rows without scoring them again: the reference and its tokens stay."""
+    problems = [replace(problem, **changes) for problem in read_problems(PREFERENCES)]
+    write_problems(PREFERENCES, problems, {})
+    return problems
+
+
+def test_suffix_is_calibrated_by_rollouts_and_the_router_says_so(
+    scored: Params, capsys: pytest.CaptureFixture
+) -> None:
+    label.run(asking(scored, "suffix"), 1)
+    metadata = table_metadata(paths.preferences(1))
+    calibration, labels = metadata["calibration"], metadata["labels"]
+    assert calibration["margin"] == labels["margin"]
+    assert 0 < calibration["equal"] <= calibration["rolled_out"]
+    shown = f"{calibration['equal']} of {calibration['rolled_out']} rolled-out tokens"
+    assert shown in capsys.readouterr().out
+    table = read_table(paths.preferences(1), PREFERENCE)
+    contested = table.filter(pc.equal(table["case"], "contested"))
+    assert contested["fall"].null_count == 0
+    assert len(table) - table["fall"].null_count == len(contested)
+    train.run(scored, 1)
+    assert read_card(paths.router(1))["labels"] == {
+        "references": "given",
+        "outcome": "suffix",
+        "margin": labels["margin"],
+    }
+    assert Card.model_validate(read_card(paths.router(0))).labels is None
+
+
+def test_without_answers_every_label_in_the_llms_references_is_made_without_a_rollout(
+    scored: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(answer=None, written_by="llm")
+    monkeypatch.setattr("citer.labelling.rollout.assess", lambda *_: pytest.fail("graded"))
+    label.run(scored, 1)
+    metadata = table_metadata(paths.preferences(1))
+    expected = {"references": "llm", "outcome": "suffix", "margin": MARGIN}
+    assert metadata["labels"] == expected
+    assert "calibration" not in metadata
+    cases = set(read_table(paths.preferences(1), PREFERENCE)["case"].to_pylist())
+    assert cases == {"slm_right", "same_wrong", "contested"}
+
+
+def test_auto_keeps_the_rollouts_of_answered_rows_beside_rows_without_an_answer(
+    scored: Params, capsys: pytest.CaptureFixture
+) -> None:
+    label.run(scored, 1)
+    before = read_table(paths.preferences(1), PREFERENCE)
+    assert table_metadata(paths.preferences(1))["labels"]["outcome"] == "rollout"
+    bare = {"math-0", "mc-1"}
+    rows = read_problems(PREFERENCES)
+    rows = [replace(p, answer=None) if p.problem_id in bare else p for p in rows]
+    write_problems(PREFERENCES, rows, {})
+    label.run(scored, 1)
+    metadata, table = (read(paths.preferences(1)) for read in (table_metadata, labels_in))
+    assert metadata["labels"]["outcome"] == "rollout+suffix"
+    assert metadata["calibration"]["margin"] == metadata["labels"]["margin"]
+    assert "by suffix, labelled 1" in capsys.readouterr().out
+    answered = pc.invert(pc.is_in(table["problem_id"], pa.array([*bare])))
+    assert table.filter(answered).equals(
+        before.filter(pc.invert(pc.is_in(before["problem_id"], pa.array([*bare]))))
+    )
+    [*origins] = {(r["case"], r["origin"]) for r in table.filter(pc.invert(answered)).to_pylist()}
+    assert ("contested", "suffix") in origins
+    assert ("contested", "rollout") not in origins
+
+
+def labels_in(path: Path) -> pa.Table:
+    return read_table(path, PREFERENCE)
+
+
+def test_an_audited_answer_has_labels_where_it_was_audited_only(scored: Params) -> None:
+    label.run(scored, 1)
+    before = read_table(paths.preferences(1), PREFERENCE)
+    tokens = label._read(scored, 1).tokens.to_pylist()
+    first, second, *_ = [row for row in tokens if row["problem_id"] == "math-0"]
+    audits = (
+        Audit(first["position"], first["slm_token"], kept=False),
+        Audit(second["position"], second["slm_token"] + 1, kept=True),  # another token today
+    )
+    problems = read_problems(PREFERENCES)
+    audited = [
+        replace(p, audits=audits, answer=None) if p.problem_id == "math-0" else p for p in problems
+    ]
+    write_problems(PREFERENCES, audited, {})
+    label.run(scored, 1)
+    table = read_table(paths.preferences(1), PREFERENCE)
+    [row] = table.filter(pc.equal(table["problem_id"], "math-0")).to_pylist()
+    assert (row["position"], row["label"], row["case"], row["origin"]) == (0, 0, "audited", "audit")
+    others = table.filter(pc.not_equal(table["problem_id"], "math-0"))
+    assert others.equals(before.filter(pc.not_equal(before["problem_id"], "math-0")))
+    assert table_metadata(paths.preferences(1))["labels"]["references"] == "audited+given"
+
+
+def test_audited_answers_need_no_room_for_a_rollout(scored: Params) -> None:
+    section = scored.label.model_copy(update={"max_new_tokens": 1000})
+    params = scored.model_copy(update={"label": section})
+    with pytest.raises(InputError, match=r"problem math-0: .* 1000 more \(label.max_new_tokens\)"):
+        label._read(params, 1)
+    change(audits=(Audit(0, 1, kept=True),))
+    assert len(label._read(params, 1).problems) == 12
+
+
+@pytest.mark.slow
+def test_a_killed_calibration_keeps_its_chunks_and_ends_in_the_same_bytes(scored: Params) -> None:
+    scored = asking(scored, "suffix")
+    label.run(scored, 1)
+    whole = paths.preferences(1).read_bytes()
+    paths.preferences(1).unlink()
+    run_killed(scored, "label", 1, module="citer.executors.choose", function="write_table")
+    assert [path.parent.name for path in PARTIAL.rglob("*.parquet")] == ["rollouts"]
+    label.run(scored, 1)
+    assert paths.preferences(1).read_bytes() == whole
+    assert not list(PARTIAL.rglob("*.parquet"))
+
+
+def test_rollouts_of_a_row_without_an_answer_are_refused_before_a_model_is_loaded(
+    scored: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(label, "open_pair", lambda *_: pytest.fail("a model was loaded"))
+    change(answer=None)
+    with pytest.raises(
+        InputError, match=r"preference.parquet: problem math-0: no right answer .*suffix or auto"
+    ):
+        label.run(asking(scored, "rollout"), 1)
+
+
+def test_answers_are_needed_for_rollouts_only(project: Params) -> None:
+    problems = change(answer=None)
+    for method in ("auto", "suffix"):
+        check_answers(method, problems, PREFERENCES)
+    with pytest.raises(InputError):
+        check_answers("rollout", problems, Path("x"))
+
+
+@pytest.mark.parametrize(
+    ("written_by", "audited", "named"),
+    [
+        ([None], 0, "given"),
+        (["llm"], 0, "llm"),
+        ([None, "llm"], 0, "both"),
+        ([None, "llm"], 1, "audited+both"),
+        ([], 1, "audited"),
+    ],
+)
+def test_the_sources_of_references(
+    project: Params, written_by: list[str | None], audited: int, named: str
+) -> None:
+    problem = read_problems(PREFERENCES)[0]
+    rows = [replace(problem, written_by=each) for each in written_by]
+    assert sources([*rows, *[replace(problem, audits=())] * audited]) == named
