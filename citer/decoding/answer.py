@@ -9,6 +9,7 @@ from citer.models.sampling import Sampling
 
 if TYPE_CHECKING:  # imports torch, which readers of answers do not need
     from citer.decoding.policy import Policy
+    from citer.models.tokenizer import StopTexts
 
 
 class Trunk(NamedTuple):
@@ -46,6 +47,21 @@ class Request:
         return Trunk(
             self.trunk_ids, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
         )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The conditions that end an answer: an EOS token, a stop text, or the number of tokens."""
+
+    eos_ids: tuple[int, ...]
+    max_new_tokens: int
+    stops: "StopTexts | None" = None
+
+    def complete(self, ids: list[int], answer_from: int) -> bool:
+        """Return whether EOS or a stop text ends the answer, which begins at this index."""
+        if ids[-1] in self.eos_ids:
+            return True
+        return self.stops is not None and self.stops.end(ids, answer_from)
 
 
 class Disagreement(NamedTuple):

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from citer.decoding.answer import Answer, Request, Work, llm_runs
+from citer.decoding.answer import Answer, Limits, Request, Work, llm_runs
 from citer.decoding.policy import Policy, Scorer
 from citer.decoding.runner import Drafts, Held, MakeGraphs, ModelRunner
-from citer.decoding.sequence import Draft, Handle, Limits, Need, Sequence
+from citer.decoding.sequence import Draft, Handle, Need, Sequence
 from citer.decoding.served import ServedVerifier, verifier_in
 from citer.errors import InputError
 from citer.models.batch import Row

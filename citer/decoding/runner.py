@@ -1,6 +1,6 @@
 """Run a model with one KV cache slot per sequence. Only tokens that a slot lacks are computed."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -55,16 +55,13 @@ class ModelRunner:
         new = {ids: slot for ids, slot in slots.items() if ids not in self._trunks}
         if new:
             self._forward([Row(slot, ids, [()]) for ids, slot in new.items()])
-        self._keep(slots, {ids: self.cache.copy(slot) for ids, slot in new.items()})
+        copies = {ids: self.cache.copy(slot) for ids, slot in new.items()}
+        for ids in slots:  # they go to the end, since the first ones are dropped below
+            self._trunks[ids] = copies.get(ids) or self._trunks.pop(ids)
         for slot, trunk in fresh:
             self.cache.paste(slot, self._trunks[trunk.ids], trunk.shared)
         while len(self._trunks) > len(self.cache.lengths):
             self._trunks.pop(next(iter(self._trunks)))
-
-    def _keep(self, used: Iterable[Ids], copies: Mapping[Ids, Any]) -> None:
-        """Add new trunks and move all `used` ones to the end. `prepare` drops the first ones."""
-        for ids in used:
-            self._trunks[ids] = copies.get(ids) or self._trunks.pop(ids)
 
     def consume(self, rows: Sequence[Row], read: Read) -> list[Results]:
         """Compute the tokens that the slots lack. No two rows may have the same slot.

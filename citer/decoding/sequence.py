@@ -12,29 +12,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, NewType
 
-from citer.decoding.answer import Answer, Disagreement, Request, Visit
+from citer.decoding.answer import Answer, Disagreement, Limits, Request, Visit
 from citer.decoding.policy import Policy
 from citer.decoding.verifier import Query, Verdict
 from citer.models.router import HIGHEST
 from citer.models.sampling import stable_hash
-from citer.models.tokenizer import StopTexts
 
 Handle = NewType("Handle", int)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The conditions that end an answer: an EOS token, a stop text, or the number of tokens."""
-
-    eos_ids: tuple[int, ...]
-    max_new_tokens: int
-    stops: StopTexts | None = None
-
-    def complete(self, ids: list[int], answer_from: int) -> bool:
-        """Return whether EOS or a stop text ends the answer, which begins at this index."""
-        if ids[-1] in self.eos_ids:
-            return True
-        return self.stops is not None and self.stops.end(ids, answer_from)
 
 
 class Draft(NamedTuple):

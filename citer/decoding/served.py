@@ -51,9 +51,6 @@ class Reading:
             raise InputError(f"{self.place}: {expected}; got {sorted(chances)}")
         return kept
 
-    def knows(self, chances: Chances, token: int | None) -> bool:
-        return token is None or token in self.counted(chances)
-
     def verdict(self, chances: Chances, token: int | None) -> Verdict:
         kept = self.counted(chances)
         choice = min(kept, key=lambda each: (-kept[each], each))
@@ -112,10 +109,11 @@ class ServedVerifier:
         prompts = [list(queries[n].ids) for n in single]
         choices = self._model.complete(prompts, LIKELIEST) if single else []
         chances = {n: choice.after for n, choice in zip(single, choices, strict=True)}
+        drafts = {n: queries[n].draft for n in single}
         return {
-            n: [self._reading.verdict(each, queries[n].draft)]
+            n: [self._reading.verdict(each, drafts[n])]
             for n, each in chances.items()
-            if self._reading.knows(each, queries[n].draft)
+            if drafts[n] is None or drafts[n] in self._reading.counted(each)
         }
 
     def _in_prompts(self, queries: Sequence[Query]) -> list[list[Verdict]]:

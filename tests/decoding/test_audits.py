@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import pytest
 
-from citer.decoding.answer import Answer, Request
+from citer.decoding.answer import Answer, Limits, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, always_slm
-from citer.decoding.sequence import Draft, Handle, Limits, Need, Sequence
+from citer.decoding.sequence import Draft, Handle, Need, Sequence
 from citer.decoding.verifier import Verdict
 from citer.evaluation.cost import Trace
 from citer.models.pair import LanguageModel, Pair

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citer.decoding.answer import Answer, Request
+from citer.decoding.answer import Answer, Limits, Request
 from citer.decoding.engine import Engine, Finished, Settled
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
-from citer.decoding.sequence import Handle, Limits
+from citer.decoding.sequence import Handle
 from citer.errors import InputError
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
