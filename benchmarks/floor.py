@@ -10,12 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from citer.decoding.work import Work
+from citer.decoding.answer import Work
+from citer.models.batch import Batch, lay_out
 from citer.models.cache import SlotCache
-from citer.models.features import features
-from citer.models.feed import Feed, lay_out
 from citer.models.pair import LanguageModel, Pair
-from citer.models.router import Head
+from citer.models.router import Head, features
 from citer.models.stock import KVCache
 
 
@@ -28,9 +27,9 @@ class Forward(NamedTuple):
     wanted: tuple[int, ...]
 
     @classmethod
-    def of(cls, model: str, feed: Feed) -> "Forward":
-        start_N = feed.side_by_side(feed.position_M)[:, 0]
-        counts, wanted = _run_lengths(feed.slot_M), _run_lengths(feed.wanted(feed.slot_M))
+    def of(cls, model: str, batch: Batch) -> "Forward":
+        start_N = batch.side_by_side(batch.position_M)[:, 0]
+        counts, wanted = _run_lengths(batch.slot_M), _run_lengths(batch.wanted(batch.slot_M))
         return cls(model, tuple(start_N.tolist()), counts, wanted)
 
     @property
@@ -61,9 +60,9 @@ class Recorded(LanguageModel):
 
     log: list[Forward]
 
-    def consume(self, ids_M: Tensor, feed: Feed, cache: KVCache) -> Tensor:
-        self.log.append(Forward.of(self.name, feed))
-        return super().consume(ids_M, feed, cache)
+    def consume(self, ids_M: Tensor, batch: Batch, cache: KVCache) -> Tensor:
+        self.log.append(Forward.of(self.name, batch))
+        return super().consume(ids_M, batch, cache)
 
 
 def recorded(pair: Pair) -> tuple[Pair, list[Forward]]:
@@ -107,10 +106,10 @@ class _BareModel:
     """A model, with the inputs of its recorded forwards prepared."""
 
     def __init__(self, model: LanguageModel, forwards: Iterable[Forward]) -> None:
-        self._feeds = {forward: _feed(forward, model.device) for forward in forwards}
-        rows = max((forward.rows for forward in self._feeds), default=0)
-        span = max((forward.span for forward in self._feeds), default=0)
-        tokens = max((sum(forward.counts) for forward in self._feeds), default=0)
+        self._batches = {forward: _batch(forward, model.device) for forward in forwards}
+        rows = max((forward.rows for forward in self._batches), default=0)
+        span = max((forward.span for forward in self._batches), default=0)
+        tokens = max((sum(forward.counts) for forward in self._batches), default=0)
         self.model = model
         self._cache = SlotCache(model.network, rows)
         self._cache.reserve(span)
@@ -119,11 +118,11 @@ class _BareModel:
     def forward(self, forward: Forward) -> tuple[Tensor, Tensor]:
         """Run a forward; return hidden_WH and logits_WV of the wanted tokens."""
         ids_M = self._ids_M[: sum(forward.counts)]
-        hidden_WH = self.model.consume(ids_M, self._feeds[forward], self._cache)
+        hidden_WH = self.model.consume(ids_M, self._batches[forward], self._cache)
         return hidden_WH, self.model.logits(hidden_WH)
 
 
-def _feed(forward: Forward, device: torch.device) -> Feed:
+def _batch(forward: Forward, device: torch.device) -> Batch:
     slots = list(range(forward.rows))
     _, starts, counts, wanted = forward
     return lay_out(slots, list(starts), list(counts), list(wanted), device)

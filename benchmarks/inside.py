@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from citer.decoding.work import Work
+from citer.decoding.answer import Work
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -58,7 +58,7 @@ class Engine:
         self.scheduler, executor = core.scheduler, core.model_executor
         self._execute, executor.execute_model = executor.execute_model, self._counted
         proposer: Any = getattr(executor.driver_worker.worker.model_runner, "drafter", None)
-        self.lane = getattr(getattr(proposer, "drafter", None), "lane", None)
+        self.runner = getattr(getattr(proposer, "drafter", None), "runner", None)
 
     def run(self, rule: str | None, slots: int) -> dict[str, Any]:
         """Answer all prompts, `slots` at a time.
@@ -77,11 +77,11 @@ class Engine:
         prompts: Any = [{"prompt_token_ids": list(ids)} for ids in setup.prompts]
         self.scheduler.max_num_active_reqs = slots
         self.llm, self.visits, self.drafted = Work(), 0, 0
-        before = asdict(self.lane.total) if self.lane else {}
+        before = asdict(self.runner.total) if self.runner else {}
         started = time.perf_counter(), time.process_time()
         outputs = self.vllm.generate(prompts, params, use_tqdm=False)
         ended = time.perf_counter(), time.process_time()
-        after = asdict(self.lane.total) if self.lane else asdict(Work())
+        after = asdict(self.runner.total) if self.runner else asdict(Work())
         return {
             "answers": [list(output.outputs[0].token_ids) for output in outputs],
             "llm": asdict(self.llm),

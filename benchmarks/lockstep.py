@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from benchmarks.report import RESULTS, markdown, write_results
 from citer.config.params import load_params
 from citer.data.problems import read_problems
-from citer.decoding.answer import Request
+from citer.decoding.answer import Request, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, always_slm, head_for, routed
-from citer.decoding.work import Work
 from citer.evaluation.cost import AT_ONCE, DELAYED, Prices, Schedule, Trace
 from citer.evaluation.lockstep import CAPS, Lockstep
 from citer.evaluation.methods import Row

@@ -28,7 +28,7 @@ from citer.demo import toy
 from citer.errors import InputError
 from citer.evaluation.rivals import random
 from citer.models.folder import PairFolder
-from citer.models.packing import pack
+from citer.models.network import pack
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.router import Head, RouterMLP
 from citer.rule import Rule

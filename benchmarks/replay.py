@@ -19,10 +19,9 @@ from benchmarks.race import Race, race
 from benchmarks.report import Finding, Target
 from citer.config.params import LabelParams, load_params
 from citer.data.problems import Problem
-from citer.decoding.answer import Request
+from citer.decoding.answer import Request, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
-from citer.decoding.work import Work
 from citer.evaluation.cost import Prices
 from citer.evaluation.lockstep import best_cap
 from citer.evaluation.rivals import low_entropy

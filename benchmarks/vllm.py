@@ -31,8 +31,8 @@ from benchmarks.report import machine
 from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems
 from citer.data.tasks.grading import assess
+from citer.decoding.answer import Work
 from citer.decoding.policy import head_for
-from citer.decoding.work import Work
 from citer.evaluation.cost import Prices
 from citer.evaluation.methods import Row
 from citer.evaluation.sweep import request

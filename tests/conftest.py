@@ -79,7 +79,7 @@ def real_rows(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture
 def noisy_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """For how many rows each forward has computed noise."""
-    from citer.models.noise import perturbed
+    from citer.models.vocabulary import perturbed
 
     counts: list[int] = []
 

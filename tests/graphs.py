@@ -6,8 +6,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from citer.models.cache import SlotCache
-from citer.models.capture import Run
-from citer.models.graphs import Graphs
+from citer.models.graphs import Graphs, Run
 from citer.models.pair import LanguageModel
 
 

@@ -3,8 +3,7 @@
 import torch
 from torch import nn
 
-from citer.models.features import features
-from citer.models.router import Head, Router, RouterMLP
+from citer.models.router import Head, Router, RouterMLP, features
 
 
 def random_head(

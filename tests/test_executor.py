@@ -14,13 +14,16 @@ import pytest
 import torch
 
 from citer.errors import InputError
-from citer.executors.choose import Forked, InLine, Unit, deal, write_tables
+from citer.executors.base import InLine, Unit
+from citer.executors.choose import deal, write_tables
+from citer.executors.processes import Forked
 from citer.progress import Advance
 from citer.storage.tables import read_table
 
 ORPHANED = """
 import os, signal, time
-from citer.executors.choose import Forked, Unit
+from citer.executors.base import Unit
+from citer.executors.processes import Forked
 
 def work(inputs, *, advance):
     advance(os.getpid())

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from citer.errors import InputError
 from citer.executors.base import InLine
 from citer.executors.choose import executor_for
-from citer.executors.forked import Forked
-from citer.executors.spawned import Spawned
+from citer.executors.processes import Forked, Spawned
 from citer.executors.workers import WorkerParams
 
 pytestmark = pytest.mark.usefixtures("two_threads")

@@ -1,17 +1,17 @@
 """A dead worker's unit is done by another worker. A unit that kills its workers is named."""
 
+import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from citer.errors import TemporaryError
-from citer.executors.base import Unit
-from citer.executors.forked import Forked
-from citer.executors.pool import Pool
-from citer.executors.spawned import CPU, Spawned
+from citer.executors.base import Executor, Unit
+from citer.executors.processes import CPU, Forked, Spawned
 from citer.progress import Advance
 from tests.killing import end_workers
 
@@ -36,24 +36,24 @@ class DieAt5:
 
 
 @pytest.fixture(params=[1, 2, 4])
-def forked(request: pytest.FixtureRequest) -> Pool:
+def forked(request: pytest.FixtureRequest) -> Executor:
     return Forked(request.param)
 
 
 @pytest.fixture(scope="module")
-def spawned() -> Iterator[Pool]:
+def spawned() -> Iterator[Executor]:
     yield Spawned([CPU, CPU])
     end_workers()
 
 
-def another_worker_runs_it(executor: Pool, folder: Path) -> None:
+def another_worker_runs_it(executor: Executor, folder: Path) -> None:
     counts: list[float] = []
     assert sorted(executor.run(DieAt5(folder, 2), UNITS, counts.append)) == list(range(9))
     assert sum(counts) == 3 * 9
     assert counts.count(-2) == 2, "the progress of both deaths is taken back"
 
 
-def its_unit_is_named(executor: Pool, folder: Path) -> None:
+def its_unit_is_named(executor: Executor, folder: Path) -> None:
     results = executor.run(DieAt5(folder, 9), UNITS, lambda _: None)
     message = (
         r"unit 5: 3 workers died .* exit status -9 \(SIGKILL\), as Linux does if memory runs out"
@@ -64,28 +64,42 @@ def its_unit_is_named(executor: Pool, folder: Path) -> None:
     assert sorted(done) == [0, 1, 2, 3, 4, 6, 7, 8], "all others are done"
 
 
-def test_another_worker_runs_the_unit_of_a_dead_one(forked: Pool, tmp_path: Path) -> None:
+def test_another_worker_runs_the_unit_of_a_dead_one(forked: Executor, tmp_path: Path) -> None:
     another_worker_runs_it(forked, tmp_path)
 
 
-def test_a_unit_whose_workers_die_three_times_is_named(forked: Pool, tmp_path: Path) -> None:
+def test_a_unit_whose_workers_die_three_times_is_named(forked: Executor, tmp_path: Path) -> None:
     its_unit_is_named(forked, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_dead_process_of_a_device_is_replaced(spawned: Pool, tmp_path: Path) -> None:
+def test_a_dead_process_of_a_device_is_replaced(spawned: Executor, tmp_path: Path) -> None:
     another_worker_runs_it(spawned, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_unit_that_kills_the_processes_of_devices_is_named(spawned: Pool, tmp_path: Path) -> None:
+def test_a_unit_that_kills_the_processes_of_devices_is_named(
+    spawned: Executor, tmp_path: Path
+) -> None:
     its_unit_is_named(spawned, tmp_path)
 
 
 @pytest.mark.slow
 def test_no_unit_is_to_blame_for_a_process_that_died_between_two_runs(
-    spawned: Pool, tmp_path: Path
+    spawned: Executor, tmp_path: Path
 ) -> None:
-    assert [*spawned.run(DieAt5(tmp_path, 0), UNITS[:2], lambda _: None)] == [0, 1]
+    assert len([*spawned.run(DieAt5(tmp_path, 0), UNITS[:2], lambda _: None)]) == 2
     end_workers()
+    assert [*spawned.run(DieAt5(tmp_path, 2), [UNITS[5]], lambda _: None)] == [5]
+
+
+@pytest.mark.slow
+def test_no_unit_is_to_blame_for_a_process_that_died_before_it_read_the_unit(
+    spawned: Executor, tmp_path: Path
+) -> None:
+    assert [*spawned.run(DieAt5(tmp_path, 0), UNITS[:1], lambda _: None)] == [0]
+    for process in multiprocessing.active_children():
+        assert process.pid
+        os.kill(process.pid, signal.SIGSTOP)
+        threading.Timer(0.5, process.kill).start()
     assert [*spawned.run(DieAt5(tmp_path, 2), [UNITS[5]], lambda _: None)] == [5]

@@ -13,14 +13,13 @@ from citer.config.params import PairParams, ScoreParams
 from citer.data.problems import Problem
 from citer.data.tokens import read_tokens
 from citer.decoding.engine import Engine
-from citer.decoding.judge import LocalJudge, Query
 from citer.decoding.policy import LLM_ALONE, routed
+from citer.decoding.verifier import LocalVerifier, Query
 from citer.errors import InputError
 from citer.evaluation.rivals import random
 from citer.evaluation.sweep import Line, Method, by_head, request, sweep
 from citer.executors.base import Executor, I, InLine, Job, R, Unit
-from citer.executors.forked import Forked
-from citer.executors.spawned import CPU, Spawned
+from citer.executors.processes import CPU, Forked, Spawned
 from citer.executors.workers import WorkerParams
 from citer.labelling.labeller import Labeller, label_in_chunks
 from citer.labelling.references import Trying, write
@@ -196,12 +195,12 @@ def test_a_pickled_engine_is_a_new_idle_one(taught: Taught) -> None:
     assert [a.token_ids for a in loaded.decode(asked, LLM_ALONE)] == [a.token_ids for a in answers]
 
 
-def test_a_pickled_judge_has_an_empty_cache(taught: Taught) -> None:
-    judge = LocalJudge(taught.pair.llm, taught.pair.vocabulary, slots=2)
-    empty = pickle.dumps(judge)
+def test_a_pickled_verifier_has_an_empty_cache(taught: Taught) -> None:
+    verifier = LocalVerifier(taught.pair.llm, taught.pair.vocabulary, slots=2)
+    empty = pickle.dumps(verifier)
     with torch.inference_mode():
-        verdicts = judge.verdicts([Query([1, 2, 3], 3)])
-        assert len(pickle.dumps(judge)) == len(empty)
+        verdicts = verifier.verdicts([Query([1, 2, 3], 3)])
+        assert len(pickle.dumps(verifier)) == len(empty)
         assert pickle.loads(empty).verdicts([Query([1, 2, 3], 3)]) == verdicts
 
 

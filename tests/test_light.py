@@ -32,7 +32,7 @@ STAGES = Path("citer/stages")
 # These use the packages of the extra `serve`, the command once it has checked for them.
 SERVER, SERVE_COMMAND = Path("citer/serving/server"), Path("citer/cli/serve.py")
 # These use the extra `ray`; `executor_for` has checked for it.
-OF_RAY = {Path("citer/executors", f"{name}.py") for name in ("actor", "actors", "head", "ray")}
+OF_RAY = {Path("citer/executors", f"{name}.py") for name in ("actors", "head", "ray")}
 DISTRIBUTIONS = packages_distributions()  # by imported name
 
 # Imports and versions of the extra's packages fail, as if they were not installed.

@@ -10,8 +10,7 @@ from scipy.special import expit
 from citer.config.params import TrainParams
 from citer.data.holdout import holdout_rows
 from citer.errors import InputError
-from citer.models.features import EXTRAS
-from citer.models.router import RouterMLP
+from citer.models.router import EXTRAS, RouterMLP
 from citer.training.router import (
     FRACTIONS,
     Examples,

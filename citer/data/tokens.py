@@ -135,7 +135,7 @@ def reference_rows(examples: Mapping[str, Encoded]) -> pa.Table:
 
 
 def read_features(folder: Path, rows: pa.Table) -> np.ndarray:
-    """Return feature_NF (float16, see `citer.models.features`) of N `rows` (problem_id, position).
+    """Return feature_NF (float16, see `citer.models.router`) of N `rows` (problem_id, position).
 
     The rows must be in the order of a preference table. Holds one shard in memory at a time. Raises
     InputError if a row is in no shard.

@@ -1,4 +1,4 @@
-"""The engine's input and output: requests, answers and the visits that an answer records."""
+"""What goes into the engine and comes out: requests, answers with their visits, and work."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from citer.models.sampling import Sampling
 
 if TYPE_CHECKING:  # imports torch, which readers of answers do not need
     from citer.decoding.policy import Policy
+    from citer.models.tokenizer import StopTexts
 
 
 class Trunk(NamedTuple):
@@ -46,6 +47,21 @@ class Request:
         return Trunk(
             self.trunk_ids, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
         )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The conditions that end an answer: an EOS token, a stop text, or the number of tokens."""
+
+    eos_ids: tuple[int, ...]
+    max_new_tokens: int
+    stops: "StopTexts | None" = None
+
+    def complete(self, ids: list[int], answer_from: int) -> bool:
+        """Return whether EOS or a stop text ends the answer, which begins at this index."""
+        if ids[-1] in self.eos_ids:
+            return True
+        return self.stops is not None and self.stops.end(ids, answer_from)
 
 
 class Disagreement(NamedTuple):
@@ -125,3 +141,30 @@ class Answer:
             disagreed=sum(len(visit.disagreements) for visit in self.visits),
             rejected=sum(visit.rejects for visit in self.visits),
         )
+
+
+@dataclass(slots=True)
+class Work:
+    """Forwards run, positions computed (and written to the cache), positions attended to.
+
+    The cost model uses these counters of a model's work.
+    """
+
+    forwards: int = 0
+    positions: int = 0
+    kv_read: int = 0
+
+    def add(self, positions: int, kv_read: int) -> None:
+        self.forwards += 1
+        self.positions += positions
+        self.kv_read += kv_read
+
+
+def llm_runs(waiting: int, drafting: int, delayed: bool) -> bool:
+    """Return whether the LLM runs now. `waiting` sequences need it, `drafting` ones do not.
+
+    A delayed LLM runs when half of the sequences in flight wait for it. This is near the optimum if
+    a forward takes as long as reading its weights. The schedule depends on no measured time, so
+    that runs are reproducible. It is also that of the cost model.
+    """
+    return waiting > 0 and (not delayed or waiting >= drafting)

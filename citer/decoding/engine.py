@@ -7,31 +7,27 @@ one forward: it reads the tokens that it has not seen, judges them and writes th
 LLM may be delayed until half of the sequences need it, so that they share its forward.
 
 A request may have several policies. They share all forwards up to the token in which their answers
-differ (`citer.decoding.walk`).
+differ (`citer.decoding.sequence`).
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, count, islice
 from typing import Any, NamedTuple
 
 import torch
 
-from citer.decoding.answer import Answer, Request
-from citer.decoding.delay import llm_runs
-from citer.decoding.lane import Held, Lane, MakeGraphs
-from citer.decoding.limits import Limits
-from citer.decoding.path import Draft
+from citer.decoding.answer import Answer, Limits, Request, Work, llm_runs
 from citer.decoding.policy import Policy, Scorer
-from citer.decoding.reading import Drafts
-from citer.decoding.served import ServedJudge, judge_in
-from citer.decoding.walk import Handle, Need, Walk
-from citer.decoding.work import Work
+from citer.decoding.runner import Drafts, Held, MakeGraphs, ModelRunner
+from citer.decoding.sequence import Draft, Handle, Need, Sequence
+from citer.decoding.served import ServedVerifier, verifier_in
 from citer.errors import InputError
-from citer.models.feed import Turn
+from citer.models.batch import Row
 from citer.models.graphs import cuda_graphs
 from citer.models.pair import Pair
+from citer.models.room import check_fits
 from citer.models.sampling import noise
 
 
@@ -56,7 +52,7 @@ class Engine:
     """Decodes `slots` requests at a time, with at most `max_new_tokens` tokens per answer.
 
     With `delayed`, the LLM runs when half of the sequences in slots wait for it. Otherwise it runs
-    as soon as one does. It may be in this process or elsewhere (see `judge_of`). On a GPU, short
+    as soon as one does. It may be in this process or elsewhere (see `verifier_of`). On a GPU, short
     forwards run as CUDA graphs, unless `make_graphs` is `no_graphs`.
     """
 
@@ -76,12 +72,12 @@ class Engine:
         self.limits = Limits(pair.eos_ids, max_new_tokens, pair.stops)
         self.delayed = delayed
         self.make_graphs = make_graphs
-        self._slm = Lane(pair.slm, slots, make_graphs)
-        self._judge = judge_in(pair, slots, make_graphs)
+        self._slm = ModelRunner(pair.slm, slots, make_graphs)
+        self._verifier = verifier_in(pair, slots, make_graphs)
         self._handles = map(Handle, count())
-        self._walks: dict[Handle, Walk] = {}  # of requests that are not finished
-        self._queue: deque[Walk] = deque()
-        self._waiting: dict[Need, list[Walk]] = {Need.SLM: [], Need.LLM: []}
+        self._sequences: dict[Handle, Sequence] = {}  # of requests that are not finished
+        self._queue: deque[Sequence] = deque()
+        self._waiting: dict[Need, list[Sequence]] = {Need.SLM: [], Need.LLM: []}
         self._drafts = Drafts(pair, ())
         self._start_over()
 
@@ -97,7 +93,7 @@ class Engine:
 
     @property
     def llm_work(self) -> Work:
-        return self._judge.work
+        return self._verifier.work
 
     def decode(self, requests: Iterable[Request], policy: Policy) -> Iterator[Answer]:
         """Answer every request. Yields the answers in the order in which they finish.
@@ -108,22 +104,22 @@ class Engine:
         return self.sweep(requests, [policy])
 
     @torch.inference_mode()
-    def sweep(self, requests: Iterable[Request], policies: Sequence[Policy]) -> Iterator[Answer]:
+    def sweep(self, requests: Iterable[Request], policies: Collection[Policy]) -> Iterator[Answer]:
         """Like `decode`, but yield an answer for each request and each different policy.
 
         Leaving the iterator early cancels its requests. While it runs, do not call `submit` or
         `step`: their events would be lost.
         """
-        if self._walks:
+        if self._sequences:
             raise RuntimeError("the engine has other requests in flight")
         queue, handles = iter(requests if policies else ()), set[Handle]()
         try:
             while True:
                 for request in islice(queue, len(self._free)):
                     handles.add(self.submit(request, *policies))
-                if not self._walks:
+                if not self._sequences:
                     return
-                for event in self._step():
+                for event in self.step():
                     if isinstance(event, Finished):
                         yield event.answer
         finally:
@@ -137,15 +133,15 @@ class Engine:
         """
         policies = (policy, *more)
         self.check(request)
-        if not self._walks:
+        if not self._sequences:
             self._start_over()
         scorers = dict.fromkeys(each.scorer for each in policies)
         if not scorers.keys() <= {*self._drafts.scorers}:
             self._drafts = self._drafts.reading([*self._scorers(), *scorers])
         columns = {each: self._drafts.scorers.index(each.scorer) for each in policies}
         handle = next(self._handles)
-        self._walks[handle] = Walk(handle, request, columns, self._limits(request))
-        self._queue.append(self._walks[handle])
+        self._sequences[handle] = Sequence(handle, request, columns, self._limits(request))
+        self._queue.append(self._sequences[handle])
         return handle
 
     def check(self, request: Request) -> None:
@@ -153,9 +149,13 @@ class Engine:
 
         Raises it also if it samples and a server runs the LLM.
         """
-        if request.sampling and isinstance(self._judge, ServedJudge):
+        if request.sampling and isinstance(self._verifier, ServedVerifier):
             raise InputError(f"{request.key}: sampling, expected greedy: a server runs the LLM")
-        self._limits(request).check(request, self.pair.context)
+        length = len(request.prompt_ids) + len(request.prefix_ids)
+        if not length:
+            raise InputError(f"{request.key}: no tokens, expected a prompt")
+        limit = self._limits(request).max_new_tokens
+        check_fits(request.key, length, self.pair.context, limit)
 
     def _limits(self, request: Request) -> Limits:
         stops = self.pair.stops_with(request.stop) if request.stop else self.limits.stops
@@ -164,17 +164,17 @@ class Engine:
 
     def cancel(self, handle: Handle) -> None:
         """Drop a request and free its slot at once. Ignores a finished request."""
-        walk = self._walks.pop(handle, None)
-        if walk is None:
+        sequence = self._sequences.pop(handle, None)
+        if sequence is None:
             return
         self._drafts = self._drafts.reading(self._scorers())
-        if walk in self._queue:
-            self._queue.remove(walk)
+        if sequence in self._queue:
+            self._queue.remove(sequence)
             return
-        self._free.append(walk.slot)
-        for walks in self._waiting.values():
-            if walk in walks:
-                walks.remove(walk)
+        self._free.append(sequence.slot)
+        for sequences in self._waiting.values():
+            if sequence in sequences:
+                sequences.remove(sequence)
 
     @torch.inference_mode()
     def step(self) -> list[Event]:
@@ -183,21 +183,20 @@ class Engine:
         The list may be empty; the engine is idle when every handle has finished or was cancelled.
         Only requests with a single policy have `Settled` events.
         """
-        return self._step()
-
-    def _step(self) -> list[Event]:
         events = self._admit()
         drafting, visiting = self._waiting[Need.SLM], self._waiting[Need.LLM]
         runs_llm = llm_runs(len(visiting), len(drafting), self.delayed)
-        walks = visiting if runs_llm else drafting
-        walks.sort(key=lambda walk: walk.slot)  # rows of neighbouring slots need no copy
+        sequences = visiting if runs_llm else drafting
+        sequences.sort(
+            key=lambda sequence: sequence.slot
+        )  # rows of neighbouring slots need no copy
         if runs_llm:
-            self._visit(walks)
-        elif walks:
-            self._draft(walks)
+            self._visit(sequences)
+        elif sequences:
+            self._draft(sequences)
         self._waiting[Need.LLM if runs_llm else Need.SLM] = []
-        for walk in walks:
-            events += self._go_on(walk)
+        for sequence in sequences:
+            events += self._go_on(sequence)
         return events
 
     def _start_over(self) -> None:
@@ -207,45 +206,49 @@ class Engine:
 
     def _scorers(self) -> dict[Scorer, None]:
         """The scorers of the requests in flight."""
-        return dict.fromkeys(chain.from_iterable(walk.scorers for walk in self._walks.values()))
+        return dict.fromkeys(
+            chain.from_iterable(sequence.scorers for sequence in self._sequences.values())
+        )
 
     def _admit(self) -> list[Event]:
         """Give free slots to queued requests."""
         events: list[Event] = []
         while self._queue and self._free:
-            walk = self._queue.popleft()
-            walk.slot = self._free.pop()
-            events += self._go_on(walk)
+            sequence = self._queue.popleft()
+            sequence.slot = self._free.pop()
+            events += self._go_on(sequence)
         return events
 
-    def _go_on(self, walk: Walk) -> list[Event]:
+    def _go_on(self, sequence: Sequence) -> list[Event]:
         """Queue a sequence for the model that it needs next. Free its slot if it needs none."""
-        need, answers = walk.go_on()
+        need, answers = sequence.go_on()
         if need is Need.NOTHING:
-            del self._walks[walk.handle]
-            self._free.append(walk.slot)
+            del self._sequences[sequence.handle]
+            self._free.append(sequence.slot)
         else:
-            self._waiting[need].append(walk)
-        events: list[Event] = [Finished(walk.handle, answer) for answer in answers]
-        if walk.single and (token_ids := walk.newly_settled()):
-            events.insert(0, Settled(walk.handle, token_ids))
+            self._waiting[need].append(sequence)
+        events: list[Event] = [Finished(sequence.handle, answer) for answer in answers]
+        if sequence.single and (token_ids := sequence.newly_settled()):
+            events.insert(0, Settled(sequence.handle, token_ids))
         return events
 
-    def _draft(self, walks: Sequence[Walk]) -> None:
+    def _draft(self, sequences: list[Sequence]) -> None:
         """Draft the next token of each sequence with the SLM."""
-        self._slm.prepare([Held(walk.slot, walk.slm_read, walk.trunk) for walk in walks])
-        turns = [_turn(walk) for walk in walks]
-        rows = self._slm.consume(turns, self._drafts)
-        for walk, [(token, *scores)] in zip(walks, rows, strict=True):
-            walk.take_draft(Draft(int(token), scores))
+        self._slm.prepare(
+            [Held(sequence.slot, sequence.slm_read, sequence.trunk) for sequence in sequences]
+        )
+        rows = [_row(sequence) for sequence in sequences]
+        results = self._slm.consume(rows, self._drafts)
+        for sequence, [(token, *scores)] in zip(sequences, results, strict=True):
+            sequence.take_draft(Draft(int(token), scores))
 
-    def _visit(self, walks: Sequence[Walk]) -> None:
+    def _visit(self, sequences: list[Sequence]) -> None:
         """Judge the tokens of each sequence that the LLM has not seen."""
-        queries = [walk.query() for walk in walks]
-        for walk, verdicts in zip(walks, self._judge.verdicts(queries), strict=True):
-            walk.take_verdicts(verdicts)
+        queries = [sequence.query() for sequence in sequences]
+        for sequence, verdicts in zip(sequences, self._verifier.verdicts(queries), strict=True):
+            sequence.take_verdicts(verdicts)
 
 
-def _turn(walk: Walk) -> Turn:
-    given, sampling = (walk.seed, walk.answer_index), walk.request.sampling
-    return Turn(walk.slot, walk.ids, [given], noise(sampling, [len(walk.ids)]))
+def _row(sequence: Sequence) -> Row:
+    given, sampling = (sequence.seed, sequence.answer_index), sequence.request.sampling
+    return Row(sequence.slot, sequence.ids, [given], noise(sampling, [len(sequence.ids)]))

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from citer.errors import InputError
-from citer.models.features import features
-from citer.models.router import HIGHEST, Head, Router
+from citer.models.router import HIGHEST, Head, Router, features
 from citer.rule import LLM, SLM, Rule
 
 

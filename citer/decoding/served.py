@@ -1,4 +1,4 @@
-"""A judge that asks a vLLM server, by token ids over `/v1/completions`."""
+"""A verifier that asks a vLLM server, by token ids over `/v1/completions`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +8,12 @@ from typing import cast
 
 import torch
 
-from citer.decoding.judge import ForcedScores, Judge, LocalJudge, Query, Text, Verdict
-from citer.decoding.lane import MakeGraphs
-from citer.decoding.work import Work
+from citer.decoding.answer import Work
+from citer.decoding.runner import MakeGraphs
+from citer.decoding.verifier import ForcedScores, LocalVerifier, Query, Verdict, Verifier
 from citer.errors import InputError
-from citer.models.card import Carded, ModelCard
+from citer.models.folder import Carded, ModelCard
+from citer.models.forced import Text
 from citer.models.graphs import no_graphs
 from citer.models.pair import LanguageModel, Pair
 from citer.models.served import LIKELIEST, Chances, Choice, ServedModel
@@ -50,9 +51,6 @@ class Reading:
             raise InputError(f"{self.place}: {expected}; got {sorted(chances)}")
         return kept
 
-    def knows(self, chances: Chances, token: int | None) -> bool:
-        return token is None or token in self.counted(chances)
-
     def verdict(self, chances: Chances, token: int | None) -> Verdict:
         kept = self.counted(chances)
         choice = min(kept, key=lambda each: (-kept[each], each))
@@ -68,7 +66,7 @@ class Reading:
         return self.verdict(chances, token).token, logprob, first - second
 
 
-class ServedJudge:
+class ServedVerifier:
     """Sends all queries of a call in one request, which vLLM batches.
 
     A query with one judged position asks for the likeliest next tokens: vLLM then computes only
@@ -111,10 +109,11 @@ class ServedJudge:
         prompts = [list(queries[n].ids) for n in single]
         choices = self._model.complete(prompts, LIKELIEST) if single else []
         chances = {n: choice.after for n, choice in zip(single, choices, strict=True)}
+        drafts = {n: queries[n].draft for n in single}
         return {
-            n: [self._reading.verdict(each, queries[n].draft)]
+            n: [self._reading.verdict(each, drafts[n])]
             for n, each in chances.items()
-            if self._reading.knows(each, queries[n].draft)
+            if drafts[n] is None or drafts[n] in self._reading.counted(each)
         }
 
     def _in_prompts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
@@ -137,18 +136,18 @@ class ServedJudge:
         self.work.add(new, sum(len(q.ids) for q in queries))
 
 
-def judge_of(
+def verifier_of(
     llm: LanguageModel | Carded,
     vocabulary: Vocabulary,
     slots: int = 1,
     make_graphs: MakeGraphs = no_graphs,
-) -> Judge:
-    """Return the judge for an LLM: loaded here, run by a server, or a judge itself."""
+) -> Verifier:
+    """Return the verifier for an LLM: loaded here, run by a server, or a verifier itself."""
     if isinstance(llm, LanguageModel):
-        return LocalJudge(llm, vocabulary, slots, make_graphs)
-    return ServedJudge(llm, vocabulary) if isinstance(llm, ServedModel) else cast(Judge, llm)
+        return LocalVerifier(llm, vocabulary, slots, make_graphs)
+    return ServedVerifier(llm, vocabulary) if isinstance(llm, ServedModel) else cast(Verifier, llm)
 
 
-def judge_in(pair: Pair, slots: int = 1, make_graphs: MakeGraphs = no_graphs) -> Judge:
-    """Return the judge of a pair's LLM."""
-    return judge_of(pair.llm, pair.vocabulary, slots, make_graphs)
+def verifier_in(pair: Pair, slots: int = 1, make_graphs: MakeGraphs = no_graphs) -> Verifier:
+    """Return the verifier of a pair's LLM."""
+    return verifier_of(pair.llm, pair.vocabulary, slots, make_graphs)

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from citer.decoding.answer import Visit
-from citer.decoding.delay import llm_runs
-from citer.decoding.work import Work
+from citer.decoding.answer import Visit, Work, llm_runs
 
 if TYPE_CHECKING:  # takes seconds to import
     from citer.models.pair import Pair

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import ceil
 
-from citer.decoding.work import Work
+from citer.decoding.answer import Work
 from citer.evaluation.cost import Trace
 
 CAPS = (4, 8, 12, 16, 24, 32, 48, 64)

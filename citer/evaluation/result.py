@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from citer.data.problems import Problem
 from citer.data.tasks.grading import Grade
-from citer.decoding.answer import Answer, Counts
-from citer.decoding.work import Work
+from citer.decoding.answer import Answer, Counts, Work
 from citer.evaluation.cost import Trace
 from citer.evaluation.methods import Row
 from citer.rule import LLM

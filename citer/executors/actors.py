@@ -1,26 +1,49 @@
-"""Run the units of a stage in Ray actors."""
+"""Run the units of a stage in Ray actors.
 
+Ray's own retries are no substitute. A restarted actor may wait for ever for the GPU of a lost
+machine, a task without an actor loads its models in each unit, and Ray repeats without an end a
+task for which memory ran out.
+"""
+
+import os
 import pickle
 import re
-from collections import deque
-from collections.abc import Iterator, Sequence
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from traceback import format_exc
+from typing import Any, Literal, NamedTuple
 
 import ray
+from ray import ObjectRef
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayError
 
-from citer.errors import TemporaryError
-from citer.executors.actor import SECONDS, Actor, Board, Ended
-from citer.executors.base import I, Job, R, Unit
-from citer.executors.deaths import Deaths
+from citer.errors import InputError, TemporaryError
+from citer.executors.base import I, Job, R, Unit, count_death, noted
 from citer.progress import Advance
 
 Resource = Literal["CPU", "GPU"]
 NEEDS = {"CPU": {"num_cpus": 1}, "GPU": {"num_cpus": 0, "num_gpus": 1}}
+SECONDS = 1.0  # between two reports of progress
+
+
+@dataclass
+class _Task:
+    """An attempt at a unit, the actor that makes it, and the progress that is known."""
+
+    unit: Unit[Any]
+    actor: ActorHandle
+    attempt: int
+    done: float = 0.0
+
+
+Tasks = dict[ObjectRef, _Task]
 
 
 class RayActors:
@@ -34,7 +57,13 @@ class RayActors:
 
     def __init__(self, resource: Resource) -> None:
         self._resource = resource
-        self._crew = _Crew(resource)
+        self._kind = ray.remote(**NEEDS[resource])(_Actor)
+        self._board = ray.remote(num_cpus=0)(_Board).remote()
+        # Only an actor that has started gets a unit. Another one may wait long for its resource.
+        self._starting: dict[ObjectRef, ActorHandle] = {}
+        self._idle: list[ActorHandle] = []
+        self._attempts = count()
+        self._job: object = None
 
     @property
     def workers(self) -> int:
@@ -44,131 +73,76 @@ class RayActors:
         raise TemporaryError(f"the Ray cluster has no {self._resource}")
 
     def run(self, job: Job[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:
-        waiting, deaths = deque(units), Deaths(advance)
-        crew = self._crew
-        crew.take(job)
-        try:
-            while waiting or crew.tasks:
-                crew.grow(min(self.workers, len(waiting) + len(crew.tasks)))
-                while waiting and crew.idle:
-                    crew.start(waiting.popleft())
-                if not (task := crew.ended(deaths)):
-                    continue
-                try:
-                    result = task.result(deaths)
-                except RayError as error:  # the actor, its machine or the result is lost
-                    crew.end_idle()  # it is one of them, and its machine may have had others
-                    deaths.died(task.unit, _reason(error))
-                    waiting.append(task.unit)
-                else:
-                    yield result
-        finally:
-            crew.end_busy()
-
-    def close(self) -> None:
-        """End all actors."""
-        self._crew.close()
-
-
-class _Task:
-    """An attempt at a unit, and the actor that makes it."""
-
-    def __init__(self, unit: Unit[Any], actor: ActorHandle, reference: ray.ObjectRef) -> None:
-        self.unit = unit
-        self.actor = actor
-        self.reference = reference
-        self.done = 0.0
-
-    def result(self, deaths: Deaths) -> Any:
-        """Return the job's result, or raise its exception. Raises RayError if both are lost."""
-        ended: Ended = ray.get(self.reference)
-        self.report(ended.done, deaths)
-        if ended.error:
-            raise ended.error
-        return ended.result
-
-    def report(self, done: float, deaths: Deaths) -> None:
-        deaths.advance(self.unit, done - self.done)
-        self.done = done
-
-
-class _Crew:
-    """The actors: those that start, are idle, or have a task.
-
-    Only an actor that has started gets a unit. Another one may wait long for its resource.
-    """
-
-    def __init__(self, resource: Resource) -> None:
-        self.starting: dict[ray.ObjectRef, ActorHandle] = {}
-        self.idle: list[ActorHandle] = []
-        self.tasks: dict[int, _Task] = {}  # by attempt
-        self._board = ray.remote(num_cpus=0)(Board).remote()
-        self._kind = ray.remote(**NEEDS[resource])(Actor)
-        self._attempts = count()
-        self._job: object = None
-
-    def take(self, job: Job[Any, Any]) -> None:
-        """Set the job of the next tasks."""
         if job is not self._job:
             self._job, self._pickled = job, ray.put(pickle.dumps(job))
+        waiting, deaths, tasks = deque(units), Counter[str](), Tasks()
+        try:
+            while waiting or tasks:
+                self._grow(min(self.workers - len(tasks), len(waiting)))
+                while waiting and self._idle:
+                    self._start(waiting.popleft(), tasks)
+                if not (reference := self._ready(tasks, advance)):
+                    continue
+                task = tasks.pop(reference)
+                self._idle.append(task.actor)
+                try:
+                    ended: _Ended = ray.get(reference)
+                except RayError as error:  # the actor, its machine or the result is lost
+                    self._end_idle()  # it is one of them, and its machine may have had others
+                    count_death(deaths, task.unit, _reason(error))
+                    advance(-task.done)
+                    waiting.append(task.unit)
+                else:
+                    advance(ended.done - task.done)
+                    yield ended.content()
+        finally:
+            for actor in [*self._starting.values(), *(task.actor for task in tasks.values())]:
+                ray.kill(actor)
+            self._starting.clear()
 
-    def grow(self, size: int) -> None:
-        """Start actors until there are `size`."""
-        for _ in range(size - len(self.starting) - len(self.idle) - len(self.tasks)):
+    def _grow(self, free: int) -> None:
+        """Start actors until there are `free` without a task."""
+        for _ in range(free - len(self._starting) - len(self._idle)):
             actor = self._kind.remote(Path.cwd(), self._board)
-            self.starting[actor.ready.remote()] = actor
+            self._starting[actor.ready.remote()] = actor
 
-    def start(self, unit: Unit[Any]) -> None:
-        actor, attempt = self.idle.pop(), next(self._attempts)
+    def _start(self, unit: Unit[Any], tasks: Tasks) -> None:
+        actor, attempt = self._idle.pop(), next(self._attempts)
+        # The pickled job is in a list, because Ray would fetch a bare reference.
         reference = actor.run.remote([self._pickled], unit, attempt)
-        self.tasks[attempt] = _Task(unit, actor, reference)
+        tasks[reference] = _Task(unit, actor, attempt)
 
-    def ended(self, deaths: Deaths) -> _Task | None:
+    def _ready(self, tasks: Tasks, advance: Advance) -> ObjectRef | None:
         """Wait a second for a task that ends, and return it. If there is none, report progress.
 
         Raises TemporaryError if an actor cannot start.
         """
-        numbers = {task.reference: number for number, task in self.tasks.items()}
-        [*ended], _ = ray.wait([*numbers, *self.starting], timeout=SECONDS)
-        if not ended:
-            self._report(deaths)
-        for reference in ended:
-            if reference in numbers:
-                task = self.tasks.pop(numbers[reference])
-                self.idle.append(task.actor)
-                return task
-            self._started(reference)
-        return None
+        ready, _ = ray.wait([*tasks, *self._starting], timeout=SECONDS)
+        if not ready:
+            self._report(tasks.values(), advance)
+        elif actor := self._starting.pop(ready[0], None):
+            try:
+                ray.get(ready[0])
+            except RayError as error:
+                raise TemporaryError(f"an actor of Ray did not start: {_reason(error)}") from None
+            self._idle.append(actor)
+        return next((reference for reference in ready if reference in tasks), None)
 
-    def _started(self, reference: ray.ObjectRef) -> None:
-        actor = self.starting.pop(reference)
-        try:
-            ray.get(reference)
-        except RayError as error:
-            raise TemporaryError(f"an actor of Ray did not start: {_reason(error)}") from None
-        self.idle.append(actor)
-
-    def _report(self, deaths: Deaths) -> None:
+    def _report(self, tasks: Iterable[_Task], advance: Advance) -> None:
         with suppress(RayError):  # without the board, progress comes with results
-            for attempt, done in ray.get(self._board.read.remote(), timeout=SECONDS).items():
-                if task := self.tasks.get(attempt):
-                    task.report(done, deaths)
+            done = ray.get(self._board.read.remote(), timeout=SECONDS)
+            for task in tasks:
+                if task.attempt in done:
+                    advance(done[task.attempt] - task.done)
+                    task.done = done[task.attempt]
 
-    def end_busy(self) -> None:
-        """End the actors that start or have a task."""
-        for actor in [*self.starting.values(), *(task.actor for task in self.tasks.values())]:
-            ray.kill(actor)
-        self.starting.clear()
-        self.tasks.clear()
-
-    def end_idle(self) -> None:
-        for actor in self.idle:
-            ray.kill(actor)
-        self.idle.clear()
+    def _end_idle(self) -> None:
+        while self._idle:
+            ray.kill(self._idle.pop())
 
     def close(self) -> None:
-        self.end_busy()
-        self.end_idle()
+        """End all actors."""
+        self._end_idle()
         ray.kill(self._board)
 
 
@@ -177,3 +151,78 @@ def _reason(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     because = re.search(r"because ([^.]*)", str(error))
     return because[1] if isinstance(error, RayActorError) and because else lines[-1]
+
+
+class _Ended(NamedTuple):
+    """The result or the exception of a unit, and all of its progress."""
+
+    result: Any
+    error: Exception | None
+    done: float
+
+    def content(self) -> Any:
+        """Return the job's result, or raise its exception."""
+        if self.error:
+            raise self.error
+        return self.result
+
+
+class _Board:
+    """Holds the progress of each attempt at a unit."""
+
+    def __init__(self) -> None:
+        self.done: dict[int, float] = {}
+
+    def write(self, attempt: int, done: float) -> None:
+        self.done[attempt] = done
+
+    def read(self) -> dict[int, float]:
+        return self.done
+
+
+class _Actor:
+    """Runs units, and writes their progress to a board.
+
+    An actor that answered questions about its progress would not run units on the main thread. Only
+    there can a slow comparison of two answers be ended (`citer.data.tasks.math_values`).
+    """
+
+    def __init__(self, folder: Path, board: ActorHandle) -> None:
+        self.folder = folder
+        self.board = board
+        self.reference: ObjectRef | None = None
+        self.job: Job[Any, Any] | None = None
+
+    def ready(self) -> None:
+        """Raises InputError if the project's folder is not on this machine."""
+        if not self.folder.is_dir():
+            expected = "expected the project's folder, under the same path on every machine"
+            raise InputError(f"{self.folder}: not on {socket.gethostname()}: {expected}")
+        os.chdir(self.folder)
+
+    def run(self, job: list[ObjectRef], unit: Unit[Any], attempt: int) -> _Ended:
+        done, written = 0.0, time.monotonic()
+
+        def advance(count: float) -> None:
+            nonlocal done, written
+            done += count
+            if (now := time.monotonic()) > written + SECONDS:
+                self.board.write.remote(attempt, done)
+                written = now
+
+        try:
+            with noted(unit):
+                result = self._loaded(job[0])(unit.inputs, advance=advance)
+        except Exception as error:  # returned, because Ray would raise another type
+            error.add_note(format_exc())
+            return _Ended(None, error, done)
+        return _Ended(result, None, done)
+
+    def _loaded(self, reference: ObjectRef) -> Job[Any, Any]:
+        """Return the job. Unpickling it loads its models."""
+        if not self.job or reference != self.reference:
+            import torch
+
+            torch.set_num_threads(1)  # results depend on the number
+            self.job, self.reference = pickle.loads(ray.get(reference)), reference
+        return self.job

@@ -5,11 +5,15 @@ returns a picklable result. Units and jobs can be pickled. An `Engine` or a `Lan
 pickled as its folder and settings.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from citer.errors import TemporaryError
 from citer.progress import Advance
+
+ATTEMPTS = 3  # a unit whose worker died so often is the likely cause
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
@@ -46,7 +50,7 @@ class Executor(Protocol):
 
         If a worker dies, another one runs its unit, and `advance` takes the unit's progress back.
         A unit never runs twice at the same time. Raises the job's exception at once, with the
-        unit's name as a note, and InputError if the workers of a unit died `ATTEMPTS` times.
+        unit's name as a note, and TemporaryError if the workers of a unit died `ATTEMPTS` times.
         """
 
 
@@ -71,3 +75,12 @@ def noted(unit: Unit[Any]) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"while running {unit.name}")
         raise
+
+
+def count_death(deaths: Counter[str], unit: Unit[Any], reason: str) -> None:
+    """Count the death of a unit's worker. Raises TemporaryError if the unit may not run again."""
+    deaths[unit.name] += 1
+    if deaths[unit.name] == ATTEMPTS:
+        raise TemporaryError(
+            f"{unit.name}: {ATTEMPTS} workers died while they ran it, the last with {reason}"
+        )

@@ -12,8 +12,7 @@ import torch
 
 from citer.errors import InputError
 from citer.executors.base import Executor, I, InLine, Job, R, Unit
-from citer.executors.forked import Forked
-from citer.executors.spawned import Spawned
+from citer.executors.processes import Forked, Spawned
 from citer.executors.workers import WorkerParams
 from citer.progress import Advance
 from citer.storage.tables import write_table

@@ -13,18 +13,17 @@ from citer.config.params import PairParams, ScoreParams
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
 from citer.data.tokens import half_schema, keep_fitting, reference_rows, shard_name
-from citer.decoding.judge import Judge
-from citer.decoding.served import judge_of
+from citer.decoding.served import verifier_of
+from citer.decoding.verifier import Verifier
 from citer.errors import InputError
 from citer.executors.choose import write_tables
 from citer.executors.workers import WorkerParams
-from citer.models.card import Carded
-from citer.models.features import FEATURE, confidence_features
-from citer.models.folder import PairFolder
+from citer.models.folder import Carded, PairFolder
 from citer.models.forced import Predicted, Text, predict
 from citer.models.outlined import open_model
 from citer.models.pair import LanguageModel
 from citer.models.room import check_examples
+from citer.models.router import FEATURE, confidence_features
 from citer.models.vocabulary import Vocabulary
 from citer.progress import Advance, progress
 from citer.storage.code import code_digest
@@ -96,7 +95,7 @@ def half(model: LanguageModel | Carded, vocabulary: Vocabulary) -> Half:
     """Return the function that computes a model's half of the token table."""
     if isinstance(model, LanguageModel) and model.name == "slm":
         return partial(slm_half, model, vocabulary)
-    return partial(llm_half, judge_of(model, vocabulary))
+    return partial(llm_half, verifier_of(model, vocabulary))
 
 
 def slm_half(model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]) -> Columns:
@@ -111,10 +110,10 @@ def slm_half(model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]
     return columns
 
 
-def llm_half(judge: Judge, texts: Sequence[Text]) -> Columns:
+def llm_half(verifier: Verifier, texts: Sequence[Text]) -> Columns:
     """Compute the LLM's columns of the token table, one row per predicted token."""
     names = ("llm_token", "llm_logprob_gt", "llm_margin")
-    return dict(zip(names, judge.score(texts), strict=True))
+    return dict(zip(names, verifier.score(texts), strict=True))
 
 
 @torch.inference_mode()

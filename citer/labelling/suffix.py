@@ -13,11 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from citer.decoding.judge import Query, Verdict
-from citer.decoding.served import judge_in
+from citer.decoding.served import verifier_in
+from citer.decoding.verifier import Query, Verdict
 from citer.labelling.contests import Branch, Contest
 from citer.labelling.preference import Decision
-from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 from citer.progress import Advance
 
@@ -66,11 +65,11 @@ class Suffix:
     def _read(self, contests: Sequence[Contest], ending: int) -> list[float]:
         """Return the falls over the contested tokens and the last `ending` tokens after them."""
         odds: dict[str, np.ndarray] = {}
-        # A new judge has empty slots: what it computes does not depend on earlier calls.
-        judge = judge_in(self.pair, self.slots, no_graphs)
+        # A new verifier has empty slots: what it computes does not depend on earlier calls.
+        verifier = verifier_in(self.pair, self.slots)
         for turns in _calls(_queues(contests), self.slots):
             queries = [_query(turn, self.pair.ended, ending) for turn in turns]
-            for turn, verdicts in zip(turns, judge.verdicts(queries), strict=True):
+            for turn, verdicts in zip(turns, verifier.verdicts(queries), strict=True):
                 odds[turn.branch.key] = _log_odds(verdicts)
         return [_fall(odds, contest, ending) for contest in contests]
 
@@ -104,7 +103,7 @@ def _queues(contests: Sequence[Contest]) -> list[list[Branch]]:
 
 
 def _calls(queues: Sequence[Sequence[Branch]], slots: int) -> Iterator[list[_Turn]]:
-    """Yield the turns of each call of the judge: the next branch of each problem in a slot.
+    """Yield the turns of each call of the verifier: the next branch of each problem in a slot.
 
     The turns of a call judge at most TOKENS tokens, unless there is only one.
     """

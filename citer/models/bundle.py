@@ -12,16 +12,14 @@ from torch import Tensor
 
 from citer.data.prompts import PromptSettings
 from citer.errors import InputError
-from citer.models.features import FEATURE
-from citer.models.router import Head, Router, RouterMLP
+from citer.models.router import FEATURE, Head, Router, RouterMLP
 from citer.progress import warn
 from citer.rule import EXPECTED, Rule
 from citer.sections import Share, complaint
 from citer.storage.tables import digest, read_as, read_json, replacing, write_json
 
 if TYPE_CHECKING:  # transformers' models take seconds to import
-    from citer.models.card import ModelCard
-    from citer.models.folder import ModelFolder, PairFolder
+    from citer.models.folder import ModelCard, ModelFolder, PairFolder
     from citer.models.pair import Pair
 
 VERSION = 3

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from citer.models.batch import Batch, lay_out
 from citer.models.families import FAMILIES
-from citer.models.feed import Feed, lay_out
 
 GROWTH = 64  # positions; capacity grows by multiples of it
 
@@ -54,21 +54,21 @@ class SlotCache:
     def capacity(self) -> int:
         return self.keys_LSKPD.shape[3]
 
-    def begin(self, slots: list[int], counts: list[int], wanted: list[int]) -> Feed:
+    def begin(self, slots: list[int], counts: list[int], wanted: list[int]) -> Batch:
         """Prepare a forward of `counts[n]` new tokens in `slots[n]` (see `lay_out`)."""
         starts = [self.lengths[slot] for slot in slots]
         for slot, count in zip(slots, counts, strict=True):
             self.lengths[slot] += count
-        feed = lay_out(slots, starts, counts, wanted, self.keys_LSKPD.device)
-        self.reserve(feed.span)
-        return feed
+        batch = lay_out(slots, starts, counts, wanted, self.keys_LSKPD.device)
+        self.reserve(batch.span)
+        return batch
 
     def update(
-        self, layer: int, feed: Feed, keys_MKD: Tensor, values_MKD: Tensor
+        self, layer: int, batch: Batch, keys_MKD: Tensor, values_MKD: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Store a layer's new keys and values. Return those of all positions, (N, K, P, D) each."""
-        keys_NKPD = _store(self.keys_LSKPD[layer], keys_MKD, feed)
-        return keys_NKPD, _store(self.values_LSKPD[layer], values_MKD, feed)
+        keys_NKPD = _store(self.keys_LSKPD[layer], keys_MKD, batch)
+        return keys_NKPD, _store(self.values_LSKPD[layer], values_MKD, batch)
 
     def copy(self, slot: int) -> Copied:
         """Copy a slot's keys and values."""
@@ -110,9 +110,9 @@ class SlotCache:
         return self.keys_LSKPD, self.values_LSKPD
 
 
-def _store(all_SKPD: Tensor, new_MKD: Tensor, feed: Feed) -> Tensor:
-    all_SKPD[feed.slot_M, :, feed.position_M] = new_MKD
-    held_SKPD = all_SKPD[:, :, : feed.span]
-    if isinstance(feed.rows, slice):
-        return held_SKPD[feed.rows]
-    return held_SKPD.index_select(0, feed.rows)  # several times faster than indexing by a tensor
+def _store(all_SKPD: Tensor, new_MKD: Tensor, batch: Batch) -> Tensor:
+    all_SKPD[batch.slot_M, :, batch.position_M] = new_MKD
+    held_SKPD = all_SKPD[:, :, : batch.span]
+    if isinstance(batch.rows, slice):
+        return held_SKPD[batch.rows]
+    return held_SKPD.index_select(0, batch.rows)  # several times faster than indexing by a tensor

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
+from pydantic import BaseModel, PositiveInt
 from torch import Tensor
 from transformers import PreTrainedConfig
 
@@ -204,3 +205,28 @@ def _check_rope(file: Path, rope: dict[str, Any], family: Family) -> None:
     if part is not None and not (0 < part <= 1 if may_be_less else part == 1):
         expected = "above 0 and at most 1" if may_be_less else "1"
         raise InputError(f"{file}: partial_rotary_factor: {part}: expected {expected}")
+
+
+class EosSetting(BaseModel):
+    """The EOS ids, as config.json and generation_config.json store them."""
+
+    eos_token_id: int | list[int] | None = None
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        setting = self.eos_token_id
+        return tuple(setting if isinstance(setting, list) else [] if setting is None else [setting])
+
+
+class Config(EosSetting):
+    """Fields that citer needs or refuses. transformers would replace missing ones by defaults."""
+
+    model_type: ModelType
+    vocab_size: PositiveInt
+    hidden_size: PositiveInt
+    intermediate_size: PositiveInt
+    num_hidden_layers: PositiveInt
+    num_attention_heads: PositiveInt
+    num_key_value_heads: PositiveInt | None = None
+    max_position_embeddings: PositiveInt
+    quantization_config: dict[str, Any] | None = None

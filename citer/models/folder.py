@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from transformers import (
@@ -21,11 +21,7 @@ from transformers import (
 
 from citer.data.prompts import PromptFormat, PromptSettings, make_prompts
 from citer.errors import InputError, reading
-from citer.models.card import Carded
-from citer.models.families import check_settings
-from citer.models.kept import kept_digest
-from citer.models.quantised import bytes_read, check_quantiser, free_names, refuse_quantised
-from citer.models.settings import Config, EosSetting
+from citer.models.families import Config, EosSetting, check_settings
 from citer.models.tokenizer import (
     load_tokenizer,
     named_eos_ids,
@@ -33,8 +29,45 @@ from citer.models.tokenizer import (
     tokenizer_parts,
 )
 from citer.models.vocabulary import Vocabulary
-from citer.models.weights import check_tensors, tensor_bytes, tensor_shapes, weight_files
+from citer.models.weights import (
+    bytes_read,
+    check_quantiser,
+    check_tensors,
+    free_names,
+    kept_digest,
+    refuse_quantised,
+    tensor_bytes,
+    tensor_shapes,
+    weight_files,
+)
 from citer.storage.tables import read_as
+
+
+class ModelCard(NamedTuple):
+    """A model's sizes, its limits and its identity.
+
+    weight_bytes: bytes of weights that one forward reads
+    kv_bytes: bytes of keys and values that one position occupies
+    context: largest number of positions of a sequence
+    vocab_size: number of ids that the model has logits for, padding included
+    path: the model's folder, by which error messages name it
+    digest: of its configuration and weights
+    """
+
+    weight_bytes: int
+    kv_bytes: int
+    context: int
+    vocab_size: int
+    path: Path
+    digest: str
+
+
+class Carded(Protocol):
+    """A model that has a card: loaded in this process, or elsewhere."""
+
+    @property
+    def card(self) -> ModelCard: ...
+
 
 MakePrompts = Callable[
     [PreTrainedTokenizerFast, Sequence[int]], PromptFormat
@@ -162,8 +195,10 @@ class PairFolder:
         self.llm = llm if isinstance(llm, ModelFolder) else ModelFolder(llm, make_prompts)
         self.slm.check()
         self.llm.check(may_be_quantised=True)
-        self._check_weights()
-        self._check_tokenizers()
+        if any(map(Path.samefile, self.slm.weight_files, self.llm.weight_files)):
+            raise InputError(f"{self}: the same weights, expected two models")
+        if part := differing_part(self.slm, self.llm):
+            raise InputError(f"{self}: different tokenizers: their `{part}` differ")
         self._check_prompts()
 
     def __str__(self) -> str:
@@ -193,14 +228,6 @@ class PairFolder:
     def prompts(self) -> PromptFormat:
         """The format of both models' prompts, made from the SLM's folder."""
         return self.slm.prompts
-
-    def _check_weights(self) -> None:
-        if any(map(Path.samefile, self.slm.weight_files, self.llm.weight_files)):
-            raise InputError(f"{self}: the same weights, expected two models")
-
-    def _check_tokenizers(self) -> None:
-        if part := differing_part(self.slm, self.llm):
-            raise InputError(f"{self}: different tokenizers: their `{part}` differ")
 
     def _check_prompts(self) -> None:
         """Compare the ids of a problem of each task in use.

@@ -32,20 +32,15 @@ def predict(
     model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]
 ) -> Iterator[Predicted]:
     """Run one forward over `texts` and yield the predictions, `ROWS` positions at a time."""
-    hidden_NH, given_N = states(model, texts)
-    for hidden_CH, given_C in zip(hidden_NH.split(ROWS), given_N.split(ROWS), strict=True):
-        logits_CV = vocabulary.choices(model.logits(hidden_CH))
-        yield Predicted(hidden_CH, logits_CV, logits_CV.log_softmax(-1), given_C)
-
-
-def states(model: LanguageModel, texts: Sequence[Text]) -> tuple[Tensor, Tensor]:
-    """Return hidden_NH and given_N: the ids from each text's `first` on, and their predictors."""
     inputs = padded_batch([list(text.ids[:-1]) for text in texts], model.device)
     hidden_BTH = model.last_hidden(**inputs, use_cache=False)
     parts = zip(hidden_BTH, texts, strict=True)
     hidden_NH = torch.cat([row_TH[first - 1 : len(ids) - 1] for row_TH, (ids, first) in parts])
     given = [token for ids, first in texts for token in ids[first:]]
-    return hidden_NH, torch.tensor(given, device=model.device)
+    given_N = torch.tensor(given, device=model.device)
+    for hidden_CH, given_C in zip(hidden_NH.split(ROWS), given_N.split(ROWS), strict=True):
+        logits_CV = vocabulary.choices(model.logits(hidden_CH))
+        yield Predicted(hidden_CH, logits_CV, logits_CV.log_softmax(-1), given_C)
 
 
 def padded_batch(rows: list[list[int]], device: torch.device) -> dict[str, Tensor]:

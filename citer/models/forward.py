@@ -20,11 +20,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
 from citer.errors import InputError
+from citer.models.batch import Batch
 from citer.models.cache import SlotCache
-from citer.models.deviation import deviation
 from citer.models.device import device_of
 from citer.models.families import FAMILIES, Family, Heads, LayerKind
-from citer.models.feed import Feed
 
 TESTED = "5.23.0"  # of transformers
 # The largest accepted deviation of states. On a CPU, 28 layers deviate by up to 8e-6 in float32
@@ -35,9 +34,9 @@ BEGUN, ADDED = 3, 2  # tokens of a prompt and of a catch-up that `check_forward`
 
 
 class Forward(NamedTuple):
-    """A forward over a feed, and the cache that it uses.
+    """A forward over a batch, and the cache that it uses.
 
-    hidden: from network, ids_M, feed and cache to hidden_WH, as `wanted_hidden`
+    hidden: from network, ids_M, batch and cache to hidden_WH, as `wanted_hidden`
     cache: from network and number of slots to a cache
     unlike: how states may differ, for the message of `check_forward`
     """
@@ -47,13 +46,31 @@ class Forward(NamedTuple):
     unlike: str
 
 
-@torch.inference_mode()
-def check_forward(network: PreTrainedModel, origin: Path, forward: Forward | None = None) -> None:
-    """Raise InputError if a forward and that of transformers differ on a few tokens.
+def wanted_hidden(
+    network: PreTrainedModel, ids_M: Tensor, batch: Batch, cache: SlotCache
+) -> Tensor:
+    """Run a forward and store its tokens in the cache.
 
-    The forward is `OWN`, unless one is given.
+    Returns hidden_WH, the states of the wanted tokens after the final norm.
     """
-    forward = forward or OWN
+    model: Any = network.base_model
+    family = FAMILIES[network.config.model_type]
+    hidden_MH = model.embed_tokens(ids_M)
+    shared = {
+        kind: _shared(model, kind, family, hidden_MH, batch, cache) for kind in set(cache.kinds)
+    }
+    for index, (layer, kind) in enumerate(zip(model.layers, cache.kinds, strict=True)):
+        attend = partial(_attention, layer.self_attn, shared[kind], index)
+        hidden_MH = family.block(layer, attend, hidden_MH)
+    return model.norm(batch.wanted(hidden_MH))
+
+
+OWN = Forward(wanted_hidden, SlotCache, "than our forward")
+
+
+@torch.inference_mode()
+def check_forward(network: PreTrainedModel, origin: Path, forward: Forward = OWN) -> None:
+    """Raise InputError if a forward and that of transformers differ on a few tokens."""
     step = network.config.vocab_size // (BEGUN + ADDED)
     device = device_of(network.get_input_embeddings())
     ids_M = torch.arange(BEGUN + ADDED, device=device) * step
@@ -66,35 +83,12 @@ def check_forward(network: PreTrainedModel, origin: Path, forward: Forward | Non
         forward.hidden(network, part_M, cache.begin([0], [len(part_M)], [len(part_M)]), cache)
         for part_M in (ids_M[:BEGUN], ids_M[BEGUN:])
     ]
-    if not deviation(torch.cat(parts), theirs_MH) <= _tolerance(network):
+    tolerance = QUANTISED if getattr(network, "is_quantized", False) else TOLERANCE[network.dtype]
+    if not deviation(torch.cat(parts), theirs_MH) <= tolerance:
         raise InputError(
             f"{origin}: transformers {transformers.__version__} computes other states "
             f"{forward.unlike}: expected version {TESTED}, or a supported model"
         )
-
-
-def _tolerance(network: PreTrainedModel) -> float:
-    return QUANTISED if getattr(network, "is_quantized", False) else TOLERANCE[network.dtype]
-
-
-def wanted_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: SlotCache) -> Tensor:
-    """Run a forward and store its tokens in the cache.
-
-    Returns hidden_WH, the states of the wanted tokens after the final norm.
-    """
-    model: Any = network.base_model
-    family = FAMILIES[network.config.model_type]
-    hidden_MH = model.embed_tokens(ids_M)
-    shared = {
-        kind: _shared(model, kind, family, hidden_MH, feed, cache) for kind in set(cache.kinds)
-    }
-    for index, (layer, kind) in enumerate(zip(model.layers, cache.kinds, strict=True)):
-        attend = partial(_attention, layer.self_attn, shared[kind], index)
-        hidden_MH = family.block(layer, attend, hidden_MH)
-    return model.norm(feed.wanted(hidden_MH))
-
-
-OWN = Forward(wanted_hidden, SlotCache, "than our forward")
 
 
 class _Shared(NamedTuple):
@@ -103,41 +97,34 @@ class _Shared(NamedTuple):
     heads: Heads
     rotate: Callable[[Tensor], Tensor]
     mask_N1GP: Tensor | None
-    feed: Feed
+    batch: Batch
     cache: SlotCache
 
 
 def _shared(
-    model: Any, kind: LayerKind, family: Family, hidden_MH: Tensor, feed: Feed, cache: SlotCache
+    model: Any, kind: LayerKind, family: Family, hidden_MH: Tensor, batch: Batch, cache: SlotCache
 ) -> _Shared:
-    mask_N1GP = _mask(model, feed.visible(kind.window), hidden_MH.dtype)
+    mask_N1GP = _mask(model, batch.visible(kind.window), hidden_MH.dtype)
     if kind.rope is None:
-        return _Shared(family.heads, _unrotated, mask_N1GP, feed, cache)
-    cos_MD, sin_MD = model.rotary_emb(hidden_MH, feed.position_M, *kind.rope)
-    turn = partial(family.rotate, cos_MD[:, None], _half_negated(sin_MD)[:, None])
-    return _Shared(family.heads, turn, mask_N1GP, feed, cache)
+        return _Shared(family.heads, lambda states_MKD: states_MKD, mask_N1GP, batch, cache)
+    cos_MD, sin_MD = model.rotary_emb(hidden_MH, batch.position_M, *kind.rope)
+    first, second = sin_MD.chunk(2, -1)
+    negated_MD = torch.cat([-first, second], -1)
+    turn = partial(family.rotate, cos_MD[:, None], negated_MD[:, None])
+    return _Shared(family.heads, turn, mask_N1GP, batch, cache)
 
 
 def _attention(module: Any, shared: _Shared, layer: int, hidden_MH: Tensor) -> Tensor:
-    feed, mask_N1GP = shared.feed, shared.mask_N1GP
+    batch, mask_N1GP = shared.batch, shared.mask_N1GP
     query_MQD, key_MKD, value_MKD = shared.heads(module, hidden_MH)
     key_MKD, query_MQD = shared.rotate(key_MKD), shared.rotate(query_MQD)
-    keys_NKPD, values_NKPD = shared.cache.update(layer, feed, key_MKD, value_MKD)
-    query_NTQD = feed.side_by_side(query_MQD)
-    if feed.fresh and mask_N1GP is None:
+    keys_NKPD, values_NKPD = shared.cache.update(layer, batch, key_MKD, value_MKD)
+    query_NTQD = batch.side_by_side(query_MQD)
+    if batch.fresh and mask_N1GP is None:
         mixed_NTQD = _attend_before(query_NTQD, keys_NKPD, values_NKPD, module.scaling)
     else:
         mixed_NTQD = _attend(query_NTQD, keys_NKPD, values_NKPD, mask_N1GP, module.scaling)
-    return module.o_proj(feed.end_to_end(mixed_NTQD).flatten(1))
-
-
-def _half_negated(sin_MD: Tensor) -> Tensor:
-    first, second = sin_MD.chunk(2, -1)
-    return torch.cat([-first, second], -1)
-
-
-def _unrotated(states_MKD: Tensor) -> Tensor:
-    return states_MKD
+    return module.o_proj(batch.end_to_end(mixed_NTQD).flatten(1))
 
 
 def _mask(model: Any, visible_NTP: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -178,3 +165,9 @@ def _attend(
         query_NKGD, keys_NKPD, values_NKPD, attn_mask=mask_N1GP, scale=scale
     )
     return mixed_NKGD.unflatten(2, (tokens, group)).transpose(1, 2).flatten(2, 3)
+
+
+def deviation(ours: Tensor, theirs: Tensor) -> float:
+    """Return |ours - theirs| / |theirs|, in norms. It is NaN if either tensor has a NaN."""
+    ours, theirs = ours.double(), theirs.double()
+    return float((ours - theirs).norm() / theirs.norm())

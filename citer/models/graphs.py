@@ -8,7 +8,9 @@ slots. No token attends to those positions, and later tokens overwrite them.
 Tested on a CPU only, where operations are replayed instead of kernels. No GPU has run it yet.
 """
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice, repeat
 from typing import NamedTuple
@@ -16,15 +18,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from citer.models.batch import Read, Row, lay_out_evenly
 from citer.models.cache import SlotCache
-from citer.models.capture import Capture, cuda_capture
-from citer.models.feed import Read, Turn, lay_out_evenly
 from citer.models.pair import LanguageModel
 
 WIDEST = 32  # tokens of a row
 MOST = 256  # tokens of a forward; beyond that, computing takes longer than launching
 DRAW = 5  # integers of `Sampling.numbers`
 SHORTEST = 256  # positions of the smallest graph
+WARM_UPS = 3  # as in torch.cuda.make_graphed_callables
+
+Run = Callable[[], Tensor]
+Capture = Callable[[Run], Run]
 
 
 class Shape(NamedTuple):
@@ -57,45 +62,45 @@ class Graphs:
         self._graphs: dict[Shape, _Graph] = {}
         self._made_for: tuple[Read | None, int] = (None, 0)
 
-    def fit(self, turns: Sequence[Turn]) -> bool:
-        """Return whether these turns are short enough to be faster with a graph."""
-        rows, tokens = self._filled_up(turns)
-        return tokens <= WIDEST and rows * tokens <= MOST
+    def fit(self, rows: Sequence[Row]) -> bool:
+        """Return whether these rows are short enough to be faster with a graph."""
+        count, tokens = self._filled_up(rows)
+        return tokens <= WIDEST and count * tokens <= MOST
 
-    def run(self, turns: Sequence[Turn], read: Read) -> list[list[list[float]]]:
-        """Run the turns and apply `read`. Returns one row of results per row of `Turn.given`.
+    def run(self, rows: Sequence[Row], read: Read) -> list[list[list[float]]]:
+        """Run the rows and apply `read`. Returns one row of results per row of `Row.given`.
 
         A run makes one small transfer to the device and one back. The host waits only for the
         second.
         """
-        rows, tokens = self._filled_up(turns)
-        turn_N = sorted([*turns, *islice(self._idle(turns), rows - len(turns))])
-        span, noisy = self._span(turn_N, tokens), min(_noisy(turns), rows)
-        shape = Shape(rows, tokens, _wanted(turns, tokens), span, noisy)
+        count, tokens = self._filled_up(rows)
+        row_N = sorted([*rows, *islice(self._idle(rows), count - len(rows))])
+        span, noisy = self._span(row_N, tokens), min(_noisy(rows), count)
+        shape = Shape(count, tokens, _wanted(rows, tokens), span, noisy)
         self._cache.reserve(shape.span)
         self._drop_stale(read)
-        packed_NC = self._packed(turn_N, shape)
+        packed_NC = self._packed(row_N, shape)
         if shape not in self._graphs:
             forward = partial(static_forward, self._model, self._cache, shape, read)
             self._graphs[shape] = _Graph(forward, packed_NC.to(self._model.device), self._capture)
         out_NUC = self._graphs[shape](packed_NC).tolist()
-        for turn in turns:
-            self._cache.lengths[turn.slot] = len(turn.ids)
-        row = {turn.slot: n for n, turn in enumerate(turn_N)}
-        return [out_NUC[row[turn.slot]][shape.wanted - len(turn.given) :] for turn in turns]
+        for row in rows:
+            self._cache.lengths[row.slot] = len(row.ids)
+        place = {row.slot: n for n, row in enumerate(row_N)}
+        return [out_NUC[place[row.slot]][shape.wanted - len(row.given) :] for row in rows]
 
-    def _filled_up(self, turns: Sequence[Turn]) -> tuple[int, int]:
-        """Return the numbers of rows and tokens of the smallest graph that fits these turns."""
-        tokens = max(len(turn.ids) - self._cache.lengths[turn.slot] for turn in turns)
-        return min(_power(len(turns)), len(self._cache.lengths)), _power(tokens)
+    def _filled_up(self, rows: Sequence[Row]) -> tuple[int, int]:
+        """Return the numbers of rows and tokens of the smallest graph that fits these rows."""
+        tokens = max(len(row.ids) - self._cache.lengths[row.slot] for row in rows)
+        return min(_power(len(rows)), len(self._cache.lengths)), _power(tokens)
 
-    def _idle(self, turns: Sequence[Turn]) -> Iterator[Turn]:
-        busy = {turn.slot for turn in turns}
+    def _idle(self, rows: Sequence[Row]) -> Iterator[Row]:
+        busy = {row.slot for row in rows}
         slots = range(len(self._cache.lengths))
-        return (Turn(slot, (), ()) for slot in slots if slot not in busy)
+        return (Row(slot, (), ()) for slot in slots if slot not in busy)
 
-    def _span(self, turns: Sequence[Turn], tokens: int) -> int:
-        longest = max(self._cache.lengths[turn.slot] for turn in turns)
+    def _span(self, rows: Sequence[Row], tokens: int) -> int:
+        longest = max(self._cache.lengths[row.slot] for row in rows)
         return _power(max(SHORTEST, longest + tokens))
 
     def _drop_stale(self, read: Read) -> None:
@@ -106,20 +111,20 @@ class Graphs:
             self._capture = self._capturing()
             self._made_for = made_for
 
-    def _packed(self, turns: Sequence[Turn], shape: Shape) -> Tensor:
+    def _packed(self, rows: Sequence[Row], shape: Shape) -> Tensor:
         """Return packed_NC, with slot, start, count, T ids and the rows of `given` in each row.
 
         The fourth column has the numbers of all rows, first of those that sample.
         """
-        read_with = [_read_with(turn, shape.noisy > 0) for turn in turns]
-        given = shape.wanted * max(len(row) for rows in read_with for row in rows)
-        sampling = sorted(range(len(turns)), key=lambda n: not turns[n].noise)
+        read_with = [_read_with(row, shape.noisy > 0) for row in rows]
+        given = shape.wanted * max(len(given) for all_given in read_with for given in all_given)
+        sampling = sorted(range(len(rows)), key=lambda n: not rows[n].noise)
         table = []
-        for turn, rows, nth in zip(turns, read_with, sampling, strict=True):
-            start = self._cache.lengths[turn.slot]
-            new, known = turn.ids[start:], list(chain.from_iterable(rows))
+        for row, all_given, nth in zip(rows, read_with, sampling, strict=True):
+            start = self._cache.lengths[row.slot]
+            new, known = row.ids[start:], list(chain.from_iterable(all_given))
             after, before = [0] * (shape.tokens - len(new)), [0] * (given - len(known))
-            table.append([turn.slot, start, len(new), nth, *new, *after, *before, *known])
+            table.append([row.slot, start, len(new), nth, *new, *after, *before, *known])
         # Pinned, so that the copy is asynchronous; the memory is not reused before it ends.
         return torch.tensor(table, pin_memory=self._model.device.type == "cuda")
 
@@ -132,7 +137,7 @@ def static_forward(
     place_N4, ids_NT, given_NC = packed_NC.split((4, shape.tokens, given), 1)
     slot_N, start_N, count_N, sampling_N = place_N4.unbind(1)
     whole = shape.rows == len(cache.lengths)
-    feed = lay_out_evenly(
+    batch = lay_out_evenly(
         slice(0, shape.rows) if whole else slot_N,  # reading a slice needs no copy
         shape.span,
         shape.tokens,
@@ -141,7 +146,7 @@ def static_forward(
         start_N,
         count_N,
     )
-    hidden_WH = model.consume(ids_NT.flatten(), feed, cache)
+    hidden_WH = model.consume(ids_NT.flatten(), batch, cache)
     given_WK = given_NC.reshape(len(hidden_WH), given // shape.wanted)
     noise_R6 = _noise(given_WK, sampling_N[: shape.noisy], shape.wanted)
     given_WK = given_WK[:, :-DRAW] if shape.noisy else given_WK
@@ -181,25 +186,64 @@ def no_graphs(model: LanguageModel, cache: SlotCache) -> None:
     """Make no graphs, so that every kernel is launched by itself."""
 
 
-def _wanted(turns: Sequence[Turn], tokens: int) -> int:
+def _wanted(rows: Sequence[Row], tokens: int) -> int:
     """Return how many states per row are read: 1 or all. Two graphs then serve all cases."""
-    return 1 if all(len(turn.given) == 1 for turn in turns) else tokens
+    return 1 if all(len(row.given) == 1 for row in rows) else tokens
 
 
-def _noisy(turns: Sequence[Turn]) -> int:
+def _noisy(rows: Sequence[Row]) -> int:
     """Return how many rows sample, filled up to a power of two."""
-    count = sum(bool(turn.noise) for turn in turns)
+    count = sum(bool(row.noise) for row in rows)
     return _power(count) if count else 0
 
 
-def _read_with(turn: Turn, noisy: bool) -> Sequence[Sequence[int]]:
+def _read_with(row: Row, noisy: bool) -> Sequence[Sequence[int]]:
     """Return the rows of `given`, each with its noise if any row of the graph has some."""
     if not noisy:
-        return turn.given
-    noise = turn.noise or repeat((0,) * DRAW)  # temperature 0
-    return [(*given, *numbers) for given, numbers in zip(turn.given, noise, strict=False)]
+        return row.given
+    noise = row.noise or repeat((0,) * DRAW)  # temperature 0
+    return [(*given, *numbers) for given, numbers in zip(row.given, noise, strict=False)]
 
 
 def _power(number: int) -> int:
     """Return the next power of two."""
     return 1 << (number - 1).bit_length()
+
+
+def cuda_capture() -> Capture:
+    """Make a `Capture` whose graphs share one memory pool.
+
+    They can share it because one graph runs at a time, and its output is read before the next one
+    runs. Each call makes a new pool, since torch refuses a pool after all its graphs are freed.
+    """
+    stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+
+    def capture(forward: Run) -> Run:
+        # Warm up on the stream of the capture, so that cuBLAS allocates its workspace there.
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                forward()
+        graph = torch.cuda.CUDAGraph()
+        with _no_collection(), torch.cuda.graph(graph, pool=pool, stream=stream):
+            out = forward()
+
+        def replay() -> Tensor:
+            graph.replay()
+            return out
+
+        return replay
+
+    return capture
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Disable garbage collection: freeing a graph during a capture invalidates the capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

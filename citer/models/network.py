@@ -1,17 +1,29 @@
-"""Load the weights of one model, and choose the forward that runs them."""
+"""Load the weights of one model, and choose the forward that runs them.
+
+On a CPU, large linear layers hold their weights in oneDNN's own layout. A forward of few tokens
+should take as long as reading its weights once. PyTorch's layer takes longer. It reads float32
+weights twice for two tokens and three times for three; for four or more tokens it copies them. It
+converts bfloat16 weights in every forward.
+"""
 
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 from citer.config.params import PairParams
 from citer.models.device import device_for, device_map_for
 from citer.models.folder import ModelFolder
-from citer.models.forward import OWN, Forward, check_forward
-from citer.models.packing import pack
+from citer.models.forward import OWN, Forward, check_forward, deviation
 from citer.models.stock import STOCK, load_stock
+from citer.progress import warn
+
+LARGE = 2**20  # bytes; smaller weights fit a core's cache
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1e-2}  # the largest deviation of a product
+FEWEST = 4  # tokens; with fewer, oneDNN's products are slower
 
 
 def forward_of(name: str, folder: ModelFolder, params: PairParams) -> Forward:
@@ -39,3 +51,67 @@ def _load_own(path: Path, dtype: str, device: torch.device) -> PreTrainedModel:
     network.eval().to(device)
     pack(network)
     return network
+
+
+class PackedLinear(nn.Module):
+    """Replaces a linear layer for inference, with its weight converted."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight, FEWEST)
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.bias = linear.bias
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Map (..., inputs) to (..., outputs)."""
+        states_MI = states.flatten(0, -2)
+        tokens = len(states_MI)
+        if tokens < FEWEST:
+            states_MI = pad(states_MI, (0, 0, 0, FEWEST - tokens))
+        states_MO = torch.ops.mkldnn._linear_pointwise(
+            states_MI, self.weight, self.bias, "none", [], ""
+        )
+        return states_MO[:tokens].unflatten(0, states.shape[:-1])
+
+
+def pack(network: nn.Module) -> None:
+    """Replace a network's large linear layers, if device and dtype allow it.
+
+    If the LM head shares its weights with the embedding, they are held twice, since the embedding
+    needs the plain layout. The packed layers use private operators of PyTorch. If these have
+    changed, no layer is replaced, and a warning says that decoding is slower.
+    """
+    places = [
+        (parent, name, layer)
+        for parent in network.modules()
+        for name, layer in parent.named_children()
+        if isinstance(layer, nn.Linear) and _packable(layer.weight)
+    ]
+    if places and not _works(places[0][2]):
+        warn(f"torch {torch.__version__}: oneDNN's operators have changed: decoding will be slower")
+        return
+    for parent, name, layer in places:
+        setattr(parent, name, PackedLinear(layer))
+
+
+@torch.inference_mode()
+def _works(linear: nn.Linear) -> bool:
+    """Return whether a packed layer gives the same products, for one token and for several."""
+    states_MI = torch.linspace(-1, 1, (FEWEST + 1) * linear.in_features, dtype=linear.weight.dtype)
+    states_MI = states_MI.view(-1, linear.in_features)
+    try:
+        packed = PackedLinear(linear)
+        parts = (states_MI[:1], states_MI)
+        deviations = (deviation(packed(part_MI), linear(part_MI)) for part_MI in parts)
+        return all(each <= TOLERANCE[linear.weight.dtype] for each in deviations)
+    except (AttributeError, RuntimeError, TypeError):
+        return False  # the operator is missing or takes other arguments
+
+
+def _packable(weight: Tensor) -> bool:
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    if weight.dtype == torch.bfloat16:
+        supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", bool)  # else: False
+        return weight.nbytes >= LARGE and supported()
+    return weight.nbytes >= LARGE and weight.dtype == torch.float32

@@ -11,9 +11,8 @@ from citer.config.pair import PairParams
 from citer.executors.base import Executor, InLine
 from citer.executors.choose import executor_for
 from citer.executors.workers import WorkerParams
-from citer.models.card import Carded
 from citer.models.device import device_for
-from citer.models.folder import ModelFolder, PairFolder, outline
+from citer.models.folder import Carded, ModelFolder, PairFolder, outline
 from citer.models.pair import (
     LanguageModel,
     Pair,

@@ -14,15 +14,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from citer.config.params import PairParams
 from citer.data.prompts import PromptFormat
 from citer.errors import InputError
+from citer.models.batch import Batch
 from citer.models.cache import kv_shape
-from citer.models.card import Carded, ModelCard
 from citer.models.device import device_of
-from citer.models.feed import Feed
-from citer.models.folder import ModelFolder, PairFolder
+from citer.models.folder import Carded, ModelCard, ModelFolder, PairFolder
 from citer.models.forward import OWN, Forward
 from citer.models.network import forward_of, load_network
 from citer.models.stock import KVCache
-from citer.models.stop import StopTexts
+from citer.models.tokenizer import StopTexts
 from citer.models.vocabulary import Vocabulary
 
 SMALL = 2**26  # bytes of weights
@@ -90,11 +89,6 @@ class LanguageModel:
         total = _bytes(self.network)
         return total if embedding.weight is head.weight else total - _bytes(embedding)
 
-    @property
-    def output_bytes(self) -> int:
-        """Bytes of the LM head."""
-        return _bytes(self.network.get_output_embeddings())
-
     @cached_property
     def kv_bytes(self) -> int:
         """Bytes of keys and values that one position occupies."""
@@ -123,9 +117,9 @@ class LanguageModel:
         """Return an empty KV cache."""
         return self.forward.cache(self.network, slots)
 
-    def consume(self, ids_M: Tensor, feed: Feed, cache: KVCache) -> Tensor:
-        """Run a forward over a feed and add its tokens to the cache. Return hidden_WH."""
-        return self.forward.hidden(self.network, ids_M, feed, cache)
+    def consume(self, ids_M: Tensor, batch: Batch, cache: KVCache) -> Tensor:
+        """Run a forward over a batch and add its tokens to the cache. Return hidden_WH."""
+        return self.forward.hidden(self.network, ids_M, batch, cache)
 
     def logits(self, hidden_NH: Tensor) -> Tensor:
         """Return logits_NV in float32, or in float64 for a model in float64."""
@@ -142,8 +136,8 @@ def _bytes(module: nn.Module) -> int:
 class Pair:
     """A small and a large model with one tokenizer. `eos_ids[0]` ends a reference.
 
-    An `llm` that is no LanguageModel is a `ServedModel` (citer/models/served.py) or a `Judge`
-    (citer/decoding/judge.py). Outside `citer.decoding`, only the LLM's card is used.
+    An `llm` that is no LanguageModel is a `ServedModel` (citer/models/served.py) or a `Verifier`
+    (citer/decoding/verifier.py). Outside `citer.decoding`, only the LLM's card is used.
     """
 
     slm: LanguageModel

@@ -2,12 +2,40 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
-from citer.models.features import EXTRAS
+from citer.storage.schema import TOP_LOGPROBS
+
+EXTRAS = 2 + TOP_LOGPROBS  # features besides the hidden state
+FEATURE = (
+    "SLM hidden state after the final norm, entropy in nats, top-1 minus top-2 log-probability, "
+    f"{TOP_LOGPROBS} largest log-probabilities"
+)
+
+
+class Confidence(NamedTuple):
+    """Entropy (nats), margin and largest log-probabilities of N next-token distributions."""
+
+    entropy_N: Tensor
+    margin_N: Tensor
+    top_NK: Tensor
+
+
+def confidence_features(logprob_NV: Tensor) -> Confidence:
+    top_NK = logprob_NV.topk(TOP_LOGPROBS).values
+    entropy_N = -torch.linalg.vecdot(logprob_NV.exp(), logprob_NV)
+    return Confidence(entropy_N, top_NK[:, 0] - top_NK[:, 1], top_NK)
+
+
+def features(hidden_NH: Tensor, logits_NV: Tensor) -> Tensor:
+    """Return feature_NF, with F = H + `EXTRAS`, in the precision of the logits."""
+    entropy_N, margin_N, top_NK = confidence_features(logits_NV.log_softmax(-1))
+    columns = [hidden_NH.to(logits_NV.dtype), entropy_N[:, None], margin_N[:, None], top_NK]
+    return torch.cat(columns, 1)
+
 
 # The largest score. It is below 1 in float32, so that at τ = 1 the LLM writes every token.
 HIGHEST = 1 - 2**-20
@@ -16,7 +44,7 @@ HIGHEST = 1 - 2**-20
 class RouterMLP(nn.Module):
     """F → 2H → H → 1 with batch norm, ReLU and dropout (CITER, arXiv 2502.01976, where F is H).
 
-    F is `inputs`, by default that of `citer.models.features.features`.
+    F is `inputs`, by default that of `citer.models.router.features`.
     """
 
     def __init__(self, hidden_size: int, dropout: float, inputs: int | None = None) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 class Sampling(NamedTuple):
     """Sample from softmax(logits / temperature): of the `top_k` likeliest, the `top_p` mass.
 
-    `seed` decides the noise of all positions (`citer.models.noise`). Temperature 0 is greedy.
+    `seed` decides the noise of all positions (`citer.models.vocabulary`). Temperature 0 is greedy.
     `top_k` 0 and `top_p` 1 keep all tokens.
     """
 

@@ -13,8 +13,7 @@ from torch import nn
 from citer.errors import InputError
 from citer.models.folder import ModelFolder, outline
 from citer.models.pair import LanguageModel
-from citer.models.quantised import free_names
-from citer.models.weights import check_tensors, tensor_bytes
+from citer.models.weights import check_tensors, free_names, tensor_bytes
 from citer.storage.tables import read_as
 
 INTEGER = re.compile("[Ii]nt([48])")  # in the name of a torchao method

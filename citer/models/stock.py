@@ -13,10 +13,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from citer.errors import InputError
+from citer.models.batch import Batch
 from citer.models.cache import Copied, SlotCache
 from citer.models.device import device_of
 from citer.models.families import FULL, SLIDING
-from citer.models.feed import Feed
 from citer.models.forward import Forward
 from citer.progress import warn
 
@@ -34,7 +34,7 @@ class SplitCache:
             device: SlotCache(network, slots, layers, device)
             for device, layers in Counter(devices).items()
         }
-        self._feeds: dict[torch.device, Feed] = {}
+        self._batches: dict[torch.device, Batch] = {}
         # The device of each layer, and the layer's number there.
         self._places = [(place, devices[:n].count(place)) for n, place in enumerate(devices)]
 
@@ -42,12 +42,12 @@ class SplitCache:
     def lengths(self) -> list[int]:
         return next(iter(self.parts.values())).lengths
 
-    def begin(self, slots: list[int], counts: list[int], wanted: list[int]) -> Feed:
-        """Prepare a forward on every device. Return the feed on the device of the last layer."""
-        self._feeds = {
+    def begin(self, slots: list[int], counts: list[int], wanted: list[int]) -> Batch:
+        """Prepare a forward on every device. Return the batch on the device of the last layer."""
+        self._batches = {
             device: part.begin(slots, counts, wanted) for device, part in self.parts.items()
         }
-        return self._feeds[self._places[-1][0]]
+        return self._batches[self._places[-1][0]]
 
     def update(self, keys_NKTD: Tensor, values_NKTD: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         """Store a layer's new keys and values. Return those of all positions, (N, K, P, D) each.
@@ -55,9 +55,9 @@ class SplitCache:
         transformers' attention calls it.
         """
         device, index = self._places[layer]
-        feed = self._feeds[device]
-        new = (feed.end_to_end(kv.transpose(1, 2)) for kv in (keys_NKTD, values_NKTD))
-        return self.parts[device].update(index, feed, *new)
+        batch = self._batches[device]
+        new = (batch.end_to_end(kv.transpose(1, 2)) for kv in (keys_NKTD, values_NKTD))
+        return self.parts[device].update(index, batch, *new)
 
     def copy(self, slot: int) -> list[Copied]:
         """Copy a slot's keys and values."""
@@ -74,21 +74,23 @@ class SplitCache:
             part.cut(slot, length)
 
 
-def stock_hidden(network: PreTrainedModel, ids_M: Tensor, feed: Feed, cache: SplitCache) -> Tensor:
-    """Run a forward and store its tokens in the cache. `feed` comes from the cache's `begin`.
+def stock_hidden(
+    network: PreTrainedModel, ids_M: Tensor, batch: Batch, cache: SplitCache
+) -> Tensor:
+    """Run a forward and store its tokens in the cache. `batch` comes from the cache's `begin`.
 
     Returns hidden_WH, the states of the wanted tokens after the final norm.
     """
-    position_NT = feed.side_by_side(feed.position_M)
+    position_NT = batch.side_by_side(batch.position_M)
     hidden_NTH = network.base_model(
-        input_ids=feed.side_by_side(ids_M.to(position_NT.device)),
+        input_ids=batch.side_by_side(ids_M.to(position_NT.device)),
         position_ids=position_NT,
         # Without masks, transformers would take all rows to have equal lengths.
-        attention_mask=_masks(network.config, feed.span, position_NT),
+        attention_mask=_masks(network.config, batch.span, position_NT),
         past_key_values=cache,
         use_cache=True,
     ).last_hidden_state
-    return feed.wanted(feed.end_to_end(hidden_NTH))
+    return batch.wanted(batch.end_to_end(hidden_NTH))
 
 
 def _masks(config: PreTrainedConfig, span: int, position_NT: Tensor) -> Tensor | dict[str, Tensor]:

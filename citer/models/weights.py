@@ -1,16 +1,31 @@
-"""The safetensors files of a model folder, checked by their headers before any weight is read."""
+"""The safetensors files of a model folder: checks of their headers, quantised weights, and digests.
+
+Digests are kept between processes while the files stay as they are. Files are known by their paths,
+inodes, sizes and times: of the last change of content (mtime), and of content or inode (ctime),
+which no program can set back. Two writes within a tick of the file system's clock leave equal
+times, and a write through a memory map may set them half a minute late. So nothing is kept of files
+that changed less than a minute before they were read.
+"""
 
 import json
+import os
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
+from torch import nn
 from transformers import PreTrainedModel
+from transformers.quantizers import AutoHfQuantizer
 
 from citer.errors import InputError, reading
-from citer.storage.tables import read_as
+from citer.storage.tables import digest, read_as, write_json
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "citer")
+QUIET = 60.0  # seconds
 
 Shapes = Mapping[str, list[int]]
 DERIVED = "rotary_emb.inv_freq"  # stored by old checkpoints; the configuration determines it
@@ -76,3 +91,75 @@ def _differences(network: PreTrainedModel, shapes: Shapes, free: tuple[str, ...]
         elif shapes[name] != expected[name]:
             shape = f"its shape is {shapes[name]}"
             yield f"{name}: {shape}, config.json expects {expected[name]}"
+
+
+def refuse_quantised(path: Path) -> None:
+    """Raise InputError for the folder of an SLM that is quantised."""
+    raise InputError(f"{path}/config.json: quantization_config: only an LLM may be quantised")
+
+
+def check_quantiser(path: Path, settings: dict[str, Any]) -> None:
+    """Raise InputError if transformers does not know the method, or if a package is missing."""
+    try:
+        quantiser = AutoHfQuantizer.from_config(settings, pre_quantized=True)
+        quantiser.validate_environment(device_map="auto")
+    except Exception as error:  # each quantiser raises errors of its own
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}/config.json: quantization_config: {reason}") from error
+
+
+def free_names(network: PreTrainedModel) -> tuple[str, ...]:
+    """Return the prefixes under which a quantised model may store any tensors."""
+    kinds = (nn.Linear, nn.Embedding)
+    return tuple(f"{name}." for name, part in network.named_modules() if isinstance(part, kinds))
+
+
+def bytes_read(network: PreTrainedModel, sizes: Mapping[str, int]) -> int:
+    """Return the bytes that every forward reads: all but those of an untied input embedding.
+
+    `sizes` has the bytes of each stored tensor.
+    """
+    names = {part: f"{name}." for name, part in network.named_modules()}
+    head, embedding = names[network.get_output_embeddings()], names[network.get_input_embeddings()]
+    tied = not any(name.startswith(head) for name in sizes)
+    return sum(size for name, size in sizes.items() if tied or not name.startswith(embedding))
+
+
+States = list[list[int]]
+
+
+class Kept(BaseModel):
+    """A digest, and the states of the files when they were read."""
+
+    states: States
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+
+def kept_digest(*files: Path) -> str:
+    """Return `digest` of files. Reads them only if they have changed since the last call.
+
+    Raises InputError for a missing file. A cache that cannot be read or written is ignored.
+    """
+    place = CACHE / "digests" / f"{digest(*(str(file.absolute()) for file in files))}.json"
+    states = _quiet_states(files)
+    with suppress(InputError):
+        kept = read_as(place, Kept)
+        if kept.states == states:
+            return kept.digest
+    found = digest(*files)
+    if states and states == _quiet_states(files):
+        with suppress(OSError, InputError):
+            write_json(place, {"states": states, "digest": found})
+    return found
+
+
+def _quiet_states(files: tuple[Path, ...]) -> States | None:
+    """Return the state of each file, None if one is missing or has changed in the last minute."""
+    try:
+        stats = [file.stat() for file in files]
+    except OSError:
+        return None  # `digest` names the file
+    newest = max(max(each.st_mtime_ns, each.st_ctime_ns) for each in stats)
+    if newest > time.time_ns() - QUIET * 1e9:
+        return None
+    return [[each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns] for each in stats]

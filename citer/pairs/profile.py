@@ -18,10 +18,10 @@ import torch
 from citer.decoding.answer import Visit
 from citer.evaluation.cost import AT_ONCE, Batch, Prices, Trace, batches
 from citer.models.folder import ModelFolder, differing_part
-from citer.models.quantised import refuse_quantised
 from citer.models.room import check_fits
 from citer.models.router import Head, RouterMLP
 from citer.models.size import ModelSize
+from citer.models.weights import refuse_quantised
 
 FRACTIONS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 BATCHES = batches((1, 8, 32))

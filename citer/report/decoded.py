@@ -12,9 +12,9 @@ from citer.data.problems import Problem
 from citer.data.tasks.grading import WRONG, assess
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
-from citer.decoding.judge import Judge, Query
 from citer.decoding.policy import SLM_ALONE, Policy
-from citer.decoding.served import judge_in, judge_of
+from citer.decoding.served import verifier_in, verifier_of
+from citer.decoding.verifier import Query, Verifier
 from citer.evaluation.sweep import request
 from citer.executors.base import Executor, Unit
 from citer.executors.choose import run_one
@@ -76,7 +76,7 @@ class _Reader:
         self.pair = pair
         self.sampler = Sampler(params.sampling, params.seed)
         self.engine = Engine(pair, params.slots, params.max_new_tokens, delayed=True)
-        self.judges = [judge_of(pair.slm, pair.vocabulary), judge_in(pair)]
+        self.verifiers = [verifier_of(pair.slm, pair.vocabulary), verifier_in(pair)]
 
     def answers(self, problems: Sequence[Problem], policy: Policy) -> list[Answer]:
         asked = [request(problem, self.pair, self.sampler) for problem in problems]
@@ -97,7 +97,7 @@ class _Reader:
         )
 
     def _tokens(self, asked: Request, answer: Answer) -> Iterator[Token]:
-        slm, llm = (choices(judge, asked, answer.token_ids) for judge in self.judges)
+        slm, llm = (choices(verifier, asked, answer.token_ids) for verifier in self.verifiers)
         rejected = self._rejected(asked, answer)
         written = zip(answer.token_ids, answer.by_llm, answer.scores, slm, llm, strict=True)
         for position, (token, by_llm, score, slms, llms) in enumerate(written):
@@ -143,9 +143,9 @@ class _Reader:
 
 
 @torch.inference_mode()
-def choices(judge: Judge, asked: Request, token_ids: Sequence[int]) -> list[int]:
+def choices(verifier: Verifier, asked: Request, token_ids: Sequence[int]) -> list[int]:
     """Return a model's choice at each position of an answer, from one forward over the answer."""
     ids = [*asked.prompt_ids, *token_ids]
     query = Query(ids[:-1], len(asked.prompt_ids), ids[-1], asked.sampling)
-    (verdicts,) = judge.verdicts([query])
+    (verdicts,) = verifier.verdicts([query])
     return [verdict.token for verdict in verdicts]

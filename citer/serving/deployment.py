@@ -21,14 +21,12 @@ from citer.models.bundle import (
     read_card,
     stored_prompts,
 )
-from citer.models.card import Carded
-from citer.models.folder import PairFolder
+from citer.models.folder import Carded, PairFolder
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.room import check_characters, check_fits
 from citer.models.router import Router
 from citer.models.sampling import ALL_GREEDY, Sampler, Sampling
-from citer.models.served import llm_folder
-from citer.models.server import PATIENCE
+from citer.models.served import PATIENCE, llm_folder
 from citer.progress import Advance
 from citer.rule import Rule
 

@@ -17,8 +17,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from citer.config.params import TrainParams
 from citer.data.holdout import holdout_rows
 from citer.errors import InputError
-from citer.models.features import EXTRAS
-from citer.models.router import Head, RouterMLP
+from citer.models.router import EXTRAS, Head, RouterMLP
 from citer.progress import progress
 from citer.storage.checkpoint import Checkpoint, Curve, Training
 

@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 import torch
 
-from citer.decoding.lane import Held, Lane, MakeGraphs
 from citer.decoding.policy import ScoredBy, head_for
-from citer.decoding.reading import Drafts
+from citer.decoding.runner import Drafts, Held, MakeGraphs, ModelRunner
 from citer.errors import InputError
+from citer.models import batch
 from citer.models.cache import SlotCache
-from citer.models.feed import Turn
 from citer.models.graphs import cuda_graphs
 from citer.models.pair import Pair
 from citer.models.router import Router
@@ -71,9 +70,9 @@ class _Writer:
         return len(self.ids) - len(self.row.ids)
 
     @property
-    def turn(self) -> Turn:
+    def unread(self) -> batch.Row:
         own = noise(self.row.sampling, [len(self.ids)])
-        return Turn(self.place.slot, self.ids, [(0, 0)], own)
+        return batch.Row(self.place.slot, self.ids, [(0, 0)], own)
 
     def take(self, token: int, scores: Sequence[float]) -> bool:
         """Take the SLM's next token, unless the LLM must write it. Return whether to go on."""
@@ -102,14 +101,14 @@ class Drafter:
     ) -> None:
         self.pair = pair
         self.router = router
-        self.lane = Lane(pair.slm, slots, make_graphs)
+        self.runner = ModelRunner(pair.slm, slots, make_graphs)
         self._slots = Slots(slots, width)
         self._columns = {head: n for n, head in enumerate(router.heads.values())}
         self._drafts = Drafts(pair, tuple(map(ScoredBy, self._columns)))
 
     def reserve(self) -> None:
         """On a GPU, allocate the whole cache. Raises InputError if the free memory is too small."""
-        slm, cache = self.pair.slm, self.lane.cache
+        slm, cache = self.pair.slm, self.runner.cache
         if slm.device.type != "cuda" or not isinstance(cache, SlotCache):
             return
         needed, (free, _) = self._slots.size * slm.kv_bytes, torch.cuda.mem_get_info(slm.device)
@@ -153,15 +152,15 @@ class Drafter:
         # At least one token must be new: its state gives the next one.
         kept = [min(each.place.shared, len(each.row.ids) - 1) for each in writers]
         slots = [each.place.slot for each in writers]
-        self.lane.prepare([Held(*pair) for pair in zip(slots, kept, strict=True)])
+        self.runner.prepare([Held(*pair) for pair in zip(slots, kept, strict=True)])
         active = list(writers)
         while active:
-            results = self.lane.consume([each.turn for each in active], self._drafts)
+            results = self.runner.consume([each.unread for each in active], self._drafts)
             active = [
                 each
                 for each, [(token, *scores)] in zip(active, results, strict=True)
                 if each.take(int(token), scores)
             ]
         for each in writers:
-            held = self.lane.cache.lengths[each.place.slot]
+            held = self.runner.cache.lengths[each.place.slot]
             self._slots.hold(each.place, each.ids[:held])

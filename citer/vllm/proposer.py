@@ -98,10 +98,10 @@ class RoutedProposer(Hooked):
 
     def _draft(self, rows: Sequence[tuple[int, Row]], total: int) -> list[list[int]]:
         assert self.drafter, "only on the first rank"
-        before = self.drafter.lane.total.forwards
+        before = self.drafter.runner.total.forwards
         drafted = self.drafter.draft([row for _, row in rows])
         self.counts.total.llm_forwards += 1
-        self.counts.total.slm_forwards += self.drafter.lane.total.forwards - before
+        self.counts.total.slm_forwards += self.drafter.runner.total.forwards - before
         self._last = {row.key: own for (_, row), own in zip(rows, drafted, strict=True)}
         drafts: list[list[int]] = [[] for _ in range(total)]
         for (n, _), own in zip(rows, drafted, strict=True):

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from citer.errors import InputError
-from citer.models.kept import CACHE
+from citer.models.weights import CACHE
 from citer.storage.tables import read_json, replacing
 
 ADDRESS = re.compile(r"models:/([^/@]+)(?:@([^/@]+)|/(\d+))")

@@ -11,8 +11,7 @@ from benchmarks.pairs import Size, Sizes, Subject, random_subject
 from benchmarks.workshop import Workshop
 from citer.config.params import load_params
 from citer.data.problems import Problem
-from citer.decoding.answer import Counts
-from citer.decoding.work import Work
+from citer.decoding.answer import Counts, Work
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.result import Result
 from citer.evaluation.sweep import Run

@@ -5,10 +5,9 @@ import pytest
 from benchmarks.lockstep import costs, seconds_of, sized, traces
 from benchmarks.pairs import Subject
 from benchmarks.vllm import best, compared
-from citer.decoding.answer import Request, Visit
+from citer.decoding.answer import Request, Visit, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
-from citer.decoding.work import Work
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.methods import Row
 from citer.models.pair import Pair

@@ -6,9 +6,8 @@ from math import prod
 
 import torch
 
-from citer.decoding.answer import Disagreement, Request, Visit
+from citer.decoding.answer import Disagreement, Request, Visit, Work
 from citer.decoding.policy import Policy, StepView
-from citer.decoding.work import Work
 from citer.models.pair import LanguageModel, Pair
 from citer.models.sampling import Sampling, stable_hash
 from tests.noise import noisy

@@ -1,4 +1,4 @@
-"""An LLM in a child process, behind the `Judge` protocol."""
+"""An LLM in a child process, behind the `Verifier` protocol."""
 
 import multiprocessing
 import os
@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 
-from citer.decoding.judge import ForcedScores, Judge, LocalJudge, ModelCard, Query, Text, Verdict
-from citer.decoding.work import Work
+from citer.decoding.answer import Work
+from citer.decoding.verifier import ForcedScores, LocalVerifier, Query, Verdict, Verifier
+from citer.models.folder import ModelCard
+from citer.models.forced import Text
 from citer.models.pair import Pair
 
 
-class RemoteJudge:
+class RemoteVerifier:
     """Sends every query through a pipe. Only token ids and numbers come back."""
 
     def __init__(self, connection: Connection, card: ModelCard) -> None:
@@ -38,34 +40,34 @@ class RemoteJudge:
 
 
 @torch.inference_mode()
-def serve(connection: Connection, judge: LocalJudge) -> None:
+def serve(connection: Connection, verifier: LocalVerifier) -> None:
     """Answer queries until None arrives instead of one.
 
     The end of the pipe would not do: a process that is forked meanwhile keeps it open.
     """
     while query := connection.recv():
         name, arguments = query
-        answer = getattr(judge, name)
+        answer = getattr(verifier, name)
         answer = answer(*arguments) if callable(answer) else answer
         connection.send([part.numpy() for part in answer] if name == "score" else answer)
 
 
 @contextmanager
-def remote(pair: Pair, judge: Judge) -> Iterator[Pair]:
+def remote(pair: Pair, verifier: Verifier) -> Iterator[Pair]:
     """Yield the pair with its LLM in a child process. The pair holds no part of that LLM."""
     context = multiprocessing.get_context("fork")
     parent_end, child_end = context.Pipe()
-    child = context.Process(target=_child, args=(parent_end, child_end, judge), daemon=True)
+    child = context.Process(target=_child, args=(parent_end, child_end, verifier), daemon=True)
     child.start()
     child_end.close()
-    yield replace(pair, llm=RemoteJudge(parent_end, judge.card))  # type: ignore[arg-type]
+    yield replace(pair, llm=RemoteVerifier(parent_end, verifier.card))  # type: ignore[arg-type]
     parent_end.send(None)
     child.join(60)
     parent_end.close()
     assert child.exitcode == 0
 
 
-def _child(parent_end: Connection, child_end: Connection, judge: LocalJudge) -> None:
+def _child(parent_end: Connection, child_end: Connection, verifier: LocalVerifier) -> None:
     parent_end.close()
-    serve(child_end, judge)
+    serve(child_end, verifier)
     os._exit(0)  # without what the parent registered to do at its own exit

@@ -5,13 +5,11 @@ from typing import NamedTuple
 
 import pytest
 
-from citer.decoding.answer import Answer, Request
+from citer.decoding.answer import Answer, Limits, Request
 from citer.decoding.engine import Engine
-from citer.decoding.judge import Verdict
-from citer.decoding.limits import Limits
-from citer.decoding.path import Draft
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, always_slm
-from citer.decoding.walk import Handle, Need, Walk
+from citer.decoding.sequence import Draft, Handle, Need, Sequence
+from citer.decoding.verifier import Verdict
 from citer.evaluation.cost import Trace
 from citer.models.pair import LanguageModel, Pair
 from citer.rule import Rule
@@ -136,13 +134,15 @@ def test_a_draft_is_accepted_if_its_odds_reach_beta(
     beta: float, odds: float, written: list[int]
 ) -> None:
     policy = Policy(always_slm, Rule("every", 1, beta))
-    walk = Walk(Handle(0), Request("q", (5,)), {policy: 0}, Limits(eos_ids=(0,), max_new_tokens=9))
-    assert walk.go_on() == (Need.SLM, [])
-    walk.take_draft(Draft(token=4, scores=[0.9]))
-    assert walk.go_on() == (Need.LLM, [])
-    walk.take_verdicts([Verdict(token=3, odds=odds), Verdict(token=7, odds=None)])
-    assert walk.go_on() == (Need.SLM, [])
-    assert walk.ids == [5, *written]
+    sequence = Sequence(
+        Handle(0), Request("q", (5,)), {policy: 0}, Limits(eos_ids=(0,), max_new_tokens=9)
+    )
+    assert sequence.go_on() == (Need.SLM, [])
+    sequence.take_draft(Draft(token=4, scores=[0.9]))
+    assert sequence.go_on() == (Need.LLM, [])
+    sequence.take_verdicts([Verdict(token=3, odds=odds), Verdict(token=7, odds=None)])
+    assert sequence.go_on() == (Need.SLM, [])
+    assert sequence.ids == [5, *written]
 
 
 def test_disagreements_list_the_positions_where_the_llm_chooses_another_token(kin: Pair) -> None:

@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from citer.decoding.answer import Visit
-from citer.decoding.delay import llm_runs
+from citer.decoding.answer import Visit, llm_runs
 from citer.evaluation import cost
 from citer.evaluation.cost import DELAYED, Trace
 

@@ -8,10 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citer.decoding.answer import Answer, Request
+from citer.decoding.answer import Answer, Request, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, StepView, routed
-from citer.decoding.work import Work
 from citer.errors import InputError
 from citer.evaluation.cost import AT_ONCE, Trace
 from citer.models.pair import LanguageModel, Pair

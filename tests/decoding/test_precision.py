@@ -9,8 +9,8 @@ import torch
 
 from citer.config.params import PairParams
 from citer.decoding.engine import Engine
-from citer.decoding.lane import MakeGraphs
 from citer.decoding.policy import LLM_ALONE, Policy, ScoredBy
+from citer.decoding.runner import MakeGraphs
 from citer.models.folder import PairFolder
 from citer.models.graphs import cuda_graphs, no_graphs
 from citer.models.pair import Pair, load_pair

@@ -15,12 +15,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from citer.decoding.judge import Verdicts
 from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm
-from citer.decoding.reading import Drafts
+from citer.decoding.runner import Drafts
+from citer.decoding.verifier import Verdicts
 from citer.evaluation.rivals import low_entropy, random
+from citer.models.batch import Read
 from citer.models.cache import SlotCache
-from citer.models.feed import Read
 from citer.models.graphs import DRAW, Shape, static_forward
 from citer.models.pair import LanguageModel, Pair
 from citer.models.router import Head

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
-from citer.decoding.lane import MakeGraphs
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, StepView, always_slm
-from citer.decoding.reading import Drafts
+from citer.decoding.runner import Drafts, MakeGraphs
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 from citer.models.sampling import Sampling

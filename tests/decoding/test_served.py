@@ -1,4 +1,4 @@
-"""An LLM behind a server: the verdicts and scores of the local judge, retries, bad answers."""
+"""An LLM behind a server: the verdicts and scores of the local verifier, retries, bad answers."""
 
 import json
 import pickle
@@ -13,14 +13,13 @@ import torch
 from citer.data.prompts import Encoded
 from citer.decoding.answer import Answer
 from citer.decoding.engine import Engine, Finished
-from citer.decoding.judge import Query, Verdict
 from citer.decoding.policy import LLM_ALONE, Policy
-from citer.decoding.served import Reading, ServedJudge, judge_of
+from citer.decoding.served import Reading, ServedVerifier, verifier_of
+from citer.decoding.verifier import Query, Verdict
 from citer.errors import InputError, TemporaryError
 from citer.labelling.scoring import half, score
 from citer.models.pair import Pair
-from citer.models.served import LIKELIEST, ServedModel
-from citer.models.server import KEY, Server
+from citer.models.served import KEY, LIKELIEST, ServedModel, Server
 from citer.models.vocabulary import Vocabulary
 from citer.rule import Rule
 from tests.completions import Completions, serving
@@ -84,20 +83,20 @@ def test_a_served_llm_gives_the_same_answers(
 def test_only_several_positions_and_unlikely_drafts_need_whole_prompts(
     model: ServedModel, completions: Completions, here: Pair
 ) -> None:
-    judge = ServedJudge(model, here.vocabulary)
+    verifier = ServedVerifier(model, here.vocabulary)
     ids = make_requests(1)[0].prompt_ids
-    (((own, *_),),) = judge.verdicts([Query(ids, len(ids))])
+    (((own, *_),),) = verifier.verdicts([Query(ids, len(ids))])
     assert not any("prompt_logprobs" in asked for asked in completions.asked)
-    judge.verdicts([Query(ids, len(ids), draft=own)])
+    verifier.verdicts([Query(ids, len(ids), draft=own)])
     assert not any("prompt_logprobs" in asked for asked in completions.asked)
     unlikely = next(n for n in range(here.vocabulary.size) if not listed(model, ids, n))
-    ((verdict,),) = judge.verdicts([Query(ids, len(ids), draft=unlikely)])
-    local = judge_of(here.llm, here.vocabulary)
+    ((verdict,),) = verifier.verdicts([Query(ids, len(ids), draft=unlikely)])
+    local = verifier_of(here.llm, here.vocabulary)
     with torch.inference_mode():
         ((expected,),) = local.verdicts([Query(ids, len(ids), draft=unlikely)])
     assert verdict[:2] == pytest.approx(expected[:2])
     assert "prompt_logprobs" in completions.asked[-1]
-    assert judge.work.forwards == 3
+    assert verifier.work.forwards == 3
 
 
 def listed(model: ServedModel, ids: tuple[int, ...], token: int) -> bool:

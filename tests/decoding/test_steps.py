@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citer.decoding.answer import Answer, Request
+from citer.decoding.answer import Answer, Limits, Request
 from citer.decoding.engine import Engine, Finished, Settled
-from citer.decoding.limits import Limits
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
-from citer.decoding.walk import Handle
+from citer.decoding.sequence import Handle
 from citer.errors import InputError
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
@@ -79,9 +78,9 @@ def test_settled_tokens_make_up_the_answer_whatever_the_policies_in_flight(
 
 def check_settled(log: Log) -> None:
     """Check that all written tokens have settled, except pending ones under an audit."""
-    for handle, walk in log.engine._walks.items():
-        [path] = walk._paths
-        settled, written = len(log.settled[handle]), walk.ids[walk.begin :]
+    for handle, sequence in log.engine._sequences.items():
+        [path] = sequence._paths
+        settled, written = len(log.settled[handle]), sequence.ids[sequence.begin :]
         assert log.settled[handle] == written[:settled]
         assert settled == min(len(written), path.pending_from if path.rule.audit else len(written))
 
@@ -134,7 +133,7 @@ def test_a_cancelled_request_costs_as_much_as_one_that_ends_there(
     }
     assert len(victims) > 3
     for handle, tokens in victims.items():
-        ended.engine._walks[handle].limits = Limits(pair.eos_ids, tokens)
+        ended.engine._sequences[handle].limits = Limits(pair.eos_ids, tokens)
     ended.drain()
     while cancelled.step():
         for handle, tokens in victims.items():
@@ -169,7 +168,7 @@ def test_a_request_cancelled_before_it_has_run_leaves_no_trace(
     for log in logs:
         for _ in range(steps):
             log.step()
-    assert victim in with_victim.engine._walks
+    assert victim in with_victim.engine._sequences
     with_victim.engine.cancel(victim)
     with_victim.drain()
     assert with_victim.answers == without_victim.drain().answers

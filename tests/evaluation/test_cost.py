@@ -2,10 +2,9 @@ from itertools import pairwise, product
 
 import pytest
 
-from citer.decoding.answer import Request, Visit
+from citer.decoding.answer import Request, Visit, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
-from citer.decoding.work import Work
 from citer.evaluation.cost import AT_ONCE, DELAYED, InTurn, Prices, Trace, batches
 from citer.evaluation.rivals import random
 from citer.models.pair import Pair

@@ -6,8 +6,7 @@ from itertools import islice
 
 import pytest
 
-from citer.decoding.answer import Visit
-from citer.decoding.work import Work
+from citer.decoding.answer import Visit, Work
 from citer.evaluation.cost import AT_ONCE, Prices, Trace
 from citer.evaluation.lockstep import Lockstep, best_cap
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from citer.decoding.work import Work
+from citer.decoding.answer import Work
 from citer.evaluation.cost import Prices
 from citer.evaluation.points import outcome_rows
 from citer.evaluation.rivals import Alone, enlist
@@ -14,7 +14,7 @@ from citer.evaluation.rivals.learnt import citer_s_rival, co_llm_rival, labels, 
 from citer.evaluation.rivals.query import examples, mixed, query_rival
 from citer.evaluation.rivals.rival import Learnt, Setting, Tokens
 from citer.evaluation.study import Study
-from citer.models.features import EXTRAS
+from citer.models.router import EXTRAS
 from citer.rule import LLM, SLM, Rule
 from tests.heads import random_head
 

@@ -17,7 +17,7 @@ from citer.evaluation.points import Findings, outcome_rows
 from citer.evaluation.result import Result
 from citer.evaluation.sequence import choose_each
 from citer.evaluation.sweep import Run
-from citer.models.features import features
+from citer.models.router import features
 from citer.rule import LLM, Rule
 from tests.studied import PARAMS, THRESHOLDS, by_the_engine, in_the_rows, routed_study, rows_of
 from tests.taught import problems

@@ -17,9 +17,8 @@ from citer.labelling.contests import Branch, Contest
 from citer.labelling.labeller import Labeller
 from citer.labelling.preference import Decision
 from citer.labelling.rollout import Rollout
-from citer.models.features import features
 from citer.models.pair import LanguageModel
-from citer.models.router import Router
+from citer.models.router import Router, features
 from citer.rule import Rule
 from tests.decoding.reference import Uncached
 from tests.heads import random_router

@@ -10,15 +10,15 @@ import torch
 
 from citer.config.params import PairParams
 from citer.data.prompts import Encoded
-from citer.decoding.judge import Verdicts
 from citer.decoding.policy import StepView
-from citer.decoding.reading import Drafts
+from citer.decoding.runner import Drafts
+from citer.decoding.verifier import Verdicts
 from citer.errors import InputError
 from citer.labelling.scoring import half, length_buckets, score
 from citer.models import forced
-from citer.models.features import EXTRAS
 from citer.models.folder import ModelFolder
 from citer.models.pair import LanguageModel, Pair, load_model
+from citer.models.router import EXTRAS
 from citer.models.vocabulary import Vocabulary
 from citer.storage.schema import LLM_TOKEN, slm_token
 from tests.tiny import MATH, MC, TinyPair, make_tiny_pair

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from citer.data.problems import Problem
-from citer.decoding.judge import LocalJudge
+from citer.decoding.verifier import LocalVerifier
 from citer.labelling.contests import Branch, Contest
 from citer.labelling.labeller import Labeller
 from citer.labelling.suffix import Suffix
@@ -105,7 +105,7 @@ def test_labels_do_not_depend_on_slots_or_on_how_many_tokens_are_judged_at_once(
 
 @pytest.fixture
 def remote_pair(taught: Taught) -> Iterator[Pair]:
-    with remote(taught.pair, LocalJudge(taught.pair.llm, taught.pair.vocabulary, SLOTS)) as pair:
+    with remote(taught.pair, LocalVerifier(taught.pair.llm, taught.pair.vocabulary, SLOTS)) as pair:
         yield pair
 
 
@@ -121,8 +121,8 @@ def test_a_reference_is_read_once_and_endings_only_where_they_decide(taught: Tau
     key = "math-0"
     prompt_ids, reference_ids = example = taught.examples[key]
     problem = by_llm(taught)[key]
-    judge = LocalJudge(taught.pair.llm, taught.pair.vocabulary)
-    pair = replace(taught.pair, llm=judge)  # type: ignore[arg-type]
+    verifier = LocalVerifier(taught.pair.llm, taught.pair.vocabulary)
+    pair = replace(taught.pair, llm=verifier)  # type: ignore[arg-type]
     positions = [2, 5, 9]
     contests = [
         Contest(*(Branch(problem, example, n, token) for token in (65, reference_ids[n])))
@@ -133,10 +133,10 @@ def test_a_reference_is_read_once_and_endings_only_where_they_decide(taught: Tau
     length = len(reference_ids)
     # The last token of each text is judged, but not read; the one before the contested is read.
     once = len(prompt_ids) + length - 1
-    assert judge.work.positions == once + len(positions)
+    assert verifier.work.positions == once + len(positions)
     Suffix(pair, 1, margin=inf).falls(contests, counted.append)
     endings = once + sum(length - n for n in positions)
-    assert judge.work.positions == 2 * (once + len(positions)) + endings
+    assert verifier.work.positions == 2 * (once + len(positions)) + endings
     assert sum(counted) == 2 * 2 * len(contests)
 
 

@@ -8,10 +8,9 @@ import torch
 
 from citer.errors import InputError
 from citer.models.bundle import identity, write_bundle
-from citer.models.features import EXTRAS
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair
-from citer.models.router import Head, Router
+from citer.models.router import EXTRAS, Head, Router
 from tests.heads import random_head
 from tests.tiny import TinyPair, make_tiny_pair
 

@@ -8,9 +8,8 @@ import torch
 
 from citer.errors import InputError
 from citer.models.bundle import check_identity, identity, read_bundle, write_bundle
-from citer.models.features import FEATURE
 from citer.models.pair import Pair
-from citer.models.router import Head, Router, RouterMLP
+from citer.models.router import FEATURE, Head, Router, RouterMLP
 from tests.heads import random_head
 
 ALWAYS = Head(None)

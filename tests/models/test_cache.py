@@ -4,21 +4,21 @@ import pytest
 import torch
 from transformers import DynamicCache
 
-from citer.decoding.lane import Lane
+from citer.decoding.runner import ModelRunner
+from citer.models.batch import Row
 from citer.models.cache import SlotCache
-from citer.models.feed import Turn
 from citer.models.pair import Pair
 from tests.decoding.reference import next_hidden
 
 
 def feed(
-    lane: Lane, slots: list[int], ids: list[list[int]], wanted: list[int] | None = None
+    runner: ModelRunner, slots: list[int], ids: list[list[int]], wanted: list[int] | None = None
 ) -> torch.Tensor:
     """Return hidden_WH of the last `wanted` tokens of each row, or of the last one."""
     counts = wanted or [1] * len(slots)
-    turns = [Turn(*turn, [(0,)] * count) for *turn, count in zip(slots, ids, counts, strict=True)]
-    states = lane.consume(turns, lambda hidden_WH, *_: hidden_WH)
-    return torch.tensor([state for row in states for state in row], dtype=lane.model.dtype)
+    turns = [Row(*row, [(0,)] * count) for *row, count in zip(slots, ids, counts, strict=True)]
+    states = runner.consume(turns, lambda hidden_WH, *_: hidden_WH)
+    return torch.tensor([state for row in states for state in row], dtype=runner.model.dtype)
 
 
 def rows(*lengths: int) -> list[list[int]]:
@@ -26,19 +26,19 @@ def rows(*lengths: int) -> list[list[int]]:
 
 
 def test_rows_with_different_numbers_of_new_tokens_equal_single_rows(pair: Pair) -> None:
-    lane = Lane(pair.llm, slots=4)
+    runner = ModelRunner(pair.llm, slots=4)
     ids = rows(9, 14, 5, 120)
-    feed(lane, [0, 2, 3], [ids[0][:4], ids[1][:11], ids[3][:1]])
-    hidden = feed(lane, [3, 0, 2, 1], [ids[3], ids[0], ids[1], ids[2]])
+    feed(runner, [0, 2, 3], [ids[0][:4], ids[1][:11], ids[3][:1]])
+    hidden = feed(runner, [3, 0, 2, 1], [ids[3], ids[0], ids[1], ids[2]])
     for n, row in enumerate([ids[3], ids[0], ids[1], ids[2]]):
         torch.testing.assert_close(hidden[n], next_hidden(pair.llm, row)[0])
 
 
 def test_states_of_empty_and_begun_slots_come_in_the_order_of_the_slots(pair: Pair) -> None:
-    lane = Lane(pair.llm, slots=3)
+    runner = ModelRunner(pair.llm, slots=3)
     ids, wanted = rows(9, 14, 5), [2, 3, 1]
-    feed(lane, [1], [ids[1][:8]])
-    hidden_MH = feed(lane, [0, 1, 2], ids, wanted)
+    feed(runner, [1], [ids[1][:8]])
+    hidden_MH = feed(runner, [0, 1, 2], ids, wanted)
     expected = [
         next_hidden(pair.llm, row[: len(row) - back])
         for row, count in zip(ids, wanted, strict=True)
@@ -49,21 +49,21 @@ def test_states_of_empty_and_begun_slots_come_in_the_order_of_the_slots(pair: Pa
 
 def test_the_cache_holds_the_same_keys_as_that_of_transformers(pair: Pair) -> None:
     ids = rows(12)[0]
-    lane = Lane(pair.slm, slots=1)
-    feed(lane, [0], [ids[:5]])
-    feed(lane, [0], [ids])
+    runner = ModelRunner(pair.slm, slots=1)
+    feed(runner, [0], [ids[:5]])
+    feed(runner, [0], [ids])
     reference = DynamicCache(config=pair.slm.network.config)
     pair.slm.network(torch.tensor([ids]), past_key_values=reference)
-    torch.testing.assert_close(lane.cache.keys_LSKPD[0, :1, :, :12], reference.layers[0].keys)
+    torch.testing.assert_close(runner.cache.keys_LSKPD[0, :1, :, :12], reference.layers[0].keys)
 
 
 def test_cut_and_paste_go_back_to_a_prefix(pair: Pair) -> None:
     ids, other = rows(10, 6)
-    lane = Lane(pair.slm, slots=2)
-    feed(lane, [0], [ids])
-    lane.cache.paste(1, lane.cache.copy(0), 4)
-    lane.cache.cut(0, 4)
-    hidden = feed(lane, [0, 1], [ids[:4] + other, ids])
+    runner = ModelRunner(pair.slm, slots=2)
+    feed(runner, [0], [ids])
+    runner.cache.paste(1, runner.cache.copy(0), 4)
+    runner.cache.cut(0, 4)
+    hidden = feed(runner, [0, 1], [ids[:4] + other, ids])
     torch.testing.assert_close(hidden[0], next_hidden(pair.slm, ids[:4] + other)[0])
     torch.testing.assert_close(hidden[1], next_hidden(pair.slm, ids)[0])
 
@@ -71,23 +71,23 @@ def test_cut_and_paste_go_back_to_a_prefix(pair: Pair) -> None:
 @pytest.mark.parametrize("way", ["cut", "paste"])
 def test_infinite_values_at_forgotten_positions_change_no_state(pair: Pair, way: str) -> None:
     ids, longer = rows(10, 20)
-    lane = Lane(pair.slm, slots=2)
-    feed(lane, [0, 1], [ids, longer[:19]])
-    copied = lane.cache.copy(0)
-    for held in (lane.cache.keys_LSKPD, lane.cache.values_LSKPD):
+    runner = ModelRunner(pair.slm, slots=2)
+    feed(runner, [0, 1], [ids, longer[:19]])
+    copied = runner.cache.copy(0)
+    for held in (runner.cache.keys_LSKPD, runner.cache.values_LSKPD):
         held[:, 0, :, 4:10] = torch.inf
-    lane.cache.cut(0, 4) if way == "cut" else lane.cache.paste(0, copied, 4)
-    hidden = feed(lane, [0, 1], [ids[:7], longer])
+    runner.cache.cut(0, 4) if way == "cut" else runner.cache.paste(0, copied, 4)
+    hidden = feed(runner, [0, 1], [ids[:7], longer])
     torch.testing.assert_close(hidden[0], next_hidden(pair.slm, ids[:7])[0])
 
 
 def test_a_growing_cache_keeps_its_content(pair: Pair) -> None:
     ids = rows(200)[0]
-    lane = Lane(pair.slm, slots=2)
-    feed(lane, [1], [ids[:60]])
-    before = lane.cache.capacity
-    hidden = feed(lane, [1], [ids])
-    assert lane.cache.capacity > before
+    runner = ModelRunner(pair.slm, slots=2)
+    feed(runner, [1], [ids[:60]])
+    before = runner.cache.capacity
+    hidden = feed(runner, [1], [ids])
+    assert runner.cache.capacity > before
     torch.testing.assert_close(hidden, next_hidden(pair.slm, ids))
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from citer.models.features import EXTRAS, confidence_features, features
+from citer.models.router import EXTRAS, confidence_features, features
 
 SHARES = [0.3, 0.2, 0.15, 0.1, 0.08, 0.06, 0.05, 0.04, 0.02]  # of nine tokens, the best first
 

@@ -27,8 +27,10 @@ def feed_in(
     news: list[list[int]],
     wanted: list[int] | None = None,
 ) -> torch.Tensor:
-    feed = cache.begin(slots, [len(new) for new in news], wanted or [1] * len(news))
-    return wanted_hidden(model, torch.tensor([token for new in news for token in new]), feed, cache)
+    batch = cache.begin(slots, [len(new) for new in news], wanted or [1] * len(news))
+    return wanted_hidden(
+        model, torch.tensor([token for new in news for token in new]), batch, cache
+    )
 
 
 def own_hidden(model: PreTrainedModel, ids: list[int], wanted: int = 1) -> torch.Tensor:

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from citer.errors import InputError
-from citer.models import kept
+from citer.models import weights
 from citer.models.folder import ModelFolder
-from citer.models.kept import kept_digest
+from citer.models.weights import kept_digest
 from citer.storage.tables import digest
 
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Two files, in a world whose clock never shows one time twice; an empty cache."""
-    monkeypatch.setattr(kept, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(kept, "QUIET", 0.0)
+    monkeypatch.setattr(weights, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(weights, "QUIET", 0.0)
     paths = [tmp_path / "config.json", tmp_path / "model.safetensors"]
     for path in paths:
         path.write_text(path.name)
@@ -31,7 +31,7 @@ def unreadable(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             assert all(isinstance(part, str) for part in parts), "a file is read"
             return digest(*parts)
 
-        monkeypatch.setattr(kept, "digest", refused)
+        monkeypatch.setattr(weights, "digest", refused)
 
     return forbid
 
@@ -67,22 +67,22 @@ def test_nothing_is_kept_of_a_file_that_has_just_changed(
 ) -> None:
     """The next write may leave the same times."""
     monkeypatch.undo()
-    monkeypatch.setattr(kept, "CACHE", files[0].parent / "cache")
+    monkeypatch.setattr(weights, "CACHE", files[0].parent / "cache")
     assert kept_digest(*files) == digest(*files)
-    assert not kept.CACHE.exists()
+    assert not weights.CACHE.exists()
 
 
 @pytest.mark.parametrize("damage", ["", "[]", "{", '{"states": [], "digest": "x"}', "\0"])
 def test_a_damaged_cache_is_ignored(files: list[Path], damage: str) -> None:
     kept_digest(*files)
-    [entry] = (kept.CACHE / "digests").iterdir()
+    [entry] = (weights.CACHE / "digests").iterdir()
     entry.write_text(damage)
     assert kept_digest(*files) == digest(*files)
     assert '"digest"' in entry.read_text()
 
 
 def test_a_cache_that_cannot_be_written_is_ignored(files: list[Path]) -> None:
-    kept.CACHE.write_text("a file")
+    weights.CACHE.write_text("a file")
     assert kept_digest(*files) == digest(*files)
 
 

@@ -9,9 +9,8 @@ from scipy.stats import chi2_contingency, chisquare
 from torch import Tensor
 
 from citer.config.params import SamplingParams
-from citer.models.noise import perturbed
 from citer.models.sampling import Sampler, Sampling
-from citer.models.vocabulary import Vocabulary
+from citer.models.vocabulary import Vocabulary, perturbed
 from tests.noise import SAMPLINGS, noisy, warped
 
 DRAWS = 20_000

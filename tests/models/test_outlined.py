@@ -8,8 +8,7 @@ import torch
 from citer.config.params import PairParams
 from citer.decoding.engine import Engine
 from citer.executors.base import InLine
-from citer.executors.forked import Forked
-from citer.executors.spawned import CPU, Spawned
+from citer.executors.processes import CPU, Forked, Spawned
 from citer.executors.workers import WorkerParams
 from citer.models.bundle import identity
 from citer.models.folder import PairFolder
@@ -36,7 +35,7 @@ def test_it_has_the_facts_of_a_loaded_pair(folders: TinyPair, placement: PairPar
     assert identity(pair) == identity(loaded)
     for model, other in ((pair.slm, loaded.slm), (pair.llm, loaded.llm)):
         assert model.card == other.card
-        for fact in ("device", "dtype", "hidden_size", "output_bytes", "is_small", "forward"):
+        for fact in ("device", "dtype", "hidden_size", "is_small", "forward"):
             assert getattr(model, fact) == getattr(other, fact), fact
     assert (pair.is_small, pair.is_slow, pair.context) == (True, False, loaded.context)
 

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Ph
 
 from citer.models.cache import SlotCache
 from citer.models.forward import wanted_hidden
-from citer.models.packing import LARGE, PackedLinear, pack
+from citer.models.network import LARGE, PackedLinear, pack
 from citer.models.pair import LanguageModel
 
 

@@ -5,8 +5,7 @@ import torch
 
 from citer.decoding.policy import StepView, head_for, routed
 from citer.errors import InputError
-from citer.models.features import features
-from citer.models.router import HIGHEST, Head, Router, RouterMLP
+from citer.models.router import HIGHEST, Head, Router, RouterMLP, features
 from citer.rule import Rule
 
 

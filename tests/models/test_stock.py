@@ -28,8 +28,8 @@ def test_rows_of_any_length_have_the_states_of_transformers(case: str) -> None:
     ends = [0, 0, 0]
     for counts, wanted in STEPS:
         news = [row[end : end + count] for row, end, count in zip(ids, ends, counts, strict=True)]
-        feed = cache.begin([2, 0, 3], list(counts), list(wanted))
-        found_WH = stock_hidden(model, torch.tensor([*chain.from_iterable(news)]), feed, cache)
+        batch = cache.begin([2, 0, 3], list(counts), list(wanted))
+        found_WH = stock_hidden(model, torch.tensor([*chain.from_iterable(news)]), batch, cache)
         ends = [end + count for end, count in zip(ends, counts, strict=True)]
         rows = zip(ids, ends, wanted, strict=True)
         expected_WH = torch.cat([alone(model, row[:end], last) for row, end, last in rows])

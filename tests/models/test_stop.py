@@ -6,7 +6,7 @@ from transformers import PreTrainedTokenizerFast
 from citer.data.prompts import PlainPrompts, token_ids
 from citer.errors import InputError
 from citer.models.pair import Pair
-from citer.models.stop import StopTexts
+from citer.models.tokenizer import StopTexts
 from tests import tiny
 
 

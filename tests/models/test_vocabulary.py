@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from citer.models.features import features
+from citer.models.router import features
 from citer.models.vocabulary import Vocabulary
 
 

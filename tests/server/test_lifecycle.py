@@ -74,15 +74,15 @@ def test_the_slot_of_a_client_that_leaves_is_free_before_the_next_step(
             httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=1)
         until(lambda: server.metric("citer_left_total") == 1, 30)
         assert server.service.unanswered == 0
-        [walk] = engine._walks.values()  # the engine waits within the step before
+        [sequence] = engine._sequences.values()  # the engine waits within the step before
         stays = pool.submit(ask, server, QUESTIONS[1])
         until(lambda: server.service.unanswered == 1, 30)
         seen: list[Any] = []
-        engine.watch = lambda: seen.append([*engine._walks.values()])
+        engine.watch = lambda: seen.append([*engine._sequences.values()])
         engine.gate.set()
         assert stays.result(30).choices[0].message.content
-        assert walk in seen[0]
-        assert walk not in seen[1]
+        assert sequence in seen[0]
+        assert sequence not in seen[1]
 
 
 def test_a_client_that_leaves_a_stream_frees_its_slot(kin: Pair) -> None:

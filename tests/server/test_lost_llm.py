@@ -6,8 +6,7 @@ from dataclasses import replace
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
 from citer.models.pair import Pair
-from citer.models.served import ServedModel
-from citer.models.server import Server
+from citer.models.served import ServedModel, Server
 from citer.serving.server.worker import Broken, Done, Message, Ticket, Worker
 from tests.completions import Completions, serving
 from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests

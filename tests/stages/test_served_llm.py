@@ -20,7 +20,7 @@ from tests.stages.conftest import ROOT
 
 @pytest.fixture
 def completions(taught_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Completions]:
-    monkeypatch.setattr("citer.models.server.sleep", lambda _: None)
+    monkeypatch.setattr("citer.models.served.sleep", lambda _: None)
     with serving(Completions(taught_pair.llm, taught_pair.tokenizer)) as running:
         yield running
 

@@ -16,10 +16,9 @@ from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
 from citer.errors import InputError
 from citer.models.bundle import check_identity, folder_identity, identity, read_bundle
-from citer.models.features import features
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import load_model, load_pair
-from citer.models.router import HIGHEST, Head, Router
+from citer.models.router import HIGHEST, Head, Router, features
 from citer.stages import label, paths, router0, score_slm, train
 from citer.storage.checkpoint import Checkpoint
 from citer.storage.schema import HOLDOUT, PREFERENCE, slm_token

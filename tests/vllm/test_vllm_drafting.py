@@ -6,8 +6,8 @@ import torch
 
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
-from citer.decoding.lane import MakeGraphs
 from citer.decoding.policy import LLM_ALONE, Policy, routed
+from citer.decoding.runner import MakeGraphs
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 from citer.models.router import Router
@@ -105,8 +105,8 @@ def test_moved_and_returning_requests_are_not_read_again(kin: Pair, router: Rout
     four = dict(list(PROMPTS.items())[:4])
     written = lockstep.run(four, dict.fromkeys(four, rule), LIMIT)
     needed = sum(len(four[key]) + len(ids) for key, ids in written.items())
-    total = lockstep.drafter.lane.total.positions
-    drafts = lockstep.drafter.lane.total.forwards * 4
+    total = lockstep.drafter.runner.total.positions
+    drafts = lockstep.drafter.runner.total.forwards * 4
     assert total <= needed + drafts  # every prompt once; rejected drafts are all that is repeated
 
 

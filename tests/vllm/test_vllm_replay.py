@@ -36,4 +36,4 @@ def test_a_replay_counts_the_forwards_of_the_plugin(kin: Pair, cap: int) -> None
     slm, llm = lockstep.Lockstep(cap).work(traces, ROWS)
     assert llm.forwards == loop.forwards
     # A prompt may have a forward of its own, if other rows draft already.
-    assert 0 <= drafter.lane.total.forwards - slm.forwards < len(PROMPTS)
+    assert 0 <= drafter.runner.total.forwards - slm.forwards < len(PROMPTS)

@@ -14,12 +14,12 @@ from citer.data.importing import parse_row
 from citer.data.problems import Problem, write_problems
 from citer.decoding.answer import Answer
 from citer.decoding.engine import Engine
-from citer.decoding.judge import Text
 from citer.decoding.policy import LLM_ALONE, Policy, routed
-from citer.decoding.served import judge_of
+from citer.decoding.served import verifier_of
 from citer.demo import toy
 from citer.evaluation.sweep import request
 from citer.models.folder import PairFolder
+from citer.models.forced import Text
 from citer.models.pair import Pair, load_pair
 from citer.models.served import llm_folder
 from citer.rule import Rule
@@ -69,7 +69,7 @@ def answers(pair: Pair, problems: list[Problem], policy: Policy) -> dict[str, An
 def least_margin(pair: Pair, problem: Problem, answer: Answer) -> float:
     prompt_ids = pair.prompts.prompt_ids(problem)
     text = Text([*prompt_ids, *answer.token_ids], len(prompt_ids))
-    return float(judge_of(pair.llm, pair.vocabulary).score([text]).margin_N.min())
+    return float(verifier_of(pair.llm, pair.vocabulary).score([text]).margin_N.min())
 
 
 @pytest.mark.parametrize("rule", [None, *RULES])
@@ -91,7 +91,7 @@ def test_the_scores_are_those_of_the_llm_here(url: str, problems: list[Problem])
     here, there = pair_at(None), pair_at(url)
     examples = here.prompts.encode_all(problems).values()
     texts = [Text([*prompt, *reference], len(prompt)) for prompt, reference in examples]
-    ours, theirs = (judge_of(p.llm, p.vocabulary).score(texts) for p in (here, there))
+    ours, theirs = (verifier_of(p.llm, p.vocabulary).score(texts) for p in (here, there))
     torch.testing.assert_close(theirs.logprob_N, ours.logprob_N, rtol=0, atol=NEAR_TIE)
     torch.testing.assert_close(theirs.margin_N, ours.margin_N, rtol=0, atol=NEAR_TIE)
     differ_N = theirs.token_N != ours.token_N

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from citer.decoding.answer import Work
 from citer.decoding.policy import StepView
-from citer.decoding.work import Work
 from citer.evaluation.cost import Trace
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.result import Result

@@ -13,11 +13,11 @@ import torch
 
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine, Event, Finished
-from citer.decoding.judge import LocalJudge, Text
 from citer.decoding.policy import Policy
-from citer.decoding.served import judge_in
-from citer.decoding.walk import Handle
+from citer.decoding.sequence import Handle
+from citer.decoding.served import verifier_in, verifier_of
 from citer.errors import InputError
+from citer.models.forced import Text
 from citer.models.pair import Pair
 
 STOPPED = "the engine has stopped, the server must be started again"
@@ -182,7 +182,7 @@ def logprobs(pair: Pair, request: Request, answer: Answer) -> list[float]:
     One forward of each model over the whole text computes them, at temperature 1.
     """
     text = Text((*request.prompt_ids, *answer.token_ids), len(request.prompt_ids))
-    judges = LocalJudge(pair.slm, pair.vocabulary), judge_in(pair)
-    slm, llm = (judge.score([text]).logprob_N.tolist() for judge in judges)
+    verifiers = verifier_of(pair.slm, pair.vocabulary), verifier_in(pair)
+    slm, llm = (verifier.score([text]).logprob_N.tolist() for verifier in verifiers)
     chosen = zip(answer.by_llm, slm, llm, strict=True)
     return [by_llm if is_llms else by_slm for is_llms, by_slm, by_llm in chosen]

@@ -15,7 +15,8 @@ from citer.data.problems import Problem
 from citer.data.tasks import find_task
 from citer.data.tasks.grading import Grade, assess
 from citer.data.tasks.own import OwnTask
-from citer.executors.choose import Forked, Unit
+from citer.executors.base import Unit
+from citer.executors.processes import Forked
 
 WriteTask = Callable[..., str]
 

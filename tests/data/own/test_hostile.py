@@ -18,7 +18,8 @@ from citer.data.tasks import own_grader as grader
 from citer.data.tasks.grading import Grade, assess
 from citer.data.tasks.own import OwnTask
 from citer.data.tasks.own_grader import _warning
-from citer.executors.choose import Forked, Unit
+from citer.executors.base import Unit
+from citer.executors.processes import Forked
 
 WriteTask = Callable[..., str]
 MARK = "98765.4321"  # seconds of a process that hostile code starts

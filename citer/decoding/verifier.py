@@ -1,4 +1,4 @@
-"""The interface of the LLM. `LocalJudge` runs a loaded model; another judge may run elsewhere."""
+"""The interface of the LLM. `LocalVerifier` runs a loaded model; another one may run elsewhere."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,28 +7,16 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from citer.decoding.answer import Trunk
-from citer.decoding.lane import Held, Ids, Lane, MakeGraphs
-from citer.decoding.work import Work
+from citer.decoding.answer import Trunk, Work
+from citer.decoding.runner import Held, Ids, MakeGraphs, ModelRunner
 from citer.errors import InputError
-from citer.models.card import ModelCard
-from citer.models.feed import Turn
+from citer.models.batch import Row
+from citer.models.folder import ModelCard
 from citer.models.forced import Predicted, Text, predict
 from citer.models.graphs import no_graphs
 from citer.models.pair import LanguageModel
 from citer.models.sampling import Sampling, noise
 from citer.models.vocabulary import Vocabulary
-
-__all__ = [
-    "ForcedScores",
-    "Judge",
-    "LocalJudge",
-    "ModelCard",
-    "Query",
-    "Text",
-    "Verdict",
-    "Verdicts",
-]
 
 
 class Verdict(NamedTuple):
@@ -44,12 +32,11 @@ class Verdict(NamedTuple):
 class Query(NamedTuple):
     """A sequence to judge, with one verdict for each position from `first` to `len(ids)`.
 
-    `first` indexes `ids`, which begins with the prompt. The judge reads `ids`. `draft` is the token
-    at position `len(ids)`, or None if there is none yet. It is judged, but not read. With
-    `sampling`, the logits at each position are perturbed (`citer.models.noise`). The other fields
-    are for a judge that keeps a cache per slot; a stateless judge may ignore them. The slot
-    holds the first `kept` tokens of `ids` from the query before. An empty slot may start from
-    `trunk`.
+    `first` indexes `ids`, which begins with the prompt. The verifier reads `ids`. `draft` is the
+    token at position `len(ids)`, or None if there is none yet. It is judged, but not read. With
+    `sampling`, the logits at each position are perturbed (`perturbed`). The other fields are for a
+    verifier that keeps a cache per slot; a stateless one may ignore them. The slot holds the first
+    `kept` tokens of `ids` from the query before. An empty slot may start from `trunk`.
     """
 
     ids: Ids
@@ -74,14 +61,14 @@ class ForcedScores(NamedTuple):
     margin_N: Tensor  # float32, largest minus second largest log-probability
 
 
-class Judge(Protocol):
+class Verifier(Protocol):
     """The LLM. It chooses the largest logit among the ids of the pair's `Vocabulary`.
 
     If the query samples, this is the largest perturbed logit, and odds are those of perturbed
     logits.
 
-    A judge with a cache per slot serves one engine at a time, and needs at least as many slots as
-    that engine.
+    A verifier with a cache per slot serves one engine at a time, and needs at least as many slots
+    as that engine.
     """
 
     @property
@@ -122,8 +109,8 @@ class Verdicts:
         return torch.stack([choice_M.double(), odds_M.double()], 1)
 
 
-class LocalJudge:
-    """A judge in this process: a loaded model with a cache of `slots` sequences.
+class LocalVerifier:
+    """A verifier in this process: a loaded model with a cache of `slots` sequences.
 
     Call it under `torch.inference_mode()`.
     """
@@ -136,25 +123,25 @@ class LocalJudge:
         make_graphs: MakeGraphs = no_graphs,
     ) -> None:
         self._settings = (model, vocabulary, slots, make_graphs)
-        self._lane = Lane(model, slots, make_graphs)
+        self._runner = ModelRunner(model, slots, make_graphs)
         self._read = Verdicts(model, vocabulary)
 
-    def __reduce__(self) -> tuple[type["LocalJudge"], tuple[Any, ...]]:
-        """Pickle the model and the settings only. An unpickled judge has an empty cache."""
-        return LocalJudge, self._settings
+    def __reduce__(self) -> tuple[type["LocalVerifier"], tuple[Any, ...]]:
+        """Pickle the model and the settings only. An unpickled verifier has an empty cache."""
+        return LocalVerifier, self._settings
 
     @property
     def card(self) -> ModelCard:
-        return self._lane.model.card
+        return self._runner.model.card
 
     @property
     def work(self) -> Work:
-        return self._lane.total
+        return self._runner.total
 
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
-        self._lane.prepare([Held(query.slot, query.kept, query.trunk) for query in queries])
-        rows = self._lane.consume([_turn(query) for query in queries], self._read)
-        return [_verdicts(*pair) for pair in zip(queries, rows, strict=True)]
+        self._runner.prepare([Held(query.slot, query.kept, query.trunk) for query in queries])
+        results = self._runner.consume([_row(query) for query in queries], self._read)
+        return [_verdicts(*pair) for pair in zip(queries, results, strict=True)]
 
     def score(self, texts: Sequence[Text]) -> ForcedScores:
         model, vocabulary, *_ = self._settings
@@ -167,16 +154,16 @@ class LocalJudge:
         return scores
 
 
-def _turn(query: Query) -> Turn:
+def _row(query: Query) -> Row:
     given = [(token or 0,) for token in query.judged_tokens]
     drawn = noise(query.sampling, range(query.first, len(query.ids) + 1))
-    return Turn(query.slot, query.ids, given, drawn)
+    return Row(query.slot, query.ids, given, drawn)
 
 
-def _verdicts(query: Query, rows: Sequence[Sequence[float]]) -> list[Verdict]:
+def _verdicts(query: Query, results: Sequence[Sequence[float]]) -> list[Verdict]:
     return [
         Verdict(int(choice), None if token is None else odds)
-        for (choice, odds), token in zip(rows, query.judged_tokens, strict=True)
+        for (choice, odds), token in zip(results, query.judged_tokens, strict=True)
     ]
 
 

@@ -7,16 +7,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Maps hidden_WH and the turns' given_WK and noise_R6 to out_WC in float64. On a GPU it is captured
+# Maps hidden_WH and the rows' given_WK and noise_R6 to out_WC in float64. On a GPU it is captured
 # with the forward. It must therefore neither read its tensors on the host nor create tensors there.
 Read = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-class Turn(NamedTuple):
+class Row(NamedTuple):
     """The tokens that one slot adds to a forward: the part of `ids` that the slot lacks.
 
     A `Read` gets the states after the last `len(given)` tokens. It gets one row of `given`, K
-    integers, with each state. If the turn samples, `noise` has `Sampling.numbers` for each state;
+    integers, with each state. If the row samples, `noise` has `Sampling.numbers` for each state;
     the `Read` gets them with the row of the state, for R sampled states.
     """
 
@@ -26,7 +26,7 @@ class Turn(NamedTuple):
     noise: Sequence[Sequence[int]] = ()
 
 
-class Feed(NamedTuple):
+class Batch(NamedTuple):
     """M new tokens of N rows, at most T per row.
 
     A row is a sequence. With its new tokens, the longest row has P positions. Only attention needs
@@ -81,7 +81,7 @@ def lay_out(
     counts: list[int],
     wanted: list[int],
     device: torch.device,
-) -> Feed:
+) -> Batch:
     """Lay out `counts[n]` new tokens for `slots[n]`, which already holds `starts[n]` positions.
 
     The forward returns the states after each row's last `wanted[n]` tokens.
@@ -89,15 +89,16 @@ def lay_out(
     span = max(start + count for start, count in zip(starts, counts, strict=True))
     slot_N, start_N, count_N = torch.tensor([slots, starts, counts], device=device)
     # A slice, if possible: reading it needs no copy.
-    rows = slice(slots[0], slots[-1] + 1) if _consecutive(slots) else slot_N
-    feed = Feed(rows, span, not any(starts), slot_N, start_N)
+    consecutive = slots == list(range(slots[0], slots[0] + len(slots)))
+    rows = slice(slots[0], slots[-1] + 1) if consecutive else slot_N
+    batch = Batch(rows, span, not any(starts), slot_N, start_N)
     if max(counts) > 1:
-        feed = _uneven(feed, start_N, count_N, max(counts), sum(counts))
+        batch = _uneven(batch, start_N, count_N, max(counts), sum(counts))
         ends = accumulate(counts)
         places = chain.from_iterable(range(e - n, e) for e, n in zip(ends, wanted, strict=True))
-        feed = feed._replace(wanted_W=torch.tensor(list(places), device=device))
+        batch = batch._replace(wanted_W=torch.tensor(list(places), device=device))
     even = max(counts) == 1 and min(starts) == max(starts)
-    return feed if even or feed.fresh else feed._replace(mask_NTP=_mask(feed))
+    return batch if even or batch.fresh else batch._replace(mask_NTP=_mask(batch))
 
 
 def lay_out_evenly(
@@ -108,7 +109,7 @@ def lay_out_evenly(
     slot_N: Tensor,
     start_N: Tensor,
     count_N: Tensor,
-) -> Feed:
+) -> Batch:
     """Lay out `width` tokens for every slot: `count_N` new ones, then padding.
 
     The forward returns the states after the last `wanted` new tokens of each row. The layout does
@@ -117,7 +118,7 @@ def lay_out_evenly(
     column_T = torch.arange(width, device=slot_N.device)
     column_NU = (count_N[:, None] - wanted + column_T[:wanted]).clamp(min=0)
     first_N = torch.arange(len(slot_N), device=slot_N.device) * width
-    feed = Feed(
+    batch = Batch(
         rows,
         span,
         fresh=False,
@@ -126,26 +127,22 @@ def lay_out_evenly(
         width=width,
         wanted_W=(first_N[:, None] + column_NU).flatten(),
     )
-    return feed._replace(mask_NTP=_mask(feed))
+    return batch._replace(mask_NTP=_mask(batch))
 
 
-def _uneven(feed: Feed, start_N: Tensor, count_N: Tensor, width: int, total: int) -> Feed:
+def _uneven(batch: Batch, start_N: Tensor, count_N: Tensor, width: int, total: int) -> Batch:
     first_N = count_N.cumsum(0) - count_N
     row_M = torch.repeat_interleave(count_N, output_size=total)
     column_M = torch.arange(total, device=row_M.device) - first_N[row_M]
     column_T = torch.arange(width, device=row_M.device)
-    return feed._replace(
-        slot_M=feed.slot_M[row_M],
+    return batch._replace(
+        slot_M=batch.slot_M[row_M],
         position_M=start_N[row_M] + column_M,
         padded_NT=first_N[:, None] + torch.minimum(column_T, count_N[:, None] - 1),
         flat_M=row_M * width + column_M,
     )
 
 
-def _mask(feed: Feed) -> Tensor:
-    position_NT = feed.side_by_side(feed.position_M)
-    return torch.arange(feed.span, device=position_NT.device) <= position_NT[:, :, None]
-
-
-def _consecutive(slots: list[int]) -> bool:
-    return slots == list(range(slots[0], slots[0] + len(slots)))
+def _mask(batch: Batch) -> Tensor:
+    position_NT = batch.side_by_side(batch.position_M)
+    return torch.arange(batch.span, device=position_NT.device) <= position_NT[:, :, None]

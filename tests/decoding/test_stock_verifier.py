@@ -1,4 +1,4 @@
-"""The stock forward behind the judge, against our own forward."""
+"""The stock forward behind the verifier, against our own forward."""
 
 import pickle
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from citer.config.params import PairParams
 from citer.data.prompts import Encoded
 from citer.decoding.answer import Answer, Request, Trunk
 from citer.decoding.engine import Engine
-from citer.decoding.judge import LocalJudge, Query, Verdict
 from citer.decoding.policy import LLM_ALONE, Policy
+from citer.decoding.verifier import LocalVerifier, Query, Verdict
 from citer.labelling.scoring import half, score
 from citer.models import stock
 from citer.models.bundle import identity
@@ -22,8 +22,8 @@ from citer.models.pair import LanguageModel, Pair, load_model
 from citer.models.stock import STOCK
 from tests.decoding.reference import rounded
 from tests.decoding.test_engine import MAX_NEW_TOKENS, generate_alone, make_requests
-from tests.decoding.test_judge import POLICIES
 from tests.decoding.test_trie import branches
+from tests.decoding.test_verifier import POLICIES
 
 SLOTS = 4
 OFFLOADED = {
@@ -72,13 +72,13 @@ def calls() -> list[list[Query]]:
 
 
 @torch.inference_mode()
-def verdicts(judge: LocalJudge) -> list[Verdict]:
-    return [verdict for call in calls() for row in judge.verdicts(call) for verdict in row]
+def verdicts(verifier: LocalVerifier) -> list[Verdict]:
+    return [verdict for call in calls() for row in verifier.verdicts(call) for verdict in row]
 
 
-def assert_equal_judges(model: LanguageModel, pair: Pair) -> None:
+def assert_equal_verifiers(model: LanguageModel, pair: Pair) -> None:
     """Compare verdicts and work of a stock model with those of the pair's LLM."""
-    ours, theirs = (LocalJudge(each, pair.vocabulary, SLOTS) for each in (pair.llm, model))
+    ours, theirs = (LocalVerifier(each, pair.vocabulary, SLOTS) for each in (pair.llm, model))
     expected, found = verdicts(ours), verdicts(theirs)
     assert [each.token for each in found] == [each.token for each in expected]
     assert [each.odds for each in found] == pytest.approx([each.odds for each in expected])
@@ -86,7 +86,7 @@ def assert_equal_judges(model: LanguageModel, pair: Pair) -> None:
 
 
 def test_verdicts_and_work_are_those_of_our_forward(kin: Pair, stock_pair: Pair) -> None:
-    assert_equal_judges(stock_pair.llm, kin)
+    assert_equal_verifiers(stock_pair.llm, kin)
 
 
 def test_a_cache_on_two_devices_gives_the_same_verdicts(
@@ -97,7 +97,7 @@ def test_a_cache_on_two_devices_gives_the_same_verdicts(
     monkeypatch.setattr(stock, "device_of", lambda layer: torch.device("cpu", layers.index(layer)))
     parts = in_stock(pair.llm).cache(SLOTS).parts
     assert [cache.keys_LSKPD.shape[0] for cache in parts.values()] == [1, 1]
-    assert_equal_judges(in_stock(pair.llm), pair)
+    assert_equal_verifiers(in_stock(pair.llm), pair)
 
 
 @pytest.mark.parametrize("device_map", ["cpu", OFFLOADED], ids=["one device", "offloaded"])
@@ -109,8 +109,8 @@ def test_a_model_that_accelerate_dispatches_gives_the_same_verdicts(
     offloaded = {name for name, weight in loaded.network.named_parameters() if weight.is_meta}
     assert bool(offloaded) == (device_map is OFFLOADED)
     assert loaded.card == pair.llm.card
-    assert_equal_judges(loaded, pair)
-    assert_equal_judges(pickle.loads(pickle.dumps(loaded)), pair)
+    assert_equal_verifiers(loaded, pair)
+    assert_equal_verifiers(pickle.loads(pickle.dumps(loaded)), pair)
 
 
 def decoded(

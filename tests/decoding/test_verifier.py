@@ -1,4 +1,4 @@
-"""The `Judge` protocol: an LLM in another process, and one without a cache."""
+"""The `Verifier` protocol: an LLM in another process, and one without a cache."""
 
 import ast
 import itertools
@@ -10,14 +10,15 @@ import pytest
 import torch
 
 from citer.data.prompts import Encoded
-from citer.decoding.answer import Answer, Request
+from citer.decoding.answer import Answer, Request, Work
 from citer.decoding.engine import Engine
-from citer.decoding.judge import ForcedScores, LocalJudge, ModelCard, Query, Text, Verdict
 from citer.decoding.policy import LLM_ALONE, Policy
-from citer.decoding.work import Work
+from citer.decoding.verifier import ForcedScores, LocalVerifier, Query, Verdict
 from citer.evaluation.cost import Prices
 from citer.labelling.scoring import half, llm_half, score
 from citer.models.bundle import identity
+from citer.models.folder import ModelCard
+from citer.models.forced import Text
 from citer.models.pair import Pair
 from citer.rule import Rule
 from tests.decoding.reference import next_logits, random_scorer
@@ -39,7 +40,7 @@ POLICIES = [
 
 @pytest.fixture
 def remote_pair(kin: Pair) -> Iterator[Pair]:
-    with remote(kin, LocalJudge(kin.llm, kin.vocabulary, SLOTS)) as pair:
+    with remote(kin, LocalVerifier(kin.llm, kin.vocabulary, SLOTS)) as pair:
         yield pair
 
 
@@ -93,7 +94,7 @@ def test_an_llm_in_another_process_has_the_same_prices_and_identity(
 
 
 class Stateless:
-    """A judge that reads every query from its beginning, ignores all hints and keeps nothing."""
+    """A verifier that reads every query from its beginning, ignores all hints and keeps nothing."""
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
@@ -124,7 +125,7 @@ def judged(query: Query) -> list[tuple[int, int | None]]:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: str(policy.rule))
-def test_a_judge_may_ignore_all_hints(kin: Pair, policy: Policy) -> None:
+def test_a_verifier_may_ignore_all_hints(kin: Pair, policy: Policy) -> None:
     trunked = branches(make_requests(1)[0], tuple(range(40, 60)), [0, 3, 19])
     requests = trunked + sampled(make_requests(5))
     pairs = (replace(kin, llm=Stateless(kin)), kin)
@@ -147,7 +148,7 @@ def test_only_the_model_and_its_size_use_its_network() -> None:
 
 
 def test_only_the_engine_uses_more_of_a_pairs_llm_than_its_card() -> None:
-    """`judge_in` makes a judge of it. `params.pair.llm` is a path.
+    """`verifier_in` makes a verifier of it. `params.pair.llm` is a path.
 
     `citer serve` hands the LLM over to its next release. A pair without weights keeps its server.
     """

@@ -1,24 +1,64 @@
-"""A walk decodes one request by many policies, and computes each shared token once.
+"""A sequence decodes one request by many policies, and computes each shared token once.
 
 The answers of the policies form a trie. They share all tokens up to a fork, where one policy takes
-the LLM's token and another keeps the SLM's. The walk follows the SLM's branch first. A policy that
-takes the LLM's token waits at the fork. A policy waits there, too, if its audit rejects the SLM's
-token at the fork. When no policy is left on the SLM's branch, the walk goes back to the last fork.
+the LLM's token and another keeps the SLM's. The sequence follows the SLM's branch first. A policy
+that takes the LLM's token waits at the fork. A policy waits there, too, if its audit rejects the
+SLM's token at the fork. When no policy is left on the SLM's branch, the sequence goes back to the
+last fork.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, NewType
 
-from citer.decoding.answer import Answer, Disagreement, Request, Visit
-from citer.decoding.judge import Query, Verdict
-from citer.decoding.limits import Limits
-from citer.decoding.path import Draft, Path
+from citer.decoding.answer import Answer, Disagreement, Limits, Request, Visit
 from citer.decoding.policy import Policy
+from citer.decoding.verifier import Query, Verdict
 from citer.models.router import HIGHEST
 from citer.models.sampling import stable_hash
 
 Handle = NewType("Handle", int)
+
+
+class Draft(NamedTuple):
+    """The SLM's next token, and its score by each scorer."""
+
+    token: int
+    scores: list[float]
+
+
+@dataclass(eq=False)
+class Path:
+    """The state of one policy. `pending_from` is the position after the LLM's last token."""
+
+    policy: Policy
+    scorer: int  # index of the policy's scorer in `Draft.scores`
+    pending_from: int = 0
+    risk: float = 1.0  # product of the pending tokens' scores
+    owed: bool = False  # the LLM was visited and writes the next token
+    visits: list[Visit] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # Cached, because they are read for every token.
+        self.rule = rule = self.policy.rule
+        self.asks_slm, self.least_score = rule.asks_slm, rule.least_score
+        self.may_be_due = rule.visit != "score" or rule.audit > 0
+
+    def takes_llm_token(self, draft: Draft | None) -> bool:
+        """Return whether the LLM writes the next token.
+
+        True without a draft: no path asks the SLM.
+        """
+        return draft is None or self.owed or draft.scores[self.scorer] < self.least_score
+
+    def due(self, length: int, ended: bool) -> bool:
+        """Return whether the rule requires a visit after `length` tokens."""
+        pending = length - self.pending_from
+        # No visit: no pending token, or the answer ended and is not audited.
+        if pending <= 0 or (ended and not self.rule.audit):
+            return False
+        return (ended and self.rule.exact) or self.rule.due(self.risk, pending)
 
 
 class _Fork(NamedTuple):
@@ -27,14 +67,14 @@ class _Fork(NamedTuple):
 
 
 class Need(Enum):
-    """What a walk needs before it can go on."""
+    """What a sequence needs before it can go on."""
 
     SLM = "the SLM's next token"
     LLM = "the LLM's verdicts"
     NOTHING = "all answers are finished"
 
 
-class Walk:
+class Sequence:
     """One request in a slot, decoded for all its policies.
 
     `ids` is the branch being written; other paths wait in `_forks`.
@@ -116,7 +156,7 @@ class Walk:
         self.draft = draft
         self.slm_read = len(self.ids)
 
-    def take_verdicts(self, verdicts: Sequence[Verdict]) -> None:
+    def take_verdicts(self, verdicts: list[Verdict]) -> None:
         """Take the LLM's verdicts on `query`."""
         first = self._llm_reads_to - self.begin + 1 - len(verdicts)
         self._verdicts.update(enumerate(verdicts, first))
@@ -128,7 +168,8 @@ class Walk:
         while True:
             if self._unchecked:
                 ended = self._ended()
-                due = self._due(ended)
+                length = self.length
+                due = [p for p in self._paths if p.may_be_due and p.due(length, ended)]
                 if due and self._must_read(len(self.ids) - ended):
                     return Need.LLM, answers
                 answers += self._check(due, ended)
@@ -148,7 +189,7 @@ class Walk:
         self._llm_reads_to = reads_to
         return self.llm_read < reads_to
 
-    def _write(self, takers: Sequence[Path]) -> None:
+    def _write(self, takers: list[Path]) -> None:
         """Write the SLM's token for the paths that keep it. The `takers` take the LLM's token."""
         position, draft, self.draft = self.length, self.draft, None
         self._drafts.append(draft)
@@ -210,11 +251,7 @@ class Walk:
             self.ids, len(self.request.prompt_ids)
         )
 
-    def _due(self, ended: bool) -> list[Path]:
-        length = self.length
-        return [path for path in self._paths if path.may_be_due and path.due(length, ended)]
-
-    def _check(self, due: Sequence[Path], ended: bool) -> list[Answer]:
+    def _check(self, due: list[Path], ended: bool) -> list[Answer]:
         """Audit the paths that are `due`. A path whose token is rejected waits at its fork.
 
         If the answer has ended, return it for each path that is left.
