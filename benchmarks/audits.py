@@ -38,7 +38,7 @@ from citer.models.bundle import read_bundle
 from citer.progress import progress
 from citer.rule import Rule
 from citer.serving.deployment import Deployment
-from citer.serving.record import line
+from citer.serving.generate import line
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.storage.schema import AUDITED

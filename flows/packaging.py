@@ -21,7 +21,7 @@ from citer.config.params import Params
 from citer.data.tasks import find_task
 from citer.decoding.answer import Counts
 from citer.rule import Rule
-from citer.serving.agreement import CARD_KEY, Promised
+from citer.serving.drift import CARD_KEY, Promised
 from citer.stages import paths
 from citer.storage.tables import read_json, write_json
 from flows.outcomes import answers, deployed_method

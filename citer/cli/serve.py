@@ -15,7 +15,7 @@ from citer.errors import InputError
 
 if TYPE_CHECKING:
     from citer.serving.log import Traffic
-    from citer.serving.server.observers import Alarmed
+    from citer.serving.server.releases import Alarmed
 
 
 def serve(
@@ -63,8 +63,7 @@ def serve(
     from prometheus_client import CollectorRegistry
 
     from citer.models.sampling import Sampler
-    from citer.serving.server.observers import Observers
-    from citer.serving.server.releases import Releases
+    from citer.serving.server.releases import Observers, Releases
     from citer.serving.server.run import listen, serve
     from citer.serving.server.service import Settings
 

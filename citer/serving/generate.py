@@ -19,6 +19,7 @@ from citer.config.params import Params
 from citer.data.importing import load_problems
 from citer.data.problems import Problem
 from citer.data.tasks.failures import failures
+from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.decoding.answer import Counts
 from citer.errors import InputError, reading
 from citer.models.bundle import identity, stored_prompts
@@ -26,8 +27,8 @@ from citer.models.room import check_room
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.progress import progress
 from citer.rule import Rule
-from citer.serving.deployment import Deployment, deploy, served_pair, stored_rule
-from citer.serving.record import line
+from citer.serving.deployment import Deployment, Reply, deploy, served_pair, stored_rule
+from citer.serving.log import Decode, audited_row
 from citer.stages import paths
 from citer.storage.code import code_digest
 from citer.storage.schema import AUDITED
@@ -134,6 +135,34 @@ def _answer(
             stored = line(reply, deployment.pair.tokenizer.decode)
             file.write(json.dumps(stored, ensure_ascii=False) + "\n")
             file.flush()
+
+
+def line(reply: Reply, decode: Decode) -> dict[str, Any]:
+    """Return an answer as JSON.
+
+    `audits` is a row of the schema AUDITED; `task` and `failure` are for the summary.
+    """
+    answer, problem, grade = reply.answer, reply.problem, _graded(reply)
+    return {
+        "task": problem.task,
+        "problem_id": problem.problem_id,
+        "question": problem.question,
+        "correct": grade and grade.correct,
+        "failure": grade and grade.failure,
+        **reply.fields,
+        "written": [
+            {"text": decode([token]), "by": "llm" if by_llm else "slm"}
+            for token, by_llm in zip(answer.token_ids, answer.by_llm, strict=True)
+        ],
+        "audits": audited_row(reply, decode),
+    }
+
+
+def _graded(reply: Reply) -> Grade | None:
+    """Grade a reply. A truncated answer is wrong. Returns None if the right answer is unknown."""
+    if reply.problem.answer is None:
+        return None
+    return WRONG if reply.answer.truncated else assess(reply.problem, reply.completion)
 
 
 def _deliver(

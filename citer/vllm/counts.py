@@ -38,7 +38,7 @@ class Total:
 class Routed:
     """A request: its rule, and its visits so far, as the engine records them.
 
-    `citer.serving.record.audited_positions` reads `visits`. The last visit may have judged drafts
+    `citer.serving.log.audited_positions` reads `visits`. The last visit may have judged drafts
     after an EOS or a stop text, which vLLM cuts off: drop positions beyond the answer's own tokens.
     """
 

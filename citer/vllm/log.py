@@ -112,4 +112,4 @@ class ChatLog:
         inside = within(visits, len(token_ids))
         policy = Policy(always_slm, Rule.parse(asked["rule"]))
         answer = Answer("", policy, token_ids, (), tuple(inside), truncated)
-        await asyncio.to_thread(self.observer.answered, Reply(problem, answer, text))
+        await asyncio.to_thread(self.observer, Reply(problem, answer, text))

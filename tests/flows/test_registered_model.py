@@ -22,9 +22,9 @@ from citer.models.folder import PairFolder
 from citer.models.sampling import Sampler
 from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
-from citer.serving.agreement import Promised
 from citer.serving.deployment import deploy, stored_rule
-from citer.serving.watch import promised
+from citer.serving.drift import Promised
+from citer.serving.server.releases import promised
 from citer.stages import paths
 from citer.storage.tables import digest, read_json, write_json
 from flows.dvc_commands import dvc

@@ -2,7 +2,7 @@
 
 from citer.decoding.answer import Disagreement, Visit
 from citer.rule import Rule
-from citer.serving.record import audited_positions
+from citer.serving.log import audited_positions
 from citer.vllm.counts import Counts, Total
 
 RULE = Rule.parse("risk 0.8 audit 0.1")
