@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from citer.cli.answers import RouterOption, RuleOption, parse_rule, router_folder
-from citer.cli.extra import need_pipeline, need_serve
+from citer.cli.extra import need, need_pipeline
 from citer.config.params import load_params
 from citer.errors import InputError
 
@@ -58,20 +58,14 @@ def serve(
     With CITER_API_KEYS=KEY,… in the environment, a client must send one of the keys. SIGTERM ends
     the server after its running requests. A router of the registry needs the extra "pipeline", too.
     """
-    need_serve("citer serve")
+    need("serve", "citer serve")
     params, parsed, source = load_params(), parse_rule(rule), _source(router)
-    from prometheus_client import CollectorRegistry
-
-    from citer.models.sampling import Sampler
-    from citer.serving.server.releases import Observers, Releases
     from citer.serving.server.run import listen, serve
     from citer.serving.server.service import Settings
 
     settings = Settings(params.register_.model_name, queue, poll, params.evaluate.sampling, host)
-    registry, alarmed = CollectorRegistry(), _alarmed(router)
     with listen(host, port) as listener, _traffic(log, redact) as traffic:
-        observe = Observers(registry, Sampler(params.evaluate.sampling), traffic, alarmed)
-        serve(settings, Releases(source, params, parsed, observe), listener, registry)
+        serve(settings, params, parsed, source, listener, traffic, _alarmed(router))
 
 
 @contextmanager

@@ -19,10 +19,14 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from citer.config.params import Params
 from citer.errors import InputError
+from citer.models.sampling import Sampler
+from citer.rule import Rule
+from citer.serving.log import Traffic
 from citer.serving.server.app import make_app
 from citer.serving.server.metrics import Metrics
-from citer.serving.server.releases import Releases
+from citer.serving.server.releases import Alarmed, Observers, Releases, Source
 from citer.serving.server.service import Service, Settings
 
 PATIENCE = 60.0  # seconds in which a request must arrive
@@ -102,21 +106,26 @@ def accepted_keys() -> list[str]:
 
 def serve(
     settings: Settings,
-    releases: Releases,
+    params: Params,
+    rule: Rule | None,
+    source: Source,
     listener: socket.socket,
-    registry: CollectorRegistry | None = None,
+    traffic: Traffic | None,
+    alarmed: Alarmed,
 ) -> None:
-    """Load the newest router with its pair, and answer requests until SIGTERM or SIGINT.
+    """Load the newest router of `source` with its pair, and answer until SIGTERM or SIGINT.
 
-    Metrics of the `registry` stand at `/metrics`. The environment variable CITER_API_KEYS has the
-    accepted keys, separated by commas. Raises InputError.
+    `rule` replaces the router's own, `traffic` logs the answers, and `alarmed` is told of a low
+    agreement. The environment variable CITER_API_KEYS has the accepted keys, separated by commas.
+    Raises InputError.
     """
-    keys = accepted_keys()
+    keys, registry = accepted_keys(), CollectorRegistry()
+    observe = Observers(registry, Sampler(settings.sampling), traffic, alarmed)
+    releases = Releases(source, params, rule, observe)
     gc.collect()
     gc.freeze()  # imported modules are searched no more; a release must be, as it may be replaced
-    metrics = Metrics(registry or CollectorRegistry())
     # The service alone holds the release, so that a promotion frees it.
-    service = Service(settings, releases, releases.newest(), metrics)
+    service = Service(settings, releases, releases.newest(), Metrics(registry))
     if service.release.deployment.pair.is_small:
         torch.set_num_threads(1)  # more would slow such short forwards down
     host, port = listener.getsockname()[:2]
