@@ -26,7 +26,6 @@ from citer.executors.base import Executor
 from citer.executors.choose import executor_for
 from citer.labelling.chunks import label_in_chunks
 from citer.labelling.contests import Outcome
-from citer.labelling.judged import differing, judge_width, judged_features
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from citer.models.pair import Pair, load_pair
@@ -134,24 +133,6 @@ class Workshop:
 
     def train_on(self, labels: pa.Table, seed: int) -> Trained:
         return self.train(labels, labels["label"].to_numpy(), seed)
-
-    def train_judge(
-        self, labels: pa.Table, seed: int, label_N: np.ndarray | None = None
-    ) -> Trained:
-        """Train a head `judge` on the labels where the models differ, or on other ones."""
-        rows = differing(self.tokens, labels)
-        return train_head(
-            self._judged(rows),
-            rows["label"].to_numpy() if label_N is None else label_N,
-            rows["problem_id"].to_numpy(),
-            *self._fit(seed),
-            hidden_size=judge_width(self.pair.slm),
-        )
-
-    def _judged(self, rows: pa.Table) -> np.ndarray:
-        limit = self.params.score_llm.batch_tokens
-        source = self.pair, paths.SLM_TOKENS, self.examples
-        return judged_features(*source, rows, batch_tokens=limit, advance=lambda _: None)
 
     def train_agree(self, seed: int) -> Trained:
         """Train a head on the LLM's tokens."""

@@ -2,30 +2,28 @@
 
 A *visit* is a call of the LLM. A token is *pending* if the SLM wrote it after the last visit. One
 forward of the LLM reads the pending tokens and writes its own token. An *audit* compares each
-pending token with the LLM's choice at that position, and rejects it by one of four *acceptance
-rules* (`citer.decoding.acceptance`). Known methods are special cases:
+pending token with the LLM's choice at that position, and rejects it if the LLM finds it too
+unlikely. Known methods are special cases:
 
     CITER (arXiv 2502.01976)                          visit by score, no audit
     speculative decoding (arXiv 2211.17192), greedy   visit every γ tokens, audit 1
     BiLD (arXiv 2302.07863)                           visit by the SLM's own confidence, audit < 1
 """
 
-from dataclasses import dataclass, replace
-from math import inf
+from dataclasses import dataclass
 from typing import Literal, Self, cast, get_args
 
 When = Literal["score", "risk", "every"]
-By = Literal["audit", "judge", "kl", "top"]
 EXPECTED = (
-    "expected `score τ`, `risk ρ` or `every γ`, and perhaps `audit β`, `judge θ`, `kl κ` or "
-    "`top k`; τ, ρ, β, θ in [0, 1], κ > 0 and finite, γ and k whole numbers from 1 on"
+    "expected `score τ`, `risk ρ` or `every γ`, and perhaps `audit β`; τ, ρ, β in [0, 1], "
+    "γ a whole number from 1 on"
 )
-EXACT = {"audit": 1, "judge": 1, "top": 1}  # these reject every token that is not the LLM's choice
+REMOVED = ("judge", "kl", "top")  # acceptance rules that cost more than `audit` (docs/results.md)
 
 
 @dataclass(frozen=True, order=True)
 class Rule:
-    """A rule, as text `score 0.9`, `risk 0.8 audit 0.1`, `risk 0.8 judge 0.9` or `every 8 top 3`.
+    """A rule, as text `score 0.9`, `risk 0.8 audit 0.1` or `every 8 audit 1`.
 
     `visit` says when the LLM is called:
 
@@ -34,13 +32,8 @@ class Rule:
     - `risk`: when the product of the pending tokens' scores falls below `at` (ρ).
     - `every`: when `at` (γ) tokens are pending.
 
-    `by` names what an audit asks about a pending token that is not the LLM's choice, and `audit` is
-    the threshold. The token is rejected
-
-    - `audit` (β): if the LLM gives it less than β times the probability of its own choice;
-    - `judge` (θ): if the router's head `judge` scores it below θ;
-    - `kl` (κ): if KL(LLM ‖ SLM) exceeds κ nats, or if the LLM is sure of its choice;
-    - `top` (k): if it is not among the LLM's k likeliest tokens.
+    An audit rejects a pending token that is not the LLM's choice if the LLM gives it less than
+    `audit` (β) times the probability of its own choice.
 
     The first rejected token and all later ones are removed, and the LLM writes its choice there. If
     no token is rejected, the LLM writes the next one. Without an audit, `audit` is 0. If `exact`,
@@ -50,59 +43,39 @@ class Rule:
     visit: When
     at: float
     audit: float = 0.0
-    by: By = "audit"
+    by: Literal["audit"] = "audit"  # a field of tables and cards
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse a rule. Raises ValueError with the expected form."""
         try:
             visit, at, *rest = str(text).split()
-            by, limit = rest or ("audit", "0")
+            by, audit = rest or ("audit", "0")
             number = int(at) if visit == "every" else float(at)
-            audit = int(limit) if by == "top" else float(limit)
-            rule = cls(cast(When, visit), number, audit, cast(By, by))
+            rule = cls(cast(When, visit), number, float(audit), cast(Literal["audit"], by))
         except ValueError:
             raise ValueError(f"{text!r}: {EXPECTED}") from None
+        if by in REMOVED:
+            raise ValueError(f"{text!r}: `{by}` was removed; expected `audit β` in its place")
         if not rule.in_range:
             raise ValueError(f"{text!r}: {EXPECTED}")
-        return rule if rule.audit else replace(rule, by="audit")
-
-    @classmethod
-    def audited(cls, visit: When, at: float, audit: float | str) -> Self:
-        """Make a rule from an audit's β or its text, such as `kl 0.5`. Raises ValueError."""
-        return cls.parse(f"{visit} {at} {audit if isinstance(audit, str) else f'audit {audit}'}")
+        return rule
 
     @property
     def in_range(self) -> bool:
         at_fits = _counts(self.at) if self.visit == "every" else 0 <= self.at <= 1
-        return self.visit in get_args(When) and at_fits and self._audit_in_range
-
-    @property
-    def _audit_in_range(self) -> bool:
-        if self.by in ("audit", "judge"):
-            return 0 <= self.audit <= 1
-        # An infinite κ would accept tokens where the LLM is sure, and JSON has no infinity.
-        return 0 < self.audit < inf if self.by == "kl" else self.by == "top" and _counts(self.audit)
+        audit_fits = self.by == "audit" and 0 <= self.audit <= 1
+        return self.visit in get_args(When) and at_fits and audit_fits
 
     def __format__(self, spec: str) -> str:
         """Format the rule as text, and its numbers by `spec`."""
         # Tables and cards have counts as floats.
         at = int(self.at) if self.visit == "every" and _counts(self.at) else self.at
-        audit = int(self.audit) if self.by == "top" and _counts(self.audit) else self.audit
         visit = f"{self.visit} {at:{spec}}"
-        return f"{visit} {self.by} {audit:{spec}}" if audit else visit
+        return f"{visit} audit {self.audit:{spec}}" if self.audit else visit
 
     def __str__(self) -> str:
         return f"{self}"
-
-    def refusal(self, sampled: bool, remote: bool) -> str | None:
-        """Say why this rule cannot be used for sampled answers or a remote LLM, or return None."""
-        accepts = f"a rule with `{self.by} {self.audit:.4g}`"
-        if remote and self.by != "audit":
-            return f"{accepts}: from this LLM only odds are known, expected `audit β`"
-        if sampled and self.by in ("judge", "kl"):
-            return f"{accepts}: answers are sampled, expected `audit β` or `top k`"
-        return None
 
     @property
     def asks_slm(self) -> bool:
@@ -111,7 +84,7 @@ class Rule:
     @property
     def exact(self) -> bool:
         """Whether audits make every answer equal to the LLM's own."""
-        return EXACT.get(self.by) == self.audit
+        return self.audit == 1
 
     @property
     def least_score(self) -> float:

@@ -145,7 +145,7 @@ def test_shipped_params_load_frozen():
         (
             "audits: [0.25",
             "audits: [0",
-            "evaluate.audits.0: 0: expected β above 0 and at most 1, or",
+            "evaluate.audits.0: 0: expected β above 0 and at most 1",
         ),
         (
             "audits: [0.25",
@@ -160,12 +160,12 @@ def test_shipped_params_load_frozen():
         ("gammas: [1,", "gammas: [0,", "evaluate.gammas.0: 0: expected greater than 0"),
         ("gammas: [1,", "gammas: [2.5,", "evaluate.gammas.0: 2.5: expected a valid integer"),
         (
-            "[entropy, confidence,",
-            "[entropy, confidant,",
-            "evaluate.rivals.1: 'confidant': expected 'entropy', 'confidence', 'random', "
+            "[entropy, random,",
+            "[entropy, rndom,",
+            "evaluate.rivals.1: 'rndom': expected 'entropy', 'random', "
             "'speculative', 'bild', 'co_llm', 'citer_s', 'query' or 'oracle'",
         ),
-        ("[entropy, confidence,", "[oracle,", "evaluate.rivals: 'oracle' is listed twice"),
+        ("[entropy, random,", "[oracle,", "evaluate.rivals: 'oracle' is listed twice"),
         ("gammas: [1, 2, 3, 4, 6, 8, 12, 16]", "gammas: 4", "evaluate.gammas: 4: expected a list"),
         ("epsilon: 0.05", "epsilon: .nan", "evaluate.epsilon: nan: expected a finite number"),
         ("rate: 4.0e-3", "rate: .inf", "finetune.learning_rate: inf: expected a finite number"),

@@ -7,7 +7,7 @@ import pytest
 from citer.config.params import load_params
 from citer.errors import InputError
 from citer.executors.workers import WorkerParams
-from tests.test_config_audits import SHIPPED, loaded
+from tests.test_config_removed import SHIPPED, loaded
 
 DEVICES = "devices: auto"
 

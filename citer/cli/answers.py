@@ -25,7 +25,7 @@ RuleOption = Annotated[
     str | None,
     typer.Option(
         help="When the LLM is called; replaces the router's own rule: score τ | risk ρ | "
-        "every γ, each with an optional audit β | judge θ | kl κ | top k. "
+        "every γ, each with an optional audit β. "
         'For example "risk 0.8 audit 0.1".'
     ),
 ]

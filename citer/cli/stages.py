@@ -109,7 +109,7 @@ def rivals() -> None:
 
 
 def label(iteration: Iteration) -> None:
-    """Label every token. A contested one is decided by rollouts or as label.outcome says."""
+    """Label every token. A contested one is decided by rollouts or as label.method says."""
     _run_iteration("label", iteration)
 
 

@@ -1,16 +1,16 @@
 """The sections of `params.yaml`, as frozen types. `params.yaml` explains the keys."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
-from citer.config.audits import Audit, RuleText, check_audits
 from citer.config.pair import PairParams, placed
 from citer.config.sources import PrepareParams
 from citer.data.prompt_settings import PromptSettings
 from citer.errors import InputError
 from citer.executors.workers import WorkerParams
+from citer.rule import Rule
 from citer.sections import (
     Against,
     Count,
@@ -25,8 +25,22 @@ from citer.sections import (
     SomeListed,
     Source,
     Tokens,
+    replaced,
 )
 from citer.storage.yaml_file import read_yaml
+
+RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
+Rival = Annotated[RivalName, replaced(confidence="entropy")]
+
+
+def _beta(given: Any) -> float:
+    if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= 1:
+        return float(given)
+    removed = "; other acceptance rules were removed" if isinstance(given, str) else ""
+    raise ValueError(f"{given!r}: expected β above 0 and at most 1{removed}")
+
+
+Beta = Annotated[float, BeforeValidator(_beta)]
 
 
 class SamplingParams(Section):
@@ -103,44 +117,38 @@ class ScoreParams(Section):
 class LabelParams(Section):
     """Preference labels. Rollouts of iteration k use router k - 1 with `rule`.
 
-    `outcome` names the judge of contested tokens. `rollout`: the finished answer is graded.
-    `agreement`: it is compared with the LLM's answer. `suffix`: by how much the LLM's log-odds of
-    its own ending fall, without a rollout. `auto`: `rollout` if the rows have right answers and
-    all rollouts take at most `minutes`, as `probe` estimates; else `suffix`. With `judge`, the
-    router also gets the head that rules such as `risk 0.8 judge 0.9` need.
+    `method` decides contested tokens. `rollout`: the finished answer is graded. `suffix`: by how
+    much the LLM's log-odds of its own ending fall, without a rollout. `auto`: `rollout` for a row
+    with a right answer, else `suffix`.
     """
 
-    outcome: Literal["auto", "rollout", "agreement", "suffix"] = "auto"
-    minutes: Annotated[float, Field(gt=0, le=10**6)] = 60.0
+    REMOVED: ClassVar = {
+        "outcome": "label.method takes its place",
+        "minutes": "label.method says how tokens are labelled, whatever time it takes",
+        "judge": "rules with `audit β` need no head `judge`",
+    }
 
+    method: Annotated[
+        Literal["auto", "rollout", "suffix"], replaced(agreement="suffix, which needs no rollouts,")
+    ] = "auto"
     rule: RuleText
-    judge: bool = False
     tie: Literal["slm", "llm", "drop"]
     slots: Slots
     max_new_tokens: Tokens
 
 
 class TrainParams(Section):
-    """Training of a router's head.
+    """Training of a router's head."""
 
-    The head of the router is trained with `seed`. With `seeds` above 1, others are trained with the
-    seeds after it, only to measure by how much results differ.
-    """
+    REMOVED: ClassVar = {"seeds": "`python -m benchmarks.study` trains with several seeds"}
 
     seed: Seed
-    seeds: Annotated[int, Field(gt=0, le=100)] = 1
     learning_rate: Rate
     batch_size: Annotated[int, Field(gt=1, le=2**24)]
     epochs: Count
     patience: Count
     dropout: Annotated[float, Field(ge=0, lt=1)]
     holdout: Annotated[float, Field(gt=0, lt=1)]
-
-    @property
-    def further(self) -> "list[TrainParams]":
-        """The settings of each further seed."""
-        seeds = range(self.seed + 1, self.seed + self.seeds)
-        return [self.model_copy(update={"seed": seed, "seeds": 1}) for seed in seeds]
 
 
 class EvaluateParams(Section):
@@ -150,9 +158,8 @@ class EvaluateParams(Section):
     then P(answer differs from the LLM's) <= epsilon. `auto` is `answers` if all questions of
     validation and test have one, else `llm`. All methods answer greedily or by `sampling`.
     The promise holds at confidence 1 - delta. CITER uses `llm_fractions`. Audited routing uses each
-    pair of `risks` and `audits`: β, or the text of another acceptance rule, such as `judge 0.9`.
-    Speculative decoding uses `gammas`. `rivals` names the methods to compare with
-    (`citer.evaluation.rivals`).
+    pair of `risks` and `audits` (β). Speculative decoding uses `gammas`. `rivals` names the methods
+    to compare with (`citer.evaluation.rivals`).
     """
 
     seed: Seed
@@ -160,9 +167,9 @@ class EvaluateParams(Section):
     max_new_tokens: Tokens
     llm_fractions: Annotated[tuple[Share, ...], Field(strict=False, min_length=2)]
     risks: Annotated[tuple[Share, ...], Listed]
-    audits: Annotated[tuple[Audit, ...], Listed]
+    audits: Annotated[tuple[Beta, ...], Listed]
     gammas: Annotated[tuple[Tokens, ...], Listed]
-    rivals: Annotated[tuple[RivalName, ...], Listed, Once] = get_args(RivalName)
+    rivals: Annotated[tuple[Rival, ...], Listed, Once] = get_args(RivalName)
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     llm_floor: Share
@@ -240,13 +247,6 @@ class Params(Section):
         if batch not in counted:
             listed = ", ".join(map(str, counted))
             raise ValueError(f"register.batch: {batch}; expected one of evaluate.batches: {listed}")
-        return self
-
-    @model_validator(mode="after")
-    def audits_fit(self) -> Self:
-        remote, sampled = self.pair.llm_url is not None, self.evaluate.sampling is not None
-        label = self.label.rule, self.label.judge
-        check_audits(*label, self.evaluate.audits, remote, sampled)
         return self
 
     @field_validator("iterations")

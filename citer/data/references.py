@@ -1,9 +1,11 @@
-"""Which questions the LLM answers, and the rows that its answers become."""
+"""Which questions the LLM answers, the rows that its answers become, and what rows lack."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from citer.data.problems import LLM_ROW, Problem
+from citer.errors import InputError
 from citer.sections import Against, Source
 
 
@@ -40,3 +42,25 @@ def judged(problem: Problem, text: str | None) -> Sequence[Problem]:
     if text is None:
         return []
     return [replace(problem, answer=None, reference=text, written_by="llm")]
+
+
+def unanswered(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the rows whose contested tokens no rollout can decide. Audited answers have none."""
+    return [each for each in problems if each.answer is None and each.audits is None]
+
+
+def check_answers(method: str, problems: Iterable[Problem], path: Path) -> None:
+    """Raise InputError for the first row without an answer, if `label.method` needs one."""
+    if method == "rollout" and (bad := unanswered(problems)):
+        raise InputError(
+            f"{path}: problem {bad[0].problem_id}: no right answer to grade rollouts by; expected "
+            "one, or label.method: suffix or auto in params.yaml"
+        )
+
+
+def sources(problems: Iterable[Problem]) -> str:
+    """Name the sources of references: given, llm, both or audited, joined by "+"."""
+    kinds = {"audited" if p.audits is not None else p.written_by or "given" for p in problems}
+    if {"given", "llm"} <= kinds:
+        kinds = kinds - {"given", "llm"} | {"both"}
+    return "+".join(sorted(kinds))

@@ -157,12 +157,6 @@ def read_features(folder: Path, rows: pa.Table) -> np.ndarray:
     return feature_NF
 
 
-def places(table: pa.Table, rows: pa.Table) -> np.ndarray:
-    """Return the index in `table` of each row (problem_id, position); both are in one order."""
-    problem_ids = table["problem_id"].unique()
-    return np.searchsorted(_keys(table, problem_ids), _keys(rows, problem_ids))
-
-
 def _read_states(
     folder: Path, metadata: Mapping[str, Any], problem_ids: pa.Array
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:

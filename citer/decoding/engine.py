@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from citer.decoding.acceptance import Criterion, reads_slm
 from citer.decoding.answer import Answer, Request
 from citer.decoding.delay import llm_runs
 from citer.decoding.lane import Held, Lane, MakeGraphs
@@ -26,9 +25,10 @@ from citer.decoding.limits import Limits
 from citer.decoding.path import Draft
 from citer.decoding.policy import Policy, Scorer
 from citer.decoding.reading import Drafts
-from citer.decoding.served import check_rules, judge_in
+from citer.decoding.served import ServedJudge, judge_in
 from citer.decoding.walk import Handle, Need, Walk
 from citer.decoding.work import Work
+from citer.errors import InputError
 from citer.models.feed import Turn
 from citer.models.graphs import cuda_graphs
 from citer.models.pair import Pair
@@ -136,10 +136,9 @@ class Engine:
         Raises InputError as `check` does.
         """
         policies = (policy, *more)
-        self.check(request, *policies)
+        self.check(request)
         if not self._walks:
             self._start_over()
-        self._widen(policies)
         scorers = dict.fromkeys(each.scorer for each in policies)
         if not scorers.keys() <= {*self._drafts.scorers}:
             self._drafts = self._drafts.reading([*self._scorers(), *scorers])
@@ -149,12 +148,13 @@ class Engine:
         self._queue.append(self._walks[handle])
         return handle
 
-    def check(self, request: Request, *policies: Policy) -> None:
+    def check(self, request: Request) -> None:
         """Raise InputError if a request is empty or does not fit the models' context.
 
-        Raises it also if request, rules and LLM do not go together (`check_rules`).
+        Raises it also if it samples and a server runs the LLM.
         """
-        check_rules(request, policies, self._judge)
+        if request.sampling and isinstance(self._judge, ServedJudge):
+            raise InputError(f"{request.key}: sampling, expected greedy: a server runs the LLM")
         self._limits(request).check(request, self.pair.context)
 
     def _limits(self, request: Request) -> Limits:
@@ -204,14 +204,6 @@ class Engine:
         """Give slots and scorer columns in the same order to every run."""
         self._free = list(range(self.slots))[::-1]
         self._drafts = Drafts(self.pair, ())
-        self._criteria: tuple[Criterion, ...] = ()
-
-    def _widen(self, policies: Sequence[Policy]) -> None:
-        """Let drafts and verdicts have what these policies need, until the engine is idle."""
-        new = (policy.criterion for policy in policies if policy.criterion)
-        self._criteria = tuple(dict.fromkeys((*self._criteria, *new)))
-        shows = any(map(reads_slm, self._criteria))
-        self._drafts = replace(self._drafts, shows_features=shows)
 
     def _scorers(self) -> dict[Scorer, None]:
         """The scorers of the requests in flight."""
@@ -243,13 +235,13 @@ class Engine:
         """Draft the next token of each sequence with the SLM."""
         self._slm.prepare([Held(walk.slot, walk.slm_read, walk.trunk) for walk in walks])
         turns = [_turn(walk) for walk in walks]
-        rows, count = self._slm.consume(turns, self._drafts), len(self._drafts.scorers)
+        rows = self._slm.consume(turns, self._drafts)
         for walk, [(token, *scores)] in zip(walks, rows, strict=True):
-            walk.take_draft(Draft(int(token), scores[:count], scores[count:]))
+            walk.take_draft(Draft(int(token), scores))
 
     def _visit(self, walks: Sequence[Walk]) -> None:
         """Judge the tokens of each sequence that the LLM has not seen."""
-        queries = [walk.query(self._criteria) for walk in walks]
+        queries = [walk.query() for walk in walks]
         for walk, verdicts in zip(walks, self._judge.verdicts(queries), strict=True):
             walk.take_verdicts(verdicts)
 

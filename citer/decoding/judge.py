@@ -1,19 +1,17 @@
 """The interface of the LLM. `LocalJudge` runs a loaded model; another judge may run elsewhere."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from citer.decoding.acceptance import Criterion, Drafted, Pending, reads_slm
 from citer.decoding.answer import Trunk
 from citer.decoding.lane import Held, Ids, Lane, MakeGraphs
 from citer.decoding.work import Work
 from citer.errors import InputError
 from citer.models.card import ModelCard
-from citer.models.features import EXTRAS
 from citer.models.feed import Turn
 from citer.models.forced import Predicted, Text, predict
 from citer.models.graphs import no_graphs
@@ -37,12 +35,10 @@ class Verdict(NamedTuple):
     """The LLM's choice at a position, and the odds of the sequence's token there.
 
     Odds are p(token) / p(choice), in [0, 1], or None if the sequence has no token there yet.
-    `numbers` are the token's, by each criterion of the query.
     """
 
     token: int
     odds: float | None
-    numbers: Mapping[Criterion, float] = {}
 
 
 class Query(NamedTuple):
@@ -54,10 +50,6 @@ class Query(NamedTuple):
     are for a judge that keeps a cache per slot; a stateless judge may ignore them. The slot
     holds the first `kept` tokens of `ids` from the query before. An empty slot may start from
     `trunk`.
-
-    `criteria` are the same for all queries of a call. If one of them reads the SLM, `features` has
-    those with which the SLM drafted each judged token, or no numbers where it did not; it may be
-    empty if no audit of this query needs them.
     """
 
     ids: Ids
@@ -67,8 +59,6 @@ class Query(NamedTuple):
     slot: int = 0
     kept: int = 0
     trunk: Trunk | None = None
-    criteria: tuple[Criterion, ...] = ()
-    features: Sequence[Sequence[float]] = ()
 
     @property
     def judged_tokens(self) -> list[int | None]:
@@ -116,29 +106,20 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Computes the LLM's choice, the odds of a given token and its criteria from hidden states."""
+    """Computes the LLM's choice and the odds of a given token from hidden states."""
 
     model: LanguageModel
     vocabulary: Vocabulary
-    criteria: tuple[Criterion, ...] = ()
-    slm: LanguageModel | None = None  # if a criterion reads it
 
-    def __call__(self, hidden_MH: Tensor, given_MK: Tensor, noise_R6: Tensor) -> Tensor:
-        """Return verdict_MC in float64: the choice, the odds, one number per criterion.
+    def __call__(self, hidden_MH: Tensor, given_M1: Tensor, noise_R6: Tensor) -> Tensor:
+        """Return verdict_M2 in float64, the choice and the odds of the given token.
 
-        `given_MK` has the token, and then the bits of the SLM's features in float64 if a criterion
-        reads them. `noise_R6` is that of `Vocabulary.choices`.
+        `noise_R6` is that of `Vocabulary.choices`.
         """
         logits_MV = self.vocabulary.choices(self.model.logits(hidden_MH), noise_R6)
         best_M, choice_M = logits_MV.max(-1)
-        odds_M = (logits_MV.gather(1, given_MK[:, :1]).squeeze(1) - best_M).exp()
-        drafted = Drafted(self.slm, self._slm_features(given_MK)) if self.slm else None
-        pending = Pending(given_MK[:, 0], hidden_MH, logits_MV, self.vocabulary, drafted)
-        columns = [choice_M, odds_M, *(criterion(pending) for criterion in self.criteria)]
-        return torch.stack([column.double() for column in columns], 1)
-
-    def _slm_features(self, given_MK: Tensor) -> Tensor:
-        return given_MK[:, 1:].contiguous().view(torch.float64)
+        odds_M = (logits_MV.gather(1, given_M1).squeeze(1) - best_M).exp()
+        return torch.stack([choice_M.double(), odds_M.double()], 1)
 
 
 class LocalJudge:
@@ -153,11 +134,10 @@ class LocalJudge:
         vocabulary: Vocabulary,
         slots: int = 1,
         make_graphs: MakeGraphs = no_graphs,
-        slm: LanguageModel | None = None,
     ) -> None:
-        """Without the `slm`, no criterion may read it."""
-        self._settings = (model, vocabulary, slots, make_graphs, slm)
+        self._settings = (model, vocabulary, slots, make_graphs)
         self._lane = Lane(model, slots, make_graphs)
+        self._read = Verdicts(model, vocabulary)
 
     def __reduce__(self) -> tuple[type["LocalJudge"], tuple[Any, ...]]:
         """Pickle the model and the settings only. An unpickled judge has an empty cache."""
@@ -173,18 +153,8 @@ class LocalJudge:
 
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
         self._lane.prepare([Held(query.slot, query.kept, query.trunk) for query in queries])
-        read = self._read(queries[0].criteria)
-        width = read.slm.hidden_size + EXTRAS if read.slm else 0
-        turns = [
-            Turn(query.slot, query.ids, _given(query, width), _noise(query)) for query in queries
-        ]
-        rows = self._lane.consume(turns, read)
+        rows = self._lane.consume([_turn(query) for query in queries], self._read)
         return [_verdicts(*pair) for pair in zip(queries, rows, strict=True)]
-
-    def _read(self, criteria: tuple[Criterion, ...]) -> Verdicts:
-        model, vocabulary, *_, slm = self._settings
-        read_slm = slm if any(map(reads_slm, criteria)) else None
-        return Verdicts(model, vocabulary, criteria, read_slm)
 
     def score(self, texts: Sequence[Text]) -> ForcedScores:
         model, vocabulary, *_ = self._settings
@@ -197,32 +167,16 @@ class LocalJudge:
         return scores
 
 
-def _given(query: Query, width: int) -> list[tuple[int, ...]]:
-    """Return what `Verdicts` needs for each judged position: `width` features of the SLM."""
-    given: list[tuple[int, ...]] = [(token or 0,) for token in query.judged_tokens]
-    if not width:
-        return given
-    bits = _bits([row or [0.0] * width for row in query.features or [()] * len(given)])
-    return [(*row, *features) for row, features in zip(given, bits, strict=True)]
-
-
-def _noise(query: Query) -> list[tuple[int, ...]]:
-    return noise(query.sampling, range(query.first, len(query.ids) + 1))
-
-
-def _bits(states: Sequence[Sequence[float]]) -> list[list[int]]:
-    """Return numbers as integers of the same 64 bits: `Turn.given` has integers only."""
-    return torch.tensor(states, dtype=torch.float64).view(torch.int64).tolist()
+def _turn(query: Query) -> Turn:
+    given = [(token or 0,) for token in query.judged_tokens]
+    drawn = noise(query.sampling, range(query.first, len(query.ids) + 1))
+    return Turn(query.slot, query.ids, given, drawn)
 
 
 def _verdicts(query: Query, rows: Sequence[Sequence[float]]) -> list[Verdict]:
     return [
-        Verdict(
-            int(choice),
-            None if token is None else odds,
-            dict(zip(query.criteria, numbers, strict=True)) if numbers else {},
-        )
-        for (choice, odds, *numbers), token in zip(rows, query.judged_tokens, strict=True)
+        Verdict(int(choice), None if token is None else odds)
+        for (choice, odds), token in zip(rows, query.judged_tokens, strict=True)
     ]
 
 

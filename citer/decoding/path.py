@@ -4,18 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from citer.decoding.acceptance import accept
 from citer.decoding.answer import Visit
-from citer.decoding.judge import Verdict
 from citer.decoding.policy import Policy
 
 
 class Draft(NamedTuple):
-    """The SLM's next token, its score by each scorer, and its features if needed."""
+    """The SLM's next token, and its score by each scorer."""
 
     token: int
     scores: Sequence[float]
-    features: Sequence[float] = ()
 
 
 @dataclass(eq=False)
@@ -33,7 +30,6 @@ class Path:
         # Cached, because they are read for every token.
         self.rule = rule = self.policy.rule
         self.asks_slm, self.least_score = rule.asks_slm, rule.least_score
-        self.criterion = self.policy.criterion
         self.may_be_due = rule.visit != "score" or rule.audit > 0
 
     def takes_llm_token(self, draft: Draft | None) -> bool:
@@ -42,12 +38,6 @@ class Path:
         True without a draft: no path asks the SLM.
         """
         return draft is None or self.owed or draft.scores[self.scorer] < self.least_score
-
-    def accepts(self, verdict: Verdict) -> bool:
-        """Return whether a pending token stands that is not the LLM's choice."""
-        number = verdict.numbers[self.criterion] if self.criterion else verdict.odds
-        assert number is not None, "no token was judged"
-        return accept(self.rule, number)
 
     def due(self, length: int, ended: bool) -> bool:
         """Return whether the rule requires a visit after `length` tokens."""

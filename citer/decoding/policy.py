@@ -7,7 +7,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from citer.decoding.acceptance import Criterion, criterion_of
 from citer.errors import InputError
 from citer.models.features import features
 from citer.models.router import HIGHEST, Head, Router
@@ -33,16 +32,10 @@ Scorer = Callable[[StepView], Tensor]  # returns score_N; on a GPU it is capture
 
 @dataclass(frozen=True)
 class Policy:
-    """A rule and the scorer of the SLM's tokens. `judge` is the head of a rule with `judge θ`."""
+    """A rule and the scorer of the SLM's tokens."""
 
     scorer: Scorer
     rule: Rule
-    judge: Head | None = None
-
-    @cached_property
-    def criterion(self) -> Criterion | None:
-        """What its audits ask of the LLM besides the odds, or None."""
-        return criterion_of(self.rule, self.judge)
 
 
 def always_slm(view: StepView) -> Tensor:
@@ -50,7 +43,7 @@ def always_slm(view: StepView) -> Tensor:
 
 
 def routed(router: Router, rule: Rule) -> Policy:
-    return Policy(ScoredBy(head_for(router, rule)), rule, judge_for(router, rule))
+    return Policy(ScoredBy(head_for(router, rule)), rule)
 
 
 def head_for(router: Router, rule: Rule) -> Head:
@@ -58,20 +51,12 @@ def head_for(router: Router, rule: Rule) -> Head:
     return router.heads[head_name(router.heads, rule)]
 
 
-def judge_for(router: Router, rule: Rule) -> Head | None:
-    """Return the head `judge` if a rule needs it, else None. Raises InputError without the head."""
-    return router.heads[_known("judge", router.heads, rule)] if rule.by == "judge" else None
-
-
 def head_name(heads: Collection[str], rule: Rule) -> str:
     """Return the name of a rule's head: `agree` for the LLM's own answer, `stand` for all others.
 
     Raises InputError if a router with these `heads` lacks it.
     """
-    return _known("agree" if rule.exact else "stand", heads, rule)
-
-
-def _known(name: str, heads: Collection[str], rule: Rule) -> str:
+    name = "agree" if rule.exact else "stand"
     if name not in heads:
         raise InputError(f"rule `{rule}`: the router has no head `{name}`, only {', '.join(heads)}")
     return name

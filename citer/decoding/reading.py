@@ -19,7 +19,6 @@ class Drafts:
 
     pair: Pair
     scorers: tuple[Scorer, ...]
-    shows_features: bool = False  # whether any criterion reads the SLM
 
     def reading(self, scorers: Collection[Scorer]) -> "Drafts":
         """Read these scorers. Those that have a column keep it; other columns are used again."""
@@ -28,7 +27,7 @@ class Drafts:
         return replace(self, scorers=(*kept, *new))
 
     def __call__(self, hidden_NH: Tensor, given_N2: Tensor, noise_R6: Tensor) -> Tensor:
-        """Return draft_NC in float64: the token, one score per scorer, and perhaps F features.
+        """Return draft_NC in float64: the token, and one score per scorer.
 
         `given_N2` has the request's seed and the token's position in the answer. `noise_R6` is that
         of `Vocabulary.choices`.
@@ -38,10 +37,7 @@ class Drafts:
         # A score that overflowed is NaN. It counts as 0, so that the token is not accepted.
         scores = (scorer(view).nan_to_num(0.0) for scorer in self.scorers)
         columns = [z_NV.argmax(-1), *scores]
-        draft_NC = torch.stack([column.double() for column in columns], 1)
-        return (
-            torch.cat([draft_NC, view.feature_NF.double()], 1) if self.shows_features else draft_NC
-        )
+        return torch.stack([column.double() for column in columns], 1)
 
     def _logits(self, hidden_NH: Tensor, noise_R6: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits to choose by, and those for the scorers.

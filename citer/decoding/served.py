@@ -1,6 +1,6 @@
 """A judge that asks a vLLM server, by token ids over `/v1/completions`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from math import exp, inf, log1p
@@ -8,10 +8,8 @@ from typing import cast
 
 import torch
 
-from citer.decoding.answer import Request
 from citer.decoding.judge import ForcedScores, Judge, LocalJudge, Query, Text, Verdict
 from citer.decoding.lane import MakeGraphs
-from citer.decoding.policy import Policy
 from citer.decoding.work import Work
 from citer.errors import InputError
 from citer.models.card import Carded, ModelCard
@@ -144,24 +142,13 @@ def judge_of(
     vocabulary: Vocabulary,
     slots: int = 1,
     make_graphs: MakeGraphs = no_graphs,
-    slm: LanguageModel | None = None,
 ) -> Judge:
     """Return the judge for an LLM: loaded here, run by a server, or a judge itself."""
     if isinstance(llm, LanguageModel):
-        return LocalJudge(llm, vocabulary, slots, make_graphs, slm)
+        return LocalJudge(llm, vocabulary, slots, make_graphs)
     return ServedJudge(llm, vocabulary) if isinstance(llm, ServedModel) else cast(Judge, llm)
 
 
 def judge_in(pair: Pair, slots: int = 1, make_graphs: MakeGraphs = no_graphs) -> Judge:
-    """Return the judge of a pair's LLM; one that is loaded here may also read the SLM."""
-    return judge_of(pair.llm, pair.vocabulary, slots, make_graphs, pair.slm)
-
-
-def check_rules(request: Request, policies: Iterable[Policy], judge: Judge) -> None:
-    """Raise InputError if rules, sampling and the place of the LLM do not go together."""
-    if request.sampling and isinstance(judge, ServedJudge):
-        raise InputError(f"{request.key}: sampling, expected greedy: a server runs the LLM")
-    remote = not isinstance(judge, LocalJudge)
-    for policy in policies:
-        if refusal := policy.rule.refusal(request.sampling is not None, remote):
-            raise InputError(f"{request.key}: {refusal}")
+    """Return the judge of a pair's LLM."""
+    return judge_of(pair.llm, pair.vocabulary, slots, make_graphs)

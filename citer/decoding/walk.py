@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, NewType
 
-from citer.decoding.acceptance import Criterion, reads_slm
 from citer.decoding.answer import Answer, Disagreement, Request, Visit
 from citer.decoding.judge import Query, Verdict
 from citer.decoding.limits import Limits
@@ -63,8 +62,6 @@ class Walk:
         self.slot = -1  # none yet
         self.single = len(policies) == 1
         self.scorers = {policy.scorer for policy in policies}
-        criteria = {policy.criterion for policy in policies if policy.criterion}
-        self._reads_slm = any(map(reads_slm, criteria))
         self.trunk = request.trunk
         self.seed = stable_hash(request.key)
         self.ids = [*request.prompt_ids, *request.prefix_ids]
@@ -102,8 +99,8 @@ class Walk:
         self._reported = after
         return tuple(self.ids[self.begin + first : self.begin + after])
 
-    def query(self, criteria: tuple[Criterion, ...]) -> Query:
-        """Return the next query to the LLM, for these criteria and perhaps more than its own.
+    def query(self) -> Query:
+        """Return the next query to the LLM.
 
         Without audits, it judges only the position after what it reads.
         """
@@ -113,13 +110,7 @@ class Walk:
         unread = [*self.ids[reads_to:], self.draft.token if self.draft else None]
         ids, draft = self.ids[:reads_to], unread[0]
         cache = self.slot, self.llm_read, self.trunk
-        features = self._features(first, reads_to) if self._reads_slm else ()
-        return Query(ids, first, draft, self.request.sampling, *cache, criteria, features)
-
-    def _features(self, first: int, last: int) -> list[Sequence[float]]:
-        """Return the SLM's features for each index of `ids` from `first` to `last`."""
-        drafts = [*self._drafts[first - self.begin :], self.draft][: last - first + 1]
-        return [draft.features if draft else () for draft in drafts]
+        return Query(ids, first, draft, self.request.sampling, *cache)
 
     def take_draft(self, draft: Draft) -> None:
         self.draft = draft
@@ -190,7 +181,7 @@ class Walk:
             if verdict.odds is not None and token != verdict.token:
                 odds = min(verdict.odds, HIGHEST)  # of a tie, where the LLM chose the smaller id
                 disagreements.append(Disagreement(position, token, verdict.token, odds))
-                if not path.accepts(verdict):
+                if not odds >= path.rule.audit:  # NaN is rejected, too
                     kept = position
                     break
         looked_at = len(audited) if kept == self.length else kept + 1 - path.pending_from

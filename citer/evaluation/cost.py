@@ -75,17 +75,17 @@ class Prices:
     """Bytes of the weights that a forward reads, and of a position's keys and values."""
 
     slm_weights: int  # including the router's
-    llm_weights: int  # including those of a criterion
+    llm_weights: int
     slm_kv: int
     llm_kv: int
 
     @classmethod
-    def of(cls, pair: "Pair", router_weights: int = 0, audit_weights: int = 0) -> "Prices":
-        """Let each forward of the SLM read the router, and each one of the LLM what audits need."""
+    def of(cls, pair: "Pair", router_weights: int = 0) -> "Prices":
+        """Let each forward of the SLM read the router, too."""
         slm, llm = pair.slm.card, pair.llm.card
         return cls(
             slm_weights=slm.weight_bytes + router_weights,
-            llm_weights=llm.weight_bytes + audit_weights,
+            llm_weights=llm.weight_bytes,
             slm_kv=slm.kv_bytes,
             llm_kv=llm.kv_bytes,
         )

@@ -108,7 +108,7 @@ def _answers(outcomes: pa.Table, split: str) -> Answers:
 
 def _lines(points: Iterable[Row]) -> list[list[Tried]]:
     """Divide the rules into the lines of `Study.lines`, in whose order they were tried."""
-    lines: dict[tuple[object, ...], list[Tried]] = {}
+    lines: dict[tuple[str, float], list[Tried]] = {}
     for method, rule in dict.fromkeys(Tried(row["method"], rule_of(row)) for row in points):
-        lines.setdefault((method, rule.by, rule.audit), []).append(Tried(method, rule))
+        lines.setdefault((method, rule.audit), []).append(Tried(method, rule))
     return list(lines.values())

@@ -14,7 +14,6 @@ LABELS = {
     "bild": "BiLD",
     "citer_s": "CITER-S",
     "co_llm": "Co-LLM",
-    "confidence": "max probability",
     "query": "query-level",
 }
 

@@ -130,13 +130,13 @@ def outcome_rows(run: "Run") -> Iterator[Row]:
 
 
 def rule_columns(rule: Rule) -> Row:
-    by = None if rule.by == "audit" else rule.by
-    return {"visit": rule.visit, "threshold": rule.at, "audit": rule.audit, "by": by}
+    """Return the rule's columns. `by` named the acceptance rule in earlier versions."""
+    return {"visit": rule.visit, "threshold": rule.at, "audit": rule.audit, "by": None}
 
 
 def rule_of(row: Row) -> Rule:
-    """Read the `rule_columns` of a row. Tables of earlier versions have no column `by`."""
-    return Rule(row["visit"], row["threshold"], row["audit"], row.get("by") or "audit")
+    """Read the `rule_columns` of a row."""
+    return Rule(row["visit"], row["threshold"], row["audit"])
 
 
 def point_rows(

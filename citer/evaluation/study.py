@@ -14,7 +14,7 @@ from citer.data.problems import Problem
 from citer.data.references import judged
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, always_slm, head_for, judge_for
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, always_slm, head_for
 from citer.evaluation.evidence import Tried, held_out
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import ITERATIONS, MODELS, Kind, Style
@@ -154,11 +154,8 @@ class Study:
         unaudited = head_for(router, LLM)  # every rule without audits uses this head
         lines = [Line(by_head("router", unaudited, ROUTER), by_score(taus))]
         for audit in self.params.audits if risks else ():
-            rules = [Rule.audited("risk", risk, audit) for risk in risks]
-            judge = judge_for(router, rules[0])
-            lines.append(
-                Line(by_head("audited", head_for(router, rules[0]), AUDITED, judge), rules)
-            )
+            rules = [Rule("risk", risk, audit) for risk in risks]
+            lines.append(Line(by_head("audited", head_for(router, rules[0]), AUDITED), rules))
         return lines
 
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:

@@ -38,20 +38,16 @@ NAMED = 3  # methods that a progress bar names
 
 
 class Method(NamedTuple):
-    """A scorer of the SLM's tokens, with a name and a style. It reads `weight_bytes` per token.
-
-    `judge` is the head of its rules with `judge θ`.
-    """
+    """A scorer of the SLM's tokens, with a name and a style. It reads `weight_bytes` per token."""
 
     name: str
     scorer: Scorer
     weight_bytes: int = 0
     style: Style = PLAIN
-    judge: Head | None = None
 
 
-def by_head(name: str, head: Head, style: Style = PLAIN, judge: Head | None = None) -> Method:
-    return Method(name, ScoredBy(head), head.weight_bytes, style, judge)
+def by_head(name: str, head: Head, style: Style = PLAIN) -> Method:
+    return Method(name, ScoredBy(head), head.weight_bytes, style)
 
 
 class Line(NamedTuple):
@@ -62,7 +58,7 @@ class Line(NamedTuple):
 
     @property
     def policies(self) -> list[Policy]:
-        return [Policy(self.method.scorer, rule, self.method.judge) for rule in self.rules]
+        return [Policy(self.method.scorer, rule) for rule in self.rules]
 
 
 @dataclass(frozen=True)
@@ -135,16 +131,9 @@ def _read(
 
 
 def _runs(line: Line, results: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:
-    name, _, weights, style, _ = line.method
-    prices = {p: Prices.of(pair, weights, audit_weights(pair, p)) for p in line.policies}
-    return [Run(name, p.rule, results[p], prices[p], style) for p in line.policies]
-
-
-def audit_weights(pair: Pair, policy: Policy) -> int:
-    """Return the bytes that an audit reads besides the LLM: the judge, or the SLM's output head."""
-    if policy.rule.by == "judge" and policy.judge:
-        return policy.judge.weight_bytes
-    return pair.slm.output_bytes if policy.rule.by == "kl" else 0
+    name, _, weights, style = line.method
+    prices = Prices.of(pair, weights)
+    return [Run(name, p.rule, results[p], prices, style) for p in line.policies]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Choose the margin of the outcome `suffix` by a few rollouts."""
+"""Choose the margin of the method `suffix` by a few rollouts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from citer.executors.base import Executor
-from citer.labelling.chunks import label_in_chunks
-from citer.labelling.labeller import Labeller
+from citer.labelling.labeller import Labeller, label_in_chunks
 from citer.labelling.rollout import Rollout
 from citer.labelling.suffix import MARGIN
 from citer.models.sampling import stable_hash
@@ -43,7 +42,7 @@ def calibrate(
     rows = sample(labeller, tokens, SAMPLE)
     if not len(rows):
         return Calibration()
-    graded = replace(labeller, outcome=rollout)
+    graded = replace(labeller, method=rollout)
     truth = label_in_chunks(executor, graded, rows, partial / "rollouts", "calibrate")
     falls = label_in_chunks(executor, labeller, rows, partial / "falls", "calibrate")
     fall = dict(zip(_keys(falls), falls["fall"].to_pylist(), strict=True))

@@ -1,6 +1,8 @@
 """Contested tokens, their two branches, and the interface of what decides them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress
 from typing import NamedTuple, Protocol
 
 from citer.data.problems import Problem
@@ -49,8 +51,8 @@ class Contest(NamedTuple):
         return self.slm.problem
 
 
-class Outcome(Protocol):
-    """Decides contested tokens: `Rollout`, `Agreement` or `Suffix`. It can be pickled.
+class Method(Protocol):
+    """Decides contested tokens: `Rollout`, `Suffix` or `ByRow`. It can be pickled.
 
     A decision must not depend on the other contests.
     """
@@ -61,3 +63,22 @@ class Outcome(Protocol):
     def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
         """Return one decision per contest. `advance` counts branches, two per contest."""
         ...
+
+
+@dataclass(frozen=True)
+class ByRow:
+    """Decides by `graded` where the row has a right answer, and by `other` elsewhere."""
+
+    graded: Method
+    other: Method
+
+    @property
+    def pair(self) -> Pair:
+        return self.graded.pair
+
+    def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
+        answered = [contest.problem.answer is not None for contest in contests]
+        graded = iter(self.graded(list(compress(contests, answered)), advance))
+        left = [contest for contest in contests if contest.problem.answer is None]
+        other = iter(self.other(left, advance))
+        return [next(graded if has else other) for has in answered]

@@ -1,32 +1,38 @@
-"""Label the tokens of problems: by the truth table, by an outcome, or by earlier audits."""
+"""Label the tokens of problems, in chunks: by the truth table, by a method, or by earlier audits.
 
-from collections.abc import Iterator, Mapping
+Each chunk is a unit with its own file; a killed run keeps finished ones.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
-from citer.labelling.audited import audited_labels
-from citer.labelling.contests import Branch, Contest, Outcome
-from citer.labelling.preference import Decision, cases, preferences
-from citer.progress import Advance
+from citer.executors.base import Executor
+from citer.executors.choose import write_tables
+from citer.labelling.contests import Branch, Contest, Method
+from citer.labelling.preference import Decision, preferences, token_cases
+from citer.progress import Advance, progress
+from citer.storage.schema import PREFERENCE
+from citer.storage.tables import read_table
 
+CHUNK = 64  # problems; each chunk is decoded by itself, so its labels do not depend on others
+SLOW_CHUNK = 8  # of a large pair on a CPU, which may take a minute for a problem
 BRANCHING = ["problem_id", "position", "slm_token", "llm_token"]
 
 
 @dataclass(frozen=True)
 class Labeller:
-    """Labels tokens; `outcome` decides contested ones.
-
-    `problems` and `examples` are keyed by id.
-    """
+    """Labels tokens; `method` decides contested ones. `problems` and `examples` are keyed by id."""
 
     problems: Mapping[str, Problem]
     examples: Mapping[str, Encoded]
-    outcome: Outcome
+    method: Method
     iteration: int
 
     def label(self, tokens: pa.Table, advance: Advance) -> pa.Table:
@@ -37,7 +43,7 @@ class Labeller:
         case_N = self.cases(tokens)
         contested = np.flatnonzero(case_N == "contested")
         rows = tokens.select(BRANCHING).take(contested).to_pylist()
-        decided = self.outcome([self._contest(**row) for row in rows], advance)
+        decided = self.method([self._contest(**row) for row in rows], advance)
         decisions = dict(zip(contested.tolist(), decided, strict=True))
         decisions.update(self._audited(tokens))
         return preferences(tokens, case_N, decisions, self.iteration)
@@ -60,16 +66,49 @@ class Labeller:
         return Contest(Branch(*place, slm_token), Branch(*place, llm_token))
 
 
-def token_cases(problems: Mapping[str, Problem], tokens: pa.Table) -> np.ndarray:
-    """Return the case of each row of the joined token table."""
-    columns = ("gt_token", "slm_token", "llm_token")
-    gt_N, slm_N, llm_N = (tokens[name].to_numpy() for name in columns)
-    by_llm = [key for key, problem in problems.items() if problem.written_by == "llm"]
-    case_N = cases(gt_N, slm_N, llm_N, _is_in(tokens, by_llm))
-    with_audits = [key for key, problem in problems.items() if problem.audits is not None]
-    return np.where(_is_in(tokens, with_audits), "audited", case_N)
+def audited_labels(
+    problem: Problem, reference_ids: Sequence[int], slm_token_N: np.ndarray
+) -> dict[int, int]:
+    """Return the label of each position whose audit still holds: 1 if the SLM's token was kept.
+
+    `reference_ids` are the tokens of the problem's reference today, and `slm_token_N` what the SLM
+    writes at each of their N positions. An audit holds if the tokens before its position are those
+    of the answer that it checked, and if the SLM writes the token that it judged.
+    """
+    both = zip(problem.token_ids or (), reference_ids, strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+    judged = slm_token_N[: same + 1].tolist()
+    return {
+        audit.position: int(audit.kept)
+        for audit in problem.audits or ()
+        if audit.position < len(judged) and judged[audit.position] == audit.slm_token
+    }
 
 
-def _is_in(tokens: pa.Table, problem_ids: list[str]) -> np.ndarray:
-    keys = pa.array(problem_ids, pa.string())
-    return pc.is_in(tokens["problem_id"], keys).to_numpy()
+def label_in_chunks(
+    executor: Executor, labeller: Labeller, tokens: pa.Table, partial: Path, title: str = "label"
+) -> pa.Table:
+    """Return the preference table of the joined `tokens`.
+
+    Each chunk is written to a file in `partial`. A chunk with a file is not labelled again.
+    """
+    chunks = _chunks(tokens, SLOW_CHUNK if labeller.method.pair.is_slow else CHUNK, partial)
+    missing = {path: chunk for path, chunk in chunks.items() if not path.exists()}
+    contests = sum(int((labeller.cases(chunk) == "contested").sum()) for chunk in missing.values())
+    with progress(f"{title} {labeller.iteration}", 2 * contests, "branches") as advance:
+        write_tables(executor, labeller.label, missing, PREFERENCE, {}, advance)
+    return pa.concat_tables(read_table(path, PREFERENCE) for path in chunks)
+
+
+def _chunks(tokens: pa.Table, size: int, partial: Path) -> dict[Path, pa.Table]:
+    """Split the tokens into slices of `size` problems; the rows of a problem are adjacent.
+
+    A file's name has the number of chunks: a run that resumes on another device may need another.
+    """
+    problem_N = tokens["problem_id"].combine_chunks().dictionary_encode().indices.to_numpy()
+    starts = np.flatnonzero(np.diff(problem_N, prepend=-1))[::size].tolist()
+    places = zip(starts, [*starts[1:], len(tokens)], strict=True)
+    return {
+        partial / f"{n:06}-of-{len(starts)}.parquet": tokens.slice(start, end - start)
+        for n, (start, end) in enumerate(places, 1)
+    }

@@ -4,7 +4,7 @@ case        the SLM's token  the LLM's token    label (1: accept the SLM's token
 slm_right   right            any                1
 llm_right   wrong            right              0
 same_wrong  wrong            the same           1: the next state is the same, the SLM is cheaper
-contested   wrong            wrong, another     decided by an outcome (`label.outcome`)
+contested   wrong            wrong, another     decided by `label.method`
 audited     any              any                of an audited answer: decided by its audit
 
 A token is right if it is the reference's. In a reference that the LLM wrote, its own token proves
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from citer.data.problems import Problem
 from citer.storage.schema import PREFERENCE
 
 Tie = Literal["slm", "llm", "drop"]
@@ -29,7 +30,7 @@ class Decision(NamedTuple):
 
     `slm_correct`, `llm_correct`: whether each branch ends in a right answer; None: it was not
     rolled out and graded. `failure` says why the grader failed on one of them, if so. `fall` is
-    that of the outcome `suffix`, in nats.
+    that of the method `suffix`, in nats.
     """
 
     label: int | None
@@ -40,7 +41,7 @@ class Decision(NamedTuple):
     fall: float | None = None
 
 
-WITHOUT_OUTCOME = {
+UNCONTESTED = {
     "slm_right": Decision(1, "shortcut"),
     "llm_right": Decision(0, "shortcut"),
     "same_wrong": Decision(1, "same_token"),
@@ -63,6 +64,21 @@ def cases(
     )
 
 
+def token_cases(problems: Mapping[str, Problem], tokens: pa.Table) -> np.ndarray:
+    """Return the case of each row of the joined token table."""
+    columns = ("gt_token", "slm_token", "llm_token")
+    gt_N, slm_N, llm_N = (tokens[name].to_numpy() for name in columns)
+    by_llm = [key for key, problem in problems.items() if problem.written_by == "llm"]
+    case_N = cases(gt_N, slm_N, llm_N, _is_in(tokens, by_llm))
+    with_audits = [key for key, problem in problems.items() if problem.audits is not None]
+    return np.where(_is_in(tokens, with_audits), "audited", case_N)
+
+
+def _is_in(tokens: pa.Table, problem_ids: list[str]) -> np.ndarray:
+    keys = pa.array(problem_ids, pa.string())
+    return pc.is_in(tokens["problem_id"], keys).to_numpy()
+
+
 def by_grades(slm_correct: bool, llm_correct: bool | None, tie: Tie) -> int | None:
     """Return the label of a contested token: the first right branch decides, else the tie rule."""
     if slm_correct:
@@ -78,7 +94,7 @@ def preferences(
     Contested rows must have one, and audited rows may.
     """
     rows = range(len(tokens))
-    decided = [decisions.get(row) or WITHOUT_OUTCOME[case_N[row]] for row in rows]
+    decided = [decisions.get(row) or UNCONTESTED[case_N[row]] for row in rows]
     table = pa.table(
         {
             "problem_id": tokens["problem_id"],

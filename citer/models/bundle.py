@@ -51,6 +51,11 @@ def _identifier(name: str) -> str:
     return name
 
 
+def _without_judge(heads: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the head of an acceptance rule that earlier versions had."""
+    return {name: head for name, head in heads.items() if name != "judge"}
+
+
 HeadName = Annotated[str, AfterValidator(_identifier)]
 
 
@@ -90,21 +95,22 @@ class Deployed(BaseModel):
 
 
 class Labels(BaseModel):
-    """How the labels of a router were made: see `label.outcome`, and the glossary for `margin`.
+    """How the labels of a router were made: see `label.method`, and the glossary for `margin`.
 
-    `references`: given, llm, both or audited, or several of them, sorted and joined by "+".
+    `references`: given, llm, both or audited. `outcome`: rollout or suffix. Several are sorted and
+    joined by "+".
     """
 
     references: str
     outcome: str
-    margin: float | None = None  # nats; None if the outcome has none
+    margin: float | None = None  # nats; None without `suffix`
 
 
 class Card(BaseModel):
     """The keys of `router.json` that are read. Other keys are allowed."""
 
     schema_version: Literal[2, 3]
-    heads: Annotated[dict[HeadName, HeadCard], Field(min_length=1)]
+    heads: Annotated[dict[HeadName, HeadCard], AfterValidator(_without_judge), Field(min_length=1)]
     weights: str | None = None  # digest of router.safetensors; None if no head has weights
     feature: str
     slm: Origin

@@ -77,9 +77,7 @@ class Router:
     A score of `stand` is the probability that the token may stand. This head is trained on
     preferences in every iteration. A score of `agree` is the probability that the LLM would write
     the same token. This head is trained once, on the LLM's tokens. See
-    `citer.decoding.policy.head_for` for the head that a rule uses. A score of `judge`, if there is
-    this head, is the probability that the token may stand where the LLM chose another one; it reads
-    both models (`citer.models.features.judge_features`).
+    `citer.decoding.policy.head_for` for the head that a rule uses.
     """
 
     heads: Mapping[str, Head]

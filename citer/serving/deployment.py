@@ -143,14 +143,11 @@ def deploy(
     """Load a router and its pair (see `served_pair`); `rule` routes between the models.
 
     An LLM that is `loaded` already is used again if the pair has the same one. Raises InputError,
-    before any weight is loaded, if the router was made for another pair or lacks a head of the
-    rule, or if the rule does not go with the LLM.
+    before any weight is loaded, if the router was made for another pair or lacks the rule's head.
     """
     router, card = read_bundle(bundle)
     check_identity(card, folder_identity(folders, params.dtype), bundle)
     routed(router, rule)
-    if refusal := rule.refusal(sampled=False, remote=params.llm_url is not None):
-        raise InputError(refusal)
     pair = load_pair(folders, params, loaded)
     return Deployment(pair, router.to(pair.slm.device), rule, slots, max_new_tokens)
 

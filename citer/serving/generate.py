@@ -64,8 +64,6 @@ def generate(
         raise InputError(
             "--temperature: expected none: pair.llm_url is asked for greedy answers only"
         )
-    if refusal := rule.refusal(sampler.params is not None, params.pair.llm_url is not None):
-        raise InputError(refusal)
     with reading(source):
         source.stat()  # a missing input is reported before a router that cannot be read
     rows = load_problems(source, stored_prompts(bundle).tasks, requires="question")

@@ -24,11 +24,10 @@ from citer.models.folder import PairFolder
 from citer.models.outlined import open_pair
 from citer.models.room import check_room, with_room
 from citer.models.router import Router
-from citer.report.spread import Seeds
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.stages.unfinished import partial_sweeps
-from citer.storage.tables import read_as, remove, replacing
+from citer.storage.tables import remove, replacing
 
 
 class _Inputs(NamedTuple):
@@ -42,7 +41,6 @@ class _Inputs(NamedTuple):
     test: list[Problem]
     stamp: dict[str, Any]
     rivals: Findings
-    seeds: Seeds
 
 
 def run(params: Params, iteration: int) -> None:
@@ -52,24 +50,18 @@ def run(params: Params, iteration: int) -> None:
     Raises InputError unless router, rivals and questions belong to the same study.
     """
     announce(f"evaluate {iteration}", params.pair)
-    inputs, home = _read(params, iteration), paths.seeds(iteration)
-    holdout = _held_out(params, inputs.folders, inputs.seeds.router)
+    inputs = _read(params, iteration)
+    holdout = _held_out(params, inputs.folders)
     asked = (problem.problem_id for problem in holdout)
-    own = inputs.identity, paths.router(iteration), home
+    own = inputs.identity, paths.router(iteration)
     partial = partial_sweeps("evaluate", params, *own, *asked, iteration=iteration)
     pair, executor = open_pair(inputs.folders, params.pair, params.workers)
-    setting = executor, pair, inputs.validation, inputs.test, params.evaluate
-    router, stamp = inputs.router.to(pair.slm.device), inputs.stamp | ROUTER_STAMP
-    # Each seed has an engine of its own, so that no study keeps its caches.
-    findings = Study(*setting, partial, holdout).router(router, inputs.taus, inputs.rivals)
+    questions = inputs.validation, inputs.test
+    study = Study(executor, pair, *questions, params.evaluate, partial, holdout)
+    findings = study.router(inputs.router.to(pair.slm.device), inputs.taus, inputs.rivals)
     with replacing(paths.answers(iteration)) as aside:
         aside.mkdir()
-        write_findings(aside, findings, params.evaluate, stamp)
-        for seed in inputs.seeds.further:
-            questions = _held_out(params, inputs.folders, seed)
-            study = Study(*setting, partial / str(seed), questions)
-            further = _further(study, home / str(seed), inputs.rivals)
-            write_findings(aside / str(seed), further, params.evaluate, stamp)
+        write_findings(aside, findings, params.evaluate, inputs.stamp | ROUTER_STAMP)
     remove(partial)
 
 
@@ -85,24 +77,13 @@ def _read(params: Params, iteration: int) -> _Inputs:
     check_identity(card, own, folder)
     stamp = study_stamp(own, [*validation, *test], params.evaluate)
     rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
-    seeds = read_as(paths.seeds(iteration) / paths.TRAINED, Seeds)
-    return _Inputs(router, taus, folders, own, validation, test, stamp, rivals, seeds)
+    return _Inputs(router, taus, folders, own, validation, test, stamp, rivals)
 
 
-def _further(study: Study, folder: Path, rivals: Findings) -> Findings:
-    """Try the rules with the router of a further seed, which is in `folder`."""
-    router, card = read_bundle(folder)
-    taus = _thresholds(folder, card, study.params.llm_fractions)
-    return study.router(router.to(study.pair.slm.device), taus, rivals)
-
-
-def _held_out(params: Params, folders: PairFolder, seed: int) -> list[Problem]:
-    """Read the held-out questions of a seed that have room for an answer.
-
-    They decide an order only.
-    """
+def _held_out(params: Params, folders: PairFolder) -> list[Problem]:
+    """Read the held-out questions that have room for an answer. They decide an order only."""
     rows = read_problems(paths.referenced("preference"))
-    questions = held_out(rows, seed, params.train.holdout)
+    questions = held_out(rows, params.train.seed, params.train.holdout)
     return with_room(questions, folders.prompts, folders.context - params.evaluate.max_new_tokens)
 
 

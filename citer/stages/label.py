@@ -1,6 +1,6 @@
 """Make the preference labels of iteration k. Rollouts run under router k - 1."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -14,17 +14,16 @@ from rich.table import Table
 from citer.config.params import Params
 from citer.data.problems import Problem, parted, read_problems
 from citer.data.prompts import Encoded
+from citer.data.references import check_answers, sources
 from citer.data.tasks.failures import Failures, failures
 from citer.data.tokens import read_identity, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
 from citer.errors import InputError
 from citer.executors.base import Executor
-from citer.labelling.agreement import Agreement
 from citer.labelling.calibration import Calibration, calibrate
-from citer.labelling.chunks import label_in_chunks
-from citer.labelling.judged import judged_rows, write_judged
-from citer.labelling.labeller import Labeller
+from citer.labelling.contests import ByRow
+from citer.labelling.labeller import Labeller, label_in_chunks
 from citer.labelling.rollout import Rollout
 from citer.labelling.suffix import Suffix
 from citer.models.bundle import check_identity, folder_identity, read_bundle
@@ -36,7 +35,6 @@ from citer.models.room import check_examples
 from citer.models.router import Router
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
-from citer.stages.outcome import OutcomeName, check_answers, chosen_outcome, sources
 from citer.storage.code import code_digest
 from citer.storage.schema import CASES, PREFERENCE
 from citer.storage.tables import digest, partial_dir, remove, replacing, write_table
@@ -45,9 +43,12 @@ NEAR_TIE = 0.0625  # logits: the spacing of bfloat16 numbers between 8 and 16
 
 
 class Inputs(NamedTuple):
-    """The inputs that are read and checked before any model is loaded."""
+    """The inputs that are read and checked before any model is loaded.
 
-    outcome: OutcomeName
+    `methods` decide contested tokens: rollout, suffix, or both, joined by "+".
+    """
+
+    methods: str
     folders: PairFolder
     identity: dict[str, Any]
     router: Router
@@ -64,7 +65,7 @@ def run(params: Params, iteration: int) -> None:
     announce(f"label {iteration}", params.pair)
     inputs = _read(params, iteration)
     pair, executor = open_pair(inputs.folders, params.pair, params.workers)
-    partial = partial_dir("label", _digest(params, inputs.outcome, iteration))
+    partial = partial_dir("label", _digest(params, iteration))
     labeller, calibration = _labeller(executor, inputs, pair, params, iteration, partial)
     labels = label_in_chunks(executor, labeller, inputs.tokens, partial)
     if not len(labels):
@@ -77,20 +78,10 @@ def run(params: Params, iteration: int) -> None:
     with replacing(paths.preferences(iteration).parent) as aside:
         aside.mkdir()
         write_table(aside / paths.preferences(iteration).name, labels, PREFERENCE, metadata)
-        if params.label.judge:
-            rows = _judged(executor, inputs, pair, params, labels)
-            write_judged(aside / paths.judged(iteration).name, rows, pair, metadata)
     remove(partial)
     Console().print(_summary(labeller, inputs.tokens, labels))
     for line in (*([calibration] if calibration else []), *failed):
         Console().print(str(line), markup=False, highlight=False, soft_wrap=True)
-
-
-def _judged(
-    executor: Executor, inputs: Inputs, pair: Pair, params: Params, labels: pa.Table
-) -> pa.Table:
-    source = paths.SLM_TOKENS, inputs.examples, inputs.tokens
-    return judged_rows(executor, pair, *source, labels, params.score_llm.batch_tokens)
 
 
 def _metadata(
@@ -103,7 +94,7 @@ def _metadata(
         "tie": params.label.tie,
         "labels": {
             "references": sources(inputs.problems.values()),
-            "outcome": inputs.outcome,
+            "outcome": inputs.methods,
             "margin": calibration and calibration.margin,
         },
     }
@@ -114,13 +105,12 @@ def _metadata(
 
 def _read(params: Params, iteration: int) -> Inputs:
     """Read and compare tokens, problems, router k - 1 and models. Raises InputError."""
-    outcome = chosen_outcome(params)
     origin = paths.router(iteration - 1)
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     router, card = read_bundle(origin)
     check_identity(card, identity, origin)
     problems = {p.problem_id: p for p in read_problems(paths.referenced("preference"))}
-    check_answers(outcome, problems.values(), paths.referenced("preference"))
+    check_answers(params.label.method, problems.values(), paths.referenced("preference"))
     folders = finetuned_pair(params)
     check_identity(identity, folder_identity(folders, params.pair.dtype), paths.SLM_TOKENS)
     examples = folders.prompts.encode_all(problems.values())
@@ -128,7 +118,8 @@ def _read(params: Params, iteration: int) -> Inputs:
     contested = {p.problem_id: examples[p.problem_id] for p in parted(problems.values())[0]}
     check_examples(contested, folders.context, room, "label.max_new_tokens")
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
-    return Inputs(outcome, folders, identity, router, problems, examples, tokens)
+    methods = _methods(params, problems.values())
+    return Inputs(methods, folders, identity, router, problems, examples, tokens)
 
 
 def _labeller(
@@ -139,29 +130,37 @@ def _labeller(
     iteration: int,
     partial: Path,
 ) -> tuple[Labeller, Calibration | None]:
-    """Return the labeller, and for `suffix` the calibration of its margin."""
+    """Return the labeller, and if it needs `suffix` the calibration of its margin."""
     limits = params.label
     engine = Engine(pair, limits.slots, limits.max_new_tokens, delayed=True)
     policy = routed(inputs.router.to(pair.slm.device), limits.rule)
     rollout = Rollout(engine, policy, limits.tie)
     labeller = Labeller(inputs.problems, inputs.examples, rollout, iteration)
-    if inputs.outcome == "rollout":
+    if inputs.methods == "rollout":
         return labeller, None
-    if inputs.outcome == "agreement":
-        return replace(labeller, outcome=Agreement(engine, policy)), None
     suffix = Suffix(pair, limits.slots, margin=inf)  # reads all endings that may count
-    by_suffix = replace(labeller, outcome=suffix)
+    by_suffix = replace(labeller, method=suffix)
     calibration = calibrate(executor, by_suffix, rollout, inputs.tokens, partial)
     suffix = replace(suffix, margin=calibration.margin)
-    return replace(labeller, outcome=suffix), calibration
+    method = suffix if limits.method == "suffix" else ByRow(rollout, suffix)
+    return replace(labeller, method=method), calibration
 
 
-def _digest(params: Params, outcome: str, iteration: int) -> str:
-    """Hash everything that the labels depend on. The rows of the judge are made from them."""
+def _methods(params: Params, problems: Iterable[Problem]) -> str:
+    """Return how contested tokens are decided, by what `label.method` asks and rows have."""
+    if params.label.method != "auto":
+        return params.label.method
+    rows = (problem for problem in problems if problem.audits is None)
+    used = {"suffix" if problem.answer is None else "rollout" for problem in rows}
+    return "+".join(sorted(used)) or "rollout"
+
+
+def _digest(params: Params, iteration: int) -> str:
+    """Hash everything that the labels depend on."""
     files = paths.SLM_TOKENS, paths.LLM_TOKENS, paths.referenced("preference")
     router = paths.router(iteration - 1)
-    section = params.label.model_dump_json(exclude={"outcome", "minutes", "judge"})
-    return digest(*files, router, str(iteration), outcome, section, code_digest("label"))
+    section = params.label.model_dump_json()
+    return digest(*files, router, str(iteration), section, code_digest("label"))
 
 
 def _failures(labels: pa.Table, problems: Mapping[str, Problem]) -> list[Failures]:
@@ -181,7 +180,7 @@ def _summary(labeller: Labeller, tokens: pa.Table, labels: pa.Table) -> Table:
     else:
         del counts["audited"]
     nearest_N = pc.min_element_wise(tokens["slm_margin"], tokens["llm_margin"])
-    counts |= _contested(labels, counts["contested"], isinstance(labeller.outcome, Rollout)) | {
+    counts |= _contested(labels, counts["contested"]) | {
         f"a margin below {NEAR_TIE} logits": pc.sum(pc.less(nearest_N, NEAR_TIE)).as_py(),
         "labelled 1": pc.sum(labels["label"]).as_py(),
     }
@@ -193,15 +192,20 @@ def _summary(labeller: Labeller, tokens: pa.Table, labels: pa.Table) -> Table:
     return table
 
 
-def _contested(labels: pa.Table, contested: int, rolled_out: bool) -> dict[str, int]:
+def _contested(labels: pa.Table, contested: int) -> dict[str, int]:
     """Count how contested tokens were decided."""
-    if not rolled_out:
-        rows = labels.filter(pc.equal(labels["case"], "contested"))
-        return {"contested, labelled 1": pc.sum(rows["label"]).as_py() or 0}
+    by_suffix = labels.filter(pc.equal(labels["origin"], "suffix"))
+    counts = {"by suffix": len(by_suffix), "by suffix, labelled 1": _ones(by_suffix["label"])}
+    rolled_out = contested - len(by_suffix)  # labels lack the ties that were dropped
     branches = labels["slm_branch_correct"], labels["llm_branch_correct"]
-    saved, fatal = (pc.sum(column).as_py() or 0 for column in branches)
-    return {
-        "rollouts": 2 * contested - saved,
+    saved, fatal = map(_ones, branches)
+    by_rollouts = {
+        "rollouts": 2 * rolled_out - saved,
         "contested, the SLM's branch fatal": fatal,
-        "contested, both branches wrong": contested - saved - fatal,
+        "contested, both branches wrong": rolled_out - saved - fatal,
     }
+    return (counts if len(by_suffix) else {}) | (by_rollouts if rolled_out else {})
+
+
+def _ones(column: pa.ChunkedArray) -> int:
+    return pc.sum(column).as_py() or 0

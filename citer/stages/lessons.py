@@ -14,7 +14,7 @@ from citer.data.tokens import read_features, read_identity, read_tokens
 from citer.evaluation.rivals import LEARNERS
 from citer.evaluation.rivals.rival import Alone, Learnt, Loss, NothingToLearnError, Tokens
 from citer.evaluation.study import Study
-from citer.labelling.labeller import token_cases
+from citer.labelling.preference import token_cases
 from citer.models.bundle import check_identity
 from citer.models.room import with_room
 from citer.stages import paths

@@ -7,7 +7,6 @@ PROBLEMS = Path("data/problems")  # {sft,preference,validation,test}.parquet
 REFERENCES = Path("data/references")  # the same files, with the references to learn from
 PROBED = Path("data/probe/answers.parquet")
 PASSED = Path("data/probe/passed.json")  # always the same content: no stage is stale after a probe
-OUTCOME = Path("data/probe/outcome.json")  # the chosen judge of contested tokens
 SLM = Path("data/models/slm")  # the finetuned SLM, a Hugging Face folder
 FINETUNE = Path("data/models/finetune.json")  # its loss, by step
 LLM_TOKENS = Path("data/tokens/llm")  # shards *.parquet
@@ -16,9 +15,7 @@ AGREE = Path("data/routers/agree")  # a bundle with the `agree` head of every ro
 PAGE = Path("data/page/report.html")
 RIVALS = Path("data/reports/rivals")
 SUMMARY = Path("data/summary")
-TRAINED = "trained.json"  # the seeds of an iteration
 DEPLOYED = "deployed.json"  # in a report: the deployed method and its rule, without a certificate
-SPREAD = "seeds.json"  # results of all seeds; in a report: by seed, in the summary: their spread
 CURVE = "curve.json"  # in a router's folder: its losses, by epoch
 HOLDOUT = "holdout.parquet"  # in a router's folder: the labels that did not train it
 
@@ -35,22 +32,12 @@ def preferences(iteration: int) -> Path:
     return Path(f"data/preferences/{iteration}/preferences.parquet")
 
 
-def judged(iteration: int) -> Path:
-    """Return the table that trains the head `judge`; it exists if `label.judge` is on."""
-    return preferences(iteration).with_name("judged.parquet")
-
-
 def router(iteration: int) -> Path:
     return Path(f"data/routers/{iteration}")
 
 
-def seeds(iteration: int) -> Path:
-    """The routers of further seeds: a bundle in a folder for each, and `TRAINED`."""
-    return Path(f"data/seeds/{iteration}")
-
-
 def answers(iteration: int) -> Path:
-    """The answers by every rule of router k, and in a folder for each further seed, by its own."""
+    """The answers by every rule of router k."""
     return Path(f"data/answers/{iteration}")
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from citer.config.params import Params
 from citer.data.problems import Problem, parted, read_problems
-from citer.data.references import against_llm, asked
+from citer.data.references import against_llm, asked, check_answers
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE
 from citer.errors import InputError
@@ -25,7 +25,6 @@ from citer.pairs.probe_report import examples, overview, speed
 from citer.progress import progress
 from citer.stages import paths
 from citer.stages.folders import base_pair
-from citer.stages.outcome import check_answers, write_outcome
 from citer.storage.schema import PROBED, SPLITS
 from citer.storage.tables import remove, write_json, write_table
 
@@ -56,9 +55,6 @@ def run(params: Params) -> None:
     _print(speed(slm.pace, llm.pace, engine.slots))
     minutes = _forecast(splits, slm, llm, params)
     _print(f"later stages, a rough forecast: {in_words(minutes)}")
-    rollouts = minutes["label@k"] * len(params.iterations)
-    judge = write_outcome(params.label, splits["preference"], rollouts)
-    _print(f"{judge} ({in_words({'rollouts of all iterations': rollouts})})")
     _check(slm.replies, llm.replies, params)
     write_json(paths.PASSED, {"passed": True})
 
@@ -68,7 +64,7 @@ def _check_rows(splits: Splits, folders: PairFolder, params: Params) -> None:
     own = {split: [p for p in rows if p.source != "toy"] for split, rows in splits.items()}
     questions = [*splits["validation"], *own["test"]]
     check_room(_named(questions), folders, params.evaluate.max_new_tokens)
-    check_answers(params.label.outcome, splits["preference"], paths.problems("preference"))
+    check_answers(params.label.method, splits["preference"], paths.problems("preference"))
     encode, room = folders.prompts.encode_all, params.label.max_new_tokens
     contested, audited = parted(own["preference"])
     check_examples(encode(audited), folders.context)

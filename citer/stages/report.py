@@ -1,7 +1,6 @@
 """Write data/summary, all methods and iterations side by side, and the report page."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
 from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -24,7 +23,6 @@ from citer.report.figure import draw
 from citer.report.headline import deployed, headline
 from citer.report.page.render import Champion, write_page
 from citer.report.page.study import PageStudy
-from citer.report.spread import Seeded, spread_table, spreads
 from citer.report.standings import chosen_point, metrics, standings, standings_table, summary
 from citer.stages import paths
 from citer.storage.tables import read_as, replacing, table_metadata, write_json, write_text
@@ -51,8 +49,6 @@ def run(params: Params) -> None:
             | _sampled(found.conditions)
             | _failed(found.failures),
         )
-        if found.seeds:
-            write_json(aside / paths.SPREAD, [asdict(each) for each in spreads(found.seeds)])
         write_text(aside / "table.md", text)
         points = pa.Table.from_pylist([*map(measure.keys, found.points)])
         csv.write_csv(points, aside / "points.csv")
@@ -93,8 +89,6 @@ def _sections(
     yield summary(whole, found.chosen, sizes, found.conditions, found.failures)
     against = against_table.summary(comparison, deployed(found.last), measure)
     yield f"## Against the rivals\n\n{against}"
-    if found.seeds:
-        yield f"## Seeds of training\n\n{spread_table(found.seeds, measure)}"
     if len(tasks := {row["task"] for row in by_task}) > 1:
         tables = standings_table(by_task, sizes, measure), against_table.table(comparison, tasks)
         yield "\n\n".join(["## By task", *tables, ""])
@@ -123,7 +117,6 @@ class _Report(NamedTuple):
 
     findings: Findings
     chosen: Chosen
-    seeds: list[Seeded]
 
 
 class _Found(NamedTuple):
@@ -155,10 +148,6 @@ class _Found(NamedTuple):
         return merged([*self.rivals.failures, *own])
 
     @property
-    def seeds(self) -> list[Seeded]:
-        return [seeded for each in self.reports for seeded in each.seeds]
-
-    @property
     def bounds(self) -> set[str]:
         return {name for name, style in styles(self.points).items() if style.kind is Kind.BOUND}
 
@@ -181,14 +170,7 @@ def _reports(params: Params, stamp: Row, rivals: Findings) -> Iterator[_Report]:
         rules = read_as(folder / "chosen.json", dict[str, ChosenRule])
         _check_rules([*rivals.points, *own.points], own.points, rules, folder / "chosen.json")
         chosen = {f"{name}_{iteration}": rule for name, rule in rules.items()}
-        yield _Report(own.numbered(iteration, *look), chosen, _seeds(folder, iteration))
-
-
-def _seeds(folder: Path, iteration: str) -> list[Seeded]:
-    """Read the results of each seed. A report of a single seed has none."""
-    path = folder / paths.SPREAD
-    found = read_as(path, list[Seeded]) if path.exists() else []
-    return [replace(each, method=f"{each.method}_{iteration}") for each in found]
+        yield _Report(own.numbered(iteration, *look), chosen)
 
 
 def _check_rules(points: Sequence[Row], own: Sequence[Row], rules: Chosen, origin: Path) -> None:

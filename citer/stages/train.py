@@ -1,19 +1,10 @@
-"""Train and calibrate the heads `stand` and `judge` of router k on the labels of iteration k."""
+"""Train and calibrate the head `stand` of router k on the labels of iteration k."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import pyarrow as pa
-import torch
 from rich.console import Console
 
-from citer.config.params import Params, TrainParams
+from citer.config.params import Params
 from citer.data.tokens import read_features, read_identity
-from citer.labelling.judged import Judged, read_judged
 from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
 from citer.models.device import announce, resolve_device
 from citer.models.router import Router
@@ -34,7 +25,7 @@ from citer.training.router import Trained, train_head
 
 
 def run(params: Params, iteration: int) -> None:
-    """Write the bundle, metrics, losses and holdout, and the same for further seeds.
+    """Write the bundle, metrics, losses and holdout.
 
     A killed run resumes at its last checkpoint. Raises InputError if another pair made the labels.
     """
@@ -47,80 +38,29 @@ def run(params: Params, iteration: int) -> None:
     agreement, made_for = read_bundle(paths.AGREE)
     check_identity(made_for, identity, paths.AGREE)
     data = {"preferences": digest(source), "slm_tokens": digest(paths.SLM_TOKENS)}
-    judged = None
-    if paths.judged(iteration).exists():
-        data["judged"] = digest(paths.judged(iteration))
-        judged = read_judged(paths.judged(iteration))
+    partial = partial_training("train", params, data)
+    trained = train_head(
+        read_features(paths.SLM_TOKENS, labels),
+        labels["label"].to_numpy(),
+        labels["problem_id"].to_numpy(),
+        params.train,
+        resolve_device(params.pair.device),
+        Checkpoint(partial / "state.pt"),
+    )
     card = identity | {
         "prompts": stored_prompts(paths.AGREE).model_dump(mode="json"),
         "iteration": iteration,
         "data": data,
         "labels": metadata["labels"],
+        "holdout_scores": trained.thresholds,
     }
-    partial = partial_training("train", params, data)
-    device = resolve_device(params.pair.device)
-    lesson = _Lesson(labels, judged, agreement, card, device, partial)
     with replacing(paths.router(iteration)) as aside:
-        metrics = lesson.train(params.train, aside)
-    further = params.train.further
-    with replacing(paths.seeds(iteration)) as aside:
-        for section in further:
-            lesson.train(section, aside / str(section.seed))
-        seeds = {"router": params.train.seed, "further": [each.seed for each in further]}
-        write_json(aside / paths.TRAINED, seeds)
+        write_bundle(aside, Router({**agreement.heads, "stand": trained.head}), card)
+        write_json(aside / "metrics.json", trained.metrics)
+        write_json(aside / paths.CURVE, trained.curve._asdict())
+        write_table(aside / paths.HOLDOUT, _holdout(labels, trained), HOLDOUT, {"data": data})
     remove(partial)
-    Console().print(_summary(iteration, metrics), highlight=False, soft_wrap=True)
-
-
-@dataclass(frozen=True)
-class _Lesson:
-    """What the routers of all seeds have in common."""
-
-    labels: pa.Table
-    judged: Judged | None  # what trains the head `judge`, if `label.judge` asks for it
-    agreement: Router
-    card: Mapping[str, Any]
-    device: torch.device
-    partial: Path
-
-    @cached_property
-    def feature_NF(self) -> np.ndarray:
-        return read_features(paths.SLM_TOKENS, self.labels)
-
-    def train(self, section: TrainParams, folder: Path) -> dict[str, float]:
-        """Train the router of one seed, write it to `folder`, and return its metrics."""
-        trained = train_head(
-            self.feature_NF,
-            self.labels["label"].to_numpy(),
-            self.labels["problem_id"].to_numpy(),
-            section,
-            self.device,
-            Checkpoint(self.partial / f"{section.seed}.pt"),
-        )
-        card = {**self.card, "holdout_scores": trained.thresholds}
-        made_from = {"data": self.card["data"]}
-        judge = self._judge(section)
-        heads = {**self.agreement.heads, "stand": trained.head}
-        heads |= {"judge": judge.head} if judge else {}
-        write_bundle(folder, Router(heads), card)
-        own = {f"judge_{name}": number for name, number in judge.metrics.items()} if judge else {}
-        write_json(folder / "metrics.json", trained.metrics | own)
-        write_json(folder / paths.CURVE, trained.curve._asdict())
-        write_table(folder / paths.HOLDOUT, _holdout(self.labels, trained), HOLDOUT, made_from)
-        return trained.metrics
-
-    def _judge(self, section: TrainParams) -> Trained | None:
-        if self.judged is None:
-            return None
-        return train_head(
-            self.judged.feature_NF,
-            self.judged.rows["label"].to_numpy(),
-            self.judged.rows["problem_id"].to_numpy(),
-            section,
-            self.device,
-            Checkpoint(self.partial / f"judge-{section.seed}.pt"),
-            self.judged.hidden_size,
-        )
+    Console().print(_summary(iteration, trained.metrics), highlight=False, soft_wrap=True)
 
 
 def _holdout(labels: pa.Table, trained: Trained) -> pa.Table:

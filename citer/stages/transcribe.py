@@ -2,8 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
-from citer.config.audits import RuleText
-from citer.config.params import Params
+from citer.config.params import Params, RuleText
 from citer.data.problems import read_problems
 from citer.decoding.policy import routed
 from citer.models.bundle import check_identity, folder_identity, read_bundle

@@ -40,5 +40,5 @@ def partial_sweeps(
 def partial_training(stage: str, params: Params, data: Mapping[str, str]) -> Path:
     """Return the folder for a stage's unfinished training on `data`, which are digests."""
     device = str(resolve_device(params.pair.device))  # the state of its generator is kept, too
-    settings = params.train.model_dump_json(exclude={"seeds"}), device, code_digest(stage)
+    settings = params.train.model_dump_json(), device, code_digest(stage)
     return partial_dir(stage, digest(*data.values(), *settings))

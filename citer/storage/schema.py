@@ -129,17 +129,6 @@ PREFERENCE = pa.schema(
 )
 
 
-def judged(width: int) -> pa.Schema:
-    """Return the schema of the rows that train the head `judge`, with `width` features each."""
-    return pa.schema(
-        [
-            *_POSITION[:2],  # where the models write different tokens
-            PREFERENCE.field("label"),
-            _required("feature", pa.binary(2 * width)),  # float16, see `judge_features`
-        ]
-    )
-
-
 HOLDOUT = pa.schema(
     [
         *(PREFERENCE.field(name) for name in ("problem_id", "position", "case", "label")),

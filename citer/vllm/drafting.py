@@ -104,9 +104,8 @@ class Drafter:
         self.router = router
         self.lane = Lane(pair.slm, slots, make_graphs)
         self._slots = Slots(slots, width)
-        heads = [head for name, head in router.heads.items() if name != "judge"]
-        self._columns = {head: n for n, head in enumerate(heads)}
-        self._drafts = Drafts(pair, tuple(map(ScoredBy, heads)))
+        self._columns = {head: n for n, head in enumerate(router.heads.values())}
+        self._drafts = Drafts(pair, tuple(map(ScoredBy, self._columns)))
 
     def reserve(self) -> None:
         """On a GPU, allocate the whole cache. Raises InputError if the free memory is too small."""

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import ValidationError, model_validator
 
-from citer.config.audits import RuleText
+from citer.config.params import RuleText
 from citer.decoding.policy import head_name
 from citer.errors import InputError
 from citer.rule import Rule
@@ -66,12 +66,10 @@ class Served:
     def asked(self, content: Any) -> Rule:
         """Return the rule of a request whose field `citer` has this content, or None.
 
-        Raises InputError for an unknown key, a rule that is not valid or ends in another acceptance
-        rule than `audit`, or one whose head the router lacks.
+        Raises InputError for an unknown key, a rule that is not valid, or one whose head the
+        router lacks.
         """
         rule = self.rule if content is None else parsed(Asked, content, "citer").rule
-        if refusal := rule.refusal(sampled=False, remote=True):
-            raise InputError(refusal)
         if rule.asks_slm:
             head_name(self.heads, rule)
         return rule

@@ -9,7 +9,6 @@ import torch
 from citer.decoding.answer import Disagreement, Request, Visit
 from citer.decoding.policy import Policy, StepView
 from citer.decoding.work import Work
-from citer.models.features import features, judge_features
 from citer.models.pair import LanguageModel, Pair
 from citer.models.sampling import Sampling, stable_hash
 from tests.noise import noisy
@@ -142,30 +141,11 @@ class Uncached:
                 continue
             odds = float(chance[token] / chance[best])
             disagreements.append(Disagreement(place - self.begin, token, best, odds))
-            if self.rejects(place, chance, odds):
+            if odds < self.policy.rule.audit or self.policy.rule.exact:
                 self.undone += len(self.ids) - place
                 del self.ids[place:], self.by_llm[place - self.begin :]
                 return place + 1 - places.start, disagreements
         return len(places), disagreements
-
-    def rejects(self, place: int, p: torch.Tensor, odds: float) -> bool:
-        """Apply the acceptance rule to a token that is not the LLM's choice; `p` is the LLM's."""
-        rule, token = self.policy.rule, self.ids[place]
-        if rule.exact:
-            return True
-        if rule.by == "audit":
-            return odds < rule.audit
-        if rule.by == "top":
-            return int((p > p[token]).sum()) >= rule.audit
-        models = self.pair.slm, self.pair.llm
-        log_q, log_p = (self.next_logits(model, place).log_softmax(-1) for model in models)
-        if rule.by == "kl":
-            return bool(p.max() > 0.9) or float((p * (log_p - log_q)).sum()) > rule.audit
-        slm, llm = (next_hidden(model, self.ids[:place]) for model in models)
-        feature_NF = judge_features(
-            features(slm, log_q[None]), llm, log_p[None], torch.tensor([token])
-        )
-        return float(self.policy.judge.score(feature_NF)) < rule.audit
 
     def write(self, token: int, by_llm: bool) -> None:
         self.ids.append(token)

@@ -28,8 +28,7 @@ RULES = st.one_of(
     st.builds(Rule, st.just("every"), st.sampled_from([1, 2, 3, 8]), BETAS),
 )
 SCORERS = st.sampled_from([scheduled(salt, levels=10) for salt in range(5)])  # some equal τ
-TOPS = st.builds(replace, RULES, audit=st.sampled_from([1, 2, 3, 40]), by=st.just("top"))
-POLICIES = st.builds(Policy, SCORERS, RULES | TOPS)
+POLICIES = st.builds(Policy, SCORERS, RULES)
 TOKENS = st.integers(0, 256)
 
 

@@ -128,7 +128,6 @@ READERS: dict[str, Sequence[tuple[str, ...]]] = {
     "data/routers/0/router.*": (LABEL,),
     "data/routers/agree/router.*": (TRAIN,),
     "data/routers/1/router.*": (EVALUATE, TRANSCRIBE, GENERATE),
-    "data/seeds/1/trained.json": (EVALUATE, CHOOSE),
     "data/reports/rivals/*.parquet": (EVALUATE, CHOOSE, REPORT),
     "data/answers/1/*.parquet": (CHOOSE,),
     "data/reports/1/*.parquet": (REPORT,),

@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from citer.cli.main import STAGES, app
-from citer.config.params import EvaluateParams, Params, TrainParams, load_params
+from citer.config.params import EvaluateParams, Params, load_params
 from citer.stages import paths
 from flows.dvc_commands import dvc
 from flows.repro import stage_graph
@@ -127,12 +127,6 @@ def test_a_stage_depends_on_the_sections_of_params_that_it_reads(name: str) -> N
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "params"
     } & set(Params.model_fields)
     assert sections(name) == read - {WORKERS}
-
-
-@pytest.mark.parametrize("name", ["router0", "rivals"])
-def test_more_seeds_leave_a_stage_fresh_that_trains_once(name: str) -> None:
-    listed = {entry for entry in stage(name)["params"] if str(entry).startswith("train")}
-    assert listed == {f"train.{key}" for key in TrainParams.model_fields} - {"train.seeds"}
 
 
 def test_another_promise_makes_only_the_choice_stale() -> None:

@@ -15,9 +15,6 @@ import pytest
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
 
-from citer.stages import paths
-from citer.storage.tables import digest, read_json
-from flows.seeds import set_seeds
 from flows.store import open_store
 from tests.flows.project import commit
 
@@ -87,22 +84,6 @@ def test_an_experiment_runs_only_the_stages_that_its_parameter_changes(
     assert [line.split() for line in changed] == [
         ["params.yaml", "evaluate.epsilon", "0.05", "0.2"]
     ]
-
-
-def test_more_seeds_train_and_evaluate_again_but_label_nothing(
-    reproduced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(tmp_path, "git", "clone", "-q", str(reproduced), "clone")
-    monkeypatch.chdir(tmp_path / "clone")
-    run(Path(), "dvc", "pull")
-    set_seeds(2)
-    output = run(Path(), "dvc", "repro")
-    again = {f"{stage}@{k}" for stage in ("train", "evaluate", "choose") for k in (1, 2)}
-    assert {*re.findall("Running stage '(.+?)'", output)} == again | {"report"}
-    rows = read_json(paths.SUMMARY / paths.SPREAD)
-    assert {row["statistics"]["cost_b1"]["seeds"] for row in rows} == {2}
-    for k in (1, 2):
-        assert digest(paths.router(k)) == digest(reproduced / paths.router(k))
 
 
 def test_a_flow_whose_stages_are_killed_gives_the_results_of_dvc_repro(

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from citer.config.params import Params, SamplingParams
+from citer.config.params import Params
 from citer.errors import InputError
 from citer.models.bundle import identity, write_bundle
 from citer.models.router import Head, Router
-from citer.models.sampling import Sampler
 from citer.rule import Rule
 from citer.serving.deployment import Deployment
 from citer.serving.generate import generate
@@ -29,32 +28,6 @@ def test_disagreements_need_a_rule_with_an_audit(
     nothing = tmp_path / "nothing.jsonl"
     with pytest.raises(InputError, match=r"--disagreements: `score 0\.5` has no audit"):
         generate(params, bundle, nothing, nothing, disagreements=tmp_path / "found.parquet")
-
-
-@pytest.mark.parametrize("rule", ["risk 0.5 judge 0.9", "risk 0.5 kl 2", "risk 0.5 top 2"])
-def test_a_rule_that_needs_the_llm_here_is_refused_before_the_input_is_read(
-    bundle: Path, params: Params, tmp_path: Path, rule: str
-) -> None:
-    nothing = tmp_path / "nothing.jsonl"
-    pair = params.pair.model_copy(update={"llm_url": "http://127.0.0.1:1"})
-    remote = params.model_copy(update={"pair": pair})
-    with pytest.raises(InputError, match="only odds are known, expected `audit β`"):
-        generate(remote, bundle, nothing, nothing, Rule.parse(rule))
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        ("risk 0.5 kl 2", "a rule with `kl 2`: answers are sampled, expected `audit β` or"),
-        ("risk 0.5 judge 0.9", "a rule with `judge 0.9`: answers are sampled, expected"),
-    ],
-)
-def test_a_rule_without_a_meaning_for_samples_is_refused(
-    bundle: Path, params: Params, tmp_path: Path, rule: str, message: str
-) -> None:
-    nothing, sampler = tmp_path / "nothing.jsonl", Sampler(SamplingParams(temperature=1.0), 17)
-    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
-        generate(params, bundle, nothing, nothing, Rule.parse(rule), sampler=sampler)
 
 
 def test_a_bundle_without_a_rule_asks_for_one(params: Params, tmp_path: Path) -> None:

@@ -24,16 +24,8 @@ REFUSED = [
     ({"logit_bias": {"5": 1}}, "logit_bias: {'5': 1}: expected {}"),
     ({"response_format": {"type": "json_object"}}, "response_format: {'type': 'json_object'}"),
     (
-        {"extra_body": {"citer": {"rule": "risk 0.5 judge 2"}}},
-        "citer.rule: 'risk 0.5 judge 2': expected `score τ`",
-    ),
-    (
-        {"extra_body": {"citer": {"rule": "risk 0.5 judge 0.9"}}},
-        "the router has no head `judge`, only stand, agree",
-    ),
-    (
-        {"extra_body": {"citer": {"rule": "risk 0.5 kl 2"}}, "temperature": 1},
-        "a rule with `kl 2`: answers are sampled, expected `audit β` or `top k`",
+        {"extra_body": {"citer": {"rule": "risk 0.5 kl 2"}}},
+        "citer.rule: 'risk 0.5 kl 2': `kl` was removed; expected `audit β` in its place",
     ),
     ({"temperature": -1}, "temperature: -1: expected greater than or equal to 0"),
     ({"temperature": 1, "top_p": 0}, "top_p: 0: expected greater than 0"),

@@ -202,8 +202,6 @@ def write_router(params: Params, iteration: int, card: dict) -> None:
     write_bundle(paths.router(iteration), router, identity(pair) | card)
     for folder in (paths.router(iteration), paths.AGREE):
         write_json(folder / "metrics.json", {"rows": 7})
-    seeds = {"router": params.train.seed, "further": []}
-    write_json(paths.seeds(iteration) / paths.TRAINED, seeds)
 
 
 def run_router(params: Params, iteration: int) -> None:

@@ -26,9 +26,7 @@ def test_a_request_gets_its_own_rule_or_the_servers() -> None:
         ({}, "citer: rule: missing"),
         ([], "citer: top level: []: expected a section of keys"),
         ({"rule": "risk 0.5 audit 1"}, "the router has no head `agree`, only stand"),
-        ({"rule": "risk 0.5 judge 0.9"}, "`judge 0.9`: from this LLM only odds are"),
-        ({"rule": "risk 0.5 kl 2"}, "only odds are known, expected `audit β`"),
-        ({"rule": "risk 0.5 top 2"}, "only odds are known, expected `audit β`"),
+        ({"rule": "risk 0.5 top 2"}, "`top` was removed; expected `audit β` in its place"),
     ],
 )
 def test_a_request_that_cannot_be_served_is_refused(asked: Any, complaint: str) -> None:

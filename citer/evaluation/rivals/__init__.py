@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from citer.evaluation.rivals.certainty import (
     bild_rival,
-    confidence_rival,
     entropy_rival,
     low_entropy,
-    max_probability,
 )
 from citer.evaluation.rivals.citer_s import citer_s_rival
 from citer.evaluation.rivals.co_llm import co_llm_rival
@@ -42,14 +40,12 @@ __all__ = [
     "by_score",
     "enlist",
     "low_entropy",
-    "max_probability",
     "quantiles",
     "random",
 ]
 
 RIVALS: Mapping[RivalName, Callable[[Setting], Rival]] = {
     "entropy": entropy_rival,
-    "confidence": confidence_rival,
     "random": random_rival,
     "speculative": speculative_rival,
     "bild": bild_rival,
@@ -60,7 +56,7 @@ LEARNERS: Mapping[RivalName, Callable[[Setting, Lessons], Rival]] = {
     "query": query_rival,
     "citer_s": citer_s_rival,
 }
-CERTAINTIES = (low_entropy, max_probability)  # scorers with thresholds from validation
+CERTAINTIES = (low_entropy,)  # scorers with thresholds from validation
 
 
 def enlist(setting: Setting, lessons: Lessons | None) -> Iterator[Rival]:

@@ -1,4 +1,4 @@
-"""Rivals that visit the LLM where the SLM is uncertain: by entropy, or by its largest probability.
+"""Rivals that visit the LLM where the SLM's next-token distribution has a high entropy.
 
 With an audit of the pending tokens they are like BiLD (Big Little Decoder, arXiv 2302.07863).
 BiLD's fallback is a threshold on the largest probability. Its rollback compares the SLM's token
@@ -24,25 +24,14 @@ def low_entropy(view: StepView) -> Tensor:
     return (1 - entropy_N / math.log(logprob_NV.shape[-1])).clamp(0, HIGHEST).float()
 
 
-def max_probability(view: StepView) -> Tensor:
-    """Return score_N, the largest probability of the SLM's next-token distribution."""
-    return view.logits_NV.softmax(-1).amax(-1).clamp(0, HIGHEST).float()
-
-
 def entropy_rival(setting: Setting) -> Rival:
     """Make the rival that visits the LLM if the SLM's entropy is high."""
     method = Method("entropy", low_entropy, style=Style(Kind.RIVAL, "#009E73", "^"))
     return Rival(Line(method, by_score(setting.taus(low_entropy))))
 
 
-def confidence_rival(setting: Setting) -> Rival:
-    """Make the rival that visits the LLM if the SLM's largest probability is low."""
-    method = Method("confidence", max_probability, style=Style(Kind.RIVAL, "#999999", ">"))
-    return Rival(Line(method, by_score(setting.taus(max_probability))))
-
-
 def bild_rival(setting: Setting) -> Rival:
-    """Make `entropy` with the audits of audited routing at each visit, but those with a head.
+    """Make `entropy` with the audits of audited routing at each visit.
 
     It also visits by the product of the pending tokens' scores. BiLD itself has neither the entropy
     nor the product, but both make it a stronger rival.
@@ -51,5 +40,4 @@ def bild_rival(setting: Setting) -> Rival:
     visits: list[tuple[When, float]] = [("score", tau) for tau in setting.taus(low_entropy)]
     visits += [("risk", risk) for risk in setting.params.risks]
     audits = setting.params.audits
-    rules = [Rule.audited(visit, at, audit) for audit in audits for visit, at in visits]
-    return Rival(Line(method, [rule for rule in rules if rule.by != "judge"]))
+    return Rival(Line(method, [Rule(*visit, audit) for audit in audits for visit in visits]))

@@ -6,7 +6,6 @@ from citer.evaluation.points import rule_of
 
 MEANINGS = {  # of the rivals' names, for readers without the documentation
     "entropy": "calls the LLM where the SLM's next token has a high entropy",
-    "confidence": "calls the LLM where the SLM's likeliest token has a low probability",
     "random": "calls the LLM at random",
     "speculative": "the LLM checks every few drafts, and each answer is the LLM's own",
     "bild": "entropy, and the LLM rejects unlikely drafts",

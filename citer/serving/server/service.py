@@ -87,7 +87,7 @@ def make_call(asked: Asked, release: Release, name: str, default: SamplingParams
     policy = deployment.policy(rule)
     new_tokens = request.max_new_tokens or deployment.max_new_tokens
     with _coded(LONG if len(prompt_ids) + new_tokens > deployment.pair.context else None):
-        deployment.engine.check(request, policy)
+        deployment.engine.check(request)
     ticket = Ticket(deployment.engine, request, policy, bool(asked.stream), asked.wants_logprobs)
     form = (ChatForm if problem else TextForm)(name, release.version, rule, len(prompt_ids))
     return Call(ticket, form, problem, release.observers)
