@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from citer.labelling.chunks import label_in_chunks
 
 from benchmarks.paired import Outcomes
 from citer.config.params import Params, TrainParams, load_params
@@ -24,7 +25,6 @@ from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.executors.base import Executor
 from citer.executors.choose import executor_for
-from citer.labelling.chunks import label_in_chunks
 from citer.labelling.contests import Outcome
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
