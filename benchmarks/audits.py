@@ -85,10 +85,10 @@ def _labelled(shop: Workshop, problems: Sequence[Problem], tokens: Path) -> Less
     """Score the answers with both models, in the folder `tokens`, and label what was audited."""
     params, folders = shop.params, finetuned_pair(shop.params)
     score_half(
-        "slm", folders, problems, tokens / "slm", params.score_slm, params.pair, params.workers
+        "slm", folders, problems, tokens / "slm", params.score, params.pair, params.workers
     )
     score_half(
-        "llm", folders, problems, tokens / "llm", params.score_llm, params.pair, params.workers
+        "llm", folders, problems, tokens / "llm", params.score, params.pair, params.workers
     )
     examples = shop.pair.prompts.encode_all(problems)
     scored = read_tokens(tokens / "slm", tokens / "llm", examples)

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
+from citer.labelling.chunks import label_in_chunks
 
 from benchmarks.naive import predict
 from benchmarks.pairs import SEED, Subject
@@ -25,7 +26,6 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.demo import toy
 from citer.executors.choose import executor_for
-from citer.labelling.chunks import label_in_chunks
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from citer.labelling.teacher import half, score
@@ -71,7 +71,7 @@ def _encoded(pair: Pair, problems: Sequence[Problem]) -> dict[str, Encoded]:
 def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Table:
     """Return the preference table under router 0, made by the library."""
     examples = _encoded(pair, problems)
-    tokens = both_halves(pair, examples, params.score_llm.batch_tokens)
+    tokens = both_halves(pair, examples, params.score.batch_tokens)
     engine = Engine(pair, params.label.slots, params.label.max_new_tokens)
     by_id = {problem.problem_id: problem for problem in problems}
     rollout = Rollout(engine, SLM_ALONE, params.label.tie)

@@ -24,6 +24,7 @@ from statistics import median
 from typing import Any, TextIO
 
 import psutil
+from citer.labelling.chunks import CHUNK
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -36,7 +37,6 @@ from citer.evaluation.methods import Row
 from citer.executors.base import Executor, InLine, Job, Unit
 from citer.executors.forked import Forked
 from citer.executors.spawned import CPU, Spawned
-from citer.labelling.chunks import CHUNK
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from citer.labelling.teacher import half, score
@@ -87,7 +87,7 @@ def works(shop: Workshop) -> Iterator[Work]:
     examples = [*shop.pair.prompts.encode_all(read_problems(paths.referenced("sft"))).items()]
     shards = [dict(examples[n : n + CHUNK]) for n in range(0, len(examples), CHUNK)]
     for model in (shop.pair.slm, shop.pair.local_llm):
-        limit = shop.params.score_llm.batch_tokens
+        limit = shop.params.score.batch_tokens
         own = partial(score, half(model, shop.pair.vocabulary), batch_tokens=limit)
         yield Work(f"score_{model.name}", Forgetting(own), _units(shards))
 

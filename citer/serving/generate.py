@@ -68,10 +68,10 @@ def generate(
         source.stat()  # a missing input is reported before a router that cannot be read
     rows = load_problems(source, stored_prompts(bundle).tasks, requires="question")
     _check_targets(source, output, *([disagreements] if disagreements else []))
-    limits = params.evaluate
+    limits = params.answer
     named = ((f"{source}:{line}", problem) for line, problem in rows)
     folders = served_pair(bundle, paths.SLM, Path(params.pair.llm), params.pair.llm_url)
-    check_room(named, folders, limits.max_new_tokens)
+    check_room(named, folders, limits.max_new_tokens, "answer.max_new_tokens")
     deployment = deploy(
         bundle,
         folders,

@@ -81,7 +81,7 @@ class Releases:
             return Release(version, deployment, self.observe(version, bundle, deployment))
 
     def _load(self, bundle: Path, current: Release | None) -> Deployment:
-        pair, limits = self.params.pair, self.params.evaluate
+        pair, limits = self.params.pair, self.params.answer
         made = deploy(
             bundle,
             served_pair(bundle, paths.SLM, Path(pair.llm), pair.llm_url, patience=()),
