@@ -114,11 +114,9 @@ def _ways(params: Params) -> dict[str, "Trying"]:
     from citer.models.sampling import Sampler
 
     own, judge = params.references, params.evaluate
-    sampler, judging = (
-        Sampler(own.sampling, params.prepare.seed),
-        Sampler(judge.sampling, judge.seed),
-    )
-    until_right = Trying(own.tries, True, sampler, own.slots, own.max_new_tokens)
+    sampled = Sampler(own.sampling, params.prepare.seed)
+    judging = Sampler(judge.sampling, judge.seed)
+    until_right = Trying(own.tries, True, sampled, own.slots, own.max_new_tokens)
     once = Trying(1, False, judging, own.slots, judge.max_new_tokens)
     return dict.fromkeys(TRAINING, until_right) | dict.fromkeys(JUDGED, once)
 
