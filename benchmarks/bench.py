@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from rich.console import Console
 from transformers.utils import logging
 
-from benchmarks import decode, lockstep, moved, scoring
+from benchmarks import decode, scoring
 from benchmarks.pairs import Subject, make_subject, pair_names
-from benchmarks.report import Finding, Target, add_to_report, print_report
+from benchmarks.report import Finding, add_to_report, print_report
 from citer.errors import InputError
 from citer.storage.tables import check_target
 
 CPU = ("cpu-fp32", "cpu-bf16")
 ALL = ("embedded", *CPU, "gpu")
+Measure = Callable[[Subject], list[Finding]]
 
 
 class Row(NamedTuple):
@@ -23,32 +23,24 @@ class Row(NamedTuple):
 
     number: int
     name: str
-    measure: Callable[[Subject], list[Finding]]
+    measure: Measure
     pairs: Sequence[str]
-
-
-def _floor(subject: Subject) -> list[Finding]:
-    return [decode.against_floor(subject, 1, batch, Target("≥", 0.9)) for batch in (1, 8)]
-
-
-def _embedded_floor(subject: Subject) -> list[Finding]:
-    return [decode.against_floor(subject, 2, 32, Target("≥", 0.75))]
-
-
-def _batches(subject: Subject) -> list[Finding]:
-    return [finding for batch in (8, 32) for finding in decode.against_batches(subject, batch)]
 
 
 def _labelling(subject: Subject) -> list[Finding]:
     from benchmarks.labelling import against_per_token  # grading imports math-verify
 
-    return [against_per_token(subject)]
+    return against_per_token(subject)
 
 
-def _suffix(subject: Subject) -> list[Finding]:
-    from benchmarks.suffix import against_rollouts
+def _replayed(name: str) -> Measure:
+    def measure(subject: Subject) -> list[Finding]:
+        from benchmarks import replay  # imports grading, too
 
-    return against_rollouts(subject)
+        found: list[Finding] = getattr(replay, name)(subject)
+        return found
+
+    return measure
 
 
 def _memory(_: Subject) -> list[Finding]:
@@ -58,19 +50,19 @@ def _memory(_: Subject) -> list[Finding]:
 
 
 ROWS = (
-    Row(1, "floor", _floor, (*CPU, "gpu")),
-    Row(2, "embedded-floor", _embedded_floor, ("embedded",)),
+    Row(1, "floor", decode.against_floor, (*CPU, "gpu")),
+    Row(2, "embedded-floor", decode.against_embedded_floor, ("embedded",)),
     Row(3, "alone", decode.against_llm, ALL),
-    Row(4, "naive", lambda subject: [decode.against_naive(subject)], CPU),
-    Row(5, "batches", _batches, ("cpu-bf16", "gpu")),
+    Row(4, "naive", decode.against_naive, CPU),
+    Row(5, "batches", decode.against_batches, ("cpu-bf16", "gpu")),
     Row(6, "scoring", scoring.against_forwards, ALL),
     Row(7, "labelling", _labelling, ("embedded",)),
-    Row(8, "sweep", lambda subject: [scoring.sweep_against_one(subject)], ("embedded",)),
+    Row(8, "sweep", scoring.sweep_against_one, ("embedded",)),
     Row(9, "memory", _memory, ("embedded",)),
-    Row(11, "graphs", lambda subject: [decode.against_bytes(subject)], ("gpu",)),
-    Row(12, "audited", lambda subject: [moved.against_seconds(subject)], (*CPU, "gpu")),
-    Row(13, "suffix", _suffix, ALL),
-    Row(14, "lockstep", lockstep.against_delay, (*CPU, "gpu")),
+    Row(11, "graphs", decode.against_bytes, ("gpu",)),
+    Row(12, "audited", _replayed("against_seconds"), (*CPU, "gpu")),
+    Row(13, "suffix", _replayed("against_rollouts"), ALL),
+    Row(14, "lockstep", _replayed("against_delay"), (*CPU, "gpu")),
 )
 
 
@@ -94,7 +86,7 @@ def run(requested: Sequence[str], pairs: Sequence[str], threads: int | None, out
         for finding in _measure(name, planned) if planned else ():
             add_to_report(out, finding)  # now, because the next row may take an hour
             findings.append(finding)
-    print_report(findings, Console())
+    print_report(findings)
 
 
 def choose_rows(requested: Sequence[str]) -> list[Row]:

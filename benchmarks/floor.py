@@ -1,20 +1,17 @@
 """The floor of a decode: its forwards alone, at the same shapes, without any other work.
 
 The inputs are ready, and the cache is large enough and holds the rows side by side.
-`against_transformers` checks that these forwards are no slower than transformers' own.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import Cache, DynamicCache, StaticCache
 
-from benchmarks.race import Race, race
 from citer.decoding.work import Work
-from citer.models.cache import SlotCache, kv_shape
+from citer.models.cache import SlotCache
 from citer.models.features import features
 from citer.models.feed import Feed, lay_out
 from citer.models.pair import LanguageModel, Pair
@@ -41,25 +38,9 @@ class Forward(NamedTuple):
         return len(self.counts)
 
     @property
-    def tokens(self) -> int:
-        """New tokens of the row with the most."""
-        return max(self.counts)
-
-    @property
     def span(self) -> int:
         """Positions that the longest row attends to."""
         return max(map(sum, zip(self.starts, self.counts, strict=True)))
-
-    @property
-    def kind(self) -> str:
-        if not any(self.starts):
-            return "prefill"
-        return "step" if self.tokens == 1 else "catch-up"
-
-    def even(self) -> "Forward":
-        """Return the shape padded to the longest row, as transformers needs it."""
-        row = (self.span - self.tokens, self.tokens, 1)
-        return Forward(self.model, *((number,) * self.rows for number in row))
 
 
 def _run_lengths(values_M: Tensor) -> tuple[int, ...]:
@@ -96,35 +77,41 @@ def recorded(pair: Pair) -> tuple[Pair, list[Forward]]:
 
 
 class Floor:
-    """Run recorded forwards back to back, with the router's head after each of the SLM's."""
+    """Runs recorded forwards back to back, with the router's head after each of the SLM's.
 
-    def __init__(self, pair: Pair, head: Head, forwards: Sequence[Forward]) -> None:
-        self.forwards = forwards
+    A run stands for an `amount` of work, such as the tokens that the forwards wrote.
+    """
+
+    def __init__(
+        self, pair: Pair, head: Head, forwards: Sequence[Forward], amount: int = 1
+    ) -> None:
+        self.forwards, self.amount = forwards, amount
         self._head = head
         self._vocabulary = pair.vocabulary
         self._bare = {
-            model.name: BareModel(model, [f for f in forwards if f.model == model.name])
+            model.name: _BareModel(model, [f for f in forwards if f.model == model.name])
             for model in (pair.slm, pair.local_llm)
         }
 
     @torch.inference_mode()
-    def run(self) -> None:
+    def run(self) -> int:
+        """Run the forwards, and return the amount of work."""
         for forward in self.forwards:
             hidden_WH, logits_WV = self._bare[forward.model].forward(forward)
             if forward.model == "slm":
                 self._head.score(features(hidden_WH, self._vocabulary.choices(logits_WV)))
+        return self.amount
 
 
-class BareModel:
+class _BareModel:
     """A model, with the inputs of its recorded forwards prepared."""
 
     def __init__(self, model: LanguageModel, forwards: Iterable[Forward]) -> None:
-        feeds = {forward: _feed(forward, model.device) for forward in forwards}
-        rows = max((forward.rows for forward in feeds), default=0)
-        span = max((forward.span for forward in feeds), default=0)
-        tokens = max((sum(forward.counts) for forward in feeds), default=0)
+        self._feeds = {forward: _feed(forward, model.device) for forward in forwards}
+        rows = max((forward.rows for forward in self._feeds), default=0)
+        span = max((forward.span for forward in self._feeds), default=0)
+        tokens = max((sum(forward.counts) for forward in self._feeds), default=0)
         self.model = model
-        self._feeds = feeds
         self._cache = SlotCache(model.network, rows)
         self._cache.reserve(span)
         self._ids_M = torch.zeros(tokens, dtype=torch.long, device=model.device)
@@ -140,88 +127,3 @@ def _feed(forward: Forward, device: torch.device) -> Feed:
     slots = list(range(forward.rows))
     _, starts, counts, wanted = forward
     return lay_out(slots, list(starts), list(counts), list(wanted), device)
-
-
-class Check(NamedTuple):
-    """A typical forward of one kind: its time against transformers' own, and its bandwidth."""
-
-    forward: Forward
-    slowdown: float  # seconds / seconds with the faster of transformers' two caches
-    bandwidth: float  # bytes of weights, keys and values per second
-
-
-def against_transformers(pair: Pair, forwards: Iterable[Forward]) -> list[Check]:
-    """Check each model and kind of forward at the median shape."""
-    kinds: dict[tuple[str, str], list[Forward]] = {}
-    for forward in forwards:
-        kinds.setdefault((forward.model, forward.kind), []).append(forward)
-    models = {"slm": pair.slm, "llm": pair.local_llm}
-    return [_check(models[model], _middle(ran).even()) for (model, _), ran in kinds.items()]
-
-
-def _middle(forwards: list[Forward]) -> Forward:
-    """Return the forward of median shape."""
-    ordered = sorted(forwards, key=lambda ran: (ran.rows, ran.tokens, ran.span))
-    return ordered[(len(ordered) - 1) // 2]
-
-
-def _check(model: LanguageModel, forward: Forward) -> Check:
-    timed = _race_caches(model, forward)
-    own = max(timed.speed("dynamic"), timed.speed("static"))
-    moved = model.weight_bytes + forward.rows * forward.span * model.kv_bytes
-    return Check(forward, own / timed.speed("bare"), moved * timed.speed("bare"))
-
-
-@torch.inference_mode()
-def _race_caches(model: LanguageModel, forward: Forward) -> Race:
-    bare = BareModel(model, [forward])
-    config = model.network.config
-    dynamic = _filled(DynamicCache(config=config), model, forward)
-    static = _filled(StaticCache(config, max_cache_len=forward.span), model, forward)
-    ids_NT = torch.zeros(forward.rows, forward.tokens, dtype=torch.long, device=model.device)
-
-    def run_bare() -> int:
-        bare.forward(forward)
-        return 1
-
-    def run_own(cached: Cache) -> None:
-        out = model.network.base_model(input_ids=ids_NT, past_key_values=cached)
-        # Not with `logits_to_keep`: torch would copy the head to multiply unfolded rows.
-        model.logits(out.last_hidden_state[:, -1])
-
-    def run_dynamic() -> int:
-        run_own(dynamic)
-        dynamic.crop(-forward.tokens)
-        return 1
-
-    def run_static() -> int:
-        run_own(static)
-        static_layers: Any = static.layers
-        for layer in static_layers:
-            layer.cumulative_length -= forward.tokens
-        return 1
-
-    title = f"{forward.model} {forward.kind} {forward.rows}x{forward.tokens} of {forward.span}"
-    return race(title, {"bare": run_bare, "dynamic": run_dynamic, "static": run_static})
-
-
-def _filled(cached: Cache, model: LanguageModel, forward: Forward) -> Cache:
-    """Fill the cache with the positions before the forward's tokens."""
-    layers, heads, head_dim = kv_shape(model.network.config)
-    past = (forward.rows, heads, forward.span - forward.tokens, head_dim)
-    for layer in range(layers):
-        states = torch.zeros(past, dtype=model.dtype, device=model.device)
-        cached.update(states, states, layer)
-    return cached
-
-
-def copy_bandwidth(device: torch.device) -> float:
-    """Return the bytes read and written per second by a large copy."""
-    source = torch.ones(2**28, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-
-    def copy() -> int:
-        target.copy_(source)
-        return 2 * source.nbytes
-
-    return race("memory copy", {"copy": copy}).speed("copy")

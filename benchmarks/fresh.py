@@ -1,11 +1,9 @@
-"""Answer new questions once, by rules that were chosen before.
+"""Chosen rules on questions that nobody has seen: the part `fresh` of a study.
 
-    python -m benchmarks.fresh --seed SEED        # after `citer run`
-
-The embedded tasks make COUNT questions each. None of them is in a split of the last run, and none
-was used to train the pair. They are answered by each model alone, by the last router under the
-rules that validation chose (`chosen.json`), and by every rival, which learns and takes thresholds
-as in the run. Nothing is chosen on these questions. A method without a certified rule is left out.
+The embedded tasks make new questions. None of them is in a split of the last run, and none was used
+to train the pair. They are answered by each model alone, by the last router under the rules that
+validation chose (`chosen.json`), and by every rival, which learns and takes thresholds as in the
+run. Nothing is chosen on these questions. A method without a certified rule is left out.
 
 Code and grid are frozen: the study refuses to run unless the working tree is that of a commit, and
 the run's params.yaml is that of the commit. The results hold the commit. A seed is used up once
@@ -13,55 +11,69 @@ its results exist: the study then asks for another.
 
 The promise is P(routed wrong | LLM right) ≤ ε, with Wilson's interval. Cost is that at batch 1,
 relative to the LLM alone. `citer.report.against` computes the gaps to rivals, with paired
-intervals; there the area of our methods is that of one rule. Writes
-`benchmarks/results/fresh-SEED.{json,md}`.
+intervals; there the area of our methods is that of one rule.
 """
 
 import subprocess
-import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, replace
-from io import StringIO
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.workshop import Workshop
-from citer.config.params import Params, load_params
+from citer.config.params import Params
 from citer.data.importing import parse_row
 from citer.data.problems import Problem, question_key, read_problems
-from citer.data.tasks import task_label
 from citer.demo import toy
 from citer.errors import InputError, read_text
 from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.measure import ACCURACY
-from citer.evaluation.methods import MODELS, label
+from citer.evaluation.methods import MODELS
 from citer.evaluation.metrics import share_interval
 from citer.evaluation.points import outcome_table, rule_columns
 from citer.evaluation.study import Study
-from citer.evaluation.sweep import Line, sweep
+from citer.evaluation.sweep import Line
 from citer.models.bundle import read_bundle
 from citer.models.router import Router
 from citer.models.sampling import Sampler
 from citer.report.against import Answers, compare
 from citer.report.against_table import table as rivals_table
-from citer.rule import LLM, SLM, Rule
+from citer.rule import LLM, SLM
+from citer.sections import Count, Section
 from citer.stages import paths
 from citer.stages.lessons import Preference
 from citer.storage.schema import SPLITS
-from citer.storage.tables import digest, read_as, write_json, write_text
+from citer.storage.tables import digest, read_as
 
-COUNT = 500  # questions per task
-RESULTS = Path("benchmarks/results")
 CODE = Path(__file__).parent
+
+
+class Fresh(Section):
+    questions: Count  # of each task
+
+
+def answered_fresh(fresh: Fresh, seed: int) -> dict[str, Any]:
+    """Answer the fresh questions of a seed. Return the tables, the header and the rivals."""
+    frozen = {"commit": frozen_commit(), "seed": seed, "questions of each task": fresh.questions}
+    print(frozen, flush=True)
+    shop = Workshop.open()
+    check_embedded(shop.params)
+    chosen = certified_rules(shop.params)
+    problems = fresh_questions(shop.tasks, fresh.questions, seed, asked_before())
+    outcomes = answered(replace(shop, test=problems), chosen)
+    comparison, tasks = compare([outcomes], chosen), by_tasks(Answers.of(outcomes), chosen)
+    return frozen | {
+        "digest": digest(*(problem.problem_id for problem in problems)),
+        "chosen": {name: asdict(each) for name, each in chosen.items()},
+        "tasks": tasks,
+        "rivals": comparison.content(ACCURACY),
+        "note": f"{frozen}\n\n{rivals_table(comparison, tasks)}\n",
+    }
 
 
 def frozen_commit(code: Path = CODE) -> str:
@@ -85,11 +97,14 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def check_unused(target: Path, seed: int) -> None:
-    """Raise InputError if the questions of this seed have been answered before."""
+def check_unused(target: Path, seed: int | None) -> int:
+    """Return the seed. Raises InputError if its questions have been answered before."""
+    if seed is None:
+        raise InputError("fresh: expected --seed, of the new questions")
     if target.with_suffix(".json").exists():
         expected = "expected a new seed: its questions are used up"
         raise InputError(f"{target}.json: seed {seed} has results, {expected}")
+    return seed
 
 
 def check_embedded(params: Params) -> None:
@@ -131,19 +146,13 @@ def answered(shop: Workshop, chosen: Chosen) -> pa.Table:
     """Answer the workshop's test questions by both models, all rivals and the chosen rules."""
     router, _ = read_bundle(paths.router(last(shop.params)))
     own, params = router.to(shop.pair.slm.device), shop.params.evaluate
-    sampler = Sampler(params.sampling, params.seed)
+    asked = shop.executor, shop.pair, shop.validation, shop.test
     with TemporaryDirectory() as folder:
-        study = Study(
-            shop.executor,
-            shop.pair,
-            shop.validation,
-            shop.test,
-            params,
-            Path(folder, "rivals"),
-        )
+        study = Study(*asked, params, Path(folder))
         rivals = study.rivals(Preference(shop.params.train, study))
         lines = list(chosen_lines(study, own, chosen))
-        runs = sweep(shop.executor, shop.engine, shop.test, lines, Path(folder, "chosen"), sampler)
+        sampled = replace(shop, sampler=Sampler(params.sampling, params.seed))
+        runs = sampled.sweep(shop.test, lines)
     return pa.concat_tables([rivals.outcomes, outcome_table([run for [run] in runs])])
 
 
@@ -160,7 +169,7 @@ def last(params: Params) -> int:
 
 
 def promises(answers: Answers, chosen: Chosen, in_task_Q: np.ndarray) -> dict[str, Any]:
-    """Compute accuracy, promise and cost of both models and of the chosen rules, on some questions.
+    """Return columns for both models and the chosen rules, on some questions.
 
     `lost` counts the questions that the LLM answers right and the method wrong, `right` those that
     the LLM answers right.
@@ -169,19 +178,18 @@ def promises(answers: Answers, chosen: Chosen, in_task_Q: np.ndarray) -> dict[st
     rules |= {name: each.rule for name, each in chosen.items()}
     runs = {name: answers.run_of(name, rule_columns(rule)) for name, rule in rules.items()}
     correct_VQ, bytes_VQ = answers.correct_VQ[:, in_task_Q], answers.bytes_VQ[:, in_task_Q]
-    llm_Q = correct_VQ[runs[MODELS[1]]] == 1
-    results = {}
-    for name, run in runs.items():
-        lost, right = int((1 - correct_VQ[run])[llm_Q].sum()), int(llm_Q.sum())
-        results[name] = {
-            "rule": str(rules[name]),
-            "accuracy": _share(int(correct_VQ[run].sum()), int(in_task_Q.sum())),
-            "lost": lost,
-            "right": right,
-            "risk": _share(lost, right),
-            "cost": float(bytes_VQ[run].sum() / bytes_VQ[runs[MODELS[1]]].sum()),
-        }
-    return results
+    llm_Q, questions = correct_VQ[runs[MODELS[1]]] == 1, int(in_task_Q.sum())
+    lost = {name: int((1 - correct_VQ[run])[llm_Q].sum()) for name, run in runs.items()}
+    moved = {name: float(bytes_VQ[run].sum()) for name, run in runs.items()}
+    right = int(llm_Q.sum())
+    return {
+        "rule": {name: f"{rule:.4g}" for name, rule in rules.items()},
+        "accuracy": {n: _share(int(correct_VQ[run].sum()), questions) for n, run in runs.items()},
+        "lost": lost,
+        "right": dict.fromkeys(runs, right),
+        "risk": {name: _share(count, right) for name, count in lost.items()},
+        "cost": {name: each / moved[MODELS[1]] for name, each in moved.items()},
+    }
 
 
 def by_tasks(answers: Answers, chosen: Chosen) -> dict[str, Any]:
@@ -193,63 +201,3 @@ def by_tasks(answers: Answers, chosen: Chosen) -> dict[str, Any]:
 
 def _share(part: int, whole: int) -> tuple[float, float, float]:
     return (part / max(whole, 1), *share_interval(part, whole))
-
-
-def as_table(by_task: Mapping[str, Mapping[str, Any]], epsilon: float) -> Table:
-    """Format a row for each task and method."""
-    table = Table(box=box.MARKDOWN)
-    promise = f"P(routed wrong, LLM right), promised {epsilon:g}"
-    for heading in ("task", "method", "rule", "accuracy", promise, "kept", "cost"):
-        table.add_column(heading)
-    for task, methods in by_task.items():
-        for name, row in methods.items():
-            lost = f"{row['lost']} of {row['right']}: {_shown(row['risk'])}"
-            cells = (f"{Rule.parse(row['rule']):.4g}", _shown(row["accuracy"]), lost)
-            kept = "yes" if row["risk"][0] <= epsilon else "no"
-            table.add_row(task_label(task), label(name), *cells, kept, f"{row['cost']:.3f}")
-    return table
-
-
-def _shown(share: tuple[float, float, float]) -> str:
-    return "{:.1%} [{:.1%}, {:.1%}]".format(*share)
-
-
-def run(seed: int, count: int) -> str:
-    """Answer the fresh questions of a seed, write the results, and return them as text."""
-    target = RESULTS / f"fresh-{seed}"
-    check_unused(target, seed)
-    params = load_params()
-    check_embedded(params)
-    header = {"commit": frozen_commit(), "seed": seed, "questions of each task": count}
-    print(header, flush=True)
-    shop, chosen = Workshop.open(), certified_rules(params)
-    problems = fresh_questions(shop.tasks, count, seed, asked_before())
-    outcomes = answered(replace(shop, test=problems), chosen)
-    by_task, comparison = by_tasks(Answers.of(outcomes), chosen), compare([outcomes], chosen)
-    text = StringIO()
-    Console(file=text, width=200).print(header, as_table(by_task, params.evaluate.epsilon))
-    print(rivals_table(comparison, by_task), file=text)
-    write_text(target.with_suffix(".md"), text.getvalue())
-    content = header | {
-        "digest": digest(*(problem.problem_id for problem in problems)),
-        "chosen": {name: asdict(each) for name, each in chosen.items()},
-        "tasks": by_task,
-        "rivals": comparison.content(ACCURACY),
-    }
-    write_json(target.with_suffix(".json"), content)
-    return text.getvalue()
-
-
-def main(
-    seed: Annotated[int, typer.Option(help="Of the new questions.")],
-    count: Annotated[int, typer.Option(help="Questions per task.")] = COUNT,
-) -> None:
-    try:
-        print(run(seed, count))
-    except InputError as error:
-        print(f"fresh: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
-from citer.labelling.chunks import label_in_chunks
 
 from benchmarks.naive import predict
 from benchmarks.pairs import SEED, Subject
@@ -26,15 +25,15 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.demo import toy
 from citer.executors.choose import executor_for
-from citer.labelling.labeller import Labeller
+from citer.labelling.labeller import Labeller, label_in_chunks
 from citer.labelling.rollout import Rollout
-from citer.labelling.teacher import half, score
+from citer.labelling.scoring import half, score
 from citer.models.pair import Pair
 
 PROBLEMS, NAIVE_PROBLEMS = 200, 20
 
 
-def against_per_token(subject: Subject) -> Finding:
+def against_per_token(subject: Subject) -> list[Finding]:
     """Row 7: problems per second under router 0. The per-token algorithm runs on a few of them."""
     params = load_params()
     problems = toy_problems(params, PROBLEMS)
@@ -45,13 +44,15 @@ def against_per_token(subject: Subject) -> Finding:
         return len(problems)
 
     def naively() -> int:
-        for problem, example in zip(few, _encoded(subject.pair, few).values(), strict=True):
+        for problem, example in zip(
+            few, subject.pair.prompts.encode_all(few).values(), strict=True
+        ):
             label_naively(subject.pair, problem, example, params.label.max_new_tokens)
         return len(few)
 
     timed = race("score and label", {"ours": labelled, "naive": naively})
     what = f"score + label, {len(problems)} problems / per token, {len(few)} problems"
-    return of_two(7, what, subject.name, timed, Target("≥", 50), "problems")
+    return [of_two(7, what, subject.name, timed, Target("≥", 50), "problems")]
 
 
 def toy_problems(params: Params, count: int) -> list[Problem]:
@@ -64,13 +65,9 @@ def toy_problems(params: Params, count: int) -> list[Problem]:
     ]
 
 
-def _encoded(pair: Pair, problems: Sequence[Problem]) -> dict[str, Encoded]:
-    return pair.prompts.encode_all(problems)
-
-
 def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Table:
     """Return the preference table under router 0, made by the library."""
-    examples = _encoded(pair, problems)
+    examples = pair.prompts.encode_all(problems)
     tokens = both_halves(pair, examples, params.score.batch_tokens)
     engine = Engine(pair, params.label.slots, params.label.max_new_tokens)
     by_id = {problem.problem_id: problem for problem in problems}

@@ -7,19 +7,8 @@ to the LLM alone inside vLLM. Row 14 of `citer bench` has seconds, from measured
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import TextIO
 
-import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.floor import Floor, Forward
-from benchmarks.pairs import Subject, embedded
-from benchmarks.race import race
-from benchmarks.report import Finding, Target
+from benchmarks.report import RESULTS, markdown, write_results
 from citer.config.params import load_params
 from citer.data.problems import read_problems
 from citer.decoding.answer import Request
@@ -27,7 +16,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, always_slm, head_for, routed
 from citer.decoding.work import Work
 from citer.evaluation.cost import AT_ONCE, DELAYED, Prices, Schedule, Trace
-from citer.evaluation.lockstep import CAPS, Lockstep, best_cap
+from citer.evaluation.lockstep import CAPS, Lockstep
 from citer.evaluation.methods import Row
 from citer.evaluation.rivals import low_entropy
 from citer.evaluation.sweep import request
@@ -37,9 +26,8 @@ from citer.models.router import Router
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
-from citer.storage.tables import read_json, replacing, write_json
+from citer.storage.tables import read_json
 
-RESULTS = Path("benchmarks/results")
 SLOTS = (1, 8, 32)
 EXACT = Rule("risk", 0.4, 1)
 EXACT_ENTROPY = Rule("risk", 0.8, 1)
@@ -48,8 +36,6 @@ QUORUM = 0.5
 SIZES = {"0.5B": (0.99e9, 12_288), "1.5B": (3.09e9, 28_672), "7B": (15.2e9, 57_344)}
 SIZES |= {"72B": (145.4e9, 327_680)}
 PAIRS = (("0.5B", "1.5B"), ("1.5B", "7B"), ("1.5B", "72B"))
-TOKENS = (1, 9, 17, 33)  # new tokens per row of the LLM's timed forwards
-CACHED = 192  # tokens per row before them
 
 Price = Callable[[Work, Work], float]
 
@@ -87,50 +73,6 @@ def sized() -> Mapping[str, Prices]:
     }
 
 
-def against_delay(subject: Subject) -> list[Finding]:
-    """Row 14: seconds with the engine's delay / of lockstep drafting at its best cap."""
-    source, policy = embedded(), Policy(low_entropy, Rule("risk", 0.9, 0.1))
-    findings = []
-    for slots in SLOTS[1:]:
-        requests = source.requests(4 * slots)
-        engine = Engine(source.pair, slots, source.new_tokens, delayed=True)
-        routed, alone = (traces(engine, requests, each) for each in (policy, LLM_ALONE))
-        price = seconds_of(subject, slots)
-        cost = costs(routed, alone, slots, price)
-        cap = best_cap(routed, slots, price)
-        what = f"delayed / lockstep, batch {slots}"
-        value = cost["delayed"] / cost[f"lockstep {cap}"]
-        details = {"best cap": cap, **cost}
-        target = Target(">", 1) if subject.name == "gpu" else None
-        findings.append(Finding(14, what, subject.name, value, target, details))
-    return findings
-
-
-def seconds_of(subject: Subject, rows: int) -> Price:
-    """Measure forwards of `rows` rows. Return the price of work in seconds."""
-    shapes = [_shape("slm", rows, 1), *(_shape("llm", rows, tokens) for tokens in TOKENS)]
-    floors = {str(shape): Floor(subject.pair, subject.head, [shape]) for shape in shapes}
-    title = f"lockstep, {subject.name}, batch {rows}"
-    timed = race(title, {name: partial(_once, floor) for name, floor in floors.items()})
-    step, *visits = (1 / timed.speed(name) for name in floors)
-    positions = [rows * tokens for tokens in TOKENS]
-
-    def price(slm: Work, llm: Work) -> float:
-        visit = np.interp(llm.positions / max(llm.forwards, 1), positions, visits)
-        return slm.forwards * step + llm.forwards * float(visit)
-
-    return price
-
-
-def _shape(model: str, rows: int, tokens: int) -> Forward:
-    return Forward(model, (CACHED,) * rows, (tokens,) * rows, (tokens,) * rows)
-
-
-def _once(floor: Floor) -> int:
-    floor.run()
-    return 1
-
-
 def study() -> Iterator[Row]:
     """Yield a row for each method, pair and batch size. Speculative decoding has its best γ."""
     params = load_params()
@@ -163,22 +105,9 @@ def _methods(
     yield "every γ audit 1, best γ", 0, [Policy(always_slm, Rule("every", g, 1)) for g in gammas]
 
 
-def write(rows: Sequence[Row], file: TextIO) -> None:
-    table = Table(*rows[0], box=box.MARKDOWN)
-    for row in rows:
-        cells = (
-            f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()
-        )
-        table.add_row(*cells)
-    Console(file=file, width=220).print(table)
-
-
 def main() -> None:
     rows = list(study())
-    write_json(RESULTS / "lockstep.json", rows)
-    with replacing(RESULTS / "lockstep.md") as aside, aside.open("w") as file:
-        write(rows, file)
-    print((RESULTS / "lockstep.md").read_text())
+    write_results(RESULTS / "lockstep", rows, markdown(rows))
 
 
 if __name__ == "__main__":

@@ -26,8 +26,16 @@ CHAIN = (
     ("evaluate", "1"),
 )
 MEASURED = ("score_llm", "score_slm", "label", "evaluate")
-PEAK = Path(__file__).with_name("peak.py")
 COMMAND = (sys.executable, "-c", "from citer.cli.main import main; main()")
+# Runs a command with its output on stderr, and prints its peak resident memory. This needs a small
+# process of its own: the kernel starts a child's peak at its parent's size.
+PEAK = """
+import os, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdout=sys.stderr)
+_, status, usage = os.wait4(child.pid, 0)
+print(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+raise SystemExit(os.waitstatus_to_exitcode(status))
+"""
 
 
 def growth() -> list[Finding]:
@@ -80,7 +88,7 @@ def peak(command: list[str], folder: Path) -> int:
     """Run a command in `folder` and return its peak resident bytes. The command must succeed."""
     environment = os.environ | {"PYTHONPATH": os.getcwd()}
     done = subprocess.run(
-        [sys.executable, PEAK, *command],
+        [sys.executable, "-c", PEAK, *command],
         cwd=folder,
         env=environment,
         capture_output=True,

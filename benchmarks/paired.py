@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from citer.evaluation.cost import Batch, Prices, Trace
+from citer.evaluation.cost import Trace
 from citer.evaluation.metrics import fraction_for
 from citer.evaluation.paired import Frontier
 from citer.evaluation.sweep import Run
 from citer.rule import Rule
+
+EXACT = "exact"
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,6 @@ class Outcomes:
     """
 
     rules: Sequence[Rule]
-    prices: Sequence[Prices]
-    traces: Sequence[Sequence[Trace]]  # by rule, then by question
     correct_TQ: np.ndarray
     llm_tokens_TQ: np.ndarray
     tokens_TQ: np.ndarray
@@ -35,8 +35,6 @@ class Outcomes:
         digest_TQ = np.array([[result.digest for result in row] for row in rows])
         return cls(
             [run.rule for run in runs],
-            [run.prices for run in runs],
-            [[result.trace for result in row] for row in rows],
             np.array([[result.correct for result in row] for row in rows], float),
             np.array([[result.counts.llm_tokens for result in row] for row in rows], float),
             np.array([[result.counts.tokens for result in row] for row in rows], float),
@@ -48,6 +46,21 @@ class Outcomes:
         """Return one method with the rules of both."""
         names = [field.name for field in fields(self)]
         return Outcomes(*(_joined(getattr(self, name), getattr(other, name)) for name in names))
+
+    def needed(self, target: str, drawn_RQ: np.ndarray) -> np.ndarray:
+        """Return what a target takes in each resample.
+
+        `f95` is the LLM fraction for 95 % of the LLM's accuracy, `c95` the cost for it, both
+        between rules, `c95 tried` the cost of a rule that was tried, and `exact` the cost of a rule
+        whose answers are the LLM's own. Others than 95 are read alike.
+        """
+        if target == EXACT:
+            return self.cost_of_exact(drawn_RQ)
+        name, _, tried = target.partition(" ")
+        share = float(name[1:]) / 100
+        if name.startswith("f"):
+            return self.fraction_for(share, drawn_RQ)
+        return self.cost_of_tried(share, drawn_RQ) if tried else self.cost_for(share, drawn_RQ)
 
     def fraction_for(self, share: float, drawn_RQ: np.ndarray) -> np.ndarray:
         """Return fraction_R: the LLM fraction for `share` of the LLM's accuracy, interpolated."""
@@ -75,27 +88,16 @@ class Outcomes:
         right_RT = drawn_RQ @ self.correct_TQ.T
         return Frontier.of(self.costs(drawn_RQ), right_RT).cost_for(share * right_RT[:, -1])
 
+    def cost_of_tried(self, share: float, drawn_RQ: np.ndarray) -> np.ndarray:
+        """Return cost_R: the cost of the cheapest rule with `share` of the LLM's accuracy."""
+        right_RT = drawn_RQ @ self.correct_TQ.T
+        reached_RT = right_RT >= share * right_RT[:, -1:]
+        return np.where(reached_RT, self.costs(drawn_RQ), np.inf).min(1)
+
     def cost_of_exact(self, drawn_RQ: np.ndarray) -> np.ndarray:
         """Return cost_R: the cost of the cheapest rule whose answers all equal the LLM's."""
         differing_RT = drawn_RQ @ ~self.equals_llm_TQ.T
         return np.where(differing_RT == 0, self.costs(drawn_RQ), np.inf).min(1)
-
-    def cheapest(self, share: float | None, in_task_Q: np.ndarray) -> int:
-        """Return the index of the cheapest rule with `share` of the LLM's accuracy.
-
-        If `share` is None, all its answers must equal the LLM's.
-        """
-        right_TQ = self.equals_llm_TQ if share is None else self.correct_TQ
-        right_T = right_TQ @ in_task_Q.astype(int)
-        enough_T = right_T >= (share or 1) * right_T[-1]
-        [cost_T] = self.costs(in_task_Q[None, :])
-        return int(np.where(enough_T, cost_T, np.inf).argmin())
-
-    def moved(self, rule: int, in_task_Q: np.ndarray, batch: Batch) -> int:
-        """Return the bytes that the rule with this index moves at a batch size."""
-        pairs = zip(self.traces[rule], in_task_Q, strict=True)
-        traces = [trace for trace, in_task in pairs if in_task]
-        return self.prices[rule].moved(*batch.work(traces))
 
 
 def _joined(first: Any, second: Any) -> Any:
@@ -107,8 +109,3 @@ def _joined(first: Any, second: Any) -> Any:
 
 def _moved(run: Run, trace: Trace) -> int:
     return run.prices.moved(trace.slm, trace.llm)
-
-
-def shown(value: tuple[float, float, float], sign: str = "") -> str:
-    mean, low, high = (f"{number:{sign}.4f}" for number in value)
-    return f"{mean} [{low}, {high}]"

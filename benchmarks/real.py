@@ -1,35 +1,32 @@
-"""Retrain a router on a real pair of instruct models, and time its answers one by one.
+"""Studies on a pair of your own: a clone of this project with other settings, and times there.
 
-    python -m benchmarks.real --slm FOLDER --llm FOLDER --rows FILE --work FOLDER
-
-`--rows` has multiple-choice questions (docs/own-data.md), `ROWS` of which are used. `--work`
-becomes a clone of this project with the settings of `benchmarks/real.yaml`. A killed study
-continues there. It takes hours on a CPU. Writes `benchmarks/results/real.{json,md,png}`.
+The part `project` of a study names what it changes in params.yaml and how many rows of your files
+it uses. It runs the stages up to one of them in a clone, which takes hours on a CPU; a killed study
+continues there. The part `timed` then times the chosen rules and what they must beat at batch 1, in
+turn, on a few test questions, and adds the tables and the picture of the run.
 """
 
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import chdir
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
-import typer
 import yaml
 from pyarrow import csv
 
-from benchmarks.alone import generate
 from benchmarks.decode import decode
+from benchmarks.naive import generate
 from benchmarks.race import Method, Race, race
 from benchmarks.report import machine
 from citer.config.params import load_params
 from citer.data.problems import read_problems
-from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, always_slm, routed
 from citer.errors import InputError, read_text
@@ -38,137 +35,175 @@ from citer.evaluation.sweep import request
 from citer.models.bundle import read_bundle
 from citer.models.pair import Pair, load_pair
 from citer.rule import Rule
+from citer.sections import Count, Listed, Section
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
-from citer.storage.tables import read_json, write_json, write_text
+from citer.storage.tables import read_json, write_text
 
-Existing = Annotated[Path, typer.Option(exists=True, resolve_path=True)]
-
-SETTINGS = Path("benchmarks/real.yaml")
-RESULTS = Path("benchmarks/results")
-ROWS = {"test": 240, "validation": 160, "train": 210}  # rows of each file
 ITERATION = 1
-TIMED = 6  # questions
-COARSE = "Few rules were tried (`benchmarks/real.yaml`). Numbers between them are no measurements."
+COARSE = "Few rules were tried (the study's file). Numbers between them are no measurements."
 
 
-def main(
-    slm: Existing, llm: Existing, rows: Existing, work: Annotated[Path, typer.Option()]
-) -> None:
-    """Retrain in WORK, time the methods there, and write the results into this project."""
-    settings = merged(slm, llm, [SETTINGS])
-    clone(work, settings)
-    write_rows(rows, work / "data/own", ROWS)
-    results = RESULTS.absolute()
-    with chdir(work):
-        repro("report")
-        params = load_params()
-        pair = load_pair(finetuned_pair(params), params.pair)
-        timed = timings(pair, params.evaluate.max_new_tokens)
-        write_results(
-            timed, {"models": _models(pair), "settings": _without_folders(settings)}, results
-        )
+class Rows(Section):
+    """How many rows of a file go to each file below data/own, and a system message for each."""
+
+    counts: Mapping[str, Count]
+    system: str | None = None  # the settings have that of the other tasks
 
 
-def merged(slm: Path, llm: Path, files: Sequence[Path]) -> dict[str, Any]:
-    """Merge the settings of a study into those of params.yaml."""
+class Project(Section):
+    """What a study changes in params.yaml, the rows that it needs, and the last stage that runs."""
+
+    params: Mapping[str, Any]
+    rows: Annotated[tuple[Rows, ...], Listed]
+    stage: str
+
+
+class Timed(Section):
+    questions: Count
+
+
+class Own(NamedTuple):
+    """Folders of a pair, and files of rows."""
+
+    slm: Path
+    llm: Path
+    rows: Sequence[Path]
+
+    @classmethod
+    def of(cls, slm: Path | None, llm: Path | None, rows: Sequence[Path]) -> "Own":
+        if not (slm and llm and rows):
+            raise InputError("this study needs --slm, --llm, --rows and --work")
+        return cls(slm, llm, rows)
+
+
+def with_changes(settings: Any, changes: Any) -> Any:
+    """Return settings with other values, section by section."""
+    if isinstance(settings, dict) and isinstance(changes, dict):
+        changed = {key: with_changes(settings.get(key), each) for key, each in changes.items()}
+        return settings | changed
+    return changes
+
+
+def settings_of(project: Project, own: Own) -> dict[str, Any]:
+    """Return the settings of params.yaml with those of a study and the folders of a pair."""
     settings = yaml.safe_load(read_text(Path("params.yaml")))
-    for file in files:
-        for section, changes in yaml.safe_load(read_text(file)).items():
-            settings[section] = changes if section == "iterations" else settings[section] | changes
-    settings["pair"] |= {"slm": str(slm), "llm": str(llm)}
+    for name, section in project.params.items():
+        settings[name] = section if name == "iterations" else settings[name] | section
+    settings["pair"] |= {"slm": str(own.slm), "llm": str(own.llm)}
     return settings
 
 
-def clone(work: Path, settings: Mapping[str, Any]) -> None:
-    """Make `work` a clone of this project with other settings, or continue there."""
+def continued(project: Project, own: Own, work: Path) -> None:
+    """Run the stages in the clone `work`, which is made if it is missing."""
+    settings = settings_of(project, own)
     if not work.exists():
         subprocess.run(["git", "clone", "--quiet", str(Path.cwd()), str(work)], check=True)
     write_text(work / "params.yaml", yaml.safe_dump(settings, sort_keys=False))
+    for source, rows in zip(own.rows, project.rows, strict=True):
+        write_rows(source, work / "data/own", rows)
+    scripts = str(Path(sys.executable).parent)
+    environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}", "PYTHONPATH": "."}
+    command = [f"{scripts}/dvc", "repro", project.stage]
+    subprocess.run(command, cwd=work, env=environment, check=True)
 
 
-def _without_folders(settings: Mapping[str, Any]) -> dict[str, Any]:
-    pair = {key: value for key, value in settings["pair"].items() if key not in ("slm", "llm")}
-    return {**settings, "pair": pair}
-
-
-def write_rows(
-    source: Path, folder: Path, counts: Mapping[str, int], change: Callable[[str], str] = str
-) -> None:
-    """Write the first rows of a JSON Lines file, changed, to a file for each of `counts`.
+def write_rows(source: Path, folder: Path, rows: Rows) -> None:
+    """Write the first rows of a JSON Lines file to a file for each of the counts.
 
     Raises InputError if the file has too few rows.
     """
-    lines = read_text(source).splitlines(keepends=True)
-    if len(lines) < sum(counts.values()):
-        raise InputError(f"{source}: {len(lines)} rows, expected {sum(counts.values())} or more")
-    left = map(change, lines)
-    for name, count in counts.items():
+    lines, needed = read_text(source).splitlines(keepends=True), sum(rows.counts.values())
+    if len(lines) < needed:
+        raise InputError(f"{source}: {len(lines)} rows, expected {needed} or more")
+    left = (with_system(line, rows.system) if rows.system else line for line in lines)
+    for name, count in rows.counts.items():
         write_text(folder / f"{name}.jsonl", "".join(islice(left, count)))
 
 
-def repro(stage: str) -> None:
-    """Run the stages that are not finished yet, up to `stage`."""
-    scripts = str(Path(sys.executable).parent)
-    environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}", "PYTHONPATH": "."}
-    subprocess.run([f"{scripts}/dvc", "repro", stage], env=environment, check=True)
+def with_system(line: str, system: str) -> str:
+    """Give a row of mathematics a system message of its own."""
+    row = json.loads(line)
+    turns = [("system", system), ("user", row.pop("problem"))]
+    messages = [{"role": role, "content": content} for role, content in turns]
+    return f"{json.dumps({'messages': messages, **row})}\n"
 
 
-def _models(pair: Pair) -> dict[str, dict[str, Any]]:
-    """Describe both models by their sizes and digests. Their folders differ between machines."""
-    cards = {"slm": pair.slm.card, "llm": pair.llm.card}
+def retrained(timed: Timed, target: Path) -> dict[str, Any]:
+    """Time the methods in a finished run. Return a column for each figure, and the run's own.
+
+    The picture of the run is copied beside the results.
+    """
+    shutil.copyfile(paths.SUMMARY / "frontier.png", target.with_suffix(".png"))
+    params = load_params()
+    pair = load_pair(finetuned_pair(params), params.pair)
+    figures = timings(pair, params.evaluate.max_new_tokens, timed.questions)
+    settings = params.model_dump(mode="json")
     return {
-        name: {key: value for key, value in card._asdict().items() if key != "path"}
-        for name, card in cards.items()
+        "models": {"slm": _described(pair.slm.card), "llm": _described(pair.llm.card)},
+        "settings": settings | {"pair": _described(settings["pair"])},
+        "metrics": (metrics := read_json(paths.SUMMARY / "metrics.json")),
+        "tasks": {"batch 1": columns(figures, metrics)},
+        "machine": machine(),
+        "note": f"{COARSE}\n\n{read_text(paths.SUMMARY / 'table.md')}\n",
     }
+
+
+def _described(named: Any) -> dict[str, Any]:
+    """Leave the folders out, which differ between machines."""
+    fields = named if isinstance(named, dict) else named._asdict()
+    return {key: value for key, value in fields.items() if key not in ("path", "slm", "llm")}
 
 
 @torch.inference_mode()
-def timings(pair: Pair, new_tokens: int) -> Race:
+def timings(pair: Pair, new_tokens: int, questions: int) -> Race:
     """Time both models alone, speculative decoding and the chosen rules at batch 1, in turn."""
-    requests = [request(problem, pair) for problem in read_problems(paths.problems("test"))[:TIMED]]
-    return race("answers at batch 1", _methods(pair, requests, new_tokens))
+    asked = read_problems(paths.problems("test"))[:questions]
+    requests, engine = [request(problem, pair) for problem in asked], Engine(pair, 1, new_tokens)
 
+    def generated(**options: Any) -> int:
+        for each in requests:
+            generate(pair, pair.local_llm, [each], 1, new_tokens, **options)
+        return len(requests)
 
-def _methods(pair: Pair, requests: Sequence[Request], new_tokens: int) -> dict[str, Method]:
-    engine = Engine(pair, 1, new_tokens)
-    by_generate = partial(_one_by_one, pair, requests, new_tokens)
+    def decoded(policy: Policy) -> int:
+        decode(engine, requests, policy)
+        return len(requests)
+
     methods: dict[str, Method] = {
-        "LLM, generate": by_generate,
-        "LLM, assisted generation": partial(by_generate, assistant_model=pair.slm.network),
+        "LLM, generate": generated,
+        "LLM, assisted generation": partial(generated, assistant_model=pair.slm.network),
     }
-    for name, policy in _policies(pair).items():
-        methods[name] = partial(_counted, decode, engine, requests, policy)
-    return methods
+    methods |= {name: partial(decoded, policy) for name, policy in _policies(pair)}
+    return race("answers at batch 1", methods)
 
 
-def _one_by_one(pair: Pair, requests: Sequence[Request], new_tokens: int, **options: Any) -> int:
-    for each in requests:
-        generate(pair, pair.local_llm, [each], 1, new_tokens, **options)
-    return len(requests)
-
-
-def _counted(
-    run: Callable[..., int], engine: Engine, requests: Sequence[Request], policy: Policy
-) -> int:
-    run(engine, requests, policy)
-    return len(requests)
-
-
-def _policies(pair: Pair) -> dict[str, Policy]:
-    """Return both models alone, the cheapest speculative rule, and the chosen rules."""
+def _policies(pair: Pair) -> Iterator[tuple[str, Policy]]:
+    """Yield both models alone, the cheapest speculative rule, and the chosen rules."""
     router, _ = read_bundle(paths.router(ITERATION))
-    policies = {"LLM": LLM_ALONE, "SLM": SLM_ALONE, "speculative": _speculative()}
-    for name, chosen in read_json(paths.report(ITERATION) / "chosen.json").items():
-        policies[f"{name}_{ITERATION}"] = routed(router.to(pair.slm.device), Rule(**chosen["rule"]))
-    return policies
-
-
-def _speculative() -> Policy:
+    yield from {"LLM": LLM_ALONE, "SLM": SLM_ALONE}.items()
     points = csv.read_csv(paths.SUMMARY / "points.csv").to_pylist()
     own = [row for row in points if (row["method"], row["task"]) == ("speculative", "all")]
     best = min(own, key=lambda row: row["cost_b1"])
-    return Policy(always_slm, rule_of(best))
+    yield "speculative", Policy(always_slm, rule_of(best))
+    for name, chosen in read_json(paths.report(ITERATION) / "chosen.json").items():
+        own_rule = Rule(**chosen["rule"])
+        yield f"{name}_{ITERATION}", routed(router.to(pair.slm.device), own_rule)
+
+
+def columns(timed: Race, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """Return seconds, speeds and, where the SLM drafts, visits and the ratio that pays."""
+    drafting = {
+        name: metrics[name]
+        for name in timed.speeds
+        if name in metrics and metrics[name]["slm_steps_per_token"]
+    }
+    return {
+        "seconds an answer": {name: 1 / timed.speed(name) for name in timed.speeds},
+        "speed, LLM alone = 1": {name: timed.ratio(name, "LLM") for name in timed.speeds},
+        "visits a token": {name: own["visits_per_token"] for name, own in drafting.items()},
+        "pays below": {name: break_even(own) for name, own in drafting.items()},
+    }
 
 
 def break_even(row: Mapping[str, float]) -> float:
@@ -178,36 +213,3 @@ def break_even(row: Mapping[str, float]) -> float:
     prompts are left out. Each model reads them in one forward.
     """
     return max(0.0, 1 - row["visits_per_token"]) / row["slm_steps_per_token"]
-
-
-def write_results(timed: Race, study: Mapping[str, Any], folder: Path) -> None:
-    """Write the figures, the tables and the picture of the study to `folder`."""
-    metrics = read_json(paths.SUMMARY / "metrics.json")
-    rows = [_row(name, metrics.get(name), timed) for name in timed.speeds]
-    figures = {"metrics": metrics, "batch 1": rows, "machine": machine()}
-    write_json(folder / "real.json", {**study, **figures})
-    table = read_text(paths.SUMMARY / "table.md")
-    write_text(folder / "real.md", f"{COARSE}\n\n{table}\n{_table(rows)}")
-    shutil.copyfile(paths.SUMMARY / "frontier.png", folder / "real.png")
-
-
-def _row(name: str, metrics: Mapping[str, float] | None, timed: Race) -> dict[str, Any]:
-    row = {"method": name, "seconds": 1 / timed.speed(name), "faster": timed.ratio(name, "LLM")}
-    if metrics and metrics["slm_steps_per_token"]:
-        row |= {"visits": metrics["visits_per_token"], "break_even": break_even(metrics)}
-    return row
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    lines = ["| batch 1 | seconds an answer | speed, LLM alone = 1 | visits a token | pays below |"]
-    lines += ["|---|---|---|---|---|"]
-    for row in rows:
-        shown = [
-            f"{row[key]:.2f}" if key in row else "" for key in ("faster", "visits", "break_even")
-        ]
-        lines.append(f"| {row['method']} | {row['seconds']:.2f} | {' | '.join(shown)} |")
-    return "\n".join([*lines, ""])
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,4 +1,4 @@
-"""Report findings: a table on the console, and JSON with a description of the machine."""
+"""Report findings and results: tables, and JSON with a description of the machine."""
 
 import operator
 import os
@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.race import Race
-from citer.storage.tables import read_json, write_json
+from citer.storage.tables import read_json, write_json, write_text
 
+RESULTS = Path("benchmarks/results")
 SIGNS = {"≥": operator.ge, "≤": operator.le, ">": operator.gt}
 
 
@@ -62,17 +61,7 @@ def of_two(
 def add_to_report(path: Path, finding: Finding) -> None:
     """Add a finding to a JSON report, in place of an earlier one with the same name."""
     report = read_json(path) if path.exists() else []
-    new = _as_json(finding)
-    kept = [old for old in report if _name(old) != _name(new)]
-    write_json(path, sorted([*kept, new], key=_name))
-
-
-def _name(finding: dict[str, Any]) -> tuple[int, str, str]:
-    return finding["row"], finding["pair"], finding["what"]
-
-
-def _as_json(finding: Finding) -> dict[str, Any]:
-    return {
+    new = {
         "row": finding.row,
         "what": finding.what,
         "pair": finding.pair,
@@ -82,24 +71,33 @@ def _as_json(finding: Finding) -> dict[str, Any]:
         "details": {name: _rounded(value) for name, value in finding.details.items()},
         "machine": machine(),
     }
+    kept = [old for old in report if _name(old) != _name(new)]
+    write_json(path, sorted([*kept, new], key=_name))
+
+
+def _name(finding: dict[str, Any]) -> tuple[int, str, str]:
+    return finding["row"], finding["pair"], finding["what"]
 
 
 def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def print_report(findings: Sequence[Finding], console: Console) -> None:
-    table = Table("row", "what", "pair", title="Bench")
-    for heading in ("value", "target"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
-    table.add_column("from")
-    for finding in findings:
-        details = "\n".join(f"{name} {_shown(value)}" for name, value in finding.details.items())
-        figures = _shown(finding.value), str(finding.target or ""), finding.verdict, details
-        table.add_row(str(finding.row), finding.what, finding.pair, *figures)
-    console.print(table)
-    console.print(", ".join(f"{name} {value}" for name, value in machine().items()))
+def print_report(findings: Sequence[Finding]) -> None:
+    rows = [
+        {
+            "row": each.row,
+            "what": each.what,
+            "pair": each.pair,
+            "value": _shown(each.value),
+            "target": each.target or "",
+            "": each.verdict,
+            "from": ", ".join(f"{name} {_shown(value)}" for name, value in each.details.items()),
+        }
+        for each in findings
+    ]
+    print(markdown(rows))
+    print(", ".join(f"{name} {value}" for name, value in machine().items()))
 
 
 def _shown(value: float) -> str:
@@ -111,7 +109,7 @@ def machine() -> dict[str, Any]:
     described = {
         "date": date.today().isoformat(),
         "cpu": _cpu_model(),
-        "cores": len(_cores()),
+        "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -131,10 +129,30 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def _cores() -> set[int]:
-    """Return the cores on which this process may run."""
-    return (
-        os.sched_getaffinity(0)
-        if hasattr(os, "sched_getaffinity")
-        else set(range(os.cpu_count() or 1))
-    )
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as a table; each has a cell for each key of the first.
+
+    A triple is a value with its interval. Numbers below a heading with "above" have their sign.
+    """
+    lines = [[_cell(value, name) for name, value in row.items()] for row in rows]
+    table = [[*rows[0]], ["---"] * len(rows[0]), *lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in table)
+
+
+def _cell(value: Any, name: str) -> str:
+    if value is None:
+        return ""
+    sign = "+" if "above" in name else ""
+    if isinstance(value, float):
+        return f"{value:{sign}.3f}"
+    if isinstance(value, list | tuple):
+        middle, low, high = (f"{number:{sign}.4f}" for number in value)
+        return f"{middle} [{low}, {high}]"
+    return str(value)
+
+
+def write_results(target: Path, content: Any, text: str) -> None:
+    """Write a study's JSON and its Markdown, and print the latter."""
+    write_json(target.with_suffix(".json"), content)
+    write_text(target.with_suffix(".md"), text)
+    print(text)

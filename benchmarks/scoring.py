@@ -17,7 +17,7 @@ from citer.decoding.policy import Policy
 from citer.evaluation.rivals import low_entropy
 from citer.executors.base import Unit
 from citer.executors.choose import deal, executor_for
-from citer.labelling.teacher import half, length_buckets, score
+from citer.labelling.scoring import half, length_buckets, score
 from citer.models.forced import padded_batch
 from citer.models.pair import LanguageModel
 from citer.progress import Advance
@@ -87,7 +87,7 @@ def raw_forwards(
     return run
 
 
-def sweep_against_one(subject: Subject) -> Finding:
+def sweep_against_one(subject: Subject) -> list[Finding]:
     """Row 8: seconds of a sweep over all thresholds of `evaluate` / of its slowest threshold.
 
     The SLM's certainty replaces a trained router. The thresholds are quantiles of its scores at
@@ -99,7 +99,7 @@ def sweep_against_one(subject: Subject) -> Finding:
     rules = _rules(engine, requests, params.llm_fractions)
     timed = race(f"sweep {subject.name}", _sweep_methods(engine, requests, rules))
     what = f"{len(rules)}-point sweep / its slowest point, {len(requests)} questions"
-    return _against_slowest(what, subject.name, timed)
+    return [_against_slowest(what, subject.name, timed)]
 
 
 def _rules(engine: Engine, requests: Sequence[Request], fractions: Sequence[float]) -> list[Rule]:

@@ -1,4 +1,4 @@
-"""Shared by the studies: load the data of a `citer run`, train heads, answer test questions."""
+"""The data of a `citer run`: heads that learn from it, and answers to its test questions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from citer.labelling.chunks import label_in_chunks
 
 from benchmarks.paired import Outcomes
 from citer.config.params import Params, TrainParams, load_params
@@ -21,23 +20,21 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, Scorer
 from citer.evaluation.methods import MODELS
 from citer.evaluation.rivals import low_entropy, quantiles
+from citer.evaluation.rivals.co_llm import marginal_loss
 from citer.evaluation.study import ALONE_LINES
-from citer.evaluation.sweep import Line, Method, Run, sweep
+from citer.evaluation.sweep import Line, Method, Run, request, sweep
 from citer.executors.base import Executor
 from citer.executors.choose import executor_for
-from citer.labelling.contests import Outcome
-from citer.labelling.labeller import Labeller
+from citer.labelling.labeller import Labeller, label_in_chunks
 from citer.labelling.rollout import Rollout
 from citer.models.pair import Pair, load_pair
-from citer.models.router import Head
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
-from citer.training.router import Loss, Trained, train_by, train_head
+from citer.training.router import Trained, train_head
 
 SEEDS = range(17, 22)
-FRACTIONS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.5, 0.7)
 CITER = Rule("score", 0.9)  # the rule under which CITER labels
 Families = Mapping[str, Sequence[Rule]]
 
@@ -69,9 +66,23 @@ class Workshop:
         """Return a workshop that trains and validates on some tasks. It tests on all."""
         preference = {key: each for key, each in self.preference.items() if each.task in tasks}
         validation = [problem for problem in self.validation if problem.task in tasks]
-        kept_N = pc.is_in(self.tokens["problem_id"], pa.array(preference, pa.string()))
-        tokens = self.tokens.filter(kept_N)
-        return replace(self, preference=preference, validation=validation, tokens=tokens)
+        return replace(
+            self, preference=preference, validation=validation, tokens=_of(self.tokens, preference)
+        )
+
+    def by_llm(self, sampler: Sampler) -> "Workshop":
+        """Return a workshop in which all sample, and an answer is right if it is the LLM's sample.
+
+        Questions that the LLM does not finish are left out.
+        """
+        requests = [request(problem, self.pair, sampler) for problem in self.test]
+        own = {answer.key: answer for answer in self.engine.decode(requests, LLM_ALONE)}
+        test = [
+            replace(each, answer=None, reference=self.pair.text(answer.token_ids), written_by="llm")
+            for each in self.test
+            if not (answer := own[each.problem_id]).truncated
+        ]
+        return replace(self, test=test, sampler=sampler)
 
     @property
     def tasks(self) -> dict[str, np.ndarray]:
@@ -95,66 +106,24 @@ class Workshop:
     @cached_property
     def first_labels(self) -> pa.Table:
         """The labels of iteration 1: rollouts by the SLM alone."""
-        return self.label(self._rollout(SLM_ALONE), 1)
+        return self.label(SLM_ALONE, 1)
 
-    def second_labels(self, first: Head, rule: Rule) -> pa.Table:
-        """Label iteration 2: rollouts under `rule`, with the head trained on the first labels."""
-        return self.label(self._rollout(Policy(ScoredBy(first), rule)), 2)
-
-    @cached_property
-    def llm_labels(self) -> pa.Table:
-        """Labels by rollouts that the LLM finishes alone."""
-        return self.label(self._rollout(LLM_ALONE), 1)
-
-    def _rollout(self, policy: Policy) -> Rollout:
-        return Rollout(self.engine, policy, self.params.label.tie)
-
-    def label(self, outcome: Outcome, iteration: int) -> pa.Table:
-        labeller = Labeller(self.preference, self.examples, outcome, iteration)
+    def label(self, policy: Policy, iteration: int) -> pa.Table:
+        """Label the preference questions by rollouts under a policy."""
+        rollout = Rollout(self.engine, policy, self.params.label.tie)
+        labeller = Labeller(self.preference, self.examples, rollout, iteration)
         with TemporaryDirectory() as folder:
             return label_in_chunks(self.executor, labeller, self.tokens, Path(folder))
-
-    def train(
-        self, rows: pa.Table, label_N: np.ndarray, seed: int, width: int | None = None
-    ) -> Trained:
-        """Train a head on `rows` (problem_id, position) and their labels."""
-        data = read_features(paths.SLM_TOKENS, rows), label_N, rows["problem_id"].to_numpy()
-        return train_head(*data, *self._fit(seed), hidden_size=width)
-
-    def train_likelihood(self, loss: Loss, seed: int, width: int | None = None) -> Trained:
-        """Train a head by a loss of both models' log-probabilities of the reference's tokens."""
-        rows = self.tokens
-        logprob_N2 = np.stack([rows[f"{name}_logprob_gt"].to_numpy() for name in MODELS], 1)
-        data = read_features(paths.SLM_TOKENS, rows), logprob_N2, rows["problem_id"].to_numpy()
-        return train_by(loss, *data, *self._fit(seed), hidden_size=width)
-
-    def _fit(self, seed: int) -> tuple[TrainParams, torch.device]:
-        return self.params.train.model_copy(update={"seed": seed}), self.pair.slm.device
-
-    def train_on(self, labels: pa.Table, seed: int) -> Trained:
-        return self.train(labels, labels["label"].to_numpy(), seed)
-
-    def train_agree(self, seed: int) -> Trained:
-        """Train a head on the LLM's tokens."""
-        slm_N, llm_N = (self.tokens[name].to_numpy() for name in ("slm_token", "llm_token"))
-        return self.train(self.tokens, slm_N == llm_N, seed)
 
     @cached_property
     def alone(self) -> list[Run]:
         """The runs of the SLM alone and of the LLM alone on the test questions."""
-        return [run for [run] in self._sweep(self.test, ALONE_LINES)]
-
-    def accuracies(self, in_task_Q: np.ndarray) -> dict[str, float]:
-        """Return each model's accuracy alone on the test questions in `in_task_Q`."""
-        return {
-            name: float(np.mean([result.correct for result in run.results], where=in_task_Q))
-            for name, run in zip(("slm", "llm"), self.alone, strict=True)
-        }
+        return [run for [run] in self.sweep(self.test, ALONE_LINES)]
 
     def answer(self, method: Method, families: Families) -> dict[str, Outcomes]:
         """Answer the test questions with all rules of a method in one sweep; group by family."""
         rules = [rule for family in families.values() for rule in family]
-        [answered] = self._sweep(self.test, [Line(method, rules)])
+        [answered] = self.sweep(self.test, [Line(method, rules)])
         runs = {run.rule: run for run in answered}
         slm, llm = self.alone
         return {
@@ -163,20 +132,88 @@ class Workshop:
         }
 
     def answer_thresholds(
-        self, scorer: Scorer = low_entropy, fractions: Sequence[float] = FRACTIONS
+        self, fractions: Sequence[float], scorer: Scorer = low_entropy
     ) -> list[float]:
         """Return τ at these fractions of the scores in the SLM's own validation answers."""
-        [[alone]] = self._sweep(self.validation, [Line(Method("slm", scorer), [SLM_ALONE.rule])])
+        [[alone]] = self.sweep(self.validation, [Line(Method("slm", scorer), [SLM_ALONE.rule])])
         scores = [score for result in alone.results for score in result.scores]
         return quantiles(scores, fractions)
 
-    def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
+    def sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
         with TemporaryDirectory() as folder:
             source = self.engine, problems, lines
             return sweep(self.executor, *source, Path(folder), self.sampler)
 
 
-def thresholds(trained: Trained, fractions: Sequence[float] = FRACTIONS) -> list[float]:
+class Teacher:
+    """Labels and trains heads with one seed, on the first labels or those of a workshop's tasks."""
+
+    def __init__(self, shop: Workshop, seed: int, first_labels: pa.Table | None = None) -> None:
+        self.shop = shop
+        self.params: TrainParams = shop.params.train.model_copy(update={"seed": seed})
+        self._given = first_labels
+        self._second: dict[Rule, pa.Table] = {}
+
+    @cached_property
+    def first(self) -> pa.Table:
+        if self._given is None:
+            return self.shop.first_labels
+        return _of(self._given, self.shop.preference)
+
+    def second(self, rule: Rule) -> pa.Table:
+        """Return the labels of iteration 2: rollouts by the head `first`, under `rule`."""
+        if rule not in self._second:
+            head = self._train(self.first, self.first["label"].to_numpy(), None).head
+            self._second[rule] = self.shop.label(Policy(ScoredBy(head), rule), 2)
+        return self._second[rule]
+
+    def trained(
+        self, learns: str, contested: int | None = None, width: int | None = None
+    ) -> Trained:
+        """Train a head on what it `learns`. All contested tokens get the label `contested`, if any.
+
+        It learns the labels of iteration 1 (`first`) or 2 (`second`; with CITER's own rule:
+        `citer`), the LLM's tokens (`agree`), or the reference's by Co-LLM's loss (`Co-LLM`). It is
+        as wide as the SLM's state, or as `width`.
+        """
+        if learns == "Co-LLM":
+            return self._train_likelihood(width)
+        if learns == "agree":
+            slm_N, llm_N = (self.shop.tokens[f"{name}_token"].to_numpy() for name in MODELS)
+            return self._train(self.shop.tokens, slm_N == llm_N, width)
+        if learns == "first":
+            rows = self.first
+        else:
+            rows = self.second(CITER if learns == "citer" else self.shop.params.label.rule)
+        label_N = rows["label"].to_numpy()
+        if contested is not None:
+            label_N = np.where(rows["case"].to_numpy() == "contested", contested, label_N)
+        return self._train(rows, label_N, width)
+
+    @property
+    def _device(self) -> torch.device:
+        return self.shop.pair.slm.device
+
+    def _train(self, rows: pa.Table, label_N: np.ndarray, width: int | None) -> Trained:
+        """Train a head on `rows` (problem_id, position) and their labels."""
+        data = read_features(paths.SLM_TOKENS, rows), label_N, rows["problem_id"].to_numpy()
+        return train_head(*data, self.params, self._device, hidden_size=width)
+
+    def _train_likelihood(self, width: int | None) -> Trained:
+        """Train a head by Co-LLM's loss of both models' log-probabilities of the reference."""
+        rows = self.shop.tokens
+        logprob_N2 = np.stack([rows[f"{name}_logprob_gt"].to_numpy() for name in MODELS], 1)
+        data = read_features(paths.SLM_TOKENS, rows), logprob_N2, rows["problem_id"].to_numpy()
+        more = self.params, self._device
+        return train_head(*data, *more, hidden_size=width, loss=marginal_loss)
+
+
+def _of(rows: pa.Table, problems: Mapping[str, Problem]) -> pa.Table:
+    """Return the rows of these problems."""
+    return rows.filter(pc.is_in(rows["problem_id"], pa.array(problems, pa.string())))
+
+
+def thresholds(trained: Trained, fractions: Sequence[float]) -> list[float]:
     """Return τ at these fractions of the head's holdout scores, by interpolation."""
     known = [float(fraction) for fraction in trained.thresholds]
     return np.interp(fractions, known, list(trained.thresholds.values())).tolist()

@@ -24,6 +24,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 from citer.errors import InputError
 
@@ -153,6 +154,11 @@ def _write(work: _Work) -> None:
         with suppress(OSError):
             aside.write_text(json.dumps({"percent": work.percent, "line": str(work)}))
             aside.replace(name)
+
+
+def say(shown: str | Table, style: str | None = None) -> None:
+    """Print a result on standard output: a table, or lines as they are."""
+    Console().print(shown, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def warn(text: str) -> None:

@@ -73,7 +73,7 @@ def test_edited_code_changes_the_digests_of_the_stages_that_import_it(
     edit: Callable[..., None],
 ) -> None:
     before = stage_digests()
-    edit("citer/labelling/teacher.py", "logits_CV.argmax(-1)", "logits_CV.argmin(-1)")
+    edit("citer/labelling/scoring.py", "logits_CV.argmax(-1)", "logits_CV.argmin(-1)")
     after = stage_digests()
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"score_llm", "score_slm"}
@@ -81,7 +81,7 @@ def test_edited_code_changes_the_digests_of_the_stages_that_import_it(
 
 def test_comments_and_docstrings_change_no_digest(edit: Callable[..., None]) -> None:
     before = stage_digests()
-    edit("citer/labelling/teacher.py", '"""Teacher-forced', '"""Really\n\nteacher-forced')
+    edit("citer/labelling/scoring.py", '"""Teacher-forced', '"""Really\n\nteacher-forced')
     edit("citer/models/forced.py", "ROWS = 256  # rows of", "\n\nROWS = 256  # lines of")
     assert stage_digests() == before
 

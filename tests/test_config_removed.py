@@ -29,6 +29,22 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
             "label: judge was removed: rules with `audit β` need no head `judge`",
         ),
         (
+            "  method: auto",
+            "  outcome: rollout",
+            "label: outcome was removed: label.method takes its place",
+        ),
+        (
+            "  method: auto",
+            "  method: agreement",
+            "label.method: 'agreement' was removed; expected suffix, which needs no rollouts, in "
+            "its place",
+        ),
+        (
+            "  tie: slm",
+            "  minutes: 60\n  tie: slm",
+            "label: minutes was removed: label.method says how tokens are labelled",
+        ),
+        (
             "  patience: 4",
             "  seeds: 1\n  patience: 4",
             "train: seeds was removed: `python -m benchmarks.study` trains with several seeds",

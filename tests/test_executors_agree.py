@@ -22,8 +22,7 @@ from citer.executors.base import Executor, I, InLine, Job, R, Unit
 from citer.executors.forked import Forked
 from citer.executors.spawned import CPU, Spawned
 from citer.executors.workers import WorkerParams
-from citer.labelling.chunks import label_in_chunks
-from citer.labelling.labeller import Labeller
+from citer.labelling.labeller import Labeller, label_in_chunks
 from citer.labelling.references import Trying, write
 from citer.labelling.rollout import Rollout
 from citer.labelling.scoring import score_half
@@ -123,7 +122,7 @@ def run_stages(taught: Taught, tmp_path_factory: pytest.TempPathFactory) -> RunS
         folder = tmp_path_factory.mktemp("stages")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("citer.models.outlined.executor_for", lambda placed, workers: executor)
-            patch.setattr("citer.labelling.chunks.CHUNK", 2)
+            patch.setattr("citer.labelling.labeller.CHUNK", 2)
             tokens = score(taught, folder)
             pair, _ = open_pair(taught.folders, PLACEMENT, WorkerParams())
             assert (pair.slm.network.device.type == "meta") == executor.remote, "no weights here"

@@ -12,8 +12,16 @@ from citer.data.holdout import holdout_rows
 from citer.errors import InputError
 from citer.models.features import EXTRAS
 from citer.models.router import RouterMLP
-from citer.training.calibration import FRACTIONS, platt, thresholds
-from citer.training.router import Examples, Trained, fit, holdout_loss, train_head
+from citer.training.router import (
+    FRACTIONS,
+    Examples,
+    Trained,
+    fit,
+    holdout_loss,
+    platt,
+    thresholds,
+    train_head,
+)
 
 CPU = torch.device("cpu")
 WIDTH = 8

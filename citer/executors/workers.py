@@ -29,7 +29,7 @@ class WorkerParams(Section):
     executor: `local`, this machine; `ray`, a cluster (extra `citer[ray]`)
     devices: numbers of GPUs, with one process for each; `auto`: all visible ones
     stages: how many independent stages run at the same time
-    hostfile: where the ranks of finetune run (`citer.training.hosts`); by default all of them here
+    hostfile: where the ranks of finetune run (`citer.training.launch`); by default all of them here
     """
 
     REMOVED: ClassVar = {"address": "RAY_ADDRESS in the environment takes its place"}

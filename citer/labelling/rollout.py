@@ -48,22 +48,14 @@ class Rollout:
 
         A truncated answer is wrong.
         """
-        for index, text in finished(branches, self.engine, self.policy):
-            yield index, WRONG if text is None else assess(branches[index].problem, text)
-
-
-def finished(
-    branches: Sequence[Branch], engine: Engine, policy: Policy
-) -> Iterator[tuple[int, str | None]]:
-    """Yield the index and the finished text of each branch, in any order. None: it was cut off."""
-    text, ended = engine.pair.text, engine.pair.ended
-    unfinished = {}
-    for index, branch in enumerate(branches):
-        if ended(branch.prefix_ids):
-            yield index, text(branch.prefix_ids)
-        else:
-            unfinished[branch.key] = index, branch
-    requests = (branch.request() for _, branch in unfinished.values())
-    for answer in engine.decode(requests, policy):
-        index, branch = unfinished[answer.key]
-        yield index, None if answer.truncated else text(branch.prefix_ids + answer.token_ids)
+        unfinished = {}
+        for index, branch in enumerate(branches):
+            if self.pair.ended(branch.prefix_ids):
+                yield index, assess(branch.problem, self.pair.text(branch.prefix_ids))
+            else:
+                unfinished[branch.key] = index, branch
+        requests = (branch.request() for _, branch in unfinished.values())
+        for answer in self.engine.decode(requests, self.policy):
+            index, branch = unfinished[answer.key]
+            text = self.pair.text(branch.prefix_ids + answer.token_ids)
+            yield index, WRONG if answer.truncated else assess(branch.problem, text)

@@ -1,29 +1,37 @@
-"""Score the problems that a half of the token table lacks."""
+"""Teacher-forced scoring: one forward over prompt and reference, one row per reference token."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import pyarrow as pa
+import torch
+from torch import Tensor
+
 from citer.config.params import PairParams, ScoreParams
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
-from citer.data.tokens import half_schema, keep_fitting, shard_name
-from citer.executors.base import Executor
+from citer.data.tokens import half_schema, keep_fitting, reference_rows, shard_name
+from citer.decoding.judge import Judge
+from citer.decoding.served import judge_of
+from citer.errors import InputError
 from citer.executors.choose import write_tables
 from citer.executors.workers import WorkerParams
-from citer.labelling.teacher import half, score
 from citer.models.card import Carded
-from citer.models.features import FEATURE
+from citer.models.features import FEATURE, confidence_features
 from citer.models.folder import PairFolder
+from citer.models.forced import Predicted, Text, predict
 from citer.models.outlined import open_model
 from citer.models.pair import LanguageModel
 from citer.models.room import check_examples
 from citer.models.vocabulary import Vocabulary
-from citer.progress import progress
+from citer.progress import Advance, progress
 from citer.storage.code import code_digest
 
 Name = Literal["slm", "llm"]
+Columns = dict[str, Tensor]
+Half = Callable[[Sequence[Text]], Columns]
 
 
 class Scored(NamedTuple):
@@ -52,8 +60,13 @@ def score_half(
     metadata = half_metadata(name, folders, placement.dtype)
     missing = keep_fitting(output, examples, metadata)
     if missing:
-        opened = open_model(name, model, placement, workers)
-        _write_shards(name, *opened, folders.vocabulary, missing, output, params, metadata)
+        opened, executor = open_model(name, model, placement, workers)
+        job = partial(score, half(opened, folders.vocabulary), batch_tokens=params.batch_tokens)
+        shards = _in_shards(missing, params.shard_problems)
+        paths = {output / shard_name(shard): shard for shard in shards}
+        total = sum(len(example.reference_ids) for example in missing.values())
+        with progress(f"score {name}", total, "tokens") as advance:
+            write_tables(executor, job, paths, half_schema(metadata), metadata, advance)
     return Scored(len(examples) - len(missing), len(missing))
 
 
@@ -73,25 +86,98 @@ def half_metadata(name: Name, folders: PairFolder, dtype: str) -> dict[str, Any]
     return metadata
 
 
-def _write_shards(
-    name: Name,
-    model: LanguageModel | Carded,
-    executor: Executor,
-    vocabulary: Vocabulary,
-    examples: Mapping[str, Encoded],
-    folder: Path,
-    params: ScoreParams,
-    metadata: Mapping[str, Any],
-) -> None:
-    job = partial(score, half(model, vocabulary), batch_tokens=params.batch_tokens)
-    shards = _in_shards(examples, params.shard_problems)
-    paths = {folder / shard_name(shard): shard for shard in shards}
-    total = sum(len(example.reference_ids) for example in examples.values())
-    with progress(f"score {name}", total, "tokens") as advance:
-        write_tables(executor, job, paths, half_schema(metadata), metadata, advance)
-
-
 def _in_shards(examples: Mapping[str, Encoded], size: int) -> Iterator[dict[str, Encoded]]:
     items = list(examples.items())
     for start in range(0, len(items), size):
         yield dict(items[start : start + size])
+
+
+def half(model: LanguageModel | Carded, vocabulary: Vocabulary) -> Half:
+    """Return the function that computes a model's half of the token table."""
+    if isinstance(model, LanguageModel) and model.name == "slm":
+        return partial(slm_half, model, vocabulary)
+    return partial(llm_half, judge_of(model, vocabulary))
+
+
+def slm_half(model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]) -> Columns:
+    """Compute the SLM's columns of the token table, one row per predicted token.
+
+    Raises InputError for hidden states that float16 cannot hold.
+    """
+    parts = [_slm_columns(predicted) for predicted in predict(model, vocabulary, texts)]
+    columns = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    if not columns["slm_hidden"].isfinite().all():
+        raise InputError(f"{model.path}: hidden states beyond float16, expected at most 65504")
+    return columns
+
+
+def llm_half(judge: Judge, texts: Sequence[Text]) -> Columns:
+    """Compute the LLM's columns of the token table, one row per predicted token."""
+    names = ("llm_token", "llm_logprob_gt", "llm_margin")
+    return dict(zip(names, judge.score(texts), strict=True))
+
+
+@torch.inference_mode()
+def score(
+    half: Half,
+    examples: Mapping[str, Encoded],
+    batch_tokens: int,
+    advance: Advance,
+) -> pa.Table:
+    """Score every reference token. Rows are in the order of `examples`.
+
+    A forward takes at most `batch_tokens` padded tokens (one example at least). `advance` counts
+    scored tokens.
+    """
+    texts = [Text([*p, *r], len(p)) for p, r in examples.values()]
+    parts: list[Columns] = []
+    order: list[int] = []
+    for batch in length_buckets([len(text.ids) - 1 for text in texts], batch_tokens):
+        parts.append(half([texts[index] for index in batch]))
+        before = len(order)
+        order += [index for index in batch for _ in texts[index].ids[texts[index].first :]]
+        advance(len(order) - before)
+    sort_N = torch.tensor(order).argsort(stable=True)
+    table = reference_rows(examples)
+    for name in parts[0]:
+        column = torch.cat([part[name] for part in parts])[sort_N]
+        table = table.append_column(name, _arrow(column))
+    return table
+
+
+def length_buckets(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Group indices, longest first, into batches of width x rows <= `batch_tokens`."""
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        if batch and lengths[batch[0]] * (len(batch) + 1) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def _slm_columns(predicted: Predicted) -> Columns:
+    hidden_CH, logits_CV, logprob_CV, given_C = predicted
+    entropy_C, margin_C, top_CK = confidence_features(logprob_CV)
+    columns = {
+        "slm_token": logits_CV.argmax(-1).int(),
+        "slm_logprob_gt": logprob_CV.gather(1, given_C[:, None]).squeeze(1).float(),
+        "slm_margin": margin_C.float(),
+        "slm_entropy": entropy_C.float(),
+        "slm_top_logprobs": top_CK.float(),
+        "slm_hidden": hidden_CH.half(),
+    }
+    return {name: column.cpu() for name, column in columns.items()}
+
+
+def _arrow(column: Tensor) -> pa.Array:
+    """Convert to Arrow. Vectors of float16 become fixed-size binary, other vectors lists."""
+    if column.ndim == 1:
+        return pa.array(column.numpy())
+    length, width = column.shape
+    if column.dtype == torch.float16:
+        return pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(2 * width), length, [None, pa.py_buffer(column.numpy())]
+        )
+    return pa.FixedSizeListArray.from_arrays(pa.array(column.flatten().numpy()), width)

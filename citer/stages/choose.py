@@ -2,20 +2,17 @@
 
 from dataclasses import asdict
 
-from rich.console import Console
-
 from citer.config.params import Params
-from citer.evaluation.choice import Chosen
 from citer.evaluation.evidence import HELD_OUT, choose_rules, too_few
-from citer.evaluation.measure import Conditions, Measure
+from citer.evaluation.measure import Conditions
 from citer.evaluation.points import (
     RIVALS_STAMP,
     ROUTER_STAMP,
-    Findings,
     read_findings,
     write_findings,
 )
 from citer.evaluation.sequence import explained
+from citer.progress import say
 from citer.report.figure import draw
 from citer.report.headline import deployed
 from citer.report.standings import metrics, promise, standings
@@ -44,15 +41,9 @@ def run(params: Params, iteration: int) -> None:
         write_json(aside / "metrics.json", metrics(standings(points, rules), rules, measure))
         write_json(aside / paths.DEPLOYED, {"method": method, "rule": str(rules[method].rule)})
         draw(points, rules, aside / "frontier.png", measure)
-    named = {f"{name}_{iteration}": rule for name, rule in rules.items()}
-    _print(named, found, measure)
+    promises = (promise(f"{name}_{iteration}", rule, measure) for name, rule in rules.items())
+    for line in (*promises, *map(str, found.failures)):
+        say(line)
     llm_right = (row["correct"] for row in rivals.llm_alone("validation").values())
     if few := too_few(llm_right, measure, settings.epsilon, settings.delta):
-        Console().print(few, style="yellow", markup=False, highlight=False, soft_wrap=True)
-
-
-def _print(rules: Chosen, found: Findings, measure: Measure) -> None:
-    """Print the promises and the graders' failures."""
-    promises = (promise(name, each, measure) for name, each in rules.items())
-    for line in (*promises, *map(str, found.failures)):
-        Console().print(line, markup=False, highlight=False, soft_wrap=True)
+        say(few, style="yellow")

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from rich.console import Console
-
 from citer.config.params import Params
 from citer.data.problems import read_problems
 from citer.models.device import announce
+from citer.progress import say
 from citer.stages import paths
 from citer.stages.folders import base_slm
 from citer.storage.tables import write_json
@@ -25,4 +24,4 @@ def run(params: Params) -> None:
     summary = "no steps, the SLM is copied"
     if losses:
         summary = f"loss {losses[0]:.3f} at the first step, {losses[-1]:.3f} at step {len(losses)}"
-    Console().print(f"finetune: {summary}")
+    say(f"finetune: {summary}")

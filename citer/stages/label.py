@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import Console
 from rich.table import Table
 
 from citer.config.params import Params
@@ -33,6 +32,7 @@ from citer.models.outlined import open_pair
 from citer.models.pair import Pair
 from citer.models.room import check_examples
 from citer.models.router import Router
+from citer.progress import say
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.storage.code import code_digest
@@ -79,9 +79,9 @@ def run(params: Params, iteration: int) -> None:
         aside.mkdir()
         write_table(aside / paths.preferences(iteration).name, labels, PREFERENCE, metadata)
     remove(partial)
-    Console().print(_summary(labeller, inputs.tokens, labels))
+    say(_summary(labeller, inputs.tokens, labels))
     for line in (*([calibration] if calibration else []), *failed):
-        Console().print(str(line), markup=False, highlight=False, soft_wrap=True)
+        say(str(line))
 
 
 def _metadata(

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from citer.config.params import TrainParams
 from citer.data.problems import Problem, first_id, read_problems
@@ -17,10 +16,11 @@ from citer.evaluation.study import Study
 from citer.labelling.preference import token_cases
 from citer.models.bundle import check_identity
 from citer.models.room import with_room
+from citer.progress import say
 from citer.stages import paths
 from citer.storage.checkpoint import Checkpoint
 from citer.storage.tables import digest
-from citer.training.router import train_by, train_head
+from citer.training.router import train_head
 
 
 def lesson_inputs(
@@ -78,10 +78,9 @@ class Preference:
     ) -> Learnt:
         data = self.tokens.feature_NF[rows_N], target_N, self.tokens.problem_N[rows_N]
         checkpoint = Checkpoint(self.study.partial / f"{name}.pt")
-        more = self.params, self.study.pair.slm.device, checkpoint
-        trained = train_by(loss, *data, *more) if loss else train_head(*data, *more)
+        device = self.study.pair.slm.device
+        trained = train_head(*data, self.params, device, checkpoint, loss=loss)
         return Learnt(trained.head, trained.thresholds)
 
     def skip(self, name: str, reason: str) -> None:
-        line = f"rivals: {name} is left out: {reason}"
-        Console().print(line, markup=False, highlight=False, soft_wrap=True)
+        say(f"rivals: {name} is left out: {reason}")

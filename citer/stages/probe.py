@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 import pyarrow as pa
-from rich.console import Console
-from rich.table import Table
 
 from citer.config.params import Params
 from citer.data.problems import Problem, parted, read_problems
@@ -22,7 +20,7 @@ from citer.pairs.forecast import Workload, in_words
 from citer.pairs.hints import reason_to_stop, warnings
 from citer.pairs.probe import Asked, Reply, ask, choose_questions, reply_rows
 from citer.pairs.probe_report import examples, overview, speed
-from citer.progress import progress
+from citer.progress import progress, say
 from citer.stages import paths
 from citer.stages.folders import base_pair
 from citer.storage.schema import PROBED, SPLITS
@@ -50,11 +48,11 @@ def run(params: Params) -> None:
     slm, llm = _ask(engine, chosen, "slm"), _ask(engine, chosen, "llm")
     rows = [*reply_rows("slm", slm.replies), *reply_rows("llm", llm.replies)]
     write_table(paths.PROBED, pa.Table.from_pylist(rows, PROBED), PROBED, {})
-    _print(overview(slm.replies, llm.replies))
-    _print(examples(llm.replies))
-    _print(speed(slm.pace, llm.pace, engine.slots))
+    say(overview(slm.replies, llm.replies))
+    say(examples(llm.replies))
+    say(speed(slm.pace, llm.pace, engine.slots))
     minutes = _forecast(splits, slm, llm, params)
-    _print(f"later stages, a rough forecast: {in_words(minutes)}")
+    say(f"later stages, a rough forecast: {in_words(minutes)}")
     _check(slm.replies, llm.replies, params)
     write_json(paths.PASSED, {"passed": True})
 
@@ -98,7 +96,7 @@ def _check(slm: Sequence[Reply], llm: Sequence[Reply], params: Params) -> None:
     if params.evaluate.against == "llm":
         floor = 0.0
     for warning in warnings(slm, llm, floor, prompt):
-        _print(f"probe: {warning}", style="yellow")
+        say(f"probe: {warning}", style="yellow")
     if reason := reason_to_stop(llm, floor, prompt):
         raise InputError(f"probe: {reason}")
 
@@ -127,7 +125,3 @@ def _written(splits: Splits, params: Params) -> int:
     judged = [*splits["validation"], *splits["test"]]
     by_llm = judged if against_llm(params.evaluate.against, judged) else []
     return len(asked(training, params.references.source)) + len(by_llm)
-
-
-def _print(shown: str | Table, style: str = "") -> None:
-    Console().print(shown, style=style, markup=False, highlight=False, soft_wrap=True)

@@ -7,7 +7,6 @@ from typing import NamedTuple, Self
 
 import pyarrow as pa
 from pyarrow import csv
-from rich.console import Console
 
 from citer.config.params import Params
 from citer.data.tasks import task_label
@@ -17,6 +16,7 @@ from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.measure import GREEDY, Conditions
 from citer.evaluation.methods import ITERATIONS, Kind, Row, styles
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, Findings, read_findings
+from citer.progress import say
 from citer.report import against_table
 from citer.report.against import Comparison, compare
 from citer.report.figure import draw
@@ -54,7 +54,7 @@ def run(params: Params) -> None:
         csv.write_csv(points, aside / "points.csv")
         draw(found.points, found.chosen, aside / "frontier.png", measure)
     _write_page(found, params, paths.PAGE)
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+    say(text)
 
 
 def write_report_page(params: Params, path: Path, champion: Champion | None = None) -> None:

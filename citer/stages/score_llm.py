@@ -1,11 +1,10 @@
 """Score the LLM's half of the token table, independently of the finetuned SLM."""
 
-from rich.console import Console
-
 from citer.config.params import Params
 from citer.data.problems import read_problems
 from citer.labelling.scoring import score_half
 from citer.models.device import announce
+from citer.progress import say
 from citer.stages import paths
 from citer.stages.folders import base_pair
 
@@ -18,4 +17,4 @@ def run(params: Params) -> None:
     own = paths.LLM_TOKENS, params.score, params.pair, params.workers
     scored = score_half("llm", folders, problems, *own)
     earlier = f"{scored.kept} were already in {paths.LLM_TOKENS}"
-    Console().print(f"score_llm: {scored.added} problems scored; {earlier}", soft_wrap=True)
+    say(f"score_llm: {scored.added} problems scored; {earlier}")

@@ -1,11 +1,10 @@
 """Score the SLM's half of the token table, with the hidden states for the router."""
 
-from rich.console import Console
-
 from citer.config.params import Params
 from citer.data.problems import read_problems
 from citer.labelling.scoring import score_half
 from citer.models.device import announce
+from citer.progress import say
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 
@@ -18,4 +17,4 @@ def run(params: Params) -> None:
     own = paths.SLM_TOKENS, params.score, params.pair, params.workers
     scored = score_half("slm", folders, problems, *own)
     earlier = f"{scored.kept} were already in {paths.SLM_TOKENS}"
-    Console().print(f"score_slm: {scored.added} problems scored; {earlier}", soft_wrap=True)
+    say(f"score_slm: {scored.added} problems scored; {earlier}")

@@ -1,13 +1,13 @@
 """Train and calibrate the head `stand` of router k on the labels of iteration k."""
 
 import pyarrow as pa
-from rich.console import Console
 
 from citer.config.params import Params
 from citer.data.tokens import read_features, read_identity
 from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
 from citer.models.device import announce, resolve_device
 from citer.models.router import Router
+from citer.progress import say
 from citer.stages import paths
 from citer.stages.unfinished import partial_training
 from citer.storage.checkpoint import Checkpoint
@@ -60,7 +60,7 @@ def run(params: Params, iteration: int) -> None:
         write_json(aside / paths.CURVE, trained.curve._asdict())
         write_table(aside / paths.HOLDOUT, _holdout(labels, trained), HOLDOUT, {"data": data})
     remove(partial)
-    Console().print(_summary(iteration, trained.metrics), highlight=False, soft_wrap=True)
+    say(_summary(iteration, trained.metrics))
 
 
 def _holdout(labels: pa.Table, trained: Trained) -> pa.Table:

@@ -45,10 +45,6 @@ def last_checkpoint(folder: Path) -> Path | None:
     return None
 
 
-def is_finished(checkpoint: Path | None, steps: int) -> bool:
-    return steps_done(checkpoint) == steps
-
-
 def steps_done(checkpoint: Path | None) -> int:
     return int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
 

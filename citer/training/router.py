@@ -1,13 +1,15 @@
-"""Train a head of a router on features and labels."""
+"""Train a head of a router on features and labels, and calibrate its scores."""
 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.optimize import minimize
+from scipy.special import expit
 from sklearn.metrics import log_loss, roc_auc_score
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -19,9 +21,9 @@ from citer.models.features import EXTRAS
 from citer.models.router import Head, RouterMLP
 from citer.progress import progress
 from citer.storage.checkpoint import Checkpoint, Curve, Training
-from citer.training.calibration import platt, thresholds
 
 INFERENCE_ROWS = 8192
+FRACTIONS = tuple(step / 200 for step in range(201))  # of the thresholds
 
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -44,21 +46,16 @@ class Trained(NamedTuple):
 
 @dataclass(frozen=True)
 class Examples:
-    """feature_NF (float16) and label_N in main memory. Batches are moved to `device`."""
+    """feature_NF (float16) and target_N in main memory. Batches are moved to `device`."""
 
     feature_NF: Tensor
-    label_N: Tensor
+    target_N: Tensor
     device: torch.device
-    loss: Loss = binary_cross_entropy_with_logits  # of logit_B and label_B, or label_BK
-    hidden_size: int | None = None  # of the MLP; None: that of the SLM
-
-    @classmethod
-    def of(cls, feature_NF: np.ndarray, label_N: np.ndarray, device: torch.device) -> "Examples":
-        return cls(torch.from_numpy(feature_NF), torch.tensor(label_N).float(), device)
+    loss: Loss = binary_cross_entropy_with_logits  # of logit_B and target_B, or target_BK
 
     def batch(self, row_B: Tensor) -> tuple[Tensor, Tensor]:
         feature_BF = self.feature_NF[row_B].to(self.device).float()
-        return feature_BF, self.label_N[row_B].to(self.device)
+        return feature_BF, self.target_N[row_B].to(self.device)
 
     def apply(self, function: Callable[[Tensor], Tensor], row_M: Tensor) -> Tensor:
         """Compute function(feature_BF) batch by batch, and return all results on the CPU."""
@@ -69,62 +66,47 @@ class Examples:
 
 def train_head(
     feature_NF: np.ndarray,
-    label_N: np.ndarray,
+    target_N: np.ndarray,
     problem_N: np.ndarray,
     params: TrainParams,
     device: torch.device,
     checkpoint: Checkpoint | None = None,
     hidden_size: int | None = None,
+    loss: Loss | None = None,
 ) -> Trained:
     """Train a head on a part of the problems.
 
     The other problems are held out. They decide when training stops, and the calibration and the
-    thresholds are computed on them. `feature_NF`, `label_N` and `problem_N` (problem ids) have one
+    thresholds are computed on them. `feature_NF`, `target_N` and `problem_N` (problem ids) have one
     row per labelled token. The MLP is as wide as the SLM's state, or as `hidden_size`. Training
     goes on from the state in `checkpoint`, if it has one, which must come from equal arguments.
-    Raises InputError if there are too few problems, or if training diverges.
+
+    Without a `loss`, the targets are labels. A head by another loss is not calibrated: its score is
+    the sigmoid of the logit, and the only metric is the least loss. Raises InputError if there are
+    too few problems, or if training diverges.
     """
     held_N = holdout_rows(problem_N, params.seed, params.holdout)
-    examples = replace(Examples.of(feature_NF, label_N, device), hidden_size=hidden_size)
-    mlp, curve = _fitted(examples, held_N, params, checkpoint)
-    holdout_M, losses = _rows(held_N), curve.holdout_loss
-    logit_M = examples.apply(mlp, holdout_M).double().numpy()
-    head = Head(mlp, *platt(logit_M, label_N[held_N]))
+    targets = torch.from_numpy(feature_NF), torch.tensor(target_N).float()
+    examples = Examples(*targets, device, loss or binary_cross_entropy_with_logits)
+    mlp, curve = _fitted(examples, held_N, params, checkpoint, hidden_size)
+    head, holdout_M, losses = Head(mlp), _rows(held_N), curve.holdout_loss
+    if not loss:
+        logit_M = examples.apply(mlp, holdout_M).double().numpy()
+        head = Head(mlp, *platt(logit_M, target_N[held_N]))
     score_M = examples.apply(head.score, holdout_M).double().numpy()
-    metrics = _metrics(score_M, label_N[held_N], label_N[~held_N]) | {
-        "holdout_loss": min(losses),
-        "epochs": len(losses),
-        "best_epoch": 1 + losses.index(min(losses)),
-    }
-    return Trained(head, thresholds(score_M), metrics, curve, holdout_M.numpy(), score_M)
-
-
-def train_by(
-    loss: Loss,
-    feature_NF: np.ndarray,
-    target_NK: np.ndarray,
-    problem_N: np.ndarray,
-    params: TrainParams,
-    device: torch.device,
-    checkpoint: Checkpoint | None = None,
-    hidden_size: int | None = None,
-) -> Trained:
-    """Train a head as `train_head` does, to minimise `loss` of logit_B and target_BK.
-
-    It is not calibrated: its score is the sigmoid of the logit. The only metric is the least loss.
-    """
-    held_N = holdout_rows(problem_N, params.seed, params.holdout)
-    examples = Examples.of(feature_NF, target_NK, device)
-    examples = replace(examples, loss=loss, hidden_size=hidden_size)
-    mlp, curve = _fitted(examples, held_N, params, checkpoint)
-    head, holdout_M = Head(mlp), _rows(held_N)
-    score_M = examples.apply(head.score, holdout_M).double().numpy()
-    metrics = {"holdout_loss": min(curve.holdout_loss)}
+    metrics: dict[str, float] = {"holdout_loss": min(losses)}
+    if not loss:
+        best = {"epochs": len(losses), "best_epoch": 1 + losses.index(min(losses))}
+        metrics = _metrics(score_M, target_N[held_N], target_N[~held_N]) | metrics | best
     return Trained(head, thresholds(score_M), metrics, curve, holdout_M.numpy(), score_M)
 
 
 def _fitted(
-    examples: Examples, held_N: np.ndarray, params: TrainParams, checkpoint: Checkpoint | None
+    examples: Examples,
+    held_N: np.ndarray,
+    params: TrainParams,
+    checkpoint: Checkpoint | None,
+    hidden_size: int | None,
 ) -> tuple[RouterMLP, Curve]:
     """Train a new MLP. Return it with its losses after each epoch."""
     if (~held_N).sum() < 2:  # batch norm needs two rows
@@ -132,8 +114,7 @@ def _fitted(
     device, inputs = examples.device, examples.feature_NF.shape[1]
     with torch.random.fork_rng([device] if device.type == "cuda" else []), _one_thread():
         torch.manual_seed(params.seed)
-        hidden_size = examples.hidden_size or inputs - EXTRAS
-        mlp = RouterMLP(hidden_size, params.dropout, inputs).to(device)
+        mlp = RouterMLP(hidden_size or inputs - EXTRAS, params.dropout, inputs).to(device)
         return mlp, fit(mlp, examples, _rows(~held_N), _rows(held_N), params, checkpoint)
 
 
@@ -214,7 +195,7 @@ def holdout_loss(mlp: RouterMLP, examples: Examples, holdout_M: Tensor) -> float
     """
     mlp.eval()
     logit_M = examples.apply(mlp, holdout_M)
-    loss = examples.loss(logit_M, examples.label_N[holdout_M]).item()
+    loss = examples.loss(logit_M, examples.target_N[holdout_M]).item()
     if not math.isfinite(loss):
         raise InputError(f"train.learning_rate: the holdout loss became {loss}, expected a number")
     return loss
@@ -239,3 +220,34 @@ def _metrics(score_M: np.ndarray, held_M: np.ndarray, trained_N: np.ndarray) -> 
     if 0 < held_M.mean() < 1:
         metrics["holdout_auc"] = float(roc_auc_score(held_M, score_M))
     return metrics
+
+
+def platt(logit_N: np.ndarray, label_N: np.ndarray) -> tuple[float, float]:
+    """Fit slope and intercept of P(1) = sigmoid(slope * logit + intercept).
+
+    Platt (1999). His targets keep the fit finite for separable labels. Returns (1, 0) if all
+    labels are equal.
+    """
+    positives = int(label_N.sum())
+    negatives = len(label_N) - positives
+    if not positives or not negatives:
+        return 1.0, 0.0
+    target_N = np.where(label_N == 1, (positives + 1) / (positives + 2), 1 / (negatives + 2))
+
+    def loss_and_gradient(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        z_N = weights[0] * logit_N + weights[1]
+        error_N = expit(z_N) - target_N
+        loss = np.mean(np.logaddexp(0, z_N) - target_N * z_N)
+        return loss, np.array([np.mean(error_N * logit_N), np.mean(error_N)])
+
+    slope, intercept = minimize(loss_and_gradient, (1.0, 0.0), jac=True, method="BFGS").x.tolist()
+    return slope, intercept
+
+
+def thresholds(score_N: np.ndarray) -> dict[str, float]:
+    """Compute τ for each of `FRACTIONS`: midway between two scores, or 0 for none and 1 for all."""
+    ordered_N = np.sort(score_N)
+    midpoints = np.concatenate([[0.0], (ordered_N[:-1] + ordered_N[1:]) / 2, [1.0]])
+    below = np.rint(np.array(FRACTIONS) * len(ordered_N)).astype(int)
+    taus = midpoints[below].tolist()
+    return {f"{fraction:g}": tau for fraction, tau in zip(FRACTIONS, taus, strict=True)}

@@ -18,9 +18,8 @@ from citer.models.folder import ModelFolder
 from citer.models.room import check_longest
 from citer.storage.code import code_digest
 from citer.storage.tables import digest, partial_dir, remove, replacing, write_table, writing
-from citer.training.hosts import Host, read_hosts
-from citer.training.job import ROW, ROWS, Job, is_finished, last_checkpoint, losses
-from citer.training.launch import launch
+from citer.training.job import ROW, ROWS, Job, last_checkpoint, losses, steps_done
+from citer.training.launch import Host, launch, read_hosts
 from citer.training.lora import check_adapter, merge
 
 Row = dict[str, list[int]]
@@ -36,7 +35,7 @@ def finetune(
 ) -> list[float]:
     """Finetune the model `base` on the problems' references and write it to `output`.
 
-    `hostfile` lists the machines of the ranks (`citer.training.hosts`), by default only this one.
+    `hostfile` lists the machines of the ranks (`citer.training.launch`), by default only this one.
     With 0 steps, the model is copied. A killed run resumes from its last checkpoint and ends with
     the same weights. Returns the loss of every step, in nats per completion token. Raises
     InputError before training if the number of processes, the batch size or a row does not fit.
@@ -52,7 +51,7 @@ def finetune(
     rows = encode_rows(base, problems, params.max_length)
     settings = job.model_dump_json(), code_digest("finetune")
     folder = partial_dir("finetune", digest(base.path, *settings, *map(str, rows)))
-    if not is_finished(last_checkpoint(folder), params.steps):
+    if steps_done(last_checkpoint(folder)) < params.steps:
         write_table(folder / ROWS, pa.Table.from_pylist(rows, schema=ROW), ROW, {})
         with writing(folder):
             _train(job, base, folder, hosts)

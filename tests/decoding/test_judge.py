@@ -16,7 +16,7 @@ from citer.decoding.judge import ForcedScores, LocalJudge, ModelCard, Query, Tex
 from citer.decoding.policy import LLM_ALONE, Policy
 from citer.decoding.work import Work
 from citer.evaluation.cost import Prices
-from citer.labelling.teacher import half, llm_half, score
+from citer.labelling.scoring import half, llm_half, score
 from citer.models.bundle import identity
 from citer.models.pair import Pair
 from citer.rule import Rule

@@ -17,7 +17,7 @@ from citer.decoding.judge import Query, Verdict
 from citer.decoding.policy import LLM_ALONE, Policy
 from citer.decoding.served import Reading, ServedJudge, judge_of
 from citer.errors import InputError, TemporaryError
-from citer.labelling.teacher import half, score
+from citer.labelling.scoring import half, score
 from citer.models.pair import Pair
 from citer.models.served import LIKELIEST, ServedModel
 from citer.models.server import KEY, Server

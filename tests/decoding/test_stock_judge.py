@@ -13,7 +13,7 @@ from citer.decoding.answer import Answer, Request, Trunk
 from citer.decoding.engine import Engine
 from citer.decoding.judge import LocalJudge, Query, Verdict
 from citer.decoding.policy import LLM_ALONE, Policy
-from citer.labelling.teacher import half, score
+from citer.labelling.scoring import half, score
 from citer.models import stock
 from citer.models.bundle import identity
 from citer.models.device import device_for, device_map_for

@@ -9,7 +9,7 @@ import torch
 
 from citer.errors import InputError
 from citer.models.folder import ModelFolder
-from citer.training.hosts import Host, read_hosts
+from citer.training.launch import Host, read_hosts
 from citer.training.sft import finetune, plan
 from tests.finetune.conftest import PARAMS, PLACEMENT
 from tests.finetune.test_launch import LONG, PROBLEMS, killed_midway, ranks, weights

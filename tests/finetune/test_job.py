@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from citer.training.job import is_finished, last_checkpoint, losses
+from citer.training.job import last_checkpoint, losses, steps_done
 
 STATE = '{"log_history": [{"loss": 3.0}, {"loss": 2.5}, {"train_runtime": 1.0}]}'
 
@@ -25,12 +25,11 @@ def test_the_newest_whole_checkpoint_is_chosen_and_torn_ones_are_removed(tmp_pat
 
 def test_training_without_a_checkpoint_is_not_finished(tmp_path: Path) -> None:
     assert last_checkpoint(tmp_path) is None
-    assert not is_finished(None, 10)
+    assert steps_done(None) == 0
 
 
 def test_training_is_finished_with_a_checkpoint_of_the_last_step(tmp_path: Path) -> None:
-    assert is_finished(checkpoint(tmp_path, 10, STATE), 10)
-    assert not is_finished(checkpoint(tmp_path, 5, STATE), 10)
+    assert steps_done(checkpoint(tmp_path, 10, STATE)) == 10
 
 
 def test_losses_are_read_from_the_steps_of_the_log(tmp_path: Path) -> None:

@@ -59,7 +59,6 @@ def test_there_is_no_section_module_or_command_without_a_stage() -> None:
         "folders",
         "lessons",
         "origin",
-        "outcome",
         "own",
         "paths",
         "unfinished",
@@ -100,7 +99,6 @@ def test_every_later_stage_waits_for_the_probe_but_none_for_its_answers() -> Non
     deps = {name: stage(name).get("deps", []) for name in PIPELINE["stages"]}
     answers = {name for name in deps if str(paths.PROBED) in deps[name]}
     assert not answers
-    assert {name for name in deps if str(paths.OUTCOME) in deps[name]} == {"label"}
 
 
 def test_finetuning_depends_on_nothing_of_the_llm() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from citer.data.problems import Audit
-from citer.labelling.audited import audited_labels
+from citer.labelling.labeller import audited_labels
 from tests.tiny import MATH
 
 ANSWER = (5, 6, 7, 8, 0)

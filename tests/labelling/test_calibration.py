@@ -70,10 +70,10 @@ def test_the_margin_agrees_with_the_rollouts_of_the_sample(
     calibrated = calibrate(InLine(), labeller, rollout, taught.tokens, tmp_path)
     assert calibrated.rolled_out == 20
     rows = sample(labeller, taught.tokens, 20)
-    tuned = replace(labeller, outcome=Suffix(taught.pair, 4, calibrated.margin))
+    tuned = replace(labeller, method=Suffix(taught.pair, 4, calibrated.margin))
     ours, truth = (
         each.label(rows, lambda _: None)["label"].to_pylist()
-        for each in (tuned, replace(labeller, outcome=rollout))
+        for each in (tuned, replace(labeller, method=rollout))
     )
     assert calibrated.equal == sum(a == b for a, b in zip(ours, truth, strict=True))
     assert calibrate(InLine(), labeller, rollout, taught.tokens, tmp_path) == calibrated

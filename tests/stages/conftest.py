@@ -42,9 +42,9 @@ CHUNK = 5  # problems labelled at a time
 KILLED = """
 import os, signal
 from pathlib import Path
-from citer import checkpoint
+from citer.storage import checkpoint
 from citer.config.params import Params
-from citer.labelling import chunks
+from citer.labelling import labeller
 from citer.stages import {stage}
 import {module} as module
 
@@ -54,7 +54,7 @@ def and_die(function):
         os.kill(os.getpid(), signal.SIGKILL)
     return once
 
-chunks.CHUNK = {chunk}
+labeller.CHUNK = {chunk}
 checkpoint.SAVE_SECONDS = 0
 module.{function} = and_die(module.{function})
 {stage}.run(Params.model_validate_json(Path("params.json").read_text()){iteration})
@@ -68,7 +68,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pair = make_taught_pair(folder / "data/pair", taught)
     shutil.copytree(pair.slm, folder / paths.SLM)
     write_problems(folder / paths.referenced("preference"), taught, {})
-    write_json(folder / paths.OUTCOME, {"outcome": "rollout", "reason": "a test"})
     return folder
 
 
@@ -77,7 +76,7 @@ def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Enter a project whose problems are not yet scored."""
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("citer.labelling.chunks.CHUNK", CHUNK)
+    monkeypatch.setattr("citer.labelling.labeller.CHUNK", CHUNK)
     shipped = load_params(ROOT / "params.yaml")
     score = {"batch_tokens": 600, "shard_problems": 5}
     return shipped.model_copy(

@@ -28,7 +28,7 @@ from citer.stages import (
     score_slm,
     train,
 )
-from citer.storage.tables import read_json, table_metadata, write_json
+from citer.storage.tables import read_json, table_metadata
 from flows.serving import RoutedModel
 from tests.decoding.reference import next_logits
 from tests.stages.conftest import ROOT
@@ -77,7 +77,6 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
 def bundle(params: Params) -> Path:
     for stage in (prepare, references, score_llm, finetune, score_slm, router0):
         stage.run(params)
-    write_json(paths.OUTCOME, {"outcome": "rollout", "reason": "a test"})
     label.run(params, 1)
     train.run(params, 1)
     return paths.router(1)

@@ -13,7 +13,7 @@ from citer.models.pair import Pair
 from citer.rule import Rule
 from citer.stages import label, paths, score_llm
 from citer.storage.schema import LLM_TOKEN, PREFERENCE
-from citer.storage.tables import PARTIAL, read_table, write_json
+from citer.storage.tables import PARTIAL, read_table
 from tests.completions import Completions, serving
 from tests.stages.conftest import ROOT
 
@@ -57,11 +57,12 @@ def test_the_scores_are_those_of_the_llm_here(scored: Params, completions: Compl
     assert there == here
 
 
-@pytest.mark.parametrize("outcome", ["rollout", "suffix"])
+@pytest.mark.parametrize("method", ["rollout", "suffix"])
 def test_the_labels_are_those_of_the_llm_here(
-    visiting: Params, completions: Completions, outcome: str
+    visiting: Params, completions: Completions, method: str
 ) -> None:
-    write_json(paths.OUTCOME, {"outcome": outcome, "reason": "a test"})
+    section = visiting.label.model_copy(update={"method": method})
+    visiting = visiting.model_copy(update={"label": section})
     here = labels(visiting).to_pydict()
     there = labels(served(visiting, completions)).to_pydict()
     assert there.pop("fall") == pytest.approx(here.pop("fall"), abs=1e-3)

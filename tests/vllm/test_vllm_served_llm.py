@@ -25,7 +25,7 @@ from citer.models.served import llm_folder
 from citer.rule import Rule
 from citer.stages import label, paths, router0, score_llm, score_slm
 from citer.storage.schema import PREFERENCE
-from citer.storage.tables import read_table, write_json
+from citer.storage.tables import read_table
 from tests.flows.servers import free_port, serving
 from tests.heads import random_router
 from tests.vllm.api import ENVIRONMENT, plain
@@ -107,7 +107,6 @@ def project(problems: list[Problem], tmp_path: Path, monkeypatch: pytest.MonkeyP
     shutil.copytree(LLM, "data/pair/llm")
     shutil.copytree(SLM, "data/pair/slm")
     write_problems(paths.referenced("preference"), problems, {})
-    write_json(paths.OUTCOME, {"outcome": "rollout", "reason": "a test"})
     shipped = load_params(ROOT / "params.yaml")
     visiting = shipped.label.model_copy(update={"rule": Rule.parse("every 8 audit 0.1")})
     pair = shipped.pair.model_copy(update={"device": "cpu"})

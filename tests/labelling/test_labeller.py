@@ -8,8 +8,7 @@ import pytest
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.executors.base import InLine
-from citer.labelling.chunks import label_in_chunks
-from citer.labelling.labeller import Labeller
+from citer.labelling.labeller import Labeller, label_in_chunks
 from citer.labelling.rollout import Rollout
 from citer.storage.schema import PREFERENCE
 from citer.storage.tables import read_table, write_table
@@ -18,7 +17,7 @@ from tests.labelling.conftest import Taught
 
 @pytest.fixture
 def labeller(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> Labeller:
-    monkeypatch.setattr("citer.labelling.chunks.CHUNK", 5)
+    monkeypatch.setattr("citer.labelling.labeller.CHUNK", 5)
     engine = Engine(taught.pair, 8, max_new_tokens=12)
     rollout = Rollout(engine, SLM_ALONE, "slm")
     return Labeller(taught.problems, taught.examples, rollout, 1)
@@ -35,7 +34,7 @@ def test_a_large_pair_on_a_cpu_has_small_chunks(
 ) -> None:
     """Chunks that another device left are not taken for these."""
     whole = label_in_chunks(InLine(), labeller, taught.tokens, tmp_path)
-    monkeypatch.setattr("citer.labelling.chunks.SLOW_CHUNK", 3)
+    monkeypatch.setattr("citer.labelling.labeller.SLOW_CHUNK", 3)
     monkeypatch.setattr("citer.models.pair.SMALL", 0)
     assert label_in_chunks(InLine(), labeller, taught.tokens, tmp_path).equals(whole)
     assert len(list(tmp_path.glob("*-of-3.parquet"))) == 3

@@ -1,31 +1,28 @@
-"""label@k by each outcome, and what `probe` chooses."""
+"""label@k by each method, row by row if it is `auto`."""
 
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from citer.config.params import Params
 from citer.data.problems import Audit, Problem, read_problems, write_problems
+from citer.data.references import check_answers, sources
 from citer.errors import InputError
 from citer.labelling.suffix import MARGIN
 from citer.models.bundle import Card, read_card
 from citer.stages import label, paths, train
-from citer.stages.outcome import check_answers, choose, sources, write_outcome
 from citer.storage.schema import PREFERENCE
-from citer.storage.tables import PARTIAL, read_json, read_table, table_metadata, write_json
+from citer.storage.tables import PARTIAL, read_table, table_metadata
 from tests.stages.conftest import run_killed
 
 PREFERENCES = paths.referenced("preference")
 
 
-def use(outcome: str) -> None:
-    write_json(paths.OUTCOME, {"outcome": outcome, "reason": "a test"})
-
-
-def asking(params: Params, outcome: str, minutes: float = 60.0) -> Params:
-    section = params.label.model_copy(update={"outcome": outcome, "minutes": minutes})
+def asking(params: Params, method: str) -> Params:
+    section = params.label.model_copy(update={"method": method})
     return params.model_copy(update={"label": section})
 
 
@@ -39,8 +36,7 @@ def change(**changes: object) -> list[Problem]:
 def test_suffix_is_calibrated_by_rollouts_and_the_router_says_so(
     scored: Params, capsys: pytest.CaptureFixture
 ) -> None:
-    use("suffix")
-    label.run(scored, 1)
+    label.run(asking(scored, "suffix"), 1)
     metadata = table_metadata(paths.preferences(1))
     calibration, labels = metadata["calibration"], metadata["labels"]
     assert calibration["margin"] == labels["margin"]
@@ -64,7 +60,6 @@ def test_without_answers_every_label_in_the_llms_references_is_made_without_a_ro
     scored: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(answer=None, written_by="llm")
-    use("suffix")
     monkeypatch.setattr("citer.labelling.rollout.assess", lambda *_: pytest.fail("graded"))
     label.run(scored, 1)
     metadata = table_metadata(paths.preferences(1))
@@ -75,13 +70,32 @@ def test_without_answers_every_label_in_the_llms_references_is_made_without_a_ro
     assert cases == {"slm_right", "same_wrong", "contested"}
 
 
-def test_agreement_needs_no_answers(scored: Params) -> None:
-    change(answer=None, written_by="llm")
-    use("agreement")
+def test_auto_keeps_the_rollouts_of_answered_rows_beside_rows_without_an_answer(
+    scored: Params, capsys: pytest.CaptureFixture
+) -> None:
     label.run(scored, 1)
-    table = read_table(paths.preferences(1), PREFERENCE)
-    assert set(table["origin"].to_pylist()) == {"shortcut", "same_token", "agreement"}
-    assert table_metadata(paths.preferences(1))["labels"]["margin"] is None
+    before = read_table(paths.preferences(1), PREFERENCE)
+    assert table_metadata(paths.preferences(1))["labels"]["outcome"] == "rollout"
+    bare = {"math-0", "mc-1"}
+    rows = read_problems(PREFERENCES)
+    rows = [replace(p, answer=None) if p.problem_id in bare else p for p in rows]
+    write_problems(PREFERENCES, rows, {})
+    label.run(scored, 1)
+    metadata, table = (read(paths.preferences(1)) for read in (table_metadata, labels_in))
+    assert metadata["labels"]["outcome"] == "rollout+suffix"
+    assert metadata["calibration"]["margin"] == metadata["labels"]["margin"]
+    assert "by suffix, labelled 1" in capsys.readouterr().out
+    answered = pc.invert(pc.is_in(table["problem_id"], pa.array([*bare])))
+    assert table.filter(answered).equals(
+        before.filter(pc.invert(pc.is_in(before["problem_id"], pa.array([*bare]))))
+    )
+    [*origins] = {(r["case"], r["origin"]) for r in table.filter(pc.invert(answered)).to_pylist()}
+    assert ("contested", "suffix") in origins
+    assert ("contested", "rollout") not in origins
+
+
+def labels_in(path: Path) -> pa.Table:
+    return read_table(path, PREFERENCE)
 
 
 def test_an_audited_answer_has_labels_where_it_was_audited_only(scored: Params) -> None:
@@ -118,7 +132,7 @@ def test_audited_answers_need_no_room_for_a_rollout(scored: Params) -> None:
 
 @pytest.mark.slow
 def test_a_killed_calibration_keeps_its_chunks_and_ends_in_the_same_bytes(scored: Params) -> None:
-    use("suffix")
+    scored = asking(scored, "suffix")
     label.run(scored, 1)
     whole = paths.preferences(1).read_bytes()
     paths.preferences(1).unlink()
@@ -135,55 +149,15 @@ def test_rollouts_of_a_row_without_an_answer_are_refused_before_a_model_is_loade
     monkeypatch.setattr(label, "open_pair", lambda *_: pytest.fail("a model was loaded"))
     change(answer=None)
     with pytest.raises(
-        InputError, match=r"preference.parquet: problem math-0: no right answer .*suffix"
+        InputError, match=r"preference.parquet: problem math-0: no right answer .*suffix or auto"
     ):
-        label.run(scored, 1)
-
-
-def test_a_label_without_the_choice_says_what_to_run(scored: Params) -> None:
-    paths.OUTCOME.unlink()
-    with pytest.raises(InputError, match=r"outcome.json: no such file, .*; run `citer probe`"):
-        label.run(scored, 1)
-
-
-def test_a_choice_that_params_no_longer_ask_for_is_refused(scored: Params) -> None:
-    with pytest.raises(InputError, match=r"outcome.json: rollout, expected label.outcome, suffix"):
-        label.run(asking(scored, "suffix"), 1)
-
-
-def test_auto_takes_rollouts_if_every_row_has_an_answer_and_there_is_time(project: Params) -> None:
-    problems = read_problems(PREFERENCES)
-    section = asking(project, "auto", minutes=10).label
-    assert choose(section, problems, 10).outcome == "rollout"
-    assert choose(section, problems, 10.1).outcome == "suffix"
-    some = [replace(problems[0], answer=None), *problems[1:]]
-    chosen = choose(section, some, 0)
-    assert chosen.outcome == "suffix"
-    assert chosen.reason == "1 of 12 preference rows have no right answer"
-    audited = [replace(problems[0], answer=None, audits=()), *problems[1:]]
-    assert choose(section, audited, 0).outcome == "rollout"
-
-
-@pytest.mark.parametrize("outcome", ["rollout", "agreement", "suffix"])
-def test_an_explicit_outcome_is_written_as_it_is(project: Params, outcome: str) -> None:
-    write_outcome(asking(project, outcome, minutes=1).label, read_problems(PREFERENCES), 1e6)
-    assert read_json(paths.OUTCOME)["outcome"] == outcome
-
-
-def test_the_file_is_the_same_for_other_times(project: Params) -> None:
-    problems, section = read_problems(PREFERENCES), asking(project, "auto", minutes=30).label
-    shown, files = [], []
-    for minutes in (1.0, 28.0, 40.0):
-        shown.append(write_outcome(section, problems, minutes))
-        files.append(paths.OUTCOME.read_bytes())
-    assert files[0] == files[1] != files[2]
-    assert shown[2].startswith("label.outcome: suffix, since rollouts would take longer")
+        label.run(asking(scored, "rollout"), 1)
 
 
 def test_answers_are_needed_for_rollouts_only(project: Params) -> None:
     problems = change(answer=None)
-    for outcome in ("auto", "agreement", "suffix"):
-        check_answers(outcome, problems, PREFERENCES)
+    for method in ("auto", "suffix"):
+        check_answers(method, problems, PREFERENCES)
     with pytest.raises(InputError):
         check_answers("rollout", problems, Path("x"))
 

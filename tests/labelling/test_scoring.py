@@ -14,7 +14,7 @@ from citer.decoding.judge import Verdicts
 from citer.decoding.policy import StepView
 from citer.decoding.reading import Drafts
 from citer.errors import InputError
-from citer.labelling.teacher import half, length_buckets, score
+from citer.labelling.scoring import half, length_buckets, score
 from citer.models import forced
 from citer.models.features import EXTRAS
 from citer.models.folder import ModelFolder
