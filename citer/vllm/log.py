@@ -18,20 +18,15 @@ from citer.models.folder import ModelFolder
 from citer.rule import Rule
 from citer.serving.deployment import Observer, Reply
 from citer.serving.log import Traffic, load_hook
-from citer.vllm.settings import Settings
+from citer.vllm.loading import Settings
 
-Take = Callable[[], Awaitable[Any]]  # asks every rank for a request's visits, as `plain` has them
+Take = Callable[[], Awaitable[Any]]  # asks every rank for a request's visits, as lists
 COMPLETE = ("stop", "length")
 LOG = logging.getLogger(__name__)
 
 
-def plain(visits: Sequence[Visit]) -> list[Any]:
-    """Return visits as lists, which vLLM sends from its worker to the API."""
-    return [[*visit[:-1], [list(each) for each in visit.disagreements]] for visit in visits]
-
-
 def within(visits: Sequence[Sequence[Any]], tokens: int) -> Iterator[Visit]:
-    """Yield the visits of an answer of this many tokens, made of `plain` ones.
+    """Yield the visits of an answer of this many tokens, made of lists (see `plain`).
 
     The LLM may have read drafts beyond the answer's end.
     """
