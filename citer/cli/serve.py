@@ -1,7 +1,6 @@
 """`citer serve`: answer OpenAI's API with a router."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,18 +67,13 @@ def serve(
         serve(settings, params, parsed, source, listener, traffic, _alarmed(router))
 
 
-@contextmanager
-def _traffic(log: Path | None, redact: str | None) -> "Iterator[Traffic | None]":
-    """Yield the log, whose last rows are stored when the block ends."""
+def _traffic(log: Path | None, redact: str | None) -> "AbstractContextManager[Traffic | None]":
+    """Return the log, whose last rows are stored when its block ends."""
     from citer.serving.log import Traffic, load_hook
 
     if redact and not log:
         raise InputError("--redact: expected --log, too")
-    if not log:
-        yield None
-        return
-    with closing(Traffic(log, load_hook(redact)) if redact else Traffic(log)) as traffic:
-        yield traffic
+    return closing(Traffic(log, load_hook(redact))) if log else nullcontext()
 
 
 def _alarmed(router: str) -> "Alarmed":

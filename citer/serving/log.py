@@ -240,8 +240,13 @@ def redacted(row: Row, redact: Redact) -> Row | None:
     return table.to_pylist()[0]
 
 
-def load_hook(name: str) -> Redact:
-    """Import `module:function`, also from the current folder. Raises InputError."""
+def load_hook(name: str | None) -> Redact:
+    """Import `module:function`, also from the current folder; without a name, keep each row.
+
+    Raises InputError.
+    """
+    if name is None:
+        return lambda row: row
     module, _, function = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())

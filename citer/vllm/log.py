@@ -53,9 +53,8 @@ def open_log(settings: Settings, llm: Path) -> "ChatLog | None":
     """
     if not settings.log:
         return None
-    redact = load_hook(settings.redact) if settings.redact else lambda row: row
     tasks, decode = stored_prompts(Path(settings.router)).tasks, ModelFolder(llm).tokenizer.decode
-    traffic = Traffic(Path(settings.log), redact)
+    traffic = Traffic(Path(settings.log), load_hook(settings.redact))
     atexit.register(traffic.close)
     return ChatLog(traffic.observer({"router": settings.router}, decode), tasks)
 
