@@ -68,7 +68,7 @@ def toy_problems(params: Params, count: int) -> list[Problem]:
 def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Table:
     """Return the preference table under router 0, made by the library."""
     examples = pair.prompts.encode_all(problems)
-    tokens = both_halves(pair, examples, params.score_llm.batch_tokens)
+    tokens = both_halves(pair, examples, params.score.batch_tokens)
     engine = Engine(pair, params.label.slots, params.label.max_new_tokens)
     by_id = {problem.problem_id: problem for problem in problems}
     rollout = Rollout(engine, SLM_ALONE, params.label.tie)

@@ -31,7 +31,7 @@ LOGIT_ROWS = 512  # computed at a time
 def against_forwards(subject: Subject) -> list[Finding]:
     """Row 6: reference tokens per second of scoring / of the same batches' forwards alone."""
     examples = subject.examples(EXAMPLES.get(subject.name, 16))
-    batch_tokens = load_params().score_llm.batch_tokens if subject.name == "embedded" else 2048
+    batch_tokens = load_params().score.batch_tokens if subject.name == "embedded" else 2048
     return [
         _scoring(subject, model, examples, batch_tokens)
         for model in (subject.pair.slm, subject.pair.local_llm)

@@ -10,7 +10,7 @@ KEPT_BACK = "citer.router.kept-back"
 
 
 def agreement_low(router: str, found: Mapping[str, Any]) -> None:
-    """Emit the event, with `found` (see `citer.serving.watch`) as its payload.
+    """Emit the event, with `found` (see `citer.serving.drift`) as its payload.
 
     `router` is the version that serves, such as `citer-router/1`.
     """

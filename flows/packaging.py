@@ -21,7 +21,7 @@ from citer.config.params import Params
 from citer.data.tasks import find_task
 from citer.decoding.answer import Counts
 from citer.rule import Rule
-from citer.serving.agreement import CARD_KEY, Promised
+from citer.serving.drift import CARD_KEY, Promised
 from citer.stages import paths
 from citer.storage.tables import read_json, write_json
 from flows.outcomes import answers, deployed_method
@@ -83,8 +83,8 @@ def log_router(router: Path, report: Path, slm: str, params: Params) -> None:
                 "device": params.pair.device,
                 "cuda_graphs": params.pair.cuda_graphs,
                 "llm_device_map": params.pair.llm_device_map,
-                "slots": params.evaluate.slots,
-                "max_new_tokens": params.evaluate.max_new_tokens,
+                "slots": params.answer.slots,
+                "max_new_tokens": params.answer.max_new_tokens,
                 # The rule was chosen for answers like these.
                 **params.evaluate.model_dump(mode="json", include={"sampling", "seed"}),
             },

@@ -12,8 +12,8 @@ CHAT = "{system: null, variables: {}}"
 TASKS = f"'math', 'mc', 'number', 'exact', 'contains', 'json', 'open' or {FORM}"
 RULE = "risk 0.9 audit 0.1"
 SECTIONS = (
-    "iterations, pair, prepare, references, finetune, score_llm, score_slm, label, train, "
-    "evaluate, register"
+    "iterations, pair, prepare, references, finetune, score, label, train, "
+    "evaluate, answer, register"
 )
 
 

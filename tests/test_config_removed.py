@@ -61,6 +61,21 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
             "evaluate.rivals.0: 'confidence' was removed; expected entropy in its place",
         ),
         (
+            "\nscore:",
+            "\nscore_slm: {}\nscore:",
+            "top level: score_slm was removed: `score` takes its place",
+        ),
+        (
+            "  tries: 1",
+            "  seed: 17\n  tries: 1",
+            "references: seed was removed: prepare.seed takes its place",
+        ),
+        (
+            "  stages: 1",
+            "  address: auto\n  stages: 1",
+            "workers: address was removed: RAY_ADDRESS in the environment takes its place",
+        ),
+        (
             "rule: risk 0.9 audit 0.1",
             "rule: risk 0.9 top 3",
             "label.rule: 'risk 0.9 top 3': `top` was removed; expected `audit β` in its place",

@@ -99,6 +99,7 @@ def test_an_address_where_nothing_answers_is_refused(
     monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setattr("citer.executors.choose.find_spec", lambda name: ModuleSpec(name, None))
-    message = f"workers.address: '{address}': does not answer, expected HOST:PORT"
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    message = f"RAY_ADDRESS: '{address}': does not answer, expected HOST:PORT"
     with pytest.raises(InputError, match=message):
-        executor_for(Model(), WorkerParams(executor="ray", address=address))
+        executor_for(Model(), WorkerParams(executor="ray"))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.cli.extra import PIPELINE, SERVE
+from citer.cli.extra import EXTRAS
 from citer.cli.main import COMMANDS
 from citer.cli.stages import LIGHT
 from citer.config.params import load_params
@@ -29,8 +29,7 @@ from tests.tiny import make_tiny_pair
 
 ROOT = Path(__file__).parents[1]
 STAGES = Path("citer/stages")
-# These use the packages of the extra `serve`, the command once it has checked for them.
-SERVER, SERVE_COMMAND = Path("citer/serving/server"), Path("citer/cli/serve.py")
+SERVER = Path("citer/serving/server")  # uses the packages of the extra `serve`
 # These use the extra `ray`; `executor_for` has checked for it.
 OF_RAY = {Path("citer/executors", f"{name}.py") for name in ("actors", "head", "ray")}
 DISTRIBUTIONS = packages_distributions()  # by imported name
@@ -60,7 +59,7 @@ for arguments in json.loads(sys.argv[2]):
 
 def light(*commands: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run commands in one process without the extra. stdout ends with their exit statuses."""
-    blocked = json.dumps([PIPELINE, sorted(declared("pipeline"))])
+    blocked = json.dumps([EXTRAS["pipeline"], sorted(declared("pipeline"))])
     command = [sys.executable, "-c", PROGRAM, blocked, json.dumps(commands)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
 
@@ -153,7 +152,9 @@ def test_the_server_needs_an_extra_of_its_own(project: Path) -> None:
 def test_exactly_the_light_stages_import_nothing_of_the_extra() -> None:
     names = [command.__name__ for command in COMMANDS["Stages (dvc.yaml runs them)"]]
     light = {
-        name for name in names if not imports(python_files(STAGES / f"{name}.py")) & {*PIPELINE}
+        name
+        for name in names
+        if not imports(python_files(STAGES / f"{name}.py")) & {*EXTRAS["pipeline"]}
     }
     assert light == LIGHT
 
@@ -162,18 +163,18 @@ def test_the_dependencies_are_the_imports_of_the_commands_that_run_light() -> No
     """`citer.cli.main` imports every command except the stages, which are imported by name."""
     starts = [Path("citer/cli/main.py"), *(STAGES / f"{name}.py" for name in LIGHT)]
     files = {file for start in starts for file in python_files(start)}
-    of_server = {file for file in files if file.is_relative_to(SERVER)} | {SERVE_COMMAND}
-    assert imports(of_server) & {*SERVE} == {*SERVE}
+    of_server = {file for file in files if file.is_relative_to(SERVER)}
+    assert imports(of_server) & {*EXTRAS["serve"]} == {*EXTRAS["serve"]}
     assert files > OF_RAY
     assert imports(OF_RAY) - imports(files - OF_RAY) == declared("ray") == {"ray"}
     used = imports(files - of_server - OF_RAY)
     assert {"torch", "typer"} <= used
-    assert used & {*PIPELINE} == set()
+    assert used & {*EXTRAS["pipeline"]} == set()
     assert declared() == {name for each in used for name in DISTRIBUTIONS[each]} & declared()
     assert [each for each in used if not {*DISTRIBUTIONS[each]} & declared()] == []
 
 
-@pytest.mark.parametrize(("extra", "names"), [("pipeline", PIPELINE), ("serve", SERVE)])
+@pytest.mark.parametrize(("extra", "names"), EXTRAS.items())
 def test_the_check_for_an_extra_knows_its_packages(extra: str, names: Sequence[str]) -> None:
     packages = declared(extra)
     assert len(names) == len(packages)

@@ -1,43 +1,26 @@
 """The extras of pyproject.toml that commands need. A light installation leaves them out."""
 
-from collections.abc import Sequence
 from importlib.util import find_spec
 
 from citer.errors import InputError
 
 # The packages of each extra, by the names under which they are imported.
-PIPELINE = (
-    "accelerate",
-    "cronsim",
-    "datasets",
-    "deepspeed",
-    "dvc",
-    "fastapi",
-    "jinja2",
-    "matplotlib",
-    "mlflow",
-    "pandas",
-    "peft",
-    "prefect",
-    "psutil",
-    "scipy",
-    "sklearn",
-    "sqlalchemy",
-    "trl",
-)
-SERVE = ("fastapi", "prometheus_client", "uvicorn")
+EXTRAS = {
+    "pipeline": (
+        *("accelerate", "cronsim", "datasets", "deepspeed", "dvc", "fastapi", "jinja2"),
+        *("matplotlib", "mlflow", "pandas", "peft", "prefect", "psutil", "scipy", "sklearn"),
+        *("sqlalchemy", "trl"),
+    ),
+    "serve": ("fastapi", "prometheus_client", "uvicorn"),
+}
 
 
 def need_pipeline(command: str) -> None:
     """Raise InputError if a package of the extra `pipeline` is not installed."""
-    _need("pipeline", PIPELINE, command)
+    need("pipeline", command)
 
 
-def need_serve(command: str) -> None:
-    """Raise InputError if a package of the extra `serve` is not installed."""
-    _need("serve", SERVE, command)
-
-
-def _need(extra: str, packages: Sequence[str], command: str) -> None:
-    if any(find_spec(name) is None for name in packages):
+def need(extra: str, command: str) -> None:
+    """Raise InputError if a package of an extra is not installed."""
+    if any(find_spec(name) is None for name in EXTRAS[extra]):
         raise InputError(f"{command} needs the extra \"{extra}\": pip install 'citer[{extra}]'")

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from citer.cli import answers, data, pipeline, serve, stages, tools
+from citer.cli import answers, pipeline, serve, stages, tools
 from citer.errors import InputError, TemporaryError, one_line
 from citer.executors.memory import advice, ran_out
 
@@ -90,7 +90,7 @@ def _make_app() -> typer.Typer:
         for command in commands:
             app.command(command.__name__, rich_help_panel=panel)(command)
     app.callback()(_options)
-    app.add_typer(data.data, name="data", rich_help_panel="Retraining and registry")
+    app.add_typer(pipeline.data, name="data", rich_help_panel="Retraining and registry")
     return app
 
 

@@ -1,7 +1,8 @@
-"""Commands of the pipeline (`flows`): start retrainings, manage the registered routers."""
+"""Commands of the pipeline (`flows`): retrain, manage the registered routers, version questions."""
 
 import re
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from citer.cli.extra import need_pipeline
 from citer.config.params import load_params
 from citer.errors import InputError
 
+data = typer.Typer(no_args_is_help=True, help="Version your questions in data/own.")
 Version = Annotated[str, typer.Argument(metavar="VERSION", help="Number of a registered version.")]
 
 
@@ -110,3 +112,26 @@ def _number(version: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,8}", version):
         raise InputError(f"VERSION: {version!r}: expected a whole number from 1")
     return int(version)
+
+
+@data.callback()
+def _group() -> None:
+    """Keep `add` a command of its own: typer merges a single one into its group."""
+
+
+@data.command()
+def add(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE…", help="JSON, JSON Lines, Parquet, CSV; or traffic folders."),
+    ],
+) -> None:
+    """Check files as `prepare` would, copy them into data/own, and version them with DVC.
+
+    Prints what to commit. `dvc push`, `dvc pull` and `citer restore` then include the questions.
+    """
+    need_pipeline("citer data add")
+    params = load_params()
+    from flows.own import add
+
+    add(files, params)

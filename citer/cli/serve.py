@@ -1,7 +1,6 @@
 """`citer serve`: answer OpenAI's API with a router."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from citer.cli.answers import RouterOption, RuleOption, parse_rule, router_folder
-from citer.cli.extra import need_pipeline, need_serve
+from citer.cli.extra import need, need_pipeline
 from citer.config.params import load_params
 from citer.errors import InputError
 
 if TYPE_CHECKING:
     from citer.serving.log import Traffic
-    from citer.serving.server.observers import Alarmed
+    from citer.serving.server.releases import Alarmed
 
 
 def serve(
@@ -58,35 +57,23 @@ def serve(
     With CITER_API_KEYS=KEY,… in the environment, a client must send one of the keys. SIGTERM ends
     the server after its running requests. A router of the registry needs the extra "pipeline", too.
     """
-    need_serve("citer serve")
+    need("serve", "citer serve")
     params, parsed, source = load_params(), parse_rule(rule), _source(router)
-    from prometheus_client import CollectorRegistry
-
-    from citer.models.sampling import Sampler
-    from citer.serving.server.observers import Observers
-    from citer.serving.server.releases import Releases
     from citer.serving.server.run import listen, serve
     from citer.serving.server.service import Settings
 
     settings = Settings(params.register_.model_name, queue, poll, params.evaluate.sampling, host)
-    registry, alarmed = CollectorRegistry(), _alarmed(router)
     with listen(host, port) as listener, _traffic(log, redact) as traffic:
-        observe = Observers(registry, Sampler(params.evaluate.sampling), traffic, alarmed)
-        serve(settings, Releases(source, params, parsed, observe), listener, registry)
+        serve(settings, params, parsed, source, listener, traffic, _alarmed(router))
 
 
-@contextmanager
-def _traffic(log: Path | None, redact: str | None) -> "Iterator[Traffic | None]":
-    """Yield the log, whose last rows are stored when the block ends."""
+def _traffic(log: Path | None, redact: str | None) -> "AbstractContextManager[Traffic | None]":
+    """Return the log, whose last rows are stored when its block ends."""
     from citer.serving.log import Traffic, load_hook
 
     if redact and not log:
         raise InputError("--redact: expected --log, too")
-    if not log:
-        yield None
-        return
-    with closing(Traffic(log, load_hook(redact)) if redact else Traffic(log)) as traffic:
-        yield traffic
+    return closing(Traffic(log, load_hook(redact))) if log else nullcontext()
 
 
 def _alarmed(router: str) -> "Alarmed":

@@ -60,8 +60,9 @@ class ReferenceParams(Section):
     answer to grade against, the first one is used.
     """
 
+    REMOVED: ClassVar = {"seed": "prepare.seed takes its place"}
+
     source: Source = "auto"
-    seed: Seed = 17
     tries: Annotated[int, Field(gt=0, le=1000)] = 1
     sampling: SamplingParams | None = None
     slots: Slots = 128
@@ -178,6 +179,13 @@ class EvaluateParams(Section):
     sampling: SamplingParams | None = None
 
 
+class AnswerParams(Section):
+    """Answers of `citer generate`, `citer serve` and the registered model."""
+
+    slots: Slots
+    max_new_tokens: Tokens
+
+
 class RegisterParams(Section):
     """Where a router is registered, and the gate's margins.
 
@@ -202,16 +210,18 @@ class Iteration(Section):
 class Params(Section):
     """All of `params.yaml`."""
 
+    REMOVED: ClassVar = dict.fromkeys(("score_llm", "score_slm"), "`score` takes its place")
+
     iterations: Annotated[dict[str, Iteration], Field(min_length=1)]
     pair: PairParams
     prepare: PrepareParams
     references: ReferenceParams = ReferenceParams()
     finetune: FinetuneParams
-    score_llm: ScoreParams
-    score_slm: ScoreParams
+    score: ScoreParams
     label: LabelParams
     train: TrainParams
     evaluate: EvaluateParams
+    answer: AnswerParams
     register_: Annotated[RegisterParams, Field(alias="register")]
     workers: WorkerParams = WorkerParams()
 

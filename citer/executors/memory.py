@@ -6,16 +6,16 @@ FULL = re.compile(r"OutOfMemoryError|can't allocate memory|not enough memory")
 LOWER = {  # the settings that decide how much a command takes
     "probe": "evaluate.slots",
     "references": "references.slots",
-    "score_llm": "score_llm.batch_tokens",
-    "score_slm": "score_slm.batch_tokens",
+    "score_llm": "score.batch_tokens",
+    "score_slm": "score.batch_tokens",
     "finetune": "finetune.batch_size or finetune.max_length",
     "router0": "train.batch_size",
     "rivals": "evaluate.slots",
     "label": "label.slots",
     "train": "train.batch_size",
     "evaluate": "evaluate.slots",
-    "generate": "evaluate.slots",
-    "serve": "evaluate.slots",
+    "generate": "answer.slots",
+    "serve": "answer.slots",
 }
 
 

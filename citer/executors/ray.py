@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 CURRENT = Path("/tmp/ray/ray_current_cluster")  # `ray start` writes the cluster's address to it
 
 
-def connect(device: torch.device, address: str) -> "RayActors":
-    """Connect this process to the Ray cluster at `address`.
+def connect(device: torch.device) -> "RayActors":
+    """Connect this process to a Ray cluster.
 
-    With `auto`, the cluster is that of `$RAY_ADDRESS`, or of `ray start` on this machine. If there
-    is none, Ray is started with all visible GPUs and a core for each of torch's threads. That Ray
-    ends with this process. An actor gets a GPU if `device` is one, else a core. Raises InputError
-    if no cluster answers.
+    It is that of `$RAY_ADDRESS`, or of `ray start` on this machine. If there is none, Ray is
+    started with all visible GPUs and a core for each of torch's threads. That Ray ends with this
+    process. An actor gets a GPU if `device` is one, else a core. Raises InputError if no cluster
+    answers.
     """
-    found = (_running() or _started()) if address == "auto" else address
+    found = _running() or _started()
     if not _answers(found):
-        expected = "expected HOST:PORT of a Ray cluster, or auto"
-        raise InputError(f"workers.address: {found!r}: does not answer, {expected}")
+        expected = "expected HOST:PORT of a Ray cluster, or no such variable"
+        raise InputError(f"RAY_ADDRESS: {found!r}: does not answer, {expected}")
     _join(found)
     from citer.executors.actors import RayActors
 
@@ -53,7 +53,7 @@ def _join(address: str) -> None:
         expected = "expected a cluster that this machine has joined"
         token = "RAY_AUTH_MODE=token if it has a token"
         reason = f"{error}, {expected}, and {token}"
-        raise InputError(f"workers.address: {address!r}: {reason}") from None
+        raise InputError(f"Ray at {address!r}: {reason}") from None
 
 
 def _running() -> str | None:

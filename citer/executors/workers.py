@@ -1,6 +1,6 @@
 """The section `workers` of `params.yaml`: who runs the parts of a stage."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PlainValidator, model_validator
 
@@ -28,14 +28,14 @@ class WorkerParams(Section):
 
     executor: `local`, this machine; `ray`, a cluster (extra `citer[ray]`)
     devices: numbers of GPUs, with one process for each; `auto`: all visible ones
-    address: of the Ray cluster
     stages: how many independent stages run at the same time
     hostfile: where the ranks of finetune run (`citer.training.launch`); by default all of them here
     """
 
+    REMOVED: ClassVar = {"address": "RAY_ADDRESS in the environment takes its place"}
+
     executor: Literal["local", "ray"] = "local"
     devices: Devices = "auto"
-    address: Annotated[str, Field(min_length=1, max_length=200)] = "auto"
     stages: Annotated[int, Field(gt=0, le=64)] = 1
     hostfile: LocalPath | None = None
 

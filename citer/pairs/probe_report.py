@@ -23,7 +23,7 @@ def overview(slm: Sequence[Reply], llm: Sequence[Reply]) -> Table:
     weak = by_task(slm)
     for task, replies in by_task(llm).items():
         table.add_row(task_label(task), "LLM", *_numbers(replies))
-        table.add_row("", "SLM", *_numbers(weak[task]), *_agreement(weak[task], replies))
+        table.add_row("", "SLM", *_numbers(weak[task]), *_equal(weak[task], replies))
     return table
 
 
@@ -37,14 +37,14 @@ def _numbers(replies: Sequence[Reply]) -> list[str]:
     ]
 
 
-def _agreement(slm: Sequence[Reply], llm: Sequence[Reply]) -> list[str]:
+def _equal(slm: Sequence[Reply], llm: Sequence[Reply]) -> list[str]:
     """Count equal texts and equal answers."""
     pairs = list(zip(slm, llm, strict=True))
     texts = sum(one.token_ids == other.token_ids for one, other in pairs)
-    return [str(texts), str(sum(starmap(_same, pairs)))]
+    return [str(texts), str(sum(starmap(same_answer, pairs)))]
 
 
-def _same(one: Reply, other: Reply) -> bool:
+def same_answer(one: Reply, other: Reply) -> bool:
     """Whether two finished replies to a question give the same answer."""
     if one.truncated or other.truncated:
         return False

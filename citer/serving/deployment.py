@@ -1,11 +1,11 @@
 """Answer questions with a router. `citer generate` and the registered model share this code."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from citer.config.params import PairParams
 from citer.data.problems import Problem
@@ -48,12 +48,9 @@ class Reply(NamedTuple):
         return dict(zip(REPLY_FIELDS, values, strict=True))
 
 
-class Observer(Protocol):
-    """Sees the complete answers of a server, such as a log of them."""
-
-    def answered(self, reply: Reply) -> None:
-        """Take a reply to a chat request. May block: the server calls it in a thread of its own."""
-        ...
+# Sees the complete answers to chats, such as a log of them. It may block: the server calls it in a
+# thread of its own.
+Observer = Callable[[Reply], object]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from rich.console import Console
 from citer.config.params import Params
 from citer.data.importing import load_problems
 from citer.data.problems import Problem
-from citer.data.tasks.grading import failures
+from citer.data.tasks.grading import WRONG, Grade, assess, failures
 from citer.decoding.answer import Counts
 from citer.errors import InputError, reading
 from citer.models.bundle import identity, stored_prompts
@@ -26,8 +26,8 @@ from citer.models.room import check_room
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.progress import progress
 from citer.rule import Rule
-from citer.serving.deployment import Deployment, deploy, served_pair, stored_rule
-from citer.serving.record import line
+from citer.serving.deployment import Deployment, Reply, deploy, served_pair, stored_rule
+from citer.serving.log import Decode, audited_row
 from citer.stages import paths
 from citer.storage.code import code_digest
 from citer.storage.schema import AUDITED
@@ -67,10 +67,10 @@ def generate(
         source.stat()  # a missing input is reported before a router that cannot be read
     rows = load_problems(source, stored_prompts(bundle).tasks, requires="question")
     _check_targets(source, output, *([disagreements] if disagreements else []))
-    limits = params.evaluate
+    limits = params.answer
     named = ((f"{source}:{line}", problem) for line, problem in rows)
     folders = served_pair(bundle, paths.SLM, Path(params.pair.llm), params.pair.llm_url)
-    check_room(named, folders, limits.max_new_tokens)
+    check_room(named, folders, limits.max_new_tokens, "answer.max_new_tokens")
     deployment = deploy(
         bundle,
         folders,
@@ -132,6 +132,34 @@ def _answer(
             stored = line(reply, deployment.pair.tokenizer.decode)
             file.write(json.dumps(stored, ensure_ascii=False) + "\n")
             file.flush()
+
+
+def line(reply: Reply, decode: Decode) -> dict[str, Any]:
+    """Return an answer as JSON.
+
+    `audits` is a row of the schema AUDITED; `task` and `failure` are for the summary.
+    """
+    answer, problem, grade = reply.answer, reply.problem, _graded(reply)
+    return {
+        "task": problem.task,
+        "problem_id": problem.problem_id,
+        "question": problem.question,
+        "correct": grade and grade.correct,
+        "failure": grade and grade.failure,
+        **reply.fields,
+        "written": [
+            {"text": decode([token]), "by": "llm" if by_llm else "slm"}
+            for token, by_llm in zip(answer.token_ids, answer.by_llm, strict=True)
+        ],
+        "audits": audited_row(reply, decode),
+    }
+
+
+def _graded(reply: Reply) -> Grade | None:
+    """Grade a reply. A truncated answer is wrong. Returns None if the right answer is unknown."""
+    if reply.problem.answer is None:
+        return None
+    return WRONG if reply.answer.truncated else assess(reply.problem, reply.completion)
 
 
 def _deliver(

@@ -13,10 +13,10 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
@@ -28,9 +28,9 @@ from typing import Any
 import pyarrow as pa
 
 from citer.data.problems import Choice, Message, problem_key
+from citer.decoding.answer import Visit
 from citer.errors import InputError, read_text
 from citer.serving.deployment import Observer, Reply
-from citer.serving.record import Decode, audited_row
 from citer.storage.schema import AUDITED
 from citer.storage.tables import schema_mismatch, whole_lines, write_table
 
@@ -40,6 +40,8 @@ WAITING = 10_000  # rows in memory that the disk has not taken yet
 JOURNAL = ".jsonl"
 LOG = logging.getLogger(__name__)
 
+ASKED = ("problem_id", "task", "question", "choices", "messages", "answer")
+Decode = Callable[[list[int]], str | list[str]]  # a tokenizer's
 Row = dict[str, Any]
 Redact = Callable[[Row], Row | None]
 
@@ -78,7 +80,12 @@ class Traffic:
 
     def observer(self, stamp: Mapping[str, Any], decode: Decode) -> Observer:
         """Return the observer of a router's answers; `stamp` is the metadata of its tables."""
-        return _Observer(self, json.dumps(stamp, sort_keys=True), decode)
+        kept = json.dumps(stamp, sort_keys=True)
+
+        def observe(reply: Reply) -> None:
+            self.put(kept, str(reply.answer.policy.rule), audited_row(reply, decode))
+
+        return observe
 
     def put(self, stamp: str, rule: str, row: Row) -> None:
         """Take a row. Returns at once; a full queue loses the row. `stamp` is JSON."""
@@ -142,17 +149,6 @@ class Traffic:
             except (OSError, InputError) as error:
                 LOG.warning("a journal becomes no table: %s", error)
             journal.close()
-
-
-@dataclass(frozen=True)
-class _Observer:
-    traffic: Traffic
-    stamp: str
-    decode: Decode
-
-    def answered(self, reply: Reply) -> None:
-        row = audited_row(reply, self.decode)
-        self.traffic.put(self.stamp, str(reply.answer.policy.rule), row)
 
 
 class _Journal:
@@ -244,8 +240,13 @@ def redacted(row: Row, redact: Redact) -> Row | None:
     return table.to_pylist()[0]
 
 
-def load_hook(name: str) -> Redact:
-    """Import `module:function`, also from the current folder. Raises InputError."""
+def load_hook(name: str | None) -> Redact:
+    """Import `module:function`, also from the current folder; without a name, keep each row.
+
+    Raises InputError.
+    """
+    if name is None:
+        return lambda row: row
     module, _, function = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -257,3 +258,38 @@ def load_hook(name: str) -> Redact:
     if not callable(hook):
         raise InputError(f"--redact: {name!r}: not a function")
     return hook
+
+
+def audited_row(reply: Reply, decode: Decode) -> dict[str, Any]:
+    """Return a reply as a row of the schema AUDITED."""
+    problem, answer = asdict(reply.problem), reply.answer
+    return {name: problem[name] for name in ASKED} | {
+        "completion": reply.completion,
+        "token_ids": answer.token_ids,
+        "truncated": answer.truncated,
+        "audited": list(audited_positions(answer.visits)),
+        "disagreements": list(_disagreements(answer.visits, decode)),
+    }
+
+
+def audited_positions(visits: Sequence[Visit]) -> Iterator[int]:
+    """Yield the positions of an answer at which an audit checked a token of the SLM, in order.
+
+    At a rejected token's position stands the LLM's own, and the next visit begins after it. So no
+    position is checked twice.
+    """
+    pending_from = 0
+    for visit in visits:
+        yield from range(pending_from, pending_from + visit.audited)
+        pending_from = visit.kept + 1
+
+
+def _disagreements(visits: Sequence[Visit], decode: Decode) -> Iterator[dict[str, Any]]:
+    for visit in visits:
+        for difference in visit.disagreements:
+            yield {
+                **difference._asdict(),
+                "slm_text": decode([difference.slm_token]),
+                "llm_text": decode([difference.llm_token]),
+                "rejected": difference.position == visit.kept,
+            }

@@ -114,8 +114,9 @@ def _ways(params: Params) -> dict[str, "Trying"]:
     from citer.models.sampling import Sampler
 
     own, judge = params.references, params.evaluate
-    sampler, judging = Sampler(own.sampling, own.seed), Sampler(judge.sampling, judge.seed)
-    until_right = Trying(own.tries, True, sampler, own.slots, own.max_new_tokens)
+    sampled = Sampler(own.sampling, params.prepare.seed)
+    judging = Sampler(judge.sampling, judge.seed)
+    until_right = Trying(own.tries, True, sampled, own.slots, own.max_new_tokens)
     once = Trying(1, False, judging, own.slots, judge.max_new_tokens)
     return dict.fromkeys(TRAINING, until_right) | dict.fromkeys(JUDGED, once)
 
@@ -145,6 +146,7 @@ def _partial(folders: "PairFolder", params: Params) -> Path:
         str(folder_identity(folders, params.pair.dtype)),
         params.pair.model_dump_json(),
         params.references.model_dump_json(),
+        str(params.prepare.seed),
         params.evaluate.model_dump_json(include={"seed", "max_new_tokens", "sampling", "against"}),
         code_digest("references"),
     )

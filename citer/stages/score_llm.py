@@ -14,7 +14,7 @@ def run(params: Params) -> None:
     announce("score_llm", params.pair)
     folders = base_pair(params)
     problems = read_problems(paths.referenced("preference"))
-    own = paths.LLM_TOKENS, params.score_llm, params.pair, params.workers
+    own = paths.LLM_TOKENS, params.score, params.pair, params.workers
     scored = score_half("llm", folders, problems, *own)
     earlier = f"{scored.kept} were already in {paths.LLM_TOKENS}"
     say(f"score_llm: {scored.added} problems scored; {earlier}")

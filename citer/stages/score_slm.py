@@ -14,7 +14,7 @@ def run(params: Params) -> None:
     announce("score_slm", params.pair)
     folders = finetuned_pair(params)
     problems = read_problems(paths.referenced("preference"))
-    own = paths.SLM_TOKENS, params.score_slm, params.pair, params.workers
+    own = paths.SLM_TOKENS, params.score, params.pair, params.workers
     scored = score_half("slm", folders, problems, *own)
     earlier = f"{scored.kept} were already in {paths.SLM_TOKENS}"
     say(f"score_slm: {scored.added} problems scored; {earlier}")

@@ -7,9 +7,9 @@ tokens, so a finished request's entry is complete when its output arrives.
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import Any
 
 from citer.decoding.answer import Visit
-from citer.rule import Rule
 
 
 @dataclass(slots=True)
@@ -34,66 +34,53 @@ class Total:
     disagreed: int = 0
 
 
-@dataclass(slots=True)
-class Routed:
-    """A request: its rule, and its visits so far, as the engine records them.
-
-    `citer.serving.record.audited_positions` reads `visits`. The last visit may have judged drafts
-    after an EOS or a stop text, which vLLM cuts off: drop positions beyond the answer's own tokens.
-    """
-
-    rule: Rule
-    visits: list[Visit] = field(default_factory=list)
-
-    @property
-    def pending_from(self) -> int:
-        """The position after the LLM's last token."""
-        return self.visits[-1].kept + 1 if self.visits else 0
-
-    @property
-    def llm_steps(self) -> int:
-        return len(self.visits)
-
-    @property
-    def drafted(self) -> int:
-        """Tokens of the SLM that the LLM judged."""
-        return self.accepted + sum(visit.seen - visit.kept for visit in self.visits)
-
-    @property
-    def accepted(self) -> int:
-        """Tokens of the SLM that the LLM kept: all up to its last token but its own."""
-        return self.pending_from - len(self.visits)
-
-    @property
-    def rejected(self) -> int:
-        """Visits that rejected a draft."""
-        return sum(visit.kept < visit.seen for visit in self.visits)
-
-
 @dataclass
 class Counts:
-    """The total, and the requests that nobody has taken yet, at most `most` of them.
+    """The total, and the visits of requests that nobody has taken yet, at most `most` of them.
 
     The requests visited longest ago are dropped first. So memory stays flat if nobody takes any.
+    `citer.serving.log.audited_positions` reads visits. The last one of a request may have judged
+    drafts after an EOS or a stop text, which vLLM cuts off: drop positions beyond the answer.
     """
 
     most: int
     total: Total = field(default_factory=Total)
-    requests: OrderedDict[str, Routed] = field(default_factory=OrderedDict)
+    requests: OrderedDict[str, list[Visit]] = field(default_factory=OrderedDict)
 
-    def add(self, request_id: str, rule: Rule, visit: Visit) -> None:
+    def add(self, request_id: str, visit: Visit) -> None:
         """Record a visit of a request, by vLLM's internal id."""
-        routed = self.requests.setdefault(request_id, Routed(rule))
+        visits = self.requests.setdefault(request_id, [])
         self.requests.move_to_end(request_id)
-        self.total.drafted += visit.seen - routed.pending_from
-        self.total.accepted += visit.kept - routed.pending_from
+        pending_from = visits[-1].kept + 1 if visits else 0  # after the LLM's last token
+        self.total.drafted += visit.seen - pending_from
+        self.total.accepted += visit.kept - pending_from
         self.total.rejected += visit.kept < visit.seen
         self.total.audited += visit.audited
         self.total.disagreed += len(visit.disagreements)
-        routed.visits.append(visit)
+        visits.append(visit)
         while len(self.requests) > self.most:
             self.requests.popitem(last=False)
 
-    def take(self, request_id: str) -> Routed | None:
-        """Remove and return a request's entry. None if it is unknown, or was dropped."""
-        return self.requests.pop(request_id, None)
+
+class CountingWorker:
+    """What vLLM's worker answers to questions of the API. vLLM adds these methods to its worker."""
+
+    model_runner: Any
+
+    def audits(self) -> dict[str, int]:
+        """Count the drafts that audits compared with the LLM's choice, by verdict."""
+        total = self.model_runner.drafter.counts.total
+        return {"agreed": total.audited - total.disagreed, "disagreed": total.disagreed}
+
+    def take_visits(self, request_id: str) -> list[Any]:
+        """Return the visits of a request, once. `request_id`: the API's, which vLLM extends."""
+        requests = self.model_runner.drafter.counts.requests
+        for key in requests:
+            if key.rpartition("-")[0] == request_id:
+                return plain(requests.pop(key))
+        return []
+
+
+def plain(visits: list[Visit]) -> list[Any]:
+    """Return visits as lists, which vLLM sends from its worker to the API."""
+    return [[*visit[:-1], [list(each) for each in visit.disagreements]] for visit in visits]

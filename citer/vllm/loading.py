@@ -1,18 +1,94 @@
-"""Load the router and its SLM, and check that they belong to the LLM that vLLM serves."""
+"""The plugin's settings, `citer` in vLLM's `--additional-config`, and what they name.
 
+--additional-config '{"citer": {"router": "models:/citer-router@champion"}}'
+extra_body={"citer": {"rule": "risk 0.8 audit 0.1"}}
+
+The router and its SLM are checked against the LLM that vLLM serves: in the process that the user
+has started, before vLLM starts an engine (`prepare`), and where they are loaded.
+"""
+
+import json
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, TypeVar
 
-from citer.config.params import PairParams
+from pydantic import ValidationError, model_validator
+
+from citer.config.params import PairParams, RuleText
+from citer.decoding.policy import head_name
 from citer.errors import InputError
 from citer.models.bundle import check_identity, folder_identity, read_bundle, read_card
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_model
 from citer.models.router import Router
 from citer.models.size import ModelSize
+from citer.rule import Rule
+from citer.sections import LocalPath, Section, complaint
 from citer.serving.deployment import served_pair, stored_rule
-from citer.vllm import KEY
-from citer.vllm.settings import Served, Settings, parsed
+from citer.vllm import KEY, PROPOSER
+from citer.vllm.registry import fetched
+
+CHECKED = "CITER_VLLM_CHECKED"  # environment of the API servers that this process starts
+SPECULATION = f'{{"method": "custom_class", "model": "{PROPOSER}", "num_speculative_tokens": 16}}'
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+class Settings(Section):
+    """Where the router is, and what it does for requests that name no rule.
+
+    router: a folder, `models:/NAME@ALIAS` or `models:/NAME/VERSION`
+    slm: the SLM's folder, if the router's folder has none; by default the one its card names
+    rule: default: the router's registered rule
+    log: a folder for the answers of chat requests, as `prepare.traffic` reads them
+    redact: `MODULE:FUNCTION` that changes or leaves out their rows
+    """
+
+    router: LocalPath
+    slm: LocalPath | None = None
+    rule: RuleText | None = None
+    log: LocalPath | None = None
+    redact: str | None = None
+
+    @model_validator(mode="after")
+    def redacts_a_log(self) -> Self:
+        if self.redact and not self.log:
+            raise ValueError("redact: expected log, too")
+        return self
+
+
+class Asked(Section):
+    """What one request asks for."""
+
+    rule: RuleText
+
+
+def parsed(section: type[AnySection], content: Any, place: str) -> AnySection:
+    """Check a section. Raises InputError that begins with `place`."""
+    try:
+        return section.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{place}: {complaint(error)}") from None
+
+
+@dataclass(frozen=True)
+class Served:
+    """What requests may ask of a server: its router's heads, and its rule if they ask for none."""
+
+    rule: Rule
+    heads: Collection[str]
+
+    def asked(self, content: Any) -> Rule:
+        """Return the rule of a request whose field `citer` has this content, or None.
+
+        Raises InputError for an unknown key, a rule that is not valid, or one whose head the
+        router lacks.
+        """
+        rule = self.rule if content is None else parsed(Asked, content, "citer").rule
+        if rule.asks_slm:
+            head_name(self.heads, rule)
+        return rule
 
 
 class Engine(NamedTuple):
@@ -99,3 +175,31 @@ def _check_engine(engine: Engine) -> None:
     if engine.changes:
         expected = "expected none, because the router was trained on the LLM's own weights"
         raise InputError(f"{', '.join(engine.changes)}: {expected}")
+
+
+def prepare(
+    additional_config: dict[str, Any], engine: Engine, drafted_by: str | None
+) -> tuple[Served, Settings]:
+    """Check the settings against the engine.
+
+    Returns what requests may ask for, and the settings with absolute folders and the rule of
+    requests that name none. Further API servers, which this process starts, get the same router,
+    although its alias may have moved. Raises InputError.
+    """
+    settings = read_settings(additional_config)
+    if drafted_by != PROPOSER:
+        found = f"--additional-config has {KEY}, but drafts come from {drafted_by}"
+        raise InputError(f"{found}: expected --speculative-config '{SPECULATION}'")
+    checked: dict[str, str] = json.loads(os.environ.get(CHECKED, "{}"))
+    known = checked.get(settings.router)
+    router = known or settings.router
+    if router.startswith("models:/"):
+        router = str(fetched(router))
+    folders = {"router": router, "slm": settings.slm, "log": settings.log}
+    absolute = {name: str(Path(path).absolute()) for name, path in folders.items() if path}
+    local = settings.model_copy(update=absolute)
+    served = read_served(local)
+    if not known:
+        check_pair(local, engine)
+    os.environ[CHECKED] = json.dumps({settings.router: local.router})
+    return served, local.model_copy(update={"rule": served.rule})

@@ -18,20 +18,15 @@ from citer.models.folder import ModelFolder
 from citer.rule import Rule
 from citer.serving.deployment import Observer, Reply
 from citer.serving.log import Traffic, load_hook
-from citer.vllm.settings import Settings
+from citer.vllm.loading import Settings
 
-Take = Callable[[], Awaitable[Any]]  # asks every rank for a request's visits, as `plain` has them
+Take = Callable[[], Awaitable[Any]]  # asks every rank for a request's visits, as lists
 COMPLETE = ("stop", "length")
 LOG = logging.getLogger(__name__)
 
 
-def plain(visits: Sequence[Visit]) -> list[Any]:
-    """Return visits as lists, which vLLM sends from its worker to the API."""
-    return [[*visit[:-1], [list(each) for each in visit.disagreements]] for visit in visits]
-
-
 def within(visits: Sequence[Sequence[Any]], tokens: int) -> Iterator[Visit]:
-    """Yield the visits of an answer of this many tokens, made of `plain` ones.
+    """Yield the visits of an answer of this many tokens, made of lists (see `plain`).
 
     The LLM may have read drafts beyond the answer's end.
     """
@@ -58,9 +53,8 @@ def open_log(settings: Settings, llm: Path) -> "ChatLog | None":
     """
     if not settings.log:
         return None
-    redact = load_hook(settings.redact) if settings.redact else lambda row: row
     tasks, decode = stored_prompts(Path(settings.router)).tasks, ModelFolder(llm).tokenizer.decode
-    traffic = Traffic(Path(settings.log), redact)
+    traffic = Traffic(Path(settings.log), load_hook(settings.redact))
     atexit.register(traffic.close)
     return ChatLog(traffic.observer({"router": settings.router}, decode), tasks)
 
@@ -112,4 +106,4 @@ class ChatLog:
         inside = within(visits, len(token_ids))
         policy = Policy(always_slm, Rule.parse(asked["rule"]))
         answer = Answer("", policy, token_ids, (), tuple(inside), truncated)
-        await asyncio.to_thread(self.observer.answered, Reply(problem, answer, text))
+        await asyncio.to_thread(self.observer, Reply(problem, answer, text))

@@ -16,13 +16,13 @@ from citer.errors import InputError
 from citer.vllm import KEY, PROPOSER
 
 if TYPE_CHECKING:
+    from citer.vllm.loading import Served
     from citer.vllm.log import ChatLog
-    from citer.vllm.settings import Served
     from citer.vllm.usage import Usage
 
 KNOWN = ("0.32",)
 SCHEDULER = "citer.vllm.scheduler.CountingScheduler"
-WORKER = "citer.vllm.extension.CountingWorker"
+WORKER = "citer.vllm.counts.CountingWorker"
 ORIGINAL = "citer_original"  # attribute of a wrapper
 REPLIED: ContextVar["Usage | None"] = ContextVar("replied", default=None)  # counts of this reply
 
@@ -68,7 +68,7 @@ def _route(config: Any) -> None:
     _serve_usage()
     _serve_counts(log, hide=hide)
     if config.parallel_config._api_process_rank <= 0:  # the first or only API server
-        _serve_agreement()
+        _serve_audits()
 
 
 def _drafter(config: Any) -> str | None:
@@ -77,9 +77,8 @@ def _drafter(config: Any) -> str | None:
 
 def _prepare(config: Any) -> "tuple[Served, ChatLog | None]":
     """Check the settings, and give the engine those with absolute folders. Raises InputError."""
-    from citer.vllm.loading import engine_of
+    from citer.vllm.loading import engine_of, prepare
     from citer.vllm.log import open_log
-    from citer.vllm.start import prepare
 
     engine = engine_of(config)
     served, settings = prepare(config.additional_config, engine, _drafter(config))
@@ -178,18 +177,18 @@ def _serve_counts(log: "ChatLog | None", *, hide: bool) -> None:
     _wrap(AsyncLLM, generate)
 
 
-def _serve_agreement() -> None:
+def _serve_audits() -> None:
     """Let `/metrics` say what audits have found, whenever vLLM logs its own statistics."""
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    from citer.vllm.usage import Agreement
+    from citer.vllm.usage import count_audits
 
-    agreement = Agreement()
+    before: dict[str, int] = {}
 
     async def do_log_stats(original: Any, self: Any) -> None:
         await original(self)
         [totals, *_] = await self.collective_rpc("audits")  # of each rank
-        agreement.count(totals)
+        count_audits(totals, before)
 
     _wrap(AsyncLLM, do_log_stats)
 

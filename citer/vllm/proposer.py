@@ -18,7 +18,7 @@ from citer.models.sampling import Sampling, stable_hash
 from citer.progress import warn
 from citer.rule import LLM, Rule
 from citer.vllm import KEY
-from citer.vllm.audit import JudgedRow
+from citer.vllm.accept import JudgedRow
 from citer.vllm.counts import Counts
 from citer.vllm.drafting import NONE, Drafted, Drafter, Row
 from citer.vllm.loading import engine_of, load, read_served, read_settings
@@ -131,7 +131,7 @@ class RoutedProposer(Hooked):
         steps = self._last.get(request.key, NONE).steps
         seen, kept = first + len(judged.drafts), first + len(written) - 1
         visit = Visit(steps, seen, kept, audited, disagreements)
-        self.counts.add(request.key, row.rule, visit)
+        self.counts.add(request.key, visit)
 
 
 def _sampling(request: Request, rule: Rule) -> Sampling | None:

@@ -18,8 +18,7 @@ from vllm.v1.sample import rejection_sampler
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from citer.errors import InputError
-from citer.vllm.accept import own_logits, set_logits
-from citer.vllm.audit import Audit
+from citer.vllm.accept import Audit, own_logits, set_logits
 from citer.vllm.private import check_version
 
 SAMPLER_ARGS = (

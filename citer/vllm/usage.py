@@ -100,17 +100,11 @@ async def counted(outputs: Any, reply: Usage, *, hide: bool) -> AsyncIterator[An
             yield output
 
 
-class Agreement:
-    """Adds what audits have found since the last time to the counters."""
-
-    def __init__(self) -> None:
-        self._before: dict[str, int] = {}
-
-    def count(self, totals: dict[str, int]) -> None:
-        """`totals`: the engine's, of each verdict."""
-        for verdict, total in totals.items():
-            AUDITED.labels(verdict).inc(total - self._before.get(verdict, 0))
-        self._before = totals
+def count_audits(totals: dict[str, int], before: dict[str, int]) -> None:
+    """Add the engine's totals of each verdict to the counters, less those `before`. Updates it."""
+    for verdict, total in totals.items():
+        AUDITED.labels(verdict).inc(total - before.get(verdict, 0))
+    before.update(totals)
 
 
 def with_usage(event: str, usage: Usage) -> str:

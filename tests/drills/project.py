@@ -30,8 +30,7 @@ Settings = Mapping[str, dict[str, Any]]  # by section of params.yaml
 TINY: Settings = {
     "pair": {"device": "cpu"},
     "finetune": {"steps": 0},
-    "score_llm": {"batch_tokens": 600, "shard_problems": 4},
-    "score_slm": {"batch_tokens": 600, "shard_problems": 4},
+    "score": {"batch_tokens": 600, "shard_problems": 4},
     "label": {"slots": 8, "max_new_tokens": 20},
     "train": {"batch_size": 16, "epochs": 2},
     "evaluate": {
@@ -43,6 +42,7 @@ TINY: Settings = {
         "gammas": [4],
         "batches": [1, 8],
     },
+    "answer": {"slots": 8, "max_new_tokens": 40},
 }
 
 

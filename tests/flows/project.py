@@ -41,6 +41,7 @@ TINY: dict[str, dict[str, Any]] = {
     "finetune": {"steps": 8, "batch_size": 4, "checkpoint_steps": 2},
     "label": {"max_new_tokens": 8},
     "train": {"epochs": 2, "batch_size": 64},
+    "answer": {"max_new_tokens": 8},
     "evaluate": {"max_new_tokens": 8, "llm_fractions": [0.0, 0.5, 1.0], "llm_floor": 0.0},
 }
 DVC_YAML = """

@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 
 from citer.data.problems import read_problems
 from citer.demo import toy
-from citer.serving.agreement import WINDOW
+from citer.serving.drift import WINDOW
 from citer.stages import paths
 from flows.alarm import AGREEMENT_LOW
 from flows.dvc_commands import dvc

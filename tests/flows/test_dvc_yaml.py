@@ -18,9 +18,11 @@ from flows.stages import stage_task
 PIPELINE: dict[str, Any] = YAML(typ="safe").load(Path("dvc.yaml"))
 STAGE_FOLDER = Path("citer/stages")
 WITHOUT_SECTION = {"code", "probe", "router0", "rivals", "choose", "transcribe", "report"}
+WITHOUT_SECTION |= {"score_llm", "score_slm"}  # both read `score`
 WORKERS = "workers"  # changes no result
-# Sections that several stages share, and the side effect `register`, which must not be cached.
-OUTSIDE_DVC = {"iterations", "pair", "register", WORKERS}
+# Sections that several stages share, those of no stage, and the side effect `register`, which
+# must not be cached.
+OUTSIDE_DVC = {"iterations", "pair", "score", "answer", "register", WORKERS}
 
 every_stage = pytest.mark.parametrize("name", PIPELINE["stages"])
 

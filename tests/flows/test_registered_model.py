@@ -22,9 +22,9 @@ from citer.models.folder import PairFolder
 from citer.models.sampling import Sampler
 from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
-from citer.serving.agreement import Promised
 from citer.serving.deployment import deploy, stored_rule
-from citer.serving.watch import promised
+from citer.serving.drift import Promised
+from citer.serving.server.releases import promised
 from citer.stages import paths
 from citer.storage.tables import digest, read_json, write_json
 from flows.dvc_commands import dvc
@@ -93,7 +93,7 @@ def test_the_registered_model_answers_as_its_router_routes(
     register()
     monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
     pair = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
-    folders, longest = PairFolder(paths.SLM, LLM), TINY["evaluate"]["max_new_tokens"]
+    folders, longest = PairFolder(paths.SLM, LLM), TINY["answer"]["max_new_tokens"]
     routed = deploy(paths.router(2), folders, pair, RULE, slots=2, max_new_tokens=longest)
     problems = [parse_row({"problem": MATH}, "math", "question"), parse_row(MC, "mc", "question")]
     expected = {r.problem.task: r.fields | {"error": None} for r in routed.replies(problems)}

@@ -34,7 +34,7 @@ def finetune_anew() -> None:
 def answer() -> str:
     """Answer with router 2 and the models in the current folder."""
     pair = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
-    folders, longest = PairFolder(paths.SLM, LLM), TINY["evaluate"]["max_new_tokens"]
+    folders, longest = PairFolder(paths.SLM, LLM), TINY["answer"]["max_new_tokens"]
     here = deploy(paths.router(2), folders, pair, RULE, slots=2, max_new_tokens=longest)
     [reply] = here.replies([parse_row(QUESTION, "math", "question")])
     return reply.completion

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.config.params import Params, load_params
+from citer.config.params import AnswerParams, Params, load_params
 from citer.models.bundle import folder_identity, identity, write_bundle
 from citer.models.folder import PairFolder
 from citer.serving.deployment import Deployment, deploy, served_pair
@@ -26,8 +26,8 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     Path("data/models").mkdir(parents=True)
     slm.rename("data/models/slm")
     pair = loaded.pair.model_copy(update={"llm": str(llm), "slm": str(slm)})
-    limits = loaded.evaluate.model_copy(update={"slots": 2, "max_new_tokens": MAX_NEW_TOKENS})
-    return loaded.model_copy(update={"pair": pair, "evaluate": limits})
+    limits = AnswerParams(slots=2, max_new_tokens=MAX_NEW_TOKENS)
+    return loaded.model_copy(update={"pair": pair, "answer": limits})
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def test_a_question_without_room_for_its_answer_is_refused_with_file_line_and_ke
     with pytest.raises(InputError) as caught:
         generate(params, bundle, source, output)
     assert re.fullmatch(
-        rf"{source}:7: \d+ tokens and up to 12 more \(evaluate\.max_new_tokens\), "
+        rf"{source}:7: \d+ tokens and up to 12 more \(answer\.max_new_tokens\), "
         "expected at most 1024, the models' context",
         str(caught.value),
     )

@@ -13,8 +13,7 @@ from citer.data.problems import Problem
 from citer.errors import InputError
 from citer.rule import Rule
 from citer.serving.deployment import Deployment, Reply
-from citer.serving.generate import generate
-from citer.serving.record import line
+from citer.serving.generate import generate, line
 from tests.generate.project import (
     MATH,
     answers,

@@ -184,7 +184,7 @@ class Notes:
         self.replies: list[Reply] = []
         self.failing = failing
 
-    def answered(self, reply: Reply) -> None:
+    def __call__(self, reply: Reply) -> None:
         self.replies.append(reply)
         if self.failing:
             raise RuntimeError("a full disk")

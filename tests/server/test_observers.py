@@ -13,10 +13,9 @@ from citer.config.params import SamplingParams
 from citer.models.bundle import identity, write_bundle
 from citer.models.pair import Pair
 from citer.models.sampling import ALL_GREEDY, Sampler
-from citer.serving.agreement import WINDOW
+from citer.serving.drift import WINDOW
 from citer.serving.log import Traffic
-from citer.serving.server.observers import Observers
-from citer.serving.server.releases import Release
+from citer.serving.server.releases import Observers, Release
 from citer.storage.schema import AUDITED
 from citer.storage.tables import read_table, table_metadata
 from tests.flows.servers import until

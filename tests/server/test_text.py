@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citer.models.pair import Pair
-from citer.serving.server.text import TextStream
+from citer.serving.server.replies import TextStream
 
 
 def pieces(pair: Pair, parts: list[list[int]], stop: tuple[str, ...] = ()) -> list[str]:

@@ -82,8 +82,7 @@ def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return shipped.model_copy(
         update={
             "pair": shipped.pair.model_copy(update={"device": "cpu"}),
-            "score_llm": shipped.score_llm.model_copy(update=score),
-            "score_slm": shipped.score_slm.model_copy(update=score),
+            "score": shipped.score.model_copy(update=score),
             "label": shipped.label.model_copy(update={"slots": 8, "max_new_tokens": 20}),
             "train": shipped.train.model_copy(update={"batch_size": 16}),
         }

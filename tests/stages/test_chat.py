@@ -68,7 +68,8 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     content["finetune"]["steps"] = 0
     content["label"] |= {"slots": 4, "max_new_tokens": 12}
     content["train"] |= {"batch_size": 16, "epochs": 2}
-    content["evaluate"] |= {"slots": 2, "max_new_tokens": 12}
+    for section in ("evaluate", "answer"):
+        content[section] |= {"slots": 2, "max_new_tokens": 12}
     return Params.model_validate(content)
 
 

@@ -105,7 +105,10 @@ def test_sampled_tries_depend_on_seed_and_question_alone(
     limits = {"sampling": HOT, "tries": 3}
     first = sampled(with_source(project, "llm", **limits), "sft")
     assert sampled(with_source(project, "llm", slots=8, **limits), "sft") == first
-    assert sampled(with_source(project, "llm", seed=18, **limits), "sft") != first
+    reseeded = project.model_copy(
+        update={"prepare": project.prepare.model_copy(update={"seed": 18})}
+    )
+    assert sampled(with_source(reseeded, "llm", **limits), "sft") != first
     fewer = sampled(with_source(project, "llm", sampling=HOT, tries=1), "sft")
     assert set(fewer) < set(first)
     by_id = {problem.problem_id: problem for problem in given()}

@@ -8,7 +8,7 @@ import torch
 
 from citer.models.pair import Pair
 from citer.rule import Rule
-from citer.vllm.audit import Audit
+from citer.vllm.accept import Audit
 from citer.vllm.drafting import Drafter, Row
 
 Prompts = Mapping[str, Sequence[int]]

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from citer.vllm.accept import accept, judge, raise_drafts
-from citer.vllm.audit import Audit, JudgedRow
+from citer.vllm.accept import Audit, JudgedRow, accept, judge, raise_drafts
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0, -torch.inf], [0.5, 0.5, 0.4, 0.3]])
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from citer.decoding.answer import Disagreement, Visit
 from citer.serving.deployment import Reply
-from citer.serving.record import audited_row
-from citer.vllm.log import ChatLog, plain, texts, within
+from citer.serving.log import audited_row
+from citer.vllm.counts import plain
+from citer.vllm.log import ChatLog, texts, within
 
 # The prompt's visit writes token 0. The next one reads drafts 1 to 4, rejects draft 3 and writes
 # that token. The last one reads drafts 4 to 6 and writes token 7.
@@ -24,7 +25,7 @@ VISITS = (
 class Seen:
     replies: list[Reply] = field(default_factory=list)
 
-    def answered(self, reply: Reply) -> None:
+    def __call__(self, reply: Reply) -> None:
         self.replies.append(reply)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from citer.errors import InputError
 from citer.rule import Rule
-from citer.vllm.settings import Served, Settings, parsed
+from citer.vllm.loading import Served, Settings, parsed
 
 OWN = Rule.parse("risk 0.9 audit 0.1")
 

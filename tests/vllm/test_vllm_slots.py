@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citer.vllm.slots import Ids, Place, Slots
+from citer.vllm.drafting import Ids, Place, Slots
 
 
 def ids(*tokens: int) -> Ids:

@@ -8,7 +8,7 @@ import pytest
 from citer.errors import InputError
 from citer.models.bundle import folder_identity, write_bundle
 from citer.models.folder import PairFolder
-from citer.vllm import loading, start
+from citer.vllm import loading
 from citer.vllm.loading import Engine
 from tests.heads import random_router
 from tests.tiny import TinyPair, make_tiny_pair
@@ -25,7 +25,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyPair:
 def settings(tiny: TinyPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Settings for the tiny pair; the router's folder is given relative to the current one."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(start.CHECKED, "{}")  # so that it is restored afterwards
+    monkeypatch.setenv(loading.CHECKED, "{}")  # so that it is restored afterwards
     folders = PairFolder(*tiny)
     router = random_router(folders.slm.config.hidden_size)
     write_bundle(tmp_path / "router", router, folder_identity(folders, "float32"))
@@ -39,7 +39,7 @@ def engine(tiny: TinyPair, dtype: str = "float32") -> Engine:
 def test_the_engine_gets_absolute_folders_and_a_rule(
     settings: dict[str, Any], tiny: TinyPair, tmp_path: Path
 ) -> None:
-    served, local = start.prepare({"citer": settings}, engine(tiny), OURS)
+    served, local = loading.prepare({"citer": settings}, engine(tiny), OURS)
     assert local.model_dump(mode="json", exclude_none=True) == {
         **settings,
         "router": str(tmp_path / "router"),
@@ -51,7 +51,7 @@ def test_the_engine_gets_absolute_folders_and_a_rule(
 def test_a_router_of_another_pair_is_refused(settings: dict[str, Any], tiny: TinyPair) -> None:
     other = Engine(str(tiny.slm), str(tiny.slm), "float32", "cpu", ())
     with pytest.raises(InputError, match="expected two models"):
-        start.prepare({"citer": settings}, other, OURS)
+        loading.prepare({"citer": settings}, other, OURS)
 
 
 def test_another_dtype_is_refused_before_a_weight_is_read(
@@ -60,7 +60,7 @@ def test_another_dtype_is_refused_before_a_weight_is_read(
     monkeypatch.setattr(loading, "folder_identity", None)
     refusal = r"^--dtype bfloat16: .*router was made for float32, expected --dtype float32$"
     with pytest.raises(InputError, match=refusal):
-        start.prepare({"citer": settings}, engine(tiny, "bfloat16"), OURS)
+        loading.prepare({"citer": settings}, engine(tiny, "bfloat16"), OURS)
 
 
 @pytest.mark.parametrize("name", ["router.json", "router.safetensors"])
@@ -70,12 +70,12 @@ def test_a_damaged_router_is_refused(
     path = tmp_path / "router" / name
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(InputError, match=name):
-        start.prepare({"citer": settings}, engine(tiny), OURS)
+        loading.prepare({"citer": settings}, engine(tiny), OURS)
 
 
 def test_a_router_without_a_rule_is_refused(settings: dict[str, Any], tiny: TinyPair) -> None:
     with pytest.raises(InputError, match=r"no rule in router\.json"):
-        start.prepare({"citer": settings | {"rule": None}}, engine(tiny), OURS)
+        loading.prepare({"citer": settings | {"rule": None}}, engine(tiny), OURS)
 
 
 @pytest.mark.parametrize("drafter", [None, "ngram"])
@@ -83,7 +83,7 @@ def test_another_drafter_is_refused(
     settings: dict[str, Any], tiny: TinyPair, drafter: str | None
 ) -> None:
     with pytest.raises(InputError, match=f"drafts come from {drafter}: expected .*{OURS}"):
-        start.prepare({"citer": settings}, engine(tiny), drafter)
+        loading.prepare({"citer": settings}, engine(tiny), drafter)
 
 
 def test_a_further_api_server_gets_the_same_router(
@@ -91,9 +91,9 @@ def test_a_further_api_server_gets_the_same_router(
 ) -> None:
     """The alias has moved meanwhile, and nothing is checked twice."""
     versions = [str(Path("router").absolute()), "moved"]
-    monkeypatch.setattr(start, "fetched", lambda _: versions.pop(0))
+    monkeypatch.setattr(loading, "fetched", lambda _: versions.pop(0))
     registered = settings | {"router": "models:/r@champion"}
-    first = start.prepare({"citer": registered}, engine(tiny), OURS)
-    monkeypatch.setattr(start, "check_pair", None)
-    assert start.prepare({"citer": registered}, engine(tiny), OURS) == first
+    first = loading.prepare({"citer": registered}, engine(tiny), OURS)
+    monkeypatch.setattr(loading, "check_pair", None)
+    assert loading.prepare({"citer": registered}, engine(tiny), OURS) == first
     assert versions == ["moved"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from citer.vllm.usage import Agreement, Usage, counted, with_usage
+from citer.vllm.usage import Usage, count_audits, counted, with_usage
 
 
 @dataclass
@@ -97,9 +97,9 @@ def test_audits_are_counted_once() -> None:
         values = [REGISTRY.get_sample_value("citer_audited_tokens_total", each) for each in labels]
         return [value or 0.0 for value in values]
 
-    before, agreement = verdicts(), Agreement()
-    agreement.count({"agreed": 5, "disagreed": 1})
-    agreement.count({"agreed": 7, "disagreed": 1})
+    before, seen = verdicts(), dict[str, int]()
+    count_audits({"agreed": 5, "disagreed": 1}, seen)
+    count_audits({"agreed": 7, "disagreed": 1}, seen)
     assert [after - b for after, b in zip(verdicts(), before, strict=True)] == [7, 1]
 
 

@@ -1,21 +1,31 @@
-"""The routes: OpenAI's chat and text completions, the model, health and metrics."""
+"""HTTP: OpenAI's chat and text completions, the model, health and metrics; clients that leave."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import ClientDisconnect
 
-from citer.errors import InputError
-from citer.serving.server.errors import ApiError, bad_request
+from citer.errors import InputError, shown
+from citer.models.room import CHARACTERS
 from citer.serving.server.fields import Asked, Chat, Completion, read
-from citer.serving.server.guard import has_key, one_length, own_address
-from citer.serving.server.http import Measured, read_body, respond
-from citer.serving.server.service import Service
+from citer.serving.server.metrics import Measured
+from citer.serving.server.refusals import CLOSE, ApiError, has_key, one_length, own_address
+from citer.serving.server.replies import END, event
+from citer.serving.server.service import Call, Service
+from citer.serving.server.worker import Done
+
+T = TypeVar("T")
+# The longest body: BYTES for each token of the context (a character may have four), and SPARE.
+BYTES, SPARE = 4 * CHARACTERS, 2**16
+JSON = "application/json"
+GONE = 499  # the status that nginx logs for a client that has left; nobody reads it
 
 
 def make_app(service: Service, keys: Sequence[str]) -> FastAPI:
@@ -94,12 +104,84 @@ def _model(service: Service) -> dict[str, Any]:
 
 
 async def _refusal(_: Request, error: Exception) -> Response:
-    if isinstance(error, InputError):
-        error = bad_request(str(error))
-    assert isinstance(error, ApiError)
-    return JSONResponse(error.body, error.status, error.headers)
+    refused = error if isinstance(error, ApiError) else ApiError(400, str(error))
+    return JSONResponse(refused.body, refused.status, refused.headers)
 
 
 async def _no_route(status: HTTPStatus, request: Request, _: Exception) -> Response:
     asked = f"{request.method} {request.url.path}"
-    return await _refusal(request, bad_request(f"{asked}: {status.phrase}", status))
+    return await _refusal(request, ApiError(status, f"{asked}: {status.phrase}"))
+
+
+async def read_body(request: Request, context: int) -> bytes:
+    """Return the body.
+
+    Raises ApiError if it is not declared as JSON (a page may send any other type to any site), if
+    it is too long for a prompt of `context` tokens, or if the client leaves.
+    """
+    kind = request.headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() != JSON:
+        raise ApiError(415, f"Content-Type: {shown(kind)}; expected {JSON}")
+    body, limit = bytearray(), BYTES * context + SPARE
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > limit:
+                raise ApiError(413, f"body: expected at most {limit:,} bytes", headers=CLOSE)
+    except ClientDisconnect:
+        raise ApiError(GONE, "body: the client left before its end") from None
+    return bytes(body)
+
+
+async def respond(service: Service, request: Request, call: Call, asked: Asked) -> Response:
+    """Answer a call, or drop it if the client leaves. Raises ApiError."""
+    if not asked.stream:
+        done = await _unless_gone(request, service.answer(call))
+        return JSONResponse(call.form.reply(call.pair, done, call.text(done)))
+    counted = bool(asked.stream_options and asked.stream_options.include_usage)
+    events = _events(service, call, counted)
+    # Wait for the first event: until then, a failure has a status of its own.
+    first = call.form.opening + await _unless_gone(request, anext(events))
+    return StreamingResponse(_joined(first, events), media_type="text/event-stream")
+
+
+async def _events(service: Service, call: Call, counted: bool) -> AsyncGenerator[bytes]:
+    """Yield the events of a streamed answer. Raises ApiError."""
+    stream, form = call.stream(), call.form
+    async with aclosing(service.messages(call)) as messages:
+        async for message in messages:
+            if isinstance(message, Done):
+                yield form.last(message, stream.rest(call.text(message)))
+                if counted:
+                    yield form.usage_event(message.answer)
+                yield END
+            elif piece := stream.add(message):
+                yield form.piece(piece)
+
+
+async def _joined(first: bytes, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield all events. A failure becomes the last one, without END: the answer is not whole."""
+    yield first
+    try:
+        async for each in events:
+            yield each
+    except ApiError as refused:
+        yield event(refused.body)
+
+
+async def _unless_gone(request: Request, work: Awaitable[T]) -> T:
+    """Return the result of `work`. Cancels it and raises ApiError once the client has left."""
+    task, gone = asyncio.ensure_future(work), asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ApiError(GONE, "the client left before its answer")
+        return task.result()
+    finally:
+        gone.cancel()
+        task.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,8 +1,10 @@
 """What `/metrics` shows. An observer may add metrics of its own to the same registry."""
 
+import time
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from citer.decoding.answer import Answer
 from citer.rule import Rule
@@ -51,3 +53,29 @@ class Metrics:
         self._visits.inc(counts.visits)
         self._audited.labels("agreed").inc(counts.audited - counts.disagreed)
         self._audited.labels("disagreed").inc(counts.disagreed)
+
+
+class Measured:
+    """Counts and times the requests of an application."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app, self.metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun, status = time.monotonic(), 500  # for an exception, which is answered further out
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        finally:
+            # Paths that do not exist have no route, and no label of their own.
+            path = scope["path"] if "route" in scope or "endpoint" in scope else "other"
+            self.metrics.requests.labels(path, status).inc()
+            self.metrics.seconds.labels(path).observe(time.monotonic() - begun)

@@ -1,5 +1,9 @@
-"""Run the server in this process until a signal stops it."""
+"""Run the server in this process until a signal stops it.
 
+Connections may be slow on purpose: uvicorn has no limit for the arrival of a request.
+"""
+
+import asyncio
 import gc
 import os
 import socket
@@ -8,19 +12,57 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
+import h11
 import torch
 import uvicorn
 from prometheus_client import CollectorRegistry
 from rich.console import Console
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from citer.config.params import Params
 from citer.errors import InputError
+from citer.models.sampling import Sampler
+from citer.rule import Rule
+from citer.serving.log import Traffic
 from citer.serving.server.app import make_app
-from citer.serving.server.connection import Connection
 from citer.serving.server.metrics import Metrics
-from citer.serving.server.releases import Releases
+from citer.serving.server.releases import Alarmed, Observers, Releases, Source
 from citer.serving.server.service import Service, Settings
 
 PATIENCE = 60.0  # seconds in which a request must arrive
+
+
+class Connection(H11Protocol):
+    """Closes itself if a request has not arrived in full within `patience` seconds.
+
+    The time begins with the connection, and again after each reply.
+    """
+
+    def __init__(self, patience: float, **given: Any) -> None:
+        super().__init__(**given)
+        self._patience = patience
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._watch()
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        self._watch()
+
+    def _watch(self) -> None:
+        arrives = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        arrives &= not self.transport.is_closing()  # else the timer would keep this object
+        if arrives and not self._deadline:
+            self._deadline = self.loop.call_later(self._patience, self.transport.close)
+        elif self._deadline and not arrives:
+            self._deadline.cancel()
+            self._deadline = None
 
 
 class Draining(uvicorn.Server):
@@ -64,21 +106,26 @@ def accepted_keys() -> list[str]:
 
 def serve(
     settings: Settings,
-    releases: Releases,
+    params: Params,
+    rule: Rule | None,
+    source: Source,
     listener: socket.socket,
-    registry: CollectorRegistry | None = None,
+    traffic: Traffic | None,
+    alarmed: Alarmed,
 ) -> None:
-    """Load the newest router with its pair, and answer requests until SIGTERM or SIGINT.
+    """Load the newest router of `source` with its pair, and answer until SIGTERM or SIGINT.
 
-    Metrics of the `registry` stand at `/metrics`. The environment variable CITER_API_KEYS has the
-    accepted keys, separated by commas. Raises InputError.
+    `rule` replaces the router's own, `traffic` logs the answers, and `alarmed` is told of a low
+    agreement. The environment variable CITER_API_KEYS has the accepted keys, separated by commas.
+    Raises InputError.
     """
-    keys = accepted_keys()
+    keys, registry = accepted_keys(), CollectorRegistry()
+    observe = Observers(registry, Sampler(settings.sampling), traffic, alarmed)
+    releases = Releases(source, params, rule, observe)
     gc.collect()
     gc.freeze()  # imported modules are searched no more; a release must be, as it may be replaced
-    metrics = Metrics(registry or CollectorRegistry())
     # The service alone holds the release, so that a promotion frees it.
-    service = Service(settings, releases, releases.newest(), metrics)
+    service = Service(settings, releases, releases.newest(), Metrics(registry))
     if service.release.deployment.pair.is_small:
         torch.set_num_threads(1)  # more would slow such short forwards down
     host, port = listener.getsockname()[:2]

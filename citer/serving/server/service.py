@@ -5,16 +5,26 @@ import logging
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from citer.config.params import SamplingParams
+from citer.data.problems import Problem
+from citer.data.prompts import token_ids
+from citer.decoding.answer import Request
+from citer.errors import InputError
+from citer.models.pair import Pair
+from citer.models.room import check_characters
+from citer.models.sampling import stable_hash
 from citer.serving.deployment import Observer, Reply
-from citer.serving.server.calls import Call, make_call
-from citer.serving.server.errors import overloaded, unavailable
-from citer.serving.server.fields import Asked
+from citer.serving.server.fields import Asked, Chat, Completion
 from citer.serving.server.metrics import Metrics
+from citer.serving.server.refusals import ApiError
 from citer.serving.server.releases import Release, Releases
-from citer.serving.server.worker import Broken, Done, Worker
+from citer.serving.server.replies import ChatForm, Form, TextForm, TextStream
+from citer.serving.server.worker import Broken, Done, Ticket, Worker
+
+LONG = "context_length_exceeded"
 
 
 class Settings(NamedTuple):
@@ -34,6 +44,85 @@ class Settings(NamedTuple):
     host: str = "127.0.0.1"
 
 
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A request that can be answered, and the form of its reply. `problem` is None if no chat."""
+
+    ticket: Ticket
+    form: Form
+    problem: Problem | None
+    observers: Sequence[Observer]
+
+    @property
+    def pair(self) -> Pair:
+        return self.ticket.engine.pair
+
+    def text(self, done: Done) -> str:
+        return self.pair.text(done.answer.token_ids, self.ticket.request.stop)
+
+    def stream(self) -> TextStream:
+        return TextStream(self.pair, self.ticket.request.stop)
+
+    def reply(self, done: Done) -> Reply | None:
+        """Return what observers see, or None: they see chats only."""
+        if self.problem is None:
+            return None
+        return Reply(self.problem, done.answer, self.text(done), self.ticket.request.sampling)
+
+
+def make_call(asked: Asked, release: Release, name: str, default: SamplingParams | None) -> Call:
+    """Check a request to the model `name`. `default` says how answers are sampled.
+
+    Raises InputError or ApiError.
+    """
+    if asked.model != name:
+        found = f"model: {asked.model!r}; expected {name!r}"
+        raise ApiError(404, found, code="model_not_found")
+    if asked.stream and asked.wants_logprobs:
+        raise InputError("logprobs: asked with `stream`; expected one of both")
+    deployment, rule = release.deployment, asked.rule or release.deployment.rule
+    prompt_ids, problem, key = _prompt(asked, release)
+    sampling = asked.sampler(default).sampling(key)
+    request = Request("prompt", prompt_ids, (), None, sampling, asked.stops, asked.limit)
+    policy = deployment.policy(rule)
+    new_tokens = request.max_new_tokens or deployment.max_new_tokens
+    with _coded(LONG if len(prompt_ids) + new_tokens > deployment.pair.context else None):
+        deployment.engine.check(request)
+    ticket = Ticket(deployment.engine, request, policy, bool(asked.stream), asked.wants_logprobs)
+    form = (ChatForm if problem else TextForm)(name, release.version, rule, len(prompt_ids))
+    return Call(ticket, form, problem, release.observers)
+
+
+@contextmanager
+def _coded(code: str | None) -> Iterator[None]:
+    """Turn an InputError into an ApiError with a code of OpenAI's."""
+    try:
+        yield
+    except InputError as error:
+        raise ApiError(400, str(error), code=code) from None
+
+
+def _prompt(asked: Asked, release: Release) -> tuple[tuple[int, ...], Problem | None, str]:
+    """Return the prompt, the problem of a chat, and a key that only equal prompts share."""
+    pair = release.deployment.pair
+    if isinstance(asked, Chat):
+        problem = asked.problem(release.deployment.tasks)
+        _check_length(problem.characters, pair)
+        return tuple(pair.prompts.prompt_ids(problem)), problem, problem.problem_id
+    assert isinstance(asked, Completion)
+    prompt = asked.single_prompt(pair.vocabulary.size)
+    if isinstance(prompt, str):
+        _check_length(len(prompt), pair)
+        prompt = token_ids(prompt, pair.tokenizer, begins=True)
+    return tuple(prompt), None, str(stable_hash(str(tuple(prompt))))
+
+
+def _check_length(characters: int, pair: Pair) -> None:
+    """Raise ApiError for a text that cannot fit: to encode it would hold up others."""
+    with _coded(LONG):
+        check_characters("prompt", characters, pair.context)
+
+
 class Service:
     """Answers calls with the newest release. Enter it in the event loop.
 
@@ -41,15 +130,9 @@ class Service:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        releases: Releases,
-        release: Release,
-        metrics: Metrics,
+        self, settings: Settings, releases: Releases, release: Release, metrics: Metrics
     ) -> None:
-        self.settings = settings
-        self.release = release
-        self.metrics = metrics
+        self.settings, self.release, self.metrics = settings, release, metrics
         self.draining = False
         self._releases = releases
         metrics.watch_queue(lambda: max(0, self.unanswered - self._slots), self._running)
@@ -93,9 +176,10 @@ class Service:
     def check_open(self) -> None:
         """Raise ApiError if no call is taken."""
         if self.trouble:
-            raise unavailable(self.trouble)
+            raise _unavailable(self.trouble)
         if (waiting := self.unanswered - self._slots) >= self.settings.queue:
-            raise overloaded(waiting)
+            said, later = f"{waiting} requests wait already; try again later", {"Retry-After": "1"}
+            raise ApiError(429, said, "rate_limit_error", "queue_full", later)
 
     async def messages(self, call: Call) -> AsyncGenerator[tuple[int, ...] | Done]:
         """Yield the settled tokens of a streaming call, then `Done`.
@@ -107,7 +191,7 @@ class Service:
             while True:
                 message = await call.ticket.messages.get()
                 if isinstance(message, Broken):
-                    raise unavailable(message.reason)
+                    raise _unavailable(message.reason)
                 if isinstance(message, Done):
                     self._answered(call, message)
                 yield message
@@ -157,6 +241,10 @@ class Service:
 def _observe(observers: Sequence[Observer], reply: Reply) -> None:
     for observer in observers:
         try:
-            observer.answered(reply)
+            observer(reply)
         except Exception:
             logging.getLogger(__name__).exception("an observer failed")
+
+
+def _unavailable(reason: str) -> ApiError:
+    return ApiError(503, reason, "server_error", "unavailable")

@@ -1,29 +1,53 @@
-"""Who may ask: owners of a key; without keys, whoever calls this server by its own address.
+"""Why a request gets no answer, and who may ask.
 
-Any web page can make its reader's browser send requests. The browser names the page's site in
-`Origin`. If the site's DNS says that its name is this machine (DNS rebinding), that name is in
-`Host`. A page cannot send a key that it does not know.
+Those who own a key may; without keys, whoever calls this server by its own address. Any web page
+can make its reader's browser send requests. The browser names the page's site in `Origin`. If the
+site's DNS says that its name is this machine (DNS rebinding), that name is in `Host`. A page cannot
+send a key that it does not know.
 """
 
 import hmac
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import urlsplit
 
 from fastapi import Request
 
-from citer.serving.server.errors import CLOSE, bad_key, bad_request
+from citer.errors import one_line
 
 Check = Callable[[Request], Awaitable[None]]  # raises ApiError
+CLOSE = {"Connection": "close"}  # the rest of the connection is not read
 ANYWHERE = "0.0.0.0"
+
+
+class ApiError(Exception):
+    """A request that is not answered. `kind` and `code` are OpenAI's."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        kind: str = "invalid_request_error",
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(one_line(message))
+        self.status, self.kind, self.code, self.headers = status, kind, code, headers
+
+    @property
+    def body(self) -> dict[str, Any]:
+        error = {"message": str(self), "type": self.kind, "param": None, "code": self.code}
+        return {"error": error}
 
 
 async def one_length(request: Request) -> None:
     """Refuse a body with two lengths: a proxy may end it where this server does not."""
     if {"content-length", "transfer-encoding"} <= set(request.headers):
         message = "Content-Length: given with Transfer-Encoding, expected one of both"
-        raise bad_request(message, headers=CLOSE)
+        raise ApiError(400, message, headers=CLOSE)
 
 
 def has_key(keys: Sequence[str]) -> Check:
@@ -32,7 +56,8 @@ def has_key(keys: Sequence[str]) -> Check:
     async def check(request: Request) -> None:
         given = request.headers.get("authorization", "").encode("latin-1")
         if known and not any(hmac.compare_digest(given, each) for each in known):
-            raise bad_key()
+            message = "expected a valid key: Authorization: Bearer KEY"
+            raise ApiError(401, message, code="invalid_api_key")
 
     return check
 
@@ -56,20 +81,18 @@ def own_address(host: str) -> Check:
     return check
 
 
-def _foreign(header: str, value: str) -> Exception:
+def _foreign(header: str, value: str) -> ApiError:
     expected = "expected this server's own address, or CITER_API_KEYS in its environment"
-    return bad_request(f"{header}: {value!r}; {expected}", 403)
+    return ApiError(403, f"{header}: {value!r}; {expected}")
 
 
 def _name(address: str) -> str:
-    try:
+    with suppress(ValueError):
         return urlsplit(f"//{address}").hostname or ""
-    except ValueError:
-        return ""
+    return ""
 
 
 def _is_address(name: str) -> bool:
-    try:
+    with suppress(ValueError):
         return bool(ip_address(name))
-    except ValueError:
-        return False
+    return False

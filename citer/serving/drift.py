@@ -1,4 +1,4 @@
-"""The agreement of both models that audits find: its estimate, and the limit below which it fell.
+"""Watch the drift of served answers: the agreement that audits find, against that at registration.
 
 The audits of answer i checked n_i tokens of the SLM. d_i of them were not the LLM's choice. Given
 the answer, d_i is binomial with a probability of its own, and this probability varies between
@@ -15,14 +15,17 @@ that slides continuously (Aldous, Probability Approximations via the Poisson Clu
 1989), and the correction for steps of one answer (Siegmund, Sequential Analysis, 1985).
 """
 
-from collections.abc import Iterable
-from dataclasses import asdict, astuple, dataclass
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
 from math import exp, sqrt
-from operator import add, sub
 from statistics import NormalDist
-from typing import Self
+from threading import Thread
+from typing import Any, Self
 
 import numpy as np
+
+from citer.rule import Rule
 
 WINDOW = 200  # answers
 ALPHA = 5e-5
@@ -43,12 +46,6 @@ class Audited:
         """Sum up (audited, disagreed) of each answer. Those without audits do not count."""
         n, d = np.array([each for each in counts if each[0]], np.int64).reshape(-1, 2).T
         return cls(len(n), int(n.sum()), int(d.sum()), int((n * (n - 1)).sum()))
-
-    def __add__(self, other: "Audited") -> "Audited":
-        return Audited(*map(add, astuple(self), astuple(other)))
-
-    def __sub__(self, other: "Audited") -> "Audited":
-        return Audited(*map(sub, astuple(self), astuple(other)))
 
     @property
     def agreement(self) -> float:
@@ -98,3 +95,46 @@ def answers_per_false_alarm(window: int = WINDOW, alpha: float = ALPHA) -> float
     """Return after how many answers a false alarm is expected, if nothing drifts."""
     u = -NormalDist().inv_cdf(alpha)
     return window / (u * NormalDist().pdf(u) * exp(-0.583 * u * sqrt(2 / window)))
+
+
+@dataclass
+class Watch:
+    """Takes what audits found in the answers by `rule`. It calls `alarmed` once for each crossing.
+
+    The alarm begins when the agreement of a full window is below its limit. It ends when the
+    agreement is again at least that at registration, so that an agreement near the limit does not
+    raise it again and again. `alarmed` runs in a thread of its own.
+    """
+
+    promised: Promised
+    rule: Rule
+    alarmed: Callable[[dict[str, Any]], object]
+    window: int = WINDOW
+    alpha: float = ALPHA
+    seen: Audited = Audited(0, 0, 0, 0)  # of the window
+    alarm: bool = False
+    _recent: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def count(self, audited: int, disagreed: int) -> None:
+        """Take the numbers of an answer with audits."""
+        self._recent.append((audited, disagreed))
+        if len(self._recent) > self.window:
+            self._recent.popleft()
+        self.seen = Audited.total(self._recent)
+        if self.seen.answers == self.window:
+            self._compare()
+
+    @property
+    def limit(self) -> float | None:
+        """The control limit of the answers seen, None without any."""
+        return self.promised.limit(self.seen, self.alpha) if self.seen.answers else None
+
+    def _compare(self) -> None:
+        agreement = self.seen.agreement
+        if agreement >= self.promised.agreement:
+            self.alarm = False
+        elif not self.alarm and agreement < (limit := self.promised.limit(self.seen, self.alpha)):
+            self.alarm = True
+            found = {"rule": str(self.rule), "answers": self.window}
+            found |= {"agreement": agreement, "limit": limit}
+            Thread(target=self.alarmed, args=(found,), daemon=True).start()

@@ -9,8 +9,7 @@ import pytest
 from scipy import stats
 
 from citer.rule import Rule
-from citer.serving.agreement import WINDOW, Audited, Promised, answers_per_false_alarm
-from citer.serving.watch import Watch
+from citer.serving.drift import WINDOW, Audited, Promised, Watch, answers_per_false_alarm
 
 RULE = Rule("risk", 0.8, audit=0.1)
 Q, RHO = 0.04, 0.1  # disagreements per audited token; over-dispersion between answers
