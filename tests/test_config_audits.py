@@ -7,7 +7,7 @@ import pytest
 from citer.config.params import Params, load_params
 from citer.errors import InputError
 
-SHIPPED = Path(__file__).parents[1] / "citer/config/params.yaml"
+SHIPPED = Path(__file__).parents[1] / "params.yaml"
 
 
 def loaded(folder: Path, *changes: tuple[str, str]) -> Params:

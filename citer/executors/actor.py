@@ -42,7 +42,7 @@ class Actor:
     """Runs units, and writes their progress to a board.
 
     An actor that answered questions about its progress would not run units on the main thread. Only
-    there can a slow comparison of two answers be ended (`citer.data.tasks.math_values`).
+    there can a slow comparison of two answers be ended (`citer.data.tasks.math.values`).
     """
 
     def __init__(self, folder: Path, board: ActorHandle) -> None:
