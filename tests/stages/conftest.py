@@ -42,7 +42,7 @@ CHUNK = 5  # problems labelled at a time
 KILLED = """
 import os, signal
 from pathlib import Path
-from citer import checkpoint
+from citer.storage import checkpoint
 from citer.config.params import Params
 from citer.labelling import chunks
 from citer.stages import {stage}
