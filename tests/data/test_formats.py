@@ -60,7 +60,7 @@ def complaint(row, task=None, format=None, requires="reference"):
 def test_each_benchmark_is_recognised_by_its_fields(name, row):
     reader = RowReader([*TASKS], "question")
     reader.problem(row, line=1)
-    assert reader.kind.name == name
+    assert reader.kind.format.name == name
     assert reader.kind.task == ("math" if name in ("gsm8k", "math") else "mc")
 
 
@@ -202,8 +202,8 @@ def test_a_huge_row_is_named_in_one_short_line():
 
 
 def test_a_row_that_fits_two_formats_has_the_more_specific_one():
-    assert recognised(COMMONSENSEQA | {"cot": "(A)"}, tuple(TASKS)).name == "commonsenseqa"
-    assert recognised(ARC | {"cot": "(2)"}, tuple(TASKS)).name == "mc"
+    assert recognised(COMMONSENSEQA | {"cot": "(A)"}, tuple(TASKS)).format.name == "commonsenseqa"
+    assert recognised(ARC | {"cot": "(2)"}, tuple(TASKS)).format.name == "mc"
 
 
 def test_a_conversation_stands_for_the_question_of_the_tasks_own_format():

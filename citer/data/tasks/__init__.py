@@ -12,22 +12,12 @@ from citer.data.tasks.own import FORM, PREFIX, own_task, place
 from citer.data.tasks.plain import Contains, Exact, Json, Open
 from citer.data.tasks.task import Task
 
-__all__ = [
-    "EMBEDDED_TASKS",
-    "TASKS",
-    "Task",
-    "find_task",
-    "in_order",
-    "known_task",
-    "prompt_text",
-    "task_label",
-]
-
 # The order counts: a row without `task` belongs to the first task whose first field it has.
 TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (Math(), MultipleChoice(), Number(), Exact(), Contains(), Json(), Open())
 }
+EMBEDDED_TASKS = (Math.name, MultipleChoice.name)
 
 
 def find_task(name: str) -> Task:
@@ -36,9 +26,6 @@ def find_task(name: str) -> Task:
     Raises ValueError if there is no such task, and InputError if the user's file cannot be used.
     """
     return TASKS.get(name) or own_task(known_task(name))
-
-
-EMBEDDED_TASKS = (Math.name, MultipleChoice.name)
 
 
 def known_task(name: str) -> str:
