@@ -8,13 +8,13 @@ from citer.errors import InputError
 # The packages of each extra, by the names under which they are imported.
 PIPELINE = (
     "accelerate",
+    "altair",
     "cronsim",
     "datasets",
     "deepspeed",
     "dvc",
     "fastapi",
     "jinja2",
-    "matplotlib",
     "mlflow",
     "pandas",
     "peft",
@@ -24,6 +24,7 @@ PIPELINE = (
     "sklearn",
     "sqlalchemy",
     "trl",
+    "vl_convert",
 )
 SERVE = ("fastapi", "prometheus_client", "uvicorn")
 

@@ -16,6 +16,7 @@ from citer.evaluation.metrics import fraction_for, value_at
 from citer.evaluation.points import rule_columns
 from citer.rule import Rule
 
+OURS = (Kind.ROUTER, Kind.AUDITED)
 SHARE = 0.95
 AT_SHARE = "llm_fraction_for_95_percent"  # of the LLM's accuracy, or fidelity
 COSTS = {"cost_for_95_percent": 0.95, "cost_for_99_percent": 0.99}  # of the same
@@ -44,11 +45,13 @@ def frontier(points: Sequence[Row], method: str, task: str = "all") -> list[Row]
     )
 
 
-def efficient(points: Sequence[Row], method: str, task: str = "all") -> list[Row]:
+def efficient(
+    points: Sequence[Row], method: str, task: str = "all", cost: str = "cost_b1"
+) -> list[Row]:
     """Keep the points that are more accurate than all cheaper ones, the models alone included."""
     line: list[Row] = []
     own = _points(points, {method, *MODELS}, task)
-    for point in sorted(own, key=lambda point: point["cost_b1"]):
+    for point in sorted(own, key=lambda point: point[cost]):
         if not line or point["accuracy"] > line[-1]["accuracy"]:
             line.append(point)
     return line
@@ -77,7 +80,7 @@ def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row
     for method in _of_kind(kinds, Kind.ALONE):
         yield from _points(points, {method}, task)
     at_rule = {m: chosen_point(points, m, each.rule, task) for m, each in chosen.items()}
-    for method in _of_kind(kinds, Kind.ROUTER, Kind.AUDITED):
+    for method in _of_kind(kinds, *OURS):
         own = {"method": method, "kind": kinds[method].value}
         yield at_rule[method] | own | _readings(points, method, task, llm)
     for method in _of_kind(kinds, Kind.EXACT, Kind.BOUND):
@@ -212,7 +215,7 @@ def _places(rows: Sequence[Row]) -> Iterator[str]:
     kinds = {row["method"]: Kind(row["kind"]) for row in rows}
     last = label(_last_unaudited(kinds))
     places = {
-        (Kind.ROUTER, Kind.AUDITED): "at the rule that validation chose",
+        OURS: "at the rule that validation chose",
         (Kind.EXACT,): "at the cheapest rule",
         (Kind.BOUND,): "as a bound, since it knows the LLM's answer in advance",
         (Kind.RIVAL,): f"at the LLM fraction of {last}, read linearly between points",

@@ -20,7 +20,8 @@ from citer.evaluation.points import (
     write_findings,
 )
 from citer.evaluation.sequence import Step, explained
-from citer.report.figure import draw
+from citer.report.charts import png
+from citer.report.frontier import picture
 from citer.report.headline import deployed
 from citer.report.spread import Seeded, Seeds, seeded
 from citer.report.standings import metrics, promise, standings
@@ -89,7 +90,7 @@ def _write(folder: Path, choice: _Choice, study: _Study) -> None:
     write_json(folder / "path.json", explained(choice.steps, settings.epsilon, settings.delta))
     write_json(folder / "metrics.json", metrics(choice.rows, rules, measure))
     write_json(folder / paths.DEPLOYED, {"method": method, "rule": str(rules[method].rule)})
-    draw(choice.points, rules, folder / "frontier.png", measure)
+    (folder / "frontier.png").write_bytes(png(picture(choice.points, rules, measure)))
 
 
 def _print(study: _Study, choice: _Choice, iteration: int) -> None:
