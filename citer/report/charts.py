@@ -60,7 +60,7 @@ def svg(chart: Drawn, name: str) -> str:
 
 def in_light(svg: str) -> str:
     """Replace the page's variables by the colours of its light mode, for a picture of its own."""
-    unmixed = re.sub(r"color-mix\(in srgb, (#\w+) [^)]*\)\)", r"\1", svg)
+    unmixed = re.sub(r"color-mix\(in srgb, (#?\w+) [^)]*\)\)", r"\1", svg)
     return re.sub(r"var\(--(\w+)\)", lambda match: LIGHT[match[1]], unmixed)
 
 
