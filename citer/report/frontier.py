@@ -1,7 +1,7 @@
 """The frontier: accuracy, or fidelity, against cost at batch 1, as a picture and on the page."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import altair as alt
 
@@ -13,9 +13,7 @@ from citer.evaluation.points import rule_of
 from citer.report.charts import TIP, Drawn, chart, in_light, mixed, percent, raw, svg
 from citer.report.standings import OURS, chosen_point, efficient, frontier
 
-Rank = Literal["rival", "earlier", "ours"]
-RANKS: tuple[Rank, ...] = get_args(Rank)  # later ones are drawn above earlier ones
-WIDTHS = {"rival": 1.0, "earlier": 1.3, "ours": 2.4}
+WIDTHS = {"rival": 1.0, "earlier": 1.3, "ours": 2.4}  # by rank; later ones are drawn on top
 NEAR = 0.9  # "close to the LLM" starts at this share of its accuracy
 COST = "cost_b1"
 SHAPES = {  # of Vega, by Matplotlib's markers, which the points have; a circle for the others
@@ -36,14 +34,13 @@ class Line(NamedTuple):
 
     method: str
     style: Style
-    rank: Rank
+    rank: str
     points: Sequence[Row]
     chosen: Row | None = None
 
     @property
     def colour(self) -> str:
-        part = 60 if self.rank == "rival" else 85
-        return mixed(self.style.colour, part)
+        return mixed(self.style.colour, 60 if self.rank == "rival" else 85)
 
 
 def lines_of(points: Sequence[Row], chosen: Chosen) -> list[Line]:
@@ -61,10 +58,10 @@ def lines_of(points: Sequence[Row], chosen: Chosen) -> list[Line]:
         for method, style in found.items()
         if style.kind is not Kind.ALONE
     ]
-    return sorted(drawn, key=lambda line: RANKS.index(line.rank))
+    return sorted(drawn, key=lambda line: [*WIDTHS].index(line.rank))
 
 
-def _rank(style: Style, routers: Sequence[str]) -> Rank:
+def _rank(style: Style, routers: Sequence[str]) -> str:
     """Return the rank of a method. `routers` has the colours of all routers, in order."""
     if style.kind not in OURS:
         return "rival"
@@ -109,10 +106,12 @@ def picture(points: Sequence[Row], chosen: Chosen, measure: Measure) -> str:
     rivals = [line for line in lines if line.style.kind in (Kind.RIVAL, Kind.EXACT)]
     rivals.sort(key=lambda line: line.method not in PICTURED)
     shown = [*ours, *rivals[: len(RIGHT)]]
-    names = [_name(slm, "SLM alone", "center"), _name(llm, "LLM alone", "right")]
+    names = [
+        alone | {"name": f"{label(alone['method'])} alone", "align": align, "dx": 0, "dy": 14}
+        for alone, align in ((slm, "center"), (llm, "right"))
+    ]
     for line, share in zip(shown, (*LEFT[: len(ours)], *RIGHT), strict=False):
-        height = slm["accuracy"] + share * (llm["accuracy"] - slm["accuracy"])
-        names.append(_named(line, height))
+        names.append(_named(line, slm["accuracy"] + share * (llm["accuracy"] - slm["accuracy"])))
     marks = [*_marks(shown, (slm, llm), measure), *_texts(names)]
     drawn = _plane(marks, measure, *_whole(shown, (slm, llm)))
     return in_light(svg(drawn.properties(width=620, background="white"), "frontier"))
@@ -142,7 +141,11 @@ def _plane(
 def _marks(lines: Sequence[Line], alone: Sequence[Row], measure: Measure) -> list[alt.Chart]:
     """Draw lines, those of the last router with 95 % intervals, chosen rules and both models."""
     rows = [row for line in lines for row in _rows(line, measure)]
-    chosen = [_chosen(line, line.chosen, measure) for line in lines if line.chosen]
+    chosen = [
+        _shown(line.chosen | {"method": line.method}, measure, "chosen: ") | {"colour": line.colour}
+        for line in lines
+        if line.chosen
+    ]
     models = [_shown(point, measure) | {"colour": "var(--fg)"} for point in alone]
     interval = {"y": "accuracy_low:Q", "y2": "accuracy_high"}
     colour = raw(alt.Color, "colour")
@@ -173,16 +176,11 @@ def _rows(line: Line, measure: Measure) -> Iterator[Row]:
         yield look | own | _shown(point, measure)
 
 
-def _chosen(line: Line, point: Row, measure: Measure) -> Row:
-    shown = _shown(point | {"method": line.method}, measure)
-    return shown | {"colour": line.colour, "tip": f"chosen: {shown['tip']}"}
-
-
-def _shown(point: Row, measure: Measure) -> Row:
+def _shown(point: Row, measure: Measure, before: str = "") -> Row:
     """Return what a chart needs of a point, with its description."""
     names = (COST, "accuracy", "accuracy_low", "accuracy_high")
     tip = (
-        f"{label(point['method'])} · {rule_of(point):.4g}\n"
+        f"{before}{label(point['method'])} · {rule_of(point):.4g}\n"
         f"{measure.name} {percent(point['accuracy'])} {interval(point)}\n"
         f"cost {point[COST]:.3f} · LLM wrote {percent(point['llm_fraction'])}"
     )
@@ -200,15 +198,10 @@ def _named(line: Line, height: float) -> Row:
     cost, share = fraction_for(height, costs, shares), max(height, min(shares))
     if cost is None:
         cost, share = max(zip(costs, shares, strict=True), key=lambda point: point[1])
-    side = "right" if line.rank == "ours" and cost > ROOM else "left"
-    name = NAMES[line.style.kind] if line.style.kind in NAMES else label(line.method)
-    dx = -9 if side == "right" else 9
-    return _name({COST: cost, "accuracy": share}, name, side, line.colour, dx)
-
-
-def _name(at: Row, name: str, align: str, colour: str = "var(--fg)", dx: int = 0) -> Row:
-    own = {"name": name, "align": align, "colour": colour, "dx": dx, "dy": 4 if dx else 14}
-    return own | {COST: at[COST], "accuracy": at["accuracy"]}
+    left = line.rank == "ours" and cost > ROOM
+    look = {"align": "right", "dx": -9} if left else {"align": "left", "dx": 9}
+    name = NAMES.get(line.style.kind) or label(line.method)
+    return look | {"name": name, "colour": line.colour, COST: cost, "accuracy": share, "dy": 4}
 
 
 def _texts(names: Sequence[Row]) -> Iterator[alt.Chart]:

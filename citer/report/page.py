@@ -137,8 +137,7 @@ def _charts(study: PageStudy) -> dict[str, Any]:
 def _router(study: PageStudy) -> dict[str, Any]:
     """Return what the files of training show."""
     shown: dict[str, Any] = {"finetuning": None, "calibration": None, "training": None}
-    if study.finetune.exists():
-        losses = read_as(study.finetune, Curve)["loss"]
+    if study.finetune.exists() and (losses := read_as(study.finetune, Curve)["loss"]):
         shown["finetuning"] = router.curve_chart("step", [(router.TRAINING, False, losses)])
     if (file := study.routers[study.iteration] / "holdout.parquet").exists():
         holdout = read_table(file, HOLDOUT)

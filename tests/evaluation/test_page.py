@@ -175,6 +175,11 @@ def test_a_section_without_its_file_is_left_out(study, tmp_path, file, section):
     assert section not in read(study, tmp_path).text
 
 
+def test_a_retraining_without_finetuning_shows_no_curve_of_it(study, tmp_path):
+    write_json(study.finetune, {"step": [], "loss": []})
+    assert "Finetuning the SLM" not in read(study, tmp_path).text
+
+
 def test_a_retraining_without_a_certified_rule_says_that_the_llm_answers(study, tmp_path):
     chosen = dict.fromkeys(CHOSEN, NOTHING_CERTIFIED)
     text = read(replace(study, chosen=chosen), tmp_path).text
