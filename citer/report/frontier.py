@@ -11,7 +11,7 @@ from citer.evaluation.methods import MODELS, Kind, Row, Style, label, styles
 from citer.evaluation.metrics import fraction_for
 from citer.evaluation.points import rule_of
 from citer.report.charts import TIP, Drawn, chart, in_light, mixed, percent, raw, svg
-from citer.report.standings import OURS, chosen_point, efficient, frontier
+from citer.report.standings import OURS, chosen_point, efficient, frontier, interval
 
 WIDTHS = {"rival": 1.0, "earlier": 1.3, "ours": 2.4}  # by rank; later ones are drawn on top
 NEAR = 0.9  # "close to the LLM" starts at this share of its accuracy
@@ -147,17 +147,17 @@ def _marks(lines: Sequence[Line], alone: Sequence[Row], measure: Measure) -> lis
         if line.chosen
     ]
     models = [_shown(point, measure) | {"colour": "var(--fg)"} for point in alone]
-    interval = {"y": "accuracy_low:Q", "y2": "accuracy_high"}
+    ends = {"y": "accuracy_low:Q", "y2": "accuracy_high"}
     colour = raw(alt.Color, "colour")
     points = chart(rows).encode(colour, detail="line:N")
-    band = points.transform_filter("datum.rank == 'ours'").encode(**interval)
+    band = points.transform_filter("datum.rank == 'ours'").encode(**ends)
     curve = points.encode(raw(alt.StrokeWidth, "width"), raw(alt.StrokeDash, "dash"))
     dots = points.transform_filter("datum.own").encode(raw(alt.Shape, "shape"), TIP)
     return [
         band.mark_area(opacity=0.1, clip=True, aria=False),
         curve.mark_line(clip=True).encode(alt.Description("line:N"), order="order:Q"),
         dots.mark_point(filled=True, size=30, clip=True),
-        chart(chosen).mark_rule(clip=True, aria=False).encode(colour, **interval),
+        chart(chosen).mark_rule(clip=True, aria=False).encode(colour, **ends),
         chart([*chosen, *models]).mark_circle(size=110, clip=True).encode(colour, TIP),
     ]
 
@@ -185,11 +185,6 @@ def _shown(point: Row, measure: Measure, before: str = "") -> Row:
         f"cost {point[COST]:.3f} · LLM wrote {percent(point['llm_fraction'])}"
     )
     return {name: point[name] for name in names} | {"tip": tip}
-
-
-def interval(row: Row) -> str:
-    """Return the 95 % interval of a row's accuracy."""
-    return f"[{100 * row['accuracy_low']:.1f}, {100 * row['accuracy_high']:.1f}]"
 
 
 def _named(line: Line, height: float) -> Row:

@@ -16,9 +16,9 @@ from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.measure import Conditions
 from citer.evaluation.methods import Row, label, styles
 from citer.report import charts, costs, router, tokens
-from citer.report.frontier import alone_of, frontier_charts, interval, lines_of
+from citer.report.frontier import alone_of, frontier_charts, lines_of
 from citer.report.headline import deployed
-from citer.report.standings import chosen_point, promise, standings
+from citer.report.standings import chosen_point, interval, promise, standings
 from citer.storage.schema import HOLDOUT
 from citer.storage.tables import read_as, read_json, read_table, write_text
 

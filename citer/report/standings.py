@@ -188,7 +188,10 @@ def summary(
     measure = conditions.measure
     promises = (promise(*each, measure) for each in chosen.items())
     notes = [f"- {each}" for each in promises] + [f"- {each}." for each in failed]
-    legend = _legend(conditions) + SHARE_LEGEND * _has_shares(rows)
+    legend = LEGEND.format(measure=measure.name) + measure.legend
+    if conditions.sampling != GREEDY:
+        legend += f"All methods sample: {conditions.sampling}.\n"
+    legend += SHARE_LEGEND * _has_shares(rows)
     table = standings_table(rows, sizes, measure)
     return "\n".join([table, "", legend, *_places(rows), "", *notes, ""])
 
@@ -198,12 +201,6 @@ def standings_table(rows: Sequence[Row], sizes: Sequence[int], measure: Measure)
     text = StringIO()
     Console(file=text, width=WIDTH).print(_table(rows, sizes, measure))
     return text.getvalue().strip()
-
-
-def _legend(conditions: Conditions) -> str:
-    measure, sampling = conditions.measure, conditions.sampling
-    sampled = "" if sampling == GREEDY else f"All methods sample: {sampling}.\n"
-    return LEGEND.format(measure=measure.name) + measure.legend + sampled
 
 
 def _has_shares(rows: Sequence[Row]) -> bool:
@@ -248,15 +245,18 @@ def _table(rows: Sequence[Row], sizes: Sequence[int], measure: Measure) -> Table
 
 
 def _accuracy(row: Row) -> str:
-    if "accuracy_low" not in row:
-        return f"{row['accuracy']:.1%}"
-    low, high = 100 * row["accuracy_low"], 100 * row["accuracy_high"]
-    return f"{row['accuracy']:.1%} [{low:.1f}, {high:.1f}]"
+    share = f"{row['accuracy']:.1%}"
+    return f"{share} {interval(row)}" if "accuracy_low" in row else share
 
 
 def _cost(row: Row, size: int) -> str:
     cost = f"{row[f'cost_b{size}']:.3f}"
     return cost if size == 1 else f"{cost} ({row[f'cost_b{size}_delayed']:.3f})"
+
+
+def interval(row: Row) -> str:
+    """Return the 95 % interval of a row's accuracy."""
+    return f"[{100 * row['accuracy_low']:.1f}, {100 * row['accuracy_high']:.1f}]"
 
 
 def promise(method: str, chosen: ChosenRule, measure: Measure) -> str:
