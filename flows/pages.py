@@ -11,7 +11,7 @@ from mlflow.exceptions import MlflowException
 
 from citer.config.params import Params
 from citer.errors import InputError
-from citer.report.page.render import Champion
+from citer.report.page import Champion
 from citer.report.tokens import read_transcript
 from citer.stages.paths import PAGE
 from citer.stages.report import write_report_page

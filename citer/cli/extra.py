@@ -7,9 +7,9 @@ from citer.errors import InputError
 # The packages of each extra, by the names under which they are imported.
 EXTRAS = {
     "pipeline": (
-        *("accelerate", "cronsim", "datasets", "deepspeed", "dvc", "fastapi", "jinja2"),
-        *("matplotlib", "mlflow", "pandas", "peft", "prefect", "psutil", "scipy", "sklearn"),
-        *("sqlalchemy", "trl"),
+        *("accelerate", "altair", "cronsim", "datasets", "deepspeed", "dvc", "fastapi", "jinja2"),
+        *("mlflow", "pandas", "peft", "prefect", "psutil", "scipy", "sklearn", "sqlalchemy"),
+        *("trl", "vl_convert"),
     ),
     "serve": ("fastapi", "prometheus_client", "uvicorn"),
 }

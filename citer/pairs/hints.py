@@ -82,19 +82,6 @@ def hints(replies: Sequence[Reply], prompt: PromptKind) -> list[str]:
     ]
 
 
-def has_failed(reply: Reply) -> bool:
-    return reply.failure is not None
-
-
-def is_empty(reply: Reply) -> bool:
-    return not reply.text.strip()
-
-
-def has_role(reply: Reply) -> bool:
-    """Whether the text has a special token, or a role at the beginning of a line."""
-    return bool(ROLE.search(reply.raw))
-
-
 def is_loop(reply: Reply) -> bool:
     """Whether the answer ends with the same tokens four times, at least 16 tokens together."""
     ids = reply.token_ids
@@ -104,10 +91,6 @@ def is_loop(reply: Reply) -> bool:
 def _has_period(ids: Sequence[int], period: int) -> bool:
     tail = ids[-max(4 * period, 16) :]
     return len(tail) >= 16 and tail[period:] == tail[:-period]
-
-
-def is_endless(reply: Reply) -> bool:
-    return reply.truncated and not is_loop(reply)
 
 
 def is_unread(reply: Reply) -> bool:
@@ -139,10 +122,10 @@ FORM: dict[PromptKind, str] = {
     "chat": "look at the template's system prompt and variables (pair.chat)",
 }
 FAULTS = (
-    Fault(has_failed, "made the grader of {task} fail: {failure}"),
-    Fault(is_empty, "are empty: {form}, or use another prompt"),
+    Fault(lambda reply: reply.failure is not None, "made the grader of {task} fail: {failure}"),
+    Fault(lambda reply: not reply.text.strip(), "are empty: {form}, or use another prompt"),
     Fault(
-        has_role,
+        lambda reply: bool(ROLE.search(reply.raw)),
         "contain a special token or the name of a chat role: {form}, or check eos_token_id in "
         "generation_config.json",
     ),
@@ -151,7 +134,7 @@ FAULTS = (
         "repeat the same tokens at the end: {form}, or use another prompt",
     ),
     Fault(
-        is_endless,
+        lambda reply: reply.truncated and not is_loop(reply),
         "are cut off before EOS: {form}, check eos_token_id in generation_config.json, ask for "
         "shorter answers, or raise evaluate.max_new_tokens",
     ),

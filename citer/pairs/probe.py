@@ -1,22 +1,30 @@
-"""Let each model alone answer a few questions of every task, and measure its speed."""
+"""Let each model alone answer a few questions of every task, and show answers and speed."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice
+from itertools import groupby, islice, starmap
+from statistics import fmean
 from time import perf_counter
 from typing import NamedTuple
 
+from rich.table import Table
+
 from citer.data.problems import Problem
+from citer.data.tasks import find_task, task_label
 from citer.data.tasks.grading import WRONG, assess, extracted
+from citer.data.tasks.task import GraderError
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine, Finished
 from citer.decoding.policy import Policy
 from citer.evaluation.methods import Row
 from citer.evaluation.sweep import request
 from citer.models.pair import Pair
+from citer.pairs.floor import shown
 from citer.progress import Advance
 
 QUESTIONS = 20  # of each task
+EXAMPLES = 4  # answers to print, at least one of each task
+VERDICTS = {True: "right", False: "wrong", None: "not graded"}
 
 
 class Reply(NamedTuple):
@@ -53,13 +61,12 @@ def choose_questions(problems: Sequence[Problem], seed: int) -> list[Problem]:
 
     A problem's rank depends on its id and the seed only, not on the other problems.
     """
-    ranked = sorted(problems, key=lambda problem: (problem.task, _rank(problem, seed)))
+    ranked = sorted(
+        problems,
+        key=lambda p: (p.task, hashlib.sha256(f"{seed} {p.problem_id}".encode()).hexdigest()),
+    )
     groups = groupby(ranked, key=lambda problem: problem.task)
     return [problem for _, group in groups for problem in islice(group, QUESTIONS)]
-
-
-def _rank(problem: Problem, seed: int) -> str:
-    return hashlib.sha256(f"{seed} {problem.problem_id}".encode()).hexdigest()
 
 
 def ask(engine: Engine, problems: Sequence[Problem], policy: Policy, advance: Advance) -> Asked:
@@ -143,3 +150,67 @@ def by_task(replies: Iterable[Reply]) -> dict[str, list[Reply]]:
     """Group replies, which are ordered by task."""
     groups = groupby(replies, key=lambda reply: reply.problem.task)
     return {task: list(group) for task, group in groups}
+
+
+def overview(slm: Sequence[Reply], llm: Sequence[Reply]) -> Table:
+    """Make a table with two rows per task: the LLM, and the SLM compared with it."""
+    table = Table("task", "model", title="Validation questions, answered by each model alone")
+    for column in ("right", "cut off", "tokens", "same text", "same answer"):
+        table.add_column(column, justify="right")
+    weak = by_task(slm)
+    for task, replies in by_task(llm).items():
+        table.add_row(task_label(task), "LLM", *_numbers(replies))
+        table.add_row("", "SLM", *_numbers(weak[task]), *_agreement(weak[task], replies))
+    return table
+
+
+def _numbers(replies: Sequence[Reply]) -> list[str]:
+    judged = graded(replies)
+    right = sum(reply.correct is True for reply in judged)
+    return [
+        f"{right} of {len(judged)}" if judged else "-",
+        f"{sum(reply.truncated for reply in replies)} of {len(replies)}",
+        f"{fmean(reply.tokens for reply in replies):.0f}",
+    ]
+
+
+def _agreement(slm: Sequence[Reply], llm: Sequence[Reply]) -> list[str]:
+    """Count equal texts and equal answers."""
+    pairs = list(zip(slm, llm, strict=True))
+    texts = sum(one.token_ids == other.token_ids for one, other in pairs)
+    return [str(texts), str(sum(starmap(_same, pairs)))]
+
+
+def _same(one: Reply, other: Reply) -> bool:
+    """Whether two finished replies to a question give the same answer."""
+    if one.truncated or other.truncated:
+        return False
+    try:
+        return find_task(one.problem.task).same(one.problem, one.text, other.text)
+    except GraderError:
+        return False
+
+
+def examples(llm: Sequence[Reply]) -> str:
+    """Show answers of each task, wrong ones first."""
+    tasks = by_task(llm)
+    count = max(1, EXAMPLES // len(tasks))
+    return "\n".join(
+        f"{task_label(task)}, {VERDICTS[reply.correct]}:\n"
+        + shown(reply.problem, reply.text, reply.truncated)
+        for task, replies in tasks.items()
+        for reply in sorted(replies, key=lambda reply: reply.correct is not False)[:count]
+    )
+
+
+def speed(slm: Pace, llm: Pace, batch: int) -> str:
+    """Format tokens per second."""
+    models = ", ".join(
+        f"{name} {_rate(pace.prompt)} prompt and {_rate(pace.answer)} answer tokens"
+        for name, pace in (("SLM", slm), ("LLM", llm))
+    )
+    return f"{models} a second, {batch} questions at once"
+
+
+def _rate(seconds: float) -> str:
+    return f"{1 / seconds:,.0f}" if seconds else "no"

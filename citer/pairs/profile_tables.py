@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from citer.evaluation.cost import DELAYED, Batch
+from citer.evaluation.cost import DELAYED
 from citer.models.size import ModelSize
 from citer.pairs.profile import BATCHES, FRACTIONS, GIB, Profile
 
@@ -111,7 +111,8 @@ def _costs(profile: Profile) -> Table:
         table.add_column(head, justify="right")
     for batch in BATCHES:
         costs = (f"{profile.cost(fraction, batch):.2f}" for fraction in FRACTIONS)
-        table.add_row(_name(batch), *costs, f"{profile.pays_to(batch):g}")
+        name = f"{batch.slots} delayed" if batch.schedule == DELAYED else str(batch.slots)
+        table.add_row(name, *costs, f"{profile.pays_to(batch):g}")
     return table
 
 
@@ -127,10 +128,6 @@ def _verdicts(profile: Profile) -> Iterator[str]:
         verdict = f"can pay up to f = {share:g}{how}, without rejected drafts"
         verdict = verdict if share else "cannot pay"
         yield f"Batch {slots}: routing {verdict}."
-
-
-def _name(batch: Batch) -> str:
-    return f"{batch.slots} delayed" if batch.schedule == DELAYED else str(batch.slots)
 
 
 def _count(number: int) -> str:

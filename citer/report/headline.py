@@ -30,6 +30,7 @@ def headline(
     method = deployed(chosen)
     rows = {row["method"]: row for row in standings if row["task"] == "all"}
     slm, llm = (rows[model]["accuracy"] for model in MODELS)
+    names = (f"cost_b{n}" if n == 1 else f"cost_b{n}_delayed" for n in sorted({1, *sizes})[:SIZES])
     [area] = (r[AREA] for r in comparison.areas if (r["task"], r["method"]) == ("all", method))
     numbers = {
         "accuracy": rows[method]["accuracy"],
@@ -37,16 +38,11 @@ def headline(
         "slm_accuracy": slm,
         "bound": chosen[method].bound,
         "llm_fraction": rows[method]["llm_fraction"],
-        **_costs(rows[method], sorted({1, *sizes})[:SIZES]),
+        **{name: rows[method][name] for name in names},
         AREA: area,
         **_against_best(comparison, method),
     }
     return measure.keys({name: value for name, value in numbers.items() if value is not None})
-
-
-def _costs(row: Row, sizes: Sequence[int]) -> Row:
-    names = (f"cost_b{size}" if size == 1 else f"cost_b{size}_delayed" for size in sizes)
-    return {name: row[name] for name in names}
 
 
 def _against_best(comparison: Comparison, method: str) -> Row:

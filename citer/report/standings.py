@@ -16,6 +16,7 @@ from citer.evaluation.metrics import fraction_for, value_at
 from citer.evaluation.points import rule_columns
 from citer.rule import Rule
 
+OURS = (Kind.ROUTER, Kind.AUDITED)
 SHARE = 0.95
 AT_SHARE = "llm_fraction_for_95_percent"  # of the LLM's accuracy, or fidelity
 COSTS = {"cost_for_95_percent": 0.95, "cost_for_99_percent": 0.99}  # of the same
@@ -44,11 +45,13 @@ def frontier(points: Sequence[Row], method: str, task: str = "all") -> list[Row]
     )
 
 
-def efficient(points: Sequence[Row], method: str, task: str = "all") -> list[Row]:
+def efficient(
+    points: Sequence[Row], method: str, task: str = "all", cost: str = "cost_b1"
+) -> list[Row]:
     """Keep the points that are more accurate than all cheaper ones, the models alone included."""
     line: list[Row] = []
     own = _points(points, {method, *MODELS}, task)
-    for point in sorted(own, key=lambda point: point["cost_b1"]):
+    for point in sorted(own, key=lambda point: point[cost]):
         if not line or point["accuracy"] > line[-1]["accuracy"]:
             line.append(point)
     return line
@@ -77,7 +80,7 @@ def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row
     for method in _of_kind(kinds, Kind.ALONE):
         yield from _points(points, {method}, task)
     at_rule = {m: chosen_point(points, m, each.rule, task) for m, each in chosen.items()}
-    for method in _of_kind(kinds, Kind.ROUTER, Kind.AUDITED):
+    for method in _of_kind(kinds, *OURS):
         own = {"method": method, "kind": kinds[method].value}
         yield at_rule[method] | own | _readings(points, method, task, llm)
     for method in _of_kind(kinds, Kind.EXACT, Kind.BOUND):
@@ -185,7 +188,10 @@ def summary(
     measure = conditions.measure
     promises = (promise(*each, measure) for each in chosen.items())
     notes = [f"- {each}" for each in promises] + [f"- {each}." for each in failed]
-    legend = _legend(conditions) + SHARE_LEGEND * _has_shares(rows)
+    legend = LEGEND.format(measure=measure.name) + measure.legend
+    if conditions.sampling != GREEDY:
+        legend += f"All methods sample: {conditions.sampling}.\n"
+    legend += SHARE_LEGEND * _has_shares(rows)
     table = standings_table(rows, sizes, measure)
     return "\n".join([table, "", legend, *_places(rows), "", *notes, ""])
 
@@ -197,12 +203,6 @@ def standings_table(rows: Sequence[Row], sizes: Sequence[int], measure: Measure)
     return text.getvalue().strip()
 
 
-def _legend(conditions: Conditions) -> str:
-    measure, sampling = conditions.measure, conditions.sampling
-    sampled = "" if sampling == GREEDY else f"All methods sample: {sampling}.\n"
-    return LEGEND.format(measure=measure.name) + measure.legend + sampled
-
-
 def _has_shares(rows: Sequence[Row]) -> bool:
     return any(_tells("mean_share", row) for row in rows)
 
@@ -212,7 +212,7 @@ def _places(rows: Sequence[Row]) -> Iterator[str]:
     kinds = {row["method"]: Kind(row["kind"]) for row in rows}
     last = label(_last_unaudited(kinds))
     places = {
-        (Kind.ROUTER, Kind.AUDITED): "at the rule that validation chose",
+        OURS: "at the rule that validation chose",
         (Kind.EXACT,): "at the cheapest rule",
         (Kind.BOUND,): "as a bound, since it knows the LLM's answer in advance",
         (Kind.RIVAL,): f"at the LLM fraction of {last}, read linearly between points",
@@ -245,15 +245,18 @@ def _table(rows: Sequence[Row], sizes: Sequence[int], measure: Measure) -> Table
 
 
 def _accuracy(row: Row) -> str:
-    if "accuracy_low" not in row:
-        return f"{row['accuracy']:.1%}"
-    low, high = 100 * row["accuracy_low"], 100 * row["accuracy_high"]
-    return f"{row['accuracy']:.1%} [{low:.1f}, {high:.1f}]"
+    share = f"{row['accuracy']:.1%}"
+    return f"{share} {interval(row)}" if "accuracy_low" in row else share
 
 
 def _cost(row: Row, size: int) -> str:
     cost = f"{row[f'cost_b{size}']:.3f}"
     return cost if size == 1 else f"{cost} ({row[f'cost_b{size}_delayed']:.3f})"
+
+
+def interval(row: Row) -> str:
+    """Return the 95 % interval of a row's accuracy."""
+    return f"[{100 * row['accuracy_low']:.1f}, {100 * row['accuracy_high']:.1f}]"
 
 
 def promise(method: str, chosen: ChosenRule, measure: Measure) -> str:

@@ -13,7 +13,8 @@ from citer.evaluation.points import (
 )
 from citer.evaluation.sequence import explained
 from citer.progress import say
-from citer.report.figure import draw
+from citer.report.charts import png
+from citer.report.frontier import picture
 from citer.report.headline import deployed
 from citer.report.standings import metrics, promise, standings
 from citer.stages import paths
@@ -40,7 +41,7 @@ def run(params: Params, iteration: int) -> None:
         write_json(aside / "path.json", explained(steps, settings.epsilon, settings.delta))
         write_json(aside / "metrics.json", metrics(standings(points, rules), rules, measure))
         write_json(aside / paths.DEPLOYED, {"method": method, "rule": str(rules[method].rule)})
-        draw(points, rules, aside / "frontier.png", measure)
+        (aside / "frontier.png").write_bytes(png(picture(points, rules, measure)))
     promises = (promise(f"{name}_{iteration}", rule, measure) for name, rule in rules.items())
     for line in (*promises, *map(str, found.failures)):
         say(line)

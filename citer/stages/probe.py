@@ -18,8 +18,16 @@ from citer.models.pair import load_pair
 from citer.models.room import check_examples, check_longest, check_room
 from citer.pairs.forecast import Workload, in_words
 from citer.pairs.hints import reason_to_stop, warnings
-from citer.pairs.probe import Asked, Reply, ask, choose_questions, reply_rows
-from citer.pairs.probe_report import examples, overview, speed
+from citer.pairs.probe import (
+    Asked,
+    Reply,
+    ask,
+    choose_questions,
+    examples,
+    overview,
+    reply_rows,
+    speed,
+)
 from citer.progress import progress, say
 from citer.stages import paths
 from citer.stages.folders import base_pair

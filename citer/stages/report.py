@@ -19,10 +19,10 @@ from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, Findings, read_f
 from citer.progress import say
 from citer.report import against_table
 from citer.report.against import Comparison, compare
-from citer.report.figure import draw
+from citer.report.charts import png
+from citer.report.frontier import picture
 from citer.report.headline import deployed, headline
-from citer.report.page.render import Champion, write_page
-from citer.report.page.study import PageStudy
+from citer.report.page import Champion, PageStudy, write_page
 from citer.report.standings import chosen_point, metrics, standings, standings_table, summary
 from citer.stages import paths
 from citer.storage.tables import read_as, replacing, table_metadata, write_json, write_text
@@ -52,7 +52,9 @@ def run(params: Params) -> None:
         write_text(aside / "table.md", text)
         points = pa.Table.from_pylist([*map(measure.keys, found.points)])
         csv.write_csv(points, aside / "points.csv")
-        draw(found.points, found.chosen, aside / "frontier.png", measure)
+        drawn = picture(found.points, found.chosen, measure)
+        write_text(aside / "frontier.svg", drawn)
+        (aside / "frontier.png").write_bytes(png(drawn))
     _write_page(found, params, paths.PAGE)
     say(text)
 

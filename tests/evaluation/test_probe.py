@@ -6,8 +6,17 @@ from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE
 from citer.evaluation.sweep import request
-from citer.pairs.probe import QUESTIONS, Pace, ask, by_task, choose_questions, reply_rows
-from citer.pairs.probe_report import examples, overview, speed
+from citer.pairs.probe import (
+    QUESTIONS,
+    Pace,
+    ask,
+    by_task,
+    choose_questions,
+    examples,
+    overview,
+    reply_rows,
+    speed,
+)
 from tests.tiny import MATH, MC
 
 MANY = [

@@ -42,6 +42,7 @@ def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier
                 )
             ),
             "summary/frontier.png",
+            "summary/frontier.svg",
             "summary/headline.json",
             "summary/metrics.json",
             "summary/points.csv",

@@ -1,0 +1,151 @@
+"""Costs: against each rival, by batch size, and which method reaches an accuracy most cheaply."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import altair as alt
+
+from citer.evaluation.measure import Measure
+from citer.evaluation.methods import Kind, Row, label
+from citer.evaluation.metrics import fraction_for
+from citer.report.against import COST, rival_label
+from citer.report.charts import ROW, TIP, Drawn, chart, mixed, percent, raw
+from citer.report.standings import OURS, efficient
+
+COLUMN = re.compile(r"cost_b(\d+)(?:_(\w+))?")
+SHARES = (0.9, 0.95, 0.99, 1.0)  # of the LLM's accuracy
+SHADES = (40, 70, 100)  # percent of the colour, by batch size
+MOST = 1.0  # the right end of the axis of changes: twice the rival's cost
+FAR = 9.0  # an end without limit: outside the axis
+
+
+def rivals_chart(rows: Sequence[Row], measure: Measure) -> Drawn | None:
+    """Draw the change of cost against each rival that is as accurate, the dearest rival first.
+
+    The rows are those of `Comparison.against` for one method, on all tasks. Returns None if there
+    are none.
+    """
+    names = [measure.key(f"{COST}{end}") for end in ("", "_low", "_high")]
+    reached = sorted((r for r in rows if r[names[0]] is not None), key=lambda row: row[names[0]])
+    if not reached:
+        return None
+    known = [row[name] for row in reached for name in names if row[name] is not None]
+    domain = [min(0.0, *known), min(MOST, max(0.1, *known))]
+    title = f"change of cost at equal {measure.name}"
+    x = alt.X("change:Q").title(title).axis(format="+%").scale(domain=domain, clamp=True)
+    base = chart(_change(row, *(row[name] for name in names)) for row in reached).encode(
+        x, alt.Y("name:N").sort(None).title(None), raw(alt.Color, "colour")
+    )
+    zero = chart([{}]).mark_rule(color="var(--muted)", aria=False).encode(x=alt.datum(0))
+    whiskers = base.mark_rule(strokeWidth=2, aria=False).encode(x="low:Q", x2="high")
+    dots = base.mark_circle().encode(TIP)
+    return alt.layer(zero, whiskers, dots).properties(height=ROW)
+
+
+def _change(row: Row, change: float, low: float | None, high: float | None) -> Row:
+    """Return a dot with its whisker, in the colour of the verdict."""
+    tip = f"{rival_label(row)}: {_signed(change)} [{_signed(low)}, {_signed(high)}]"
+    low, high = -FAR if low is None else low, FAR if high is None else high
+    colour = "var(--good)" if high < 0 else "var(--bad)" if low > 0 else "var(--muted)"
+    shown = {"name": rival_label(row), "change": change, "low": low, "high": high}
+    return shown | {"colour": colour, "tip": tip}
+
+
+def _signed(change: float | None) -> str:
+    return "no limit" if change is None else f"{100 * change:+.1f}\N{NO-BREAK SPACE}%"
+
+
+def left_out(rows: Sequence[Row], measure: Measure) -> list[str]:
+    """Return the rivals that do not reach the deployed rule's accuracy."""
+    return [rival_label(row) for row in rows if row[measure.key(COST)] is None]
+
+
+class Batch(NamedTuple):
+    """A column of costs: the batch size, and its schedule if it is not the plain one."""
+
+    column: str
+    size: int
+    schedule: str
+
+    def __str__(self) -> str:
+        return f"batch {self.size}" + (f", {self.schedule}" if self.schedule else "")
+
+
+def batches_of(row: Row) -> list[Batch]:
+    """Return the costs that a row of the POINT table has, in the order of its columns."""
+    matches = filter(None, map(COLUMN.fullmatch, row))
+    return [Batch(each[0], int(each[1]), each[2] or "") for each in matches]
+
+
+def batch_chart(rows: Sequence[Row]) -> Drawn:
+    """Draw the cost of each standing at every batch size, the cheapest at batch 1 first."""
+    rows = [row for row in rows if row["task"] == "all" and row["method"] != "llm"]
+    rows.sort(key=lambda row: row["cost_b1"])
+    x = alt.X("cost:Q").title("cost (LLM alone = 1)")
+    y = alt.Y("name:N").sort(None).title(None)
+    base = chart(cost for row in rows for cost in _costs(row)).encode(y)
+    spans = base.mark_rule(strokeWidth=3, aria=False).encode(x="min(cost):Q", x2="max(cost):Q")
+    dots = base.mark_point().encode(x, TIP)
+    return alt.layer(
+        spans.encode(raw(alt.Color, "span")),
+        dots.encode(raw(alt.Fill, "fill"), raw(alt.Stroke, "stroke")),
+    ).properties(height=ROW)
+
+
+def _costs(row: Row) -> Iterator[Row]:
+    """Yield a dot for each batch: the larger, the stronger; a ring for another schedule."""
+    batches = batches_of(row)
+    sizes = sorted({batch.size for batch in batches})
+    own = {
+        "name": f"{label(row['method'])}, {percent(row['accuracy'], 0)}",
+        "span": mixed("var(--ours)", 45, "bg") if row["kind"] in OURS else "var(--rule)",
+    }
+    for batch in batches:
+        cost = row[batch.column]
+        shade = mixed("var(--second)", SHADES[min(2, sizes.index(batch.size))], "bg")
+        look = ("var(--bg)", "var(--second)") if batch.schedule else (shade, shade)
+        tip = f"{label(row['method'])}\n{batch}: cost {cost:.3f}"
+        yield own | {"cost": cost, "fill": look[0], "stroke": look[1], "tip": tip}
+
+
+class Cheapest(NamedTuple):
+    """The least cost at which a method, and one of ours, reach a share of the LLM's accuracy."""
+
+    method: str
+    cost: float
+    ours: tuple[str, float] | None
+
+    @property
+    def is_rival(self) -> bool:
+        return self.ours is None or self.ours[1] > self.cost
+
+
+def winners(points: Sequence[Row], task: str = "all") -> list[tuple[float, list[Cheapest | None]]]:
+    """For each share of the LLM's accuracy, return the cheapest method of each batch.
+
+    It is None where no method is cheaper than the LLM. A cost is read linearly between the
+    efficient points of a method, as in the table of the summary. Both models alone take part.
+    """
+    mine = [point for point in points if point["task"] == task]
+    return [
+        (share, [_cheapest(mine, task, batch.column, share) for batch in batches_of(mine[0])])
+        for share in SHARES
+    ]
+
+
+def _cheapest(points: Sequence[Row], task: str, column: str, share: float) -> Cheapest | None:
+    (llm,) = (point for point in points if point["method"] == "llm")
+    kinds = {p["method"]: p["kind"] for p in points if p["kind"] not in (Kind.ALONE, Kind.BOUND)}
+    costs: dict[str, float] = {}
+    for method in kinds:
+        line = efficient(points, method, task, column)
+        cost = fraction_for(
+            share * llm["accuracy"], [p[column] for p in line], [p["accuracy"] for p in line]
+        )
+        costs |= {} if cost is None else {method: cost}
+    best = min(costs, key=costs.__getitem__, default=None)
+    if best is None or costs[best] >= llm[column]:
+        return None
+    own = [(method, cost) for method, cost in costs.items() if kinds[method] in OURS]
+    return Cheapest(best, costs[best], min(own, key=lambda pair: pair[1], default=None))

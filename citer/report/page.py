@@ -1,0 +1,184 @@
+"""The report page of a retraining: one HTML file without links to anything else."""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
+
+from citer.data.tasks import task_label
+from citer.evaluation.choice import Chosen, ChosenRule
+from citer.evaluation.measure import Conditions
+from citer.evaluation.methods import Row, label, styles
+from citer.report import charts, costs, router, tokens
+from citer.report.frontier import alone_of, frontier_charts, lines_of
+from citer.report.headline import deployed
+from citer.report.standings import chosen_point, interval, promise, standings
+from citer.storage.schema import HOLDOUT
+from citer.storage.tables import read_as, read_json, read_table, write_text
+
+TEMPLATE = "page.html"
+Curve = dict[str, list[float]]
+CODE = re.compile("`([^`]*)`")
+MEANINGS = {  # of the rivals' names, for readers without the documentation
+    "entropy": "calls the LLM where the SLM's next token has a high entropy",
+    "random": "calls the LLM at random",
+    "speculative": "the LLM checks every few drafts, and each answer is the LLM's own",
+    "bild": "entropy, and the LLM rejects unlikely drafts",
+    "co_llm": "a head that learns to defer by the likelihood of the reference",
+    "citer_s": "the same router, trained without finishing contested answers",
+    "query": "chooses one model for the whole answer",
+    "oracle": "no method but a bound: it knows where the SLM differs from the LLM",
+}
+
+
+class Champion(NamedTuple):
+    """The router that serves now: its name, such as `version 7`, and its `tokens.json`."""
+
+    name: str
+    tokens: Path
+
+
+@dataclass(frozen=True)
+class PageStudy:
+    """The findings of a retraining, with the iteration in the methods' names.
+
+    `tokens` are the transcripts and `routers` the folders of each iteration, the last one deployed.
+    `finetune` is the file with the losses of finetuning, `against` that of the comparison with the
+    rivals. A section whose file is missing is left out.
+    """
+
+    points: Sequence[Row]
+    chosen: Chosen
+    conditions: Conditions
+    tokens: Mapping[str, Path]
+    routers: Mapping[str, Path]
+    finetune: Path
+    against: Path
+
+    @property
+    def iteration(self) -> str:
+        return list(self.tokens)[-1]
+
+    @property
+    def deployed(self) -> tuple[str, ChosenRule]:
+        """The method and rule that the last router would serve with."""
+        last = f"_{self.iteration}"
+        own = {name: rule for name, rule in self.chosen.items() if name.endswith(last)}
+        method = deployed(own)
+        return method, own[method]
+
+
+def write_page(path: Path, study: PageStudy, champion: Champion | None = None) -> None:
+    """Write the page as one HTML file that loads nothing else.
+
+    The heat map shows the last router beside the champion, or without one beside the router of the
+    iteration before. Equal findings give equal bytes.
+    """
+    environment = Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    environment.filters |= {
+        "percent": charts.percent,
+        "label": label,
+        "task": task_label,
+        "code": _code,
+        "interval": interval,
+        "shown": tokens.shown,
+        "svg": lambda chart, name: Markup(charts.svg(chart, name)),
+        "sha256": lambda text: b64encode(sha256(text.encode()).digest()).decode(),
+    }
+    template = (Path(__file__).parent / TEMPLATE).read_text(encoding="utf-8")
+    shown = _headline(study) | _charts(study) | _router(study) | _answers(study, champion)
+    write_text(path, environment.from_string(template).render(style=Markup(charts.STYLE), **shown))
+
+
+def _headline(study: PageStudy) -> dict[str, Any]:
+    method, chosen = study.deployed
+    point = chosen_point(study.points, method, chosen.rule)
+    batches = costs.batches_of(point)
+    tasks = ["all", *sorted({p["task"] for p in study.points} - {"all"})]
+    return {
+        "iteration": study.iteration,
+        "conditions": study.conditions,
+        "measure": study.conditions.measure,
+        "chosen": chosen,
+        "promise": promise(method, chosen, study.conditions.measure),
+        "point": point,
+        "llm": alone_of(study.points)[1],
+        "batches": batches,
+        "schedules": sorted({batch.schedule for batch in batches} - {""}),
+        "meanings": [(label(m), MEANINGS[m]) for m in styles(study.points) if m in MEANINGS],
+        "winners": {task: costs.winners(study.points, task) for task in tasks},
+    }
+
+
+def _charts(study: PageStudy) -> dict[str, Any]:
+    """Return what the reports and the comparison with the rivals show."""
+    measure, lines = study.conditions.measure, lines_of(study.points, study.chosen)
+    rows = read_json(study.against)["against"] if study.against.exists() else []
+    place = "all", study.deployed[0]
+    beside = [row for row in rows if (row["task"], row["method"]) == place]
+    return {
+        "lines": lines,
+        "frontier": frontier_charts(lines, alone_of(study.points), measure),
+        "rivals": costs.rivals_chart(beside, measure),
+        "left_out": costs.left_out(beside, measure),
+        "by_batch": costs.batch_chart(standings(study.points, study.chosen)),
+    }
+
+
+def _router(study: PageStudy) -> dict[str, Any]:
+    """Return what the files of training show."""
+    shown: dict[str, Any] = {"finetuning": None, "calibration": None, "training": None}
+    if study.finetune.exists() and (losses := read_as(study.finetune, Curve)["loss"]):
+        shown["finetuning"] = router.curve_chart("step", [(router.TRAINING, False, losses)])
+    if (file := study.routers[study.iteration] / "holdout.parquet").exists():
+        holdout = read_table(file, HOLDOUT)
+        shown["calibration"] = router.calibration_chart(holdout)
+        shown["calibration_error"] = router.calibration_error(holdout)
+        shown["histogram"] = router.histogram_chart(holdout)
+    if curves := [*_curves(study)]:
+        shown["training"] = router.curve_chart("epoch", curves)
+    return shown
+
+
+def _curves(study: PageStudy) -> Iterator[tuple[str, bool, list[float]]]:
+    """Yield the colour of each router's losses, whether it is an earlier one, and the losses."""
+    for iteration, folder in study.routers.items():
+        if (file := folder / "curve.json").exists():
+            curve, earlier = read_as(file, Curve), iteration != study.iteration
+            yield router.TRAINING, earlier, curve["train_loss"]
+            yield router.HELD_OUT, earlier, curve["holdout_loss"]
+
+
+def _answers(study: PageStudy, champion: Champion | None) -> dict[str, Any]:
+    """Return who writes what, and the last router's answers beside another's."""
+    files = {f"router {k}": file for k, file in study.tokens.items() if file.exists()}
+    last = f"router {study.iteration}"
+    if last not in files:
+        return {"transcript": None}
+    others = [each for each in files.items() if each[0] != last]
+    beside = [champion] if champion else others[-1:]
+    columns = [
+        (name, tokens.read_transcript(file)) for name, file in ((last, files[last]), *beside)
+    ]
+    transcript = columns[0][1]
+    return {
+        "transcript": transcript,
+        "stretches": router.stretch_chart(transcript.spoken),
+        "kinds": router.kind_chart(transcript.spoken),
+        "levels": tokens.LEVELS,
+        "columns": columns,
+        "known": [(name, {each.problem_id: each for each in own.answers}) for name, own in columns],
+    }
+
+
+def _code(text: str) -> Markup:
+    """Mark what stands between backticks as code."""
+    return Markup(CODE.sub(r"<code>\1</code>", str(escape(text)).replace("&lt;=", "≤")))

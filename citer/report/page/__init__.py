@@ -1,1 +1,0 @@
-"""The report page: one HTML file without links to anything else."""
