@@ -17,14 +17,13 @@ from citer.stages import paths
 from flows import seconds, system
 from flows.alarm import kept_back
 from flows.dvc_commands import PARAMS, Log, check_remote, file_md5
-from flows.forkserver import starter
+from flows.gpus import on_device, room
 from flows.lineage import run_name
 from flows.links import page, version_card
 from flows.own import OWN, own_digest
 from flows.quiet import shorten_expected_errors
 from flows.registry import register_run, run_of
 from flows.repro import one_run, plan
-from flows.rooms import on_device, room
 from flows.side_by_side import run_stages
 from flows.stages import STEP
 from flows.store import make_store, store_address
@@ -63,8 +62,7 @@ def _retrain(timeout: timedelta, log: Log) -> str:
         params_at_start = file_md5(PARAMS)
         with system.sampled():
             planned, own_at_start = plan(log), own_digest()
-            with starter(any(not stage.fresh for stage in planned.values())) as start:
-                stages = run_stages(planned, room(load_params()), timeout, log, start)
+            stages = run_stages(planned, room(load_params()), timeout, log)
         if file_md5(PARAMS) != params_at_start:  # earlier stages used other parameters
             raise InputError(f"{PARAMS}: changed during the run; repeat `citer run`")
         if own_digest() != own_at_start:

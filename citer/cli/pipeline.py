@@ -31,7 +31,7 @@ def run(
     """
     need_pipeline("citer run")
     load_params()  # bad parameters end the command before a server starts
-    from flows.leash import held
+    from flows.process_tree import run_command
     from flows.writable import check_writable
 
     check_writable()
@@ -40,7 +40,7 @@ def run(
 
         set_seeds(seeds)
     # Prefect's temporary server would outlive a killed run.
-    raise SystemExit(held([sys.executable, "-m", "flows"]))
+    raise SystemExit(run_command(sys.executable, "-m", "flows"))
 
 
 def schedule(

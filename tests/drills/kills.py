@@ -17,7 +17,7 @@ import psutil
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
 
-from flows.mend import LOCK, RUNS, RWLOCK, whole
+from flows.repair_dvc import LOCK, RUNS, RWLOCK, whole
 
 BIN = Path(sys.executable).parent
 MARK = "CITER_DRILL"  # every process of a run inherits it, even an orphan
@@ -128,7 +128,7 @@ def _part(process: psutil.Process) -> str | None:
             return COMMAND
         case [script, *_] if Path(script).name == "citer":
             return COMMAND
-        case ["-m", "flows.leash", seconds, *_]:
+        case ["-m", "flows.process_tree", seconds, *_]:
             return OUTER if seconds == "inf" else INNER
         case ["-m", "flows"]:
             return FLOW

@@ -29,38 +29,39 @@ KEPT, TORN = TMP / "dvc.lock.kept", TMP / "dvc.lock.torn"
 CONFLICT = b"<<<<<<<"  # a git merge conflict
 RUNS = Path(".dvc/cache/runs")
 ENTRY = re.compile(r"[0-9a-f]{64}")
+STAGE = "multiprocessing.forkserver"  # the command of a process in which a stage runs
 
 Info = dict[str, Any]  # a process: its `pid`, and its command line as `cmd`
 
 
-def mend(log: Log) -> None:
+def repair(log: Log) -> None:
     """Repair DVC's files. Waits while a DVC process works on them that this one did not start.
 
     The others run independent stages. DVC writes to the repaired files only under the locks that
     are taken here, and takes none of them while a stage's command runs.
     """
     logged = False
-    while busy := _mend(log):
+    while busy := _repair(log):
         if not logged:
             log(f"waiting for DVC, process {busy[0]['pid']}: {busy[0]['cmd']}")
         logged = True
         time.sleep(1)
 
 
-def mend_lock(log: Log) -> None:
+def repair_lock(log: Log) -> None:
     """Back up `dvc.lock` if it is whole. Replace it by the backup if it is truncated."""
     with locked(DVC_LOCK, "DVC", log):
-        _mend_lock(log)
+        _repair_lock(log)
 
 
-def _mend(log: Log) -> list[Info]:
+def _repair(log: Log) -> list[Info]:
     """Repair the files, unless other DVC processes work on them; return these processes."""
     with locked(DVC_LOCK, "DVC", log):
         ours = {process.pid for process in psutil.Process().children(recursive=True)}
         if busy := [info for info in _drop_dead_processes(log) if info["pid"] not in ours]:
             return busy
         _clear_run_cache()
-        _mend_lock(log)
+        _repair_lock(log)
         return []
 
 
@@ -90,7 +91,7 @@ def _at_work(info: Info) -> bool:
         return False
     except psutil.AccessDenied:
         return True
-    is_dvc = any(Path(part).name == "dvc" for part in command)
+    is_dvc = any(Path(part).name == "dvc" or STAGE in part for part in command)
     return is_dvc or info["cmd"] == " ".join(command[1:])  # a script that imports DVC
 
 
@@ -104,7 +105,7 @@ def _clear_run_cache() -> None:
             folder.rmdir()
 
 
-def _mend_lock(log: Log) -> None:
+def _repair_lock(log: Log) -> None:
     if not LOCK.exists():
         KEPT.unlink(missing_ok=True)
     elif KEPT.exists() and LOCK.read_bytes() == KEPT.read_bytes():

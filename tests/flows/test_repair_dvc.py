@@ -17,7 +17,7 @@ from dvc.repo import Repo
 from ruamel.yaml import YAML
 
 from flows.dvc_commands import DVC_LOCK, dvc, locked
-from flows.mend import KEPT, LOCK, RUNS, RWLOCK, TORN, mend
+from flows.repair_dvc import KEPT, LOCK, RUNS, RWLOCK, TORN, mend
 from flows.repro import one_run, plan, reproduce
 
 FIRST = {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}
@@ -208,7 +208,7 @@ def test_a_kill_while_a_torn_lock_is_replaced_loses_no_file(
         shutil.copyfile(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("flows.mend._copy", killed)
+        patch.setattr("flows.repair_dvc._copy", killed)
         with pytest.raises(KeyboardInterrupt):
             mend(print)
     mend(print)
