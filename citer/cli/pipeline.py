@@ -31,8 +31,8 @@ def run(
     """
     need_pipeline("citer run")
     load_params()  # bad parameters end the command before a server starts
+    from flows.checks import check_writable
     from flows.process_tree import run_command
-    from flows.writable import check_writable
 
     check_writable()
     if seeds:
@@ -48,7 +48,7 @@ def schedule(
 ) -> None:
     """Stay running and start a retraining at the given times. Needs PREFECT_API_URL."""
     need_pipeline("citer schedule")
-    from flows.arguments import check_cron
+    from flows.checks import check_cron
 
     check_cron(cron)
     from flows.deploy import serve
@@ -72,7 +72,7 @@ def alerts(
     that failed, crashed or are late, of routers that were kept back, and of low agreement.
     """
     need_pipeline("citer alerts")
-    from flows.arguments import check_target
+    from flows.checks import check_target
 
     if target:
         check_target(target)

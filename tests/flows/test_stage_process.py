@@ -14,7 +14,7 @@ from flows.dvc_commands import LOCK, dvc
 from flows.repro import reproduce
 from flows.stage_process import StageError
 from tests.flows.conftest import Pipeline
-from tests.flows.project import change_params
+from tests.flows.project import TOY, change_params
 from tests.flows.servers import until
 
 HOUR = timedelta(hours=1)
@@ -68,7 +68,7 @@ class Running:
 def running(pipeline: Pipeline) -> Iterator[Running]:
     """`citer prepare` with so many rows that it takes minutes."""
     pipeline({"prepare": PREPARE})
-    change_params("prepare", toy={"tasks": ["math"], "sft": 10**6})
+    change_params("prepare", toy={"tasks": ["math"], **TOY, "sft": 10**6})
     running = Running()
     yield running
     running.stop.set()
@@ -96,7 +96,7 @@ def test_a_stage_goes_on_without_the_fork_server_but_not_without_its_flow(runnin
 
 
 def test_dvc_finds_the_same_records_as_its_own(pipeline: Pipeline) -> None:
-    pipeline({"prepare": PREPARE | {"outs": [{"data/problems": {"persist": True}}]}})
+    pipeline({"prepare": PREPARE})
     assert reproduce("prepare", HOUR, print)
     assert "up to date" in dvc("repro")
     ours = LOCK.read_bytes()
