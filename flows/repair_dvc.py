@@ -11,6 +11,7 @@ import re
 import shutil
 import time
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from dvc.schema import COMPILED_LOCKFILE_SCHEMA as LOCK_SCHEMA
 from ruamel.yaml import YAML, YAMLError
 from voluptuous import Invalid
 
-from citer.storage.tables import replacing, write_text
+from citer.storage.tables import replacing
 from flows.dvc_commands import DVC_LOCK, LOCK, TMP, Log, locked
 
 RWLOCK, GUARD = TMP / RWLOCK_FILE, TMP / RWLOCK_LOCK
@@ -56,31 +57,24 @@ def repair_lock(log: Log) -> None:
 
 def _repair(log: Log) -> list[Info]:
     """Repair the files, unless other DVC processes work on them; return these processes."""
-    with locked(DVC_LOCK, "DVC", log):
+    with locked(DVC_LOCK, "DVC", log), locked(GUARD, "DVC", log):
+        working = [info for info in _noted() if _at_work(info)]
         ours = {process.pid for process in psutil.Process().children(recursive=True)}
-        if busy := [info for info in _drop_dead_processes(log) if info["pid"] not in ours]:
+        if busy := [info for info in working if info["pid"] not in ours]:
             return busy
+        if not working:
+            RWLOCK.unlink(missing_ok=True)
         _clear_run_cache()
         _repair_lock(log)
         return []
 
 
-def _drop_dead_processes(log: Log) -> list[Info]:
-    """Remove dead processes from DVC's table; return the living ones."""
-    with locked(GUARD, "DVC", log):
-        table = _read_table()
-        writing = {path: info for path, info in table["write"].items() if _at_work(info)}
-        reading = {path: list(filter(_at_work, infos)) for path, infos in table["read"].items()}
-        reading = {path: infos for path, infos in reading.items() if infos}
-        write_text(RWLOCK, json.dumps({"write": writing, "read": reading}))
-    return [*writing.values(), *(info for infos in reading.values() for info in infos)]
-
-
-def _read_table() -> dict[str, Any]:
-    """Return DVC's table, or an empty one if it is missing or damaged."""
+def _noted() -> list[Info]:
+    """Return the processes in DVC's table: none if it is missing or damaged."""
     with suppress(FileNotFoundError, ValueError, Invalid):
-        return dict(RWLOCK_SCHEMA(json.loads(RWLOCK.read_text(encoding="utf-8"))))
-    return {"write": {}, "read": {}}
+        table = RWLOCK_SCHEMA(json.loads(RWLOCK.read_text(encoding="utf-8")))
+        return [*table["write"].values(), *chain.from_iterable(table["read"].values())]
+    return []
 
 
 def _at_work(info: Info) -> bool:

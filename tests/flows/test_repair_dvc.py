@@ -108,7 +108,7 @@ def test_the_dvc_of_another_run_is_waited_for_and_its_entry_stays(ran: str) -> N
     with like_dvc("setsid", "--fork") as other:  # it becomes an orphan, no child of this process
         repair(log)
     assert len(messages) == 1
-    assert not table()["write"]
+    assert not RWLOCK.exists()
 
 
 def test_the_dvc_of_another_stage_of_this_run_is_not_waited_for(ran: str) -> None:
