@@ -34,7 +34,9 @@ LOCK = TMP / "flow.lock"
 TICK_SECONDS = 1.0
 LAST_SECONDS = 10.0  # to wait for the last lines; a process that a kill left may hold the pipe
 
-set_forkserver_preload(["flows.preload"])
+# Every process of a stage imports the main module of the flow. A Prefect worker's takes seconds.
+MAIN = getattr(sys.modules["__main__"].__spec__, "name", "__main__")
+set_forkserver_preload(["flows.preload", *([] if MAIN.endswith("__main__") else [MAIN])])
 
 
 class Planned(NamedTuple):

@@ -39,11 +39,11 @@ class Running:
         self.stop, self.error = Event(), Exception()
         self._thread = Thread(target=self._run)
         self._thread.start()
-        self.server, self.keeper, self.worker = until(self._processes, 60)
+        self.server, self.keeper, self.worker = until(self._processes, 300)
 
     def ended(self) -> Exception:
         """Wait for the end; return the error."""
-        self._thread.join(60)
+        self._thread.join(300)
         assert not self._thread.is_alive()
         return self.error
 
