@@ -1,6 +1,7 @@
 """Run one retraining in this terminal. `citer run` starts this module and ends its processes."""
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +15,9 @@ from rich.console import Console
 from citer.cli.main import BAD_INPUT, REFUSED, refuse
 from citer.errors import InputError, TemporaryError
 from citer.stages.paths import SUMMARY
-from flows.leash import end_all, end_with_the_leash
 from flows.links import page
 from flows.pipeline import retrain
+from flows.process_tree import end_all
 from flows.server import START_SERVER
 
 NEXT = """\
@@ -34,7 +35,7 @@ def main() -> None:
     """
     versions = page(os.environ.get("MLFLOW_TRACKING_URI"))  # read now: MLflow changes it later
     try:
-        with _ending_with_the_server():
+        with _ending_with_others():
             outcome = retrain()
     except TemporaryError as error:
         raise SystemExit(refuse(str(error), REFUSED)) from None
@@ -53,13 +54,18 @@ def main() -> None:
 
 
 @contextmanager
-def _ending_with_the_server() -> Iterator[None]:
-    """End this process if Prefect's temporary server dies: without it the run would hang."""
+def _ending_with_others() -> Iterator[None]:
+    """End this process if Prefect's temporary server dies, without which the run would hang.
+
+    Also end it if its keeper is killed, whose pid is the argument.
+    """
     done = threading.Event()
     server = SubprocessASGIServer()  # a singleton: the object that Prefect itself starts
 
     def watch() -> None:
         while not done.wait(1):
+            if sys.argv[1:] and os.getppid() != int(sys.argv[1]):
+                end_all()
             if (process := server.server_process) and process.poll() is not None:
                 Console(stderr=True).print("citer: Prefect's server died; repeat `citer run`")
                 end_all()
@@ -72,5 +78,4 @@ def _ending_with_the_server() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    end_with_the_leash()
     main()

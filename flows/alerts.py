@@ -17,7 +17,7 @@ from rich.console import Console
 from ruamel.yaml import YAML
 
 from citer.errors import InputError, TemporaryError
-from flows.arguments import BLOCK, TARGET
+from flows.checks import BLOCK, TARGET
 from flows.server import require_server
 
 AUTOMATIONS = Path(__file__).with_name("automations.yaml")

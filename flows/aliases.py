@@ -2,7 +2,7 @@
 
 from citer.config.params import load_params
 from citer.errors import InputError
-from flows.arguments import check_uri
+from flows.checks import check_uri
 from flows.reach import reported
 from flows.registry import aliased
 from flows.store import open_store

@@ -1,5 +1,6 @@
 """The Prefect flow `retrain`: run every stage of dvc.yaml, then register the router."""
 
+import logging
 import os
 from collections.abc import Mapping
 from datetime import timedelta
@@ -16,20 +17,20 @@ from citer.errors import InputError
 from citer.stages import paths
 from flows import seconds, system
 from flows.alarm import kept_back
+from flows.checks import check_writable
 from flows.dvc_commands import PARAMS, Log, check_remote, file_md5
-from flows.forkserver import starter
+from flows.gpus import on_device, room
 from flows.lineage import run_name
 from flows.links import page, version_card
 from flows.own import OWN, own_digest
-from flows.quiet import shorten_expected_errors
 from flows.registry import register_run, run_of
 from flows.repro import one_run, plan
-from flows.rooms import on_device, room
 from flows.side_by_side import run_stages
 from flows.stages import STEP
 from flows.store import make_store, store_address
 from flows.worktree import in_worktree
-from flows.writable import check_writable
+
+LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 
 
 @flow(name="retrain", flow_run_name=run_name)
@@ -46,7 +47,8 @@ def retrain(
     """
     log = get_run_logger().info
     here = partial(_retrain, timedelta(hours=stage_timeout_hours), log)
-    shorten_expected_errors()
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(shorten)  # a second time, it does nothing
     try:
         check_writable()
         with on_device(device):
@@ -56,6 +58,15 @@ def retrain(
     return Completed(message=outcome, data=outcome)
 
 
+def shorten(record: logging.LogRecord) -> bool:
+    """Put the line of an InputError in the place of its traceback. Keeps every record."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, InputError):
+        record.msg, record.args = str(error), ()
+        record.exc_info = record.exc_text = None
+    return True
+
+
 def _retrain(timeout: timedelta, log: Log) -> str:
     where = page(os.environ.get("MLFLOW_TRACKING_URI"))  # read now: MLflow changes it later
     reach_store()
@@ -63,8 +74,7 @@ def _retrain(timeout: timedelta, log: Log) -> str:
         params_at_start = file_md5(PARAMS)
         with system.sampled():
             planned, own_at_start = plan(log), own_digest()
-            with starter(any(not stage.fresh for stage in planned.values())) as start:
-                stages = run_stages(planned, room(load_params()), timeout, log, start)
+            stages = run_stages(planned, room(load_params()), timeout, log)
         if file_md5(PARAMS) != params_at_start:  # earlier stages used other parameters
             raise InputError(f"{PARAMS}: changed during the run; repeat `citer run`")
         if own_digest() != own_at_start:

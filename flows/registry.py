@@ -19,7 +19,7 @@ from citer.config.params import Params, load_params
 from citer.errors import InputError
 from citer.storage.tables import read_json
 from flows import facts
-from flows.arguments import check_uri
+from flows.checks import check_uri
 from flows.dvc_commands import push
 from flows.ledger import count_use
 from flows.reach import reported

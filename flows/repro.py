@@ -1,53 +1,42 @@
-"""Run DVC in a child process: list the stages, and bring one of them up to date."""
+"""List the stages of dvc.yaml, and bring one of them up to date in a process of its own."""
 
 import json
 import os
 import re
-import signal
 import sys
 import sysconfig
+import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import timedelta
 from graphlib import TopologicalSorter
-from itertools import dropwhile
-from select import select
-from shutil import get_terminal_size
+from multiprocessing import Pipe, set_forkserver_preload, util
+from multiprocessing.connection import Connection
+from threading import Thread
 from typing import NamedTuple
 
 from rich.text import Text
 
-from citer.errors import InputError, TemporaryError
-from citer.executors.memory import advice
+from citer.errors import InputError
 from citer.stages.paths import CODE
 from citer.storage.code import stage_digests
 from citer.storage.tables import write_json
-from flows.dvc_commands import SUPPORT, TMP, DvcError, Log, dvc, locked
-from flows.leash import TIMED_OUT, Leashed, Start, execed, leashed, shell_status
-from flows.mend import mend, mend_lock
+from flows import stage_process
+from flows.dvc_commands import TMP, DvcError, Log, dvc, locked
 from flows.own import is_own, keep_changed
+from flows.process_tree import ADOPTS, received, tree
+from flows.repair_dvc import repair, repair_lock
+from flows.stage_process import Answer, StageError, failure
 
-REPRO = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item"]
 LOCK = TMP / "flow.lock"
-DVC_ERRORS = range(251, 256)
-BAD_INPUT = 2  # exit status of `citer` for errors that the user must correct
-REFUSED = 1  # its exit status for errors that may pass, with a line that begins with OURS
-KILLED = shell_status(-signal.SIGKILL)
-OURS = "citer: "
-EXITED = re.compile(r"ERROR: failed to reproduce .*, exited with (-?\d+)$")
-# DVC errors that may not recur at the next attempt.
-TEMPORARY = re.compile(
-    r"unexpected error - | is busy, |Unable to acquire lock|\[Errno (?!2\])\d+\]"
-)
-# DVC ends its output with advice on git and remotes, which begins with one of these.
-ADVICE = re.compile(rb"(?:Generating|Updating) lock file |Use `dvc push`")
 TICK_SECONDS = 1.0
+LAST_SECONDS = 10.0  # to wait for the last lines; a process that a kill left may hold the pipe
 
-
-class StageError(RuntimeError):
-    """The stage's command died or timed out. The next attempt may succeed."""
+# Every process of a stage imports the main module of the flow. A Prefect worker's takes seconds.
+MAIN = getattr(sys.modules["__main__"].__spec__, "name", "__main__")
+set_forkserver_preload(["flows.preload", *([] if MAIN.endswith("__main__") else [MAIN])])
 
 
 class Planned(NamedTuple):
@@ -76,9 +65,19 @@ def one_run(log: Log) -> Iterator[None]:
 
     DVC's files are repaired first.
     """
+    _shorten_paths_of_sockets()
     with locked(LOCK, "another run in this folder", log):
-        mend(log)
+        repair(log)
         yield
+
+
+def _shorten_paths_of_sockets() -> None:
+    """Name the fork server's folder by a short path: one of a socket has at most 107 characters."""
+    if ADOPTS:  # there is /proc
+        folder = os.open(tempfile.gettempdir(), os.O_RDONLY)
+        tempfile.tempdir = f"/proc/{os.getpid()}/fd/{folder}"
+        util.get_temp_dir()  # made once for all processes
+        tempfile.tempdir = None
 
 
 def plan(log: Log) -> dict[str, Planned]:
@@ -110,115 +109,69 @@ def reproduce(
     variables: Mapping[str, str] | None = None,
     beside: bool = False,
     tick: Callable[[], None] = lambda: None,
-    start: Start = execed,
 ) -> bool:
     """Bring one stage up to date. Return whether its command had to run. Call it within `one_run`.
 
     The stage's output goes to the terminal. Without one, or if the stage runs `beside` others, it
-    goes to `log`. `variables` are added to the environment. `tick` is called every second or more
-    often; if it raises an exception, the stage ends. `start` starts the stage's leash. Raises
-    InputError if the next attempt would fail as well, TemporaryError if the stage says that its
-    cause may pass. Raises StageError if the stage died or timed out, or if DVC failed for a
-    temporary reason.
+    goes to `log`. `variables` are added to the environment. `tick` is called every second; if it
+    raises an exception, the stage ends. Raises InputError if the next attempt would fail as well,
+    TemporaryError if the cause may pass, and StageError if the stage died or timed out.
     """
-    output, seconds = _Output(name), timeout.total_seconds()
+    repair(log)
     terminal = sys.stderr.isatty() and not beside
-    mend(log)
-    environment = {**_environment(terminal), **(variables or {})}
-    with leashed([*REPRO, name], seconds, environment, start) as process:
-        for line in _follow(process, log, terminal, tick):
-            output.read(line)
-        status = process.wait()
-    mend_lock(log)
-    _raise_for(status, output, timeout)
-    return output.ran
+    with _shown(None if terminal else log) as output:
+        work = (stage_process.run, name, {**_environment(), **(variables or {})}, output)
+        with tree("forkserver", *work) as line:
+            if output:
+                output.close()  # the stage's processes hold it now
+            answer = _answer(name, line, timeout, tick)
+    repair_lock(log)
+    if answer.error:
+        raise answer.error(*answer.message.split("\n"))
+    return answer.ran
 
 
-def _raise_for(status: int, output: "_Output", timeout: timedelta) -> None:
-    """Raise what `reproduce` says about the exit status and output of DVC."""
-    name = output.name
-    if status == 0:
-        return
-    if status == TIMED_OUT:
-        raise StageError(f"{name}: took longer than {timeout}")
-    if output.exited == BAD_INPUT:
-        raise InputError(output.last.removeprefix(OURS))
-    if output.exited == REFUSED and output.last.startswith(OURS):
-        raise TemporaryError(output.last.removeprefix(OURS))
-    if output.exited is None and status in DVC_ERRORS:
-        raise (StageError if TEMPORARY.search(output.error) else InputError)(output.error)
-    if output.exited == KILLED:
-        said = "killed (SIGKILL), as Linux does if memory runs out"
-        raise TemporaryError(f"{name}: {said}; if it did, {advice(name)}")
-    raise StageError(f"{name}: exit status {output.exited or status}: {output.last}")
-
-
-@dataclass
-class _Output:
-    """What DVC has printed about a stage: whether it ran, and how it failed."""
-
-    name: str
-    ran: bool = False
-    exited: int | None = None  # exit status of the stage's command, if that failed
-    last: str = ""  # the last line that the command printed
-    errors: list[str] = field(default_factory=list)  # DVC's lines from its first error on
-
-    def read(self, line: str) -> None:
-        if line == f"Running stage '{self.name}':":
-            self.ran = True
-        elif failure := EXITED.match(line):
-            self.exited = shell_status(int(failure[1]))
-        elif (self.errors and not line.startswith(SUPPORT)) or line.startswith("ERROR: "):
-            self.errors.append(line.removeprefix("ERROR: "))
-        if line.strip() and self.exited is None:
-            self.last = line
-
-    @property
-    def error(self) -> str:
-        return "\n".join(self.errors).strip() or self.last
-
-
-def _follow(process: Leashed, log: Log, terminal: bool, tick: Callable[[], None]) -> Iterator[str]:
-    """Yield the lines that `process` prints, as plain text, without DVC's advice at the end."""
-    partial = b""
-    for chunk in _chunks(process.stdout.fileno(), tick):
-        output, *advice = ADVICE.split(chunk, maxsplit=1)
-        if terminal:
-            os.write(sys.stderr.fileno(), output)  # unchanged: progress bars redraw themselves
-        *lines, partial = (partial + output).split(b"\n")
-        for line in map(_plain, lines):
-            if not terminal:
-                log(line)
-            yield line
-        if advice:  # it is not shown, but an error may follow it
-            hidden = (advice[0] + process.stdout.read()).split(b"\n")
-            yield from dropwhile(lambda line: not line.startswith("ERROR: "), map(_plain, hidden))
-            return
-
-
-def _chunks(pipe: int, tick: Callable[[], None]) -> Iterator[bytes]:
-    """Yield what arrives on a pipe, until it closes. Call `tick` in between."""
-    while True:
+def _answer(name: str, line: Connection, timeout: timedelta, tick: Callable[[], None]) -> Answer:
+    end = time.monotonic() + timeout.total_seconds()
+    while not line.poll(TICK_SECONDS):
         tick()
-        if select([pipe], [], [], TICK_SECONDS)[0]:
-            if not (chunk := os.read(pipe, 2**16)):
-                return
-            yield chunk
+        if time.monotonic() > end:
+            raise StageError(f"{name}: took longer than {timeout}")
+    answers = [*received(line)]
+    if answers and isinstance(answers[0], Answer):
+        return answers[0]
+    error = failure(name, *answers) if answers else StageError(f"{name}: its keeper was killed")
+    return Answer(True, type(error), str(error))
 
 
-def _plain(line: bytes) -> str:
+@contextmanager
+def _shown(log: Log | None) -> Iterator[Connection | None]:
+    """Yield what the stage writes to, if its lines go to a log."""
+    if not log:
+        yield None
+        return
+    reader, writer = Pipe(duplex=False)
+    thread = Thread(target=_log_lines, args=(reader, log), daemon=True)
+    thread.start()
+    try:
+        yield writer
+    finally:
+        writer.close()
+        thread.join(LAST_SECONDS)
+
+
+def _log_lines(reader: Connection, log: Log) -> None:
+    with reader, open(os.dup(reader.fileno()), errors="replace", newline="\n") as lines:
+        for line in lines:
+            log(_plain(line))
+
+
+def _plain(line: str) -> str:
     """Return a line without colours. If it was redrawn, return its last version."""
-    return Text.from_ansi(line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]).plain
+    return Text.from_ansi(line.rstrip("\r\n").rpartition("\r")[2]).plain
 
 
-def _environment(terminal: bool) -> dict[str, str]:
-    """Return this environment, with the interpreter's commands first on PATH.
-
-    For a terminal it also has the terminal's width.
-    """
+def _environment() -> dict[str, str]:
+    """Return this environment, with the interpreter's commands first on PATH."""
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
-    environment = {**os.environ, "PATH": path}
-    if terminal:
-        columns = str(get_terminal_size().columns)
-        environment |= {"TTY_COMPATIBLE": "1", "COLUMNS": columns}
-    return environment
+    return {**os.environ, "PATH": path}

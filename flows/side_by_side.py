@@ -12,24 +12,21 @@ from prefect.futures import PrefectFuture
 
 from citer.storage.tables import write_text
 from flows.dvc_commands import DVC_LOCK, LOCK, Log, locked
-from flows.leash import Start, execed
+from flows.gpus import VISIBLE, Gpus, Room
 from flows.repro import Planned
-from flows.rooms import VISIBLE, Gpus, Room
 from flows.stages import Setting, stage_task
 
 Seconds = dict[str, float | None]
 
 
-def run_stages(
-    plan: Mapping[str, Planned], room: Room, timeout: timedelta, log: Log, start: Start = execed
-) -> Seconds:
+def run_stages(plan: Mapping[str, Planned], room: Room, timeout: timedelta, log: Log) -> Seconds:
     """Run the stages. Return the seconds of each, or None if it was unchanged.
 
     After a failure no other stage starts, those that run are finished, and the first error is
     raised. If the flow is interrupted, they end at once. `dvc.lock` lists the stages in the order
     in which they would have been added one after another.
     """
-    setting = Setting(timeout, beside=room.places > 1, start=start)
+    setting = Setting(timeout, beside=room.places > 1)
     listed = _listed() if setting.beside else []
     try:
         seconds = _Run(plan, room, setting, log).seconds()

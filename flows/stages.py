@@ -15,8 +15,7 @@ from prefect.tasks import exponential_backoff
 
 from citer.errors import InputError, TemporaryError
 from flows import seconds
-from flows.leash import Start, execed
-from flows.percent import progress_shown
+from flows.progress_artifact import progress_shown
 from flows.repro import reproduce
 from flows.server import has_server
 
@@ -35,7 +34,6 @@ class Setting:
     variables: Mapping[str, str] = field(default_factory=dict)  # of the stage's environment
     beside: bool = False  # others may run at the same time
     stop: Event = field(default_factory=Event)  # set when the flow ends
-    start: Start = execed  # starts a stage's leash
 
     def check(self) -> None:
         """Raise StoppedError if the flow ends."""
@@ -85,6 +83,4 @@ def _reproduced(name: str, setting: Setting) -> bool:
     log = get_run_logger().info
     with progress_shown(name) as variables:
         added = {**setting.variables, **variables}
-        return reproduce(
-            name, setting.timeout, log, added, setting.beside, setting.check, setting.start
-        )
+        return reproduce(name, setting.timeout, log, added, setting.beside, setting.check)

@@ -255,7 +255,9 @@ def test_a_project_that_cannot_be_written_is_reported_before_a_server_starts(
     (tmp_path / "params.yaml").write_text(PARAMS.read_text())
     (tmp_path / folder).touch()  # root may write to any folder, but not below a file
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("flows.leash.held", lambda command: pytest.fail("a server starts"))
+    monkeypatch.setattr(
+        "flows.process_tree.run_command", lambda *command: pytest.fail("a server starts")
+    )
     assert cli.call(["run"]) == 2
     assert re.fullmatch(
         rf"citer: {re.escape(folder)}/[\w./]+: cannot be written: (Not a directory|File exists)\n",

@@ -121,7 +121,7 @@ def _sampler(**options: float | None) -> Sampler:
 def _bundle(router: str) -> AbstractContextManager[Path]:
     if router.startswith("models:/"):
         need_pipeline("citer generate --router models:/…")
-        from flows.arguments import check_uri
+        from flows.checks import check_uri
 
         check_uri(router)
         from flows.registry import fetched_bundle

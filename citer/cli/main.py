@@ -98,32 +98,39 @@ app = _make_app()
 
 
 def call(arguments: Sequence[str] | None = None) -> int:
-    """Run one command, by default with this process's arguments, and return its exit status.
+    """Run one command, print what failed, and return the exit status."""
+    status, message = attempt(arguments)
+    return refuse(message, status) if message else status
 
-    Status 2: the user must correct something. Status 1: the machine refused, for example because
-    memory or the disk is full, or a server does not answer; the flow retries this.
+
+def attempt(arguments: Sequence[str] | None = None) -> tuple[int, str]:
+    """Run one command, by default with this process's arguments.
+
+    Returns its exit status, and what to tell the user. Status 2: the user must correct something.
+    Status 1: the machine refused, for example because memory or the disk is full, or a server does
+    not answer; the flow retries this.
     """
     try:
         app(arguments, prog_name="citer")
     except TemporaryError as error:
-        return refuse(str(error), REFUSED)
+        return REFUSED, str(error)
     except InputError as error:
-        return refuse(str(error), BAD_INPUT)
+        return BAD_INPUT, str(error)
     except OSError as error:
         if error.errno in (None, errno.ENOENT):  # from a library, or a bug of ours
             raise
         place = f"{error.filename}: " if error.filename else ""
         status = BAD_INPUT if error.errno in USERS else REFUSED
-        return refuse(f"{place}{os.strerror(error.errno)}", status)
+        return status, f"{place}{os.strerror(error.errno)}"
     except SystemExit as ended:
-        return int(ended.code or 0)
+        return int(ended.code or 0), ""
     except Exception as error:
         if not ran_out(error):
             raise
         command = next(iter(sys.argv[1:] if arguments is None else arguments))
         said = str(error).partition("\n")[0] or type(error).__name__
-        return refuse(f"{command}: out of memory: {said}; {advice(command)}", REFUSED)
-    return 0
+        return REFUSED, f"{command}: out of memory: {said}; {advice(command)}"
+    return 0, ""
 
 
 def refuse(message: str, status: int) -> int:

@@ -27,12 +27,12 @@ def run(seeds: Annotated[str | None, typer.Option(hidden=True)] = None) -> None:
         raise InputError(f"--seeds was removed: {several}")
     need_pipeline("citer run")
     load_params()  # bad parameters end the command before a server starts
-    from flows.leash import held
-    from flows.writable import check_writable
+    from flows.checks import check_writable
+    from flows.process_tree import run_command
 
     check_writable()
     # Prefect's temporary server would outlive a killed run.
-    raise SystemExit(held([sys.executable, "-m", "flows"]))
+    raise SystemExit(run_command(sys.executable, "-m", "flows"))
 
 
 def schedule(
@@ -40,7 +40,7 @@ def schedule(
 ) -> None:
     """Stay running and start a retraining at the given times. Needs PREFECT_API_URL."""
     need_pipeline("citer schedule")
-    from flows.arguments import check_cron
+    from flows.checks import check_cron
 
     check_cron(cron)
     from flows.deploy import serve
@@ -64,7 +64,7 @@ def alerts(
     that failed, crashed or are late, of routers that were kept back, and of low agreement.
     """
     need_pipeline("citer alerts")
-    from flows.arguments import check_target
+    from flows.checks import check_target
 
     if target:
         check_target(target)

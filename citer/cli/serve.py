@@ -121,7 +121,7 @@ class Registered:
 def _source(router: str) -> Folder | Registered:
     if router.startswith("models:/"):
         need_pipeline("citer serve --router models:/…")
-        from flows.arguments import check_uri
+        from flows.checks import check_uri
 
         check_uri(router)
         return Registered(router)

@@ -17,12 +17,12 @@ import psutil
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
 
-from flows.mend import LOCK, RUNS, RWLOCK, whole
+from flows.repair_dvc import LOCK, RUNS, RWLOCK, whole
 
 BIN = Path(sys.executable).parent
 MARK = "CITER_DRILL"  # every process of a run inherits it, even an orphan
 PATIENCE_SECONDS = 900  # a run ends within this time, even on a busy machine
-GONE_SECONDS = 60  # all processes end this long after `citer run`; above the leash's grace
+GONE_SECONDS = 60  # all processes end this long after `citer run`; above the keepers' grace
 OWN = {".git", ".dvc", "mlruns"}  # their files differ from run to run
 
 
@@ -110,32 +110,29 @@ class Run:
         return [process for process in psutil.process_iter() if _carries(process, self.token)]
 
 
-CLI, OUTER, FLOW, SERVER = "citer run", "outer leash", "flow", "server"
-FORKED = FORK_SERVER, INNER, STAGE = "fork server", "inner leash", "stage"
-DVC, COMMAND = "DVC", "command"
-PARTS = (CLI, OUTER, FLOW, SERVER, FORK_SERVER, INNER, DVC, COMMAND, STAGE)
+HELD = CLI, OUTER = "citer run", "keeper of the run"
+FORKED = FORK_SERVER, INNER, STAGE = "fork server", "keeper of a stage", "stage"
+FLOW, SERVER, TRACKER, COMMAND = "flow", "server", "tracker", "command"
+PARTS = (*HELD, FLOW, SERVER, TRACKER, *FORKED, COMMAND)
 ALL = "all"
 
 
 def _part(process: psutil.Process) -> str | None:
     command = process.cmdline()
+    depth = sum(parent.cmdline() == command for parent in process.parents())  # in a line of forks
     match command[1:]:
-        case ["-m", "flows.preloaded"]:
-            return FORKED[sum(parent.cmdline() == command for parent in process.parents())]
         case [script, "run"] if Path(script).name == "citer":
-            return CLI
-        case ["6000"]:  # of `sleep`
-            return COMMAND
-        case [script, *_] if Path(script).name == "citer":
-            return COMMAND
-        case ["-m", "flows.leash", seconds, *_]:
-            return OUTER if seconds == "inf" else INNER
-        case ["-m", "flows"]:
+            return HELD[depth]
+        case ["-c", script] if "multiprocessing.forkserver" in script:
+            return FORKED[depth]
+        case ["-c", script] if "multiprocessing.resource_tracker" in script:
+            return TRACKER
+        case ["-m", "flows", _]:
             return FLOW
         case ["-m", "uvicorn", *_]:
             return SERVER
-        case ["-m", "dvc", *_]:
-            return DVC
+        case ["6000"]:  # of `sleep`
+            return COMMAND
     return None
 
 

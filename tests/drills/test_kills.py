@@ -14,12 +14,12 @@ from tests.drills.files import left_aside
 from tests.drills.kills import (
     CLI,
     COMMAND,
-    DVC,
     FORK_SERVER,
     INNER,
     PARTS,
     PATIENCE_SECONDS,
     STAGE,
+    TRACKER,
     Kill,
     Outcome,
     Run,
@@ -38,7 +38,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "finetune": {"steps": 8, "batch_size": 4, "checkpoint_steps": 2},
     "evaluate": {"epsilon": 0.9},
 }
-RETRIED = {INNER, DVC, COMMAND}
+RETRIED = {INNER, STAGE, COMMAND}
 KILLS = draw(4 * SCALE, SEED)
 
 
@@ -81,7 +81,7 @@ def test_one_run_after_a_kill_gives_the_outcome_of_an_undisturbed_run(
     run = start(undisturbed, kill, tmp_path)
     moment, victim = run.seconds, run.kill(kill.choice)
     left = run.settle()
-    seen = f"exit {run.cli.returncode} after {run.seconds:.0f} s, to mend: {torn(run.folder)}"
+    seen = f"exit {run.cli.returncode} after {run.seconds:.0f} s, to repair: {torn(run.folder)}"
     again = Run(run.folder, run.home)
     status = again.cli.wait()
     with capsys.disabled():
@@ -110,7 +110,7 @@ def start(undisturbed: Undisturbed, kill: Kill, folder: Path) -> Run:
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("part", [part for part in PARTS if part != STAGE])
+@pytest.mark.parametrize("part", PARTS)
 def test_after_one_process_is_killed_the_run_continues_or_leaves_no_process(
     part: str, tmp_path: Path, record_property: Record
 ) -> None:
@@ -123,7 +123,7 @@ def test_after_one_process_is_killed_the_run_continues_or_leaves_no_process(
     run.processes()[part].kill()
     if part in RETRIED:
         wait_for_tries(project, 2)
-    if part in {*RETRIED, FORK_SERVER}:
+    if part in {*RETRIED, FORK_SERVER, TRACKER}:
         assert COMMAND in run.processes()
         run.processes()[CLI].kill()
     assert run.settle() == []

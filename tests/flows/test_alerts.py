@@ -23,7 +23,7 @@ from tests.flows.deployment import HANGS, RETRAINS, deploy, rank
 from tests.flows.prefect_server import Server, prefect_server, running
 from tests.flows.project import ROOT, register, retrain
 from tests.flows.servers import mlflow_server, until
-from tests.flows.test_leash import LAUNCHER, dead
+from tests.flows.test_process_tree import LAUNCHER, dead
 from tests.flows.webhook import Webhook, webhook
 
 HEARTBEAT = "PREFECT_FLOWS_HEARTBEAT_FREQUENCY"

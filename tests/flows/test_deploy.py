@@ -17,7 +17,7 @@ from flows.store import open_store
 from tests.flows.deployment import HANGS, RETRAINS, deploy, rank
 from tests.flows.prefect_server import Server, prefect_server, running
 from tests.flows.servers import until
-from tests.flows.test_leash import LAUNCHER, dead
+from tests.flows.test_process_tree import LAUNCHER, dead
 
 # Waits in the middle of its work until the test has seen the progress.
 WORKING = """

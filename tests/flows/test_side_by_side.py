@@ -16,14 +16,14 @@ from ruamel.yaml import YAML
 
 from citer.errors import InputError
 from flows.dvc_commands import LOCK
+from flows.gpus import Room
 from flows.repro import one_run, plan
-from flows.rooms import Room
 from flows.side_by_side import run_stages
 from flows.stages import TAG, stage_task
 from tests.flows.conftest import Pipeline
 from tests.flows.project import ROOT
 from tests.flows.servers import until
-from tests.flows.test_leash import dead
+from tests.flows.test_process_tree import dead
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]
 

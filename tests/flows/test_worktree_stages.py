@@ -20,7 +20,7 @@ from flows.store import open_store
 from tests.flows.project import commit
 from tests.flows.registered import holder, versions
 from tests.flows.servers import until
-from tests.flows.test_leash import dead
+from tests.flows.test_process_tree import dead
 
 pytestmark = pytest.mark.slow
 

@@ -6,16 +6,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
-from prefect.settings import get_current_settings
 
 from citer.progress import PROGRESS
 from citer.storage.tables import PARTIAL
+from flows.server import has_server
 
 FOLDER = PARTIAL / "progress"
 SECONDS = 10.0  # between two updates
@@ -29,15 +28,14 @@ def progress_shown(stage: str) -> Iterator[Mapping[str, str]]:
     The artifact has the percentage and the line that `citer.progress` writes to a file. It is
     created with the first line.
     """
-    if not get_current_settings().api.url:
+    if not has_server():
         yield {}
         return
     FOLDER.mkdir(parents=True, exist_ok=True)
     file, done = (FOLDER / f"{stage}.json").absolute(), threading.Event()
     file.unlink(missing_ok=True)  # left by a killed flow
     within = copy_context().run  # the task run to which the artifact belongs
-    target = _Shown(stage, file).until
-    thread = threading.Thread(target=within, args=(target, done), daemon=True)
+    thread = threading.Thread(target=within, args=(_update, stage, file, done), daemon=True)
     thread.start()
     try:
         yield {PROGRESS: str(file)}
@@ -47,30 +45,19 @@ def progress_shown(stage: str) -> Iterator[Mapping[str, str]]:
         file.unlink(missing_ok=True)
 
 
-@dataclass
-class _Shown:
-    stage: str
-    file: Path
-    text: str = ""
-    artifact: UUID | None = None
-
-    def until(self, done: threading.Event) -> None:
-        """Send the file from time to time, and once more at the end."""
-        ended = False
-        while not ended:
-            ended = done.wait(SECONDS)
-            with suppress(Exception):  # a lost server must not end a stage
-                self.update()
-
-    def update(self) -> None:
-        """Send the file if it has changed."""
-        if not self.file.exists() or (text := self.file.read_text()) == self.text:
-            return
-        written = json.loads(text)
-        percent, line = written["percent"] or 0.0, written["line"]
-        if self.artifact:
-            update_progress_artifact(self.artifact, percent, line)
-        else:
-            key = re.sub("[^a-z0-9]+", "-", f"stage-{self.stage}".lower())
-            self.artifact = cast(UUID, create_progress_artifact(percent, key, line))
-        self.text = text
+def _update(stage: str, file: Path, done: threading.Event) -> None:
+    """Send the file from time to time if it has changed, and once more at the end."""
+    key = re.sub("[^a-z0-9]+", "-", f"stage-{stage}".lower())
+    sent, artifact, ended = "", None, False
+    while not ended:
+        ended = done.wait(SECONDS)
+        with suppress(Exception):  # a lost server must not end a stage
+            if (text := file.read_text()) == sent:
+                continue
+            written = json.loads(text)
+            percent, line = written["percent"] or 0.0, written["line"]
+            if artifact:
+                update_progress_artifact(artifact, percent, line)
+            else:
+                artifact = cast(UUID, create_progress_artifact(percent, key, line))
+            sent = text

@@ -9,7 +9,7 @@ import torch
 
 from citer.config.params import Params, load_params
 from citer.errors import InputError
-from flows.rooms import VISIBLE, Room, on_device, room
+from flows.gpus import VISIBLE, Room, on_device, room
 
 FOUR = ("0", "1", "2", "3")
 

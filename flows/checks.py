@@ -1,14 +1,21 @@
-"""Check arguments of commands. Prefect and MLflow, which take seconds to import, are not needed."""
+"""Check arguments of commands, and that the project can be written.
+
+Prefect and MLflow, which take seconds to import, are not needed.
+"""
 
 import re
 from datetime import datetime
+from pathlib import Path
 
 from cronsim import CronSim, CronSimError
 from pydantic import AnyHttpUrl, TypeAdapter, ValidationError
 
 from citer.errors import InputError
+from citer.storage import tables
 
 BLOCK = re.compile(r"[\w-]+/[\w-]+")  # TYPE/NAME
+# One file in each folder that every retraining writes to.
+WRITTEN = ("dvc.lock", ".dvc/tmp/flow.lock", "data/code.json", "mlruns/.lock")
 TARGET = "expected http://… or https://…, or TYPE/NAME of a notification block"
 
 
@@ -36,3 +43,9 @@ def check_uri(uri: str) -> None:
     """Raise InputError if `uri` is not of the form of a registered router's."""
     if not re.fullmatch(r"models:/[^/@]+[/@][^/@]+", uri):
         raise InputError(f"{uri}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
+
+
+def check_writable() -> None:
+    """Raise InputError with the first file of the project that cannot be written."""
+    for name in WRITTEN:
+        tables.check_target(Path(name))

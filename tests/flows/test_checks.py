@@ -3,7 +3,7 @@ import re
 import pytest
 
 from citer.errors import InputError
-from flows.arguments import check_cron, check_target
+from flows.checks import check_cron, check_target
 
 
 @pytest.mark.parametrize("target", ["http://", "ftp://there/x", "nonsense", "http://[x", "a/b/c"])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.scratch import scratch
+from flows.tempdir import tempdir
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_folder_is_empty_and_is_removed_with_its_run(home: Path) -> None:
-    with scratch() as folder:
+    with tempdir() as folder:
         assert folder.parent == home
         assert [*folder.iterdir()] == []
         (folder / "left").mkdir()
@@ -26,5 +26,5 @@ def test_folders_of_killed_runs_are_removed_and_folders_of_living_runs_stay(home
     living, other = home / f"citer-run-{os.getppid()}-x", home / "citer-run-other"
     for folder in (killed / "left", same_pid, living, other):
         folder.mkdir(parents=True)
-    with scratch() as ours:
+    with tempdir() as ours:
         assert {*home.iterdir()} == {living, other, ours}

@@ -14,7 +14,7 @@ NAME = re.compile(r"citer-run-(\d+)-.+")  # the number is the pid of the run
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
+def tempdir() -> Iterator[Path]:
     """Yield an empty folder and remove it at the end. Remove folders of killed runs first."""
     _sweep(Path(tempfile.gettempdir()))
     folder = tempfile.mkdtemp(prefix=f"citer-run-{os.getpid()}-")

@@ -11,6 +11,7 @@ import re
 import shutil
 import time
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from dvc.schema import COMPILED_LOCKFILE_SCHEMA as LOCK_SCHEMA
 from ruamel.yaml import YAML, YAMLError
 from voluptuous import Invalid
 
-from citer.storage.tables import replacing, write_text
+from citer.storage.tables import replacing
 from flows.dvc_commands import DVC_LOCK, LOCK, TMP, Log, locked
 
 RWLOCK, GUARD = TMP / RWLOCK_FILE, TMP / RWLOCK_LOCK
@@ -29,57 +30,51 @@ KEPT, TORN = TMP / "dvc.lock.kept", TMP / "dvc.lock.torn"
 CONFLICT = b"<<<<<<<"  # a git merge conflict
 RUNS = Path(".dvc/cache/runs")
 ENTRY = re.compile(r"[0-9a-f]{64}")
+STAGE = "multiprocessing.forkserver"  # the command of a process in which a stage runs
 
 Info = dict[str, Any]  # a process: its `pid`, and its command line as `cmd`
 
 
-def mend(log: Log) -> None:
+def repair(log: Log) -> None:
     """Repair DVC's files. Waits while a DVC process works on them that this one did not start.
 
     The others run independent stages. DVC writes to the repaired files only under the locks that
     are taken here, and takes none of them while a stage's command runs.
     """
     logged = False
-    while busy := _mend(log):
+    while busy := _repair(log):
         if not logged:
             log(f"waiting for DVC, process {busy[0]['pid']}: {busy[0]['cmd']}")
         logged = True
         time.sleep(1)
 
 
-def mend_lock(log: Log) -> None:
+def repair_lock(log: Log) -> None:
     """Back up `dvc.lock` if it is whole. Replace it by the backup if it is truncated."""
     with locked(DVC_LOCK, "DVC", log):
-        _mend_lock(log)
+        _repair_lock(log)
 
 
-def _mend(log: Log) -> list[Info]:
+def _repair(log: Log) -> list[Info]:
     """Repair the files, unless other DVC processes work on them; return these processes."""
-    with locked(DVC_LOCK, "DVC", log):
+    with locked(DVC_LOCK, "DVC", log), locked(GUARD, "DVC", log):
+        working = [info for info in _noted() if _at_work(info)]
         ours = {process.pid for process in psutil.Process().children(recursive=True)}
-        if busy := [info for info in _drop_dead_processes(log) if info["pid"] not in ours]:
+        if busy := [info for info in working if info["pid"] not in ours]:
             return busy
+        if not working:
+            RWLOCK.unlink(missing_ok=True)
         _clear_run_cache()
-        _mend_lock(log)
+        _repair_lock(log)
         return []
 
 
-def _drop_dead_processes(log: Log) -> list[Info]:
-    """Remove dead processes from DVC's table; return the living ones."""
-    with locked(GUARD, "DVC", log):
-        table = _read_table()
-        writing = {path: info for path, info in table["write"].items() if _at_work(info)}
-        reading = {path: list(filter(_at_work, infos)) for path, infos in table["read"].items()}
-        reading = {path: infos for path, infos in reading.items() if infos}
-        write_text(RWLOCK, json.dumps({"write": writing, "read": reading}))
-    return [*writing.values(), *(info for infos in reading.values() for info in infos)]
-
-
-def _read_table() -> dict[str, Any]:
-    """Return DVC's table, or an empty one if it is missing or damaged."""
+def _noted() -> list[Info]:
+    """Return the processes in DVC's table: none if it is missing or damaged."""
     with suppress(FileNotFoundError, ValueError, Invalid):
-        return dict(RWLOCK_SCHEMA(json.loads(RWLOCK.read_text(encoding="utf-8"))))
-    return {"write": {}, "read": {}}
+        table = RWLOCK_SCHEMA(json.loads(RWLOCK.read_text(encoding="utf-8")))
+        return [*table["write"].values(), *chain.from_iterable(table["read"].values())]
+    return []
 
 
 def _at_work(info: Info) -> bool:
@@ -90,7 +85,7 @@ def _at_work(info: Info) -> bool:
         return False
     except psutil.AccessDenied:
         return True
-    is_dvc = any(Path(part).name == "dvc" for part in command)
+    is_dvc = any(Path(part).name == "dvc" or STAGE in part for part in command)
     return is_dvc or info["cmd"] == " ".join(command[1:])  # a script that imports DVC
 
 
@@ -104,7 +99,7 @@ def _clear_run_cache() -> None:
             folder.rmdir()
 
 
-def _mend_lock(log: Log) -> None:
+def _repair_lock(log: Log) -> None:
     if not LOCK.exists():
         KEPT.unlink(missing_ok=True)
     elif KEPT.exists() and LOCK.read_bytes() == KEPT.read_bytes():

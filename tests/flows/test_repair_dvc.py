@@ -17,7 +17,7 @@ from dvc.repo import Repo
 from ruamel.yaml import YAML
 
 from flows.dvc_commands import DVC_LOCK, dvc, locked
-from flows.mend import KEPT, LOCK, RUNS, RWLOCK, TORN, mend
+from flows.repair_dvc import KEPT, LOCK, RUNS, RWLOCK, TORN, repair
 from flows.repro import one_run, plan, reproduce
 
 FIRST = {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}
@@ -106,16 +106,16 @@ def test_the_dvc_of_another_run_is_waited_for_and_its_entry_stays(ran: str) -> N
         other.communicate("")
 
     with like_dvc("setsid", "--fork") as other:  # it becomes an orphan, no child of this process
-        mend(log)
+        repair(log)
     assert len(messages) == 1
-    assert not table()["write"]
+    assert not RWLOCK.exists()
 
 
 def test_the_dvc_of_another_stage_of_this_run_is_not_waited_for(ran: str) -> None:
     messages: list[str] = []
     with like_dvc() as other:
         LOCK.write_text(ran[:40])
-        mend(messages.append)
+        repair(messages.append)
         assert [info["pid"] for info in table()["write"].values()] == [other.pid]
         other.communicate("")
     [restored] = messages
@@ -169,25 +169,25 @@ def test_a_torn_first_lock_is_removed(ran: str) -> None:
 def test_a_lock_with_a_merge_conflict_is_left_to_the_user(ran: str) -> None:
     conflict = f"<<<<<<< ours\n{ran}=======\n{ran}>>>>>>> theirs\n"
     LOCK.write_text(conflict)
-    mend([].append)
+    repair([].append)
     assert LOCK.read_text() == conflict
 
 
 def test_a_lock_that_was_removed_stays_so(ran: str) -> None:
     LOCK.unlink()
-    mend([].append)
+    repair([].append)
     assert not LOCK.exists()
     assert not KEPT.exists()
 
 
 def test_nothing_is_logged_if_nothing_is_broken(ran: str) -> None:
     messages: list[str] = []
-    mend(messages.append)
+    repair(messages.append)
     assert messages == []
     assert LOCK.read_text() == ran
     assert {entry.parent.parent.parent for entry in RUNS.glob("*/*/*")} == {RUNS}
     shutil.rmtree(".dvc/tmp")
-    mend(messages.append)
+    repair(messages.append)
     assert messages == []
     assert dvc("status") == "Data and pipelines are up to date."
 
@@ -208,10 +208,10 @@ def test_a_kill_while_a_torn_lock_is_replaced_loses_no_file(
         shutil.copyfile(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("flows.mend._copy", killed)
+        patch.setattr("flows.repair_dvc._copy", killed)
         with pytest.raises(KeyboardInterrupt):
-            mend(print)
-    mend(print)
+            repair(print)
+    repair(print)
     assert LOCK.read_text() == ran
 
 
@@ -219,5 +219,5 @@ def test_a_file_that_is_no_folder_of_the_run_cache_is_left_alone(ran: str) -> No
     stray = RUNS / "ab" / ".DS_Store"
     stray.parent.mkdir(parents=True, exist_ok=True)
     stray.write_text("")
-    mend(print)
+    repair(print)
     assert stray.exists()

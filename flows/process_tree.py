@@ -1,0 +1,155 @@
+"""Run a function in a tree of processes, which ends as a whole.
+
+    caller ── keeper ── worker ── its children, and theirs
+
+The worker runs the function. The keeper ends all processes below it when the worker has ended, or
+when the caller lets go or ends, even by SIGKILL: first with SIGTERM, so that launchers can end
+their ranks, then with SIGKILL. If the keeper is killed, the worker ends the tree.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from threading import Thread
+from typing import Any, Literal
+
+import psutil
+
+from flows.tempdir import tempdir
+
+GRACE_SECONDS = 10
+PR_SET_CHILD_SUBREAPER = 36
+ADOPTS = sys.platform == "linux"
+
+
+@contextmanager
+def tree(
+    method: Literal["fork", "forkserver"], work: Callable[..., Any], *args: Any
+) -> Iterator[Connection]:
+    """Call `work` in a tree of processes. End them all on exit, and wait until they have ended.
+
+    Yields a connection on which `received` finds what `work` has returned, unless it failed or was
+    killed, then the worker's exit status, unless the keeper was killed. `method` starts the keeper.
+    """
+    context: Any = get_context(method)
+    line, theirs = context.Pipe()
+    keeper = context.Process(target=_keep, args=(theirs, work, args))
+    keeper.start()
+    theirs.close()
+    with line:
+        try:
+            yield line
+        finally:
+            with suppress(OSError):  # they have ended
+                line.send(None)
+            for _ in received(line):
+                pass
+
+
+def received(line: Connection) -> Iterator[Any]:
+    """Yield what arrives on a connection until all processes that hold its other end have ended."""
+    with suppress(EOFError, OSError):
+        while True:
+            yield line.recv()
+
+
+def shell_status(status: int) -> int:
+    """Return 128 + N if signal N ended a process, as shells do; else its exit status."""
+    return status if status >= 0 else 128 - status
+
+
+KILLED = shell_status(-signal.SIGKILL)
+
+
+def _keep(caller: Connection, work: Callable[..., Any], args: Sequence[Any]) -> None:
+    """Be the keeper, in a session of its own, which signals from the terminal do not reach."""
+    os.setsid()
+    _adopt_orphans()
+    worker = get_context("fork").Process(target=_work, args=(caller, work, args))
+    worker.start()
+    Thread(target=_end_with, args=(caller,), daemon=True).start()
+    worker.join()
+    _end_descendants()
+    status = shell_status(worker.exitcode or 0)
+    with suppress(OSError):  # the caller has ended
+        caller.send(status)
+    sys.exit(status)
+
+
+def _end_with(caller: Connection) -> None:
+    """End the tree when the caller lets go, or ends."""
+    wait([caller, _parent().sentinel])
+    _end_descendants()
+
+
+def _work(caller: Connection, work: Callable[..., Any], args: Sequence[Any]) -> None:
+    watch = Thread(target=_end_with_keeper, daemon=True)
+    watch.start()
+    try:
+        caller.send(work(*args))
+    finally:
+        if not _parent().is_alive():
+            watch.join()  # it ends this process, but its children first
+
+
+def _end_with_keeper() -> None:
+    _parent().join()
+    end_all()
+
+
+def _parent() -> BaseProcess:
+    parent = parent_process()
+    assert parent
+    return parent
+
+
+def end_all() -> None:
+    """End all descendants, then this process."""
+    _adopt_orphans()
+    _end_descendants()
+    os._exit(1)
+
+
+def _adopt_orphans() -> None:
+    """Make this process the new parent of orphaned descendants, so that none is lost."""
+    if ADOPTS:
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_descendants() -> None:
+    """End parents before children, so that a command can still use its children to shut down.
+
+    On a system where orphans are not adopted, end all descendants at once.
+    """
+    while descendants := psutil.Process().children(recursive=not ADOPTS):
+        _send(signal.SIGTERM, descendants)
+        _, alive = psutil.wait_procs(descendants, GRACE_SECONDS)
+        _send(signal.SIGKILL, alive)
+        psutil.wait_procs(alive)
+
+
+def _send(number: signal.Signals, processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
+def run_command(*command: str) -> int:
+    """Run a command in this terminal, as the worker of a tree, and return its exit status.
+
+    Its last argument will be the pid of its keeper: if that is no longer its parent, it must call
+    `end_all`.
+    """
+    with tempdir() as temporary, tree("fork", _become, command, str(temporary)) as line:
+        return next(received(line), KILLED)
+
+
+def _become(command: Sequence[str], temporary: str) -> None:
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.execve(command[0], [*command, str(os.getppid())], {**os.environ, "TMPDIR": temporary})

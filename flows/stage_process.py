@@ -1,0 +1,130 @@
+"""Do what `dvc repro --single-item STAGE` does, but run the stage's command in this process.
+
+DVC finds out whether the stage is stale, removes or restores its outputs, and records them. It
+would start the command in a shell, where Python would import torch and transformers again.
+"""
+
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from traceback import print_exc
+from typing import TYPE_CHECKING, NamedTuple
+
+from citer.cli.main import BAD_INPUT, attempt, refuse, tune_process
+from citer.errors import InputError, TemporaryError
+from citer.executors.memory import advice
+from flows.process_tree import KILLED, shell_status
+
+if TYPE_CHECKING:
+    from dvc.stage import Stage
+
+OURS = re.compile(r"citer( [\w.=-]+)+")  # a command that needs no shell
+
+
+class StageError(RuntimeError):
+    """The stage's command died or timed out. The next attempt may succeed."""
+
+
+class Answer(NamedTuple):
+    """Whether the command of a stage had to run, and how it failed."""
+
+    ran: bool
+    error: type[Exception] | None = None
+    message: str = ""
+
+
+def run(name: str, environment: Mapping[str, str], output: Connection | None) -> Answer:
+    """Bring a stage up to date. What it prints goes to `output`, or else to stderr."""
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path.insert(0, os.getcwd())  # the code of a worktree comes before that of its checkout
+    sys.argv = ["dvc", "repro", name]  # DVC's table of processes shows it
+    for stream in (1, 2) if output else (1,):
+        os.dup2(output.fileno() if output else 2, stream)
+    commands = _Commands()
+    try:
+        _reproduce(name, commands)
+    except (InputError, StageError) as error:
+        return Answer(commands.ran, type(error), str(error))
+    return Answer(commands.ran)
+
+
+def _reproduce(name: str, commands: "_Commands") -> None:
+    """Let DVC bring a stage up to date.
+
+    Raises what a command raises, TemporaryError if DVC fails for a reason that may pass, and
+    InputError for its other errors.
+    """
+    import dvc.stage.run
+    from dvc.exceptions import DvcException, ReproductionError
+    from dvc.lock import LockError
+    from dvc.repo import Repo
+
+    logging.getLogger("dvc").setLevel(logging.WARNING)  # else it gives advice on git and remotes
+    dvc.stage.run.cmd_run = commands  # in place of its shell
+    try:
+        try:
+            with Repo(_wait_for_lock=True) as repo:
+                repo.reproduce(name, single_item=True)
+        except ReproductionError as error:
+            raise error.__cause__ or error from None
+    except LockError as error:
+        raise TemporaryError(*str(error).split("\n")) from None
+    except (DvcException, FileNotFoundError) as error:
+        raise InputError(*str(error).split("\n")) from None
+    except OSError as error:
+        raise TemporaryError(str(error)) from None
+
+
+class _Commands:
+    """Runs the commands of a stage."""
+
+    ran = False
+
+    def __call__(self, stage: "Stage", dry: bool = False, run_env: object = None) -> None:
+        self.ran = True
+        print(f"Running stage '{stage.addressing}':", file=sys.stderr)
+        commands = stage.cmd if isinstance(stage.cmd, list) else stage.cmd.splitlines()
+        for command in commands:
+            print(f"> {command}", file=sys.stderr)
+            if OURS.fullmatch(command):
+                _run_here(stage.addressing, command.split()[1:])
+            else:
+                _run_in_shell(stage.addressing, command)
+
+
+def _run_here(stage: str, arguments: list[str]) -> None:
+    """Run a command of `citer`. Raises InputError or TemporaryError as it does, or StageError."""
+    tune_process()
+    try:
+        status, message = attempt(arguments)
+    except Exception as error:
+        print_exc()
+        raise StageError(f"{stage}: {type(error).__name__}: {error}") from None
+    if status:
+        if message:
+            refuse(message, status)
+        raise failure(stage, status, message)
+
+
+def _run_in_shell(stage: str, command: str) -> None:
+    shell = os.environ.get("SHELL")  # as DVC does
+    if status := subprocess.call(command, shell=True, executable=shell):
+        raise failure(stage, shell_status(status))
+
+
+def failure(stage: str, status: int, message: str = "") -> Exception:
+    """Return the error of a command with this exit status, which printed `message`."""
+    lines = message.split("\n")
+    if status == BAD_INPUT:
+        return InputError(*lines) if message else InputError(f"{stage}: exit status {status}")
+    if message:
+        return TemporaryError(*lines)
+    if status == KILLED:
+        said = "killed (SIGKILL), as Linux does if memory runs out"
+        return TemporaryError(f"{stage}: {said}; if it did, {advice(stage)}")
+    return StageError(f"{stage}: exit status {status}")

@@ -1,0 +1,131 @@
+"""The processes of a stage, and what kills and DVC make of them."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from threading import Event, Thread
+
+import psutil
+import pytest
+
+from flows.dvc_commands import LOCK, dvc
+from flows.repro import reproduce
+from flows.stage_process import StageError
+from tests.flows.conftest import Pipeline
+from tests.flows.project import TOY, change_params
+from tests.flows.servers import until
+
+HOUR = timedelta(hours=1)
+PREPARE = {"cmd": "citer prepare", "params": ["prepare"], "outs": ["data/problems"]}
+# Imports what the fork server imports, in a process that may not ask for GPUs.
+PRELOAD = """
+import torch
+def asked(): raise SystemExit("CUDA was touched")
+torch.cuda.is_available = torch.cuda.device_count = torch.cuda.init = asked
+import flows.preload
+"""
+
+
+class StoppedError(Exception):
+    pass
+
+
+class Running:
+    """A stage in a thread: its `server` has forked its `keeper`, and this its `worker`."""
+
+    def __init__(self) -> None:
+        self.stop, self.error = Event(), Exception()
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+        self.server, self.keeper, self.worker = until(self._processes, 300)
+
+    def ended(self) -> Exception:
+        """Wait for the end; return the error."""
+        self._thread.join(300)
+        assert not self._thread.is_alive()
+        return self.error
+
+    def _run(self) -> None:
+        try:
+            reproduce("prepare", HOUR, print, tick=self._tick)
+        except Exception as error:
+            self.error = error
+
+    def _tick(self) -> None:
+        if self.stop.is_set():
+            raise StoppedError
+
+    def _processes(self) -> list[psutil.Process]:
+        for server in psutil.Process().children():
+            for keeper in server.children():
+                return [server, keeper, *keeper.children()][: 3 * len(keeper.children())]
+        return []
+
+
+@pytest.fixture
+def running(pipeline: Pipeline) -> Iterator[Running]:
+    """`citer prepare` with so many rows that it takes minutes."""
+    pipeline({"prepare": PREPARE})
+    change_params("prepare", toy={"tasks": ["math"], **TOY, "sft": 10**6})
+    running = Running()
+    yield running
+    running.stop.set()
+    running.ended()
+    for process in (running.keeper, running.worker):
+        assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_stage_ends_when_its_flow_stops(running: Running) -> None:
+    running.stop.set()
+    assert isinstance(running.ended(), StoppedError)
+
+
+def test_a_stage_ends_with_its_keeper(running: Running) -> None:
+    running.keeper.kill()
+    assert isinstance(running.ended(), StageError)
+
+
+def test_a_stage_goes_on_without_the_fork_server_but_not_without_its_flow(running: Running) -> None:
+    running.server.kill()
+    until(lambda: running.keeper.ppid() != running.server.pid, 20)
+    assert running.worker.is_running()
+    running.stop.set()
+    assert isinstance(running.ended(), StoppedError)
+
+
+def test_dvc_finds_the_same_records_as_its_own(pipeline: Pipeline) -> None:
+    pipeline({"prepare": PREPARE})
+    assert reproduce("prepare", HOUR, print)
+    assert "up to date" in dvc("repro")
+    ours = LOCK.read_bytes()
+    LOCK.unlink()
+    assert "is cached - skipping run" in dvc("repro")  # found in the run cache
+    assert LOCK.read_bytes() == ours
+    dvc("repro", "--force")
+    assert LOCK.read_bytes() == ours
+    LOCK.unlink()
+    assert not reproduce("prepare", HOUR, print)
+    assert LOCK.read_bytes() == ours
+
+
+def test_a_link_to_a_persistent_output_stays(pipeline: Pipeline, tmp_path: Path) -> None:
+    pipeline({"prepare": PREPARE | {"outs": [{"data/problems": {"persist": True}}]}})
+    (disk := tmp_path / "disk").mkdir()
+    Path("data/problems").symlink_to(disk)
+    dvc("repro")
+    by_hand = state(disk)
+    LOCK.unlink()
+    subprocess.run(["rm", "-r", ".dvc/cache"], check=True)
+    assert reproduce("prepare", HOUR, print)
+    assert state(disk) == by_hand
+
+
+def state(disk: Path) -> tuple[bytes, bool, int]:
+    return LOCK.read_bytes(), Path("data/problems").is_symlink(), len([*disk.iterdir()])
+
+
+def test_the_fork_server_does_not_touch_cuda() -> None:
+    """It would not survive the fork."""
+    subprocess.run([sys.executable, "-c", PRELOAD], check=True)
