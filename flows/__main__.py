@@ -15,9 +15,9 @@ from citer.cli.main import BAD_INPUT, REFUSED, refuse
 from citer.errors import InputError, TemporaryError
 from citer.stages.paths import SUMMARY
 from flows.leash import end_all, end_with_the_leash
-from flows.links import page
 from flows.pipeline import retrain
 from flows.server import START_SERVER
+from flows.tracking.describe import page
 
 NEXT = """\
 Picture        data/summary/frontier.png

@@ -14,11 +14,11 @@ from prefect.states import Completed
 from prefect.tasks import exponential_backoff
 
 from citer.errors import InputError, TemporaryError
-from flows import seconds
 from flows.leash import Start, execed
 from flows.percent import progress_shown
 from flows.repro import reproduce
 from flows.server import has_server
+from flows.tracking.retraining import log_seconds
 
 TAG = "citer-stage"  # for Prefect's concurrency limits
 
@@ -76,7 +76,7 @@ def run_stage(name: str, setting: Setting, fresh: bool = False) -> Any:
     start = time.monotonic()
     if not fresh and _reproduced(name, setting):
         taken = time.monotonic() - start
-        seconds.note(name, taken)
+        log_seconds(name, taken)
         return Completed(data=taken)
     return Completed(name="Cached", message="unchanged, or restored from DVC's cache")
 

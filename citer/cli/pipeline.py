@@ -76,7 +76,7 @@ def alerts(
 
     if target:
         check_target(target)
-    from flows.alerts import install
+    from flows.notify.alerts import install
 
     install(target)
 
@@ -89,7 +89,7 @@ def compare() -> None:
     needs it.
     """
     need_pipeline("citer compare")
-    from flows.compare import compare
+    from flows.tracking.compare import compare
 
     compare()
 
@@ -98,7 +98,7 @@ def promote(version: Version) -> None:
     """Make a registered version the champion. To roll back, give an older version."""
     need_pipeline("citer promote")
     number = _number(version)
-    from flows.registry import promote
+    from flows.tracking.registry import promote
 
     promote(number)
 
@@ -111,7 +111,7 @@ def restore(version: Version) -> None:
     """
     need_pipeline("citer restore")
     number = _number(version)
-    from flows.restore import restore
+    from flows.tracking.restore import restore
 
     restore(number)
 

@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 from citer.stages import paths
 from citer.storage.tables import digest, read_json
 from flows.seeds import set_seeds
-from flows.store import open_store
+from flows.tracking.store import open_store
 from tests.flows.project import commit
 
 pytestmark = pytest.mark.slow
