@@ -14,7 +14,7 @@ from citer.errors import InputError
 from citer.evaluation.difference import difference
 from flows.tracking.answers import Candidate, no_bar, routed
 from flows.tracking.database import reported
-from flows.tracking.describe import facts, recorded, story
+from flows.tracking.describe import facts, story
 from flows.tracking.registry import aliased, run_of, versions
 from flows.tracking.store import CHALLENGER, CHAMPION, open_store
 from flows.tracking.uses import records, report
@@ -67,7 +67,7 @@ def _facts(version: ModelVersion, run: Run) -> Iterator[tuple[str, str]]:
     registered = datetime.fromtimestamp(version.creation_timestamp / 1000)
     yield "version", str(version.version)
     yield "registered", f"{registered:%Y-%m-%d %H:%M}"
-    yield from facts(recorded(run)).items()
+    yield from facts(run).items()
 
 
 def _difference(champion: Candidate, challenger: Candidate, delta: float) -> str:

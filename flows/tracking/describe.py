@@ -13,56 +13,44 @@ from citer.evaluation.measure import MEASURES, Conditions
 from citer.evaluation.metrics import share_interval
 from citer.stages.paths import PAGE
 from flows.tracking.answers import routed, threshold
-from flows.tracking.contents import LABELS
 from flows.tracking.database import without_password
 from flows.tracking.iteration import headlines, section
 from flows.tracking.uses import DECISIONS, record, spent
 
-RULE = ("rule", "visit", "at", "by", "audit", "heads")
-INTERVAL = ("accuracy_low", "accuracy_high")  # Wilson's interval at 95 %, or of the fidelity
 DECIDED, SINCE = "The gate's decision at registration: ", "Since then: "
 # Without it MLflow 3 opens its pages for GenAI, whatever the experiment's tags say.
 TRAINING = "?workflowType=machine_learning"
 LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` listens
-LINEAGE = ("iteration", "digest", "git_sha", "git_dirty")
 
 
-def recorded(router: Run) -> dict[str, str]:
-    """Collect all that the run of a router says about it."""
-    run_id, tags = router.info.run_id, router.data.tags
-    right = [answer.correct for answer in routed(run_id).values()]
-    interval = dict(zip(INTERVAL, share_interval(sum(right), len(right)), strict=True))
-    conditions, deployed = Conditions.stored(tags), threshold(run_id)
-    numbers = headlines(section(router.data.metrics, "all")) | conditions.measure.keys(interval)
-    return {
-        **{key: tags[key] for key in RULE if key in tags},
-        **conditions.fields,
-        **{key: tags[key] for key in LABELS if key in tags},
-        **{key: f"{value:.6g}" for key, value in numbers.items()},
-        "questions": str(len(right)),
-        "certified": str(deployed["certified"]).lower(),
-        **record(router),
-        "preferences": _trained_on(router),
-        **{key: tags[key] for key in LINEAGE},
-        "report": report_link(router),
+def facts(router: Run) -> dict[str, str]:
+    """Select the facts to show about a version. What an earlier citer did not log is left out."""
+    tags, conditions = router.data.tags, Conditions.stored(router.data.tags)
+    numbers = headlines(section(router.data.metrics, "all"))
+    texts = {name: f"{value:.6g}" for name, value in numbers.items()}
+    batches = sorted(int(size) for size in re.findall(r"cost_b(\d+)\b", " ".join(texts)))
+    right = [answer.correct for answer in routed(router.info.run_id).values()]
+    low, high = share_interval(sum(right), len(right))  # Wilson's at 95 %
+    measure = conditions.measure.name
+    values = {
+        "rule": tags.get("rule"),
+        "heads": tags.get("heads"),
+        "certified": "yes" if threshold(router.info.run_id)["certified"] else "no",
+        "measure": conditions.measured,
+        "sampling": conditions.sampling,
+        measure: f"{numbers[measure]:.1%} [{100 * low:.1f}, {100 * high:.1f}]",
+        "test questions": str(len(right)),
+        "LLM fraction": texts.get("llm_fraction"),
+        **{f"cost at batch {size}": texts[f"cost_b{size}"] for size in batches},
+        "tokens per answer": texts.get("tokens_per_answer"),
+        "iteration": tags["iteration"],
+        "references": tags.get("references"),
+        "outcome of labels": tags.get("outcome"),
+        "margin of labels, nats": tags.get("margin"),
+        "preferences, md5": _trained_on(router)[:7],
+        "git": tags["git_sha"][:7] + (" (dirty)" if tags["git_dirty"] == "true" else ""),
     }
-
-
-def tags_of(router: Run, known: Mapping[str, str], batch: int) -> dict[str, str]:
-    """Choose the tags of a version: few, because MLflow's list of versions shows all of them.
-
-    The cost is the one that the gate compares at `batch`.
-    """
-    cost = "cost_b1" if batch == 1 else f"cost_b{batch}_delayed"
-    numbers, shown = section(router.data.metrics, "all"), facts(known)
-    listed = (name for name in (*MEASURES, cost, "llm_fraction") if name in numbers)
-    return {
-        "rule": known["rule"],
-        **{name: f"{numbers[name]:.6g}" for name in listed},
-        "certified": known["certified"],
-        "data": shown["preferences, md5"],
-        "commit": shown["git"],
-    }
+    return {name: value for name, value in values.items() if value}
 
 
 def _trained_on(router: Run) -> str:
@@ -72,32 +60,21 @@ def _trained_on(router: Run) -> str:
     return next(each.dataset.digest for each in used if each.tags[0].value == "training")
 
 
-def facts(tags: Mapping[str, str]) -> dict[str, str]:
-    """Select the facts to show about a version. What an earlier citer did not log is left out."""
-    batches = sorted(int(size) for size in re.findall(r"cost_b(\d+)\b", " ".join(tags)))
-    conditions = Conditions.stored(tags)
-    measure = conditions.measure
-    ends = [f"{100 * float(tags[measure.key(end)]):.1f}" for end in INTERVAL]
-    dirty = " (dirty)" if tags.get("git_dirty") == "true" else ""
-    values = {
-        "rule": tags.get("rule"),
-        "heads": tags.get("heads"),
-        "certified": {"true": "yes", "false": "no"}.get(tags.get("certified", "")),
-        "measure": conditions.measured,
-        "sampling": conditions.sampling,
-        measure.name: f"{float(tags[measure.name]):.1%} [{', '.join(ends)}]",
-        "test questions": tags.get("questions"),
-        "LLM fraction": tags.get("llm_fraction"),
-        **{f"cost at batch {size}": tags.get(f"cost_b{size}") for size in batches},
-        "tokens per answer": tags.get("tokens_per_answer"),
-        "iteration": tags.get("iteration"),
-        "references": tags.get("references"),
-        "outcome of labels": tags.get("outcome"),
-        "margin of labels, nats": tags.get("margin"),
-        "preferences, md5": tags.get("preferences", "")[:7],
-        "git": tags["git_sha"][:7] + dirty if "git_sha" in tags else None,
+def tags_of(router: Run, shown: Mapping[str, str], batch: int) -> dict[str, str]:
+    """Choose the tags of a version: few, because MLflow's list of versions shows all of them.
+
+    `shown` are its facts. The cost is the one that the gate compares at `batch`.
+    """
+    cost = "cost_b1" if batch == 1 else f"cost_b{batch}_delayed"
+    numbers = section(router.data.metrics, "all")
+    listed = (name for name in (*MEASURES, cost, "llm_fraction") if name in numbers)
+    return {
+        "rule": shown["rule"],
+        **{name: f"{numbers[name]:.6g}" for name in listed},
+        "certified": {"yes": "true", "no": "false"}[shown["certified"]],
+        "data": shown["preferences, md5"],
+        "commit": shown["git"],
     }
-    return {name: value for name, value in values.items() if value}
 
 
 def verdict(tags: Mapping[str, str]) -> str:
@@ -113,16 +90,17 @@ def story(tags: Mapping[str, str]) -> Iterator[str]:
         yield f"{SINCE}{tags['history']}."
 
 
-def description(known: Mapping[str, str]) -> str:
-    """Write Markdown for MLflow's page of a version."""
+def description(router: Run, shown: Mapping[str, str]) -> str:
+    """Write Markdown for MLflow's page of a version that was not judged yet."""
+    known = record(router)
     used = [
         spent(split, known[f"{split}_set"], int(known[f"{split}_use"]), float(known["delta"]))
         for split in DECISIONS
         if f"{split}_use" in known
     ]
-    page = f"[Report page]({known['report']})"
-    listed = "\n".join(f"- {name}: {value}" for name, value in facts(known).items())
-    return "\n\n".join([*story(known), *used, page, listed])
+    page = f"[Report page]({report_link(router)})"
+    listed = "\n".join(f"- {name}: {value}" for name, value in shown.items())
+    return "\n\n".join([*story({}), *used, page, listed])
 
 
 def retold(description: str, tags: Mapping[str, str]) -> str:

@@ -222,7 +222,7 @@ def _new_version(store: Store, router: Run, params: Params) -> ModelVersion:
     client, name = store.client, params.register_.model_name
     count_use(store, versions(client, name), router, "validation")
     router = client.get_run(router.info.run_id)  # with this use
-    known = describe.recorded(router)
+    shown = describe.facts(router)
     assert router.outputs
     model_id = router.outputs.model_outputs[0].model_id
     return client.create_model_version(
@@ -230,8 +230,8 @@ def _new_version(store: Store, router: Run, params: Params) -> ModelVersion:
         source=f"models:/{model_id}",
         run_id=router.info.run_id,
         model_id=model_id,
-        tags=describe.tags_of(router, known, params.register_.batch),
-        description=describe.description(known),
+        tags=describe.tags_of(router, shown, params.register_.batch),
+        description=describe.description(router, shown),
     )
 
 

@@ -16,7 +16,7 @@ from citer.errors import InputError
 from citer.stages import paths
 from citer.storage.tables import digest, remove, replacing
 from flows.dvc_commands import LOCK, PARAMS, DvcError, dvc, file_md5, has_remote
-from flows.own import OWN, differing, named, versioned
+from flows.own import OWN, check_unchanged, differing, named, versioned
 from flows.tracking.contents import PIPELINE, children
 from flows.tracking.database import reported
 from flows.tracking.registry import find_version, run_of
@@ -39,7 +39,7 @@ def restore(version: int) -> None:
     store = open_store(section.experiment)
     made = run_of(find_version(store.client, section.model_name, version))
     parent = made.data.tags["mlflow.parentRunId"]
-    _check_unchanged()
+    check_unchanged()
     before = _keep()
     with TemporaryDirectory() as folder:
         wanted = Path(
@@ -58,13 +58,6 @@ def restore(version: int) -> None:
             ) from None
     _remove_empty_folders()
     _explain(version, made, before)
-
-
-def _check_unchanged() -> None:
-    """Raise InputError if a versioned question was changed: DVC would stop halfway."""
-    for place in filter(Path.exists, differing(versioned())):
-        expected = f"expected `citer data add {place}` first"
-        raise InputError(f"{place}: not as it was added, {expected}")
 
 
 def _check_out(wanted: Path, before: Path) -> None:

@@ -6,8 +6,9 @@ open; the next one in this checkout marks it as failed. A file in `mlruns` names
 
 import logging
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from uuid import uuid4
 
 from mlflow.entities import Run
@@ -60,7 +61,8 @@ def start_run(store: Store) -> Run:
     write_text(home() / ATTEMPT, attempt)  # first, so that a kill leaves no run that none finds
     # A run that `mlflow.start_run` creates has a tag with a path on this machine.
     tags = {"kind": "retraining", ATTEMPT: attempt, **code_tags(), **run_tags()}
-    return store.client.create_run(store.experiment_id, run_name=run_name(), tags=tags)
+    name = f"retraining of {datetime.now(UTC):%Y-%m-%d %H:%M}"
+    return store.client.create_run(store.experiment_id, run_name=name, tags=tags)
 
 
 def open_run(store: Store) -> Run | None:
@@ -73,28 +75,29 @@ def open_run(store: Store) -> Run | None:
 
 def log_seconds(stage: str, seconds: float) -> None:
     """Log with the open run how long a stage took. If the store is lost, the stage still counts."""
-    with _tolerated() as store:
-        if store and (run := open_run(store)):
-            name = f"seconds/{stage.replace('@', '_')}"
-            store.client.log_metric(run.info.run_id, name, seconds)
+    name = f"seconds/{stage.replace('@', '_')}"
+    _with_open_run(lambda store, run_id: store.client.log_metric(run_id, name, seconds))
 
 
 def _fail(why: str) -> None:
-    with _tolerated() as store:
-        if store and (run := open_run(store)):
-            store.client.set_tag(run.info.run_id, NOTE, why)
-            below = f"tags.`mlflow.parentRunId` = '{run.info.run_id}'"
-            for each in store.runs(f"{below} and attributes.status = 'RUNNING'"):
-                store.client.set_terminated(each.info.run_id, "FAILED")
-            store.client.set_terminated(run.info.run_id, "FAILED")
+    def end(store: Store, run_id: str) -> None:
+        store.client.set_tag(run_id, NOTE, why)
+        below = f"tags.`mlflow.parentRunId` = '{run_id}' and attributes.status = 'RUNNING'"
+        for each in [run.info.run_id for run in store.runs(below)] + [run_id]:
+            store.client.set_terminated(each, "FAILED")
+
+    _with_open_run(end)
 
 
-@contextmanager
-def _tolerated() -> Iterator[Store | None]:
-    """Yield the store, or None before the first attempt. Errors of the store are only logged."""
+def _with_open_run(act: Callable[[Store, str], object]) -> None:
+    """Call `act` with the id of the open run if there is one. Errors of the store are logged."""
+    if not (home() / ATTEMPT).exists():
+        return
     try:
         with reported():
-            yield _store() if (home() / ATTEMPT).exists() else None
+            store = _store()
+            if run := open_run(store):
+                act(store, run.info.run_id)
     except InputError as error:
         logging.getLogger(__name__).warning("citer: %s", error)
 

@@ -1,13 +1,9 @@
 """The code of a registered model. MLflow runs this file with a copy of `citer`.
 
 `mlflow.pyfunc.load_model("models:/citer-router@champion").predict(questions)` takes plain
-questions, or rows in the formats of the data files (a list, or a frame with the fields as
-columns). It returns a frame with one row per question, in order. The column `error` says why a
-question was refused. `params={"rule": "risk 0.8", "max_new_tokens": 64}` replaces the router's own
-rule and the longest answer for one call. `load_model`'s `model_config` can override the LLM's
-folder (`llm`), its server (`llm_url`) and the settings `device`, `cuda_graphs`, `llm_device_map`,
-`slots`, `max_new_tokens`, `sampling` and `seed`. Answers are sampled as in the evaluation that
-chose the rule.
+questions, or rows in the formats of the data files, as a list or a frame.
+`params={"rule": "risk 0.8", "max_new_tokens": 64}` replaces the router's own rule and the longest
+answer for one call. `load_model`'s `model_config` can override what `load_context` reads of it.
 
 MLflow also runs this file to log a model. `citer`, which imports torch, is therefore only imported
 when a model is loaded.

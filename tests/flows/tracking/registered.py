@@ -5,8 +5,8 @@ import sqlite3
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
 
-from flows.tracking.describe import recorded
 from flows.tracking.registry import aliased, fetched_bundle, run_of
+from flows.tracking.uses import record
 
 NAME = "citer-router"
 DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
@@ -32,9 +32,9 @@ def fetch(uri: str) -> None:
 
 
 def age(number: int) -> None:
-    """Move what the run of a version says to its tags, where an earlier citer wrote some thirty."""
+    """Move the uses of questions from the run of a version to its tags, as an earlier citer did."""
     run = run_of(version(number))
-    tags = recorded(run) | {"digest": run.data.tags["digest"]}
+    tags = record(run) | {"digest": run.data.tags["digest"]}
     for key in tags:
         MlflowClient().set_model_version_tag(NAME, str(number), key, tags[key])
     with sqlite3.connect("mlruns/mlflow.db") as database:

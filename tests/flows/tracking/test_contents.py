@@ -21,7 +21,7 @@ from citer.storage.tables import read_json, write_json, write_text
 from flows.dvc_commands import file_md5
 from flows.tracking import contents
 from flows.tracking.contents import children, track
-from flows.tracking.describe import facts, recorded
+from flows.tracking.describe import facts
 from flows.tracking.model import log_router
 from flows.tracking.store import Store, make_store, open_store
 from tests.flows.project import CURVE, QUESTIONS, RULE, STAGES, commit, register, retrain
@@ -101,8 +101,8 @@ def test_a_version_lists_every_head_of_its_bundle(project: Path) -> None:
     write_json(folder / paths.CURVE, CURVE)
     register()
     _, _, (first, last) = tracked()
-    assert facts(recorded(first))["heads"] == "stand, agree"
-    assert facts(recorded(last))["heads"] == "stand, agree, audit_2"
+    assert facts(first)["heads"] == "stand, agree"
+    assert facts(last)["heads"] == "stand, agree, audit_2"
 
 
 def test_a_value_that_could_not_be_measured_is_not_logged(project: Path) -> None:

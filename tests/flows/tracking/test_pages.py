@@ -14,7 +14,7 @@ from citer.storage.tables import write_json, write_text
 from flows.pipeline import register as register_task
 from flows.tracking import contents
 from flows.tracking.contents import QUESTIONS, report_page
-from flows.tracking.describe import recorded
+from flows.tracking.describe import facts
 from flows.tracking.iteration import Iteration
 from flows.tracking.store import open_store
 from tests.flows.project import CURVE, STAGES, register, retrain
@@ -51,7 +51,7 @@ def test_a_run_has_curves_headlines_and_a_table_that_mlflow_reads(project: Path)
         for each in (run, first, last)
     ]
     assert plain == [{"accuracy": 0.25, "cost_b1": 0.125}, {}, {"accuracy": 0.25, "cost_b1": 0.125}]
-    assert recorded(last)["accuracy"] == "0.75"
+    assert facts(last)["accuracy"].startswith("75.0%")
     table = store.client.load_table(store.experiment_id, QUESTIONS, [last.info.run_id])
     assert table.to_dict("split", index=False) == Iteration(2).questions()
 

@@ -11,7 +11,7 @@ from citer.stages import paths
 from citer.storage.tables import read_json, write_json
 from flows.dvc_commands import file_md5
 from flows.tracking.compare import compare
-from flows.tracking.describe import recorded, report_link, tags_of
+from flows.tracking.describe import facts, report_link, tags_of
 from flows.tracking.registry import promote, run_of
 from flows.tracking.uses import question_set
 from tests.flows.project import register, retrain
@@ -49,7 +49,7 @@ def test_the_cost_of_a_version_is_the_one_that_the_gate_compares(project: Path) 
     register()
     router = run_of(version(2))
     for batch, cost in ((1, {"cost_b1": "0.5"}), (32, {"cost_b32_delayed": "0.375"})):
-        tags = tags_of(router, recorded(router), batch)
+        tags = tags_of(router, facts(router), batch)
         assert {key: tags[key] for key in tags if key.startswith("cost_")} == cost
 
 

@@ -95,7 +95,7 @@ def test_a_version_of_before_leaves_the_questions_as_they_are(
 def test_questions_that_are_lost_or_changed_by_hand_leave_everything_unchanged(twice: Runs) -> None:
     before = own()
     QUESTIONS.write_text("mine\n")
-    with pytest.raises(InputError, match=f"{QUESTIONS}: not as it was added, expected `citer da"):
+    with pytest.raises(InputError, match=f"{QUESTIONS}: not as it was added; `citer da"):
         restore(A)
     assert own() == before | {QUESTIONS.name: b"mine\n"}
     QUESTIONS.write_bytes(before[QUESTIONS.name])

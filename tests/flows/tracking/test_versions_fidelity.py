@@ -6,7 +6,6 @@ import pytest
 
 from citer.evaluation.measure import FIDELITY, Conditions
 from flows.tracking.compare import compare
-from flows.tracking.describe import recorded
 from flows.tracking.iteration import Iteration
 from flows.tracking.registry import promote, run_of
 from flows.tracking.store import open_store
@@ -30,10 +29,9 @@ def test_a_version_by_fidelity_is_not_compared_with_a_champion_by_accuracy(
     )
     assert f"version 4 kept back: {measured}, so the two cannot be compared" in register()
     assert holder("champion") == 2
-    known = recorded(run_of(version(4)))
+    known = run_of(version(4)).data.tags
     assert FAITHFUL.fields.items() <= known.items()
     assert {"references": "llm", "outcome": "suffix", "margin": "4"}.items() <= known.items()
-    assert (known["fidelity"], known["fidelity_low"]) == ("1", "0.981155")
     assert version(4).tags["fidelity"] == "1"
     assert not any("accuracy" in tag for tag in [*known, *version(4).tags])
     runs = {run.info.run_id: run.data.metrics for run in open_store("citer").runs("")}
