@@ -10,6 +10,6 @@ os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 # Prefect's default of 20 seconds is too short for a server's first start on a busy machine.
 os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
-# Prefect's default is 180 seconds. flows/automations.yaml marks a run as crashed after 90 seconds
-# without a heartbeat.
+# Prefect's default is 180 seconds. flows/notify/automations.yaml marks a run as crashed after 90
+# seconds without a heartbeat.
 os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "30")

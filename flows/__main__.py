@@ -15,10 +15,10 @@ from rich.console import Console
 from citer.cli.main import BAD_INPUT, REFUSED, refuse
 from citer.errors import InputError, TemporaryError
 from citer.stages.paths import SUMMARY
-from flows.links import page
 from flows.pipeline import retrain
 from flows.process_tree import end_all
 from flows.server import START_SERVER
+from flows.tracking.describe import page
 
 NEXT = """\
 Picture        data/summary/frontier.png

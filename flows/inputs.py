@@ -13,7 +13,7 @@ from citer.errors import InputError
 from citer.stages.paths import CODE, SUMMARY
 from flows.dvc_commands import PARAMS, TMP, dvc, has_remote
 from flows.git import git
-from flows.own import OWN, differing, versioned
+from flows.own import OWN, check_unchanged
 
 DVC, CACHE = Path(".dvc"), Path(".dvc/cache")
 CODE_FOLDERS = ("citer", "flows")
@@ -28,11 +28,7 @@ def check() -> None:
             f"{', '.join(changed)}: changed but not committed; a retraining in a worktree reads"
             " committed files, so commit them"
         )
-    for place in filter(Path.exists, differing(versioned())):
-        raise InputError(
-            f"{place}: not as it was added; `citer data add {place}` and commit, or get the added"
-            f" content by `dvc checkout --force {place}`"
-        )
+    check_unchanged()
     for name, folder in _pair().items():
         if not Path(normpath(folder.absolute())).is_relative_to(Path.cwd()):
             raise InputError(
@@ -57,17 +53,12 @@ def fill(tree: Path) -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     _link(CACHE, tree)
     git("clean", "-fdxq", "--", str(OWN), folder=tree)
-    if added := _added(tree):
+    if added := git("ls-files", "--", "*.dvc", folder=tree).splitlines():  # what `dvc add` wrote
         with chdir(tree):
             dvc("pull" if has_remote() else "checkout", "--allow-missing", *added)
     _copy_questions(tree)
     for folder in _pair().values():
         _link(folder, tree)
-
-
-def _added(folder: Path) -> list[str]:
-    """List the files that `dvc add` wrote and git tracks."""
-    return git("ls-files", "--", "*.dvc", folder=folder).splitlines()
 
 
 def _pair() -> dict[str, Path]:

@@ -112,6 +112,15 @@ def named(files: Collection[Path]) -> list[Path]:
     return [file.with_suffix("") for file in files if is_own(file.name)]
 
 
+def check_unchanged() -> None:
+    """Raise InputError if a versioned question was changed: DVC would not replace it."""
+    for place in filter(Path.exists, differing(versioned())):
+        raise InputError(
+            f"{place}: not as it was added; `citer data add {place}` and commit, or get the added"
+            f" content by `dvc checkout --force {place}`"
+        )
+
+
 def differing(files: Collection[Path]) -> list[Path]:
     """Return those of the `named` questions that are missing, or not as DVC's cache has them."""
     pointers = [f"{place}{SUFFIX}" for place in named(files)]

@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -15,19 +16,18 @@ from citer.config.pair import Device
 from citer.config.params import load_params
 from citer.errors import InputError
 from citer.stages import paths
-from flows import seconds, system
-from flows.alarm import kept_back
 from flows.checks import check_writable
 from flows.dvc_commands import PARAMS, Log, check_remote, file_md5
 from flows.gpus import on_device, room
-from flows.lineage import run_name
-from flows.links import page, version_card
+from flows.notify.events import kept_back
 from flows.own import OWN, own_digest
-from flows.registry import register_run, run_of
 from flows.repro import one_run, plan
 from flows.side_by_side import run_stages
 from flows.stages import STEP
-from flows.store import make_store, store_address
+from flows.tracking.describe import page, version_card
+from flows.tracking.registry import register_run, run_of
+from flows.tracking.retraining import failing_run, monitored_run, run_name
+from flows.tracking.store import make_store, store_address
 from flows.worktree import in_worktree
 
 LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
@@ -70,17 +70,18 @@ def shorten(record: logging.LogRecord) -> bool:
 def _retrain(timeout: timedelta, log: Log) -> str:
     where = page(os.environ.get("MLFLOW_TRACKING_URI"))  # read now: MLflow changes it later
     reach_store()
-    with one_run(log):
+    with one_run(log), failing_run():
         params_at_start = file_md5(PARAMS)
-        with system.sampled():
-            planned, own_at_start = plan(log), own_digest()
-            stages = run_stages(planned, room(load_params()), timeout, log)
+        planned, own_at_start = plan(log), own_digest()
+        stale = any(not stage.fresh for stage in planned.values())
+        with monitored_run() if stale else nullcontext():
+            run_stages(planned, room(load_params()), timeout, log)
         if file_md5(PARAMS) != params_at_start:  # earlier stages used other parameters
             raise InputError(f"{PARAMS}: changed during the run; repeat `citer run`")
         if own_digest() != own_at_start:
             raise InputError(f"{OWN}: versions changed during the run; repeat `citer run`")
         create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
-        outcome, card = register(stages, where)
+        outcome, card = register([*planned], where)
         create_markdown_artifact(card, key="retrain-version")
         return outcome
 
@@ -94,15 +95,13 @@ def reach_store() -> None:
 
 
 @task(task_run_name="register", **STEP)
-def register(stages: Mapping[str, float | None], where: str) -> tuple[str, str]:
+def register(stages: Sequence[str], where: str) -> tuple[str, str]:
     """Register the routers, and let the gate decide whether the last one becomes the champion.
 
     Returns what was registered, in a sentence and as Markdown with links to MLflow's page, which is
     `where`.
     """
-    done = register_run(seconds.complete(stages))
-    seconds.clear()
-    system.clear()
+    done = register_run(stages)
     version = done.version
     if done.kept_back:
         kept_back(f"{version.name}/{version.version}", version.tags["reason"])

@@ -14,10 +14,10 @@ from prefect.states import Completed
 from prefect.tasks import exponential_backoff
 
 from citer.errors import InputError, TemporaryError
-from flows import seconds
 from flows.progress_artifact import progress_shown
 from flows.repro import reproduce
 from flows.server import has_server
+from flows.tracking.retraining import log_seconds
 
 TAG = "citer-stage"  # for Prefect's concurrency limits
 
@@ -74,7 +74,7 @@ def run_stage(name: str, setting: Setting, fresh: bool = False) -> Any:
     start = time.monotonic()
     if not fresh and _reproduced(name, setting):
         taken = time.monotonic() - start
-        seconds.note(name, taken)
+        log_seconds(name, taken)
         return Completed(data=taken)
     return Completed(name="Cached", message="unchanged, or restored from DVC's cache")
 

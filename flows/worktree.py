@@ -1,18 +1,17 @@
 """Retrain in a git worktree, so that the checkout, from which routers are served, stays unchanged.
 
 The worktree is `.retrain/DATE` at the checkout's commit. It has its own outputs and `dvc.lock`. It
-shares DVC's cache, the lock that lets one stage run at a time, and the MLflow store. A retraining
+shares DVC's cache and the MLflow store, and holds the lock of runs in the checkout. A retraining
 that succeeds leaves a branch `retrain/DATE`, which is pushed where the checkout pushes by default,
 and its folder is removed. The folder of one that failed or was killed stays, and the next
 retraining of the same commit goes on there.
 """
 
-import fcntl
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, chdir, contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
@@ -23,11 +22,12 @@ from flows.dvc_commands import LOCK, Log, locked
 from flows.git import git
 from flows.inputs import changes, check, fill
 from flows.repro import LOCK as ONE_AT_A_TIME
-from flows.store import RETRAININGS
+from flows.tracking.store import RETRAININGS
 
 BRANCHES = "retrain"
 RESULTS = (LOCK, CODE, SUMMARY)
 NAME = re.compile(r"\d{4}-\d\d-\d\d-\d{4}(-\d+)?")  # of a folder; other folders are not touched
+HALF_MADE = RETRAININGS / ".new"
 
 
 def in_worktree(retrain: Callable[[], str], log: Log) -> str:
@@ -37,7 +37,13 @@ def in_worktree(retrain: Callable[[], str], log: Log) -> str:
     that are not committed, or if the branch cannot be pushed. If anything fails between the two,
     the message also names the folder.
     """
-    with _worktree(log) as tree:
+    if not Path(".git").exists():
+        raise InputError("worktree: expected a git repository in the current folder")
+    with locked(ONE_AT_A_TIME, "another run in this folder", log):
+        check()
+        commit = git("rev-parse", "HEAD")
+        tree = _leftover(commit, log) or _new(commit)
+        log(f"retraining in {tree}, at commit {commit[:12]}")
         with _named_on_failure(tree):
             fill(tree)
             with _entered(tree):
@@ -49,91 +55,36 @@ def in_worktree(retrain: Callable[[], str], log: Log) -> str:
     return f"{outcome}; its results are on branch {branch}{_push(branch, outcome)}"
 
 
-@contextmanager
-def _worktree(log: Log) -> Iterator[Path]:
-    """Yield the folder of an interrupted retraining of this commit, or a new one.
-
-    A lock on the folder shows other retrainings that it is in use.
-    """
-    with ExitStack() as stack:
-        with _starting(log):
-            check()
-            commit = git("rev-parse", "HEAD")
-            tree, held = _leftover(commit, log) or _new(commit)
-            stack.callback(os.close, held)
-        log(f"retraining in {tree}, at commit {commit[:12]}")
-        yield tree
-
-
-@contextmanager
-def _starting(log: Log) -> Iterator[None]:
-    if not Path(".git").exists():
-        raise InputError("worktree: expected a git repository in the current folder")
-    with locked(RETRAININGS / ".lock", "another retraining that starts", log):
-        git("worktree", "prune")  # removes what git stores about folders that are gone
-        yield
-
-
-def _leftover(commit: str, log: Log) -> tuple[Path, int] | None:
-    """Lock and return the newest folder that was left at this commit; log the other ones."""
+def _leftover(commit: str, log: Log) -> Path | None:
+    """Return the newest folder that was left at this commit; log the other ones."""
     found = None
-    named = (path for path in RETRAININGS.iterdir() if NAME.fullmatch(path.name))
+    named = (path for path in RETRAININGS.glob("*") if NAME.fullmatch(path.name))
     for tree in sorted(named, reverse=True):
-        if (held := _lock(tree)) is None:
-            continue
-        if not found and _continues(tree, commit):
-            found = tree, held
-            continue
-        if _is_whole(tree):
-            log(f"{tree} is left from an earlier retraining; to remove it: {_removal(tree)}")
+        if not (tree / ".git").is_file():
+            _remove(tree)  # a kill has interrupted its removal
+        elif not found and _continues(tree, commit):
+            found = tree
         else:
-            _remove(tree)
-        os.close(held)
+            log(f"{tree} is left from an earlier retraining; to remove it: {_removal(tree)}")
     return found
-
-
-def _lock(tree: Path) -> int | None:
-    """Lock a folder until its file descriptor is closed; None if a retraining runs in it."""
-    descriptor = os.open(tree, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def _is_whole(tree: Path) -> bool:
-    """Return whether a folder is neither half made nor half removed."""
-    return (tree / ".git").is_file() and (tree / ONE_AT_A_TIME).is_symlink()
 
 
 def _continues(tree: Path, commit: str) -> bool:
     """Return whether a folder is at `commit` and nobody has changed its code or parameters."""
     with suppress(InputError):  # git no longer knows the folder
-        return (
-            _is_whole(tree)
-            and git("rev-parse", "HEAD", folder=tree) == commit
-            and not changes(tree)
-        )
+        return git("rev-parse", "HEAD", folder=tree) == commit and not changes(tree)
     return False
 
 
-def _new(commit: str) -> tuple[Path, int]:
-    now = f"{datetime.now(UTC):%Y-%m-%d-%H%M}"
-    tree = RETRAININGS / _unused(now, {*_branches(), *os.listdir(RETRAININGS)})
-    git("worktree", "add", "--detach", str(tree), commit)
-    for folder in (Path(), tree):
-        (folder / ONE_AT_A_TIME).parent.mkdir(exist_ok=True)
-    (tree / ONE_AT_A_TIME).symlink_to(ONE_AT_A_TIME.absolute())
-    held = _lock(tree)
-    assert held is not None
-    return tree, held
-
-
-def _unused(name: str, used: set[str]) -> str:
-    numbered = (f"{name}-{number}" for number in count(2))
-    return next(each for each in chain([name], numbered) if each not in used)
+def _new(commit: str) -> Path:
+    """Make a folder under another name, then rename it: a kill leaves no half-made one."""
+    _remove(HALF_MADE)
+    names = chain([now := f"{datetime.now(UTC):%Y-%m-%d-%H%M}"], (f"{now}-{n}" for n in count(2)))
+    used = {*_branches(), *(path.name for path in RETRAININGS.glob("*"))}
+    tree = RETRAININGS / next(name for name in names if name not in used)
+    git("worktree", "add", "--force", "--force", "--detach", str(HALF_MADE), commit)
+    git("worktree", "move", str(HALF_MADE), str(tree))
+    return tree
 
 
 def _branches() -> set[str]:
@@ -187,7 +138,7 @@ def _commit(name: str, outcome: str) -> str | None:
         return None
     message = f"Retrain\n\n{outcome}"
     commit = git(*_author(), "commit-tree", files, "-p", "HEAD", "-m", message)
-    branch = f"{BRANCHES}/{_unused(name, _branches())}"
+    branch = f"{BRANCHES}/{name}"
     git("branch", branch, commit)
     return branch
 
@@ -217,7 +168,6 @@ def _author() -> list[str]:
 
 def _remove(tree: Path) -> None:
     """Remove a folder. If it is killed, the next retraining completes the removal."""
-    (tree / ONE_AT_A_TIME).unlink(missing_ok=True)
-    with suppress(InputError):  # git may not know a folder that is half made
-        git("worktree", "remove", "--force", "--force", str(tree))
+    (tree / ".git").unlink(missing_ok=True)
     shutil.rmtree(tree, ignore_errors=True)
+    git("worktree", "prune")  # removes what git stores about folders that are gone

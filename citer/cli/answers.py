@@ -124,7 +124,7 @@ def _bundle(router: str) -> AbstractContextManager[Path]:
         from flows.checks import check_uri
 
         check_uri(router)
-        from flows.registry import fetched_bundle
+        from flows.tracking.registry import fetched_bundle
 
         return fetched_bundle(router)
     return nullcontext(router_folder(router))

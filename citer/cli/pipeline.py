@@ -68,7 +68,7 @@ def alerts(
 
     if target:
         check_target(target)
-    from flows.alerts import install
+    from flows.notify.alerts import install
 
     install(target)
 
@@ -81,7 +81,7 @@ def compare() -> None:
     needs it.
     """
     need_pipeline("citer compare")
-    from flows.compare import compare
+    from flows.tracking.compare import compare
 
     compare()
 
@@ -90,7 +90,7 @@ def promote(version: Version) -> None:
     """Make a registered version the champion. To roll back, give an older version."""
     need_pipeline("citer promote")
     number = _number(version)
-    from flows.registry import promote
+    from flows.tracking.registry import promote
 
     promote(number)
 
@@ -103,7 +103,7 @@ def restore(version: Version) -> None:
     """
     need_pipeline("citer restore")
     number = _number(version)
-    from flows.restore import restore
+    from flows.tracking.restore import restore
 
     restore(number)
 

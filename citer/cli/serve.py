@@ -79,7 +79,7 @@ def _traffic(log: Path | None, redact: str | None) -> "AbstractContextManager[Tr
 def _alarmed(router: str) -> "Alarmed":
     """Return what tells Prefect that the agreement is low, if PREFECT_API_URL names a server."""
     if router.startswith("models:/"):
-        from flows.alarm import agreement_low
+        from flows.notify.events import agreement_low
         from flows.server import has_server
 
         if has_server():
@@ -108,12 +108,12 @@ class Registered:
     uri: str
 
     def latest(self) -> str:
-        from flows.aliases import resolved
+        from flows.tracking.registry import resolved
 
         return resolved(self.uri).removeprefix("models:/")
 
     def bundle(self, version: str) -> AbstractContextManager[Path]:
-        from flows.registry import fetched_bundle
+        from flows.tracking.registry import fetched_bundle
 
         return fetched_bundle(f"models:/{version}")
 

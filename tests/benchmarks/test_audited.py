@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from benchmarks.audited import OURS, agree_rules, entropy_rules, stand_rules, summary
+
 from benchmarks.paired import Outcomes
 
 FOUR = np.ones(4, bool)

@@ -1,9 +1,9 @@
 """The replayed forwards are those that the cost formula prices."""
 
 import pytest
+from benchmarks.moved import rank_correlation, write
 
 from benchmarks.floor import work
-from benchmarks.moved import rank_correlation, write
 from benchmarks.pairs import Subject
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy

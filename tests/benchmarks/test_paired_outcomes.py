@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from benchmarks.heads import cost_of_tried
+
 from benchmarks.paired import Outcomes
 from citer.evaluation.cost import Batch
 

@@ -36,11 +36,12 @@ class Kill:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The results of a run: DVC's digests of all stages, registered versions, files."""
+    """The results of a run: DVC's digests of all stages, versions, MLflow's runs, files."""
 
     stages: dict[str, Any]
     versions: list[str]  # the digest of each router
     champion: str
+    runs: list[str]  # what runs of MLflow are, of those that did not fail
     files: frozenset[str]
 
 
@@ -152,8 +153,14 @@ def outcome(folder: Path) -> Outcome:
     runs = {version.version: client.get_run(version.run_id) for version in versions}
     digests = {number: run.data.tags["digest"] for number, run in runs.items()}
     champion = client.get_model_version_by_alias("citer-router", "champion")
+    experiment = client.get_experiment_by_name("citer")
+    found = client.search_runs([experiment.experiment_id], "attributes.status != 'FAILED'")
     return Outcome(
-        stages, sorted(digests.values()), digests[champion.version], frozenset(_files(folder))
+        stages,
+        sorted(digests.values()),
+        digests[champion.version],
+        sorted(f"{run.data.tags['kind']} {run.info.status}" for run in found),
+        frozenset(_files(folder)),
     )
 
 

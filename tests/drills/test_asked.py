@@ -22,7 +22,7 @@ from citer.serving.server.app import make_app
 from citer.serving.server.metrics import Metrics
 from citer.serving.server.releases import Release
 from citer.serving.server.service import Service, Settings
-from flows.serving import RoutedModel
+from flows.tracking.serving import RoutedModel
 from tests.drills.asked import CHAT, CHATS, COMMON, JSON, ROWS, Asking, asking, rows
 from tests.drills.scale import SCALE, SEED, Record
 from tests.server.running import Shelf, deployed

@@ -17,13 +17,13 @@ import httpx
 import pytest
 
 from citer.errors import InputError
-from flows.registry import promote
-from flows.store import open_store
+from flows.tracking.registry import promote
+from flows.tracking.store import open_store
 from tests.drills.scale import SCALE, SEED, Record
 from tests.drills.stages import FORK
 from tests.flows.project import register, retrain
-from tests.flows.registered import DATE, holder, version, versions
 from tests.flows.servers import free_port, until
+from tests.flows.tracking.registered import DATE, holder, version, versions
 
 pytestmark = pytest.mark.slow
 

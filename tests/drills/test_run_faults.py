@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from flows.store import open_store
+from flows.tracking.store import open_store
 from tests.drills.files import left_aside
 from tests.drills.kills import PATIENCE_SECONDS, Run
 from tests.drills.scale import SCALE, Record
 from tests.flows.prefect_server import Server, running
-from tests.flows.registered import holder, version, versions
 from tests.flows.servers import free_port, until
+from tests.flows.tracking.registered import holder, version, versions
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,7 +13,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from citer.config.params import load_params
 from citer.errors import InputError
 from flows.deploy import serve
-from flows.store import open_store
+from flows.tracking.store import open_store
 from tests.flows.deployment import HANGS, RETRAINS, deploy, rank
 from tests.flows.prefect_server import Server, prefect_server, running
 from tests.flows.servers import until

@@ -16,8 +16,8 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from citer.errors import InputError
 from flows.__main__ import main
-from flows.links import page
 from flows.pipeline import retrain
+from flows.tracking.describe import page
 from tests.flows.conftest import Pipeline
 
 pytestmark = pytest.mark.usefixtures("prefect")

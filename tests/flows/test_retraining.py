@@ -15,7 +15,7 @@ import pytest
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
 
-from flows.store import open_store
+from flows.tracking.store import open_store
 from tests.flows.project import commit
 
 pytestmark = pytest.mark.slow

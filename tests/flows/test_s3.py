@@ -12,11 +12,11 @@ from moto.server import ThreadedMotoServer
 from citer.errors import TemporaryError
 from citer.stages import paths
 from flows.dvc_commands import dvc
-from flows.restore import restore
+from flows.tracking.restore import restore
 from tests.flows.project import commit, register, retrain_for_a_run
-from tests.flows.registered import holder, versions
 from tests.flows.servers import free_port
-from tests.flows.test_restore_questions import MORE, QUESTIONS, own, write
+from tests.flows.tracking.registered import holder, versions
+from tests.flows.tracking.test_restore_questions import MORE, QUESTIONS, own, write
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from citer.stages.paths import CODE, SUMMARY
 from citer.storage.tables import write_text
 from flows.dvc_commands import LOCK
 from flows.git import git
-from flows.store import home
+from flows.tracking.store import home
 from flows.worktree import in_worktree
 from tests.flows.project import commit
 
@@ -141,10 +141,11 @@ def test_what_a_kill_left_of_a_folder_is_cleared(checkout: Path, state: str) -> 
     tree = Path(".retrain", left)
     if state == "gone":
         subprocess.run(["rm", "-r", tree], check=True)
-    else:
-        (tree / ".dvc/tmp/flow.lock").unlink()
-    if state == "half removed":
+    elif state == "half removed":
         (tree / ".git").unlink()
+    else:
+        git("worktree", "move", str(tree), ".retrain/.new")
+        git("worktree", "lock", "--reason", "initializing", ".retrain/.new")
     in_worktree(writing("new"), print)
     assert worktrees() == []
 
@@ -155,20 +156,15 @@ def test_other_folders_stay(checkout: Path) -> None:
     assert Path(".retrain/notes/a.md").exists()
 
 
-def test_two_retrainings_in_one_minute_have_folders_and_branches_of_their_own(
-    checkout: Path,
-) -> None:
-    def outer() -> str:
-        os.chdir(checkout)
-        in_worktree(writing("inner"), print)
-        os.chdir(next(folder for folder in Path(".retrain").iterdir() if folder.is_dir()))
-        return writing("outer")()
-
-    in_worktree(outer, print)
+def test_retrainings_of_one_minute_have_branches_of_their_own(checkout: Path) -> None:
+    for text in ("first", "second", "third"):
+        in_worktree(writing(text), print)
     assert worktrees() == []
-    assert {git("show", f"{branch}:{LOCK}") for branch in branches()} == {"inner", "outer"}
-    in_worktree(writing("later"), print)
-    assert len(branches()) == 3
+    assert {git("show", f"{branch}:{LOCK}") for branch in branches()} == {
+        "first",
+        "second",
+        "third",
+    }
 
 
 def test_unchanged_results_make_no_branch(checkout: Path) -> None:

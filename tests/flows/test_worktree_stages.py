@@ -15,12 +15,12 @@ from citer.storage.tables import digest, write_text
 from flows.dvc_commands import dvc
 from flows.git import git
 from flows.pipeline import retrain
-from flows.restore import restore
-from flows.store import open_store
+from flows.tracking.restore import restore
+from flows.tracking.store import open_store
 from tests.flows.project import commit
-from tests.flows.registered import holder, versions
 from tests.flows.servers import until
 from tests.flows.test_process_tree import dead
+from tests.flows.tracking.registered import holder, versions
 
 pytestmark = pytest.mark.slow
 

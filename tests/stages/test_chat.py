@@ -29,7 +29,7 @@ from citer.stages import (
     train,
 )
 from citer.storage.tables import read_json, table_metadata
-from flows.serving import RoutedModel
+from flows.tracking.serving import RoutedModel
 from tests.decoding.reference import next_logits
 from tests.stages.conftest import ROOT
 from tests.templates import QWEN3, add_roles

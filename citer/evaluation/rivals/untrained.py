@@ -14,8 +14,8 @@ from citer.decoding.policy import Scorer, StepView, always_slm
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.rivals.rival import Rival, Setting, by_score
 from citer.evaluation.sweep import Line, Method
-from citer.models.vocabulary import GOLDEN, mixed, shifted
 from citer.models.router import HIGHEST
+from citer.models.vocabulary import GOLDEN, mixed, shifted
 from citer.rule import Rule, When
 
 

@@ -1,0 +1,1 @@
+"""Events for Prefect's server, and the automations that act on them."""

@@ -1,0 +1,1 @@
+"""MLflow: runs of retrainings, registered routers, and the store that holds both."""

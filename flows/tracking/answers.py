@@ -1,0 +1,190 @@
+"""A router's answers to the test questions, from its run's artifacts, and the gate's judgement."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, Self
+
+import mlflow
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from mlflow.entities import Run
+
+from citer.config.params import Params
+from citer.errors import InputError
+from citer.evaluation.choice import upper_bound
+from citer.evaluation.difference import Graded, GradedAnswers
+from citer.evaluation.gate import Answered, Decision, Gate
+from citer.evaluation.measure import Conditions
+from citer.evaluation.points import rule_of
+from citer.rule import LLM, Rule
+from citer.storage.schema import OUTCOME
+from citer.storage.tables import read_table
+
+PLACE = ["split", "method", "visit", "threshold", "audit", "by"]
+COLUMNS = [*PLACE, "problem_id", "correct", "bytes"]
+
+
+class Method(NamedTuple):
+    """Where a run keeps the answers of a method, and under which rule it answered."""
+
+    folder: str
+    name: str
+    rule: Rule
+
+
+ALONE = Method("rivals", "llm", LLM)
+
+
+class Candidate(NamedTuple):
+    """A version, by the run of its router, and how it was measured."""
+
+    run_id: str
+    conditions: Conditions
+
+    @classmethod
+    def of(cls, router: Run) -> Self:
+        return cls(router.info.run_id, Conditions.stored(router.data.tags))
+
+    def answered(self, method: Method, batch: int, bound: float = 0.0) -> Answered:
+        """Read the answers of a method, with their bytes at a batch size above 1."""
+        batched = batched_bytes(self.run_id, method, batch) if batch > 1 else None
+        return Answered(graded(self.run_id, method), batched, bound)
+
+    def routed(self, batch: int, delta: float) -> Answered:
+        """Read the answers by the deployed rule.
+
+        The rule's certificate is read for confidence 1 - `delta`, whatever it was chosen at.
+        """
+        bound = risk_bound(threshold(self.run_id), delta)
+        return self.answered(deployed(self.run_id), batch, bound)
+
+
+def judge(challenger: Candidate, champion: Candidate | None, params: Params) -> Decision:
+    """Decide whether the challenger replaces the champion, if there is one."""
+    batch, delta = params.register_.batch, params.evaluate.delta
+    return _gate(params, challenger).decide(
+        challenger.routed(batch, delta),
+        champion.routed(batch, delta) if champion else None,
+        challenger.answered(ALONE, batch),
+        certified=threshold(challenger.run_id)["certified"],
+        champion_conditions=champion.conditions if champion else None,
+    )
+
+
+def no_bar(champion: Candidate, params: Params) -> str:
+    """Say that the champion does not keep the promise of `params`; empty if it does."""
+    bound = risk_bound(threshold(champion.run_id), params.evaluate.delta)
+    return _gate(params, champion).no_bar(bound)
+
+
+def _gate(params: Params, challenger: Candidate) -> Gate:
+    """Return the gate of `params`, for versions that were measured as the challenger."""
+    settings, register = params.evaluate, params.register_
+    return Gate(
+        margin=register.margin,
+        byte_margin=register.byte_margin,
+        batch=register.batch,
+        delta=settings.delta,
+        epsilon=settings.epsilon,
+        llm_floor=settings.llm_floor,
+        conditions=challenger.conditions,
+    )
+
+
+def risk_bound(deployed: Mapping[str, Any], delta: float) -> float:
+    """Bound the risk of a stored `ChosenRule`, by itself, at confidence 1 - delta.
+
+    It is 0 for the LLM alone, and 1 for another rule that is not certified.
+    """
+    if not Rule(**deployed["rule"]).asks_slm:
+        return 0.0
+    if not deployed["certified"]:
+        return 1.0
+    return upper_bound(deployed["discordant"], deployed["n"], delta)
+
+
+def threshold(run_id: str) -> dict[str, Any]:
+    """Read the deployed rule with its certificate."""
+    return _report(run_id, "threshold")
+
+
+def deployed(run_id: str) -> Method:
+    """Return the method that is deployed: without a certified rule, the LLM alone."""
+    chosen = threshold(run_id)
+    rule = Rule(**chosen["rule"])
+    if not rule.asks_slm:
+        return ALONE
+    return Method("report", deployed_method(_report(run_id, "chosen"), chosen), rule)
+
+
+def deployed_method(chosen: Mapping[str, Any], deployed: Any) -> str:
+    """Name the method whose chosen rule is deployed."""
+    return next(name for name, rule in chosen.items() if rule == deployed)
+
+
+def routed(run_id: str) -> GradedAnswers:
+    """Read the answers by the deployed rule."""
+    return graded(run_id, deployed(run_id))
+
+
+def graded(run_id: str, method: Method) -> GradedAnswers:
+    with _artifact(run_id, f"{method.folder}/outcomes.parquet") as file:
+        table = _table(file, COLUMNS)
+    asked = _under(table, method.name, method.rule)
+    return {row["problem_id"]: Graded(row["correct"], row["bytes"]) for row in asked}
+
+
+def batched_bytes(run_id: str, method: Method, batch: int) -> float | None:
+    """Read a method's bytes per answer at a batch size above 1, with the LLM delayed.
+
+    Returns None if they were not counted.
+    """
+    name = f"bytes_per_answer_b{batch}_delayed"
+    with _artifact(run_id, f"{method.folder}/points.parquet") as file:
+        own = (pc.field("task") == "all") & (pc.field("method") == method.name)
+        rows = pq.read_table(file, filters=own).to_pylist()
+    return next((row.get(name) for row in rows if rule_of(row) == method.rule), None)
+
+
+def questions(run_id: str, split: str) -> set[str]:
+    """Return the ids of the questions of a split, all of which the LLM answered."""
+    with _artifact(run_id, "rivals/outcomes.parquet") as file:
+        table = _table(file, ["split", "problem_id"])
+    return set(table.filter(pc.field("split") == split)["problem_id"].to_pylist())
+
+
+def _report(run_id: str, name: str) -> dict[str, Any]:
+    return mlflow.artifacts.load_dict(f"runs:/{run_id}/report/{name}.json")
+
+
+@contextmanager
+def _artifact(run_id: str, name: str) -> Iterator[Path]:
+    """Yield a copy of a table. Raises InputError if it is damaged."""
+    uri = f"runs:/{run_id}/{name}"
+    with TemporaryDirectory() as folder:
+        try:
+            yield Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder))
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{uri}: not a table: {error}") from None
+
+
+def _table(file: Path, columns: list[str]) -> pa.Table:
+    # The champion may be from an older citer, whose tables have no seal.
+    return read_table(file, OUTCOME, columns, sealed=False)
+
+
+def answers(
+    report: Path, method: str, rule: Rule, columns: Iterable[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield columns of a method's answers to the test questions, from a report's folder."""
+    table = read_table(report / "outcomes.parquet", OUTCOME, [*PLACE, *columns])
+    return _under(table, method, rule)
+
+
+def _under(table: pa.Table, method: str, rule: Rule) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the test questions, as a method answered them under a rule."""
+    own = (pc.field("split") == "test") & (pc.field("method") == method)
+    return (row for row in table.filter(own).to_pylist() if rule_of(row) == rule)

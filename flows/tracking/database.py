@@ -1,0 +1,173 @@
+"""Whether MLflow's store answers. Its tables: create, migrate, refuse those of a newer MLflow."""
+
+import logging
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import mlflow
+import requests
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from mlflow import db
+from mlflow.exceptions import MlflowException
+from mlflow.utils.credentials import get_default_host_creds
+from rich.console import Console
+from sqlalchemy import create_engine, inspect
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from citer.errors import InputError, TemporaryError
+from citer.storage.tables import replacing
+
+ANSWER_SECONDS = 10
+DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+EXPECTED = "expected a server's http://HOST:PORT, or a database such as sqlite:////PATH/mlflow.db"
+MIGRATIONS = Path(mlflow.__file__).parent / "store/db_migrations"
+# These log a traceback of errors that they also raise.
+LOGGERS = ("mlflow.store.db.utils", "mlflow.store.db_migrations")
+
+
+class StoreError(TemporaryError):
+    """MLflow's store does not work."""
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Turn MLflow's exceptions into StoreError, with their first line as the message."""
+    for logger in LOGGERS:
+        logging.getLogger(logger).setLevel(logging.CRITICAL)
+    try:
+        yield
+    except MlflowException as error:
+        raise StoreError(f"{named(mlflow.get_tracking_uri())}: {_first_line(error)}") from error
+
+
+def named(uri: str) -> str:
+    return f"MLflow at {without_password(uri)}"
+
+
+def without_password(uri: str) -> str:
+    """Return a store's URI without its user and password, so that it can be printed."""
+    return re.sub(r"(?<=//)[^/]*@", "…@", uri)
+
+
+def _first_line(error: Exception) -> str:
+    """Return what an error says, without advice, SQL and what two HTTP libraries add."""
+    return str(error).strip().partition("\n")[0].partition(" with exception ")[0]
+
+
+def check_store(uri: str) -> None:
+    """Raise StoreError if the server or database does not answer one request.
+
+    MLflow itself retries for minutes. Raises InputError if `uri` is not an address of either.
+    """
+    try:
+        if uri.startswith("http"):
+            _request_health(uri)
+        elif uri.startswith(DATABASES):
+            inspect(create_engine(uri)).has_table("alembic_version")
+        elif "://" not in uri and not uri.startswith("databricks"):
+            raise ValueError(EXPECTED)
+    except requests.RequestException as error:
+        problem = f"no answer ({type(error).__name__}), expected a running MLflow server"
+        raise StoreError(f"{named(uri)}: {problem}") from None
+    except (ArgumentError, ImportError, ValueError) as error:
+        raise InputError(f"{named(uri)}: {_first_line(error)}") from None
+    except SQLAlchemyError as error:
+        raise StoreError(f"{named(uri)}: {_first_line(error)}") from None
+
+
+def _request_health(uri: str) -> None:
+    """Request the health page with the certificates of MLflow's client. Accept any status."""
+    creds = get_default_host_creds(uri)
+    page = f"{uri.rstrip('/')}/health"
+    cert = creds.client_cert_path
+    requests.get(page, timeout=ANSWER_SECONDS, verify=creds.verify, cert=cert)
+
+
+def make_tables(database: Path) -> None:
+    """Create MLflow's tables in a temporary file, then rename it.
+
+    MLflow's own migrations fail if a second client runs them, or after they were killed.
+    """
+    if not database.exists():
+        with replacing(database) as aside:
+            _upgrade(aside)
+
+
+def migrate(database: Path) -> None:
+    """Bring a database of an older MLflow to this one's schema, and keep a copy of the old one.
+
+    Raises InputError if a newer MLflow wrote it, or if MLflow cannot migrate it.
+    """
+    if not (old := older(f"sqlite:///{database.absolute()}")):
+        return
+    kept = database.with_name(f"{database.stem}-{old}{database.suffix}")
+    try:
+        with replacing(database) as aside:
+            _copy(database, kept)
+            _copy(database, aside)
+            _upgrade(aside)
+    except (CommandError, MlflowException, SQLAlchemyError, sqlite3.Error) as error:
+        problem = "cannot be migrated and is unchanged"
+        raise InputError(f"{database}: {problem}: {_first_line(error)}") from None
+    text = f"{database}: migrated to the schema of MLflow {mlflow.__version__}; {kept} is the old"
+    Console().print(text, highlight=False, soft_wrap=True)
+
+
+def check_schema(uri: str) -> None:
+    """Raise InputError if another MLflow wrote the tables of a database that others may use."""
+    if old := older(uri):
+        raise InputError(
+            f"{named(uri)}: schema {old} of an older MLflow; expected that of "
+            f"{mlflow.__version__}: stop its users, back it up, then run `mlflow db upgrade URI`"
+        )
+
+
+def older(uri: str) -> str | None:
+    """Return the schema's revision if it is an older one, else None.
+
+    A database without tables has none. Raises InputError if this MLflow does not know it, and
+    StoreError if it cannot be read.
+    """
+    found = revision(uri)
+    revisions = [script.revision for script in ScriptDirectory(MIGRATIONS).walk_revisions()]
+    if found not in [None, *revisions]:
+        raise InputError(
+            f"{named(uri)}: schema {found} is unknown to MLflow "
+            f"{mlflow.__version__}; expected an older one: install the MLflow that wrote it"
+        )
+    return None if found in (None, revisions[0]) else found
+
+
+def revision(uri: str) -> str | None:
+    """Return the schema's revision, None if a database has no tables of MLflow.
+
+    Raises StoreError if it cannot be read.
+    """
+    engine = create_engine(uri)
+    try:
+        with engine.connect() as connection:
+            return MigrationContext.configure(connection).get_current_revision()
+    except SQLAlchemyError as error:
+        raise StoreError(f"{named(uri)}: {_first_line(error)}") from None
+    finally:
+        engine.dispose()
+
+
+def _copy(database: Path, target: Path) -> None:
+    with (
+        replacing(target) as aside,
+        closing(sqlite3.connect(database)) as source,
+        closing(sqlite3.connect(aside)) as copy,
+    ):
+        source.backup(copy)
+
+
+def _upgrade(database: Path) -> None:
+    logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)  # it logs every migration
+    upgrade = ["upgrade", f"sqlite:///{database.absolute()}"]
+    db.commands(upgrade, standalone_mode=False)  # `mlflow db upgrade`, in this process

@@ -1,0 +1,155 @@
+"""The files of one iteration, and the numbers that MLflow shows about them."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from citer.evaluation.measure import MEASURES, Conditions
+from citer.rule import LLM, Rule
+from citer.stages import paths
+from citer.storage.tables import digest, read_json, table_metadata
+from flows.tracking.answers import answers, deployed_method
+
+HEADLINES = {*MEASURES, "llm_fraction", "tokens_per_answer"}  # and the costs
+UNBOUND = {"data", "labels", "schema_version"}  # a card's keys about the origin of its weights
+
+Series = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """The files of router k and of its report."""
+
+    number: int
+
+    @property
+    def router(self) -> Path:
+        return paths.router(self.number)
+
+    @property
+    def report(self) -> Path:
+        return paths.report(self.number)
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the weights, the card, the rule, the quality and the bytes moved.
+
+        The paths of the pair and what is `UNBOUND` are left out. They depend on the code that wrote
+        them, and other code may produce the same router.
+        """
+        card = read_json(self.router / "router.json")
+        bound = {key: value for key, value in card.items() if key not in UNBOUND}
+        bound |= {model: card[model]["digest"] for model in ("slm", "llm")}
+        weights = self.router.glob("router.safetensors")
+        report = (self.report / name for name in ("threshold.json", "metrics.json"))
+        return digest(json.dumps(bound, sort_keys=True), *weights, *report)
+
+    @cached_property
+    def threshold(self) -> dict[str, Any]:
+        """The deployed rule with its certificate: the cheapest of `chosen.json`."""
+        return read_json(self.report / "threshold.json")
+
+    @cached_property
+    def rule(self) -> Rule:
+        return Rule(**self.threshold["rule"])
+
+    @cached_property
+    def method(self) -> str:
+        """The method whose rule is deployed."""
+        return deployed_method(read_json(self.report / "chosen.json"), self.threshold)
+
+    @cached_property
+    def conditions(self) -> Conditions:
+        return Conditions.stored(table_metadata(self.report / "outcomes.parquet"))
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """Metrics on test and of training.
+
+        `all/` and a section for each task hold the deployed method, `rivals/` the headlines of
+        the other methods, and `train/` the router's training, without the loss that `series` has.
+        """
+        methods = read_json(self.report / "metrics.json")
+        own = methods.pop(self.method)
+        tasks = {name: own.pop(name) for name in list(own) if isinstance(own[name], dict)}
+        rivals = {name: headlines(numbers) for name, numbers in methods.items()}
+        train = read_json(self.router / "metrics.json")
+        train.pop("holdout_loss", None)
+        sections = {"all": own, **tasks, "rivals": flatten(rivals, "_"), "train": train}
+        return flatten(sections, "/")
+
+    @property
+    def series(self) -> Series:
+        """The losses by epoch; costs and shares of correct answers by rule, cheapest first."""
+        curve = read_json(self.router / paths.CURVE)
+        losses = {"train/loss": curve["train_loss"], "train/holdout_loss": curve["holdout_loss"]}
+        return losses | self._frontier
+
+    @property
+    def _frontier(self) -> Series:
+        path, measure = self.report / "points.parquet", self.conditions.measure.name
+        table_metadata(path)  # checks the seal
+        shown = ["cost_b1", measure]
+        order = [(column, "ascending") for column in shown]
+        points = pq.read_table(path, columns=["method", *shown], filters=pc.field("task") == "all")
+        methods = points["method"].unique().to_pylist()
+        lines = {name: points.filter(pc.field("method") == name) for name in methods}
+        return {
+            f"frontier/{method}/{column}": line.sort_by(order)[column].to_pylist()
+            for method, line in lines.items()
+            for column in shown
+        }
+
+    def questions(self) -> dict[str, list[Any]]:
+        """Return a table with a row per test question, those that routing lost first.
+
+        Its form is that of `mlflow.log_table`.
+        """
+        columns = ["problem_id", "task", "correct", "bytes", "llm_tokens"]
+        llm = {row["problem_id"]: row for row in answers(paths.RIVALS, "llm", LLM, columns)}
+        ours = answers(self.report, self.method, self.rule, columns)
+        rows = [
+            [key, row["task"], row["correct"], llm[key]["correct"], row["bytes"], row["llm_tokens"]]
+            for row in (ours if self.rule.asks_slm else llm.values())
+            for key in [row["problem_id"]]
+        ]
+        rows.sort(key=lambda row: (row[2], not row[3], row[0]))
+        word = self.conditions.measure.correct
+        judged = [f"routed {word}", f"LLM {word}"]
+        names = ["question", "task", *judged, "bytes", "LLM tokens"]
+        return {"columns": names, "data": rows}
+
+
+def iterations(stages: Iterable[str]) -> list[Iteration]:
+    """List the iterations of dvc.yaml. The folder may hold files of others."""
+    named = (stage.partition("@") for stage in stages)
+    return [Iteration(k) for k in sorted(int(key) for name, _, key in named if name == "evaluate")]
+
+
+def headlines(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the few metrics that describe a router."""
+    return {k: v for k, v in metrics.items() if k in HEADLINES or re.fullmatch(r"cost_b\d+", k)}
+
+
+def section(metrics: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """{"all/a": 1, "math/a": 2} → {"a": 1} for the section `all`."""
+    prefix = f"{name}/"
+    return {k.removeprefix(prefix): v for k, v in metrics.items() if k.startswith(prefix)}
+
+
+def flatten(nested: Mapping[str, Any], separator: str, prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} → {"a.b": 1}."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, separator, f"{prefix}{key}{separator}")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

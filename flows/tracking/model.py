@@ -1,0 +1,164 @@
+"""Log a router as an MLflow model (code, bundle, rule), and its finetuned SLM as another.
+
+All router versions that use an SLM share it. The LLM is not stored.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from warnings import catch_warnings, simplefilter
+
+import mlflow
+from mlflow import MlflowClient
+from mlflow.entities import LoggedModelStatus
+from mlflow.models import Model, ModelSignature
+from mlflow.models.model import ModelInfo
+from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+from mlflow.utils.file_utils import local_file_uri_to_path
+from mlflow.utils.uri import is_local_uri
+
+import citer
+from citer.config.params import Params
+from citer.data.tasks import find_task
+from citer.decoding.answer import Counts
+from citer.rule import Rule
+from citer.serving.drift import CARD_KEY, Promised
+from citer.stages import paths
+from citer.storage.tables import digest, read_json, replacing, write_json
+from flows.tracking.answers import answers, deployed_method
+from flows.tracking.store import Store, exclusively, home
+
+SERVING = Path(__file__).with_name("serving.py")
+CODE = Path(citer.__file__).parent
+KEPT_SLM = "slm"  # the name of a logged model
+READY = LoggedModelStatus.READY
+EXAMPLE = "input_example.json"
+UNSERVED = shutil.ignore_patterns(paths.CURVE, paths.HOLDOUT)  # nothing that answers reads them
+NEEDED = (
+    "httpx",
+    "math-verify",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pydantic",
+    "rich",
+    "ruamel.yaml",
+    "safetensors",
+    "torch",
+    "transformers",
+)
+# A signature cannot describe the input: a frame, or a list of texts and rows.
+SIGNATURE = ModelSignature(
+    outputs=Schema(
+        [
+            ColSpec("string", "completion", required=False),
+            ColSpec("boolean", "truncated", required=False),
+            *(ColSpec("long", name, required=False) for name in Counts._fields),
+            ColSpec("string", "error", required=False),
+        ]
+    ),
+    params=ParamSchema(
+        [ParamSpec("rule", "string", None), ParamSpec("max_new_tokens", "long", None)]
+    ),
+)
+
+
+def log_router(router: Path, report: Path, slm: str, params: Params) -> None:
+    """Log a router with the rule of its report as a model of the active run: code, weights, JSON.
+
+    `slm` is the URI of the finetuned SLM.
+    """
+    with TemporaryDirectory() as folder, catch_warnings():
+        # MLflow warns without an input example; with one it would load the whole pair here. So
+        # the example is added afterwards.
+        simplefilter("ignore", UserWarning)
+        bundle = Path(folder) / "bundle"
+        assemble(bundle, router, report, slm)
+        logged = mlflow.pyfunc.log_model(
+            name="router",
+            python_model=str(SERVING),
+            artifacts={"bundle": str(bundle)},
+            code_paths=[str(CODE)],
+            pip_requirements=[f"{name}=={version(name).split('+')[0]}" for name in NEEDED],
+            signature=SIGNATURE,
+            model_config={
+                "llm": params.pair.llm,
+                "llm_url": params.pair.llm_url,
+                "device": params.pair.device,
+                "cuda_graphs": params.pair.cuda_graphs,
+                "llm_device_map": params.pair.llm_device_map,
+                "slots": params.answer.slots,
+                "max_new_tokens": params.answer.max_new_tokens,
+                # The rule was chosen for answers like these.
+                **params.evaluate.model_dump(mode="json", include={"sampling", "seed"}),
+            },
+        )
+        add_example(logged, params.prepare.tasks[0], Path(folder) / "example")
+
+
+def add_example(logged: ModelInfo, task: str, folder: Path) -> None:
+    """Add the task's example to a logged model as its input example, if the task has one."""
+    known = find_task(task)
+    if not known.example:
+        return
+    model = Model.load(logged.model_uri)
+    model.saved_input_example_info = {"artifact_path": EXAMPLE, "type": "json_object"}
+    folder.mkdir()
+    model.save(str(folder / "MLmodel"))
+    row = {field: known.example[field] for field in known.fields}
+    (folder / EXAMPLE).write_text(json.dumps([row]))
+    MlflowClient().log_model_artifacts(logged.model_id, str(folder))
+
+
+def assemble(bundle: Path, router: Path, report: Path, slm: str) -> None:
+    """Write `bundle`: the router, and its card with what its server needs besides.
+
+    That is the SLM's URI, and from `report` the chosen rule and the agreement that audits found.
+    """
+    shutil.copytree(router, bundle, ignore=UNSERVED)
+    card = read_json(bundle / "router.json") | {"threshold": read_json(report / "threshold.json")}
+    card["slm"]["kept"] = slm
+    if agreement := Promised.measured(_audits(report, card["threshold"])):
+        card[CARD_KEY] = asdict(agreement)
+    write_json(bundle / "router.json", card)
+
+
+def _audits(report: Path, deployed: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """Yield how many tokens audits checked and disagreed on, for each test question."""
+    method = deployed_method(read_json(report / "chosen.json"), deployed)
+    columns = ("audited", "disagreed")
+    for row in answers(report, method, Rule(**deployed["rule"]), columns):
+        yield row["audited"], row["disagreed"]
+
+
+def keep_slm(store: Store) -> str:
+    """Log `data/models/slm` unless the store has an equal one; return the logged model's URI."""
+    client, tags = store.client, {"digest": digest(paths.SLM)}
+    same = f"name = '{KEPT_SLM}' AND tags.digest = '{tags['digest']}'"
+    equal = client.search_logged_models([store.experiment_id], same)
+    # A killed call leaves a model that is not ready. Complete it rather than log another.
+    kept = next((model for model in equal if model.status == READY), next(iter(equal), None))
+    model = kept or client.create_logged_model(store.experiment_id, KEPT_SLM, tags=tags)
+    if model.status != READY:
+        client.log_model_artifacts(model.model_id, str(paths.SLM))
+        client.finalize_logged_model(model.model_id, READY)
+    return model.model_uri
+
+
+def fetch_slm(uri: str) -> Path:
+    """Return a stored SLM's folder. Download it once, to `mlruns/slm/`, if a server holds it."""
+    model_id = uri.removeprefix("models:/")
+    location = MlflowClient().get_logged_model(model_id).artifact_location
+    if is_local_uri(location):
+        return Path(local_file_uri_to_path(location))
+    folder = home() / KEPT_SLM / model_id
+    with exclusively():
+        if not folder.exists():
+            with replacing(folder) as aside:
+                mlflow.artifacts.download_artifacts(uri, dst_path=str(aside))
+    return folder.absolute()

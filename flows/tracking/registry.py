@@ -1,0 +1,268 @@
+"""The registered model: its versions, and the aliases that say which version serves."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import mlflow
+from mlflow import MlflowClient
+from mlflow.entities import Run, ViewType
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
+from rich.console import Console
+
+from citer.config.params import Params, load_params
+from citer.errors import InputError
+from citer.storage.tables import read_json
+from flows.checks import check_uri
+from flows.dvc_commands import push
+from flows.tracking import describe
+from flows.tracking.answers import Candidate, judge
+from flows.tracking.contents import children, track
+from flows.tracking.database import reported
+from flows.tracking.model import fetch_slm
+from flows.tracking.store import CHALLENGER, CHAMPION, Store, exclusively, make_store, open_store
+from flows.tracking.uses import count_use
+
+PROMOTED, KEPT_BACK = "promoted", "kept back"
+PROMOTE_ANOTHER = "promote another version with `citer promote`"
+DESCRIPTION = (
+    "Routers between a small and a large language model, each with its finetuned small model. "
+    "To ask the champion, run in the project's folder: "
+    '`mlflow.pyfunc.load_model("models:/{name}@champion").predict(["a question"])`.'
+)
+
+
+class Registration(NamedTuple):
+    """What a retraining has registered."""
+
+    sentence: str  # the gate's decision and the champion
+    version: ModelVersion  # of the last router
+    kept_back: bool  # whether the gate has now decided against it
+
+
+@reported()
+def register_run(stages: Iterable[str]) -> Registration:
+    """Log the retraining in the current folder, register its routers, and judge the last one.
+
+    Routers that are registered already are left unchanged. Their data are on DVC's remote, if there
+    is one, before the champion changes. `stages` are those of dvc.yaml. Raises InputError if the
+    champion has no rule or no run, or if the experiment is deleted; TemporaryError if the push
+    fails.
+    """
+    params = load_params()
+    store = make_store(params.register_.experiment)
+    with exclusively():
+        run = track(store, params, stages)
+        routers = children(store, run.info.run_id)
+        known = _registered(store, params.register_.model_name, run, routers[-1])
+        last = known or _register(store, routers, params)
+    push()
+    if not known:
+        with exclusively():
+            last = _judge(store, run, routers[-1], last, params)
+    champion = aliased(store.client, last.name, CHAMPION)
+    kept_back = not known and last.tags["decision"] == KEPT_BACK
+    return Registration(describe.sentence(last, champion, known=bool(known)), last, kept_back)
+
+
+@reported()
+def promote(version: int) -> None:
+    """Make a version the champion by hand.
+
+    Raises InputError if the version does not exist or has no rule.
+    """
+    params = load_params()
+    client = open_store(params.register_.experiment).client
+    chosen = _require_rule(find_version(client, params.register_.model_name, version))
+    with exclusively():
+        _crown(client, chosen, "by hand")
+    Console().print(f"{chosen.name} version {chosen.version} is now the champion", highlight=False)
+
+
+@reported()
+def resolved(uri: str) -> str:
+    """Return `models:/NAME/VERSION` for it or for `models:/NAME@ALIAS`.
+
+    Raises InputError if no version has that alias.
+    """
+    check_uri(uri)
+    name, at, alias = uri.removeprefix("models:/").partition("@")
+    if not at:
+        return uri
+    version = aliased(open_store(load_params().register_.experiment).client, name, alias)
+    if not version:
+        raise InputError(f"{uri}: no version has this alias")
+    return f"models:/{name}/{version.version}"
+
+
+@contextmanager
+def fetched_bundle(uri: str) -> Iterator[Path]:
+    """Yield the folder of a registered router, `models:/NAME@ALIAS` or `models:/NAME/VERSION`.
+
+    The folder also holds the finetuned SLM. Raises InputError if the version does not exist.
+    """
+    check_uri(uri)
+    open_store(load_params().register_.experiment)
+    with TemporaryDirectory() as folder:
+        try:
+            kept = f"{uri}/artifacts/bundle"
+            bundle = Path(mlflow.artifacts.download_artifacts(kept, dst_path=folder))
+            slm = read_json(bundle / "router.json")["slm"].get("kept")
+            if slm:  # bundles of an older citer contain their SLM
+                (bundle / "slm").symlink_to(fetch_slm(slm))
+        except MlflowException as error:
+            raise InputError(f"{uri}: no such registered router: {error.message}") from None
+        yield bundle
+
+
+def find_version(client: MlflowClient, name: str, version: int | str) -> ModelVersion:
+    """Return a version. Raises InputError if it does not exist."""
+    with _if_missing(f"{name}: no version {version} is registered"):
+        return client.get_model_version(name, str(version))
+
+
+def aliased(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
+    """Return the version with an alias, or None.
+
+    Raises InputError if nothing is registered, or if the version is deleted or has no rule.
+    """
+    with _if_missing(f"{name}: nothing is registered; run `citer run` first"):
+        number = client.get_registered_model(name).aliases.get(alias)
+    if number is None:
+        return None
+    remedy = PROMOTE_ANOTHER if alias == CHAMPION else "delete the alias on MLflow's page"
+    with _if_missing(f"{name}: version {number}, the {alias}, is deleted; {remedy}"):
+        return _require_rule(client.get_model_version(name, number))
+
+
+def _require_rule(version: ModelVersion) -> ModelVersion:
+    if "rule" not in version.tags:
+        problem = f"{version.name}: version {version.version} has no tag `rule`"
+        raise InputError(f"{problem}, because an older citer made it; {PROMOTE_ANOTHER}")
+    return version
+
+
+def run_of(version: ModelVersion) -> Run:
+    """Return the run that trained a version's router. Raises InputError if it was purged."""
+    assert version.run_id
+    purged = f"{version.name}: version {version.version}: MLflow no longer has its run and answers"
+    with _if_missing(f"{purged}; if it is the champion, {PROMOTE_ANOTHER}"):
+        return mlflow.get_run(version.run_id)
+
+
+@contextmanager
+def _if_missing(message: str) -> Iterator[None]:
+    """Raise InputError with this message if the requested MLflow object is missing."""
+    try:
+        yield
+    except MlflowException as error:
+        if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
+            raise
+        raise InputError(message) from None
+
+
+def _registered(store: Store, name: str, run: Run, last: Run) -> ModelVersion | None:
+    """Return the version of a retraining's last router if its registration was completed.
+
+    A completed registration tags its run with `version`. If that run was deleted and logged again,
+    the version still belongs to the deleted run.
+    """
+    same = _same(store, name, last)
+    if same is None or "decision" not in same.tags:
+        return None
+    return same if "version" in run.data.tags or same.run_id != last.info.run_id else None
+
+
+def _register(store: Store, routers: Sequence[Run], params: Params) -> ModelVersion:
+    """Register the routers of a retraining, unless they are, and return the last one's version."""
+    client, name = store.client, params.register_.model_name
+    if not client.search_registered_models(f"name = '{name}'"):
+        client.create_registered_model(name, description=DESCRIPTION.format(name=name))
+    for router in routers:
+        last = _same(store, name, router) or _new_version(store, router, params)
+    return last
+
+
+def _judge(store: Store, run: Run, router: Run, last: ModelVersion, params: Params) -> ModelVersion:
+    """Let the gate judge a retraining's last version, and return it with its tags.
+
+    `run` is the retraining's, `router` that of its last router. Can be called again after an
+    interrupted call. The last step tags the run with `version`.
+    """
+    client, name = store.client, last.name
+    last = client.get_model_version(name, last.version)  # another run may have judged it meanwhile
+    client.set_registered_model_alias(name, CHALLENGER, last.version)
+    if "decision" not in last.tags:
+        champion = aliased(client, name, CHAMPION)
+        before = Candidate.of(run_of(champion)) if champion else None
+        decision = judge(Candidate.of(run_of(last)), before, params)
+        verdict = PROMOTED if decision.promote else KEPT_BACK
+        count_use(store, versions(client, name), router, "test")
+        _tag(client, last, {"reason": decision.reason, "decision": verdict})
+    last = client.get_model_version(name, last.version)
+    if last.tags["decision"] == PROMOTED:
+        _crown(client, last, "by the gate")
+    client.set_tag(run.info.run_id, "version", last.version)
+    return last
+
+
+def _same(store: Store, name: str, run: Run) -> ModelVersion | None:
+    """Return the version that holds the same router as a run, or None. Its run may be deleted."""
+    same = store.runs(f"tags.digest = '{run.data.tags['digest']}'", ViewType.ALL)
+    ids = {each.info.run_id for each in same}
+    return next((each for each in versions(store.client, name) if each.run_id in ids), None)
+
+
+def _new_version(store: Store, router: Run, params: Params) -> ModelVersion:
+    client, name = store.client, params.register_.model_name
+    count_use(store, versions(client, name), router, "validation")
+    router = client.get_run(router.info.run_id)  # with this use
+    shown = describe.facts(router)
+    assert router.outputs
+    model_id = router.outputs.model_outputs[0].model_id
+    return client.create_model_version(
+        name,
+        source=f"models:/{model_id}",
+        run_id=router.info.run_id,
+        model_id=model_id,
+        tags=describe.tags_of(router, shown, params.register_.batch),
+        description=describe.description(router, shown),
+    )
+
+
+def versions(client: MlflowClient, name: str) -> list[ModelVersion]:
+    """List the versions that exist."""
+    return list(client.search_model_versions(f"name = '{name}'"))
+
+
+def _crown(client: MlflowClient, version: ModelVersion, how: str) -> None:
+    """Make a version the champion. Write the history of both versions, then move the alias."""
+    before = client.get_registered_model(version.name).aliases.get(CHAMPION)
+    if before is not None and str(before) == str(version.version):
+        return
+    if before is not None:
+        with suppress(InputError):  # the former champion may be deleted
+            replaced = find_version(client, version.name, before)
+            _add_event(client, replaced, f"replaced by version {version.version}")
+    _add_event(client, version, f"made the champion {how}")
+    client.set_registered_model_alias(version.name, CHAMPION, version.version)
+
+
+def _add_event(client: MlflowClient, version: ModelVersion, event: str) -> None:
+    earlier = version.tags.get("history", "")
+    if not earlier.endswith(event):  # an interrupted call may have written it
+        dated = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC {event}"
+        _tag(client, version, {"history": f"{earlier}; {dated}" if earlier else dated})
+
+
+def _tag(client: MlflowClient, version: ModelVersion, tags: dict[str, str]) -> None:
+    """Set tags, and update the description, which begins with them."""
+    for key, value in tags.items():
+        client.set_model_version_tag(version.name, version.version, key, value)
+    description = describe.retold(version.description or "", version.tags | tags)
+    client.update_model_version(version.name, version.version, description)

@@ -1,0 +1,144 @@
+"""Restore, byte for byte, the data that a registered version was made from."""
+
+import shlex
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import mlflow
+from mlflow.entities import Run
+from rich.console import Console
+
+from citer.config.params import load_params
+from citer.errors import InputError
+from citer.stages import paths
+from citer.storage.tables import digest, remove, replacing
+from flows.dvc_commands import LOCK, PARAMS, DvcError, dvc, file_md5, has_remote
+from flows.own import OWN, check_unchanged, differing, named, versioned
+from flows.tracking.contents import PIPELINE, children
+from flows.tracking.database import reported
+from flows.tracking.registry import find_version, run_of
+from flows.tracking.retraining import NO_GIT
+from flows.tracking.store import home, open_store
+
+STATE = (PARAMS, LOCK)
+HERE = Path()
+
+
+@reported()
+def restore(version: int) -> None:
+    """Restore params.yaml, dvc.lock and the data that they name to those of `version`.
+
+    The questions that were versioned come back, too. A copy of the present state is kept. Raises
+    InputError, and puts the present state back, if questions or preference tables are neither in
+    DVC's cache nor on its remote, or if DVC would overwrite a file that was changed by hand.
+    """
+    section = load_params().register_
+    store = open_store(section.experiment)
+    made = run_of(find_version(store.client, section.model_name, version))
+    parent = made.data.tags["mlflow.parentRunId"]
+    check_unchanged()
+    before = _keep()
+    with TemporaryDirectory() as folder:
+        wanted = Path(
+            mlflow.artifacts.download_artifacts(f"runs:/{parent}/{PIPELINE}", dst_path=folder)
+        )
+        try:
+            _check_out(wanted, before)
+            for run in children(store, parent):
+                _check_preferences(run)
+        except (DvcError, InputError) as error:
+            _put(before)
+            with suppress(DvcError):  # the files that it refuses to overwrite are unchanged
+                dvc("checkout", "--allow-missing")
+            raise InputError(
+                f"version {version}, made {_origin(made)}, is not restored: {error}"
+            ) from None
+    _remove_empty_folders()
+    _explain(version, made, before)
+
+
+def _check_out(wanted: Path, before: Path) -> None:
+    """Check out the data of the version whose state is in `wanted`.
+
+    Raises DvcError, or InputError if a question of the version does not come back.
+    """
+    questions = versioned(wanted)
+    if not questions:  # an earlier citer logged none: those stay that are there
+        _copy(versioned(before), before, wanted)
+    _put(wanted)
+    dvc("pull" if has_remote() else "checkout", "--allow-missing")
+    for place in differing(questions):
+        raise InputError(f"{place} is neither in DVC's cache nor on its remote")
+
+
+def _keep() -> Path:
+    """Copy the present state to a folder named by its digest; return the folder."""
+    present = _state()
+    folder = home() / "before-restore" / digest(*present)[:12]
+    with replacing(folder) as aside:
+        aside.mkdir()
+        _copy(present, Path(), aside)
+    return folder
+
+
+def _state(folder: Path = HERE) -> list[Path]:
+    """List the files from which the data are restored, relative to `folder`."""
+    return [file for file in (*STATE, *versioned(folder)) if (folder / file).exists()]
+
+
+def _put(wanted: Path) -> None:
+    """Replace the present state by the files of `wanted`.
+
+    A file missing there is removed, and with a `.dvc` file the question that DVC's cache has.
+    """
+    gone = {*_state()} - {*_state(wanted)}
+    for file in {*named(gone)} - {*differing(gone)}:
+        remove(file)
+    for file in gone:
+        file.unlink()
+    _copy(_state(wanted), wanted, HERE)
+
+
+def _copy(files: Sequence[Path], source: Path, target: Path) -> None:
+    for file in files:
+        with replacing(target / file) as aside:
+            shutil.copy(source / file, aside)
+
+
+def _check_preferences(run: Run) -> None:
+    """Raise InputError if the preference table differs from the table that trained the run."""
+    file = paths.preferences(int(run.data.tags["iteration"]))
+    assert run.inputs
+    recorded = {used.dataset.name: used.dataset.digest for used in run.inputs.dataset_inputs}
+    if not file.exists() or file_md5(file) != recorded[file.as_posix()]:
+        raise InputError(f"{file} is neither in DVC's cache nor on its remote")
+
+
+def _remove_empty_folders() -> None:
+    """Remove what DVC leaves of outputs that the restored version does not have."""
+    for folder in Path("data").iterdir():
+        if folder.is_dir() and folder != OWN and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _origin(made: Run) -> str:
+    sha = made.data.tags["git_sha"]
+    return "without git" if sha == NO_GIT else f"by git commit {sha[:12]}"
+
+
+def _explain(version: int, made: Run, before: Path) -> None:
+    new = sorted({*_state()} - {*_state(before)})
+    undo = [f"rm {shlex.join(map(str, new))}"] if new else []
+    undo += [f"cp -r {before}/. .", "dvc checkout"]
+    Console().print(
+        f"Version {version} restored: params.yaml, dvc.lock and the data that they name are now "
+        f"those of retraining {made.data.tags['retraining'][:7]}.\n"
+        f"The code is unchanged; that version was made {_origin(made)}.\n"
+        f"{paths.SUMMARY} is unchanged, because git stores it; `dvc repro` writes it again.\n"
+        f"To go back: {' && '.join(undo)}",
+        highlight=False,
+        soft_wrap=True,
+    )

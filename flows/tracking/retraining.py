@@ -1,0 +1,142 @@
+"""The MLflow run of a retraining: it opens before the first stage, and ends FINISHED or FAILED.
+
+`contents.track` logs what the retraining gave, and ends its run. One that was killed leaves its run
+open; the next one in this checkout marks it as failed. A file in `mlruns` names the last attempt.
+"""
+
+import logging
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from mlflow.entities import Run
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+from prefect.runtime import deployment, flow_run
+from prefect.utilities.urls import url_for
+
+from citer.config.params import load_params
+from citer.errors import InputError
+from citer.storage.tables import write_text
+from flows.dvc_commands import LOCK, PARAMS, file_md5
+from flows.tracking.database import reported
+from flows.tracking.store import Store, home, make_store
+
+NO_GIT = "no repository"
+ATTEMPT = "attempt"  # a tag, and the file with its value
+NOTE = "mlflow.note.content"  # what MLflow's page shows at the top of a run
+KILLED = "The retraining was killed, or MLflow's store was lost when it failed."
+
+logging.getLogger("mlflow.system_metrics").setLevel(logging.WARNING)  # it says that it starts
+
+
+@contextmanager
+def failing_run() -> Iterator[None]:
+    """Mark the open run as failed if the block raises, and before it one that a kill left open."""
+    _fail(KILLED)
+    try:
+        yield
+    except BaseException as error:
+        _fail(str(error) or type(error).__name__)
+        raise
+
+
+@contextmanager
+def monitored_run() -> Iterator[None]:
+    """Open a run, and log the load of the whole machine there during the block."""
+    with reported():
+        run = start_run(_store())
+    monitor = SystemMetricsMonitor(run.info.run_id)
+    monitor.start()
+    try:
+        yield
+    finally:
+        monitor.finish()
+
+
+def start_run(store: Store) -> Run:
+    """Open the run of a retraining."""
+    attempt = uuid4().hex
+    write_text(home() / ATTEMPT, attempt)  # first, so that a kill leaves no run that none finds
+    # A run that `mlflow.start_run` creates has a tag with a path on this machine.
+    tags = {"kind": "retraining", ATTEMPT: attempt, **code_tags(), **run_tags()}
+    name = f"retraining of {datetime.now(UTC):%Y-%m-%d %H:%M}"
+    return store.client.create_run(store.experiment_id, run_name=name, tags=tags)
+
+
+def open_run(store: Store) -> Run | None:
+    """Return the run of the last attempt in this checkout if it has not ended."""
+    if not (file := home() / ATTEMPT).exists():
+        return None
+    query = f"tags.{ATTEMPT} = '{file.read_text()}' and attributes.status = 'RUNNING'"
+    return next(iter(store.runs(query)), None)
+
+
+def log_seconds(stage: str, seconds: float) -> None:
+    """Log with the open run how long a stage took. If the store is lost, the stage still counts."""
+    name = f"seconds/{stage.replace('@', '_')}"
+    _with_open_run(lambda store, run_id: store.client.log_metric(run_id, name, seconds))
+
+
+def _fail(why: str) -> None:
+    def end(store: Store, run_id: str) -> None:
+        store.client.set_tag(run_id, NOTE, why)
+        below = f"tags.`mlflow.parentRunId` = '{run_id}' and attributes.status = 'RUNNING'"
+        for each in [run.info.run_id for run in store.runs(below)] + [run_id]:
+            store.client.set_terminated(each, "FAILED")
+
+    _with_open_run(end)
+
+
+def _with_open_run(act: Callable[[Store, str], object]) -> None:
+    """Call `act` with the id of the open run if there is one. Errors of the store are logged."""
+    if not (home() / ATTEMPT).exists():
+        return
+    try:
+        with reported():
+            store = _store()
+            if run := open_run(store):
+                act(store, run.info.run_id)
+    except InputError as error:
+        logging.getLogger(__name__).warning("citer: %s", error)
+
+
+def _store() -> Store:
+    return make_store(load_params().register_.experiment)
+
+
+def run_name() -> str:
+    """Name a run, such as `2026-11-23 03:00 2ad6fe5 gpu`: start in UTC, commit, deployment.
+
+    The commit is that of the current folder. A run without a deployment is one of `citer run`.
+    """
+    commit = _git("rev-parse", "--short", "HEAD") or "no commit"
+    start = flow_run.scheduled_start_time
+    return f"{start:%Y-%m-%d %H:%M} {commit} {deployment.name or 'citer run'}"
+
+
+def lineage() -> dict[str, str]:
+    """Identify the code and the data."""
+    return {**code_tags(), "dvc_lock": file_md5(LOCK)}
+
+
+def code_tags() -> dict[str, str]:
+    """Identify the code. Lock and parameters are artifacts of the run and never count as dirty."""
+    sha = _git("rev-parse", "HEAD") or NO_GIT
+    changed = _git("status", "--porcelain", "--", ".", f":!{LOCK}", f":!{PARAMS}", ":!data")
+    dirty = str(bool(changed)).lower()
+    return {"git_sha": sha, "git_dirty": dirty, "mlflow.source.git.commit": sha}
+
+
+def run_tags() -> dict[str, str]:
+    """Identify Prefect's run, with its address if there is a server. Empty outside a run."""
+    if not flow_run.id:
+        return {}
+    page = url_for("flow-run", flow_run.id)
+    return {"prefect_run": flow_run.id} | ({"prefect_page": page} if page else {})
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.strip()

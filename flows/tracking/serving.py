@@ -1,0 +1,144 @@
+"""The code of a registered model. MLflow runs this file with a copy of `citer`.
+
+`mlflow.pyfunc.load_model("models:/citer-router@champion").predict(questions)` takes plain
+questions, or rows in the formats of the data files, as a list or a frame.
+`params={"rule": "risk 0.8", "max_new_tokens": 64}` replaces the router's own rule and the longest
+answer for one call. `load_model`'s `model_config` can override what `load_context` reads of it.
+
+MLflow also runs this file to log a model. `citer`, which imports torch, is therefore only imported
+when a model is loaded.
+"""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+from mlflow.exceptions import MlflowException
+from mlflow.pyfunc import PythonModel, PythonModelContext
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from citer.data.problems import Problem
+    from citer.rule import Rule
+
+
+class RoutedModel(PythonModel):
+    """A pair of models that answers questions, routed by a registered router and its rule."""
+
+    def load_context(self, context: PythonModelContext) -> None:
+        """Load the pair. Raises InputError if the router was made for other models."""
+        from citer.config.params import PairParams, SamplingParams
+        from citer.models.sampling import ALL_GREEDY, Sampler
+        from citer.serving.deployment import deploy, served_pair, stored_rule
+        from citer.storage.tables import read_json
+
+        bundle, config = Path(context.artifacts["bundle"]), context.model_config
+        card = read_json(bundle / "router.json")
+        # No copy is made if the SLM is on this machine.
+        slm = mlflow.artifacts.download_artifacts(card["slm"]["kept"])
+        pair = PairParams(
+            slm=slm,
+            llm=config["llm"],
+            device=config["device"],
+            dtype=card["dtype"],
+            cuda_graphs=config["cuda_graphs"],
+            llm_device_map=config.get("llm_device_map"),  # earlier versions have none
+            llm_url=config.get("llm_url"),  # the same
+        )
+        self.deployment = deploy(
+            bundle,
+            served_pair(bundle, Path(pair.slm), Path(pair.llm), pair.llm_url),
+            pair,
+            stored_rule(bundle),
+            slots=config["slots"],
+            max_new_tokens=config["max_new_tokens"],
+        )
+        sampling = config.get("sampling")  # earlier versions have none, and no seed
+        self.sampler = (
+            Sampler(SamplingParams(**sampling), config["seed"]) if sampling else ALL_GREEDY
+        )
+
+    # MLflow warns at any other type hint than a frame's. Lists arrive unchanged.
+    def predict(
+        self, context: PythonModelContext, model_input: pd.DataFrame, params: dict | None = None
+    ) -> pd.DataFrame:
+        """Answer each row. The column `error` says why a row was refused.
+
+        Raises only MlflowException: for any other exception MLflow's server would send the
+        traceback to the client. Wrong `params` are the client's error.
+        """
+        rule, limit = self._checked(params or {})
+        try:
+            return self._answers(_rows(model_input), rule, limit)
+        except Exception as error:
+            logging.getLogger(__name__).exception("the call failed, no question was answered")
+            reason = f"{type(error).__name__}, see the server's log"
+            raise MlflowException(f"the call failed, no question was answered: {reason}") from error
+
+    def _checked(self, params: dict) -> "tuple[Rule | None, int | None]":
+        """Return the rule and the longest answer of a call. Raises MlflowException."""
+        from citer.rule import Rule
+
+        text, limit = params.get("rule"), params.get("max_new_tokens")
+        try:
+            rule = None if text is None else Rule.parse(text)
+            self.deployment.policy(rule or self.deployment.rule)
+        except ValueError as error:
+            raise MlflowException.invalid_parameter_value(f"rule: {error}") from None
+        if limit is not None and limit < 1:
+            raise MlflowException.invalid_parameter_value(
+                f"max_new_tokens: {limit}: expected 1 or more"
+            )
+        return rule, limit
+
+    def _answers(self, rows: list[Any], rule: "Rule | None", limit: int | None) -> pd.DataFrame:
+        from citer.serving.deployment import REPLY_FIELDS
+
+        parsed = [self._problem(row, limit) for row in rows]
+        problems = [each for each in parsed if not isinstance(each, str)]
+        answering = self.deployment.replies(
+            problems, sampler=self.sampler, rule=rule, max_new_tokens=limit
+        )
+        replies = iter(list(answering))
+        answers = [
+            {"error": each} if isinstance(each, str) else next(replies).fields for each in parsed
+        ]
+        frame = pd.DataFrame(answers, columns=[*REPLY_FIELDS, "error"], dtype=object)
+        return frame.where(frame.notna(), None)
+
+    def _problem(self, row: Any, limit: int | None) -> "Problem | str":
+        """Return the row's problem, or the reason why it is refused."""
+        from citer.errors import InputError
+
+        try:
+            problem = _parse(row, self.deployment.tasks)
+            self.deployment.check(problem, limit)
+        except InputError as error:
+            return str(error)
+        return problem
+
+
+def _rows(model_input: Any) -> list[Any]:
+    if isinstance(model_input, pd.DataFrame):
+        return model_input.astype(object).where(model_input.notna(), None).to_dict("records")
+    return np.atleast_1d(np.asarray(model_input, object)).tolist()
+
+
+def _parse(row: Any, tasks: "Sequence[str]") -> "Problem":
+    """Parse a row. Text alone is a question of the router's first task, without options."""
+    from citer.data.importing import parse_question
+    from citer.data.tasks import find_task
+
+    if isinstance(row, str) and (fields := find_task(tasks[0]).fields):
+        row = {fields[0]: row}
+    if isinstance(row, dict):
+        # MLflow's server turns each field of a row into an array.
+        row = {field: np.asarray(value, object).tolist() for field, value in row.items()}
+    return parse_question(row, tasks)
+
+
+mlflow.models.set_model(RoutedModel())

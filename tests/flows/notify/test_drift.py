@@ -1,0 +1,140 @@
+"""From drifting traffic to a new champion: real servers, a real worker and the embedded pair."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from openai import OpenAI
+from prometheus_client.parser import text_string_to_metric_families
+from ruamel.yaml import YAML
+
+from citer.data.problems import read_problems
+from citer.demo import toy
+from citer.serving.drift import WINDOW
+from citer.stages import paths
+from flows.dvc_commands import dvc
+from flows.notify.events import AGREEMENT_LOW
+from tests.flows.prefect_server import Server, prefect_server, running
+from tests.flows.project import commit, copy_repository
+from tests.flows.servers import free_port, serving, until
+
+pytestmark = pytest.mark.slow
+
+LOG = "data/own/traffic"
+FILES = {"train": 200, "validation": 150, "test": 150}  # questions with two goods
+NEW = {"train": 0, "validation": 15, "test": 15}  # questions with three goods
+SETTINGS: dict[str, dict[str, Any]] = {
+    "prepare": {
+        "toy": None,
+        **{split: [{"path": f"data/own/{split}.jsonl", "task": "math"}] for split in FILES},
+        "shares": {"sft": 0.7, "preference": 0.3, "validation": 0.0, "test": 0.0},
+        "traffic": [{"path": LOG, "most": 400}],
+    },
+    "finetune": {"steps": 100},
+    "evaluate": {
+        "llm_fractions": [0.9, 1.0],  # so high that the chosen rule has an audit
+        "risks": [0.6, 0.9, 0.95],
+        "epsilon": 0.1,
+        "gammas": [4],
+    },
+    "register": {"margin": 0.3},  # of few questions
+}
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A Prefect server, in a project that retrains when the agreement is low."""
+    folder = tmp_path / "project"
+    copy_repository(folder, SETTINGS)
+    monkeypatch.chdir(folder)
+    yaml = YAML()
+    params = yaml.load(Path("params.yaml"))
+    yaml.dump(params | {"iterations": {"1": {"previous": "0"}}}, Path("params.yaml"))
+    Path(LOG).mkdir()
+    commit(folder)
+    with prefect_server(tmp_path / "prefect") as server:
+        server.prefect("deploy", "--name", "cpu", "--trigger", "flows/notify/drift.yaml")
+        yield server
+
+
+class Client:
+    """OpenAI's client, and what the server's metrics say."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.openai = OpenAI(base_url=f"{url}/v1", api_key="none")
+
+    def version(self, question: str) -> str:
+        """Ask a question. Return the version that answered."""
+        asked: Any = [{"role": "user", "content": question}]
+        answer = self.openai.chat.completions.create(model="citer-router", messages=asked)
+        return str((answer.model_extra or {})["citer"]["version"])
+
+    def versions(self, questions: Sequence[str]) -> set[str]:
+        with ThreadPoolExecutor(16) as threads:
+            return {*threads.map(self.version, questions)}
+
+    def metric(self, name: str) -> float:
+        text = httpx.get(f"{self.url}/metrics").text
+        families = text_string_to_metric_families(text)
+        return next(s.value for f in families for s in f.samples if s.name == name)
+
+
+def kinds() -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Return rows of questions about two goods, and about three."""
+    rows = [*toy.rows("math", 1500, 17, "pipeline")]
+    three = ["one each of" in row["problem"] for row in rows]
+    return (
+        [row for row, is_new in zip(rows, three, strict=True) if not is_new],
+        [row for row, is_new in zip(rows, three, strict=True) if is_new],
+    )
+
+
+def test_a_drift_is_seen_and_ends_in_a_new_champion_that_serves(server: Server) -> None:
+    two, three = map(iter, kinds())
+    for split, count in FILES.items():
+        rows = [*(next(two) for _ in range(count)), *(next(three) for _ in range(NEW[split]))]
+        Path(f"data/own/{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    citer = str(Path(sys.executable).with_name("citer"))
+    subprocess.run([citer, "run"], env=server.env, check=True)
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    serve = [citer, "serve", "--router", "models:/citer-router@champion", "--log", LOG]
+    serve += ["--port", str(port), "--poll", "1"]
+    with running(server.env, "worker", "start", "--pool", "cpu"), serving(serve, server.env, url):
+        client = Client(url)
+        usual = [next(two)["problem"] for _ in range(WINDOW)]
+        assert client.versions(usual) == {"citer-router/1"}
+        assert client.metric("citer_agreement_alarm") == 0
+        drifted = [next(three)["problem"] for _ in range(WINDOW)]
+        assert client.versions(drifted) == {"citer-router/1"}
+        until(lambda: client.metric("citer_agreement_alarm"), 10)
+        assert client.metric("citer_agreement") < client.metric("citer_agreement_limit")
+        message = until(lambda: server.ended("cpu"), 1800)["state"]["message"]
+        assert message.startswith("citer-router version 2 promoted: ")
+        until(lambda: client.version("Why?") == "citer-router/2", 60)
+        assert client.metric("citer_agreement_alarm") == 0
+    assert [event["payload"]["router"] for event in events(server)] == ["citer-router/1"]
+    check_rows(*re.findall(r"branch (retrain/\S+)", message))
+
+
+def events(server: Server) -> list[dict[str, Any]]:
+    query = {"filter": {"event": {"name": [AGREEMENT_LOW]}}}
+    found: list[dict[str, Any]] = server.client.post("/events/filter", json=query).json()["events"]
+    return found
+
+
+def check_rows(branch: str) -> None:
+    """The router of a branch learned from traffic, and was judged by given answers alone."""
+    subprocess.run(["git", "checkout", "--force", branch], check=True)
+    dvc("checkout", "--force")
+    splits = {split: read_problems(paths.problems(split)) for split in ("preference", "test")}
+    assert "traffic" in {problem.source for problem in splits["preference"]}
+    assert {problem.source for problem in splits["test"]} == {"test.jsonl"}
+    assert len(splits["test"]) == FILES["test"] + NEW["test"]

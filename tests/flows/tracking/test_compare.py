@@ -1,0 +1,80 @@
+"""`citer compare`: champion and challenger side by side."""
+
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from citer.errors import InputError
+from citer.evaluation.difference import least_difference
+from citer.rule import Rule
+from flows.tracking.compare import compare
+from flows.tracking.registry import promote
+from tests.flows.project import change_params, register, retrain
+from tests.flows.tracking.registered import NAME, age, holder, version
+
+
+def test_champion_and_challenger_are_shown_side_by_side(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    retrain(1, correct=150)
+    register()
+    retrain(2, correct=190, cost=0.4, rule=Rule("score", 0.5))
+    register()
+    promote(2)
+    capsys.readouterr()
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "│ version │ 2 │ 4 │" in shown
+    assert "│ rule │ risk 0.75 audit 0.1 │ score 0.5 │" in shown
+    assert "│ accuracy │ 75.0% [68.6, 80.5] │ 95.0% [91.0, 97.3] │" in shown
+    low, high = least_difference(40, 0, 200, 0.05), -least_difference(0, 40, 200, 0.05)
+    message = f"+0.2000 (at least {low:+.4f}, at most {high:+.4f}, each at confidence 0.95)"
+    assert f"on 200 common questions: {message}; 40 gained, 0 lost" in shown
+    assert f"McNemar's exact test p = {2 * 0.5**40:.3g}" in shown
+    assert "Version 2. The gate's decision at registration: promoted: no champion yet: " in shown
+    assert f"(at least {low:+.4f} at confidence 0.95" in version(4).tags["reason"]
+
+
+def test_a_version_of_an_earlier_citer_is_compared(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All that is known of it is read from the run of its router."""
+    retrain(1)
+    register()
+    age(2)
+    retrain(2, cost=0.6)
+    register()
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "│ accuracy │ 100.0% [98.1, 100.0] │ 100.0% [98.1, 100.0] │" in shown
+    assert "│ cost at batch 32 │ 0.5 │ 0.6 │" in shown
+
+
+def test_a_champion_that_breaks_the_promise_now_asked_is_replaced_and_compare_says_so(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """3 of 200 lost on validation: bound .038. The challenger lost none, for more bytes."""
+    retrain(1, discordant=3)
+    register()
+    change_params("evaluate", epsilon=0.02)
+    why = "does not keep the promise that is asked now (bound 0.038 at confidence 0.95, expected"
+    compare()
+    assert f"The champion {why} at most 0.02) and is no bar." in shown(capsys)
+    retrain(2, cost=0.64)
+    assert f"version 4 promoted: the champion {why}" in register()
+    assert holder("champion") == 4
+    compare()
+    assert "is no bar" not in shown(capsys).replace(version(4).tags["reason"], "")
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_compare_is_refused_without_champion_and_challenger(project: Path) -> None:
+    retrain(1)
+    register()
+    MlflowClient().delete_model_version(NAME, "2")
+    with pytest.raises(InputError, match="no champion and no challenger; make one with `citer"):
+        compare()

@@ -1,0 +1,253 @@
+"""Runs in a real MLflow store: their content, and that each is written once."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from mlflow.entities import Run
+
+from citer.config.params import load_params
+from citer.errors import InputError
+from citer.models.bundle import read_bundle, write_bundle
+from citer.models.router import Router
+from citer.rule import Rule
+from citer.stages import paths
+from citer.storage.tables import read_json, write_json, write_text
+from flows.dvc_commands import file_md5
+from flows.tracking import contents
+from flows.tracking.contents import children, track
+from flows.tracking.describe import facts
+from flows.tracking.model import log_router
+from flows.tracking.store import Store, make_store, open_store
+from tests.flows.project import CURVE, QUESTIONS, RULE, STAGES, commit, register, retrain
+from tests.heads import random_head
+
+OPEN = "from flows.tracking.store import make_store; print(make_store('citer').experiment_id)"
+
+
+def tracked() -> tuple[Store, Run, list[Run]]:
+    store = make_store("citer")
+    run = track(store, load_params(), STAGES)
+    return store, run, children(store, run.info.run_id)
+
+
+def test_a_retraining_is_a_run_with_a_child_run_for_each_iteration(project: Path) -> None:
+    retrain(1)
+    store, run, iterations = tracked()
+    assert [child.data.tags["iteration"] for child in iterations] == ["1", "2"]
+    assert len(store.runs("")) == 3
+    assert {child.info.status for child in [run, *iterations]} == {"FINISHED"}
+
+
+def test_params_are_flattened_and_the_routers_metrics_come_first(project: Path) -> None:
+    retrain(1, correct=QUESTIONS // 2)
+    _, run, (_, last) = tracked()
+    assert run.data.params["train.learning_rate"] == "0.001"
+    assert json.loads(run.data.params["evaluate.batches"]) == [1, 8, 32]
+    assert last.data.params["label.rule"] == str(load_params().label.rule)
+    assert last.data.metrics["all/accuracy"] == 0.5
+    assert last.data.metrics["math/accuracy"] == 0.5
+    assert last.data.metrics["all/at"] == RULE.at
+    assert last.data.metrics["all/audit"] == RULE.audit
+    assert last.data.metrics["rivals/llm_accuracy"] == 1
+    assert run.data.metrics["all/accuracy"] == 0.5
+    assert last.data.metrics["train/best_epoch"] == 7
+
+
+@pytest.mark.parametrize(
+    ("rule", "other", "tags"),
+    [
+        (
+            Rule("risk", 1 / 3, audit=0.1),
+            "router",
+            {
+                "rule": "risk 0.3333 audit 0.1",
+                "visit": "risk",
+                "at": "0.333333",
+                "by": "audit",
+                "audit": "0.1",
+            },
+        ),
+        (
+            Rule("score", 0.5),
+            "audited",
+            {"rule": "score 0.5", "visit": "score", "at": "0.5", "by": "audit", "audit": "0"},
+        ),
+    ],
+)
+def test_a_run_has_the_metrics_and_the_rule_of_the_deployed_method(
+    project: Path, rule: Rule, other: str, tags: dict[str, str]
+) -> None:
+    retrain(1, correct=QUESTIONS // 2, rule=rule)
+    _, _, (_, last) = tracked()
+    assert tags.items() <= last.data.tags.items()
+    assert last.data.metrics["all/accuracy"] == 0.5
+    assert last.data.metrics[f"rivals/{other}_accuracy"] == 0.9
+
+
+def test_a_version_lists_every_head_of_its_bundle(project: Path) -> None:
+    retrain(1)
+    folder = paths.router(2)
+    router, card = read_bundle(folder)
+    third = random_head(next(iter(router.heads.values())).mlp.hidden_size)
+    identity = {key: card[key] for key in card.keys() - {"schema_version", "heads", "weights"}}
+    write_bundle(folder, Router({**router.heads, "audit_2": third}), identity)
+    write_json(folder / "metrics.json", {"best_epoch": 7})
+    write_json(folder / paths.CURVE, CURVE)
+    register()
+    _, _, (first, last) = tracked()
+    assert facts(first)["heads"] == "stand, agree"
+    assert facts(last)["heads"] == "stand, agree, audit_2"
+
+
+def test_a_value_that_could_not_be_measured_is_not_logged(project: Path) -> None:
+    retrain(1)
+    numbers = read_json(paths.report(2) / "metrics.json")["audited"]
+    assert numbers["cost_for_99_percent"] is None
+    _, _, (_, last) = tracked()
+    assert "all/cost_for_99_percent" not in last.data.metrics
+
+
+def test_a_run_keeps_the_files_that_it_was_made_from(project: Path) -> None:
+    retrain(1)
+    _, run, (first, _) = tracked()
+    for uri, kept in [
+        (f"runs:/{run.info.run_id}/pipeline/dvc.lock", Path("dvc.lock")),
+        (f"runs:/{run.info.run_id}/pipeline/params.yaml", Path("params.yaml")),
+        (f"runs:/{run.info.run_id}/summary/table.md", paths.SUMMARY / "table.md"),
+        (f"runs:/{first.info.run_id}/report/frontier.png", paths.report(1) / "frontier.png"),
+        (
+            f"runs:/{first.info.run_id}/report/outcomes.parquet",
+            paths.report(1) / "outcomes.parquet",
+        ),
+    ]:
+        assert Path(mlflow.artifacts.download_artifacts(uri)).read_bytes() == kept.read_bytes()
+
+
+def test_inputs_are_logged_with_digests_and_without_machine_paths(project: Path) -> None:
+    retrain(1)
+    _, run, iterations = tracked()
+    judged = [paths.referenced(split) for split in ("validation", "test")]
+    for child, files in [
+        (run, [paths.referenced("sft"), paths.referenced("preference"), *judged]),
+        *((child, [paths.preferences(k), *judged]) for k, child in enumerate(iterations, start=1)),
+    ]:
+        used = {each.dataset.name: each.dataset for each in child.inputs.dataset_inputs}
+        assert {name: d.digest for name, d in used.items()} == {
+            str(file): file_md5(file) for file in files
+        }
+        for dataset in used.values():
+            assert str(project) not in dataset.source
+            assert json.loads(dataset.source)["url"].startswith("dvc://data/")
+
+
+def test_the_same_retraining_is_tracked_once_even_after_later_commits(project: Path) -> None:
+    retrain(1)
+    store, run, _ = tracked()
+    write_text(Path("README.md"), "A word more.\n")
+    commit(project)
+    _, again, _ = tracked()
+    assert again.info.run_id == run.info.run_id
+    assert len(store.runs("")) == 3
+
+
+def test_an_iteration_that_is_no_stage_any_more_is_not_tracked(project: Path) -> None:
+    retrain(1)
+    shutil.copytree(paths.router(2), paths.router(3))
+    shutil.copytree(paths.report(2), paths.report(3))
+    _, _, iterations = tracked()
+    assert [child.data.tags["iteration"] for child in iterations] == ["1", "2"]
+
+
+def test_another_router_is_another_retraining(project: Path) -> None:
+    retrain(1)
+    store, run, _ = tracked()
+    retrain(2)
+    _, other, _ = tracked()
+    assert other.info.run_id != run.info.run_id
+    assert len(store.runs("")) == 6
+
+
+def test_an_interrupted_log_of_a_retraining_is_replaced(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a kill while the second router is logged, no run and no model of it remain."""
+    retrain(1)
+
+    def log_one(router: Path, *rest: Any) -> None:
+        log_router(router, *rest)
+        if router == paths.router(2):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(contents, "log_router", log_one)
+        with pytest.raises(KeyboardInterrupt):
+            tracked()
+    store, run, _ = tracked()
+    assert len(store.runs("")) == 3
+    assert run.info.status == "FINISHED"
+    models = store.client.search_logged_models([store.experiment_id])
+    assert sorted(model.name for model in models) == ["router", "router", "slm"]
+
+
+def test_a_model_of_a_version_is_kept_when_its_run_is_deleted(project: Path) -> None:
+    retrain(1)
+    register()
+    store = open_store("citer")
+    (lost, *_) = store.runs("tags.kind = 'retraining'")
+    store.client.delete_run(lost.info.run_id)
+    register()
+    assert mlflow.pyfunc.load_model("models:/citer-router/2").predict(["1 + 1?"]).error[0] is None
+
+
+def test_only_code_that_is_not_committed_makes_a_run_dirty(project: Path) -> None:
+    retrain(1)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    Path("params.yaml").write_text(Path("params.yaml").read_text() + "# mine\n")
+    _, clean, _ = tracked()
+    assert clean.data.tags["git_sha"] == head.stdout.strip()
+    assert clean.data.tags["git_dirty"] == "false"
+    assert clean.data.tags["dvc_lock"] == file_md5(Path("dvc.lock"))
+    retrain(2)
+    Path("dvc.yaml").write_text("stages: {}\n")
+    _, dirty, _ = tracked()
+    assert dirty.data.tags["git_dirty"] == "true"
+
+
+def test_a_tracking_server_that_is_named_takes_the_place_of_the_embedded_store(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("mlruns/mlflow.db").replace("elsewhere.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project}/elsewhere.db")
+    make_store("citer")
+    assert mlflow.get_tracking_uri().endswith("elsewhere.db")
+    assert not Path("mlruns/mlflow.db").exists()
+
+
+def test_a_moved_folder_is_reported_with_the_command_that_links_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_store("citer").experiment_id
+    moved = project.rename(project.with_name("moved"))
+    monkeypatch.chdir(moved)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # MLflow has set it
+    with pytest.raises(InputError, match=f"ln -s {moved} {project}$"):
+        open_store("citer")
+    project.symlink_to(moved)
+    assert open_store("citer").experiment_id == made
+
+
+@pytest.mark.slow
+def test_a_fresh_store_survives_several_first_clients(project: Path) -> None:
+    Path("mlruns/mlflow.db").unlink()
+    clients = [
+        subprocess.Popen([sys.executable, "-c", OPEN], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    assert len({client.communicate()[0] for client in clients}) == 1
+    assert [client.returncode for client in clients] == [0, 0, 0]

@@ -1,0 +1,113 @@
+"""Which version becomes the champion: by the gate, and by hand."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from flows.tracking.compare import compare
+from flows.tracking.registry import promote
+from tests.flows.project import register, retrain
+from tests.flows.tracking.registered import DATE, holder, version
+
+
+def test_a_first_router_that_keeps_its_promise_and_saves_bytes_is_promoted(project: Path) -> None:
+    retrain(1)
+    message = register()
+    assert holder("champion") == 2
+    assert version(2).tags["decision"] == "promoted"
+    assert "moves 0.500 of the LLM's bytes" in version(2).tags["reason"]
+    assert version(2).tags["reason"] in message
+
+
+@pytest.mark.parametrize(
+    "flaw",
+    [
+        {"certified": False},
+        {"cost": 1.5},
+        {"correct": 0},
+        {"correct": 0, "llm_correct": 200},
+        {"correct": 180, "llm_correct": 200},
+    ],
+    ids=str,
+)
+def test_a_first_router_without_bound_or_gain_or_right_answers_is_kept_back(
+    project: Path, flaw: dict
+) -> None:
+    retrain(1, **flaw)
+    assert "kept back" in register()
+    assert holder("champion") is None
+    assert holder("challenger") == 2
+    assert version(2).tags["decision"] == "kept back"
+
+
+@pytest.mark.parametrize(
+    ("change", "champion", "reason"),
+    [
+        ({"correct": 150, "cost": 0.4}, 4, "not worse by more than the margins"),
+        ({"correct": 148, "cost": 0.4}, 2, "may be less accurate"),
+        ({"correct": 150, "cost": 0.6}, 2, "moves more bytes"),
+    ],
+)
+def test_a_challenger_replaces_the_champion_only_if_as_accurate_and_as_cheap(
+    project: Path, change: dict, champion: int, reason: str
+) -> None:
+    retrain(1, correct=150, cost=0.5)
+    register()
+    retrain(2, **change)
+    register()
+    assert holder("challenger") == 4
+    assert holder("champion") == champion
+    assert version(4).tags["reason"].startswith(reason)
+
+
+def test_a_challenger_without_common_questions_is_only_promoted_by_hand(project: Path) -> None:
+    retrain(1, correct=150)
+    register()
+    retrain(2, questions="own", cost=0.1)
+    message = register()
+    assert "version 4 kept back: no test question in common with the champion's" in message
+    assert "run `citer promote VERSION`; the champion is version 2" in message
+    promote(4)
+    assert holder("champion") == 4
+
+
+@pytest.mark.parametrize("questions", ["test", "own"])
+@pytest.mark.parametrize("llm_correct", [0, 200])
+def test_a_router_with_no_right_answer_replaces_no_champion(
+    project: Path, questions: str, llm_correct: int
+) -> None:
+    retrain(1, correct=150)
+    register()
+    retrain(2, correct=0, llm_correct=llm_correct, questions=questions, cost=0.1)
+    assert "version 4 kept back: " in register()
+    assert holder("champion") == 2
+
+
+def test_a_promotion_by_hand_keeps_the_decision_of_the_gate(project: Path) -> None:
+    retrain(1, certified=False)
+    register()
+    for _ in range(2):
+        promote(2)
+    assert holder("champion") == 2
+    assert version(2).tags["decision"] == "kept back"
+    assert version(2).tags["reason"].startswith("no rule cheaper ")
+    assert re.fullmatch(f"{DATE} made the champion by hand", version(2).tags["history"])
+
+
+def test_a_replaced_champions_history_names_the_version_that_replaced_it(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in (1, 2):
+        retrain(seed)
+        register()
+    promote(2)
+    events = f"{DATE} made the champion by the gate; {DATE} replaced by version "
+    assert re.fullmatch(events + "2", version(4).tags["history"])
+    assert re.fullmatch(events + f"4; {DATE} made the champion by hand", version(2).tags["history"])
+    assert f"Since then: {version(4).tags['history']}." in (version(4).description or "")
+    capsys.readouterr()
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    for number in (2, 4):
+        assert f"Since then: {version(number).tags['history']}." in shown

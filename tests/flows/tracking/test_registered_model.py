@@ -1,0 +1,194 @@
+"""The content of a version, and the model that MLflow loads from it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import mlflow
+import pandas as pd
+import pytest
+from fastapi.testclient import TestClient
+from mlflow.exceptions import MlflowException
+from mlflow.pyfunc import scoring_server
+from ruamel.yaml import YAML
+
+from citer.config.params import PairParams, SamplingParams
+from citer.data.importing import parse_row
+from citer.errors import InputError
+from citer.models.folder import PairFolder
+from citer.models.sampling import Sampler
+from citer.rule import LLM as LLM_ALONE
+from citer.rule import Rule
+from citer.serving.deployment import deploy, stored_rule
+from citer.serving.drift import Promised
+from citer.serving.server.releases import promised
+from citer.stages import paths
+from citer.storage.tables import digest, read_json, write_json
+from flows.dvc_commands import dvc
+from flows.tracking.registry import fetched_bundle
+from tests.flows.project import LLM, RULE, TINY, register, retrain
+from tests.flows.tracking.registered import CHAMPION
+
+MATH = "Ann has 3 bags of 12 apples and eats 5. How many apples are left?"
+MC = {
+    "question": "Which one is a planet?",
+    "choices": {"text": ["Mars", "the Sun"], "label": ["A", "B"]},
+}
+
+
+def test_a_bundle_carries_the_rule_and_the_finetuned_slm(project: Path) -> None:
+    retrain(1)
+    register()
+    with fetched_bundle(CHAMPION) as bundle:
+        assert stored_rule(bundle) == RULE
+        assert digest(bundle / "slm") == digest(paths.SLM)
+        weights = "router.safetensors"
+        assert (bundle / weights).read_bytes() == (paths.router(2) / weights).read_bytes()
+        unserved = {paths.CURVE, paths.HOLDOUT}
+        assert unserved < {file.name for file in paths.router(2).iterdir()}
+        assert not unserved & {file.name for file in bundle.iterdir()}
+
+
+def test_a_bundle_carries_the_agreement_of_its_rule(project: Path) -> None:
+    retrain(1)
+    register()
+    with fetched_bundle(CHAMPION) as bundle:
+        assert promised(bundle, RULE) == Promised(200, 200 * 20, 100, 200 * 20 * 19, 0.0)
+
+
+def test_a_router_that_cannot_be_watched_says_why(project: Path) -> None:
+    retrain(1)
+    register()
+    with fetched_bundle(CHAMPION) as bundle:
+        with pytest.raises(InputError, match=r"^`risk 0.75` has no audit, so"):
+            promised(bundle, replace(RULE, audit=0.0))
+        with pytest.raises(InputError, match=r"^`score 0.5 audit 0.1` is not the rule that was ev"):
+            promised(bundle, Rule("score", 0.5, 0.1))
+        card = read_json(bundle / "router.json")
+        write_json(bundle / "router.json", {k: v for k, v in card.items() if k != "agreement"})
+        with pytest.raises(InputError, match=r"^no `agreement` in router.json; expected a router"):
+            promised(bundle, RULE)
+        write_json(bundle / "router.json", card | {"agreement": {"answers": "many"}})
+        with pytest.raises(InputError, match=r"^router.json: agreement.answers: 'many': expected"):
+            promised(bundle, RULE)
+
+
+def test_nothing_registered_is_a_pickle(project: Path) -> None:
+    retrain(1)
+    register()
+    kept = [file for file in Path("mlruns/artifacts").rglob("*") if file.is_file()]
+    assert {"router.safetensors", "model.safetensors", "serving.py"} <= {f.name for f in kept}
+    for file in kept:
+        assert file.suffix not in {".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib"}
+        assert not file.read_bytes().startswith((b"\x80", b"PK"))
+
+
+def test_the_registered_model_answers_as_its_router_routes(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrain(1)
+    register()
+    monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+    pair = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
+    folders, longest = PairFolder(paths.SLM, LLM), TINY["answer"]["max_new_tokens"]
+    routed = deploy(paths.router(2), folders, pair, RULE, slots=2, max_new_tokens=longest)
+    problems = [parse_row({"problem": MATH}, "math", "question"), parse_row(MC, "mc", "question")]
+    expected = {r.problem.task: r.fields | {"error": None} for r in routed.replies(problems)}
+
+    model = mlflow.pyfunc.load_model(CHAMPION)
+    assert model.metadata.get_output_schema().input_names() == list(expected["math"])
+    answers = model.predict([MATH, MC, {"problem": MATH}]).to_dict("records")
+    assert answers == [expected["math"], expected["mc"], expected["math"]]
+    framed = model.predict(pd.DataFrame([{"problem": MATH}, MC])).to_dict("records")
+    assert framed == [expected["math"], expected["mc"]]
+
+    params = {"rule": "score 1", "max_new_tokens": 2}
+    (own,) = routed.replies(problems[:1], rule=LLM_ALONE, max_new_tokens=2)
+    (answer,) = model.predict([MATH], params).to_dict("records")
+    assert answer == own.fields | {"error": None}
+    with pytest.raises(MlflowException, match="rule: 'risc': expected"):
+        model.predict([MATH], {"rule": "risc"})
+    assert model.predict(model.input_example)["error"].tolist() == [None]
+
+
+def test_the_registered_model_samples_as_the_evaluation_did(project: Path) -> None:
+    yaml = YAML()
+    settings = yaml.load(Path("params.yaml"))
+    settings["evaluate"] |= {"sampling": {"temperature": 2.0, "top_k": 50}, "seed": 3}
+    yaml.dump(settings, Path("params.yaml"))
+    retrain(1)
+    register()
+    model = mlflow.pyfunc.load_model(CHAMPION)
+    (answer,) = model.predict([MATH]).to_dict("records")
+    deployment = model.unwrap_python_model().deployment
+    problem = parse_row({"problem": MATH}, "math", "question")
+    sampler = Sampler(SamplingParams(temperature=2.0, top_k=50), 3)
+    (sampled,) = deployment.replies([problem], sampler=sampler)
+    (greedy,) = deployment.replies([problem])
+    assert answer["completion"] == sampled.completion != greedy.completion
+    (other,) = mlflow.pyfunc.load_model(CHAMPION, model_config={"sampling": None}).predict([MATH])[
+        "completion"
+    ]
+    assert other == greedy.completion
+
+
+def test_the_registered_models_server_takes_questions_and_rows(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrain(1)
+    register()
+    monkeypatch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "true")  # MLflow's server sets this
+    model = mlflow.pyfunc.load_model(CHAMPION)
+    math, mc = model.predict([MATH, MC]).to_dict("records")
+    row = {"problem": MATH}
+    server = TestClient(scoring_server.init(model))
+    for body, expected in [
+        ({"inputs": MATH}, [math]),
+        ({"inputs": [MATH, MATH]}, [math, math]),
+        ({"inputs": [row, MC]}, [math, mc]),
+        ({"inputs": [MC, MATH]}, [mc, math]),
+        ({"dataframe_records": [row, MC]}, [math, mc]),
+        ({"dataframe_split": {"columns": list(MC), "data": [list(MC.values())]}}, [mc]),
+    ]:
+        assert server.post("/invocations", json=body).json() == {"predictions": expected}, body
+    answers = server.post("/invocations", json={"inputs": [{"question": "Which one?"}, MATH]})
+    refused, answered = answers.json()["predictions"]
+    assert refused.pop("error").startswith("choices: None; expected")
+    assert set(refused.values()) == {None}
+    assert answered == math
+
+
+def test_the_registered_model_refuses_another_llm(project: Path) -> None:
+    retrain(1)
+    register()
+    shutil.copytree(paths.SLM, "other")
+    with pytest.raises(InputError, match="made for the LLM"):
+        mlflow.pyfunc.load_model(CHAMPION, model_config={"llm": "other"})
+
+
+@pytest.mark.slow
+def test_the_registered_model_brings_its_own_code(project: Path) -> None:
+    retrain(1)
+    register()
+    uri = f"sqlite:///{project}/mlruns/mlflow.db"
+    program = (
+        f"import mlflow; model = mlflow.pyfunc.load_model('{CHAMPION}')\n"
+        "import citer; assert 'mlruns/artifacts' in citer.__file__, citer.__file__\n"
+        f"assert model.predict(['{MATH}']).tokens[0] > 0"
+    )
+    off = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false"}
+    subprocess.run([sys.executable, "-c", program], env=os.environ | off, check=True)
+
+
+@pytest.mark.slow
+def test_a_registration_pushes_the_data_if_a_remote_is_set(project: Path, tmp_path: Path) -> None:
+    retrain(1)
+    Path("dvc.lock").unlink()
+    dvc("commit", "--force")
+    dvc("remote", "add", "--default", "backup", str(tmp_path / "remote"))
+    register()
+    pushed = {file.read_bytes() for file in (tmp_path / "remote").rglob("*") if file.is_file()}
+    assert paths.preferences(1).read_bytes() in pushed

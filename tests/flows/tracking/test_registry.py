@@ -1,0 +1,160 @@
+"""What a registration adds to a real registry: versions, tags, aliases."""
+
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from citer.errors import InputError
+from citer.stages import paths
+from citer.storage.tables import read_json, write_json
+from flows.dvc_commands import file_md5
+from flows.tracking.compare import compare
+from flows.tracking.describe import facts, report_link, tags_of
+from flows.tracking.registry import promote, run_of
+from flows.tracking.uses import question_set
+from tests.flows.project import register, retrain
+from tests.flows.tracking.registered import CHAMPION, DATE, NAME, fetch, holder, version, versions
+
+ASKED = question_set(f"test-{n}" for n in range(200))
+
+
+def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path) -> None:
+    retrain(1)
+    register()
+    assert versions() == [1, 2]
+    assert holder("challenger") == 2
+    tags = version(1).tags
+    assert len(tags.pop("commit")) == 7
+    assert tags == {
+        "rule": "risk 0.75 audit 0.1",
+        "accuracy": "1",
+        "cost_b1": "0.5",
+        "certified": "true",
+        "llm_fraction": "0.25",
+        "data": file_md5(paths.preferences(1))[:7],
+    }
+    judged = {"decision", "reason", "history"}
+    assert version(2).tags.keys() == tags.keys() | judged | {"commit"}
+    assert len(version(2).tags) == 10  # MLflow's list of versions shows them all
+
+
+def test_the_cost_of_a_version_is_the_one_that_the_gate_compares(project: Path) -> None:
+    retrain(1)
+    file = paths.report(2) / "metrics.json"
+    metrics = read_json(file)
+    metrics["audited"]["cost_b32_delayed"] = 0.375
+    write_json(file, metrics)
+    register()
+    router = run_of(version(2))
+    for batch, cost in ((1, {"cost_b1": "0.5"}), (32, {"cost_b32_delayed": "0.375"})):
+        tags = tags_of(router, facts(router), batch)
+        assert {key: tags[key] for key in tags if key.startswith("cost_")} == cost
+
+
+def test_a_versions_description_begins_with_the_decision_and_its_numbers(project: Path) -> None:
+    retrain(1, correct=150)
+    register()
+    listed = f"""\
+- rule: risk 0.75 audit 0.1
+- heads: stand, agree
+- certified: yes
+- measure: accuracy
+- sampling: greedy
+- accuracy: 75.0% [68.6, 80.5]
+- test questions: 200
+- LLM fraction: 0.25
+- cost at batch 1: 0.5
+- cost at batch 8: 0.5
+- cost at batch 32: 0.5
+- tokens per answer: 50
+- iteration: 1
+- preferences, md5: {file_md5(paths.preferences(1))[:7]}
+- git: {version(1).tags["commit"]}"""
+    not_judged = "none, because it judges only the last router of a retraining"
+    gate = "The gate's decision at registration"
+    once = f"Validation questions {ASKED[:7]}: used once; all promises from them hold together"
+    used = f"{once} at confidence 0.95."
+    page = f"[Report page]({report_link(run_of(version(1)))})"
+    assert version(1).description == f"{gate}: {not_judged}.\n\n{used}\n\n{page}\n\n{listed}"
+    judged, since, *_ = (version(2).description or "").split("\n\n")
+    assert judged.startswith(f"{gate}: promoted: no champion yet: ")
+    assert re.fullmatch(rf"Since then: {DATE} made the champion by the gate\.", since)
+    promote(1)
+    _, since, _, _, rest = (version(1).description or "").split("\n\n")
+    assert re.fullmatch(rf"Since then: {DATE} made the champion by hand\.", since)
+    assert rest == listed
+
+
+def test_registering_twice_adds_nothing_and_moves_no_alias(project: Path) -> None:
+    retrain(1)
+    first = register()
+    promote(1)
+    again = register()
+    assert versions() == [1, 2]
+    assert holder("champion") == 1
+    assert first.endswith("; the champion is version 2")
+    assert again.startswith("nothing new: citer-router version 2, registered earlier, is the same")
+    assert again.endswith("; now the champion is version 1")
+    assert version(2).tags["reason"] in again
+
+
+def test_equal_routers_from_different_files_are_one_version(project: Path) -> None:
+    retrain(1)
+    register()
+    for k in (1, 2):
+        card = read_json(paths.router(k) / "router.json")
+        write_json(paths.router(k) / "router.json", card | {"data": {"preferences": "other"}})
+        write_json(paths.router(k) / paths.CURVE, {"train_loss": [9.0], "holdout_loss": [9.0]})
+        (paths.router(k) / paths.HOLDOUT).unlink()
+    assert register().startswith("nothing new: citer-router version 2, registered earlier, is the")
+    card["heads"]["stand"]["calibration"]["slope"] += 1
+    write_json(paths.router(2) / "router.json", card)
+    assert register().startswith("citer-router version 3 ")
+
+
+def test_a_registration_leaves_no_folder_behind(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "tmp"
+    home.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(home))
+    for seed in (1, 2):
+        retrain(seed)
+        register()
+    compare()
+    fetch(CHAMPION)
+    assert list(home.iterdir()) == []
+
+
+def test_a_registration_without_a_promotion_reports_that_there_is_no_champion(
+    project: Path,
+) -> None:
+    retrain(1, certified=False)
+    assert register().endswith("; there is no champion")
+
+
+def test_a_router_registered_earlier_is_reported_again_and_not_judged_again(project: Path) -> None:
+    for seed in (1, 2):
+        retrain(seed)
+        register()
+    retrain(1)
+    again = register()
+    assert again.startswith("nothing new: citer-router version 2, registered earlier, is the same")
+    assert again.endswith("; now the champion is version 4")
+    assert versions() == [1, 2, 3, 4]
+
+
+def test_a_version_that_is_not_registered_is_refused(project: Path) -> None:
+    with pytest.raises(InputError, match="no registry here"):
+        compare()
+    retrain(1)
+    register()
+    with pytest.raises(InputError, match="no version 7"):
+        promote(7)
+    with pytest.raises(InputError, match="no such registered router"):
+        fetch(f"models:/{NAME}/7")
+    for incomplete in ("models:/", f"models:/{NAME}", f"models:/{NAME}@", f"models:/{NAME}/2/x"):
+        with pytest.raises(InputError, match=f"{incomplete}: expected models:/NAME@ALIAS or"):
+            fetch(incomplete)

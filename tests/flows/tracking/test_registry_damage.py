@@ -1,0 +1,166 @@
+"""A registry in which a call was interrupted, or something was deleted."""
+
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import mlflow
+import pytest
+from mlflow import MlflowClient
+
+from citer.errors import InputError
+from flows.tracking import registry
+from flows.tracking.compare import compare
+from flows.tracking.registry import promote
+from flows.tracking.restore import restore
+from flows.tracking.store import open_store
+from tests.flows.project import register, retrain
+from tests.flows.tracking.registered import CHAMPION, DATE, NAME, fetch, holder, version, versions
+
+
+def test_a_roll_back_remains_after_the_runs_are_deleted(project: Path) -> None:
+    for seed in (1, 2):
+        retrain(seed)
+        register()
+    promote(2)
+    store = open_store("citer")
+    for run in store.runs(""):
+        store.client.delete_run(run.info.run_id)
+    again = register()
+    assert again.startswith("nothing new: citer-router version 4, registered earlier, is the same")
+    assert (versions(), holder("champion"), holder("challenger")) == ([1, 2, 3, 4], 2, 4)
+    retrain(1)
+    assert register().startswith("nothing new: citer-router version 2, registered earlier")
+    assert holder("challenger") == 4
+
+
+@pytest.mark.parametrize("deleted", ["retraining", "iteration"])
+def test_a_retraining_is_logged_again_if_some_of_its_runs_were_deleted(
+    project: Path, deleted: str
+) -> None:
+    retrain(1)
+    register()
+    store = open_store("citer")
+    for run in store.runs(f"tags.kind = '{deleted}'"):
+        store.client.delete_run(run.info.run_id)
+    assert register().startswith("nothing new")
+    assert (len(store.runs("")), versions()) == (3, [1, 2])
+
+
+def test_a_deleted_version_is_registered_again(project: Path) -> None:
+    retrain(1)
+    register()
+    MlflowClient().delete_model_version(NAME, "2")
+    assert register().startswith("citer-router version 3 promoted: no champion yet")
+    assert (versions(), holder("champion")) == ([1, 3], 3)
+    MlflowClient().delete_registered_model(NAME)
+    assert register().startswith("citer-router version 2 promoted: no champion yet")
+
+
+def test_a_deleted_experiment_refuses_new_runs_and_keeps_its_champion(project: Path) -> None:
+    retrain(1)
+    register()
+    store = open_store("citer")
+    store.client.delete_experiment(store.experiment_id)
+    with pytest.raises(InputError, match="'citer' is deleted in MLflow; `mlflow experiments rest"):
+        register()
+    promote(1)
+    assert holder("champion") == 1
+
+
+def test_a_champion_whose_run_was_purged_is_reported_and_can_be_replaced(
+    project: Path,
+) -> None:
+    retrain(1)
+    register()
+    lost = version(2).run_id
+    MlflowClient().delete_run(lost)
+    runner = [sys.executable, "-m", "mlflow", "gc", "--run-ids", str(lost)]
+    uri = mlflow.get_tracking_uri()
+    subprocess.run([*runner, "--backend-store-uri", uri, "--tracking-uri", uri], check=True)
+    retrain(2)
+    for action in (register, compare, lambda: restore(2)):
+        with pytest.raises(
+            InputError, match="version 2: MLflow no longer has its run and answers; if"
+        ):
+            action()
+    promote(4)
+    register()
+    assert holder("champion") == 4
+
+
+def test_an_interrupted_registration_is_completed(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrain(1)
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "_tag", fail)
+        with pytest.raises(KeyboardInterrupt):
+            register()
+    assert holder("champion") is None
+    register()
+    assert versions() == [1, 2]
+    assert holder("champion") == 2
+
+
+def test_an_interrupted_promotion_is_recorded_once(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrain(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "set_registered_model_alias", cut_short("champion"))
+        with pytest.raises(KeyboardInterrupt):
+            register()
+    assert holder("champion") is None
+    register()
+    assert holder("champion") == 2
+    assert re.fullmatch(f"{DATE} made the champion by the gate", version(2).tags["history"])
+
+
+def cut_short(alias: str) -> Callable[..., None]:
+    """Return a `set_registered_model_alias` that is killed when called with `alias`."""
+    real = MlflowClient.set_registered_model_alias
+
+    def wrapper(client: MlflowClient, name: str, given: str, number: str) -> None:
+        if given == alias:
+            raise KeyboardInterrupt
+        real(client, name, given, number)
+
+    return wrapper
+
+
+def test_a_champion_whose_version_is_gone_is_reported_and_can_be_replaced(project: Path) -> None:
+    retrain(1)
+    register()
+    with sqlite3.connect("mlruns/mlflow.db") as database:
+        database.execute("update registered_model_aliases set version = 9 where alias = 'champion'")
+    for action in (register, compare):
+        with pytest.raises(
+            InputError,
+            match="version 9, the champion, is deleted; promote another version",
+        ):
+            action()
+    with pytest.raises(InputError, match="no such registered router"):
+        fetch(CHAMPION)
+    promote(1)
+    assert holder("champion") == 1
+
+
+def test_a_champion_without_a_rule_is_reported_and_can_be_replaced(project: Path) -> None:
+    retrain(1)
+    register()
+    MlflowClient().delete_model_version_tag(NAME, "2", "rule")
+    retrain(2)
+    for action in (register, compare, lambda: promote(2)):
+        with pytest.raises(InputError, match="version 2 has no tag `rule`"):
+            action()
+    promote(4)
+    register()
+    assert holder("champion") == 4

@@ -1,0 +1,121 @@
+"""The registry counts how often the same questions decided, and what confidence is left."""
+
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities.model_registry import ModelVersion
+
+from flows.tracking.compare import compare
+from flows.tracking.registry import run_of
+from flows.tracking.uses import question_set, record, report, spent
+from tests.flows.project import change_params, register, retrain
+from tests.flows.tracking.registered import NAME, age, version
+
+
+def used(number: int) -> tuple[str | None, str | None]:
+    own = record(run_of(version(number)))
+    return own.get("validation_use"), own.get("test_use")
+
+
+def test_each_router_uses_validation_and_each_decision_of_the_gate_uses_test(
+    project: Path,
+) -> None:
+    for seed in (1, 2):
+        retrain(seed, cost=0.5 - seed / 10)
+        register()
+        register()  # the same again uses nothing
+    assert [used(number) for number in (1, 2, 3, 4)] == [
+        ("1", None),
+        ("2", "1"),
+        ("3", None),
+        ("4", "2"),
+    ]
+
+
+def test_other_questions_are_counted_by_themselves(project: Path) -> None:
+    retrain(1)
+    register()
+    retrain(2, questions="fresh")
+    register()
+    assert (used(2), used(4)) == (("2", "1"), ("2", "1"))
+
+
+def test_uses_that_an_earlier_citer_wrote_on_versions_are_counted(project: Path) -> None:
+    retrain(1)
+    register()
+    for number in (1, 2):
+        age(number)
+        assert used(number) == (None, None)
+    retrain(2, cost=0.4)
+    register()
+    assert used(4) == ("4", "2")
+
+
+def test_a_deleted_version_is_not_forgotten_by_later_ones(project: Path) -> None:
+    retrain(1)
+    register()
+    MlflowClient().delete_model_version(NAME, "1")
+    retrain(2, cost=0.4)
+    register()
+    assert used(4) == ("4", "2")
+
+
+def test_compare_and_the_description_say_how_much_confidence_is_left(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four promises and two decisions at 0.95 each: 1 - 4 * 0.05 and 1 - 2 * 0.05."""
+    for seed in (1, 2):
+        retrain(seed, cost=0.5 - seed / 10)
+        register()
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    digest = question_set(f"test-{n}" for n in range(200))[:7]
+    validation = (
+        f"Validation questions {digest}: used 4 times; all promises from them hold together"
+    )
+    assert f"{validation} at confidence 0.8." in shown
+    decisions = f"Test questions {digest}: used 2 times; all decisions of the gate from them hold"
+    assert f"{decisions} together at confidence 0.9." in shown
+    assert f"{validation} at confidence 0.8." in version(4).description
+    assert "used 2 times; all promises from them" in version(2).description
+
+
+def test_a_use_spent_the_delta_of_its_time(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Version 1 chose its rule at a larger delta than params.yaml has now: 1 - 2 * 0.2."""
+    change_params("evaluate", delta=0.2)
+    retrain(1)
+    register()
+    change_params("evaluate", delta=0.05)
+    compare()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "used 2 times; all promises from them hold together at confidence 0.6." in shown
+
+
+def test_versions_of_an_earlier_citer_are_named_as_not_counted() -> None:
+    tags = {"test_set": "1a2b3c4d", "test_use": "1", "delta": "0.05"}
+    known = [
+        ModelVersion("m", number, 0, run_id=f"run {number}") for number in ("1", "10", "11", "2")
+    ]
+    *_, last = report(known, {"run 11": tags}, [tags])
+    assert last.endswith("registered them: versions 1, 2, 10.")
+    assert len([*report(known[2:3], {"run 11": tags}, [tags])]) == 1
+
+
+def test_a_set_is_known_by_its_questions_in_any_order() -> None:
+    assert question_set(["a", "b"]) == question_set(["b", "a"])
+    assert question_set(["a", "b"]) != question_set(["a"])
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        (1, "used once; all promises from them hold together at confidence 0.95."),
+        (19, "used 19 times; all promises from them hold together at confidence 0.05."),
+        (20, "used 20 times; all promises from them hold together at no confidence any more."),
+    ],
+)
+def test_the_union_bound_spends_delta_at_each_use(times: int, said: str) -> None:
+    assert spent("validation", "1a2b3c4d", times, 0.05) == f"Validation questions 1a2b3c4: {said}"
