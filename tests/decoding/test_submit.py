@@ -50,7 +50,7 @@ def test_scorers_of_finished_requests_do_not_pile_up_in_an_engine_that_is_never_
     for request in make_requests(12):
         policy = Policy(scheduled(len(submitted)), Rule("score", 0.5))
         submitted[log.engine.submit(request, policy)] = request, policy
-        while len(log.engine._walks) > 1:
+        while len(log.engine._sequences) > 1:
             log.step()
         assert len(log.engine._drafts.scorers) <= 2
     log.drain()
