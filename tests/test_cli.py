@@ -265,6 +265,14 @@ def test_a_project_that_cannot_be_written_is_reported_before_a_server_starts(
     )
 
 
+def test_the_option_for_several_seeds_says_what_took_its_place(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.call(["run", "--seeds", "5"]) == 2
+    study = "`python -m benchmarks.study` trains with several seeds"
+    assert capsys.readouterr().err == f"citer: --seeds was removed: {study}\n"
+
+
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.call(["--version"]) == 0
     assert capsys.readouterr().out == f"citer {version('citer')}\n"

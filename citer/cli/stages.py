@@ -114,7 +114,7 @@ def label(iteration: Iteration) -> None:
 
 
 def train(iteration: Iteration) -> None:
-    """Train and calibrate the heads of router K: `stand`, and `judge` if label.judge is set."""
+    """Train and calibrate the head `stand` of router K."""
     _run_iteration("train", iteration)
 
 

@@ -19,7 +19,7 @@ from citer.evaluation.evidence import Tried, held_out
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import ITERATIONS, MODELS, Kind, Style
 from citer.evaluation.points import Findings, outcome_table, point_rows
-from citer.evaluation.rivals import CERTAINTIES, Alone, Lessons, Setting, by_score, enlist
+from citer.evaluation.rivals import Alone, Lessons, Setting, by_score, enlist, low_entropy
 from citer.evaluation.sequence import worth_testing
 from citer.evaluation.sweep import Line, Method, Run, by_head, request, sweep
 from citer.executors.base import Executor, Unit
@@ -36,8 +36,8 @@ ALONE_LINES = tuple(
     Line(Method(name, always_slm, style=Style(Kind.ALONE, "#000000", "o")), [policy.rule])
     for name, policy in zip(MODELS, (SLM_ALONE, LLM_ALONE), strict=True)
 )
-# The SLM's own answers with its certainties, from which rivals take thresholds.
-CERTAIN_LINES = tuple(Line(Method("slm", scorer), [SLM_ALONE.rule]) for scorer in CERTAINTIES)
+# The SLM's own answers with its certainty, from which rivals take thresholds.
+CERTAIN_LINE = Line(Method("slm", low_entropy), [SLM_ALONE.rule])
 LLM_LINE = ALONE_LINES[-1]
 # Styles of the first iteration; `numbered` replaces them.
 ROUTER, AUDITED = (Style(kind, *ITERATIONS[0]) for kind in (Kind.ROUTER, Kind.AUDITED))
@@ -71,8 +71,8 @@ class Study:
 
     @cached_property
     def alone_runs(self) -> list[list[Run]]:
-        """Runs of the SLM alone, of the LLM alone, and of `CERTAIN_LINES` on validation."""
-        return self._sweep(self.validation, ALONE_LINES + CERTAIN_LINES)
+        """Runs of the SLM alone, of the LLM alone, and of `CERTAIN_LINE` on validation."""
+        return self._sweep(self.validation, [*ALONE_LINES, CERTAIN_LINE])
 
     def alone_on(self, problems: Sequence[Problem]) -> Alone:
         return Alone(*_runs(self._sweep(problems, ALONE_LINES)))
@@ -87,22 +87,17 @@ class Study:
 
         Those that learn are left out without `lessons`. Nothing is chosen or learnt on test.
         """
-        rivals = list(enlist(self._setting, lessons))
+        *alone_runs, [certain] = self.alone_runs
+        scores = [score for result in certain.results for score in result.scores]
+        setting = Setting(self.pair, self.params, self._sampler, scores)
+        rivals = list(enlist(setting, lessons))
         lines = (*ALONE_LINES, *(rival.line for rival in rivals))
         slm, llm, *decoded = self._sweep(self.test, lines)
         alone = Alone(*slm, *llm)
         finished = (rival.finish(runs, alone) for rival, runs in zip(rivals, decoded, strict=True))
         tested = [*alone, *_runs(finished)]
-        outcomes = outcome_table([*_runs(self.alone_runs[:2]), *tested])
+        outcomes = outcome_table([*_runs(alone_runs), *tested])
         return Findings(outcomes, point_rows(tested, self.params))
-
-    @property
-    def _setting(self) -> Setting:
-        scores = {
-            line.method.scorer: [score for result in run.results for score in result.scores]
-            for line, [run] in zip(CERTAIN_LINES, self.alone_runs[2:], strict=True)
-        }
-        return Setting(self.pair, self.params, self._sampler, scores)
 
     def router(self, router: Router, taus: Sequence[float], rivals: Findings) -> Findings:
         """Run every rule on the held-out questions and on test, and on validation most of them.

@@ -49,15 +49,15 @@ def calibrate(
     return choose([fall[key] for key in _keys(truth)], truth["label"].to_pylist())
 
 
-def sample(labeller: Labeller, tokens: pa.Table, count: int, case: str = "contested") -> pa.Table:
-    """Return `count` rows of a case, of problems with answers, or all if there are fewer.
+def sample(labeller: Labeller, tokens: pa.Table, count: int) -> pa.Table:
+    """Return `count` contested rows of problems with answers, or all if there are fewer.
 
     A row's rank depends on its problem and position only, so that the sample is the same in every
     run and hardly changes with the problems.
     """
     answered = [p.problem_id for p in labeller.problems.values() if p.answer is not None]
     graded = pc.is_in(tokens["problem_id"], pa.array(answered, pa.string())).to_numpy()
-    row_M = np.flatnonzero((labeller.cases(tokens) == case) & graded)
+    row_M = np.flatnonzero((labeller.cases(tokens) == "contested") & graded)
     ranks = [stable_hash(f"{key}@{position}") for key, position in _keys(tokens.take(row_M))]
     return tokens.take(np.sort(row_M[np.argsort(ranks)[:count]]))
 

@@ -171,8 +171,11 @@ def _report(separated: Separated, skipped: list[RowError]) -> None:
     Console().print(table)
     for source, count in Counter(p.source for p in separated.duplicates).items():
         say(f"{source}: {count} duplicates left out")
-    for error, count in _kinds(skipped):
-        say(f"{count} rows skipped like {error}")
+    kinds: dict[tuple[str, str], list[RowError]] = {}
+    for error in skipped:
+        kinds.setdefault((error.field, error.expected), []).append(error)
+    for first, *more in kinds.values():
+        say(f"{1 + len(more)} rows skipped like {first}")
 
 
 def _warn(splits: Mapping[str, list[Problem]], params: EvaluateParams) -> None:
@@ -196,11 +199,3 @@ def _warn(splits: Mapping[str, list[Problem]], params: EvaluateParams) -> None:
             f"{params.epsilon:g} needs {enough:,} that {needed}",
             style="yellow",
         )
-
-
-def _kinds(errors: list[RowError]) -> Iterator[tuple[RowError, int]]:
-    """Yield the first error of each kind, and the number of errors of that kind."""
-    counts = Counter((error.field, error.expected) for error in errors)
-    first = {(error.field, error.expected): error for error in reversed(errors)}
-    for kind, count in counts.items():
-        yield first[kind], count

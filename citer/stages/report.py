@@ -42,13 +42,8 @@ def run(params: Params) -> None:
         aside.mkdir()
         write_json(aside / "headline.json", headline(rows, found.last, comparison, sizes, measure))
         write_json(aside / "rivals.json", comparison.content(measure))
-        write_json(
-            aside / "metrics.json",
-            metrics(rows, found.chosen, measure)
-            | {"train": _training(params)}
-            | _sampled(found.conditions)
-            | _failed(found.failures),
-        )
+        own = {"train": _training(params), **_exceptions(found)}
+        write_json(aside / "metrics.json", metrics(rows, found.chosen, measure) | own)
         write_text(aside / "table.md", text)
         points = pa.Table.from_pylist([*map(measure.keys, found.points)])
         csv.write_csv(points, aside / "points.csv")
@@ -103,15 +98,12 @@ def _training(params: Params) -> Row:
     return {name: read_as(file, dict[str, float]) for name, file in files.items()}
 
 
-def _sampled(conditions: Conditions) -> Row:
-    """Return how the answers were sampled, if they were."""
-    return {} if conditions.sampling == GREEDY else {"sampling": conditions.sampling}
-
-
-def _failed(failed: Sequence[Failures]) -> Row:
-    """Return how often each grader failed, if one did."""
-    counts = {task_label(each.task): each.answers for each in failed}
-    return {"failed_grades": counts} if counts else {}
+def _exceptions(found: "_Found") -> Row:
+    """Return how the answers were sampled, and how often each grader failed, if so."""
+    sampling = found.conditions.sampling
+    counts = {task_label(each.task): each.answers for each in found.failures}
+    sampled = {} if sampling == GREEDY else {"sampling": sampling}
+    return sampled | ({"failed_grades": counts} if counts else {})
 
 
 class _Report(NamedTuple):

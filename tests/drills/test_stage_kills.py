@@ -6,7 +6,7 @@ from signal import SIGKILL
 
 import pytest
 
-from citer.labelling import chunks
+from citer.labelling import labeller
 from citer.storage import checkpoint
 from tests.drills.files import contents, left_aside
 from tests.drills.scale import SCALE, SEED, Record
@@ -20,7 +20,7 @@ KILLS = draw(10 * SCALE, SEED)
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep unfinished work often. What is computed does not depend on it."""
-    monkeypatch.setattr(chunks, "CHUNK", 2)
+    monkeypatch.setattr(labeller, "CHUNK", 2)
     monkeypatch.setattr(checkpoint, "SAVE_SECONDS", 0)
 
 

@@ -131,7 +131,7 @@ def test_progress_starts_where_the_work_stands(
     with writing_at_most(0), pytest.raises(StoppedError):
         rivals.run(one_slot)
     line = read_json(tmp_path / "progress.json")["line"]
-    assert line.startswith("slm, llm on validation: 16 of 24 answers (66 %)")
+    assert line.startswith("slm, llm on validation: 12 of 18 answers (66 %)")
 
 
 @pytest.fixture

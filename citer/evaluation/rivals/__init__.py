@@ -30,7 +30,6 @@ from citer.evaluation.rivals.untrained import (
 from citer.sections import RivalName
 
 __all__ = [
-    "CERTAINTIES",
     "LEARNERS",
     "RIVALS",
     "Alone",
@@ -56,7 +55,6 @@ LEARNERS: Mapping[RivalName, Callable[[Setting, Lessons], Rival]] = {
     "query": query_rival,
     "citer_s": citer_s_rival,
 }
-CERTAINTIES = (low_entropy,)  # scorers with thresholds from validation
 
 
 def enlist(setting: Setting, lessons: Lessons | None) -> Iterator[Rival]:

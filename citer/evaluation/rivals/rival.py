@@ -8,7 +8,6 @@ import numpy as np
 from torch import Tensor
 
 from citer.config.params import EvaluateParams
-from citer.decoding.policy import Scorer
 from citer.evaluation.sweep import Line, Run
 from citer.models.pair import Pair
 from citer.models.router import Head
@@ -97,21 +96,22 @@ class NothingToLearnError(Exception):
 
 @dataclass(frozen=True)
 class Setting:
-    """What every rival may use. `scores` has those of the SLM's own answers on validation."""
+    """What every rival may use. `certainties` are the SLM's, of its own answers on validation."""
 
     pair: Pair
     params: EvaluateParams
     sampler: Sampler
-    scores: Mapping[Scorer, Sequence[float]]
+    certainties: Sequence[float]
 
     @property
     def fractions(self) -> list[float]:
         """The target LLM fractions without those of the models alone."""
         return [fraction for fraction in self.params.llm_fractions if 0 < fraction < 1]
 
-    def taus(self, scorer: Scorer) -> list[float]:
-        """Return thresholds of an untrained scorer at the target LLM fractions."""
-        return quantiles(self.scores[scorer], self.fractions)
+    @property
+    def taus(self) -> list[float]:
+        """Thresholds of the SLM's certainty at the target LLM fractions."""
+        return quantiles(self.certainties, self.fractions)
 
     def learnt_taus(self, learnt: Learnt) -> list[float]:
         """Return thresholds of a head at the target LLM fractions, from its held-out tokens."""

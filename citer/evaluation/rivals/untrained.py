@@ -29,7 +29,7 @@ def low_entropy(view: StepView) -> Tensor:
 def entropy_rival(setting: Setting) -> Rival:
     """Make the rival that visits the LLM if the SLM's entropy is high."""
     method = Method("entropy", low_entropy, style=Style(Kind.RIVAL, "#009E73", "^"))
-    return Rival(Line(method, by_score(setting.taus(low_entropy))))
+    return Rival(Line(method, by_score(setting.taus)))
 
 
 def bild_rival(setting: Setting) -> Rival:
@@ -39,7 +39,7 @@ def bild_rival(setting: Setting) -> Rival:
     nor the product, but both make it a stronger rival.
     """
     method = Method("bild", low_entropy, style=Style(Kind.RIVAL, "#009E73", "<"))
-    visits: list[tuple[When, float]] = [("score", tau) for tau in setting.taus(low_entropy)]
+    visits: list[tuple[When, float]] = [("score", tau) for tau in setting.taus]
     visits += [("risk", risk) for risk in setting.params.risks]
     audits = setting.params.audits
     return Rival(Line(method, [Rule(*visit, audit) for audit in audits for visit in visits]))
