@@ -1,5 +1,6 @@
 """The processes of a stage, and what kills and DVC make of them."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -129,3 +130,15 @@ def state(disk: Path) -> tuple[bytes, bool, int]:
 def test_the_fork_server_does_not_touch_cuda() -> None:
     """It would not survive the fork."""
     subprocess.run([sys.executable, "-c", PRELOAD], check=True)
+
+
+def test_the_path_of_temporary_files_may_be_long(tmp_path: Path) -> None:
+    """A socket's path has at most 107 characters, and the fork server has a socket."""
+    (folder := tmp_path / ("t" * 100)).mkdir()
+    script = "import flows.repro, os; flows.repro._shorten_paths_of_sockets()\n"
+    script += "from flows.process_tree import *\n"
+    script += "with tree('forkserver', os.getcwd) as line: print(*received(line))"
+    environment = os.environ | {"TMPDIR": str(folder)}
+    said = subprocess.check_output([sys.executable, "-c", script], env=environment, text=True)
+    assert said == f"{os.getcwd()} 0\n"
+    assert [*folder.iterdir()] == []
