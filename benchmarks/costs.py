@@ -71,12 +71,12 @@ class Costs(Section):
     def families(self, scored: Scored, taus: Sequence[float]) -> Families:
         """Return the rules of each method with this scorer."""
         return {
-            name: [rule for grid in tried.rules for rule in self._rules(grid, taus)]
+            name: [rule for grid in tried.rules for rule in self.rules(grid, taus)]
             for name, tried in self.methods.items()
             if tried.scored == scored
         }
 
-    def _rules(self, grid: str, taus: Sequence[float]) -> list[Rule]:
+    def rules(self, grid: str, taus: Sequence[float]) -> list[Rule]:
         visit, _, audit = grid.partition(" audit ")
         beta = float(audit or 0)
         if visit == "score":

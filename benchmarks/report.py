@@ -90,7 +90,7 @@ def print_report(findings: Sequence[Finding]) -> None:
             "what": each.what,
             "pair": each.pair,
             "value": _shown(each.value),
-            "target": each.target or "",
+            "target": str(each.target or ""),
             "": each.verdict,
             "from": ", ".join(f"{name} {_shown(value)}" for name, value in each.details.items()),
         }

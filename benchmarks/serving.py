@@ -178,13 +178,19 @@ def page(result: dict[str, Any]) -> str:
         {
             "figure": words.format(**result["setting"]),
             "value": result[name],
-            "target": TARGETS.get(name),
+            "target": str(TARGETS.get(name, "")),
         }
         for name, words in WORDS.items()
     ]
     others = {key: each for key, each in result.items() if key not in WORDS}
-    notes = "".join(f"- {name}: {value}\n" for name, value in others.items())
+    notes = "".join(f"- {name}: {_note(value)}\n" for name, value in others.items())
     return f"# `citer serve` under load\n\n{markdown(figures)}\n{notes}"
+
+
+def _note(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_note(each)}" for name, each in value.items())
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def main(

@@ -184,18 +184,15 @@ def rows(study: Study, runs: Runs) -> list[Row]:
         {"sequences": slots}
         | study.row(method, own[0])
         | {name: median(run[name] for run in own) for name in ("identical", "seconds", "clock")}
-        | {"MB": own[-1]["resident_mb"]}
+        | {"MB": int(own[-1]["resident_mb"])}
         for (slots, method), own in runs.items()
     ]
     moved = {row["sequences"]: row["bytes"] for row in done if row["method"] == ALONE}
     return [row | {"bytes": row["bytes"] / moved[row["sequences"]]} for row in done]
 
 
-def shown(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield the rows of the table, with short numbers."""
-    for row in sorted(rows, key=lambda row: (row["sequences"], row["method"], row["drafts"])):
-        short = {name: f"{value:.3g}" for name, value in row.items() if isinstance(value, float)}
-        yield row | short
+def _order(row: Row) -> tuple[int, str, int]:
+    return row["sequences"], row["method"], row["drafts"]
 
 
 def main() -> None:
@@ -204,9 +201,9 @@ def main() -> None:
     with TemporaryDirectory() as wide:
         widen(study.slm, Path(wide))
         runs = race(study, Path(wide))
-    found = rows(study, runs)
+    found = sorted(rows(study, runs), key=_order)
     results = {"rows": found, "machine": machine()}
-    write_results(RESULTS / "vllm", results, markdown([*shown(found)]))
+    write_results(RESULTS / "vllm", results, markdown(found))
 
 
 if __name__ == "__main__":

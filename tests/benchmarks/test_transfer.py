@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from benchmarks.transfer import ALL, Routed, figures, matrix, risk, trainings
+from benchmarks.transfer import ALL, Routed, columns, figures, kept, risk, trainings
 from benchmarks.workshop import Workshop
 from citer.report.against import Answers
 from citer.rule import LLM, Rule
@@ -48,22 +48,19 @@ def test_a_router_is_compared_with_the_one_of_the_task_over_seeds() -> None:
         "math": [made("1100", 20, BY_SCORE), made("1100", 40, BY_SCORE)],
         "mc": [made("1011", 30, BY_SCORE), made("1111", 50, BY_SCORE)],
     }
-    by_router = matrix(seeds, "math", 0.05)
-    own, other = by_router["math"], by_router["mc"]
-    assert own["accuracy"] == {"mean": (1, 1, 1), "above own": None}
-    assert own["cost"]["mean"] == pytest.approx([0.3] * 3)
-    assert other["accuracy"]["mean"][0] == 0.75
-    assert other["accuracy"]["above own"][0] == -0.25
-    assert other["cost"]["above own"] == pytest.approx([0.1] * 3)
+    found = columns(seeds, "math", 0.05)
+    assert found["accuracy"]["math"] == (1, 1, 1)
+    assert "math" not in found["accuracy above own"]
+    assert found["cost"]["math"] == pytest.approx([0.3] * 3)
+    assert found["accuracy"]["mc"][0] == 0.75
+    assert found["accuracy above own"]["mc"][0] == -0.25
+    assert found["cost above own"]["mc"] == pytest.approx([0.1] * 3)
 
 
 def test_the_promise_is_counted_by_seed() -> None:
     seeds = [made("1011", 30, BY_SCORE), made("1111", 50, BY_SCORE), made("0011", 50, LLM)]
-    by_router = matrix({"math": [made("1100", 20, BY_SCORE)], "mc": seeds}, "math", 0.05)
-    kept = by_router["mc"]["kept"]
-    assert kept["risks"] == [0.5, 0, 0]  # the LLM's own answers lose none
-    assert kept["seeds"] == 2
-    assert kept["rules"][1:] == ["router: score 0.5", "router: score 1"]
+    in_math_Q = np.array([True, True, False, False])
+    assert kept(seeds, in_math_Q, 0.05) == "2 of 3"  # the LLM's own answers lose none
 
 
 def test_a_router_of_one_task_sees_no_question_of_another(shop: Workshop) -> None:
