@@ -2,8 +2,8 @@
 
     python -m benchmarks.study NAME        # after `citer run`
 
-A study has one of three parts, each with a module of its name. `costs` compares what methods pay
-for an accuracy. `transfer` and `fresh` answer by rules that validation chose. With `project`
+A study has one of two parts, each with a module of its name. `costs` compares what methods pay for
+an accuracy. `fresh` asks new questions by rules that validation chose. With `project`
 (`benchmarks.real`), a study first retrains in a clone of this project, with other settings, a pair
 of your own and a file of rows for each task; alone, it has the tables of that run:
 
@@ -26,7 +26,6 @@ from benchmarks.costs import Costs, compared
 from benchmarks.fresh import Fresh, answered_fresh, check_unused
 from benchmarks.real import Own, Project, continued, run_results, with_changes
 from benchmarks.report import RESULTS, markdown, write_results
-from benchmarks.transfer import Transfer, transferred
 from benchmarks.workshop import Workshop
 from citer.errors import InputError, read_text
 from citer.sections import Section, complaint
@@ -41,7 +40,6 @@ class Study(Section):
     question: str
     project: Project | None = None
     costs: Costs | None = None
-    transfer: Transfer | None = None
     fresh: Fresh | None = None
 
 
@@ -68,8 +66,6 @@ def run(study: Study, target: Path, seed: int | None) -> dict[str, Any]:
     """Return what the JSON holds. `tasks` are tables: by task, heading and method, a cell."""
     if study.fresh:
         return answered_fresh(study.fresh, check_unused(target, seed))
-    if study.transfer:
-        return {"tasks": transferred(Workshop.open(), study.transfer)}
     if study.costs:
         return {"tasks": compared(Workshop.open(), study.costs)}
     return run_results(target)

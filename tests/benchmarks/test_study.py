@@ -12,7 +12,7 @@ from benchmarks.costs import Costs, columns, compared
 from benchmarks.paired import Outcomes
 from benchmarks.real import Own, Rows, settings_of, with_system, write_rows
 from benchmarks.study import STUDIES, read_study, rows
-from benchmarks.workshop import Workshop
+from benchmarks.workshop import Teacher, Workshop
 from citer.config.params import Params
 from citer.errors import InputError
 from citer.storage import tables
@@ -29,7 +29,13 @@ TINY = Costs.model_validate(
             "entropy": {"by": "entropy", "rules": ["score"]},
             "speculative": {"by": "nothing", "rules": ["every audit 1"]},
             "router": {"by": "second", "rules": ["score"]},
-            "narrow": {"by": "first", "contested": 0, "width": 2, "rules": ["score"]},
+            "narrow": {
+                "by": "first",
+                "contested": 0,
+                "width": 2,
+                "tasks": ["mc"],
+                "rules": ["score"],
+            },
             "exact": {"by": "agree", "rules": ["risk audit 1"]},
         },
         "joined": {"both": ["router", "exact"]},
@@ -64,6 +70,19 @@ def test_unknown_studies_and_keys_are_one_line(
     expected = r"bad\.yaml: fresh: unknown key 'count'; expected questions"
     with pytest.raises(InputError, match=expected):
         read_study("bad")
+
+
+def test_a_teacher_of_one_task_sees_no_question_of_another(shop: Workshop) -> None:
+    labels = shop.tokens  # only whose they are matters here
+    shop.__dict__["first_labels"] = labels
+    teachers = {task: Teacher.of(shop, [task], 17) for task in shop.tasks}
+    rows = {task: set(each.first["problem_id"].to_pylist()) for task, each in teachers.items()}
+    for task, each in teachers.items():
+        assert {shop.preference[key].task for key in rows[task]} == {task}
+        assert set(each.shop.tokens["problem_id"].to_pylist()) == rows[task]
+        assert each.shop.test == shop.test
+    assert set().union(*rows.values()) == set(shop.preference)
+    del shop.__dict__["first_labels"]
 
 
 def test_gaps_are_paired_and_means_are_over_seeds(outcomes: Outcomes) -> None:
