@@ -20,6 +20,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import typer
+
 from benchmarks import inside
 from benchmarks.lockstep import EXACT
 from benchmarks.padded import widen
@@ -196,6 +198,7 @@ def _order(row: Row) -> tuple[int, str, int]:
 
 
 def main() -> None:
+    """Let all methods answer inside vLLM, and write what they took."""
     os.environ |= inside.ENVIRONMENT
     study = Study(load_params())
     with TemporaryDirectory() as wide:
@@ -207,4 +210,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)
