@@ -47,6 +47,7 @@ class Scored(Section):
     by: Literal["entropy", "max probability", "nothing"] | Learnt
     contested: Literal[0, 1] | None = None
     width: Count | None = None
+    tasks: Annotated[tuple[str, ...], Listed] = ()  # that it learns from, if not all
 
 
 class Tried(Scored):
@@ -56,7 +57,7 @@ class Tried(Scored):
 
     @property
     def scored(self) -> Scored:
-        return Scored(by=self.by, contested=self.contested, width=self.width)
+        return Scored(**self.model_dump(exclude={"rules"}))
 
 
 class Costs(Section):
@@ -80,12 +81,12 @@ class Costs(Section):
     def families(self, scored: Scored, taus: Sequence[float]) -> Families:
         """Return the rules of each method with this scorer."""
         return {
-            name: [rule for grid in tried.rules for rule in self._rules(grid, taus)]
+            name: [rule for grid in tried.rules for rule in self.rules(grid, taus)]
             for name, tried in self.methods.items()
             if tried.scored == scored
         }
 
-    def _rules(self, grid: str, taus: Sequence[float]) -> list[Rule]:
+    def rules(self, grid: str, taus: Sequence[float]) -> list[Rule]:
         visit, _, audit = grid.partition(" audit ")
         beta = float(audit or 0)
         if visit == "score":
@@ -136,12 +137,15 @@ def answers(shop: Workshop, costs: Costs) -> Answered:
         scorer = UNTRAINED[scored.by]
         taus = shop.answer_thresholds(costs.fractions, scorer)
         note(shop.answer(Method(scored.by, scorer), costs.families(scored, taus)))
-    with progress("study", costs.seeds, "seeds") as advance:
+    trained = [each for each in scorers if each.by not in UNTRAINED]
+    with progress("study", costs.seeds * len(trained), "heads") as advance:
         for seed in SEEDS[: costs.seeds]:
-            teacher = Teacher(shop, seed)
-            for scored in (each for each in scorers if each.by not in UNTRAINED):
-                note(_by_head(teacher, scored, costs))
-            advance(1)
+            teachers: dict[tuple[str, ...], Teacher] = {}
+            for scored in trained:
+                if scored.tasks not in teachers:
+                    teachers[scored.tasks] = Teacher.of(shop, scored.tasks, seed)
+                note(_by_head(teachers[scored.tasks], scored, costs))
+                advance(1)
     for name, (one, other) in costs.joined.items():
         found[name] = [a.joined(b) for a, b in zip(found[one], found[other], strict=True)]
     return found

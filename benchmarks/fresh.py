@@ -9,9 +9,8 @@ Code and grid are frozen: the study refuses to run unless the working tree is th
 the run's params.yaml is that of the commit. The results hold the commit. A seed is used up once
 its results exist: the study then asks for another.
 
-The promise is P(routed wrong | LLM right) ≤ ε, with Wilson's interval. Cost is that at batch 1,
-relative to the LLM alone. `citer.report.against` computes the gaps to rivals, with paired
-intervals; there the area of our methods is that of one rule.
+The promise is P(routed wrong | LLM right) ≤ ε, with Wilson's interval. `citer.report.against`
+computes the gaps to rivals; there the area of our methods is that of one rule.
 """
 
 import subprocess
@@ -29,6 +28,7 @@ from benchmarks.workshop import Workshop
 from citer.config.params import Params
 from citer.data.importing import parse_row
 from citer.data.problems import Problem, question_key, read_problems
+from citer.decoding.policy import head_for
 from citer.demo import toy
 from citer.errors import InputError, read_text
 from citer.evaluation.choice import Chosen, ChosenRule
@@ -37,9 +37,8 @@ from citer.evaluation.methods import MODELS
 from citer.evaluation.metrics import share_interval
 from citer.evaluation.points import outcome_table, rule_columns
 from citer.evaluation.study import Study
-from citer.evaluation.sweep import Line
+from citer.evaluation.sweep import Line, by_head
 from citer.models.bundle import read_bundle
-from citer.models.router import Router
 from citer.models.sampling import Sampler
 from citer.report.against import Answers, compare
 from citer.report.against_table import table as rivals_table
@@ -62,7 +61,8 @@ def answered_fresh(fresh: Fresh, seed: int) -> dict[str, Any]:
     frozen = {"commit": frozen_commit(), "seed": seed, "questions of each task": fresh.questions}
     print(frozen, flush=True)
     shop = Workshop.open()
-    check_embedded(shop.params)
+    if shop.params.prepare.toy is None or shop.params.evaluate.against == "llm":
+        raise InputError("params.yaml: expected embedded tasks that are graded by their answers")
     chosen = certified_rules(shop.params)
     problems = fresh_questions(shop.tasks, fresh.questions, seed, asked_before())
     outcomes = answered(replace(shop, test=problems), chosen)
@@ -107,11 +107,6 @@ def check_unused(target: Path, seed: int | None) -> int:
     return seed
 
 
-def check_embedded(params: Params) -> None:
-    if params.prepare.toy is None or params.evaluate.against == "llm":
-        raise InputError("params.yaml: expected embedded tasks that are graded by their answers")
-
-
 def asked_before() -> set[str]:
     """Return the `question_key` of every question in the four splits."""
     splits = (read_problems(paths.problems(split)) for split in SPLITS)
@@ -150,18 +145,12 @@ def answered(shop: Workshop, chosen: Chosen) -> pa.Table:
     with TemporaryDirectory() as folder:
         study = Study(*asked, params, Path(folder))
         rivals = study.rivals(Preference(shop.params.train, study))
-        lines = list(chosen_lines(study, own, chosen))
-        sampled = replace(shop, sampler=Sampler(params.sampling, params.seed))
-        runs = sampled.sweep(shop.test, lines)
-    return pa.concat_tables([rivals.outcomes, outcome_table([run for [run] in runs])])
-
-
-def chosen_lines(study: Study, router: Router, chosen: Chosen) -> Iterator[Line]:
-    """Yield the line of each method with nothing but its chosen rule."""
-    lines = study.lines(router, [each.rule.at for each in chosen.values()])
-    for name, each in chosen.items():
-        own = (line for line in lines if line.method.name == name and each.rule in line.rules)
-        yield next(own)._replace(rules=[each.rule])
+    lines = [
+        Line(by_head(name, head_for(own, each.rule)), [each.rule]) for name, each in chosen.items()
+    ]
+    sampled = replace(shop, sampler=Sampler(params.sampling, params.seed))
+    runs = [run for [run] in sampled.sweep(shop.test, lines)]
+    return pa.concat_tables([rivals.outcomes, outcome_table(runs)])
 
 
 def last(params: Params) -> int:

@@ -8,6 +8,8 @@ to the LLM alone inside vLLM. Row 14 of `citer bench` has seconds, from measured
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import typer
+
 from benchmarks.report import RESULTS, markdown, write_results
 from citer.config.params import load_params
 from citer.data.problems import read_problems
@@ -105,9 +107,10 @@ def _methods(
 
 
 def main() -> None:
+    """Replay every schedule, and write the costs."""
     rows = list(study())
     write_results(RESULTS / "lockstep", rows, markdown(rows))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -15,16 +15,16 @@ from citer.stages import paths
 
 FEW = 130  # per family: more than a shard, a chunk of labels or the slots hold
 GROWTH = 10
-CHAIN = (
-    ("prepare",),
-    ("score_llm",),
-    ("score_slm",),
-    ("router0",),
-    ("label", "1"),
-    ("train", "1"),
-    ("rivals",),
-    ("evaluate", "1"),
-)
+CHAIN = [
+    "prepare",
+    "score_llm",
+    "score_slm",
+    "router0",
+    "label 1",
+    "train 1",
+    "rivals",
+    "evaluate 1",
+]
 MEASURED = ("score_llm", "score_slm", "label", "evaluate")
 COMMAND = (sys.executable, "-c", "from citer.cli.main import main; main()")
 # Runs a command with its output on stderr, and prints its peak resident memory. This needs a small
@@ -41,20 +41,16 @@ raise SystemExit(os.waitstatus_to_exitcode(status))
 def growth() -> list[Finding]:
     """Row 9: peak resident memory with ten times as many problems / with few problems."""
     few, many = peaks(FEW), peaks(GROWTH * FEW)
-    return [
-        Finding(
-            9,
-            f"peak memory of {stage}, {GROWTH} x the problems / 1 x",
-            "embedded",
-            many[stage] / few[stage],
-            Target("≤", 1.1),
-            {
-                f"MB at {2 * FEW} problems": few[stage] / 2**20,
-                f"MB at {2 * GROWTH * FEW} problems": many[stage] / 2**20,
-            },
-        )
-        for stage in MEASURED
-    ]
+    found = []
+    for stage in MEASURED:
+        megabytes = {
+            f"MB at {2 * count} problems": used[stage] / 2**20
+            for count, used in ((FEW, few), (GROWTH * FEW, many))
+        }
+        what = f"peak memory of {stage}, {GROWTH} x the problems / 1 x"
+        value = many[stage] / few[stage]
+        found.append(Finding(9, what, "embedded", value, Target("≤", 1.1), megabytes))
+    return found
 
 
 def peaks(problems: int) -> dict[str, int]:
@@ -68,7 +64,8 @@ def peaks(problems: int) -> dict[str, int]:
         results = {}
         with progress(f"stages on {problems} problems a family", len(CHAIN), "stages") as advance:
             for stage in CHAIN:
-                results[stage[0]] = peak([*COMMAND, *stage], project)
+                name, *iteration = stage.split()
+                results[name] = peak([*COMMAND, name, *iteration], project)
                 advance(1)
         return results
 
@@ -87,13 +84,9 @@ def _make_project(project: Path, problems: int) -> None:
 def peak(command: list[str], folder: Path) -> int:
     """Run a command in `folder` and return its peak resident bytes. The command must succeed."""
     environment = os.environ | {"PYTHONPATH": os.getcwd()}
+    measured = [sys.executable, "-c", PEAK, *command]
     done = subprocess.run(
-        [sys.executable, "-c", PEAK, *command],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        measured, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert not done.returncode, done.stderr
     return int(done.stdout)

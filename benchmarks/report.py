@@ -90,7 +90,7 @@ def print_report(findings: Sequence[Finding]) -> None:
             "what": each.what,
             "pair": each.pair,
             "value": _shown(each.value),
-            "target": each.target or "",
+            "target": str(each.target or ""),
             "": each.verdict,
             "from": ", ".join(f"{name} {_shown(value)}" for name, value in each.details.items()),
         }
@@ -134,8 +134,9 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
     A triple is a value with its interval. Numbers below a heading with "above" have their sign.
     """
+    heads = [[*row] for row in rows[:1]]
     lines = [[_cell(value, name) for name, value in row.items()] for row in rows]
-    table = [[*rows[0]], ["---"] * len(rows[0]), *lines]
+    table = [*heads, *(["---"] * len(head) for head in heads), *lines]
     return "".join(f"| {' | '.join(line)} |\n" for line in table)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 import typer
 
 from benchmarks.race import Race, race
-from benchmarks.report import Target, machine
+from benchmarks.report import RESULTS, Target, machine, markdown, write_results
 from citer.config.params import load_params
 from citer.data.problems import Problem, read_problems
 from citer.errors import InputError
@@ -34,10 +34,9 @@ from citer.progress import progress
 from citer.rule import Rule
 from citer.serving.deployment import Deployment, deploy, served_pair
 from citer.stages import paths
-from citer.storage.tables import read_json, replacing, write_json
+from citer.storage.tables import read_json
 
 ROUTER = paths.router(2)
-RESULT = Path(__file__).with_name("results") / "serving"
 TARGETS = {
     "throughput": Target("≥", 0.7),
     "to the largest batch": Target("≥", 0.7),
@@ -175,21 +174,23 @@ def _result(timed: Race, rounds: Sequence[list[float]], sizes: Sequence[int]) ->
 
 def page(result: dict[str, Any]) -> str:
     """Return the result as a page in Markdown."""
-    setting = result["setting"]
-    lines = ["| figure | value | target |", "|---|---|---|"]
-    for name, words in WORDS.items():
-        target = TARGETS.get(name)
-        lines.append(f"| {words.format(**setting)} | {result[name]:.2f} | {target or ''} |")
-    speeds = ", ".join(f"{k} {v:.1f}" for k, v in result["answers per second"].items())
-    seconds = ", ".join(f"{k} {v:.2f}" for k, v in result["seconds"].items())
-    notes = [
-        f"{setting['questions']} questions, rule `{setting['rule']}`, {setting['slots']} slots.",
-        f"Answers per second: {speeds}. Seconds of a request: {seconds}.",
-        f"MiB of the server: {', '.join(map(str, result['MiB']))}.",
-        f"{result['equal answers']:.1%} of the texts equal those of the batch call.",
-        ", ".join(f"{name} {value}" for name, value in result["machine"].items()) + ".",
+    figures = [
+        {
+            "figure": words.format(**result["setting"]),
+            "value": result[name],
+            "target": str(TARGETS.get(name, "")),
+        }
+        for name, words in WORDS.items()
     ]
-    return "\n".join(["# `citer serve` under load", "", *lines, "", *notes, ""])
+    others = {key: each for key, each in result.items() if key not in WORDS}
+    notes = "".join(f"- {name}: {_note(value)}\n" for name, value in others.items())
+    return f"# `citer serve` under load\n\n{markdown(figures)}\n{notes}"
+
+
+def _note(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_note(each)}" for name, each in value.items())
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def main(
@@ -198,7 +199,7 @@ def main(
     questions: Annotated[int, typer.Option(min=1)] = 256,
     requests: Annotated[int, typer.Option(min=5, help="For the memory.")] = 5000,
     port: Annotated[int, typer.Option()] = 8960,
-    out: Annotated[Path, typer.Option(help="Without suffix.")] = RESULT,
+    out: Annotated[Path, typer.Option(help="Without suffix.")] = RESULTS / "serving",
 ) -> None:
     params = load_params()
     rule = Rule(**read_json(paths.report(2) / "threshold.json")["rule"])
@@ -212,9 +213,7 @@ def main(
         result = measure(deployment, asked, crowd, pid, requests)
     setting = {"clients": clients, "questions": len(asked), "requests": requests, "slots": slots}
     result |= {"setting": setting | {"rule": str(rule)}, "machine": machine()}
-    write_json(out.with_suffix(".json"), result)
-    with replacing(out.with_suffix(".md")) as aside:
-        aside.write_text(page(result))
+    write_results(out, result, page(result))
 
 
 if __name__ == "__main__":

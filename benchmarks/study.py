@@ -2,10 +2,10 @@
 
     python -m benchmarks.study NAME        # after `citer run`
 
-A study has one of four parts. `costs` compares what methods pay for an accuracy. `transfer` and
-`fresh` answer by rules that validation chose. These have modules of their names. `timed`
-(`benchmarks.real`) times answers one by one. With `project`, a study first retrains in a
-clone of this project with other settings, a pair and rows of your own, a file for each task:
+A study has one of two parts, each with a module of its name. `costs` compares what methods pay for
+an accuracy. `fresh` asks new questions by rules that validation chose. With `project`
+(`benchmarks.real`), a study first retrains in a clone of this project, with other settings, a pair
+of your own and a file of rows for each task; alone, it has the tables of that run:
 
     python -m benchmarks.study real --slm FOLDER --llm FOLDER --rows FILE --work FOLDER
 
@@ -24,9 +24,8 @@ from pydantic import ValidationError
 
 from benchmarks.costs import Costs, compared
 from benchmarks.fresh import Fresh, answered_fresh, check_unused
-from benchmarks.real import Own, Project, Timed, continued, retrained, with_changes
+from benchmarks.real import Own, Project, continued, run_results, with_changes
 from benchmarks.report import RESULTS, markdown, write_results
-from benchmarks.transfer import Transfer, transferred
 from benchmarks.workshop import Workshop
 from citer.errors import InputError, read_text
 from citer.sections import Section, complaint
@@ -41,9 +40,7 @@ class Study(Section):
     question: str
     project: Project | None = None
     costs: Costs | None = None
-    transfer: Transfer | None = None
     fresh: Fresh | None = None
-    timed: Timed | None = None
 
 
 def read_study(name: str) -> Study:
@@ -66,16 +63,12 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def run(study: Study, target: Path, seed: int | None) -> dict[str, Any]:
-    """Return the tables by task, as columns of cells by method, and what else the JSON holds."""
-    if study.timed:
-        return retrained(study.timed, target)
+    """Return what the JSON holds. `tasks` are tables: by task, heading and method, a cell."""
     if study.fresh:
         return answered_fresh(study.fresh, check_unused(target, seed))
-    shop = Workshop.open()
-    if study.transfer:
-        return {"tasks": transferred(shop, study.transfer)}
-    assert study.costs
-    return {"tasks": compared(shop, study.costs)}
+    if study.costs:
+        return {"tasks": compared(Workshop.open(), study.costs)}
+    return run_results(target)
 
 
 def rows(tasks: dict[str, dict[str, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
@@ -107,8 +100,8 @@ def main(
     except InputError as error:
         print(f"study: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
-    note = found.pop("note", "")
-    write_results(target, found, f"{study.question}\n\n{note}{markdown([*rows(found['tasks'])])}")
+    note, tables = found.pop("note", ""), [*rows(found.get("tasks", {}))]
+    write_results(target, found, f"{study.question}\n\n{note}{markdown(tables)}")
 
 
 if __name__ == "__main__":

@@ -18,16 +18,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
+import typer
 
 from benchmarks import inside
-from benchmarks.lockstep import EXACT, RESULTS
+from benchmarks.lockstep import EXACT
 from benchmarks.padded import widen
-from benchmarks.report import machine
+from benchmarks.report import RESULTS, machine, markdown, write_results
 from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems
 from citer.data.tasks.grading import assess
@@ -42,26 +40,13 @@ from citer.progress import progress
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
-from citer.storage.tables import read_json, replacing, write_json
+from citer.storage.tables import read_json
 
 TASK, QUESTIONS = "math", 256
 SLOTS = (8, 32)
 CAPS = (4, 8, 12, 16, 24)  # drafts of a row for one visit, at most
 ROUNDS = 3
 ALONE = "LLM alone"
-LEAST = ("LLM forwards", "bytes", "seconds")  # a method's best number of drafts is named for each
-COLUMNS = {
-    "drafts": "{:.0f}",
-    "right": "{:.0f}",
-    "identical": "{:.0f}",
-    "LLM forwards": "{:.0f}",
-    "SLM steps": "{:.0f}",
-    "drafted": "{:.0f}",
-    "bytes": "{:.3f}",
-    "seconds": "{:.2f}",
-    "clock": "{:.2f}",
-    "MB": "{:.0f}",
-}
 
 
 class Method(NamedTuple):
@@ -142,13 +127,8 @@ def _engine(**arguments: Any) -> str:
 
 
 def _speculation(method: str, drafts: int, model: Path | str) -> Row:
-    return {
-        "speculative_config": {
-            "method": method,
-            "model": str(model),
-            "num_speculative_tokens": drafts,
-        }
-    }
+    config = {"method": method, "model": str(model), "num_speculative_tokens": drafts}
+    return {"speculative_config": config}
 
 
 class Engines(ExitStack):
@@ -206,57 +186,28 @@ def rows(study: Study, runs: Runs) -> list[Row]:
         {"sequences": slots}
         | study.row(method, own[0])
         | {name: median(run[name] for run in own) for name in ("identical", "seconds", "clock")}
-        | {"MB": own[-1]["resident_mb"]}
+        | {"MB": int(own[-1]["resident_mb"])}
         for (slots, method), own in runs.items()
     ]
     moved = {row["sequences"]: row["bytes"] for row in done if row["method"] == ALONE}
     return [row | {"bytes": row["bytes"] / moved[row["sequences"]]} for row in done]
 
 
-def best(rows: Sequence[Row]) -> list[Row]:
-    """Return each method's least figures, and for each of them the number of drafts."""
-    groups: dict[tuple[int, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row["sequences"], row["method"]].append(row)
-    found = []
-    for (slots, method), own in groups.items():
-        least = {name: min((row[name], row["drafts"]) for row in own) for name in LEAST}
-        found.append({"sequences": slots, "method": method, **least})
-    return found
-
-
 def _order(row: Row) -> tuple[int, str, int]:
     return row["sequences"], row["method"], row["drafts"]
 
 
-def write(results: Row, file: TextIO) -> None:
-    console = Console(file=file, width=160)
-    table = Table("sequences", "method", *COLUMNS, box=box.MARKDOWN)
-    for row in sorted(results["rows"], key=_order):
-        figures = (shape.format(row[name]) for name, shape in COLUMNS.items())
-        table.add_row(str(row["sequences"]), row["method"], *figures)
-    console.print(table)
-    console.print("\nEach method's least, and the number of drafts:\n")
-    table = Table("sequences", "method", *LEAST, box=box.MARKDOWN)
-    for row in results["best"]:
-        figures = (f"{COLUMNS[name].format(row[name][0])} ({row[name][1]})" for name in LEAST)
-        table.add_row(str(row["sequences"]), row["method"], *figures)
-    console.print(table)
-
-
 def main() -> None:
+    """Let all methods answer inside vLLM, and write what they took."""
     os.environ |= inside.ENVIRONMENT
     study = Study(load_params())
     with TemporaryDirectory() as wide:
         widen(study.slm, Path(wide))
         runs = race(study, Path(wide))
-    compared_rows = rows(study, runs)
-    results = {"rows": compared_rows, "best": best(compared_rows), "machine": machine()}
-    write_json(RESULTS / "vllm.json", results)
-    with replacing(RESULTS / "vllm.md") as aside, aside.open("w") as file:
-        write(results, file)
-    print((RESULTS / "vllm.md").read_text())
+    found = sorted(rows(study, runs), key=_order)
+    results = {"rows": found, "machine": machine()}
+    write_results(RESULTS / "vllm", results, markdown(found))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

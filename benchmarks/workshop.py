@@ -63,12 +63,9 @@ class Workshop:
         return cls(params, pair, {p.problem_id: p for p in preference}, asked[0], asked[1], tokens)
 
     def only(self, tasks: Sequence[str]) -> "Workshop":
-        """Return a workshop that trains and validates on some tasks. It tests on all."""
+        """Return a workshop that trains on some tasks."""
         preference = {key: each for key, each in self.preference.items() if each.task in tasks}
-        validation = [problem for problem in self.validation if problem.task in tasks]
-        return replace(
-            self, preference=preference, validation=validation, tokens=_of(self.tokens, preference)
-        )
+        return replace(self, preference=preference, tokens=_of(self.tokens, preference))
 
     def by_llm(self, sampler: Sampler) -> "Workshop":
         """Return a workshop in which all sample, and an answer is right if it is the LLM's sample.
@@ -146,19 +143,19 @@ class Workshop:
 
 
 class Teacher:
-    """Labels and trains heads with one seed, on the first labels or those of a workshop's tasks."""
+    """Labels the questions of a workshop and trains heads, with one seed."""
 
-    def __init__(self, shop: Workshop, seed: int, first_labels: pa.Table | None = None) -> None:
+    def __init__(self, shop: Workshop, first: pa.Table, seed: int) -> None:
         self.shop = shop
+        self.first = first  # the labels of iteration 1
         self.params: TrainParams = shop.params.train.model_copy(update={"seed": seed})
-        self._given = first_labels
         self._second: dict[Rule, pa.Table] = {}
 
-    @cached_property
-    def first(self) -> pa.Table:
-        if self._given is None:
-            return self.shop.first_labels
-        return _of(self._given, self.shop.preference)
+    @classmethod
+    def of(cls, shop: Workshop, tasks: Sequence[str], seed: int) -> "Teacher":
+        """Return the teacher of some tasks, or of all."""
+        own = shop.only(tasks) if tasks else shop
+        return cls(own, _of(shop.first_labels, own.preference), seed)
 
     def second(self, rule: Rule) -> pa.Table:
         """Return the labels of iteration 2: rollouts by the head `first`, under `rule`."""

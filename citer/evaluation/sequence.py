@@ -6,7 +6,7 @@ order settings on other data and then test them in sequence is Pareto Testing (a
 
 The safest rule comes first. It loses the fewest held-out questions. If two rules lose equally many,
 the dearer one comes first. A rule that passes costs no confidence, but one that fails costs most of
-it. `benchmarks/results/coverage.md` compares this way with others.
+it. `docs/results.md` compares this way with others.
 """
 
 from collections.abc import Sequence

@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks import decode, race, replay
 from benchmarks.bench import ROWS, choose_pairs, choose_rows, run
+from benchmarks.pairs import Subject
 from citer.errors import InputError
 
 PROJECT = Path(__file__).parents[2]
@@ -50,3 +53,33 @@ def test_the_command_line_reports_an_unknown_row_in_one_line() -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("citer: bench: no row 'speed'; expected 1, floor")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["floor", "alone", "naive", "batches", "graphs", "scoring"])
+def test_a_row_measures_a_tiny_pair(
+    name: str, subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(race, "ROUNDS", 1)
+    monkeypatch.setattr(race, "SECONDS", 0.0)
+    monkeypatch.setattr(decode, "NAIVE_TOKENS", 8)
+    monkeypatch.chdir(PROJECT)
+    [row] = choose_rows([name])
+    findings = row.measure(replace(subject, new_tokens=8))
+    assert {finding.row for finding in findings} == {row.number}
+    assert all(finding.value > 0 for finding in findings)
+
+
+@pytest.mark.parametrize("name", ["audited", "suffix", "lockstep"])
+def test_a_row_replays_the_embedded_pair(
+    name: str, subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(race, "ROUNDS", 1)
+    monkeypatch.setattr(race, "SECONDS", 0.0)
+    monkeypatch.setattr(replay, "QUESTIONS", 1)
+    monkeypatch.setattr(replay, "PROBLEMS", 2)
+    monkeypatch.setattr(replay, "SLOTS", (1, 2))
+    monkeypatch.chdir(PROJECT)
+    [row] = choose_rows([name])
+    findings = row.measure(subject)
+    assert {finding.row for finding in findings} == {row.number}
+    assert all(finding.details for finding in findings)

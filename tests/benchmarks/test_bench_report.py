@@ -5,11 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from benchmarks.decode import crossover
 from benchmarks.race import Race
-from benchmarks.report import Finding, Target, add_to_report, print_report
+from benchmarks.report import Finding, Target, add_to_report, markdown, print_report
 
 FOUND = [
     Finding(1, "floor / measured", "tiny", 0.9, Target("≥", 0.9), {"tokens/s": 12345.678}),
@@ -63,9 +62,19 @@ def test_a_row_measured_again_replaces_only_its_earlier_value(tmp_path: Path) ->
     assert [finding["value"] for finding in report] == [0.9, 2.0, 3.4]
 
 
-def test_the_table_shows_which_targets_are_missed() -> None:
-    console = Console(record=True, width=120)
-    print_report(FOUND, console)
-    lines = console.export_text().splitlines()
+def test_the_table_shows_which_targets_are_missed(capsys: pytest.CaptureFixture[str]) -> None:
+    print_report(FOUND)
+    lines = capsys.readouterr().out.splitlines()
     assert any("sweep" in line and "3.6" in line and "missed" in line for line in lines)
     assert any("12,346" in line for line in lines)
+
+
+def test_cells_have_intervals_and_gaps_have_signs() -> None:
+    rows = [{"method": "a", "c95": (0.5, 0.25, 1.0), "above b": 0.1}, {"c95": None}]
+    assert markdown(rows).splitlines() == [
+        "| method | c95 | above b |",
+        "| --- | --- | --- |",
+        "| a | 0.5000 [0.2500, 1.0000] | +0.100 |",
+        "|  |",
+    ]
+    assert markdown([]) == ""

@@ -22,22 +22,10 @@ def test_the_recorded_forwards_add_up_to_the_counted_work(
     log, engine = ran(subject, slots, delayed)
     assert work(log, "slm") == engine.slm_work
     assert work(log, "llm") == engine.llm_work
-    assert {(forward.model, forward.kind) for forward in log} >= {
-        ("slm", "prefill"),
-        ("slm", "step"),
-        ("llm", "prefill"),
-        ("llm", "catch-up"),
-    }
-
-
-def test_an_even_shape_has_the_length_of_its_longest_row() -> None:
-    forward = Forward("llm", starts=(7, 2, 5), counts=(1, 4, 2), wanted=(1, 2, 1))
-    assert (forward.rows, forward.tokens, forward.span) == (3, 4, 8)
-    assert forward.even() == Forward("llm", (4, 4, 4), (4, 4, 4), wanted=(1, 1, 1))
 
 
 def test_the_floor_runs_every_forward_again(subject: Subject) -> None:
     log, _ = ran(subject, slots=4)
     pair, again = recorded(subject.pair)
-    Floor(pair, subject.head, log).run()
+    assert Floor(pair, subject.head, log, amount=7).run() == 7
     assert again == log

@@ -78,11 +78,13 @@ def test_code_without_a_repository_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_seed_is_used_once(tmp_path: Path) -> None:
-    check_unused(tmp_path / "fresh-5", 5)
+    assert check_unused(tmp_path / "fresh-5", 5) == 5
     (tmp_path / "fresh-5.json").write_text("{}")
-    check_unused(tmp_path / "fresh-6", 6)
+    assert check_unused(tmp_path / "fresh-6", 6) == 6
     with pytest.raises(InputError, match=r"fresh-5\.json: seed 5 has results, expected a new seed"):
         check_unused(tmp_path / "fresh-5", 5)
+    with pytest.raises(InputError, match="fresh: expected --seed"):
+        check_unused(tmp_path / "fresh-None", None)
 
 
 def keys_of(task: str, count: int, seed: int) -> list[str]:
@@ -107,14 +109,13 @@ def test_promise_accuracy_and_cost_of_the_chosen_rules() -> None:
     given = answered("router", BY_SCORE, "1101", 40), answered("audited", LLM, "1110", 100)
     answers = Answers.of(pa.concat_tables([alone("1000", "1110"), *given]))
     methods = {"router": chosen(BY_SCORE), "audited": chosen(LLM)}
-    by_method = promises(answers, methods, np.array([True, False, True, True]))
-    router = by_method["router"]
-    assert (router["lost"], router["right"], router["cost"]) == (1, 2, 0.4)
-    assert router["accuracy"][0] == pytest.approx(2 / 3)
+    found = promises(answers, methods, np.array([True, False, True, True]))
+    assert [found[name]["router"] for name in ("lost", "right", "cost")] == [1, 2, 0.4]
+    assert found["accuracy"]["router"][0] == pytest.approx(2 / 3)
     # Wilson: (1 + z²/2) / (2 + z²) ± z sqrt(1/2 + z²/4) / (2 + z²)
-    assert router["risk"] == pytest.approx((0.5, 0.0945, 0.9055), abs=1e-4)
-    assert by_method["audited"] == by_method["llm"]
-    assert by_method["slm"]["lost"] == 1
+    assert found["risk"]["router"] == pytest.approx((0.5, 0.0945, 0.9055), abs=1e-4)
+    assert all(column["audited"] == column["llm"] for column in found.values())
+    assert found["lost"]["slm"] == 1
 
 
 def test_the_chosen_rules_answer_as_single_decodes(

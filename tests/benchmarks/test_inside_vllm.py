@@ -2,14 +2,14 @@
 
 import pytest
 
-from benchmarks.lockstep import costs, seconds_of, sized, traces
+from benchmarks.lockstep import costs, sized, traces
 from benchmarks.pairs import Subject
-from benchmarks.vllm import best, compared
+from benchmarks.replay import seconds_of
+from benchmarks.vllm import compared
 from citer.decoding.answer import Request, Visit, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
 from citer.evaluation.cost import Prices, Trace
-from citer.evaluation.methods import Row
 from citer.models.pair import Pair
 
 PRICES = Prices(slm_weights=1, llm_weights=10, slm_kv=0, llm_kv=0)
@@ -57,20 +57,3 @@ def test_figures_are_relative_to_the_llm_alone_in_the_same_turn() -> None:
     run = {"answers": [[1], [3]], "processor": 1.0, "seconds": 6.0}
     shares = {"identical": 1, "seconds": 0.25, "clock": 0.75}
     assert compared(run, alone) == run | shares
-
-
-def test_each_method_is_told_at_its_best_number_of_drafts() -> None:
-    def row(method: str, sequences: int, drafts: int, forwards: int, moved: float) -> Row:
-        place = {"method": method, "sequences": sequences, "drafts": drafts}
-        return place | {"LLM forwards": forwards, "bytes": moved, "seconds": 1 / forwards}
-
-    rows = [row("a", 8, 4, 10, 0.3), row("a", 8, 16, 7, 0.4), row("a", 32, 4, 3, 0.5)]
-    one, other = best(rows)
-    assert one == {
-        "sequences": 8,
-        "method": "a",
-        "LLM forwards": (7, 16),
-        "bytes": (0.3, 4),
-        "seconds": (0.1, 4),
-    }
-    assert other["bytes"] == (0.5, 4)

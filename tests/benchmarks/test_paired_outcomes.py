@@ -4,10 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.heads import cost_of_tried
 
 from benchmarks.paired import Outcomes
-from citer.evaluation.cost import Batch
 
 EACH_ONCE, ONLY_THE_THIRD = np.ones(4, int), np.array([0, 0, 4, 0])
 
@@ -28,7 +26,7 @@ def test_the_cost_of_a_tried_rule_is_never_between_two_rules(
     outcomes: Outcomes, share: float, once: float, third: float
 ) -> None:
     drawn_RQ = np.array([EACH_ONCE, ONLY_THE_THIRD])
-    assert cost_of_tried(outcomes, share, drawn_RQ) == pytest.approx([once, third])
+    assert outcomes.cost_of_tried(share, drawn_RQ) == pytest.approx([once, third])
 
 
 def test_an_exact_rule_equals_the_llm_in_every_answer_of_a_resample(outcomes: Outcomes) -> None:
@@ -36,18 +34,15 @@ def test_an_exact_rule_equals_the_llm_in_every_answer_of_a_resample(outcomes: Ou
     assert outcomes.cost_of_exact(drawn_RQ) == pytest.approx([0.775, 0.325])
 
 
-def test_the_cheapest_rule_reaches_the_target(outcomes: Outcomes) -> None:
-    everything = EACH_ONCE.astype(bool)
-    assert [outcomes.cheapest(share, everything) for share in (0.75, 0.8, None)] == [1, 3, 3]
-    third = ONLY_THE_THIRD.astype(bool)
-    assert [outcomes.cheapest(share, third) for share in (0.75, None)] == [1, 1]
-
-
-def test_answers_in_a_batch_share_the_weights(outcomes: Outcomes) -> None:
-    in_task_Q = np.array([True, True, False, True])
-    assert outcomes.moved(1, in_task_Q, Batch("b1", 1)) == 39  # 13 per answer
-    assert outcomes.moved(1, in_task_Q, Batch("b2", 2)) == 26
-    assert outcomes.moved(-1, in_task_Q, Batch("b3", 3)) == 40
+def test_a_target_names_what_is_needed(outcomes: Outcomes) -> None:
+    drawn_RQ = np.array([EACH_ONCE, ONLY_THE_THIRD])
+    needed = {
+        name: outcomes.needed(name, drawn_RQ) for name in ("f75", "c75", "c75 tried", "exact")
+    }
+    assert needed["f75"] == pytest.approx(outcomes.fraction_for(0.75, drawn_RQ))
+    assert needed["c75"] == pytest.approx([0.325, 0.26875])
+    assert needed["c75 tried"] == pytest.approx([0.325, 0.325])
+    assert needed["exact"] == pytest.approx([0.775, 0.325])
 
 
 def test_llm_fractions_are_interpolated_linearly(outcomes: Outcomes) -> None:
@@ -59,7 +54,7 @@ def test_joined_methods_reach_an_accuracy_at_the_lower_of_their_costs(outcomes: 
     cheaper_T = np.array([0, 3, 0, 0, 0])
     cheaper = replace(outcomes, bytes_TQ=outcomes.bytes_TQ - cheaper_T[:, None])
     joined = outcomes.joined(cheaper)
-    assert len(joined.rules) == len(joined.traces) == 2 * len(outcomes.rules) - 2
+    assert len(joined.rules) == len(joined.bytes_TQ) == 2 * len(outcomes.rules) - 2
     drawn_1Q = np.ones((1, 4), int)
     for share in (0.5, 0.75, 1.0):
         both = [one.cost_for(share, drawn_1Q)[0] for one in (outcomes, cheaper)]

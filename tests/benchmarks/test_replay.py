@@ -5,6 +5,7 @@ from benchmarks.moved import rank_correlation, write
 
 from benchmarks.floor import work
 from benchmarks.pairs import Subject
+from benchmarks.replay import rank_correlation, write
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.cost import Trace
