@@ -1,7 +1,6 @@
 """The replayed forwards are those that the cost formula prices."""
 
 import pytest
-from benchmarks.moved import rank_correlation, write
 
 from benchmarks.floor import work
 from benchmarks.pairs import Subject
