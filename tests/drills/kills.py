@@ -124,9 +124,9 @@ def _part(process: psutil.Process) -> str | None:
     match command[1:]:
         case [script, "run"] if Path(script).name == "citer":
             return HELD[depth]
-        case ["-c", script] if "multiprocessing.forkserver" in script:
+        case [*_, "-c", script] if "multiprocessing.forkserver" in script:
             return FORKED[depth]
-        case ["-c", script] if "multiprocessing.resource_tracker" in script:
+        case [*_, "-c", script] if "multiprocessing.resource_tracker" in script:
             return TRACKER
         case ["-m", "flows", _]:
             return FLOW
