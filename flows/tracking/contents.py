@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import mlflow
-from citer.report.page.render import Champion
+from citer.report.page import Champion
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Run, ViewType
 from mlflow.exceptions import MlflowException
