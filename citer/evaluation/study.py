@@ -87,17 +87,21 @@ class Study:
 
         Those that learn are left out without `lessons`. Nothing is chosen or learnt on test.
         """
-        *alone_runs, [certain] = self.alone_runs
-        scores = [score for result in certain.results for score in result.scores]
-        setting = Setting(self.pair, self.params, self._sampler, scores)
-        rivals = list(enlist(setting, lessons))
+        rivals = list(enlist(self.setting, lessons))
         lines = (*ALONE_LINES, *(rival.line for rival in rivals))
         slm, llm, *decoded = self._sweep(self.test, lines)
         alone = Alone(*slm, *llm)
         finished = (rival.finish(runs, alone) for rival, runs in zip(rivals, decoded, strict=True))
         tested = [*alone, *_runs(finished)]
-        outcomes = outcome_table([*_runs(alone_runs), *tested])
+        outcomes = outcome_table([*_runs(self.alone_runs[:-1]), *tested])
         return Findings(outcomes, point_rows(tested, self.params))
+
+    @property
+    def setting(self) -> Setting:
+        """What all rivals have in common."""
+        [certain] = self.alone_runs[-1]
+        scores = [score for result in certain.results for score in result.scores]
+        return Setting(self.pair, self.params, self._sampler, scores)
 
     def router(self, router: Router, taus: Sequence[float], rivals: Findings) -> Findings:
         """Run every rule on the held-out questions and on test, and on validation most of them.

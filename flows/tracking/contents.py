@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import mlflow
-from citer.report.page import Champion
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Run, ViewType
 from mlflow.exceptions import MlflowException
@@ -16,6 +15,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 
 from citer.config.params import Params
 from citer.errors import InputError
+from citer.report.page import Champion
 from citer.report.tokens import read_transcript
 from citer.rule import Rule
 from citer.stages import paths

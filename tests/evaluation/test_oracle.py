@@ -36,7 +36,7 @@ def test_the_oracle_is_the_engine_with_a_scorer_that_knows_the_llms_answer(
 ) -> None:
     params = PARAMS.model_copy(update={"sampling": sampling})
     own = replace(study, params=params, partial=tmp_path)
-    setting = own._setting
+    setting = own.setting
     [run] = oracle_rival(setting).finish([], own.alone_on(own.test))
     engine = Engine(study.pair, 3, PARAMS.max_new_tokens)
     requests = [request(problem, study.pair, setting.sampler) for problem in own.test]

@@ -64,7 +64,7 @@ def alone(study: Study) -> Alone:
 
 @pytest.fixture
 def setting(study: Study) -> Setting:
-    return study._setting
+    return study.setting
 
 
 def test_the_marginal_loss_and_its_gradient_are_those_of_three_tokens_by_hand():
