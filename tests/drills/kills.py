@@ -83,7 +83,7 @@ class Run:
         by_part: dict[str | None, psutil.Process] = {}
         for process in self._marked():
             with suppress(psutil.Error):
-                by_part[_part(process)] = process
+                by_part[part(process)] = process
         return {part: by_part[part] for part in PARTS if part in by_part}
 
     def kill(self, choice: float) -> str:
@@ -118,14 +118,15 @@ PARTS = (*HELD, FLOW, SERVER, TRACKER, *FORKED, COMMAND)
 ALL = "all"
 
 
-def _part(process: psutil.Process) -> str | None:
+def part(process: psutil.Process) -> str | None:
+    """Return the part that a process has in a run, if any."""
     command = process.cmdline()
     depth = sum(parent.cmdline() == command for parent in process.parents())  # in a line of forks
     match command[1:]:
         case [script, "run"] if Path(script).name == "citer":
             return HELD[depth]
         case [*_, "-c", script] if "multiprocessing.forkserver" in script:
-            return FORKED[depth]
+            return FORKED[depth] if depth < len(FORKED) else None  # workers of a stage are deeper
         case [*_, "-c", script] if "multiprocessing.resource_tracker" in script:
             return TRACKER
         case ["-m", "flows", _]:

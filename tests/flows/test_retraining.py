@@ -16,6 +16,7 @@ from mlflow import MlflowClient
 from ruamel.yaml import YAML
 
 from flows.tracking.store import open_store
+from tests.drills.kills import STAGE, part
 from tests.flows.project import commit
 
 pytestmark = pytest.mark.slow
@@ -114,13 +115,9 @@ def kill_once_unfinished(folder: Path, flow: subprocess.Popen[bytes], stage: str
     while not any((folder / "data/.partial" / stage).glob("*")):
         assert flow.poll() is None
         time.sleep(0.01)
-    command = next(process for process in _descendants(flow.pid) if _is(process, stage))
+    command = next(each for each in _descendants(flow.pid) if part(each) == STAGE)
     command.send_signal(signal.SIGKILL)
 
 
 def _descendants(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
-
-
-def _is(process: psutil.Process, stage: str) -> bool:
-    return process.cmdline()[1:3] == [str(BIN / "citer"), stage]
