@@ -92,14 +92,22 @@ def test_after_a_failure_those_that_run_end_and_no_other_starts(pipeline: Pipeli
     assert not Path("end").exists()
 
 
+# A shell starts a job in the background with SIGINT ignored, and its children inherit that.
+INTERRUPTIBLE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from tests.flows.test_side_by_side import run
+run(2)
+"""
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_the_end_of_the_flow_ends_all_stages(pipeline: Pipeline, number: signal.Signals) -> None:
     names = ["one", "two"]
     pipeline({name: {"cmd": shell(f"echo $$ > {name}; exec sleep 600")} for name in names})
     url = get_current_settings().api.url
     env = os.environ | {"PYTHONPATH": str(ROOT), "PREFECT_API_URL": str(url)}
-    command = [sys.executable, "-c", "from tests.flows.test_side_by_side import run; run(2)"]
-    process = subprocess.Popen(command, env=env)
+    process = subprocess.Popen([sys.executable, "-c", INTERRUPTIBLE], env=env)
     pids = [
         int(until(lambda file=Path(name): file.exists() and file.read_text(), 300))
         for name in names
