@@ -1,21 +1,26 @@
 """A single stage in a process of its own, which is killed at a random moment of its own time."""
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import psutil
 import torch
 from ruamel.yaml import YAML
 
 from citer.cli.main import call
+from citer.report import charts
 from citer.storage.tables import remove
 from tests.drills.files import Files, contents
 from tests.drills.project import ROOT
@@ -157,8 +162,29 @@ class StageRun:
                     yield process
 
 
+class Converter:
+    """`vl_convert` in a process of its own: its threads do not survive a fork of this process."""
+
+    def vegalite_to_svg(self, chart: Mapping[str, Any]) -> str:
+        return self._call("vegalite_to_svg", chart).decode()
+
+    def svg_to_png(self, svg: str, scale: float) -> bytes:
+        return self._call("svg_to_png", svg, scale)
+
+    def _call(self, function: str, *arguments: object) -> bytes:
+        code = (
+            "import json, sys, vl_convert; "
+            f"made = vl_convert.{function}(*json.load(sys.stdin)); "
+            "sys.stdout.buffer.write(made.encode() if isinstance(made, str) else made)"
+        )
+        given = json.dumps(arguments).encode()
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, input=given, check=True, stdout=subprocess.PIPE).stdout
+
+
 def _run(command: Sequence[str], project: Path, log: Path, trouble: Callable[[], object]) -> None:
     os.setsid()
+    charts.vl_convert = Converter()  # type: ignore[assignment]
     trouble()
     os.chdir(project)
     torch.set_num_threads(2)  # small models are then run by forked workers

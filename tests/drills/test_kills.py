@@ -119,10 +119,10 @@ def test_after_one_process_is_killed_the_run_continues_or_leaves_no_process(
     command = "sh -c 'echo try >> tries; exec sleep 6000'"
     YAML().dump({"stages": {"wait": {"cmd": command}}}, project / "dvc.yaml")
     run = Run(project, tmp_path / "home")
-    wait_for_tries(project, 1)
+    wait_for_tries(run, 1)
     run.processes()[part].kill()
     if part in RETRIED:
-        wait_for_tries(project, 2)
+        wait_for_tries(run, 2)
     if part in {*RETRIED, FORK_SERVER, TRACKER}:
         assert COMMAND in run.processes()
         run.processes()[CLI].kill()
@@ -130,10 +130,14 @@ def test_after_one_process_is_killed_the_run_continues_or_leaves_no_process(
     record_property(f"kills during citer run: {part}", 1)
 
 
-def wait_for_tries(project: Path, count: int) -> None:
-    """Wait until the stage's command has started for the `count`th time."""
-    tries = project / "tries"
+def wait_for_tries(run: Run, count: int) -> None:
+    """Wait until the stage's command has started for the `count`th time, and waits."""
+    tries = run.folder / "tries"
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not tries.exists() or len(tries.read_text().splitlines()) < count:
+    while (
+        not tries.exists()
+        or len(tries.read_text().splitlines()) < count
+        or COMMAND not in run.processes()  # `sh` has not become `sleep` yet
+    ):
         assert time.monotonic() < deadline, "the stage's command has not started"
         time.sleep(0.1)
