@@ -6,16 +6,15 @@ rule, so that the labels are equal. The published code also rolls out tokens on 
 agree.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
+import torch
 
-from benchmarks.naive import predict
 from benchmarks.pairs import SEED, Subject
-from benchmarks.race import race
-from benchmarks.report import Finding, Target, of_two
+from benchmarks.report import Finding, Target, of_two, race
 from citer.config.params import Params, load_params
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
@@ -28,7 +27,8 @@ from citer.executors.choose import executor_for
 from citer.labelling.labeller import Labeller, label_in_chunks
 from citer.labelling.rollout import Rollout
 from citer.labelling.scoring import half, score
-from citer.models.pair import Pair
+from citer.models.pair import LanguageModel, Pair
+from citer.models.vocabulary import Vocabulary
 
 PROBLEMS, NAIVE_PROBLEMS = 200, 20
 
@@ -36,17 +36,16 @@ PROBLEMS, NAIVE_PROBLEMS = 200, 20
 def against_per_token(subject: Subject) -> list[Finding]:
     """Row 7: problems per second under router 0. The per-token algorithm runs on a few of them."""
     params = load_params()
-    problems = toy_problems(params, PROBLEMS)
+    problems = _toy_problems(params)
     few = problems[:: len(problems) // NAIVE_PROBLEMS]
 
     def labelled() -> int:
-        label_all(subject.pair, problems, params)
+        _label_all(subject.pair, problems, params)
         return len(problems)
 
     def naively() -> int:
-        for problem, example in zip(
-            few, subject.pair.prompts.encode_all(few).values(), strict=True
-        ):
+        examples = subject.pair.prompts.encode_all(few)
+        for problem, example in zip(few, examples.values(), strict=True):
             label_naively(subject.pair, problem, example, params.label.max_new_tokens)
         return len(few)
 
@@ -55,34 +54,30 @@ def against_per_token(subject: Subject) -> list[Finding]:
     return [of_two(7, what, subject.name, timed, Target("≥", 50), "problems")]
 
 
-def toy_problems(params: Params, count: int) -> list[Problem]:
+def _toy_problems(params: Params) -> list[Problem]:
     toys = params.prepare.toy
     tasks = toys.tasks if toys else tuple(toy.FAMILIES)
     return [
         parse_row(row, task, "reference")
         for task in tasks
-        for row in toy.rows(task, count // len(tasks), SEED, part="pipeline")
+        for row in toy.rows(task, PROBLEMS // len(tasks), SEED, part="pipeline")
     ]
 
 
-def label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Table:
+def _label_all(pair: Pair, problems: Sequence[Problem], params: Params) -> pa.Table:
     """Return the preference table under router 0, made by the library."""
     examples = pair.prompts.encode_all(problems)
-    tokens = both_halves(pair, examples, params.score.batch_tokens)
+    halves = [
+        score(half(model, pair.vocabulary), examples, params.score.batch_tokens, lambda _: None)
+        for model in (pair.slm, pair.local_llm)
+    ]
+    tokens = pa.table({name: part[name] for part in halves for name in part.column_names})
     engine = Engine(pair, params.label.slots, params.label.max_new_tokens)
     by_id = {problem.problem_id: problem for problem in problems}
     rollout = Rollout(engine, SLM_ALONE, params.label.tie)
     labeller = Labeller(by_id, examples, rollout, iteration=1)
     with TemporaryDirectory() as folder:
         return label_in_chunks(executor_for(pair), labeller, tokens, Path(folder))
-
-
-def both_halves(pair: Pair, examples: Mapping[str, Encoded], batch_tokens: int) -> pa.Table:
-    halves = [
-        score(half(model, pair.vocabulary), examples, batch_tokens, lambda _: None)
-        for model in (pair.slm, pair.local_llm)
-    ]
-    return pa.table({name: part[name] for part in halves for name in part.column_names})
 
 
 def label_naively(pair: Pair, problem: Problem, example: Encoded, new_tokens: int) -> list[int]:
@@ -92,7 +87,7 @@ def label_naively(pair: Pair, problem: Problem, example: Encoded, new_tokens: in
     for position, truth in enumerate(reference_ids):
         before = reference_ids[:position]
         slm_token, llm_token = (
-            predict(model, [*prompt_ids, *before], pair.vocabulary)
+            _predict(model, [*prompt_ids, *before], pair.vocabulary)
             for model in (pair.slm, pair.local_llm)
         )
         if truth in (slm_token, llm_token) or slm_token == llm_token:
@@ -114,5 +109,13 @@ def _ends_right(
     for _ in range(new_tokens):
         if written[-1] in pair.eos_ids:
             return grade(problem, pair.text(written))
-        written = [*written, predict(pair.slm, [*prompt_ids, *written], pair.vocabulary)]
+        written = [*written, _predict(pair.slm, [*prompt_ids, *written], pair.vocabulary)]
     return written[-1] in pair.eos_ids and grade(problem, pair.text(written))
+
+
+@torch.inference_mode()
+def _predict(model: LanguageModel, ids: Sequence[int], vocabulary: Vocabulary) -> int:
+    """Return the model's next token, from a forward over all ids."""
+    ids_1T = torch.tensor([ids], device=model.device)
+    hidden_1TH = model.network.base_model(input_ids=ids_1T, use_cache=False).last_hidden_state
+    return int(vocabulary.choices(model.logits(hidden_1TH[:, -1])).argmax())

@@ -1,12 +1,9 @@
-"""The naive ways give the results of the engine and of the labeller."""
+"""The per-token algorithm gives the labels of the labeller."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pytest
 
-from benchmarks import naive
 from benchmarks.labelling import label_naively
-from benchmarks.pairs import Subject
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.labelling.labeller import Labeller
@@ -15,15 +12,6 @@ from tests.labelling.conftest import Taught
 
 NEW_TOKENS = 24
 SOME = 4  # problems
-
-
-@pytest.mark.parametrize("fraction", [0.0, 0.3, 1.0])
-def test_naive_decoding_equals_the_engine(subject: Subject, fraction: float) -> None:
-    requests, policy = subject.requests(3), subject.policy(fraction)
-    answers = Engine(subject.pair, 2, NEW_TOKENS).decode(requests, policy)
-    written = {answer.key: list(answer.token_ids) for answer in answers}
-    for request in requests:
-        assert naive.decode(subject.pair, request, policy, NEW_TOKENS) == written[request.key]
 
 
 def test_naive_labels_equal_the_labellers(taught: Taught) -> None:
