@@ -1,7 +1,6 @@
 """`citer bench`: the rows, the pairs on which each is measured, and how they are run."""
 
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,11 +27,11 @@ class Row(NamedTuple):
     pairs: Sequence[str]
 
 
-def _later(module: str, name: str) -> Measure:
-    """Return a function of a module that imports grading, and with it math-verify."""
-
+def _replayed(name: str) -> Measure:
     def measure(subject: Subject) -> list[Finding]:
-        found: list[Finding] = getattr(import_module(f"benchmarks.{module}"), name)(subject)
+        from benchmarks import replay  # imports grading, and with it math-verify
+
+        found: list[Finding] = getattr(replay, name)(subject)
         return found
 
     return measure
@@ -43,10 +42,9 @@ ROWS = (
     Row(2, "embedded-floor", decode.against_embedded_floor, ("embedded",)),
     Row(3, "alone", decode.against_llm, ALL),
     Row(5, "batches", decode.against_batches, ("cpu-bf16", "gpu")),
-    Row(7, "labelling", _later("labelling", "against_per_token"), ("embedded",)),
     Row(11, "graphs", decode.against_bytes, ("gpu",)),
-    Row(12, "audited", _later("replay", "against_seconds"), (*CPU, "gpu")),
-    Row(14, "lockstep", _later("replay", "against_delay"), (*CPU, "gpu")),
+    Row(12, "audited", _replayed("against_seconds"), (*CPU, "gpu")),
+    Row(14, "lockstep", _replayed("against_delay"), (*CPU, "gpu")),
 )
 
 

@@ -29,8 +29,8 @@ def test_an_unknown_row_or_pair_is_reported_with_the_known_ones() -> None:
 
 
 def test_rows_without_a_matching_pair_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="bench: labelling: not measured on cpu-bf16"):
-        run(["labelling"], ["cpu-bf16"], None, tmp_path / "bench.json")
+    with pytest.raises(InputError, match="bench: graphs: not measured on cpu-bf16"):
+        run(["graphs"], ["cpu-bf16"], None, tmp_path / "bench.json")
 
 
 def test_the_bench_imports_no_trainer_no_orchestrator_and_no_grader() -> None:

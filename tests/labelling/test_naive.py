@@ -3,12 +3,12 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.labelling import label_naively
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from tests.labelling.conftest import Taught
+from tests.labelling.naive import label_naively
 
 NEW_TOKENS = 24
 SOME = 4  # problems
