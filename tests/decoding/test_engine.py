@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from citer.decoding.answer import Answer, Request, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, StepView, routed
-from citer.errors import InputError
 from citer.evaluation.cost import AT_ONCE, Trace
 from citer.models.pair import LanguageModel, Pair
 from citer.models.router import HIGHEST
@@ -246,14 +245,6 @@ def test_a_finished_answer_frees_its_slot_at_once(pair: Pair) -> None:
     decode_rows = engine.slm_work.positions - sum(len(request.prompt_ids) for request in requests)
     assert decode_rows == sum(len(answer.token_ids) - 1 for answer in answers.values())
     assert engine.slm_work.forwards <= max(busy_until) + len(requests)
-
-
-def test_a_request_beyond_the_context_is_refused_by_name(pair: Pair) -> None:
-    with pytest.raises(
-        InputError,
-        match=r"long: 1020 tokens and up to 24 more \(max_new_tokens\), expected at most 1024",
-    ):
-        decode(pair, [Request("long", (5,) * 1020)], SLM_ALONE)
 
 
 def test_a_request_may_take_the_whole_context(pair: Pair) -> None:
