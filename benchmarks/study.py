@@ -39,8 +39,6 @@ from citer.storage.tables import read_json, write_text
 
 STUDIES = Path(__file__).with_name("studies")
 Folder = Annotated[Path | None, typer.Option(exists=True, resolve_path=True)]
-
-
 COARSE = "Few rules were tried (the study's file). Numbers between them are no measurements."
 
 
