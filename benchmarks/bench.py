@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from transformers.utils import logging
 
-from benchmarks import decode, scoring
+from benchmarks import decode
 from benchmarks.pairs import Subject, make_subject, pair_names
 from benchmarks.report import Finding, add_to_report, print_report
 from citer.errors import InputError
@@ -27,15 +27,9 @@ class Row(NamedTuple):
     pairs: Sequence[str]
 
 
-def _labelling(subject: Subject) -> list[Finding]:
-    from benchmarks.labelling import against_per_token  # grading imports math-verify
-
-    return against_per_token(subject)
-
-
 def _replayed(name: str) -> Measure:
     def measure(subject: Subject) -> list[Finding]:
-        from benchmarks import replay  # imports grading, too
+        from benchmarks import replay  # imports grading, and with it math-verify
 
         found: list[Finding] = getattr(replay, name)(subject)
         return found
@@ -43,25 +37,13 @@ def _replayed(name: str) -> Measure:
     return measure
 
 
-def _memory(_: Subject) -> list[Finding]:
-    from benchmarks.memory import growth
-
-    return growth()
-
-
 ROWS = (
     Row(1, "floor", decode.against_floor, (*CPU, "gpu")),
     Row(2, "embedded-floor", decode.against_embedded_floor, ("embedded",)),
     Row(3, "alone", decode.against_llm, ALL),
-    Row(4, "naive", decode.against_naive, CPU),
     Row(5, "batches", decode.against_batches, ("cpu-bf16", "gpu")),
-    Row(6, "scoring", scoring.against_forwards, ALL),
-    Row(7, "labelling", _labelling, ("embedded",)),
-    Row(8, "sweep", scoring.sweep_against_one, ("embedded",)),
-    Row(9, "memory", _memory, ("embedded",)),
     Row(11, "graphs", decode.against_bytes, ("gpu",)),
     Row(12, "audited", _replayed("against_seconds"), (*CPU, "gpu")),
-    Row(13, "suffix", _replayed("against_rollouts"), ALL),
     Row(14, "lockstep", _replayed("against_delay"), (*CPU, "gpu")),
 )
 

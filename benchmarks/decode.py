@@ -1,28 +1,57 @@
-"""Compare routed decoding with its floor, with each model alone, and with the naive way."""
+"""Compare routed decoding with its floor and with each model alone."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
-from benchmarks import naive
+import torch
+from transformers import GenerationConfig
+
 from benchmarks.floor import Floor, recorded
-from benchmarks.naive import generate
 from benchmarks.pairs import Subject
-from benchmarks.race import Method, Race, race
-from benchmarks.report import Finding, Target, of_two
+from benchmarks.report import Finding, Method, Race, Target, of_two, race
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
 from citer.evaluation.cost import Prices, Trace
 from citer.models.graphs import no_graphs
+from citer.models.pair import LanguageModel, Pair
 
 FRACTION = 0.2
 FRACTIONS = (0.05, 0.2, 0.5)
-NAIVE_TOKENS = 64  # tokens per answer; the naive way would take very long for whole answers
 
 
 def decode(engine: Engine, requests: Sequence[Request], policy: Policy) -> int:
     """Decode all requests and return the number of new tokens."""
     return sum(len(answer.token_ids) for answer in engine.decode(requests, policy))
+
+
+def generate(
+    pair: Pair,
+    model: LanguageModel,
+    requests: Sequence[Request],
+    batch: int,
+    new_tokens: int,
+    **options: Any,
+) -> int:
+    """Answer by transformers, `batch` prompts of equal length at a time; return the new tokens.
+
+    Without EOS, answers have full length.
+    """
+    config = GenerationConfig(
+        max_new_tokens=new_tokens,
+        do_sample=False,
+        eos_token_id=list(pair.eos_ids) or None,
+        pad_token_id=0,
+    )
+    network: Any = model.network
+    written = 0
+    for start in range(0, len(requests), batch):
+        prompts = [request.prompt_ids for request in requests[start : start + batch]]
+        ids_BT = torch.tensor(prompts, device=model.device)
+        asked = {"attention_mask": torch.ones_like(ids_BT), "generation_config": config, **options}
+        written += network.generate(ids_BT, **asked).numel() - ids_BT.numel()
+    return written
 
 
 def _decoding(
@@ -124,23 +153,6 @@ def prediction_by_bytes(subject: Subject, requests: Sequence[Request]) -> float:
             trace = Trace.of(prompts[answer.key], len(answer.token_ids), answer.visits)
             moved[fraction] += prices.moved(trace.slm, trace.llm)
     return moved[1.0] / moved[FRACTION]
-
-
-def against_naive(subject: Subject) -> list[Finding]:
-    """Row 4: eight answers of `NAIVE_TOKENS`, in one batch / one by one in the naive way."""
-    requests, policy = subject.requests(8), subject.policy(FRACTION)
-    engine = Engine(subject.pair, 8, NAIVE_TOKENS)
-
-    def naively() -> int:
-        return sum(len(naive.decode(subject.pair, r, policy, NAIVE_TOKENS)) for r in requests)
-
-    methods: dict[str, Method] = {
-        "routed": partial(decode, engine, requests, policy),
-        "naive": naively,
-    }
-    timed = race(f"naive, {subject.name}", methods)
-    what = f"routed, batch 8 / naive, {NAIVE_TOKENS} new tokens"
-    return [of_two(4, what, subject.name, timed, Target("≥", 5))]
 
 
 def against_batches(subject: Subject) -> list[Finding]:

@@ -32,6 +32,11 @@ class Forward(NamedTuple):
         counts, wanted = _run_lengths(batch.slot_M), _run_lengths(batch.wanted(batch.slot_M))
         return cls(model, tuple(start_N.tolist()), counts, wanted)
 
+    def batch(self, device: torch.device) -> Batch:
+        """Return the batch that the forward reads, with its rows in the first slots."""
+        slots, wanted = list(range(self.rows)), list(self.wanted)
+        return lay_out(slots, list(self.starts), list(self.counts), wanted, device)
+
     @property
     def rows(self) -> int:
         return len(self.counts)
@@ -106,7 +111,7 @@ class _BareModel:
     """A model, with the inputs of its recorded forwards prepared."""
 
     def __init__(self, model: LanguageModel, forwards: Iterable[Forward]) -> None:
-        self._batches = {forward: _batch(forward, model.device) for forward in forwards}
+        self._batches = {each: each.batch(model.device) for each in forwards}
         rows = max((forward.rows for forward in self._batches), default=0)
         span = max((forward.span for forward in self._batches), default=0)
         tokens = max((sum(forward.counts) for forward in self._batches), default=0)
@@ -120,9 +125,3 @@ class _BareModel:
         ids_M = self._ids_M[: sum(forward.counts)]
         hidden_WH = self.model.consume(ids_M, self._batches[forward], self._cache)
         return hidden_WH, self.model.logits(hidden_WH)
-
-
-def _batch(forward: Forward, device: torch.device) -> Batch:
-    slots = list(range(forward.rows))
-    _, starts, counts, wanted = forward
-    return lay_out(slots, list(starts), list(counts), list(wanted), device)

@@ -114,15 +114,13 @@ def embedded() -> Subject:
 
     def examples(count: int) -> dict[str, Encoded]:
         rows = toy.rows("math", count, SEED, part="pipeline")
-        problems = [_problem(f"math-{n}", row) for n, row in enumerate(rows)]
+        problems = [  # without `importing`, which grades the reference with math-verify
+            Problem(f"math-{n}", "math", row["problem"], None, row["solution"], None, "toy", "test")
+            for n, row in enumerate(rows)
+        ]
         return pair.prompts.encode_all(problems)
 
     return Subject("embedded", pair, random_head(pair), examples, params.evaluate.max_new_tokens)
-
-
-def _problem(key: str, row: dict[str, str]) -> Problem:
-    """Make a problem without `importing`, which grades the reference with math-verify."""
-    return Problem(key, "math", row["problem"], None, row["solution"], None, "toy", "test")
 
 
 def random_subject(name: str, sizes: Sizes, dtype: torch.dtype, device: torch.device) -> Subject:

@@ -1,40 +1,28 @@
-"""Answers and labels of the embedded pair, whose forwards another pair replays with its own sizes.
+"""Answers of the embedded pair, whose forwards another pair replays with its own sizes.
 
-Random pairs never accept each other's drafts, and their answers cannot be graded. So the embedded
-pair decides what is run, and the subject's pair shows how long it takes.
+Random pairs never accept each other's drafts. So the embedded pair decides what is run, and the
+subject's pair shows how long it takes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from benchmarks.floor import Floor, Forward, recorded, work
-from benchmarks.labelling import both_halves, toy_problems
 from benchmarks.lockstep import SLOTS, Price, costs, traces
 from benchmarks.pairs import Subject, embedded
-from benchmarks.race import Race, race
-from benchmarks.report import Finding, Target
-from citer.config.params import LabelParams, load_params
-from citer.data.problems import Problem
-from citer.decoding.answer import Request, Work
+from benchmarks.report import Finding, Race, Target, race
+from citer.decoding.answer import Work
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
+from citer.decoding.policy import LLM_ALONE, Policy
 from citer.evaluation.cost import Prices
 from citer.evaluation.lockstep import best_cap
 from citer.evaluation.rivals import low_entropy
-from citer.labelling.contests import Method
-from citer.labelling.labeller import Labeller
-from citer.labelling.rollout import Rollout
-from citer.labelling.suffix import Suffix
 from citer.models.graphs import no_graphs
-from citer.models.pair import Pair
 from citer.rule import Rule
 
 QUESTIONS = 4  # answered
-PROBLEMS = 16  # labelled
 LLM = "LLM alone"
 RULES = {
     LLM: LLM_ALONE.rule,
@@ -103,59 +91,6 @@ def rank_correlation(values_N: Sequence[float], others_N: Sequence[float]) -> fl
     rank_2N = np.argsort(np.argsort([values_N, others_N]))
     gap_N, count = rank_2N[0] - rank_2N[1], len(values_N)
     return 1 - 6 * int(gap_N @ gap_N) / (count * (count**2 - 1))
-
-
-def against_rollouts(subject: Subject) -> list[Finding]:
-    """Row 13: how many times faster `suffix` is than rollouts, by the policy of the rollouts.
-
-    The embedded pair labels the LLM's own references to a few questions. Grading is not timed.
-    """
-    params = load_params()
-    pair, log = recorded(embedded().pair)
-    label = _labels(pair, _by_llm(pair, toy_problems(params, PROBLEMS)))
-    forwards: dict[str, tuple[list[Forward], int]] = {}
-    for name, outcome in _outcomes(pair, params.label).items():
-        log.clear()
-        label(outcome)
-        forwards[name] = [*log], 1
-    ours, *others = forwards
-    timed = _replayed("labels", subject, forwards)
-    found = Target("≥", 5), timed.details("runs")
-    return [
-        Finding(
-            13,
-            f"labels by suffix / by rollouts, {name}",
-            subject.name,
-            timed.ratio(ours, name),
-            *found,
-        )
-        for name in others
-    ]
-
-
-def _outcomes(pair: Pair, limits: LabelParams) -> dict[str, Method]:
-    engine = Engine(pair, limits.slots, limits.max_new_tokens, delayed=True, make_graphs=no_graphs)
-    policies = {"router 0": SLM_ALONE, str(limits.rule): Policy(low_entropy, limits.rule)}
-    rollouts = {name: Rollout(engine, policy, limits.tie) for name, policy in policies.items()}
-    return {"suffix": Suffix(pair, limits.slots), **rollouts}
-
-
-def _by_llm(pair: Pair, problems: list[Problem]) -> dict[str, Problem]:
-    """Replace each reference by the LLM's greedy answer. Leaves out answers that are cut off."""
-    by_id = {problem.problem_id: problem for problem in problems}
-    requests = [Request(key, tuple(pair.prompts.prompt_ids(p))) for key, p in by_id.items()]
-    answers = Engine(pair, 32, 128, make_graphs=no_graphs).decode(requests, LLM_ALONE)
-    texts = {each.key: pair.text(each.token_ids) for each in answers if not each.truncated}
-    return {
-        key: replace(by_id[key], reference=text, written_by="llm") for key, text in texts.items()
-    }
-
-
-def _labels(pair: Pair, problems: Mapping[str, Problem]) -> Callable[[Method], pa.Table]:
-    """Return a function that labels the problems by an outcome. The tokens are scored once."""
-    examples = pair.prompts.encode_all(problems.values())
-    tokens = both_halves(pair, examples, batch_tokens=16_384)
-    return lambda outcome: Labeller(problems, examples, outcome, 1).label(tokens, lambda _: None)
 
 
 def against_delay(subject: Subject) -> list[Finding]:

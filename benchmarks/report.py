@@ -1,22 +1,78 @@
-"""Report findings and results: tables, and JSON with a description of the machine."""
+"""Time methods in turn, and report what was found: tables, and JSON that describes the machine.
+
+Other load on the machine then slows all methods alike.
+"""
 
 import operator
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 import transformers
 
-from benchmarks.race import Race
+from citer.progress import progress
 from citer.storage.tables import read_json, write_json, write_text
+
+ROUNDS = 3  # at least
+SECONDS = 10.0  # short methods are repeated for this long
+MOST_ROUNDS = 30
 
 RESULTS = Path("benchmarks/results")
 SIGNS = {"≥": operator.ge, "≤": operator.le, ">": operator.gt}
+
+Method = Callable[[], float]  # runs once and returns the amount of work: tokens, bytes, runs
+
+
+@dataclass(frozen=True)
+class Race:
+    """Each method's amount of work per second, round by round."""
+
+    speeds: Mapping[str, list[float]]
+
+    def speed(self, name: str) -> float:
+        return median(self.speeds[name])
+
+    def ratio(self, name: str, other: str) -> float:
+        """Return how many times faster `name` is than `other`: the median of the rounds' ratios."""
+        rounds = zip(self.speeds[name], self.speeds[other], strict=True)
+        return median(speed / slower for speed, slower in rounds)
+
+    def details(self, unit: str = "tokens") -> dict[str, float]:
+        return {f"{name} {unit}/s": self.speed(name) for name in self.speeds}
+
+
+def race(title: str, methods: Mapping[str, Method]) -> Race:
+    """Run each method once per round: at least three rounds, more if the methods are short."""
+    speeds: dict[str, list[float]] = {name: [] for name in methods}
+    started = time.perf_counter()
+    with progress(title, None, "runs") as advance:
+        for n in range(MOST_ROUNDS):
+            if n >= ROUNDS and time.perf_counter() - started > SECONDS:
+                break
+            for name, method in methods.items():
+                speeds[name].append(_speed(method))
+                advance(1)
+    return Race(speeds)
+
+
+def _speed(method: Method) -> float:
+    _wait_for_device()
+    started = time.perf_counter()
+    amount = method()
+    _wait_for_device()
+    return amount / (time.perf_counter() - started)
+
+
+def _wait_for_device() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 class Target(NamedTuple):

@@ -4,7 +4,7 @@
 
 Writes `benchmarks/results/serving.{json,md}`. The server is a process of its own. The batch call
 (`Deployment.replies`) and the clients run in this process. They take turns, and a ratio is the
-median of the rounds' ratios (`benchmarks.race`). Each client asks its next question when its last
+median of the rounds' ratios. Each client asks its next question when its last
 one is answered. At the end, many more requests show whether the server's memory grows.
 """
 
@@ -19,14 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import httpx
 import numpy as np
 import typer
 
-from benchmarks.race import Race, race
-from benchmarks.report import RESULTS, Target, machine, markdown, write_results
+from benchmarks.report import RESULTS, Race, Target, machine, markdown, race, write_results
 from citer.config.params import load_params
 from citer.data.problems import Problem, read_problems
 from citer.errors import InputError
@@ -37,6 +36,10 @@ from citer.stages import paths
 from citer.storage.tables import read_json
 
 ROUTER = paths.router(2)
+PORT = 8960
+CLIENTS = 32
+QUESTIONS = 256
+REQUESTS = 5000  # for the memory
 TARGETS = {
     "throughput": Target("≥", 0.7),
     "to the largest batch": Target("≥", 0.7),
@@ -44,11 +47,11 @@ TARGETS = {
     "memory": Target("≤", 1.02),
 }
 WORDS = {
-    "throughput": "answers per second: {clients} clients / a batch call of {clients} at a time",
-    "to the largest batch": "the same / a batch call of {slots} at a time",
-    "streamed": "{clients} clients with streams / a batch call of {clients} at a time",
+    "throughput": f"answers per second: {CLIENTS} clients / a batch call of {CLIENTS} at a time",
+    "to the largest batch": "the same / a batch call of all slots at a time",
+    "streamed": f"{CLIENTS} clients with streams / a batch call of {CLIENTS} at a time",
     "p99 / p50": "seconds of a request, 99th percentile / median",
-    "memory": "resident memory after {requests:,} requests / after a fifth of them",
+    "memory": f"resident memory after {REQUESTS:,} requests / after a fifth of them",
 }
 
 
@@ -58,7 +61,6 @@ class Clients:
 
     url: str
     model: str
-    number: int
     rounds: list[list[float]] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
 
@@ -70,9 +72,7 @@ class Clients:
 
     async def _ask(self, questions: Iterator[str], stream: bool) -> None:
         async with httpx.AsyncClient(base_url=self.url, timeout=600) as client:
-            await asyncio.gather(
-                *(self._client(client, questions, stream) for _ in range(self.number))
-            )
+            await asyncio.gather(*(self._client(client, questions, stream) for _ in range(CLIENTS)))
 
     async def _client(
         self, client: httpx.AsyncClient, questions: Iterator[str], stream: bool
@@ -88,12 +88,12 @@ class Clients:
 
 
 @contextmanager
-def served(router: Path, rule: Rule, port: int) -> Iterator[tuple[str, int]]:
+def served(rule: Rule) -> Iterator[tuple[str, int]]:
     """Run `citer serve` inside the block. Yields its address and its process id."""
     program = "from citer.cli.main import main; main()"
-    options = ["--router", str(router), "--rule", str(rule), "--port", str(port)]
+    options = ["--router", str(ROUTER), "--rule", str(rule), "--port", str(PORT)]
     process = subprocess.Popen([sys.executable, "-c", program, "serve", *options])
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://127.0.0.1:{PORT}"
     try:
         while not _healthy(url):
             if process.poll() is not None:
@@ -118,22 +118,22 @@ def resident(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
-def growth(clients: Clients, questions: Sequence[str], requests: int, pid: int) -> list[int]:
-    """Send so many requests in five parts. Return the server's memory after each, in KiB."""
+def growth(clients: Clients, questions: Sequence[str], pid: int) -> list[int]:
+    """Send `REQUESTS` in five parts. Return the server's memory after each, in KiB."""
     endless, sizes = cycle(questions), []
-    with progress("memory", requests, "requests") as advance:
+    with progress("memory", REQUESTS, "requests") as advance:
         for _ in range(5):
-            advance(clients.ask(list(islice(endless, requests // 5))))
+            advance(clients.ask(list(islice(endless, REQUESTS // 5))))
             sizes.append(resident(pid))
     return sizes
 
 
 def measure(
-    deployment: Deployment, problems: Sequence[Problem], clients: Clients, pid: int, requests: int
+    deployment: Deployment, problems: Sequence[Problem], clients: Clients, pid: int
 ) -> dict[str, Any]:
     questions = [problem.question for problem in problems]
     own: dict[str, str] = {}
-    narrow = replace(deployment, slots=min(clients.number, deployment.slots))
+    narrow = replace(deployment, slots=min(CLIENTS, deployment.slots))
 
     def batch(made: Deployment) -> float:
         own.update((r.problem.question, r.completion) for r in made.replies(problems))
@@ -151,7 +151,7 @@ def measure(
         },
     )
     rounds = list(clients.rounds)
-    sizes = growth(clients, questions, requests, pid)
+    sizes = growth(clients, questions, pid)
     return _result(timed, rounds, sizes) | {
         "equal answers": sum(own[each] == clients.texts[each] for each in own) / len(own),
     }
@@ -175,11 +175,7 @@ def _result(timed: Race, rounds: Sequence[list[float]], sizes: Sequence[int]) ->
 def page(result: dict[str, Any]) -> str:
     """Return the result as a page in Markdown."""
     figures = [
-        {
-            "figure": words.format(**result["setting"]),
-            "value": result[name],
-            "target": str(TARGETS.get(name, "")),
-        }
+        {"figure": words, "value": result[name], "target": str(TARGETS.get(name, ""))}
         for name, words in WORDS.items()
     ]
     others = {key: each for key, each in result.items() if key not in WORDS}
@@ -193,27 +189,20 @@ def _note(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def main(
-    router: Annotated[Path, typer.Option(help="A router's folder.")] = ROUTER,
-    clients: Annotated[int, typer.Option(min=1)] = 32,
-    questions: Annotated[int, typer.Option(min=1)] = 256,
-    requests: Annotated[int, typer.Option(min=5, help="For the memory.")] = 5000,
-    port: Annotated[int, typer.Option()] = 8960,
-    out: Annotated[Path, typer.Option(help="Without suffix.")] = RESULTS / "serving",
-) -> None:
+def main() -> None:
+    """Measure a server and a batch call of the last run's router, and write the result."""
     params = load_params()
     rule = Rule(**read_json(paths.report(2) / "threshold.json")["rule"])
-    asked = [p for p in read_problems(paths.referenced("test")) if not p.choices][:questions]
-    slots = params.evaluate.slots
-    folders = served_pair(router, paths.SLM, Path(params.pair.llm))
-    limit = params.evaluate.max_new_tokens
-    deployment = deploy(router, folders, params.pair, rule, slots=slots, max_new_tokens=limit)
-    with served(router, rule, port) as (url, pid):
-        crowd = Clients(url, params.register_.model_name, clients)
-        result = measure(deployment, asked, crowd, pid, requests)
-    setting = {"clients": clients, "questions": len(asked), "requests": requests, "slots": slots}
+    asked = [p for p in read_problems(paths.referenced("test")) if not p.choices][:QUESTIONS]
+    slots, limit = params.evaluate.slots, params.evaluate.max_new_tokens
+    folders = served_pair(ROUTER, paths.SLM, Path(params.pair.llm))
+    deployment = deploy(ROUTER, folders, params.pair, rule, slots=slots, max_new_tokens=limit)
+    with served(rule) as (url, pid):
+        crowd = Clients(url, params.register_.model_name)
+        result = measure(deployment, asked, crowd, pid)
+    setting = {"clients": CLIENTS, "questions": len(asked), "requests": REQUESTS, "slots": slots}
     result |= {"setting": setting | {"rule": str(rule)}, "machine": machine()}
-    write_results(out, result, page(result))
+    write_results(RESULTS / "serving", result, page(result))
 
 
 if __name__ == "__main__":

@@ -5,26 +5,30 @@
 Writes `benchmarks/results/vllm.{json,md}`. Every method answers the same test questions, greedily.
 Each has an engine in a child process (`benchmarks.inside`), and the engines work in turn: what else
 runs on the machine slows all of them alike. `draft_model`, vLLM's own speculation, takes the same
-SLM, with wider heads (`benchmarks.padded`), and all numbers of drafts that routing takes.
+SLM, with wider heads, and all numbers of drafts that routing takes.
 """
 
 import json
+import math
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from multiprocessing import get_context
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import torch
 import typer
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from benchmarks import inside
 from benchmarks.lockstep import EXACT
-from benchmarks.padded import widen
 from benchmarks.report import RESULTS, machine, markdown, write_results
 from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems
@@ -40,13 +44,14 @@ from citer.progress import progress
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
-from citer.storage.tables import read_json
+from citer.storage.tables import read_json, write_json
 
 TASK, QUESTIONS = "math", 256
 SLOTS = (8, 32)
 CAPS = (4, 8, 12, 16, 24)  # drafts of a row for one visit, at most
 ROUNDS = 3
 ALONE = "LLM alone"
+FACTOR = 2  # of the width of a head
 
 
 class Method(NamedTuple):
@@ -100,7 +105,7 @@ class Study:
         return {
             "method": method.name,
             "drafts": method.drafts,
-            "right": sum(map(self._right, zip(self.problems, run["answers"], strict=True))),
+            "right": sum(map(self._right, self.problems, run["answers"])),
             "LLM forwards": llm.forwards,
             "SLM steps": slm.forwards,
             "drafted": run["drafted"],
@@ -116,10 +121,8 @@ class Study:
             slm = Work(steps, positions, method.drafts * llm.kv_read) if method.drafts else Work()
         return slm, llm
 
-    def _right(self, answered: tuple[Problem, Sequence[int]]) -> bool:
-        problem, ids = answered
-        ended = ids[-1] in self.pair.eos_ids
-        return ended and assess(problem, self.pair.text(ids)).correct
+    def _right(self, problem: Problem, ids: Sequence[int]) -> bool:
+        return ids[-1] in self.pair.eos_ids and assess(problem, self.pair.text(ids)).correct
 
 
 def _engine(**arguments: Any) -> str:
@@ -193,8 +196,46 @@ def rows(study: Study, runs: Runs) -> list[Row]:
     return [row | {"bytes": row["bytes"] / moved[row["sequences"]]} for row in done]
 
 
-def _order(row: Row) -> tuple[int, str, int]:
-    return row["sequences"], row["method"], row["drafts"]
+def widen(source: Path, target: Path) -> None:
+    """Write a model folder, without tokenizer, with heads `FACTOR` times as wide.
+
+    The wide model computes the same function; vLLM's attention on CPUs has no heads below 32. New
+    dimensions of queries, keys and values are 0. The rotary frequencies of a head with d dimensions
+    are those at the even places of one with 2 d, so pair i of a narrow head becomes pair 2 i.
+    Queries grow by √2, because attention divides by the root of the width. The model is stored as
+    Llama, whose configuration has a head size of its own.
+    """
+    config = read_json(source / "config.json")
+    heads = config["num_attention_heads"]
+    width = config["hidden_size"] // heads
+    weights = load_file(source / "model.safetensors")
+    changed = {name: _wide(name, weight, width) for name, weight in weights.items()}
+    changed |= {
+        name.replace("q_proj.bias", "o_proj.bias"): torch.zeros(config["hidden_size"])
+        for name in weights
+        if name.endswith("q_proj.bias")
+    }
+    target.mkdir(parents=True, exist_ok=True)
+    save_file(changed, target / "model.safetensors", {"format": "pt"})
+    llama = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": True}
+    write_json(target / "config.json", config | llama | {"head_dim": FACTOR * width})
+
+
+def _wide(name: str, weight: Tensor, width: int) -> Tensor:
+    kind = name.split(".")[-2]
+    if kind == "q_proj":
+        return _rows(weight, width) * math.sqrt(FACTOR)
+    if kind in ("k_proj", "v_proj"):
+        return _rows(weight, width)
+    return _rows(weight.T, width).T.contiguous() if kind == "o_proj" else weight
+
+
+def _rows(weight: Tensor, width: int) -> Tensor:
+    """Put row i of each head at place `FACTOR` i of a wider head, and zeros between."""
+    heads = weight.unflatten(0, (-1, width))
+    wide = heads.new_zeros(len(heads), FACTOR * width, *heads.shape[2:])
+    wide[:, ::FACTOR] = heads
+    return wide.flatten(0, 1)
 
 
 def main() -> None:
@@ -204,7 +245,8 @@ def main() -> None:
     with TemporaryDirectory() as wide:
         widen(study.slm, Path(wide))
         runs = race(study, Path(wide))
-    found = sorted(rows(study, runs), key=_order)
+    order = itemgetter("sequences", "method", "drafts")
+    found = sorted(rows(study, runs), key=order)
     results = {"rows": found, "machine": machine()}
     write_results(RESULTS / "vllm", results, markdown(found))
 

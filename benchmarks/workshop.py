@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from benchmarks.paired import Outcomes
 from citer.config.params import Params, TrainParams, load_params
 from citer.data.problems import Problem, read_problems
 from citer.data.prompts import Encoded
@@ -117,15 +116,17 @@ class Workshop:
         """The runs of the SLM alone and of the LLM alone on the test questions."""
         return [run for [run] in self.sweep(self.test, ALONE_LINES)]
 
-    def answer(self, method: Method, families: Families) -> dict[str, Outcomes]:
-        """Answer the test questions with all rules of a method in one sweep; group by family."""
+    def answer(self, method: Method, families: Families) -> dict[str, list[Run]]:
+        """Answer the test questions with all rules of a method in one sweep; group by family.
+
+        The runs of a family begin with the SLM alone and end with the LLM alone.
+        """
         rules = [rule for family in families.values() for rule in family]
         [answered] = self.sweep(self.test, [Line(method, rules)])
         runs = {run.rule: run for run in answered}
         slm, llm = self.alone
         return {
-            name: Outcomes.of([slm, *(runs[rule] for rule in family), llm])
-            for name, family in families.items()
+            name: [slm, *(runs[rule] for rule in family), llm] for name, family in families.items()
         }
 
     def answer_thresholds(

@@ -121,14 +121,6 @@ def test_an_invalid_rule_is_reported_in_one_line_with_the_expected_form(
     assert (done.returncode, done.stderr) == (2, f"citer: --rule: {rule!r}: {EXPECTED}\n")
 
 
-@pytest.mark.parametrize("rule", ["score 0.5", "every 8"])
-def test_disagreements_need_a_rule_that_audits(tmp_path: Path, rule: str) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
-    done = generate("--rule", rule, "--disagreements", "d", cwd=tmp_path)
-    expected = f"`{rule}` has no audit, expected `… audit β`"
-    assert (done.returncode, done.stderr) == (2, f"citer: --disagreements: {expected}\n")
-
-
 @pytest.mark.parametrize("router", ["", "runs:/abc", "nowhere", "models"])
 def test_a_missing_router_is_reported_in_one_line_with_the_expected_form(
     tmp_path: Path, router: str

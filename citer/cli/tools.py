@@ -10,10 +10,8 @@ import typer
 from citer.config.params import load_params
 
 EMBEDDED = Path("data/pair")
-ROWS = (  # of benchmarks/bench.py, which imports torch
-    "1 floor, 2 embedded-floor, 3 alone, 4 naive, 5 batches, 6 scoring, 7 labelling, 8 sweep, "
-    "9 memory, 11 graphs, 12 audited, 13 suffix, 14 lockstep"
-)
+# of benchmarks/bench.py, which imports torch
+ROWS = "1 floor, 2 embedded-floor, 3 alone, 5 batches, 11 graphs, 12 audited, 14 lockstep"
 
 
 Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16", "float64"])
@@ -84,7 +82,7 @@ def bench(
         "benchmarks/results/bench.json"
     ),
 ) -> None:
-    """Compare speed and memory with what the hardware allows (benchmarks/README.md).
+    """Compare speed with what the hardware allows (benchmarks/README.md).
 
     All rows together take hours.
     """

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.paired import Outcomes
+from benchmarks.costs import Outcomes
 from benchmarks.pairs import Size, Sizes, Subject, random_subject
 from benchmarks.workshop import Workshop
 from citer.config.params import load_params

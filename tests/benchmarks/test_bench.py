@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import decode, race, replay
+from benchmarks import replay, report
 from benchmarks.bench import ROWS, choose_pairs, choose_rows, run
 from benchmarks.pairs import Subject
 from citer.errors import InputError
@@ -29,8 +29,8 @@ def test_an_unknown_row_or_pair_is_reported_with_the_known_ones() -> None:
 
 
 def test_rows_without_a_matching_pair_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="bench: sweep: not measured on cpu-bf16"):
-        run(["sweep"], ["cpu-bf16"], None, tmp_path / "bench.json")
+    with pytest.raises(InputError, match="bench: graphs: not measured on cpu-bf16"):
+        run(["graphs"], ["cpu-bf16"], None, tmp_path / "bench.json")
 
 
 def test_the_bench_imports_no_trainer_no_orchestrator_and_no_grader() -> None:
@@ -55,13 +55,12 @@ def test_the_command_line_reports_an_unknown_row_in_one_line() -> None:
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["floor", "alone", "naive", "batches", "graphs", "scoring"])
+@pytest.mark.parametrize("name", ["floor", "alone", "batches", "graphs"])
 def test_a_row_measures_a_tiny_pair(
     name: str, subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(race, "ROUNDS", 1)
-    monkeypatch.setattr(race, "SECONDS", 0.0)
-    monkeypatch.setattr(decode, "NAIVE_TOKENS", 8)
+    monkeypatch.setattr(report, "ROUNDS", 1)
+    monkeypatch.setattr(report, "SECONDS", 0.0)
     monkeypatch.chdir(PROJECT)
     [row] = choose_rows([name])
     findings = row.measure(replace(subject, new_tokens=8))
@@ -69,14 +68,13 @@ def test_a_row_measures_a_tiny_pair(
     assert all(finding.value > 0 for finding in findings)
 
 
-@pytest.mark.parametrize("name", ["audited", "suffix", "lockstep"])
+@pytest.mark.parametrize("name", ["audited", "lockstep"])
 def test_a_row_replays_the_embedded_pair(
     name: str, subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(race, "ROUNDS", 1)
-    monkeypatch.setattr(race, "SECONDS", 0.0)
+    monkeypatch.setattr(report, "ROUNDS", 1)
+    monkeypatch.setattr(report, "SECONDS", 0.0)
     monkeypatch.setattr(replay, "QUESTIONS", 1)
-    monkeypatch.setattr(replay, "PROBLEMS", 2)
     monkeypatch.setattr(replay, "SLOTS", (1, 2))
     monkeypatch.chdir(PROJECT)
     [row] = choose_rows([name])

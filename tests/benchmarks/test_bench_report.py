@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.decode import crossover
-from benchmarks.race import Race
-from benchmarks.report import Finding, Target, add_to_report, markdown, print_report
+from benchmarks.report import Finding, Race, Target, add_to_report, markdown, print_report
 
 FOUND = [
     Finding(1, "floor / measured", "tiny", 0.9, Target("≥", 0.9), {"tokens/s": 12345.678}),

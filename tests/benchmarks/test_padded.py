@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from benchmarks.padded import widen
+from benchmarks.vllm import widen
 from citer.storage.tables import read_json
 
 SLM = Path("data/pair/slm")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.paired import Outcomes
+from benchmarks.costs import Outcomes
 
 EACH_ONCE, ONLY_THE_THIRD = np.ones(4, int), np.array([0, 0, 4, 0])
 

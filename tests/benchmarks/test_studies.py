@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 
 from benchmarks import study
-from benchmarks.costs import Costs, columns, compared
-from benchmarks.paired import Outcomes
-from benchmarks.real import Own, Rows, settings_of, with_system, write_rows
-from benchmarks.study import STUDIES, read_study, rows
+from benchmarks.costs import Costs, Outcomes, columns, compared
+from benchmarks.study import (
+    STUDIES,
+    Own,
+    Rows,
+    read_study,
+    rows,
+    settings_of,
+    with_system,
+    write_rows,
+)
 from benchmarks.workshop import Teacher, Workshop
 from citer.config.params import Params
 from citer.errors import InputError

@@ -95,12 +95,6 @@ def test_ordinary_text_has_the_ids_that_the_tokenizer_gives_it(name):
         assert PlainPrompts(shipped, 0).encode(problem) == (plain[0], [*plain[1], 0])
 
 
-def test_reference_alone_does_not_change_the_prompt(tokenizer):
-    encoded = PlainPrompts(tokenizer, 7).encode(replace(tiny.MC, reference=None))
-    assert encoded.prompt_ids == PlainPrompts(tokenizer, 7).encode(tiny.MC).prompt_ids
-    assert encoded.reference_ids == []
-
-
 def test_encode_all_keeps_the_order_of_the_problems(tokenizer):
     encoded = PlainPrompts(tokenizer, 7).encode_all([tiny.MC, tiny.MATH])
     assert list(encoded) == ["mc-0", "math-0"]

@@ -1,7 +1,5 @@
 """Verdicts on multiple-choice answers: options, the right option, text, verdict."""
 
-from collections import Counter
-
 import pytest
 
 from citer.data.problems import Choice, Problem
@@ -308,8 +306,3 @@ def test_the_verdict_is_as_listed(texts, answer, completion, right):
     labels = "1234" if answer.isdigit() else "ABCDE"
     choices = tuple(Choice(label, text) for label, text in zip(labels, texts, strict=False))
     assert grade(Problem("c", "mc", "Which?", choices, None, answer, "", ""), completion) is right
-
-
-def test_no_verdict_is_listed_twice():
-    rows = [row[:3] for rows in VERDICTS.values() for row in rows]
-    assert max(Counter(rows).values()) == 1

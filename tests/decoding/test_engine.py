@@ -5,14 +5,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from citer.decoding.answer import Answer, Request, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, StepView, routed
-from citer.errors import InputError
-from citer.evaluation.cost import AT_ONCE, Trace
 from citer.models.pair import LanguageModel, Pair
 from citer.models.router import HIGHEST
 from citer.rule import Rule
@@ -83,25 +79,6 @@ def test_answers_of_the_fixture_end_early_and_late(pair: Pair) -> None:
     }
     assert MAX_NEW_TOKENS in lengths
     assert len(lengths) > 5
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    seed=st.integers(0, 10_000),
-    count=st.integers(1, 7),
-    slots=st.integers(1, 5),
-    tau=st.sampled_from([0.05, 0.3, 0.6, 0.95]),
-    order=st.randoms(use_true_random=False),
-)
-def test_cached_and_batched_equal_uncached_and_single(pair, seed, count, slots, tau, order) -> None:
-    requests = make_requests(count, seed)
-    order.shuffle(requests)
-    policy = Policy(random_scorer, Rule("score", tau))
-    answers, _ = decode(pair, requests, policy, slots)
-    for request in requests:
-        tokens, by_llm = uncached(pair, request, policy, MAX_NEW_TOKENS)
-        assert list(answers[request.key].token_ids) == tokens
-        assert list(answers[request.key].by_llm) == by_llm
 
 
 def test_the_llm_writes_the_tokens_whose_score_is_below_the_threshold(pair: Pair) -> None:
@@ -209,21 +186,6 @@ def test_nothing_follows_eos_and_only_the_budget_truncates(pair: Pair) -> None:
         assert not answer.truncated or len(answer.token_ids) == MAX_NEW_TOKENS
 
 
-def trace(request: Request, answer: Answer) -> Trace:
-    return Trace.of(len(request.prompt_ids), len(answer.token_ids), answer.visits)
-
-
-def traces(requests: list[Request], answers: dict[str, Answer]) -> list[Trace]:
-    return [trace(one, answers[one.key]) for one in requests]
-
-
-@pytest.mark.parametrize("slots", [1, 2, 6])
-def test_each_model_does_exactly_the_work_that_the_replay_counts(pair: Pair, slots: int) -> None:
-    requests = make_requests(20)
-    answers, engine = decode(pair, requests, Policy(random_scorer, Rule("score", 0.4)), slots)
-    assert (engine.slm_work, engine.llm_work) == AT_ONCE.work(traces(requests, answers), slots)
-
-
 def test_the_work_of_a_single_answer_follows_from_who_wrote_its_tokens(pair: Pair) -> None:
     for request in make_requests(6):
         answers, engine = decode(
@@ -246,14 +208,6 @@ def test_a_finished_answer_frees_its_slot_at_once(pair: Pair) -> None:
     decode_rows = engine.slm_work.positions - sum(len(request.prompt_ids) for request in requests)
     assert decode_rows == sum(len(answer.token_ids) - 1 for answer in answers.values())
     assert engine.slm_work.forwards <= max(busy_until) + len(requests)
-
-
-def test_a_request_beyond_the_context_is_refused_by_name(pair: Pair) -> None:
-    with pytest.raises(
-        InputError,
-        match=r"long: 1020 tokens and up to 24 more \(max_new_tokens\), expected at most 1024",
-    ):
-        decode(pair, [Request("long", (5,) * 1020)], SLM_ALONE)
 
 
 def test_a_request_may_take_the_whole_context(pair: Pair) -> None:

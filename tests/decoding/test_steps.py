@@ -245,7 +245,9 @@ def test_the_engine_is_usable_after_a_failed_step(pair: Pair) -> None:
 
 def test_a_request_beyond_the_context_is_refused_when_it_is_submitted(pair: Pair) -> None:
     engine = Engine(pair, 1, MAX_NEW_TOKENS)
-    with pytest.raises(InputError, match=r"long: 1020 tokens and up to 24 more \(max_new_tokens\)"):
+    with pytest.raises(
+        InputError, match=r"long: 1020 tokens and up to 24 more \(max_new_tokens\), exp"
+    ):
         engine.submit(Request("long", (5,) * 1020), SLM_ALONE)
     assert engine.step() == []
 

@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
@@ -51,28 +49,6 @@ def test_a_fork_of_a_trunk_equals_a_fresh_decode_of_its_prefix(
 
 TAUS = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0]
 AT_TAUS = [Policy(random_scorer, Rule("score", tau)) for tau in TAUS]
-
-
-@settings(max_examples=8, deadline=None)
-@given(
-    seed=st.integers(0, 10_000),
-    count=st.integers(1, 6),
-    slots=st.integers(1, 5),
-    sampling=st.sampled_from([None, *SAMPLINGS]),
-)
-def test_a_sweep_is_a_decode_at_every_threshold(pair: Pair, seed, count, slots, sampling) -> None:
-    requests = [replace(each, sampling=sampling) for each in make_requests(count, seed)]
-    engine = Engine(pair, slots, MAX_NEW_TOKENS)
-    swept = {
-        (answer.key, answer.policy.rule.at): answer for answer in engine.sweep(requests, AT_TAUS)
-    }
-    assert len(swept) == count * len(TAUS)
-    for tau in TAUS:
-        alone, _ = decode(pair, requests, Policy(random_scorer, Rule("score", tau)))
-        for key, answer in alone.items():
-            assert swept[key, tau].token_ids == answer.token_ids
-            assert swept[key, tau].by_llm == answer.by_llm
-            assert swept[key, tau].truncated == answer.truncated
 
 
 def test_a_sweep_computes_shared_beginnings_once(pair: Pair) -> None:

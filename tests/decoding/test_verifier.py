@@ -1,6 +1,5 @@
 """The `Verifier` protocol: an LLM in another process, and one without a cache."""
 
-import ast
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -133,39 +132,3 @@ def test_a_verifier_may_ignore_all_hints(kin: Pair, policy: Policy) -> None:
     answers, expected = (decoded(engine, requests, [policy]) for engine in engines)
     assert [a.token_ids for a in answers] == [a.token_ids for a in expected]
     assert [a.by_llm for a in answers] == [a.by_llm for a in expected]
-
-
-def sources() -> Iterator[tuple[str, list[ast.Attribute]]]:
-    """Yield each file of the library with the attributes that it uses."""
-    for file in sorted((ROOT / "citer").rglob("*.py")):
-        nodes = ast.walk(ast.parse(file.read_text()))
-        yield file.relative_to(ROOT).as_posix(), [n for n in nodes if isinstance(n, ast.Attribute)]
-
-
-def test_only_the_model_and_its_size_use_its_network() -> None:
-    users = {name for name, nodes in sources() if any(node.attr == "network" for node in nodes)}
-    assert users == {"citer/models/pair.py", "citer/models/size.py"}
-
-
-def test_only_the_engine_uses_more_of_a_pairs_llm_than_its_card() -> None:
-    """`verifier_in` makes a verifier of it. `params.pair.llm` is a path.
-
-    `citer serve` hands the LLM over to its next release. A pair without weights keeps its server.
-    """
-    users = {(name, used) for name, nodes in sources() for used in uses_of_llm(nodes)}
-    passing_on = {
-        "citer/decoding/served.py",
-        "citer/models/outlined.py",
-        "citer/serving/server/releases.py",
-    }
-    assert {name for name, used in users if used is None} == passing_on
-    assert {used for _, used in users} == {None, "card"}
-
-
-def uses_of_llm(nodes: list[ast.Attribute]) -> Iterator[str | None]:
-    """Yield the attributes used of a loaded pair's LLM, and None if the LLM itself is passed on."""
-    taken = {id(node.value): node.attr for node in nodes}
-    for node in nodes:
-        owner = ast.unparse(node.value)
-        if node.attr == "llm" and owner.split(".")[-1] == "pair" and "params" not in owner:
-            yield taken.get(id(node))

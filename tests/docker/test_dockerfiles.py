@@ -33,12 +33,6 @@ def test_the_context_has_all_files_that_are_copied(dockerfile: Path) -> None:
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
-def test_code_is_copied_after_the_dependencies(dockerfile: Path) -> None:
-    text = dockerfile.read_text()
-    assert "COPY citer" not in text[: text.index("pip install")]
-
-
-@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
 def test_base_images_are_pinned_and_the_user_is_not_root(dockerfile: Path) -> None:
     [[image]] = lines(dockerfile, "FROM")
     assert re.search(r":v?\d+\.\d+\.\d+", image)

@@ -106,10 +106,6 @@ def test_a_bound_of_just_epsilon_keeps_the_promise():
     assert choose([seen(0.9, 1, 0.5)], upper_bound(1, 100, FIRST * 0.05), 0.05).certified
 
 
-def test_too_few_questions_certify_nothing():
-    assert not choose([seen(0.9, 0, 0.5, n=50)], 0.05, 0.05).certified
-
-
 def test_the_cheapest_of_the_chosen_rules_is_the_first_of_equals():
     one, expensive = (
         choose([seen(0.9, 0, 0.5)], 0.05, 0.05),

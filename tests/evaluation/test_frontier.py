@@ -82,12 +82,6 @@ def test_a_method_is_drawn_in_its_own_colour():
     assert "(in srgb, red " in drawn["router 2"]["stroke"]
 
 
-def test_rivals_are_thinner_than_earlier_routers_and_these_than_the_last():
-    drawn = described(whole(points(), CHOSEN))
-    widths = [float(drawn[name]["stroke-width"]) for name in ("entropy", "router 1", "router 2")]
-    assert widths == sorted(set(widths))
-
-
 @pytest.mark.parametrize(
     ("rule", "place"),
     [

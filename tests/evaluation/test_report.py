@@ -95,9 +95,12 @@ def test_the_cost_for_a_share_of_the_llms_accuracy_is_read_off_the_efficient_poi
         assert (row["cost_for_95_percent"], row["cost_for_99_percent"]) == pytest.approx(costs)
 
 
-def test_an_uncertified_method_is_read_at_the_llms_point():
-    _, llm, routed = standings(points("router_1"), {"router_1": NOTHING_CERTIFIED})
-    assert routed["accuracy"] == llm["accuracy"]
+@pytest.mark.parametrize("tried", [("router_1",), ()], ids=["tried", "no rule to try"])
+def test_an_uncertified_router_is_read_at_the_llms_point(tried):
+    drawn = points(*tried, "random")
+    rows = by_method(standings(drawn, {"router_1": NOTHING_CERTIFIED}))
+    assert rows["router_1"]["accuracy"] == rows["llm"]["accuracy"]
+    assert rows["random"]["llm_fraction"] == 1
 
 
 def test_uncertified_audits_do_not_move_the_rivals():
@@ -142,13 +145,6 @@ def test_a_method_of_any_kind_that_has_points_is_in_table_and_metrics(kind, accu
     others = [row for row in rows if row["method"] != "made_up" and row["task"] == "all"]
     if kind is not Kind.ROUTER:  # rivals are read at the last router's LLM fraction
         assert others == standings(points(), CHOSEN)
-
-
-def test_a_router_without_rules_to_try_is_reported_at_the_llms_point():
-    chosen = {"router_1": NOTHING_CERTIFIED}
-    rows = by_method(standings(points("random"), chosen))
-    assert rows["router_1"]["accuracy"] == rows["llm"]["accuracy"]
-    assert rows["random"]["llm_fraction"] == 1
 
 
 def test_metrics_are_by_method_and_by_task_below_it():

@@ -13,7 +13,7 @@ from citer.evaluation.choice import Candidate
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.evidence import HELD_OUT, candidate
 from citer.evaluation.measure import ACCURACY
-from citer.evaluation.points import Findings, outcome_rows
+from citer.evaluation.points import outcome_rows
 from citer.evaluation.result import Result
 from citer.evaluation.sequence import choose_each
 from citer.evaluation.sweep import Run
@@ -123,16 +123,6 @@ def test_the_llm_answers_alone_if_every_rule_surely_loses_too_much(
     assert [each.rule for each in chosen.values()] == [LLM, LLM]
 
 
-@pytest.mark.usefixtures("two_threads")
-def test_two_processes_give_the_same_findings_as_one(study, router, rivals, studied, tmp_path):
-    again = replace(study, partial=tmp_path)
-    assert again.router(router, THRESHOLDS, rivals) == studied[0]
-    assert {path.name for path in tmp_path.rglob("*.parquet")} == {
-        "1-of-2.parquet",
-        "2-of-2.parquet",
-    }
-
-
 def by_rule(row: dict) -> tuple:
     return row["method"], row["visit"], row["threshold"], row["audit"]
 
@@ -158,30 +148,6 @@ def test_without_rules_to_try_only_the_models_alone_are_run(study, router, tmp_p
 
 def wrong(problem: Problem) -> Problem:
     return replace(problem, answer="never")
-
-
-def right_on_test(findings: Findings) -> list[bool]:
-    return [row["correct"] for row in findings.outcomes.to_pylist() if row["split"] == "test"]
-
-
-def test_test_answers_change_the_report_and_never_the_chosen_rules(
-    study, router, studied, tmp_path
-):
-    wrongly = [wrong(problem) for problem in study.test]
-    other = replace(study, test=wrongly, partial=tmp_path)
-    findings, chosen, _ = routed_study(other, router, THRESHOLDS, other.rivals())
-    assert chosen == studied[1]
-    assert set(chosen) == {"router", "audited"}
-    assert all(each.certified for each in chosen.values())
-    assert any(right_on_test(studied[0]))
-    assert not any(right_on_test(findings))
-
-
-def test_validation_answers_decide_which_rules_are_chosen(study, router, studied, tmp_path):
-    wrongly = [wrong(problem) for problem in study.validation]
-    other = replace(study, validation=wrongly, partial=tmp_path)
-    _, chosen, _ = routed_study(other, router, THRESHOLDS, other.rivals())
-    assert chosen["router"].discordant == 0 < studied[1]["router"].discordant
 
 
 def test_the_stamp_of_a_study_depends_on_questions_and_settings(study):

@@ -106,17 +106,6 @@ def test_a_bundle_holds_any_heads_by_name(
     assert all(head.mlp.layers[0].weight.is_meta for head in on_meta.heads.values())
 
 
-def test_a_head_is_added_to_a_bundle_that_was_read(
-    router: Router, folder: Path, tmp_path: Path
-) -> None:
-    read, card = read_bundle(folder)
-    heads = {**read.heads, "third": random_head(32, seed=6)}
-    write_bundle(tmp_path / "more", Router(heads), card)
-    again, new_card = read_bundle(tmp_path / "more")
-    assert list(again.heads) == ["stand", "agree", "third"]
-    assert new_card["weights"] != card["weights"]
-
-
 def test_a_head_whose_name_is_no_identifier_is_not_written(pair: Pair, tmp_path: Path) -> None:
     for name in ("a.b", "2nd", ""):
         expected = re.escape(f"new: not a router that can be used: heads.{name}.[key]: '{name}': ")

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from citer.models.router import EXTRAS, confidence_features, features
+from citer.models.router import EXTRAS, features
 
 SHARES = [0.3, 0.2, 0.15, 0.1, 0.08, 0.06, 0.05, 0.04, 0.02]  # of nine tokens, the best first
 
@@ -32,10 +32,3 @@ def test_the_columns_are_state_entropy_margin_and_top_log_probabilities() -> Non
 def test_features_have_the_precision_of_the_logits() -> None:
     assert features(torch.zeros(1, 2).bfloat16(), torch.zeros(1, 9)).dtype == torch.float32
     assert features(torch.zeros(1, 2), torch.zeros(1, 9).double()).dtype == torch.float64
-
-
-def test_confidence_features_are_computed_from_log_probabilities() -> None:
-    entropy_N, margin_N, top_NK = confidence_features(torch.tensor([shuffled(SHARES)]).log())
-    assert entropy_N.tolist() == pytest.approx([entropy(SHARES)])
-    assert margin_N.tolist() == pytest.approx([math.log(1.5)])
-    assert top_NK[0].exp().tolist() == pytest.approx(SHARES[:8])

@@ -129,14 +129,3 @@ def test_each_row_gives_the_states_of_its_last_wanted_tokens(begun: bool) -> Non
     hidden_WH = feed_in(model, cache, slots, news, wanted)
     expected = [own_hidden(model, row, count) for row, count in zip(ids, wanted, strict=True)]
     torch.testing.assert_close(hidden_WH, torch.cat(expected))
-
-
-@torch.inference_mode()
-def test_a_new_row_and_a_continued_row_share_a_forward() -> None:
-    model = network("qwen2")
-    cache = SlotCache(model, slots=2)
-    ids = rows(9, 7)
-    feed_in(model, cache, [1], [ids[1][:4]])
-    hidden_NH = feed_in(model, cache, [0, 1], [ids[0], ids[1][4:]])
-    for row, hidden_H in zip(ids, hidden_NH, strict=True):
-        torch.testing.assert_close(hidden_H, own_hidden(model, row)[0])

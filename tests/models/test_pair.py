@@ -27,14 +27,6 @@ def test_padded_vocabularies_of_one_tokenizer_are_fine(folders: TinyPair, tmp_pa
     assert padded.vocabulary.size == padded.slm.vocab_size
 
 
-def test_cuda_is_refused_without_a_device(
-    folders: TinyPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match=r"pair.device: 'cuda': no CUDA device here"):
-        load_model("slm", ModelFolder(folders.slm), params(folders, device="cuda"))
-
-
 def test_a_transformers_that_computes_other_states_is_refused_at_load(
     folders: TinyPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,17 +51,6 @@ def test_a_full_queue_is_refused_and_what_waits_is_answered(
         assert ask(server, QUESTIONS[3]).choices[0].message.content
 
 
-def test_a_waiting_request_enters_a_free_slot_while_others_run(
-    kin: Pair, pool: ThreadPoolExecutor
-) -> None:
-    with running(deployed(kin, slots=1)) as server:
-        held(server, pool, [QUESTIONS[0]])
-        late = pool.submit(ask, server, QUESTIONS[1])
-        until(lambda: server.service.unanswered == 2, 30)
-        server.engine.gate.set()
-        assert late.result(30).choices[0].message.content
-
-
 @pytest.mark.parametrize("stream", [True, False])
 def test_the_slot_of_a_client_that_leaves_is_free_before_the_next_step(
     kin: Pair, pool: ThreadPoolExecutor, stream: bool
@@ -83,15 +72,6 @@ def test_the_slot_of_a_client_that_leaves_is_free_before_the_next_step(
         assert stays.result(30).choices[0].message.content
         assert sequence in seen[0]
         assert sequence not in seen[1]
-
-
-def test_a_client_that_leaves_a_stream_frees_its_slot(kin: Pair) -> None:
-    with running(deployed(kin, slots=1)) as server:
-        stream = server.client().chat.completions.create(**asked(QUESTIONS[0], stream=True))
-        next(iter(stream))
-        stream.close()
-        until(lambda: server.service.unanswered == 0, 30)
-        assert ask(server, QUESTIONS[1]).choices[0].message.content
 
 
 def test_a_client_that_leaves_within_its_body_is_no_failure(

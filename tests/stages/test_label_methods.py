@@ -9,7 +9,7 @@ import pytest
 
 from citer.config.params import Params
 from citer.data.problems import Audit, Problem, read_problems, write_problems
-from citer.data.references import check_answers, sources
+from citer.data.references import sources
 from citer.errors import InputError
 from citer.labelling.suffix import MARGIN
 from citer.models.bundle import Card, read_card
@@ -152,14 +152,6 @@ def test_rollouts_of_a_row_without_an_answer_are_refused_before_a_model_is_loade
         InputError, match=r"preference.parquet: problem math-0: no right answer .*suffix or auto"
     ):
         label.run(asking(scored, "rollout"), 1)
-
-
-def test_answers_are_needed_for_rollouts_only(project: Params) -> None:
-    problems = change(answer=None)
-    for method in ("auto", "suffix"):
-        check_answers(method, problems, PREFERENCES)
-    with pytest.raises(InputError):
-        check_answers("rollout", problems, Path("x"))
 
 
 @pytest.mark.parametrize(

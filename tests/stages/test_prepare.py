@@ -232,14 +232,3 @@ def test_a_benchmarks_rows_become_the_problems_of_its_task(capsys):
     assert len(problems) == 40
     assert {p.reference for p in problems} == {"2 + 2 = 4\nThe final answer is: \\boxed{4}"}
     assert f"{path}: 40 gsm8k rows (recognised by " in capsys.readouterr().out
-
-
-def test_rows_that_do_not_fit_the_named_format_keep_the_old_tables(capsys):
-    prepare.run(params(toy=TOY))
-    before = prepared()
-    path = math_file("math.json", numbered(9)).path
-    with pytest.raises(
-        InputError, match=r"^data/own/math\.json:1: problem: missing; .* `format` says gsm8k\)$"
-    ):
-        prepare.run(params(train=(SourceFile(path=path, task="math", format="gsm8k"),)))
-    assert prepared() == before

@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from citer.config.params import Params, load_params
+from citer.config.params import Params
 from citer.config.sources import SourceFile, ToyParams
 from citer.data.problems import Audit, Choice, Message, Problem, read_problems
 from citer.errors import InputError
@@ -16,16 +16,10 @@ from citer.stages import paths, prepare
 from citer.storage.schema import SPLITS
 from citer.storage.tables import write_table
 from tests.served import disagreement, served, write_served
+from tests.stages.test_prepare import SHIPPED, project  # noqa: F401
 
-SHIPPED = load_params(Path(__file__).parents[2] / "citer/config/params.yaml")
 TOY = ToyParams(tasks=("math",), sft=3, preference=0, validation=3, test=3)
 WEEK = "data/own/week.parquet"
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("data/own").mkdir(parents=True)
 
 
 def params(**changes: object) -> Params:

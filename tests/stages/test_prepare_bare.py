@@ -8,12 +8,10 @@ import pytest
 
 from citer.config.params import Params
 from citer.config.sources import SourceFile
-from citer.data.problems import Problem, read_problems
 from citer.data.tasks.own import own_task
 from citer.errors import InputError
-from citer.stages import paths, prepare
-from citer.storage.schema import SPLITS
-from tests.stages.test_prepare import SHIPPED, with_settings
+from citer.stages import prepare
+from tests.stages.test_prepare import SHIPPED, prepared, with_settings
 
 SOLUTION = {"solution": "It is \\boxed{4}."}
 ARC = {"id": "a", "choices": {"text": ["x", "y"], "label": ["A", "B"]}}
@@ -47,10 +45,6 @@ def numbered(field: str, count: int, **fields: object) -> list[dict]:
 def params(source: str, against: str, **files: Sequence[SourceFile]) -> Params:
     section = SHIPPED.prepare.model_copy(update={"toy": None} | files)
     return with_settings(SHIPPED.model_copy(update={"prepare": section}), source, against)
-
-
-def prepared() -> dict[str, list[Problem]]:
-    return {split: read_problems(paths.problems(split)) for split in SPLITS}
 
 
 @pytest.mark.parametrize("source", ["llm", "auto", "both"])

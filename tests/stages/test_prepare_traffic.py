@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.config.params import Params, load_params
+from citer.config.params import Params
 from citer.config.sources import SourceFile, ToyParams, TrafficFolder
 from citer.data.problems import Problem, read_problems
 from citer.data.references import against_llm, asked
@@ -13,8 +13,8 @@ from citer.stages import paths, prepare
 from citer.storage.schema import SPLITS
 from citer.storage.tables import write_text
 from tests.served import served, write_served
+from tests.stages.test_prepare import SHIPPED
 
-SHIPPED = load_params(Path(__file__).parents[2] / "citer/config/params.yaml")
 TOY = ToyParams(tasks=("math",), sft=3, preference=3, validation=3, test=3)
 LOG = "data/own/log"
 
