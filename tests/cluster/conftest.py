@@ -21,7 +21,7 @@ class Cluster:
     """A Ray with one core, started as a stage starts it."""
 
     def __init__(self) -> None:
-        self.executor: Executor = joining.connect(torch.device("cpu"), "auto")
+        self.executor: Executor = joining.connect(torch.device("cpu"))
 
     def start_machine(self, cores: int) -> subprocess.Popen[bytes]:
         """Start a second node, as an operator does on another machine. Do not wait for it."""

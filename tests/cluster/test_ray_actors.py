@@ -30,7 +30,7 @@ from tests.cluster.jobs import sleep
 
 torch.set_num_threads(2)
 units = [Unit(str(n), Path(sys.argv[1])) for n in range(2)]
-list(connect(torch.device("cpu"), "auto").run(sleep, units, print))
+list(connect(torch.device("cpu")).run(sleep, units, print))
 """
 
 
@@ -101,7 +101,7 @@ def test_a_machine_without_the_projects_folder_is_named(
 ) -> None:
     monkeypatch.setattr("citer.executors.actors.Path.cwd", lambda: Path("/not/shared"))
     with cluster.machine(cores=1):
-        executor = joining.connect(torch.device("cpu"), "auto")
+        executor = joining.connect(torch.device("cpu"))
         with pytest.raises(TemporaryError, match=r"/not/shared: not on .+: expected the project's"):
             list(executor.run(jobs.place, UNITS, ignore))
 
