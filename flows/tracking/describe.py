@@ -63,7 +63,7 @@ def _trained_on(router: Run) -> str:
 def tags_of(router: Run, shown: Mapping[str, str], batch: int) -> dict[str, str]:
     """Choose the tags of a version: few, because MLflow's list of versions shows all of them.
 
-    `shown` are its facts. The cost is the one that the gate compares at `batch`.
+    `shown` are the version's facts. The gate compares costs at `batch`; that cost becomes a tag.
     """
     cost = "cost_b1" if batch == 1 else f"cost_b{batch}_delayed"
     numbers = section(router.data.metrics, "all")

@@ -115,8 +115,8 @@ def serve(
 ) -> None:
     """Load the newest router of `source` with its pair, and answer until SIGTERM or SIGINT.
 
-    `rule` replaces the router's own, `traffic` logs the answers, and `alarmed` is told of a low
-    agreement. The environment variable CITER_API_KEYS has the accepted keys, separated by commas.
+    `rule` replaces the router's own. `traffic` logs the answers. A low agreement calls `alarmed`.
+    The environment variable CITER_API_KEYS has the accepted keys, separated by commas.
     Raises InputError.
     """
     keys, registry = accepted_keys(), CollectorRegistry()
