@@ -22,7 +22,7 @@ from citer.decoding.answer import Answer, Limits, Request, Work, llm_runs
 from citer.decoding.policy import Policy, Scorer
 from citer.decoding.runner import Drafts, Held, MakeGraphs, ModelRunner
 from citer.decoding.sequence import Draft, Handle, Need, Sequence
-from citer.decoding.served import ServedVerifier, verifier_in
+from citer.decoding.served import ServedVerifier, verifier_of
 from citer.errors import InputError
 from citer.models.batch import Row
 from citer.models.graphs import cuda_graphs
@@ -73,7 +73,7 @@ class Engine:
         self.delayed = delayed
         self.make_graphs = make_graphs
         self._slm = ModelRunner(pair.slm, slots, make_graphs)
-        self._verifier = verifier_in(pair, slots, make_graphs)
+        self._verifier = verifier_of(pair.llm, pair.vocabulary, slots, make_graphs)
         self._handles = map(Handle, count())
         self._sequences: dict[Handle, Sequence] = {}  # of requests that are not finished
         self._queue: deque[Sequence] = deque()
@@ -183,13 +183,15 @@ class Engine:
         The list may be empty; the engine is idle when every handle has finished or was cancelled.
         Only requests with a single policy have `Settled` events.
         """
-        events = self._admit()
+        events: list[Event] = []
+        while self._queue and self._free:
+            sequence = self._queue.popleft()
+            sequence.slot = self._free.pop()
+            events += self._go_on(sequence)
         drafting, visiting = self._waiting[Need.SLM], self._waiting[Need.LLM]
         runs_llm = llm_runs(len(visiting), len(drafting), self.delayed)
         sequences = visiting if runs_llm else drafting
-        sequences.sort(
-            key=lambda sequence: sequence.slot
-        )  # rows of neighbouring slots need no copy
+        sequences.sort(key=lambda each: each.slot)  # rows of neighbouring slots need no copy
         if runs_llm:
             self._visit(sequences)
         elif sequences:
@@ -209,15 +211,6 @@ class Engine:
         return dict.fromkeys(
             chain.from_iterable(sequence.scorers for sequence in self._sequences.values())
         )
-
-    def _admit(self) -> list[Event]:
-        """Give free slots to queued requests."""
-        events: list[Event] = []
-        while self._queue and self._free:
-            sequence = self._queue.popleft()
-            sequence.slot = self._free.pop()
-            events += self._go_on(sequence)
-        return events
 
     def _go_on(self, sequence: Sequence) -> list[Event]:
         """Queue a sequence for the model that it needs next. Free its slot if it needs none."""

@@ -15,7 +15,7 @@ from citer.errors import InputError
 from citer.models.folder import Carded, ModelCard
 from citer.models.forced import Text
 from citer.models.graphs import no_graphs
-from citer.models.pair import LanguageModel, Pair
+from citer.models.pair import LanguageModel
 from citer.models.served import LIKELIEST, Chances, Choice, ServedModel
 from citer.models.vocabulary import Vocabulary
 
@@ -87,7 +87,9 @@ class ServedVerifier:
         return self._model.card
 
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
-        self._count(queries)
+        held = [max(q.kept, q.trunk.shared if q.trunk else 0) for q in queries]
+        new = sum(len(q.ids) - kept for q, kept in zip(queries, held, strict=True))
+        self.work.add(new, sum(len(q.ids) for q in queries))
         found = self._at_ends(queries)
         left = [n for n in range(len(queries)) if n not in found]
         found |= zip(left, self._in_prompts([queries[n] for n in left]), strict=True)
@@ -130,11 +132,6 @@ class ServedVerifier:
     def _read(self, prompts: list[list[int]]) -> list[Choice]:
         return self._model.complete(prompts, self._reading.enough, True) if prompts else []
 
-    def _count(self, queries: Sequence[Query]) -> None:
-        held = [max(q.kept, q.trunk.shared if q.trunk else 0) for q in queries]
-        new = sum(len(q.ids) - kept for q, kept in zip(queries, held, strict=True))
-        self.work.add(new, sum(len(q.ids) for q in queries))
-
 
 def verifier_of(
     llm: LanguageModel | Carded,
@@ -146,8 +143,3 @@ def verifier_of(
     if isinstance(llm, LanguageModel):
         return LocalVerifier(llm, vocabulary, slots, make_graphs)
     return ServedVerifier(llm, vocabulary) if isinstance(llm, ServedModel) else cast(Verifier, llm)
-
-
-def verifier_in(pair: Pair, slots: int = 1, make_graphs: MakeGraphs = no_graphs) -> Verifier:
-    """Return the verifier of a pair's LLM."""
-    return verifier_of(pair.llm, pair.vocabulary, slots, make_graphs)

@@ -29,7 +29,6 @@ KEY = "CITER_LLM_API_KEY"  # environment variable
 PATIENCE = (1, 2, 4, 8, 16, 32)  # seconds before each further attempt
 TIMEOUT = httpx.Timeout(600, connect=10)  # seconds; a long batch of a large model takes minutes
 BUSY = {408, 425, 429, 500, 502, 503, 504}  # statuses that may differ at the next attempt
-UNAUTHORISED = {401, 403}
 HEADER = re.compile(r"[!-~]*")  # what a key may consist of
 
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -111,7 +110,7 @@ class Server:
 
 def _reason(response: httpx.Response) -> str:
     """Describe a refusal in the server's own words, if it has the form of OpenAI's errors."""
-    if response.status_code in UNAUTHORISED:
+    if response.status_code in (401, 403):
         return f"status {response.status_code}, expected the server's API key in {KEY}"
     if response.has_redirect_location:
         return f"status {response.status_code}: moved to {shown(response.headers['location'])}"
@@ -203,9 +202,8 @@ class ServedModel:
         lengths = [len(choice.prompt_logprobs or ()) for choice in choices]
         expected = [len(prompt) * of_prompts for prompt in prompts]
         if lengths != expected:
-            found = (
-                f"{len(choices)} choices with log-probabilities of {shown(lengths)} prompt tokens"
-            )
+            of_tokens = f"log-probabilities of {shown(lengths)} prompt tokens"
+            found = f"{len(choices)} choices with {of_tokens}"
             raise InputError(f"{self.server}: {found}, expected {shown(expected)}")
         return choices
 

@@ -72,7 +72,13 @@ def launch(job: Job, folder: Path, hosts: Sequence[Host]) -> None:
     input, which closes when this process ends for any reason. ssh passes the closing on.
     """
     program = ["-m", "citer.training.rank", job.model_dump_json(), str(folder)]
-    settings = _settings(job)
+    settings = {
+        "DS_ACCELERATOR": job.device,
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "PYTHONWARNINGS": "ignore::FutureWarning",
+    }
+    if job.device == "cpu":
+        settings["CUDA_VISIBLE_DEVICES"] = ""
     if hosts:
         commands = _over_ssh(hosts, program, settings)
     else:
@@ -95,15 +101,6 @@ def _run(commands: Mapping[str, Sequence[str]], env: Mapping[str, str]) -> None:
             raise RuntimeError(f"{name} ended with {code}: see its report above")
 
 
-def _settings(job: Job) -> dict[str, str]:
-    settings = {
-        "DS_ACCELERATOR": job.device,
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
-        "PYTHONWARNINGS": "ignore::FutureWarning",
-    }
-    return settings | ({"CUDA_VISIBLE_DEVICES": ""} if job.device == "cpu" else {})
-
-
 def _over_ssh(
     hosts: Sequence[Host], program: Sequence[str], settings: Mapping[str, str]
 ) -> dict[str, list[str]]:
@@ -112,7 +109,10 @@ def _over_ssh(
     torchrun runs `program` in this folder, which all hosts share. Ranks meet at the first host.
     """
     first = hosts[0].name.rpartition("@")[2]
-    meeting = [f"--nnodes={len(hosts)}", f"--master-addr={first}", f"--master-port={_free_port()}"]
+    with socket.socket() as server:
+        server.bind(("", 0))
+        port = server.getsockname()[1]  # free here, and therefore probably on the first host
+    meeting = [f"--nnodes={len(hosts)}", f"--master-addr={first}", f"--master-port={port}"]
     passed = {name: value for name, value in os.environ.items() if PASSED.fullmatch(name)}
     variables = [f"{name}={value}" for name, value in (passed | {**settings}).items()]
     commands = {}
@@ -122,11 +122,3 @@ def _over_ssh(
         command = f"cd {shlex.quote(os.getcwd())} && exec {torchrun}"
         commands[f"torchrun on {name}"] = [*SSH, name, command]
     return commands
-
-
-def _free_port() -> int:
-    """Return a port that is free here, and therefore probably on the first host."""
-    with socket.socket() as server:
-        server.bind(("", 0))
-        port: int = server.getsockname()[1]
-        return port

@@ -190,17 +190,14 @@ class Drafter:
         Rows without room, those whose rule does not ask the SLM, and those with an id that only the
         LLM has, get no drafts.
         """
-        able = [row for row in rows if row.room > 0 and row.rule.asks_slm and self._reads(row.ids)]
+        known = self.pair.slm.vocab_size  # the LLM may pad its embeddings to a larger size
+        able = [r for r in rows if r.room > 0 and r.rule.asks_slm and r.ids.max() < known]
         writers = self._writers(able)
         self._write(writers)
         drafted = {
             each.row.key: Drafted(each.ids[len(each.row.ids) :], each.steps) for each in writers
         }
         return [drafted.get(row.key, NONE) for row in rows]
-
-    def _reads(self, ids: Ids) -> bool:
-        """Return whether the SLM has an embedding for each id: the LLM may pad to a larger size."""
-        return bool(ids.max() < self.pair.slm.vocab_size)
 
     def _writers(self, rows: Sequence[Row]) -> list[_Writer]:
         places = self._slots.place([(row.key, row.ids) for row in rows])
