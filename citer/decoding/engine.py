@@ -6,8 +6,7 @@ of each sequence that needs one, and the router scores it. If a rule requires a 
 one forward: it reads the tokens that it has not seen, judges them and writes the next token. The
 LLM may be delayed until half of the sequences need it, so that they share its forward.
 
-A request may have several policies. They share all forwards up to the token in which their answers
-differ (`citer.decoding.sequence`).
+A request may have several policies, which share forwards (`citer.decoding.sequence`).
 """
 
 from collections import deque

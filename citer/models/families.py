@@ -158,11 +158,7 @@ FAMILIES: dict[str, Family] = {
         heads=normed,
         block=four_norms,
         needed=("sliding_window",),
-        unset=(
-            "attn_logit_softcapping",
-            "final_logit_softcapping",
-            "use_bidirectional_attention",
-        ),
+        unset=("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention"),
     ),
     "phi3": Family(_same_window, heads=fused, rotate=rotate_part),
 }

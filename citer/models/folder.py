@@ -22,12 +22,7 @@ from transformers import (
 from citer.data.prompts import PromptFormat, PromptSettings, make_prompts
 from citer.errors import InputError, reading
 from citer.models.families import Config, EosSetting, check_settings
-from citer.models.tokenizer import (
-    load_tokenizer,
-    named_eos_ids,
-    tokenizer_digest,
-    tokenizer_parts,
-)
+from citer.models.tokenizer import load_tokenizer, named_eos_ids, tokenizer_digest, tokenizer_parts
 from citer.models.vocabulary import Vocabulary
 from citer.models.weights import (
     bytes_read,

@@ -14,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from citer.decoding.policy import ScoredBy, head_for
-from citer.decoding.runner import Drafts, Held, MakeGraphs, ModelRunner
+from citer.decoding.runner import Drafts, Held, ModelRunner
 from citer.errors import InputError
 from citer.models import batch
 from citer.models.cache import SlotCache
-from citer.models.graphs import cuda_graphs
 from citer.models.pair import Pair
 from citer.models.router import Router
 from citer.models.sampling import Sampling, noise
@@ -155,17 +154,10 @@ class _Writer:
 class Drafter:
     """The SLM with its cache of `slots` sequences of at most `width` tokens, and the router."""
 
-    def __init__(
-        self,
-        pair: Pair,
-        router: Router,
-        slots: int,
-        width: int,
-        make_graphs: MakeGraphs = cuda_graphs,
-    ) -> None:
+    def __init__(self, pair: Pair, router: Router, slots: int, width: int) -> None:
         self.pair = pair
         self.router = router
-        self.runner = ModelRunner(pair.slm, slots, make_graphs)
+        self.runner = ModelRunner(pair.slm, slots)
         self._slots = Slots(slots, width)
         self._columns = {head: n for n, head in enumerate(router.heads.values())}
         self._drafts = Drafts(pair, tuple(map(ScoredBy, self._columns)))

@@ -7,7 +7,7 @@ import torch
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, routed
-from citer.decoding.runner import MakeGraphs
+from citer.decoding.runner import MakeGraphs, ModelRunner
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 from citer.models.router import Router
@@ -155,12 +155,18 @@ def test_drafts_have_noise_for_the_rows_that_sample_only(
     kin: Pair, router: Router, noisy_rows: list[int], make_graphs: MakeGraphs
 ) -> None:
     """A greedy draft beside them is the same, and drafted longer than the sampled one."""
+
+    def drafter() -> Drafter:
+        made = Drafter(kin, router, 4, 128)
+        made.runner = ModelRunner(kin.slm, 4, make_graphs)
+        return made
+
     ids, free = np.array(PROMPTS["q2"], np.int32), Rule.parse("score 0")
     rows = [Row(key, ids, free, 8, set()) for key in "abc"]
     sampled = Row("d", ids, free, 3, set(), Sampling(1.5, 0, 1.0, 5))
-    [_, greedy, _] = Drafter(kin, router, 4, 128, make_graphs).draft(rows)
+    [_, greedy, _] = drafter().draft(rows)
     assert noisy_rows == []
-    drafted = Drafter(kin, router, 4, 128, make_graphs).draft([*rows, sampled])
+    drafted = drafter().draft([*rows, sampled])
     assert drafted[1] == greedy
     assert noisy_rows == [1] * drafted[3].steps
     assert len(drafted[3].ids) > 0
