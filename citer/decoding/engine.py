@@ -242,5 +242,6 @@ class Engine:
 
 
 def _row(sequence: Sequence) -> Row:
-    given, sampling = (sequence.seed, sequence.answer_index), sequence.request.sampling
-    return Row(sequence.slot, sequence.ids, [given], noise(sampling, [len(sequence.ids)]))
+    request, length = sequence.request, len(sequence.ids)
+    given = (sequence.seed, length - len(request.prompt_ids))  # in the answer the prefix counts
+    return Row(sequence.slot, sequence.ids, [given], noise(request.sampling, [length]))

@@ -122,11 +122,6 @@ class Sequence:
         """Tokens written."""
         return len(self.ids) - self.begin
 
-    @property
-    def answer_index(self) -> int:
-        """Index of the next token from the answer's start. The prefix counts."""
-        return len(self.ids) - len(self.request.prompt_ids)
-
     def newly_settled(self) -> tuple[int, ...]:
         """Return the tokens that have settled since the last call. Expects a single policy.
 

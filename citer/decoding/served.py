@@ -34,11 +34,6 @@ class Reading:
     vocabulary: Vocabulary
     place: str  # in messages
 
-    @property
-    def enough(self) -> int:
-        """How many of the likeliest tokens have two that count, if all are below `size`."""
-        return min(LIKELIEST, len(self.vocabulary.eos_ids) + 1)
-
     def counted(self, chances: Chances) -> Chances:
         """Keep the ids of the vocabulary. The first EOS gets the largest value of all of them."""
         size, ends = self.vocabulary
@@ -130,7 +125,9 @@ class ServedVerifier:
         return verdicts
 
     def _read(self, prompts: list[list[int]]) -> list[Choice]:
-        return self._model.complete(prompts, self._reading.enough, True) if prompts else []
+        # So many of the likeliest tokens have two that count, if all are below `size`.
+        enough = min(LIKELIEST, len(self._reading.vocabulary.eos_ids) + 1)
+        return self._model.complete(prompts, enough, True) if prompts else []
 
 
 def verifier_of(

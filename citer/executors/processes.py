@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from citer.executors.base import I, Job, R, Unit, count_death, noted
-from citer.executors.lifeline import when_closed
+from citer.executors.base import I, Job, R, Unit, count_death, noted, when_closed
 from citer.progress import Advance
 
 FORK, SPAWN = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")

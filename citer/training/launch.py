@@ -1,22 +1,26 @@
 """Train with DeepSpeed: start a process per rank, here or on the machines of a hostfile.
 
 The file has DeepSpeed's format, lines `HOST slots=N`. It says where ranks run. Their number, on
-which results depend, is `finetune.processes`. All ranks end with this process.
+which results depend, is `finetune.processes`. All ranks end with this process. A rank is
+`python -m citer.training.launch JOB FOLDER`.
 """
 
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from citer.errors import InputError, read_text, shown
+from citer.executors.base import when_closed
 from citer.training.job import Job
 
 LINE = re.compile(r"([^\s#-]\S*)\s+slots=([1-9]\d{0,3})")
@@ -71,7 +75,7 @@ def launch(job: Job, folder: Path, hosts: Sequence[Host]) -> None:
     to this process group do not reach a rank. Each rank therefore watches the pipe on its standard
     input, which closes when this process ends for any reason. ssh passes the closing on.
     """
-    program = ["-m", "citer.training.rank", job.model_dump_json(), str(folder)]
+    program = ["-m", "citer.training.launch", job.model_dump_json(), str(folder)]
     settings = {
         "DS_ACCELERATOR": job.device,
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
@@ -122,3 +126,28 @@ def _over_ssh(
         command = f"cd {shlex.quote(os.getcwd())} && exec {torchrun}"
         commands[f"torchrun on {name}"] = [*SSH, name, command]
     return commands
+
+
+def main() -> None:
+    """Run a rank, which torchrun starts."""
+    # `launch` holds the other end of this pipe.
+    when_closed(sys.stdin.fileno(), partial(os.killpg, 0, signal.SIGKILL))
+    import deepspeed.ops  # takes seconds: start the watch first
+
+    # Otherwise DeepSpeed compiles this op for 100 s, and needs a compiler; gloo replaces it.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed()  # on a CPU the trainer does not, and ZeRO-3 would see one rank
+
+    from torch import distributed
+
+    from citer.models.folder import ModelFolder
+    from citer.training.trainer import train
+
+    job = Job.model_validate_json(sys.argv[1])
+    train(job, ModelFolder(job.base).tokenizer, Path(sys.argv[2]))
+    distributed.destroy_process_group()  # waits for ranks that still read from this rank
+    os._exit(0)  # gloo's threads can abort a process during a normal exit (pytorch #179291)
+
+
+if __name__ == "__main__":
+    main()
