@@ -6,7 +6,7 @@ then serves them all (*lockstep drafting*). A request that is done leaves the SL
 
 from collections import OrderedDict
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -74,11 +74,6 @@ class Slots:
         self._lengths = [0] * count
         self._owners: OrderedDict[int, str | None] = OrderedDict.fromkeys(range(count))
 
-    @property
-    def size(self) -> int:
-        """Positions of all slots."""
-        return self._ids_SP.size
-
     def place(self, requests: Sequence[tuple[str, Ids]]) -> list[Place | None]:
         """Return a place for each request, by its key and its tokens; None if no slot is left."""
         own = {key: slot for slot, key in self._owners.items() if key is not None}
@@ -121,12 +116,9 @@ class _Writer:
     place: Place
     column: int  # of the rule's scorer
     eos: int
-    ids: list[int] = field(init=False)
+    ids: list[int]
     risk: float = 1.0
     steps: int = 0
-
-    def __post_init__(self) -> None:
-        self.ids = self.row.ids.tolist()
 
     @property
     def pending(self) -> int:
@@ -167,7 +159,8 @@ class Drafter:
         slm, cache = self.pair.slm, self.runner.cache
         if slm.device.type != "cuda" or not isinstance(cache, SlotCache):
             return
-        needed, (free, _) = self._slots.size * slm.kv_bytes, torch.cuda.mem_get_info(slm.device)
+        needed = len(cache.lengths) * self._slots.width * slm.kv_bytes
+        free, _ = torch.cuda.mem_get_info(slm.device)
         if needed > free:
             raise InputError(
                 f"the SLM's cache: {needed / 1e9:.1f} GB, expected at most {free / 1e9:.1f} GB; "
@@ -195,7 +188,9 @@ class Drafter:
         places = self._slots.place([(row.key, row.ids) for row in rows])
         eos = self.pair.eos_ids[0]
         writers = [
-            _Writer(row, place, self._columns[head_for(self.router, row.rule)], eos)
+            _Writer(
+                row, place, self._columns[head_for(self.router, row.rule)], eos, row.ids.tolist()
+            )
             for row, place in zip(rows, places, strict=True)
             if place
         ]

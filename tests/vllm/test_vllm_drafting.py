@@ -149,24 +149,24 @@ def test_an_eos_at_which_vllm_does_not_stop_is_left_to_the_llm(kin: Pair, router
     assert all(kin.eos_ids[0] not in own.ids for own in endless)
 
 
+def graphed(pair: Pair, router: Router, make_graphs: MakeGraphs) -> Drafter:
+    drafter = Drafter(pair, router, 4, 128)
+    drafter.runner = ModelRunner(pair.slm, 4, make_graphs)
+    return drafter
+
+
 @torch.inference_mode()
 @pytest.mark.parametrize("make_graphs", [no_graphs, uncaptured])
 def test_drafts_have_noise_for_the_rows_that_sample_only(
     kin: Pair, router: Router, noisy_rows: list[int], make_graphs: MakeGraphs
 ) -> None:
     """A greedy draft beside them is the same, and drafted longer than the sampled one."""
-
-    def drafter() -> Drafter:
-        made = Drafter(kin, router, 4, 128)
-        made.runner = ModelRunner(kin.slm, 4, make_graphs)
-        return made
-
     ids, free = np.array(PROMPTS["q2"], np.int32), Rule.parse("score 0")
     rows = [Row(key, ids, free, 8, set()) for key in "abc"]
     sampled = Row("d", ids, free, 3, set(), Sampling(1.5, 0, 1.0, 5))
-    [_, greedy, _] = drafter().draft(rows)
+    [_, greedy, _] = graphed(kin, router, make_graphs).draft(rows)
     assert noisy_rows == []
-    drafted = drafter().draft([*rows, sampled])
+    drafted = graphed(kin, router, make_graphs).draft([*rows, sampled])
     assert drafted[1] == greedy
     assert noisy_rows == [1] * drafted[3].steps
     assert len(drafted[3].ids) > 0
@@ -190,7 +190,7 @@ def test_sampled_drafts_depend_on_their_seed_alone(kin: Pair, router: Router) ->
 def test_graphs_draft_the_same(kin: Pair, router: Router) -> None:
     rule = Rule.parse("risk 0.2 audit 1")
     written = [
-        Lockstep(kin, Drafter(kin, router, 4, 128, make), rows=4, cap=6).run(
+        Lockstep(kin, graphed(kin, router, make), rows=4, cap=6).run(
             PROMPTS, dict.fromkeys(PROMPTS, rule), LIMIT
         )
         for make in (uncaptured, lambda *_: None)
