@@ -15,7 +15,7 @@ from citer.errors import InputError
 from citer.models.folder import Carded, ModelCard
 from citer.models.forced import Text
 from citer.models.graphs import no_graphs
-from citer.models.pair import LanguageModel
+from citer.models.pair import LanguageModel, Pair
 from citer.models.served import LIKELIEST, Chances, Choice, ServedModel
 from citer.models.vocabulary import Vocabulary
 
@@ -140,3 +140,8 @@ def verifier_of(
     if isinstance(llm, LanguageModel):
         return LocalVerifier(llm, vocabulary, slots, make_graphs)
     return ServedVerifier(llm, vocabulary) if isinstance(llm, ServedModel) else cast(Verifier, llm)
+
+
+def verifier_in(pair: Pair, slots: int = 1, make_graphs: MakeGraphs = no_graphs) -> Verifier:
+    """Return the verifier of a pair's LLM."""
+    return verifier_of(pair.llm, pair.vocabulary, slots, make_graphs)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from citer.decoding.served import verifier_of
+from citer.decoding.served import verifier_in
 from citer.decoding.verifier import Query, Verdict
 from citer.labelling.contests import Branch, Contest
 from citer.labelling.preference import Decision
@@ -66,7 +66,7 @@ class Suffix:
         """Return the falls over the contested tokens and the last `ending` tokens after them."""
         odds: dict[str, np.ndarray] = {}
         # A new verifier has empty slots: what it computes does not depend on earlier calls.
-        verifier = verifier_of(self.pair.llm, self.pair.vocabulary, self.slots)
+        verifier = verifier_in(self.pair, self.slots)
         for turns in _calls(_queues(contests), self.slots):
             queries = [_query(turn, self.pair.ended, ending) for turn in turns]
             for turn, verdicts in zip(turns, verifier.verdicts(queries), strict=True):

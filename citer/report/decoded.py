@@ -13,7 +13,7 @@ from citer.data.tasks.grading import WRONG, assess
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy
-from citer.decoding.served import verifier_of
+from citer.decoding.served import verifier_in, verifier_of
 from citer.decoding.verifier import Query, Verifier
 from citer.evaluation.sweep import request
 from citer.executors.base import Executor, Unit
@@ -76,7 +76,7 @@ class _Reader:
         self.pair = pair
         self.sampler = Sampler(params.sampling, params.seed)
         self.engine = Engine(pair, params.slots, params.max_new_tokens, delayed=True)
-        self.verifiers = [verifier_of(model, pair.vocabulary) for model in (pair.slm, pair.llm)]
+        self.verifiers = [verifier_of(pair.slm, pair.vocabulary), verifier_in(pair)]
 
     def answers(self, problems: Sequence[Problem], policy: Policy) -> list[Answer]:
         asked = [request(problem, self.pair, self.sampler) for problem in problems]

@@ -148,7 +148,7 @@ def test_only_the_model_and_its_size_use_its_network() -> None:
 
 
 def test_only_the_engine_uses_more_of_a_pairs_llm_than_its_card() -> None:
-    """`verifier_of` makes a verifier of it. `params.pair.llm` is a path.
+    """`verifier_in` makes a verifier of it. `params.pair.llm` is a path.
 
     `citer serve` hands the LLM over to its next release. A pair without weights keeps its server.
     """

@@ -15,7 +15,7 @@ from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine, Event, Finished
 from citer.decoding.policy import Policy
 from citer.decoding.sequence import Handle
-from citer.decoding.served import verifier_of
+from citer.decoding.served import verifier_in, verifier_of
 from citer.errors import InputError
 from citer.models.forced import Text
 from citer.models.pair import Pair
@@ -182,7 +182,7 @@ def logprobs(pair: Pair, request: Request, answer: Answer) -> list[float]:
     One forward of each model over the whole text computes them, at temperature 1.
     """
     text = Text((*request.prompt_ids, *answer.token_ids), len(request.prompt_ids))
-    verifiers = (verifier_of(model, pair.vocabulary) for model in (pair.slm, pair.llm))
+    verifiers = verifier_of(pair.slm, pair.vocabulary), verifier_in(pair)
     slm, llm = (verifier.score([text]).logprob_N.tolist() for verifier in verifiers)
     chosen = zip(answer.by_llm, slm, llm, strict=True)
     return [by_llm if is_llms else by_slm for is_llms, by_slm, by_llm in chosen]
