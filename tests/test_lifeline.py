@@ -1,7 +1,7 @@
 import os
 import threading
 
-from citer.executors.lifeline import when_closed
+from citer.executors.base import when_closed
 
 
 def test_end_is_called_when_the_last_writer_closes_the_pipe() -> None:

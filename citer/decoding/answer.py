@@ -44,9 +44,8 @@ class Request:
         if not self.trunk_ids:
             return None
         both = zip(self.trunk_ids, [*self.prompt_ids, *self.prefix_ids][:-1], strict=False)
-        return Trunk(
-            self.trunk_ids, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
-        )
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+        return Trunk(self.trunk_ids, shared)
 
 
 @dataclass(frozen=True)

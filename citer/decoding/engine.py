@@ -6,8 +6,7 @@ of each sequence that needs one, and the router scores it. If a rule requires a 
 one forward: it reads the tokens that it has not seen, judges them and writes the next token. The
 LLM may be delayed until half of the sequences need it, so that they share its forward.
 
-A request may have several policies. They share all forwards up to the token in which their answers
-differ (`citer.decoding.sequence`).
+A request may have several policies, which share forwards (`citer.decoding.sequence`).
 """
 
 from collections import deque
@@ -183,13 +182,15 @@ class Engine:
         The list may be empty; the engine is idle when every handle has finished or was cancelled.
         Only requests with a single policy have `Settled` events.
         """
-        events = self._admit()
+        events: list[Event] = []
+        while self._queue and self._free:
+            sequence = self._queue.popleft()
+            sequence.slot = self._free.pop()
+            events += self._go_on(sequence)
         drafting, visiting = self._waiting[Need.SLM], self._waiting[Need.LLM]
         runs_llm = llm_runs(len(visiting), len(drafting), self.delayed)
         sequences = visiting if runs_llm else drafting
-        sequences.sort(
-            key=lambda sequence: sequence.slot
-        )  # rows of neighbouring slots need no copy
+        sequences.sort(key=lambda each: each.slot)  # rows of neighbouring slots need no copy
         if runs_llm:
             self._visit(sequences)
         elif sequences:
@@ -209,15 +210,6 @@ class Engine:
         return dict.fromkeys(
             chain.from_iterable(sequence.scorers for sequence in self._sequences.values())
         )
-
-    def _admit(self) -> list[Event]:
-        """Give free slots to queued requests."""
-        events: list[Event] = []
-        while self._queue and self._free:
-            sequence = self._queue.popleft()
-            sequence.slot = self._free.pop()
-            events += self._go_on(sequence)
-        return events
 
     def _go_on(self, sequence: Sequence) -> list[Event]:
         """Queue a sequence for the model that it needs next. Free its slot if it needs none."""
@@ -250,5 +242,6 @@ class Engine:
 
 
 def _row(sequence: Sequence) -> Row:
-    given, sampling = (sequence.seed, sequence.answer_index), sequence.request.sampling
-    return Row(sequence.slot, sequence.ids, [given], noise(sampling, [len(sequence.ids)]))
+    request, length = sequence.request, len(sequence.ids)
+    given = (sequence.seed, length - len(request.prompt_ids))  # in the answer the prefix counts
+    return Row(sequence.slot, sequence.ids, [given], noise(request.sampling, [length]))

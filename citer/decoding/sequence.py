@@ -122,11 +122,6 @@ class Sequence:
         """Tokens written."""
         return len(self.ids) - self.begin
 
-    @property
-    def answer_index(self) -> int:
-        """Index of the next token from the answer's start. The prefix counts."""
-        return len(self.ids) - len(self.request.prompt_ids)
-
     def newly_settled(self) -> tuple[int, ...]:
         """Return the tokens that have settled since the last call. Expects a single policy.
 
@@ -195,7 +190,11 @@ class Sequence:
         self._drafts.append(draft)
         for path in takers:
             self._paths.remove(path)
-            self._take_llms(path)
+            kept = position
+            if not path.owed:
+                kept = self._audit(path, position - path.pending_from + path.asks_slm, position)
+            path.owed = False
+            self._wait_at(kept, path)
         if not draft or not self._paths:
             return
         for path in self._paths:
@@ -203,15 +202,6 @@ class Sequence:
         self._append(draft.token)
         if position in self._forks and self._forks[position].token == draft.token:
             self._paths += self._forks.pop(position).paths
-
-    def _take_llms(self, path: Path) -> None:
-        """Move a path to the fork where it takes the LLM's token."""
-        position = self.length
-        if not path.owed:
-            drafted = position - path.pending_from + path.asks_slm
-            position = self._audit(path, drafted, position)
-        path.owed = False
-        self._wait_at(position, path)
 
     def _audit(self, path: Path, drafted: int, seen: int) -> int:
         """Record a visit. Return how many tokens it keeps: all before the first rejected one."""

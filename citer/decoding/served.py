@@ -34,11 +34,6 @@ class Reading:
     vocabulary: Vocabulary
     place: str  # in messages
 
-    @property
-    def enough(self) -> int:
-        """How many of the likeliest tokens have two that count, if all are below `size`."""
-        return min(LIKELIEST, len(self.vocabulary.eos_ids) + 1)
-
     def counted(self, chances: Chances) -> Chances:
         """Keep the ids of the vocabulary. The first EOS gets the largest value of all of them."""
         size, ends = self.vocabulary
@@ -87,7 +82,9 @@ class ServedVerifier:
         return self._model.card
 
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
-        self._count(queries)
+        held = [max(q.kept, q.trunk.shared if q.trunk else 0) for q in queries]
+        new = sum(len(q.ids) - kept for q, kept in zip(queries, held, strict=True))
+        self.work.add(new, sum(len(q.ids) for q in queries))
         found = self._at_ends(queries)
         left = [n for n in range(len(queries)) if n not in found]
         found |= zip(left, self._in_prompts([queries[n] for n in left]), strict=True)
@@ -128,12 +125,9 @@ class ServedVerifier:
         return verdicts
 
     def _read(self, prompts: list[list[int]]) -> list[Choice]:
-        return self._model.complete(prompts, self._reading.enough, True) if prompts else []
-
-    def _count(self, queries: Sequence[Query]) -> None:
-        held = [max(q.kept, q.trunk.shared if q.trunk else 0) for q in queries]
-        new = sum(len(q.ids) - kept for q, kept in zip(queries, held, strict=True))
-        self.work.add(new, sum(len(q.ids) for q in queries))
+        # So many of the likeliest tokens have two that count, if all are below `size`.
+        enough = min(LIKELIEST, len(self._reading.vocabulary.eos_ids) + 1)
+        return self._model.complete(prompts, enough, True) if prompts else []
 
 
 def verifier_of(

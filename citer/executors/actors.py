@@ -94,7 +94,9 @@ class RayActors:
                     waiting.append(task.unit)
                 else:
                     advance(ended.done - task.done)
-                    yield ended.content()
+                    if ended.error:
+                        raise ended.error
+                    yield ended.result
         finally:
             for actor in [*self._starting.values(), *(task.actor for task in tasks.values())]:
                 ray.kill(actor)
@@ -159,12 +161,6 @@ class _Ended(NamedTuple):
     result: Any
     error: Exception | None
     done: float
-
-    def content(self) -> Any:
-        """Return the job's result, or raise its exception."""
-        if self.error:
-            raise self.error
-        return self.result
 
 
 class _Board:

@@ -5,8 +5,10 @@ returns a picklable result. Units and jobs can be pickled. An `Engine` or a `Lan
 pickled as its folder and settings.
 """
 
+import os
+import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -84,3 +86,17 @@ def count_death(deaths: Counter[str], unit: Unit[Any], reason: str) -> None:
         raise TemporaryError(
             f"{unit.name}: {ATTEMPTS} workers died while they ran it, the last with {reason}"
         )
+
+
+def when_closed(pipe: int, end: Callable[[], None]) -> None:
+    """Start a thread that calls `end` when no process holds the pipe's writing end any more.
+
+    `pipe` is the descriptor of the reading end. Nothing may be written to the pipe. The kernel
+    closes the writing end when its process ends, even by SIGKILL.
+    """
+
+    def watch() -> None:
+        os.read(pipe, 1)
+        end()
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -40,19 +40,15 @@ def executor_for(placed: Placed, workers: WorkerParams | None = None) -> Executo
     """
     workers = workers or WorkerParams()
     if workers.executor == "ray":
-        return _ray(placed)
+        if find_spec("ray") is None:
+            raise InputError("workers.executor: 'ray' is not installed: pip install 'citer[ray]'")
+        from citer.executors.ray import connect
+
+        return connect(placed.device)
     if gpus := _gpus(placed, workers):
         return Spawned(gpus)
     threads = torch.get_num_threads()
     return Forked(threads) if placed.is_small and threads > 1 else InLine()
-
-
-def _ray(placed: Placed) -> Executor:
-    if find_spec("ray") is None:
-        raise InputError("workers.executor: 'ray' is not installed: pip install 'citer[ray]'")
-    from citer.executors.ray import connect
-
-    return connect(placed.device)
 
 
 def _gpus(placed: Placed, workers: WorkerParams) -> list[str]:

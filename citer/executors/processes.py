@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from citer.executors.base import I, Job, R, Unit, count_death, noted
-from citer.executors.lifeline import when_closed
+from citer.executors.base import I, Job, R, Unit, count_death, noted, when_closed
 from citer.progress import Advance
 
 FORK, SPAWN = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
@@ -109,14 +108,10 @@ class _Worker:
         self.unit, self._job, self.done = unit, job, 0.0
         # A child that died while it was idle must not be counted against its next unit.
         self.is_to_blame = not (self._child and self._child.is_alive())
-        if self.is_to_blame:
-            self._start()
-        else:
+        if not self.is_to_blame:
             self._send()
-
-    def _start(self) -> None:
-        """Start a child. It says when it is ready for the unit, because sending may block."""
-        self.end()
+            return
+        self.end()  # a new child says when it is ready for the unit, because sending may block
         self.pipe, inner = self._context.Pipe()
         self._child = self._context.Process(target=_serve, args=(inner, *self._shared), daemon=True)
         self._child.start()

@@ -1,7 +1,8 @@
 """Join a Ray cluster, or start Ray on this machine for one stage.
 
 All machines need the same environment, and the project and its models under the same paths. Ray is
-imported late, because it reads its token when it is imported.
+imported late, because it reads its token when it is imported. `python -m citer.executors.ray CORES`
+is the Ray of one stage.
 """
 
 import atexit
@@ -12,19 +13,22 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING
-
-import torch
 
 from citer.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
+
     from citer.executors.actors import RayActors
 
 CURRENT = Path("/tmp/ray/ray_current_cluster")  # `ray start` writes the cluster's address to it
+LONGEST = 44  # characters of a folder: Ray puts sockets there, whose paths may have 107
+OBJECTS = 100 * 2**20  # bytes of shared memory: units and results are small
 
 
-def connect(device: torch.device) -> "RayActors":
+def connect(device: "torch.device") -> "RayActors":
     """Connect this process to a Ray cluster.
 
     It is that of `$RAY_ADDRESS`, or of `ray start` on this machine. If there is none, Ray is
@@ -75,9 +79,11 @@ def _answers(address: str) -> bool:
 @cache
 def _started() -> str:
     """Start Ray and return its address. It ends with this process, however that ends."""
+    import torch
+
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     head = subprocess.Popen(
-        [sys.executable, "-m", "citer.executors.head", str(torch.get_num_threads())],
+        [sys.executable, "-m", "citer.executors.ray", str(torch.get_num_threads())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,  # ^C is for this process
@@ -88,3 +94,29 @@ def _started() -> str:
     if address := head.stdout.readline().strip():
         return address
     raise RuntimeError(f"Ray ended with {head.wait()}: see its report above")
+
+
+def main(cores: int) -> None:
+    """Run Ray and print its address, until nobody holds the other end of standard input."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+
+    usual = gettempdir()
+    fits = len(str(Path(usual, "ray-12345678"))) <= LONGEST
+    with TemporaryDirectory(prefix="ray-", dir=usual if fits else "/tmp") as folder:
+        context = ray.init(
+            address="local",
+            num_cpus=cores,
+            include_dashboard=False,
+            object_store_memory=OBJECTS,
+            log_to_driver=False,
+            logging_level="error",
+            _temp_dir=folder,
+        )
+        print(context.address_info["address"], flush=True)
+        sys.stdin.read()
+        ray.shutdown()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

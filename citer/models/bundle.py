@@ -164,15 +164,12 @@ def write_bundle(folder: Path, router: Router, card: dict[str, Any]) -> None:
         made = {"weights": digest(path) if weights else None}
         content = {"schema_version": VERSION, "heads": heads} | made
         content |= {field: value for field, value in card.items() if field not in content}
-        _check_card(content, folder)
+        try:
+            Card.model_validate(content)
+        except ValidationError as error:
+            reason = complaint(error)
+            raise InputError(f"{folder}: not a router that can be used: {reason}") from None
         write_json(aside / "router.json", content)
-
-
-def _check_card(content: dict[str, Any], folder: Path) -> None:
-    try:
-        Card.model_validate(content)
-    except ValidationError as error:
-        raise InputError(f"{folder}: not a router that can be used: {complaint(error)}") from None
 
 
 def _check_finite(weights: dict[str, Tensor], origin: Path) -> None:

@@ -1,7 +1,5 @@
 """The KV cache: one allocation with a slot per sequence. Slots are indexed, never moved."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -11,19 +9,13 @@ from citer.models.batch import Batch, lay_out
 from citer.models.families import FAMILIES
 
 GROWTH = 64  # positions; capacity grows by multiples of it
+Copied = tuple[Tensor, Tensor]  # keys_LKPD and values_LKPD of one slot
 
 
 def kv_shape(config: PreTrainedConfig) -> tuple[int, int, int]:
     """Return the numbers of layers, of key-value heads and of dimensions per head."""
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return config.num_hidden_layers, config.num_key_value_heads, head_dim
-
-
-class Copied(NamedTuple):
-    """A copy of one slot's keys and values."""
-
-    keys_LKPD: Tensor
-    values_LKPD: Tensor
 
 
 class SlotCache:
@@ -72,12 +64,12 @@ class SlotCache:
 
     def copy(self, slot: int) -> Copied:
         """Copy a slot's keys and values."""
-        length = self.lengths[slot]
-        return Copied(*(kv[:, slot, :, :length].clone() for kv in self._both))
+        keys_LKPD, values_LKPD = (kv[:, slot, :, : self.lengths[slot]] for kv in self._both)
+        return keys_LKPD.clone(), values_LKPD.clone()
 
     def paste(self, slot: int, copied: Copied, length: int) -> None:
         """Replace a slot's content by the first `length` positions of a copy."""
-        assert length <= copied.keys_LKPD.shape[2], "cannot paste more than was copied"
+        assert length <= copied[0].shape[2], "cannot paste more than was copied"
         self.cut(slot, 0)
         self.reserve(length)
         for kv, held in zip(self._both, copied, strict=True):

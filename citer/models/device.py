@@ -30,16 +30,14 @@ def announce(stage: str, params: PairParams) -> None:
 
     Raises InputError if `cuda` is requested but not available.
     """
-    say(f"{stage}: on {_described(resolve_device(params.device))}")
-
-
-def _described(device: torch.device) -> str:
-    if device.type == "cpu":
+    if resolve_device(params.device).type == "cpu":
         threads = torch.get_num_threads()
-        return f"cpu, {threads} thread{'s' if threads > 1 else ''}"
-    visible = torch.cuda.device_count()
-    others = f", {visible} GPUs visible" if visible > 1 else ""
-    return f"cuda:0 {torch.cuda.get_device_name(0)}{others}"
+        place = f"cpu, {threads} thread{'s' if threads > 1 else ''}"
+    else:
+        visible = torch.cuda.device_count()
+        others = f", {visible} GPUs visible" if visible > 1 else ""
+        place = f"cuda:0 {torch.cuda.get_device_name(0)}{others}"
+    say(f"{stage}: on {place}")
 
 
 def device_for(name: str, params: PairParams) -> torch.device:

@@ -144,8 +144,6 @@ class Family(NamedTuple):
         return list(map(LayerKind, self.ropes(config), self.windows(config)))
 
 
-SOFT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
-
 FAMILIES: dict[str, Family] = {
     "llama": Family(_no_window, unset=("sliding_window",)),
     "mistral": Family(_same_window),
@@ -160,7 +158,7 @@ FAMILIES: dict[str, Family] = {
         heads=normed,
         block=four_norms,
         needed=("sliding_window",),
-        unset=(*SOFT_CAPS, "use_bidirectional_attention"),
+        unset=("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention"),
     ),
     "phi3": Family(_same_window, heads=fused, rotate=rotate_part),
 }
@@ -179,7 +177,8 @@ def check_settings(path: Path, config: PreTrainedConfig) -> None:
             raise InputError(f"{file}: {name}: {value}: expected none")
     if not getattr(config, "is_causal", True):
         raise InputError(f"{file}: is_causal: {config.is_causal}: expected true")
-    for rope in _rope_settings(config):
+    ropes = config.rope_parameters  # of all layers, or of each name in `layer_types`
+    for rope in [ropes] if "rope_type" in ropes else filter(None, ropes.values()):
         _check_rope(file, rope, family)
     followed = [SLIDING if window else FULL for window in family.windows(config)]
     stated = getattr(config, "layer_types", None) or followed
@@ -190,12 +189,6 @@ def check_settings(path: Path, config: PreTrainedConfig) -> None:
 
 def _unlike(value: str, *expected: str) -> str:
     return f"{value!r}: expected {' or '.join(map(repr, expected))}"
-
-
-def _rope_settings(config: PreTrainedConfig) -> list[dict[str, Any]]:
-    """Return the settings of the rotary embeddings: one, or one for each name in `layer_types`."""
-    ropes = config.rope_parameters
-    return [ropes] if "rope_type" in ropes else list(filter(None, ropes.values()))
 
 
 def _check_rope(file: Path, rope: dict[str, Any], family: Family) -> None:

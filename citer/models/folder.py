@@ -22,12 +22,7 @@ from transformers import (
 from citer.data.prompts import PromptFormat, PromptSettings, make_prompts
 from citer.errors import InputError, reading
 from citer.models.families import Config, EosSetting, check_settings
-from citer.models.tokenizer import (
-    load_tokenizer,
-    named_eos_ids,
-    tokenizer_digest,
-    tokenizer_parts,
-)
+from citer.models.tokenizer import load_tokenizer, named_eos_ids, tokenizer_digest, tokenizer_parts
 from citer.models.vocabulary import Vocabulary
 from citer.models.weights import (
     bytes_read,
@@ -69,9 +64,8 @@ class Carded(Protocol):
     def card(self) -> ModelCard: ...
 
 
-MakePrompts = Callable[
-    [PreTrainedTokenizerFast, Sequence[int]], PromptFormat
-]  # (tokenizer, EOS ids)
+# From tokenizer and EOS ids.
+MakePrompts = Callable[[PreTrainedTokenizerFast, Sequence[int]], PromptFormat]
 PLAIN = partial(make_prompts, PromptSettings())
 
 
@@ -91,7 +85,10 @@ class ModelFolder:
         path = self.path / "config.json"
         if not path.is_file():
             raise InputError(f"{self}: no config.json, expected a Hugging Face model folder")
-        _check_files(self.path)
+        for file in self.path.iterdir():
+            if not file.is_dir():
+                with reading(file):  # refuses a broken link, and what might never end
+                    file.stat()
         return read_as(path, Config)
 
     @property
@@ -256,14 +253,6 @@ def _difference(name: str, slm: list[int], llm: list[int]) -> str:
     place = next((n for n in range(shorter) if slm[n] != llm[n]), shorter)
     ids = (str(ids[place]) if place < len(ids) else "none" for ids in (slm, llm))
     return f"different ids for a {name}: at position {place} {' and '.join(ids)}"
-
-
-def _check_files(path: Path) -> None:
-    """Raise InputError for a FIFO or a device, which might never end, and for a broken link."""
-    for file in path.iterdir():
-        if not file.is_dir():
-            with reading(file):
-                file.stat()
 
 
 def outline(path: Path) -> PreTrainedModel:

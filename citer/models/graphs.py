@@ -59,7 +59,7 @@ class Graphs:
         self._cache = cache
         self._capturing = capturing
         self._capture = capturing()
-        self._graphs: dict[Shape, _Graph] = {}
+        self._graphs: dict[Shape, Callable[[Tensor], Tensor]] = {}
         self._made_for: tuple[Read | None, int] = (None, 0)
 
     def fit(self, rows: Sequence[Row]) -> bool:
@@ -82,7 +82,7 @@ class Graphs:
         packed_NC = self._packed(row_N, shape)
         if shape not in self._graphs:
             forward = partial(static_forward, self._model, self._cache, shape, read)
-            self._graphs[shape] = _Graph(forward, packed_NC.to(self._model.device), self._capture)
+            self._graphs[shape] = _graph(forward, packed_NC.to(self._model.device), self._capture)
         out_NUC = self._graphs[shape](packed_NC).tolist()
         for row in rows:
             self._cache.lengths[row.slot] = len(row.ids)
@@ -161,19 +161,18 @@ def _noise(given_WK: Tensor, sampling_S: Tensor, wanted: int) -> Tensor:
     return torch.cat([row_R[:, None], given_WK[row_R, -DRAW:]], 1)
 
 
-class _Graph:
-    """A captured forward with its input buffer."""
+def _graph(
+    forward: Callable[[Tensor], Tensor], held_NC: Tensor, capture: Capture
+) -> Callable[[Tensor], Tensor]:
+    """Capture a forward on `held_NC`, a valid input: the warm-up runs on it."""
+    replay = capture(partial(forward, held_NC))
 
-    def __init__(
-        self, forward: Callable[[Tensor], Tensor], packed_NC: Tensor, capture: Capture
-    ) -> None:
-        self._packed_NC = packed_NC  # a valid input, since the warm-up runs on it
-        self._replay = capture(partial(forward, packed_NC))
-
-    def __call__(self, packed_NC: Tensor) -> Tensor:
+    def graph(packed_NC: Tensor) -> Tensor:
         """Return out_NUC, which the next graph may overwrite."""
-        self._packed_NC.copy_(packed_NC, non_blocking=True)
-        return self._replay()
+        held_NC.copy_(packed_NC, non_blocking=True)
+        return replay()
+
+    return graph
 
 
 def cuda_graphs(model: LanguageModel, cache: SlotCache) -> Graphs | None:

@@ -6,8 +6,6 @@ weights twice for two tokens and three times for three; for four or more tokens 
 converts bfloat16 weights in every forward.
 """
 
-from pathlib import Path
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
@@ -38,18 +36,15 @@ def load_network(name: str, folder: ModelFolder, params: PairParams) -> PreTrain
     if forward is STOCK:
         network = load_stock(folder.path, params.dtype, device_map_for(name, params))
     else:
-        network = _load_own(folder.path, params.dtype, device_for(name, params))
+        network = AutoModelForCausalLM.from_pretrained(
+            folder.path,
+            dtype=getattr(torch, params.dtype),
+            attn_implementation="sdpa",
+            local_files_only=True,
+        )
+        network.requires_grad_(False).eval().to(device_for(name, params))
+        pack(network)
     check_forward(network, folder.path, forward)
-    return network
-
-
-def _load_own(path: Path, dtype: str, device: torch.device) -> PreTrainedModel:
-    network = AutoModelForCausalLM.from_pretrained(
-        path, dtype=getattr(torch, dtype), attn_implementation="sdpa", local_files_only=True
-    )
-    network.requires_grad_(False)
-    network.eval().to(device)
-    pack(network)
     return network
 
 

@@ -13,14 +13,7 @@ from citer.executors.choose import executor_for
 from citer.executors.workers import WorkerParams
 from citer.models.device import device_for
 from citer.models.folder import Carded, ModelFolder, PairFolder, outline
-from citer.models.pair import (
-    LanguageModel,
-    Pair,
-    load_model,
-    load_pair,
-    make_model,
-    make_pair,
-)
+from citer.models.pair import LanguageModel, Pair, load_model, load_pair, make_model, make_pair
 
 
 def open_pair(

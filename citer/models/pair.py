@@ -86,8 +86,8 @@ class LanguageModel:
         if self.stored_bytes is not None:
             return self.stored_bytes
         embedding, head = self.network.get_input_embeddings(), self.network.get_output_embeddings()
-        total = _bytes(self.network)
-        return total if embedding.weight is head.weight else total - _bytes(embedding)
+        total = bytes_of(self.network)
+        return total if embedding.weight is head.weight else total - bytes_of(embedding)
 
     @cached_property
     def kv_bytes(self) -> int:
@@ -128,7 +128,7 @@ class LanguageModel:
         )
 
 
-def _bytes(module: nn.Module) -> int:
+def bytes_of(module: nn.Module) -> int:
     return sum(weight.nbytes for weight in module.parameters())
 
 

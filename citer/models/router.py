@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -16,18 +16,11 @@ FEATURE = (
 )
 
 
-class Confidence(NamedTuple):
-    """Entropy (nats), margin and largest log-probabilities of N next-token distributions."""
-
-    entropy_N: Tensor
-    margin_N: Tensor
-    top_NK: Tensor
-
-
-def confidence_features(logprob_NV: Tensor) -> Confidence:
+def confidence_features(logprob_NV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return entropy_N (nats), margin_N and top_NK, the largest log-probabilities."""
     top_NK = logprob_NV.topk(TOP_LOGPROBS).values
     entropy_N = -torch.linalg.vecdot(logprob_NV.exp(), logprob_NV)
-    return Confidence(entropy_N, top_NK[:, 0] - top_NK[:, 1], top_NK)
+    return entropy_N, top_NK[:, 0] - top_NK[:, 1], top_NK
 
 
 def features(hidden_NH: Tensor, logits_NV: Tensor) -> Tensor:

@@ -29,7 +29,6 @@ KEY = "CITER_LLM_API_KEY"  # environment variable
 PATIENCE = (1, 2, 4, 8, 16, 32)  # seconds before each further attempt
 TIMEOUT = httpx.Timeout(600, connect=10)  # seconds; a long batch of a large model takes minutes
 BUSY = {408, 425, 429, 500, 502, 503, 504}  # statuses that may differ at the next attempt
-UNAUTHORISED = {401, 403}
 HEADER = re.compile(r"[!-~]*")  # what a key may consist of
 
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -69,19 +68,13 @@ class Server:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         return httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT)
 
-    def get(self, path: str, kind: type[Answer]) -> Answer:
-        """Get a page, parsed as `kind`. Raises as `post` does."""
-        return self._ask("GET", path, None, kind)
-
-    def post(self, path: str, content: dict[str, Any], kind: type[Answer]) -> Answer:
-        """Post JSON and return the answer, parsed as `kind`.
+    def ask(self, path: str, kind: type[Answer], content: dict[str, Any] | None = None) -> Answer:
+        """Post JSON, or get a page if there is no `content`. Return the answer, parsed as `kind`.
 
         Raises TemporaryError if the server does not answer at the last attempt either, InputError
         if it refuses the request or its answer has another form.
         """
-        return self._ask("POST", path, content, kind)
-
-    def _ask(self, method: str, path: str, content: Any, kind: type[Answer]) -> Answer:
+        method = "POST" if content else "GET"
         response = self._insist(self._client.build_request(method, path, json=content))
         if not response.is_success:
             raise InputError(f"{self}{path}: {_reason(response)}")
@@ -111,7 +104,7 @@ class Server:
 
 def _reason(response: httpx.Response) -> str:
     """Describe a refusal in the server's own words, if it has the form of OpenAI's errors."""
-    if response.status_code in UNAUTHORISED:
+    if response.status_code in (401, 403):
         return f"status {response.status_code}, expected the server's API key in {KEY}"
     if response.has_redirect_location:
         return f"status {response.status_code}: moved to {shown(response.headers['location'])}"
@@ -199,13 +192,12 @@ class ServedModel:
         }
         if of_prompts:
             content["prompt_logprobs"] = likeliest
-        choices = self.server.post("/v1/completions", content, Completion).choices
+        choices = self.server.ask("/v1/completions", Completion, content).choices
         lengths = [len(choice.prompt_logprobs or ()) for choice in choices]
         expected = [len(prompt) * of_prompts for prompt in prompts]
         if lengths != expected:
-            found = (
-                f"{len(choices)} choices with log-probabilities of {shown(lengths)} prompt tokens"
-            )
+            of_tokens = f"log-probabilities of {shown(lengths)} prompt tokens"
+            found = f"{len(choices)} choices with {of_tokens}"
             raise InputError(f"{self.server}: {found}, expected {shown(expected)}")
         return choices
 
@@ -227,7 +219,7 @@ class ServedFolder(ModelFolder):
     @cached_property
     def listed(self) -> Listed:
         """The model that the server runs. Raises InputError unless it is the only one."""
-        listed = self.server.get("/v1/models", Listing).data
+        listed = self.server.ask("/v1/models", Listing).data
         if len(listed) > 1:
             names = ", ".join(each.id for each in listed)
             raise InputError(f"{self.server}: serves {names}; expected one model (pair.llm_url)")
@@ -263,7 +255,7 @@ class ServedFolder(ModelFolder):
 
     def _check_vocabulary(self) -> None:
         content = {"model": self.listed.id, "prompt": SAMPLE, "add_special_tokens": False}
-        theirs = self.server.post("/tokenize", content, Tokens).tokens
+        theirs = self.server.ask("/tokenize", Tokens, content).tokens
         ours = self.tokenizer.encode(SAMPLE, add_special_tokens=False)
         if theirs != ours:
             raise InputError(

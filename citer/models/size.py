@@ -12,7 +12,7 @@ from torch import nn
 
 from citer.errors import InputError
 from citer.models.folder import ModelFolder, outline
-from citer.models.pair import LanguageModel
+from citer.models.pair import LanguageModel, bytes_of
 from citer.models.weights import check_tensors, free_names, tensor_bytes
 from citer.storage.tables import read_as
 
@@ -82,8 +82,11 @@ class ModelSize:
         source = HEADERS if has_files else CONFIG
         plain = LanguageModel("", path, "", network)
         if not quantised:
-            return cls(plain, _bytes(network), source)
-        stored, read = _stored(folder) if has_files else _estimated(plain)
+            return cls(plain, bytes_of(network), source)
+        if has_files:
+            stored = sum(sum(tensor_bytes(file).values()) for file in folder.weight_files)
+            return cls(replace(plain, stored_bytes=folder.stored_bytes), stored, source)
+        stored, read = _estimated(plain)
         return cls(replace(plain, stored_bytes=read), stored, source)
 
     @cached_property
@@ -103,21 +106,14 @@ class ModelSize:
         """Bytes of the input embedding and of the output head, which is 0 if they are tied."""
         network = self.model.network
         embedding, head = network.get_input_embeddings(), network.get_output_embeddings()
-        return _bytes(embedding), 0 if head.weight is embedding.weight else _bytes(head)
-
-
-def _bytes(module: nn.Module) -> int:
-    return sum(weight.nbytes for weight in module.parameters())
-
-
-def _stored(folder: ModelFolder) -> tuple[int, int]:
-    """Return the bytes of all weights as stored, and of those that every forward reads."""
-    stored = sum(sum(tensor_bytes(file).values()) for file in folder.weight_files)
-    return stored, folder.stored_bytes
+        return bytes_of(embedding), 0 if head.weight is embedding.weight else bytes_of(head)
 
 
 def _estimated(plain: LanguageModel) -> tuple[int, int]:
-    """Estimate the same. All linear layers but the head count as quantised."""
+    """Estimate the bytes of all weights, and of those that every forward reads.
+
+    All linear layers but the head count as quantised.
+    """
     config, network = plain.path / "config.json", plain.network
     quantisation = read_as(config, Quantised).quantization_config
     bits = quantisation.bits_per_weight
@@ -128,4 +124,4 @@ def _estimated(plain: LanguageModel) -> tuple[int, int]:
     head = network.get_output_embeddings()
     layers = [m for m in network.modules() if isinstance(m, nn.Linear) and m is not head]
     saved = round(sum(layer.weight.nbytes - layer.weight.numel() * bits / 8 for layer in layers))
-    return _bytes(network) - saved, plain.weight_bytes - saved
+    return bytes_of(network) - saved, plain.weight_bytes - saved

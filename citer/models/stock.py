@@ -60,16 +60,13 @@ class SplitCache:
         return self.parts[device].update(index, batch, *new)
 
     def copy(self, slot: int) -> list[Copied]:
-        """Copy a slot's keys and values."""
         return [part.copy(slot) for part in self.parts.values()]
 
     def paste(self, slot: int, copied: list[Copied], length: int) -> None:
-        """Replace a slot's content by the first `length` positions of a copy."""
         for part, held in zip(self.parts.values(), copied, strict=True):
             part.paste(slot, held, length)
 
     def cut(self, slot: int, length: int) -> None:
-        """Truncate a slot to `length` positions."""
         for part in self.parts.values():
             part.cut(slot, length)
 

@@ -1,22 +1,26 @@
 """Train with DeepSpeed: start a process per rank, here or on the machines of a hostfile.
 
 The file has DeepSpeed's format, lines `HOST slots=N`. It says where ranks run. Their number, on
-which results depend, is `finetune.processes`. All ranks end with this process.
+which results depend, is `finetune.processes`. All ranks end with this process. A rank is
+`python -m citer.training.launch JOB FOLDER`.
 """
 
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from citer.errors import InputError, read_text, shown
+from citer.executors.base import when_closed
 from citer.training.job import Job
 
 LINE = re.compile(r"([^\s#-]\S*)\s+slots=([1-9]\d{0,3})")
@@ -71,8 +75,14 @@ def launch(job: Job, folder: Path, hosts: Sequence[Host]) -> None:
     to this process group do not reach a rank. Each rank therefore watches the pipe on its standard
     input, which closes when this process ends for any reason. ssh passes the closing on.
     """
-    program = ["-m", "citer.training.rank", job.model_dump_json(), str(folder)]
-    settings = _settings(job)
+    program = ["-m", "citer.training.launch", job.model_dump_json(), str(folder)]
+    settings = {
+        "DS_ACCELERATOR": job.device,
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "PYTHONWARNINGS": "ignore::FutureWarning",
+    }
+    if job.device == "cpu":
+        settings["CUDA_VISIBLE_DEVICES"] = ""
     if hosts:
         commands = _over_ssh(hosts, program, settings)
     else:
@@ -95,15 +105,6 @@ def _run(commands: Mapping[str, Sequence[str]], env: Mapping[str, str]) -> None:
             raise RuntimeError(f"{name} ended with {code}: see its report above")
 
 
-def _settings(job: Job) -> dict[str, str]:
-    settings = {
-        "DS_ACCELERATOR": job.device,
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
-        "PYTHONWARNINGS": "ignore::FutureWarning",
-    }
-    return settings | ({"CUDA_VISIBLE_DEVICES": ""} if job.device == "cpu" else {})
-
-
 def _over_ssh(
     hosts: Sequence[Host], program: Sequence[str], settings: Mapping[str, str]
 ) -> dict[str, list[str]]:
@@ -112,7 +113,10 @@ def _over_ssh(
     torchrun runs `program` in this folder, which all hosts share. Ranks meet at the first host.
     """
     first = hosts[0].name.rpartition("@")[2]
-    meeting = [f"--nnodes={len(hosts)}", f"--master-addr={first}", f"--master-port={_free_port()}"]
+    with socket.socket() as server:
+        server.bind(("", 0))
+        port = server.getsockname()[1]  # free here, and therefore probably on the first host
+    meeting = [f"--nnodes={len(hosts)}", f"--master-addr={first}", f"--master-port={port}"]
     passed = {name: value for name, value in os.environ.items() if PASSED.fullmatch(name)}
     variables = [f"{name}={value}" for name, value in (passed | {**settings}).items()]
     commands = {}
@@ -124,9 +128,26 @@ def _over_ssh(
     return commands
 
 
-def _free_port() -> int:
-    """Return a port that is free here, and therefore probably on the first host."""
-    with socket.socket() as server:
-        server.bind(("", 0))
-        port: int = server.getsockname()[1]
-        return port
+def main() -> None:
+    """Run a rank, which torchrun starts."""
+    # `launch` holds the other end of this pipe.
+    when_closed(sys.stdin.fileno(), partial(os.killpg, 0, signal.SIGKILL))
+    import deepspeed.ops  # takes seconds: start the watch first
+
+    # Otherwise DeepSpeed compiles this op for 100 s, and needs a compiler; gloo replaces it.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed()  # on a CPU the trainer does not, and ZeRO-3 would see one rank
+
+    from torch import distributed
+
+    from citer.models.folder import ModelFolder
+    from citer.training.trainer import train
+
+    job = Job.model_validate_json(sys.argv[1])
+    train(job, ModelFolder(job.base).tokenizer, Path(sys.argv[2]))
+    distributed.destroy_process_group()  # waits for ranks that still read from this rank
+    os._exit(0)  # gloo's threads can abort a process during a normal exit (pytorch #179291)
+
+
+if __name__ == "__main__":
+    main()

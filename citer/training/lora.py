@@ -20,7 +20,12 @@ def check_adapter(base: Path, lora: LoraParams) -> None:
 
     Reads no weights.
     """
-    layers = _linear_layers(base)
+    network = outline(base)
+    layers = {
+        path.rpartition(".")[2]: layer
+        for path, layer in network.named_modules()
+        if isinstance(layer, nn.Linear) and layer is not network.get_output_embeddings()
+    }
     for name in lora.targets or layers:
         if name not in layers:
             expected = f"expected some of {', '.join(layers)}"
@@ -28,16 +33,6 @@ def check_adapter(base: Path, lora: LoraParams) -> None:
         if lora.rank > (size := min(layers[name].weight.shape)):
             expected = f"expected at most {size}, the smaller dimension of {name}"
             raise InputError(f"finetune.lora.rank: {lora.rank}: {expected}")
-
-
-def _linear_layers(base: Path) -> dict[str, nn.Linear]:
-    """Return a linear layer of each name, without the output head."""
-    network = outline(base)
-    return {
-        path.rpartition(".")[2]: layer
-        for path, layer in network.named_modules()
-        if isinstance(layer, nn.Linear) and layer is not network.get_output_embeddings()
-    }
 
 
 def peft_config(lora: LoraParams) -> "LoraConfig":

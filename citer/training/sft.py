@@ -143,10 +143,7 @@ def _publish(base: Path, checkpoint: ModelFolder, output: Path) -> None:
         for file in checkpoint.weight_files:
             weights = {name: weight.to(dtype) for name, weight in load_file(file).items()}
             save_file(weights, aside / file.name, {"format": "pt"})
-        for file in [*_settings(base), *checkpoint.path.glob("*.index.json")]:
+        texts = [file for file in base.iterdir() if file.suffix in (".json", ".jinja", ".txt")]
+        settings = [file for file in texts if not file.match("*.index.json")]
+        for file in [*settings, *checkpoint.path.glob("*.index.json")]:
             shutil.copyfile(file, aside / file.name)
-
-
-def _settings(base: Path) -> list[Path]:
-    texts = [file for file in base.iterdir() if file.suffix in (".json", ".jinja", ".txt")]
-    return [file for file in texts if not file.match("*.index.json")]

@@ -31,13 +31,14 @@ ZERO = {2: "zero2.json", 3: "zero3.json", "3-offload": "zero3_offload.json"}
 
 def train(job: Job, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Train `job.base` on the rows in `folder`, from the last checkpoint if there is one."""
-    _quiet(job)
-    _make_deterministic(job)
+    _prepare(job.device)
     checkpoint = last_checkpoint(folder)
     arguments = _arguments(job, folder)  # before the model: with ZeRO-3, a rank loads its part
     lora = job.params.lora
+    # Weights that are trained stay in float32.
+    dtype = torch.bfloat16 if job.bf16 and lora else torch.float32
     trainer = _Trainer(
-        AutoModelForCausalLM.from_pretrained(job.base, dtype=_dtype(job), local_files_only=True),
+        AutoModelForCausalLM.from_pretrained(job.base, dtype=dtype, local_files_only=True),
         arguments,
         train_dataset=Dataset(read_table(folder / ROWS, ROW)),
         processing_class=tokenizer,
@@ -50,11 +51,6 @@ def train(job: Job, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
             advance = stack.enter_context(progress("finetune", job.params.steps, "steps", before))
             trainer.add_callback(_Advance(advance))
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-
-
-def _dtype(job: Job) -> torch.dtype:
-    """Return the precision of the weights. Weights that are trained stay in float32."""
-    return torch.bfloat16 if job.bf16 and job.params.lora else torch.float32
 
 
 def _arguments(job: Job, folder: Path) -> SFTConfig:
@@ -84,17 +80,14 @@ def _arguments(job: Job, folder: Path) -> SFTConfig:
     )
 
 
-def _quiet(job: Job) -> None:
-    os.environ.setdefault("DS_ACCELERATOR", job.device)  # DeepSpeed warns if unset
+def _prepare(device: str) -> None:
+    """Be quiet, and use deterministic kernels. On a GPU, warn about operations that have none."""
+    os.environ.setdefault("DS_ACCELERATOR", device)  # DeepSpeed warns if unset
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     disable_progress_bars()
-
-
-def _make_deterministic(job: Job) -> None:
-    """Use deterministic kernels. On a GPU, warn about operations that have none."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(job.device == "cuda", warn_only=True)
+    torch.use_deterministic_algorithms(device == "cuda", warn_only=True)
 
 
 class _Trainer(SFTTrainer):

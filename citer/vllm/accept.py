@@ -66,13 +66,6 @@ def accept(judged: Judged, beta_N: Tensor, greedy_N: Tensor) -> Tensor:
     return torch.where(judged.logprob_N.isneginf(), 0, chance_N)
 
 
-def logits_for(judged: Judged, chance_N: Tensor) -> Tensor:
-    """Return the logit of each draft that gives it probability `chance_N` in its row."""
-    others_N = judged.total_N + torch.log1p(-judged.logprob_N.exp())
-    below_one_N = others_N + chance_N.logit().clamp(max=CERTAIN)
-    return torch.where(chance_N < 1, below_one_N, judged.total_N + CERTAIN)
-
-
 def raise_drafts(logits_NV: Tensor, judged: Judged, beta_N: Tensor, greedy_N: Tensor) -> None:
     """Change the drafts' logits, in place, so that vLLM's own sampler accepts as `accept` says.
 
@@ -81,7 +74,9 @@ def raise_drafts(logits_NV: Tensor, judged: Judged, beta_N: Tensor, greedy_N: Te
     chance_N = accept(judged, beta_N, greedy_N)
     raised_N = torch.where(greedy_N, chance_N == 1, (beta_N < 1) & (chance_N > 0))
     own_N = own_logits(logits_NV, judged.draft_N)
-    new_N = logits_for(judged, chance_N).to(own_N.dtype)
+    others_N = judged.total_N + torch.log1p(-judged.logprob_N.exp())
+    new_N = others_N + chance_N.logit().clamp(max=CERTAIN)  # gives the draft probability `chance_N`
+    new_N = torch.where(chance_N < 1, new_N, judged.total_N + CERTAIN).to(own_N.dtype)
     set_logits(logits_NV, judged.draft_N, torch.where(raised_N, new_N, own_N))
 
 
@@ -96,9 +91,6 @@ class JudgedRow(NamedTuple):
         """Return the row up to the first draft that vLLM has withdrawn."""
         count = next((n for n, draft in enumerate(self.drafts) if draft < 0), len(self.drafts))
         return JudgedRow(self.drafts[:count], self.choices[:count], self.odds[:count])
-
-
-UNJUDGED = JudgedRow([], [], [])
 
 
 class Audit:
@@ -129,7 +121,7 @@ class Audit:
     def rows(self) -> Iterator[JudgedRow]:
         """Yield the rows of the batch. Endless and without drafts, if there were none."""
         if self._judged is None:
-            return repeat(UNJUDGED)
+            return repeat(JudgedRow([], [], []))
         parts = (self._judged.draft_N, self._judged.choice_N, self._judged.odds_N)
         split = (part.cpu().split(list(self._counts)) for part in parts)
         rows = zip(*split, strict=True)

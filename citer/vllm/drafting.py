@@ -6,7 +6,7 @@ then serves them all (*lockstep drafting*). A request that is done leaves the SL
 
 from collections import OrderedDict
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -14,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from citer.decoding.policy import ScoredBy, head_for
-from citer.decoding.runner import Drafts, Held, MakeGraphs, ModelRunner
+from citer.decoding.runner import Drafts, Held, ModelRunner
 from citer.errors import InputError
 from citer.models import batch
 from citer.models.cache import SlotCache
-from citer.models.graphs import cuda_graphs
 from citer.models.pair import Pair
 from citer.models.router import Router
 from citer.models.sampling import Sampling, noise
@@ -75,11 +74,6 @@ class Slots:
         self._lengths = [0] * count
         self._owners: OrderedDict[int, str | None] = OrderedDict.fromkeys(range(count))
 
-    @property
-    def size(self) -> int:
-        """Positions of all slots."""
-        return self._ids_SP.size
-
     def place(self, requests: Sequence[tuple[str, Ids]]) -> list[Place | None]:
         """Return a place for each request, by its key and its tokens; None if no slot is left."""
         own = {key: slot for slot, key in self._owners.items() if key is not None}
@@ -122,12 +116,9 @@ class _Writer:
     place: Place
     column: int  # of the rule's scorer
     eos: int
-    ids: list[int] = field(init=False)
+    ids: list[int]
     risk: float = 1.0
     steps: int = 0
-
-    def __post_init__(self) -> None:
-        self.ids = self.row.ids.tolist()
 
     @property
     def pending(self) -> int:
@@ -155,17 +146,10 @@ class _Writer:
 class Drafter:
     """The SLM with its cache of `slots` sequences of at most `width` tokens, and the router."""
 
-    def __init__(
-        self,
-        pair: Pair,
-        router: Router,
-        slots: int,
-        width: int,
-        make_graphs: MakeGraphs = cuda_graphs,
-    ) -> None:
+    def __init__(self, pair: Pair, router: Router, slots: int, width: int) -> None:
         self.pair = pair
         self.router = router
-        self.runner = ModelRunner(pair.slm, slots, make_graphs)
+        self.runner = ModelRunner(pair.slm, slots)
         self._slots = Slots(slots, width)
         self._columns = {head: n for n, head in enumerate(router.heads.values())}
         self._drafts = Drafts(pair, tuple(map(ScoredBy, self._columns)))
@@ -175,7 +159,8 @@ class Drafter:
         slm, cache = self.pair.slm, self.runner.cache
         if slm.device.type != "cuda" or not isinstance(cache, SlotCache):
             return
-        needed, (free, _) = self._slots.size * slm.kv_bytes, torch.cuda.mem_get_info(slm.device)
+        needed = len(cache.lengths) * self._slots.width * slm.kv_bytes
+        free, _ = torch.cuda.mem_get_info(slm.device)
         if needed > free:
             raise InputError(
                 f"the SLM's cache: {needed / 1e9:.1f} GB, expected at most {free / 1e9:.1f} GB; "
@@ -190,7 +175,8 @@ class Drafter:
         Rows without room, those whose rule does not ask the SLM, and those with an id that only the
         LLM has, get no drafts.
         """
-        able = [row for row in rows if row.room > 0 and row.rule.asks_slm and self._reads(row.ids)]
+        known = self.pair.slm.vocab_size  # the LLM may pad its embeddings to a larger size
+        able = [r for r in rows if r.room > 0 and r.rule.asks_slm and r.ids.max() < known]
         writers = self._writers(able)
         self._write(writers)
         drafted = {
@@ -198,15 +184,13 @@ class Drafter:
         }
         return [drafted.get(row.key, NONE) for row in rows]
 
-    def _reads(self, ids: Ids) -> bool:
-        """Return whether the SLM has an embedding for each id: the LLM may pad to a larger size."""
-        return bool(ids.max() < self.pair.slm.vocab_size)
-
     def _writers(self, rows: Sequence[Row]) -> list[_Writer]:
         places = self._slots.place([(row.key, row.ids) for row in rows])
         eos = self.pair.eos_ids[0]
         writers = [
-            _Writer(row, place, self._columns[head_for(self.router, row.rule)], eos)
+            _Writer(
+                row, place, self._columns[head_for(self.router, row.rule)], eos, row.ids.tolist()
+            )
             for row, place in zip(rows, places, strict=True)
             if place
         ]

@@ -21,7 +21,7 @@ from citer.decoding.policy import head_name
 from citer.errors import InputError
 from citer.models.bundle import check_identity, folder_identity, read_bundle, read_card
 from citer.models.folder import PairFolder
-from citer.models.pair import Pair, load_model
+from citer.models.pair import Pair, load_model, make_pair
 from citer.models.router import Router
 from citer.models.size import ModelSize
 from citer.rule import Rule
@@ -155,15 +155,9 @@ def load(settings: Settings, engine: Engine) -> tuple[Pair, Router]:
     params = PairParams.model_validate(
         {"slm": str(folders.slm), "llm": str(llm), "device": engine.device, "dtype": engine.dtype}
     )
-    pair = Pair(
-        slm=load_model("slm", folders.slm, params),
-        llm=ModelSize.of(llm, engine.dtype).model,
-        tokenizer=folders.slm.tokenizer,
-        tokenizer_digest=folders.tokenizer_digest,
-        eos_ids=folders.eos_ids,
-        prompts=folders.prompts,
-    )
-    return pair, router.to(pair.slm.device)
+    slm = load_model("slm", folders.slm, params)
+    pair = make_pair(folders, slm, ModelSize.of(llm, engine.dtype).model)
+    return pair, router.to(slm.device)
 
 
 def _check_engine(engine: Engine) -> None:

@@ -128,16 +128,14 @@ def _rejection_sample(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         draft_N = draft_N.long()
         own_N = own_logits(logits_NV, draft_N)
-        audit.apply(logits_NV, draft_N, counts, _temperatures(metadata, len(counts)))
+        greedy = metadata.all_greedy
+        temperatures = [0.0] * len(counts) if greedy else metadata.temperature.tolist()
+        audit.apply(logits_NV, draft_N, counts, temperatures)
         output = original(*args, **kwargs)
         set_logits(logits_NV, draft_N, own_N)  # vLLM may compute log-probabilities from them
         return output
 
     return rejection_sample
-
-
-def _temperatures(metadata: Any, rows: int) -> list[float]:
-    return [0.0] * rows if metadata.all_greedy else metadata.temperature.tolist()
 
 
 def _request(key: str, state: Any) -> Request:

@@ -86,7 +86,7 @@ def test_when_a_part_is_killed_all_end_and_training_resumes(
         started = process.children(recursive=True)
         groups = [child for child in started if "--node-rank=1" in child.cmdline()]
         assert len(groups) == 1
-        assert len([each for each in started if "citer.training.rank" in each.cmdline()]) == 4
+        assert len([each for each in started if "citer.training.launch" in each.cmdline()]) == 4
         if victim == "group":
             groups[0].kill()
             process.wait()

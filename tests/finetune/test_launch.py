@@ -129,7 +129,7 @@ def test_no_rank_outlives_a_killed_launcher_and_training_resumes(base: ModelFold
     finetune(base, PROBLEMS, Path("whole"), PLACEMENT, ranks(2, LONG))
     with killed_midway(base, ranks(2, LONG)) as process:
         started = process.children(recursive=True)
-        launched = [child for child in started if "citer.training.rank" in child.cmdline()]
+        launched = [child for child in started if "citer.training.launch" in child.cmdline()]
     assert len(launched) == 3  # torchrun and two ranks
     _, alive = psutil.wait_procs(started, timeout=60)
     assert not alive

@@ -7,7 +7,7 @@ import torch
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, routed
-from citer.decoding.runner import MakeGraphs
+from citer.decoding.runner import MakeGraphs, ModelRunner
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 from citer.models.router import Router
@@ -149,6 +149,12 @@ def test_an_eos_at_which_vllm_does_not_stop_is_left_to_the_llm(kin: Pair, router
     assert all(kin.eos_ids[0] not in own.ids for own in endless)
 
 
+def graphed(pair: Pair, router: Router, make_graphs: MakeGraphs) -> Drafter:
+    drafter = Drafter(pair, router, 4, 128)
+    drafter.runner = ModelRunner(pair.slm, 4, make_graphs)
+    return drafter
+
+
 @torch.inference_mode()
 @pytest.mark.parametrize("make_graphs", [no_graphs, uncaptured])
 def test_drafts_have_noise_for_the_rows_that_sample_only(
@@ -158,9 +164,9 @@ def test_drafts_have_noise_for_the_rows_that_sample_only(
     ids, free = np.array(PROMPTS["q2"], np.int32), Rule.parse("score 0")
     rows = [Row(key, ids, free, 8, set()) for key in "abc"]
     sampled = Row("d", ids, free, 3, set(), Sampling(1.5, 0, 1.0, 5))
-    [_, greedy, _] = Drafter(kin, router, 4, 128, make_graphs).draft(rows)
+    [_, greedy, _] = graphed(kin, router, make_graphs).draft(rows)
     assert noisy_rows == []
-    drafted = Drafter(kin, router, 4, 128, make_graphs).draft([*rows, sampled])
+    drafted = graphed(kin, router, make_graphs).draft([*rows, sampled])
     assert drafted[1] == greedy
     assert noisy_rows == [1] * drafted[3].steps
     assert len(drafted[3].ids) > 0
@@ -184,7 +190,7 @@ def test_sampled_drafts_depend_on_their_seed_alone(kin: Pair, router: Router) ->
 def test_graphs_draft_the_same(kin: Pair, router: Router) -> None:
     rule = Rule.parse("risk 0.2 audit 1")
     written = [
-        Lockstep(kin, Drafter(kin, router, 4, 128, make), rows=4, cap=6).run(
+        Lockstep(kin, graphed(kin, router, make), rows=4, cap=6).run(
             PROMPTS, dict.fromkeys(PROMPTS, rule), LIMIT
         )
         for make in (uncaptured, lambda *_: None)
