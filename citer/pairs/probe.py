@@ -1,6 +1,5 @@
 """Let each model alone answer a few questions of every task, and show answers and speed."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice, starmap
 from statistics import fmean
@@ -9,7 +8,7 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from citer.data.problems import Problem
+from citer.data.problems import Problem, seeded
 from citer.data.tasks import find_task, task_label
 from citer.data.tasks.grading import WRONG, assess, extracted
 from citer.data.tasks.task import GraderError
@@ -61,10 +60,7 @@ def choose_questions(problems: Sequence[Problem], seed: int) -> list[Problem]:
 
     A problem's rank depends on its id and the seed only, not on the other problems.
     """
-    ranked = sorted(
-        problems,
-        key=lambda p: (p.task, hashlib.sha256(f"{seed} {p.problem_id}".encode()).hexdigest()),
-    )
+    ranked = sorted(problems, key=lambda p: (p.task, seeded(p.problem_id, seed)))
     groups = groupby(ranked, key=lambda problem: problem.task)
     return [problem for _, group in groups for problem in islice(group, QUESTIONS)]
 

@@ -179,9 +179,5 @@ def test_bad_mc_rows_name_field_value_and_expectation(change, expected):
     assert complaint(MC | change, "mc") == expected
 
 
-def test_a_row_must_be_an_object():
-    assert complaint([1], "mc") == "row: [1]; expected a JSON object"
-
-
 def test_a_form_feed_is_recognised_as_an_unescaped_backslash():
     assert "a form feed before 'rac'" in complaint(MATH | {"problem": "\frac{1}{2}?"}, "math")
