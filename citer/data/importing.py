@@ -67,14 +67,9 @@ class RowReader:
     """
 
     def __init__(
-        self,
-        tasks: Sequence[str],
-        requires: Needs,
-        source: str = "",
-        format: str | None = None,
+        self, tasks: Sequence[str], requires: Needs, source: str = "", format: str | None = None
     ) -> None:
-        self.tasks = tasks
-        self.requires, self.source = requires, source
+        self.tasks, self.requires, self.source = tasks, requires, source
         self.said = "`format` says"
         self.kind: RowKind | None = None
         first = find_task(tasks[0])
@@ -158,46 +153,42 @@ def parse_row(
     requires: Requires,
     source: str = "",
     format: Format | None = None,
+    *,
+    answered: bool = True,
 ) -> Problem:
     """Turn a raw row into a problem without a split. Without a `format`, it is the task's own.
 
     Raises RowError if a field is missing or wrong, or if the grader finds the reference wrong.
+    Unless `answered`, reference and answer are not read, since grading may take long.
     """
+    fields = find_task(task).fields
     try:
-        own = _own_row(row, task, requires, format)
+        own = with_question(row, [task])
+        own = format.rewrite(own, requires) if format else own
+        if not answered and fields:
+            own = {field: own.get(field) for field in fields}
         problem = find_task(task).problem(own, requires, source)
-        if problem.reference is not None and problem.answer is not None:
-            _check_reference(problem, problem.reference)
+        if answered and None not in (problem.reference, problem.answer):
+            _check_reference(problem)
     except RowError as error:
-        raise _as_given(error, row, format) from None
+        if not format or error.field in row:
+            raise
+        given = format.fields.get(error.field, error.field)  # the field's name in the raw row
+        raise RowError(given, error.found, error.expected) from None
     return with_earlier_turns(problem, row)
 
 
 def parse_question(row: Any, tasks: Sequence[str]) -> Problem:
     """Turn a raw row of one of `tasks`, in any of their formats, into a problem without an answer.
 
-    An answer in the row is not read, since grading it may take long. Raises RowError.
+    Raises RowError.
     """
     task, format = recognised(row, tasks)
-    fields = find_task(task).fields
-    try:
-        own = _own_row(row, task, "question", format)
-        asked = {field: own.get(field) for field in fields} if fields else own
-        problem = find_task(task).problem(asked, "question", "")
-    except RowError as error:
-        raise _as_given(error, row, format) from None
-    return with_earlier_turns(problem, row)
+    return parse_row(row, task, "question", format=format, answered=False)
 
 
-def _own_row(
-    row: dict[str, Any], task: str, requires: Requires, format: Format | None
-) -> dict[str, Any]:
-    """Return a raw row as a row of the task's own format."""
-    asked = with_question(row, [task])
-    return format.rewrite(asked, requires) if format else asked
-
-
-def _check_reference(problem: Problem, reference: str) -> None:
+def _check_reference(problem: Problem) -> None:
+    reference = problem.reference or ""
     correct, share, failure = assess(problem, reference)
     if correct:
         return
@@ -207,10 +198,3 @@ def _check_reference(problem: Problem, reference: str) -> None:
     grade = f" (share {share:.2f})" if share else ""
     found = f"ends {reference[-60:]!r}{grade}"
     raise RowError(field, found, f"a text that the grader reads as {problem.answer!r}")
-
-
-def _as_given(error: RowError, row: dict[str, Any], format: Format | None) -> RowError:
-    """Return the error with the name that its field has in the raw row."""
-    if not format or error.field in row:
-        return error
-    return RowError(format.fields.get(error.field, error.field), error.found, error.expected)

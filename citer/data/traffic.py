@@ -92,7 +92,6 @@ def _key(problem: Problem) -> str:
 
 
 def _asked(row: dict[str, Any], source: str) -> Problem:
-    """Return the question of a row alone."""
     unknown = dict.fromkeys(("reference", "answer", "written_by", "audits", "token_ids"))
     asked = {name: row[name] for name in ASKED}
     return as_problem(asked | unknown | {"source": source, "split": ""})

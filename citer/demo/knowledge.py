@@ -92,6 +92,5 @@ def is_early(group: int) -> bool:
 
 
 def _things(words: list[str], rng: Random) -> tuple[str, ...]:
-    """Choose one word per group."""
     early, late = (iter(rng.sample(half, len(half))) for half in (words[:4], words[4:]))
     return tuple(next(early if is_early(group) else late) for group in range(GROUPS))

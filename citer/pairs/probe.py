@@ -155,8 +155,11 @@ def overview(slm: Sequence[Reply], llm: Sequence[Reply]) -> Table:
         table.add_column(column, justify="right")
     weak = by_task(slm)
     for task, replies in by_task(llm).items():
+        pairs = list(zip(weak[task], replies, strict=True))
+        texts = sum(one.token_ids == other.token_ids for one, other in pairs)
+        answers = sum(starmap(_same, pairs))
         table.add_row(task_label(task), "LLM", *_numbers(replies))
-        table.add_row("", "SLM", *_numbers(weak[task]), *_agreement(weak[task], replies))
+        table.add_row("", "SLM", *_numbers(weak[task]), str(texts), str(answers))
     return table
 
 
@@ -168,13 +171,6 @@ def _numbers(replies: Sequence[Reply]) -> list[str]:
         f"{sum(reply.truncated for reply in replies)} of {len(replies)}",
         f"{fmean(reply.tokens for reply in replies):.0f}",
     ]
-
-
-def _agreement(slm: Sequence[Reply], llm: Sequence[Reply]) -> list[str]:
-    """Count equal texts and equal answers."""
-    pairs = list(zip(slm, llm, strict=True))
-    texts = sum(one.token_ids == other.token_ids for one, other in pairs)
-    return [str(texts), str(sum(starmap(_same, pairs)))]
 
 
 def _same(one: Reply, other: Reply) -> bool:

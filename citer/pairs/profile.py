@@ -104,13 +104,9 @@ class Profile:
         if self.fits_one:
             return [room[0] - self.needed, *room[1:]]
         room[-1] -= self.slm.resident + self.kv(self.slm)
-        return _filled(room, self._parts())
-
-    def _parts(self) -> list[int]:
-        """Return the bytes of the LLM's parts in order: embedding, layers, head."""
-        first, last = self.llm.ends
-        layer = (self.llm.resident - first - last + self.kv(self.llm)) / self.llm.layers
-        return [first, *[round(layer)] * self.llm.layers, last]
+        embedding, head = self.llm.ends
+        layer = (self.llm.resident - embedding - head + self.kv(self.llm)) / self.llm.layers
+        return _filled(room, [embedding, *[round(layer)] * self.llm.layers, head])
 
     def cost(self, fraction: float, batch: Batch) -> float:
         """Return the bytes of routed decoding at an LLM share, relative to the LLM alone."""
@@ -149,7 +145,7 @@ def _visits(by_llm: Sequence[bool]) -> list[Visit]:
 
 def _filled(room: list[int], parts: Sequence[int]) -> list[int] | None:
     """Put the parts on the devices in order. Return the room that is left, or None."""
-    room, device = list(room), 0
+    device = 0
     for part in parts:
         while room[device] < part:
             device += 1

@@ -147,7 +147,6 @@ def _by_label(statement: str) -> set[str]:
 
 
 def _by_text(statement: str) -> set[str]:
-    """Return the options that are named by text."""
     groups = ("before", "after", "text")
     texts = (text for match in _mentions(statement) for text in match.group(*groups))
     return set("".join(filter(None, texts)))
