@@ -11,8 +11,17 @@ from typing import Any, Literal
 
 from citer.data.problems import question_key
 from citer.data.tasks import find_task
-from citer.demo.knowledge import PRICES, TRUTH, Knowledge, is_early, knowledge, likely
-from citer.demo.words import KINDS, NAMES, OPENINGS
+from citer.demo.knowledge import (
+    KINDS,
+    NAMES,
+    OPENINGS,
+    PRICES,
+    TRUTH,
+    Knowledge,
+    is_early,
+    knowledge,
+    likely,
+)
 
 Part = Literal["pipeline", "pretraining"]
 

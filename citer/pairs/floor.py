@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from citer.data.problems import Problem
 from citer.data.tasks import task_label
 from citer.data.tasks.grading import extracted
+from citer.errors import one_line
 from citer.evaluation.choice import upper_bound
 
 ABOVE_CHANCE = 0.1
@@ -87,11 +88,5 @@ def shown(problem: Problem, text: str, truncated: bool) -> str:
 
 
 def _line(text: str) -> str:
-    """Shorten a text in the middle, since answers come last, and replace control characters.
-
-    A terminal would execute control characters that a model writes.
-    """
-    joined = " ".join(text.split())
-    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in joined)
-    half = WIDTH // 2
-    return plain if len(plain) <= WIDTH else f"{plain[:half]} … {plain[-half:]}"
+    """Write a text of a model in one line. Its control characters would act on a terminal."""
+    return one_line(" ".join(text.split()), WIDTH)
