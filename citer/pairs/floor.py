@@ -6,8 +6,7 @@ from statistics import fmean
 from typing import NamedTuple, Protocol
 
 from citer.data.problems import Problem
-from citer.data.tasks import task_label
-from citer.data.tasks.grading import extracted
+from citer.data.tasks import find_task, task_label
 from citer.errors import one_line
 from citer.evaluation.choice import upper_bound
 
@@ -78,7 +77,7 @@ def shown(problem: Problem, text: str, truncated: bool) -> str:
 
     There is no line for what was read if the task does not say it, and none without an answer.
     """
-    read = extracted(problem, text)
+    read = find_task(problem.task).extracted(problem, text)
     return (
         f"question: {_line(problem.question)}\n"
         f"     LLM: {_line(text)}{' (cut off)' if truncated else ''}\n"

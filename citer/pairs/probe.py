@@ -10,7 +10,7 @@ from rich.table import Table
 
 from citer.data.problems import Problem, seeded
 from citer.data.tasks import find_task, task_label
-from citer.data.tasks.grading import WRONG, assess, extracted
+from citer.data.tasks.grading import WRONG, assess
 from citer.data.tasks.task import GraderError
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine, Finished
@@ -114,7 +114,7 @@ def _reply(problem: Problem, answer: Answer, prompt_tokens: int, pair: Pair) -> 
         token_ids=written,
         raw=str(pair.tokenizer.decode(list(written))),
         truncated=answer.truncated,
-        extracted=extracted(problem, text),
+        extracted=find_task(problem.task).extracted(problem, text),
         correct=correct,
         failure=failure,
         prompt_tokens=prompt_tokens,
