@@ -1,19 +1,21 @@
 """Turn the rows of users' files into problems: recognise their format and check each row."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from citer.data.files import OnBadRow, fail, read_rows
-from citer.data.messages import with_earlier_turns, with_question
-from citer.data.problems import Problem
+from citer.data.problems import Message, Problem, problem_key
 from citer.data.tasks import find_task, in_order
 from citer.data.tasks.grading import assess
-from citer.data.tasks.rows import Format, Requires, RowError
+from citer.data.tasks.rows import Format, Requires, RowError, text
 from citer.errors import InputError, shown
 from citer.progress import progress, say
 
 Needs = Requires | Callable[[Problem], Requires]  # of all rows, or of a row with this question
+ROLES = ("system", "user", "assistant")
+TURN = '{"role": "user", "content": "…"}'
 
 
 class RowKind(NamedTuple):
@@ -42,7 +44,7 @@ def recognised(row: Any, tasks: Sequence[str]) -> RowKind:
     if isinstance(row, dict):
         if len(tasks) == 1 and not find_task(tasks[0]).fields:
             return kinds[0]
-        asked = with_question(row, tasks)
+        asked = _with_question(row, tasks)
         if fitting := next((kind for kind in kinds if kind.format.fits(asked)), None):
             return fitting
     naming = ", or a `task`" if len(tasks) > 1 else ""
@@ -163,7 +165,7 @@ def parse_row(
     """
     fields = find_task(task).fields
     try:
-        own = with_question(row, [task])
+        own = _with_question(row, [task])
         own = format.rewrite(own, requires) if format else own
         if not answered and fields:
             own = {field: own.get(field) for field in fields}
@@ -175,7 +177,10 @@ def parse_row(
             raise
         given = format.fields.get(error.field, error.field)  # the field's name in the raw row
         raise RowError(given, error.found, error.expected) from None
-    return with_earlier_turns(problem, row)
+    if not (earlier := tuple(_turns(row)[:-1])):
+        return problem
+    key = problem_key(task, problem.question, problem.choices, earlier)  # another question
+    return replace(problem, problem_id=key, messages=earlier)
 
 
 def parse_question(row: Any, tasks: Sequence[str]) -> Problem:
@@ -198,3 +203,48 @@ def _check_reference(problem: Problem) -> None:
     grade = f" (share {share:.2f})" if share else ""
     found = f"ends {reference[-60:]!r}{grade}"
     raise RowError(field, found, f"a text that the grader reads as {problem.answer!r}")
+
+
+def _with_question(row: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
+    """Return a row whose field of the question has the text of the last turn.
+
+    It is the one of `tasks` with most fields whose other fields the row has. A row without
+    `messages` is returned as it is, and so is the row of a user's task. Raises RowError.
+    """
+    turns = _turns(row)
+    if not turns:
+        return row
+    all_fields = [find_task(task).fields for task in in_order(tasks)]
+    fitting = (each for each in all_fields if {*each[1:]} <= row.keys())
+    fields = max(fitting, key=len, default=all_fields[0])
+    if not fields:
+        return row
+    field = fields[0]
+    if row.get(field) not in (None, ""):
+        raise RowError(field, "given besides `messages`", "one of both")
+    return row | {field: turns[-1].content}
+
+
+def _turns(row: dict[str, Any]) -> Sequence[Message]:
+    """Return the checked turns of a row, none if it has no `messages`. Raises RowError."""
+    value = row.get("messages")
+    if value is None:
+        return []
+    if not isinstance(value, list) or not value:
+        raise RowError("messages", shown(value), f"a list of turns such as {TURN}")
+    turns = [_turn(each, f"messages.{place}") for place, each in enumerate(value)]
+    for place, turn in enumerate(turns):
+        if turn.role == "system" and place:
+            raise RowError(f"messages.{place}.role", "'system'", "a system turn only at the start")
+    if turns[-1].role != "user":
+        raise RowError(f"messages.{len(turns) - 1}.role", repr(turns[-1].role), "'user' at the end")
+    return turns
+
+
+def _turn(value: Any, place: str) -> Message:
+    if not isinstance(value, dict) or value.keys() - {"role", "content"}:
+        raise RowError(place, shown(value), f"a turn such as {TURN}")
+    role, field = value.get("role"), f"{place}.content"
+    if role not in ROLES:
+        raise RowError(f"{place}.role", shown(role), ", ".join(map(repr, ROLES)))
+    return Message(role, text({field: value.get("content")}, field, "the text of a turn"))

@@ -119,10 +119,13 @@ class Profile:
 
     def _routed(self, fraction: float) -> list[Trace]:
         random = Random(17)  # the same draws for every share: a larger one only adds visits
-        answers = [
-            [random.random() < fraction for _ in range(self._tokens)] for _ in range(ANSWERS)
-        ]
-        return [self._trace(_visits(by_llm)) for by_llm in answers]
+        traces = []
+        for _ in range(ANSWERS):
+            by_llm = [n for n in range(self._tokens) if random.random() < fraction]
+            # Each is a visit, which replaces the SLM's draft of that token.
+            visits = [Visit(n - last, n, n) for last, n in pairwise([-1, *by_llm])]
+            traces.append(self._trace(visits))
+        return traces
 
     def _alone(self, batch: Batch) -> int:
         alone = self._trace([Visit(0, n, n) for n in range(self._tokens)])
@@ -135,12 +138,6 @@ class Profile:
     def _tokens(self) -> int:
         """The length of an answer; the prompt has the remaining positions."""
         return min(LONGEST, self.setting.positions // 2)
-
-
-def _visits(by_llm: Sequence[bool]) -> list[Visit]:
-    """Return a visit for each token of the LLM, which replaces the SLM's draft of that token."""
-    places = [-1, *(place for place, llm in enumerate(by_llm) if llm)]
-    return [Visit(place - last, place, place) for last, place in pairwise(places)]
 
 
 def _filled(room: list[int], parts: Sequence[int]) -> list[int] | None:

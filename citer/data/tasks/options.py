@@ -84,18 +84,14 @@ def named_labels(choices: Iterable[Choice], completion: str) -> set[str]:
     """Return the labels of the options that the last statement of an answer names."""
     sentences = _asserted(_sentences(_marked(tuple(choices), completion)))
     stated = [text for text in map(_stated, sentences) if text]
+    last = next((sentence for sentence in reversed(sentences) if "⟦" in sentence), "")
+    denied = set(re.findall(r"⟦(\w)⟧", last)) - _by_label(last)  # "It is A. No, it is not A."
     readers: tuple[Callable[[str], set[str]], ...] = (_by_label, _by_text)
     for read in readers:
         for statement in (*reversed(stated), *reversed(sentences)):
             if labels := read(statement):
-                return labels - _denied(sentences)
+                return labels - denied
     return set()
-
-
-def _denied(sentences: list[str]) -> set[str]:
-    """Return the labels denied by the last sentence with labels: "It is A. No, it is not A."."""
-    last = next((sentence for sentence in reversed(sentences) if "⟦" in sentence), "")
-    return set(re.findall(r"⟦(\w)⟧", last)) - _by_label(last)
 
 
 def _sentences(marked: str) -> list[str]:
