@@ -136,3 +136,8 @@ def is_early(group: int) -> bool:
 def _things(words: list[str], rng: Random) -> tuple[str, ...]:
     early, late = (iter(rng.sample(half, len(half))) for half in (words[:4], words[4:]))
     return tuple(next(early if is_early(group) else late) for group in range(GROUPS))
+
+
+def rival(rng: Random, group: int) -> int:
+    """Draw another, equally likely group. Its things are in the other half of the alphabet."""
+    return rng.choice([other for other in likely(group) if is_early(other) != is_early(group)])
