@@ -30,17 +30,17 @@ class TemporaryError(InputError):
     """
 
 
-def one_line(message: str) -> str:
-    """Return `message` as one printable line of at most `LONGEST` characters."""
-    message = _cut(message)  # first, because the rest takes time for each character
+def one_line(message: str, longest: int = LONGEST) -> str:
+    """Return `message` as one printable line of at most `longest` characters."""
+    message = _cut(message, longest)  # first, because the rest takes time for each character
     line = " ".join(message.splitlines())
-    return _cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in line))
+    return _cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in line), longest)
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, longest: int) -> str:
     """Cut out the middle of a long text. Its start has the place, its end what was expected."""
-    half = (LONGEST - 3) // 2
-    return text if len(text) <= LONGEST else f"{text[:half]} … {text[-half:]}"
+    half = (longest - 3) // 2
+    return text if len(text) <= longest else f"{text[:half]} … {text[-half:]}"
 
 
 def shown(value: object, width: int = 80) -> str:

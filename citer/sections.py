@@ -29,14 +29,7 @@ SomeListed = Field(strict=False, min_length=1)
 Source = Literal["auto", "given", "llm", "both"]  # of references
 Against = Literal["auto", "answers", "llm"]  # what answers are compared with
 RivalName = Literal[
-    "entropy",
-    "random",
-    "speculative",
-    "bild",
-    "co_llm",
-    "citer_s",
-    "query",
-    "oracle",
+    "entropy", "random", "speculative", "bild", "co_llm", "citer_s", "query", "oracle"
 ]
 
 

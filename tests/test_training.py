@@ -8,7 +8,7 @@ import torch
 from scipy.special import expit
 
 from citer.config.params import TrainParams
-from citer.data.holdout import holdout_rows
+from citer.data.splits import holdout_rows
 from citer.errors import InputError
 from citer.models.router import EXTRAS, RouterMLP
 from citer.training.router import (

@@ -1,13 +1,11 @@
 """The section `pair` of `params.yaml`: the two models and where they run."""
 
-import os
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, field_validator, model_validator
 
 from citer.data.prompts import ChatParams, PromptKind, StopStrings
-from citer.errors import InputError
 from citer.sections import LocalPath, Section
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -70,11 +68,3 @@ class PairParams(Section):
         if self.prompt == "plain" and self.chat != ChatParams():
             raise ValueError("chat: not read by plain prompts; expected prompt: chat")
         return self
-
-
-def placed(pair: PairParams) -> PairParams:
-    """Return `pair` with the device that `CITER_DEVICE` names, if it is set. Raises InputError."""
-    device = os.environ.get(DEVICE) or pair.device
-    if device not in get_args(Device):
-        raise InputError(f"{DEVICE}: {device!r}: expected 'auto', 'cpu' or 'cuda'")
-    return pair.model_copy(update={"device": device})

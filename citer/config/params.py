@@ -1,11 +1,12 @@
 """The sections of `params.yaml`, as frozen types. `params.yaml` explains the keys."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
-from citer.config.pair import PairParams, placed
+from citer.config.pair import DEVICE, Device, PairParams
 from citer.config.sources import PrepareParams
 from citer.data.prompts import PromptSettings
 from citer.errors import InputError
@@ -54,10 +55,8 @@ class SamplingParams(Section):
 class ReferenceParams(Section):
     """The references from which SLM and router learn.
 
-    `given`: only those of the rows. `llm`: the LLM's own answers. `both`: two rows for a question
-    that has both. `auto`: the given one where there is one, else the LLM's. The LLM answers up to
-    `tries` times, greedily or by `sampling`, until the grader accepts an answer. Without a right
-    answer to grade against, the first one is used.
+    `both`: two rows for a question that has both. Without a right answer to grade against, the
+    LLM's first try is used.
     """
 
     REMOVED: ClassVar = {"seed": "prepare.seed takes its place"}
@@ -119,8 +118,7 @@ class LabelParams(Section):
     """Preference labels. Rollouts of iteration k use router k - 1 with `rule`.
 
     `method` decides contested tokens. `rollout`: the finished answer is graded. `suffix`: by how
-    much the LLM's log-odds of its own ending fall, without a rollout. `auto`: `rollout` for a row
-    with a right answer, else `suffix`.
+    much the LLM's log-odds of its own ending fall.
     """
 
     REMOVED: ClassVar = {
@@ -157,10 +155,7 @@ class EvaluateParams(Section):
 
     With `against: llm`, an answer counts as right if it is the LLM's own (fidelity). The promise is
     then P(answer differs from the LLM's) <= epsilon. `auto` is `answers` if all questions of
-    validation and test have one, else `llm`. All methods answer greedily or by `sampling`.
-    The promise holds at confidence 1 - delta. CITER uses `llm_fractions`. Audited routing uses each
-    pair of `risks` and `audits` (β). Speculative decoding uses `gammas`. `rivals` names the methods
-    to compare with (`citer.evaluation.rivals`).
+    validation and test have one, else `llm`. The promise holds at confidence 1 - delta.
     """
 
     seed: Seed
@@ -187,12 +182,7 @@ class AnswerParams(Section):
 
 
 class RegisterParams(Section):
-    """Where a router is registered, and the gate's margins.
-
-    A challenger may lose `margin` of accuracy, or fidelity, and move a share `byte_margin` more
-    bytes than the champion. Bytes are compared at the batch size `batch`, one of
-    `evaluate.batches`; above 1 with the LLM delayed.
-    """
+    """Where a router is registered, and the gate's margins."""
 
     model_name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
     experiment: str
@@ -280,4 +270,8 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     if not path.exists():
         raise InputError(f"{path}: no such file; run in the project's folder")
     params = read_yaml(path, Params, SHIPPED)
-    return params.model_copy(update={"pair": placed(params.pair)})
+    device = os.environ.get(DEVICE) or params.pair.device
+    if device not in get_args(Device):
+        raise InputError(f"{DEVICE}: {device!r}: expected 'auto', 'cpu' or 'cuda'")
+    pair = params.pair.model_copy(update={"device": device})
+    return params.model_copy(update={"pair": pair})

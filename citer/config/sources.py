@@ -83,10 +83,9 @@ class TrafficFolder(Section):
 class PrepareParams(Section):
     """Sources of problems: embedded tasks, the user's files, or both.
 
-    The rows of `train` files are distributed over the splits by `shares`. A split with a file of
-    its own (`validation`, `test`) gets all rows of that file, and none of `train`. `audited` are
-    tables of served answers, or folders of them; the answers go to the preference split. `traffic`
-    are such folders, too; the bare questions are distributed like the rows of `train`.
+    A split with a file of its own gets all rows of that file, and none of `train`. `audited` are
+    tables of served answers, or folders of them. The bare questions of `traffic` are distributed
+    like the rows of `train`.
     """
 
     seed: Seed

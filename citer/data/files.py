@@ -91,7 +91,10 @@ def _csv_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Rows:
     reader = csv.reader(map(re.Match.group, LINE.finditer(text)), strict=True)
     line = 1
     try:
-        header = _header(path, next(reader, []))
+        header = next(reader, [])
+        for name, count in Counter(header).items():
+            if count > 1:
+                raise InputError(f"{path}:1: column {name!r}: {count} times, expected once")
         line = reader.line_num + 1
         for cells in reader:
             if len(cells) == len(header):
@@ -102,10 +105,3 @@ def _csv_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Rows:
             line = reader.line_num + 1
     except csv.Error as error:
         raise InputError(f"{path}:{line}: not CSV: {error}") from None
-
-
-def _header(path: Path, names: list[str]) -> list[str]:
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise InputError(f"{path}:1: column {name!r}: {count} times, expected once")
-    return names

@@ -1,20 +1,63 @@
 """Turn the rows of users' files into problems: recognise their format and check each row."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from citer.data.files import OnBadRow, fail, read_rows
-from citer.data.kinds import RowKind, recognised, row_kinds
-from citer.data.messages import with_earlier_turns, with_question
-from citer.data.problems import Problem
-from citer.data.tasks import find_task
+from citer.data.problems import Message, Problem, problem_key
+from citer.data.tasks import find_task, in_order
 from citer.data.tasks.grading import assess
-from citer.data.tasks.rows import Format, Requires, RowError
+from citer.data.tasks.rows import Format, Requires, RowError, text
 from citer.errors import InputError, shown
 from citer.progress import progress, say
 
 Needs = Requires | Callable[[Problem], Requires]  # of all rows, or of a row with this question
+ROLES = ("system", "user", "assistant")
+TURN = '{"role": "user", "content": "…"}'
+
+
+class RowKind(NamedTuple):
+    task: str
+    format: Format
+
+
+def row_kinds(tasks: Iterable[str]) -> Iterator[RowKind]:
+    """Yield the kinds of rows of each task; within a task, the more specific ones first."""
+    for task in in_order(tasks):
+        for format in find_task(task).row_formats:
+            yield RowKind(task, format)
+
+
+def recognised(row: Any, tasks: Sequence[str]) -> RowKind:
+    """Return the first kind of row that fits, of the task that the row names in `task` if it does.
+
+    If there is one task only, `task` is a field like any other, and a user's task takes any row.
+    Raises RowError.
+    """
+    if len(tasks) > 1 and isinstance(row, dict) and (named := row.get("task")):
+        if named not in tasks:
+            raise RowError("task", shown(named), ", ".join(map(repr, tasks)))
+        return recognised(row, [named])
+    kinds = list(row_kinds(tasks))
+    if isinstance(row, dict):
+        if len(tasks) == 1 and not find_task(tasks[0]).fields:
+            return kinds[0]
+        asked = _with_question(row, tasks)
+        if fitting := next((kind for kind in kinds if kind.format.fits(asked)), None):
+            return fitting
+    naming = ", or a `task`" if len(tasks) > 1 else ""
+    raise RowError("row", shown(row), f"{_expected(kinds)}{naming}")
+
+
+def _expected(kinds: Iterable[RowKind]) -> str:
+    """Name the signs of each kind. If two kinds have the same, the first is recognised."""
+    names: dict[str, str] = {}
+    for kind in kinds:
+        names.setdefault(kind.format.signs, kind.format.name)
+    *others, last = (f"{signs} ({name})" for signs, name in names.items())
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 class RowReader:
@@ -26,14 +69,9 @@ class RowReader:
     """
 
     def __init__(
-        self,
-        tasks: Sequence[str],
-        requires: Needs,
-        source: str = "",
-        format: str | None = None,
+        self, tasks: Sequence[str], requires: Needs, source: str = "", format: str | None = None
     ) -> None:
-        self.tasks = tasks
-        self.requires, self.source = requires, source
+        self.tasks, self.requires, self.source = tasks, requires, source
         self.said = "`format` says"
         self.kind: RowKind | None = None
         first = find_task(tasks[0])
@@ -112,49 +150,50 @@ def load_problems(
 
 
 def parse_row(
-    row: Any, task: str, requires: Requires, source: str = "", format: Format | None = None
+    row: dict[str, Any],
+    task: str,
+    requires: Requires,
+    source: str = "",
+    format: Format | None = None,
+    *,
+    answered: bool = True,
 ) -> Problem:
     """Turn a raw row into a problem without a split. Without a `format`, it is the task's own.
 
     Raises RowError if a field is missing or wrong, or if the grader finds the reference wrong.
+    Unless `answered`, reference and answer are not read, since grading may take long.
     """
-    if not isinstance(row, dict):
-        raise RowError("row", shown(row), "a JSON object")
+    fields = find_task(task).fields
     try:
-        own = _own_row(row, task, requires, format)
+        own = _with_question(row, [task])
+        own = format.rewrite(own, requires) if format else own
+        if not answered and fields:
+            own = {field: own.get(field) for field in fields}
         problem = find_task(task).problem(own, requires, source)
-        if problem.reference is not None and problem.answer is not None:
-            _check_reference(problem, problem.reference)
+        if answered and None not in (problem.reference, problem.answer):
+            _check_reference(problem)
     except RowError as error:
-        raise _as_given(error, row, format) from None
-    return with_earlier_turns(problem, row)
+        if not format or error.field in row:
+            raise
+        given = format.fields.get(error.field, error.field)  # the field's name in the raw row
+        raise RowError(given, error.found, error.expected) from None
+    if not (earlier := tuple(_turns(row)[:-1])):
+        return problem
+    key = problem_key(task, problem.question, problem.choices, earlier)  # another question
+    return replace(problem, problem_id=key, messages=earlier)
 
 
 def parse_question(row: Any, tasks: Sequence[str]) -> Problem:
     """Turn a raw row of one of `tasks`, in any of their formats, into a problem without an answer.
 
-    An answer in the row is not read, since grading it may take long. Raises RowError.
+    Raises RowError.
     """
     task, format = recognised(row, tasks)
-    fields = find_task(task).fields
-    try:
-        own = _own_row(row, task, "question", format)
-        asked = {field: own.get(field) for field in fields} if fields else own
-        problem = find_task(task).problem(asked, "question", "")
-    except RowError as error:
-        raise _as_given(error, row, format) from None
-    return with_earlier_turns(problem, row)
+    return parse_row(row, task, "question", format=format, answered=False)
 
 
-def _own_row(
-    row: dict[str, Any], task: str, requires: Requires, format: Format | None
-) -> dict[str, Any]:
-    """Return a raw row as a row of the task's own format."""
-    asked = with_question(row, [task])
-    return format.rewrite(asked, requires) if format else asked
-
-
-def _check_reference(problem: Problem, reference: str) -> None:
+def _check_reference(problem: Problem) -> None:
+    reference = problem.reference or ""
     correct, share, failure = assess(problem, reference)
     if correct:
         return
@@ -166,8 +205,46 @@ def _check_reference(problem: Problem, reference: str) -> None:
     raise RowError(field, found, f"a text that the grader reads as {problem.answer!r}")
 
 
-def _as_given(error: RowError, row: dict[str, Any], format: Format | None) -> RowError:
-    """Return the error with the name that its field has in the raw row."""
-    if not format or error.field in row:
-        return error
-    return RowError(format.fields.get(error.field, error.field), error.found, error.expected)
+def _with_question(row: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
+    """Return a row whose field of the question has the text of the last turn.
+
+    It is the one of `tasks` with most fields whose other fields the row has. A row without
+    `messages` is returned as it is, and so is the row of a user's task. Raises RowError.
+    """
+    turns = _turns(row)
+    if not turns:
+        return row
+    all_fields = [find_task(task).fields for task in in_order(tasks)]
+    fitting = (each for each in all_fields if {*each[1:]} <= row.keys())
+    fields = max(fitting, key=len, default=all_fields[0])
+    if not fields:
+        return row
+    field = fields[0]
+    if row.get(field) not in (None, ""):
+        raise RowError(field, "given besides `messages`", "one of both")
+    return row | {field: turns[-1].content}
+
+
+def _turns(row: dict[str, Any]) -> Sequence[Message]:
+    """Return the checked turns of a row, none if it has no `messages`. Raises RowError."""
+    value = row.get("messages")
+    if value is None:
+        return []
+    if not isinstance(value, list) or not value:
+        raise RowError("messages", shown(value), f"a list of turns such as {TURN}")
+    turns = [_turn(each, f"messages.{place}") for place, each in enumerate(value)]
+    for place, turn in enumerate(turns):
+        if turn.role == "system" and place:
+            raise RowError(f"messages.{place}.role", "'system'", "a system turn only at the start")
+    if turns[-1].role != "user":
+        raise RowError(f"messages.{len(turns) - 1}.role", repr(turns[-1].role), "'user' at the end")
+    return turns
+
+
+def _turn(value: Any, place: str) -> Message:
+    if not isinstance(value, dict) or value.keys() - {"role", "content"}:
+        raise RowError(place, shown(value), f"a turn such as {TURN}")
+    role, field = value.get("role"), f"{place}.content"
+    if role not in ROLES:
+        raise RowError(f"{place}.role", shown(role), ", ".join(map(repr, ROLES)))
+    return Message(role, text({field: value.get("content")}, field, "the text of a turn"))

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 LLM_ROW = ".llm"  # ends the id of a second row of a question, with the LLM's reference
 
@@ -23,7 +23,8 @@ class Message:
     content: str
 
 
-class Audit(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Audit:
     """An earlier audit of the SLM's token at a position of an answer.
 
     `kept`: whether its odds suffice, see `citer.data.traffic.LEAST_ODDS`.
@@ -89,6 +90,11 @@ def question_key(question: str) -> str:
     return hashlib.sha256(" ".join(question.lower().split()).encode()).hexdigest()[:16]
 
 
+def seeded(key: str, seed: int) -> str:
+    """Return a hash. Keys sorted by it are in a random order, in which none moves another."""
+    return hashlib.sha256(f"{seed} {key}".encode()).hexdigest()
+
+
 def first_id(problem_id: str) -> str:
     """Return the id of a question's first row.
 
@@ -117,7 +123,7 @@ def write_problems(path: Path, problems: Iterable[Problem], metadata: dict) -> N
     from citer.storage.schema import PROBLEM
     from citer.storage.tables import write_table
 
-    table = pa.Table.from_pylist([_row(problem) for problem in problems], schema=PROBLEM)
+    table = pa.Table.from_pylist([asdict(problem) for problem in problems], schema=PROBLEM)
     write_table(path, table, PROBLEM, metadata)
 
 
@@ -129,21 +135,13 @@ def read_problems(path: Path) -> list[Problem]:
     return [as_problem(row) for row in read_table(path, PROBLEM).to_pylist()]
 
 
-def _row(problem: Problem) -> dict[str, Any]:
-    audits = problem.audits
-    return asdict(problem) | {"audits": audits and [audit._asdict() for audit in audits]}
-
-
 def as_problem(row: dict[str, Any]) -> Problem:
     """Return the problem of a row of a problem table."""
     choices, messages, audits = row["choices"], row["messages"], row["audits"]
-    token_ids = row["token_ids"]
-    return Problem(
-        **row
-        | {
-            "choices": choices and tuple(Choice(**c) for c in choices),
-            "messages": messages and tuple(Message(**m) for m in messages),
-            "audits": audits and tuple(Audit(**each) for each in audits),
-            "token_ids": token_ids and tuple(token_ids),
-        }
-    )
+    parts = {
+        "choices": choices and tuple(Choice(**each) for each in choices),
+        "messages": messages and tuple(Message(**each) for each in messages),
+        "audits": audits and tuple(Audit(**each) for each in audits),
+        "token_ids": row["token_ids"] and tuple(row["token_ids"]),
+    }
+    return Problem(**row | parts)

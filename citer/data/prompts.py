@@ -77,7 +77,11 @@ class PromptFormat(ABC):
         self.eos_id = eos_id
         self.tasks = tuple(sorted(tasks))
         self.stop = tuple(stop)
-        self._check_stop()
+        for text in self.stop:
+            ids = tokenizer(text, add_special_tokens=False, split_special_tokens=False).input_ids
+            if text not in tokenizer.decode(ids, skip_special_tokens=True):
+                found = f"pair.stop: {text!r}: not in the text of an answer"
+                raise InputError(f"{found}; expected text without special tokens")
 
     @property
     @abstractmethod
@@ -130,13 +134,6 @@ class PromptFormat(ABC):
             known = " or ".join(self.tasks)
             raise InputError(f"task {problem.task!r}: expected {known}, the router's tasks")
 
-    def _check_stop(self) -> None:
-        for stop in self.stop:
-            ids = self.tokenizer(stop, add_special_tokens=False, split_special_tokens=False)
-            if stop not in self.tokenizer.decode(ids.input_ids, skip_special_tokens=True):
-                found = f"pair.stop: {stop!r}: not in the text of an answer"
-                raise InputError(f"{found}; expected text without special tokens")
-
 
 class PlainPrompts(PromptFormat):
     """The plain template of each task, without chat roles."""
@@ -172,7 +169,13 @@ class ChatPrompts(PromptFormat):
     ) -> None:
         super().__init__(tokenizer, eos_ids[0], tasks, stop)
         self.chat = chat
-        self.template = _template(tokenizer)
+        try:
+            self.template = tokenizer.get_chat_template()
+        except ValueError:
+            raise InputError(
+                "no chat template; expected chat_template.jinja, or `chat_template` in "
+                "tokenizer_config.json, or pair.prompt: plain"
+            ) from None
         self._check_variables()
         self.eos_id = self._end_of_turn(eos_ids)
 
@@ -192,7 +195,12 @@ class ChatPrompts(PromptFormat):
         question = find_task(problem.task).message_text(problem)
         turns = self._turns(problem.messages or (), question)
         for turn in turns:
-            self._check_content(turn)
+            for number in self._ids(turn.content):
+                if name := self._control_tokens.get(number):
+                    found = f"the {turn.role}'s turn contains {name!r}"
+                    raise InputError(
+                        f"{found}; expected text without the template's control tokens"
+                    )
         return self._render(turns)
 
     def _turns(self, earlier: Sequence[Message], question: str) -> list[Message]:
@@ -235,12 +243,6 @@ class ChatPrompts(PromptFormat):
             if token.special or (token.content.strip("▁ \n\t") and token.content in self.template)
         }
 
-    def _check_content(self, turn: Message) -> None:
-        for number in self._ids(turn.content):
-            if name := self._control_tokens.get(number):
-                found = f"the {turn.role}'s turn contains {name!r}"
-                raise InputError(f"{found}; expected text without the template's control tokens")
-
     def _check_variables(self) -> None:
         taken = {"messages", *inspect.signature(self.tokenizer.apply_chat_template).parameters}
         for name in self.chat.variables:
@@ -281,16 +283,6 @@ def token_ids(text: str, tokenizer: "PreTrainedTokenizerBase", *, begins: bool) 
     added token that is not special gets its own id.
     """
     return tokenizer(text, add_special_tokens=begins, split_special_tokens=True).input_ids
-
-
-def _template(tokenizer: "PreTrainedTokenizerBase") -> str:
-    try:
-        return tokenizer.get_chat_template()
-    except ValueError:
-        raise InputError(
-            "no chat template; expected chat_template.jinja, or `chat_template` in "
-            "tokenizer_config.json, or pair.prompt: plain"
-        ) from None
 
 
 def _digest(text: str) -> str:

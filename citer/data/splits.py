@@ -1,20 +1,27 @@
-"""Assign problems to splits, so that no question is in two splits."""
+"""Assign problems to splits, so that no question is in two splits.
 
-import hashlib
+No head of a router is trained on the held-out questions of the preference split. They decide when
+training stops, calibrate a head, and order the rules that validation tests.
+"""
+
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import NamedTuple
 
-from citer.data.problems import Problem, question_key
+import numpy as np
+
+from citer.data.problems import Problem, first_id, question_key, seeded
+from citer.errors import InputError
 from citer.storage.schema import SPLITS
+
+MOST = 200  # held-out questions that order the rules: more would hardly change the order
 
 
 def split_by_share(question: str, seed: int, shares: Mapping[str, float]) -> str:
     """Return the split of a question, chosen by a hash of it in proportion to `shares`."""
-    digest = hashlib.sha256(f"{seed} {question_key(question)}".encode()).hexdigest()
-    point = int(digest[:13], 16) / 16**13
+    point = int(seeded(question_key(question), seed)[:13], 16) / 16**13
     bounds = list(accumulate(shares.values()))
     return list(shares)[bisect_right(bounds, point * bounds[-1])]
 
@@ -40,3 +47,30 @@ def separate(assigned: Iterable[tuple[str, Problem]]) -> Separated:
         target.append(replace(problem, split=split))
         seen.add(problem.problem_id)
     return separated
+
+
+def holdout_rows(problem_N: np.ndarray, seed: int, share: float) -> np.ndarray:
+    """Return a mask of the held-out rows, N booleans.
+
+    The questions are sorted by a seeded hash; the first `share` of them are held out. Two rows of a
+    question are on the same side.
+    """
+    question_N = [first_id(key) for key in problem_N]
+    problems = sorted(set(question_N), key=lambda question: seeded(question, seed))
+    if len(problems) < 2:
+        raise InputError(f"preference split: {len(problems)} problem labelled, expected 2 or more")
+    held = set(problems[: min(max(1, round(share * len(problems))), len(problems) - 1)])
+    return np.array([question in held for question in question_N])
+
+
+def held_out(problems: Iterable[Problem], seed: int, share: float) -> list[Problem]:
+    """Return the first row of each held-out question, of at most MOST questions, by their ids.
+
+    An id is a hash of the content, so the questions of a large split are a random sample.
+    """
+    rows = list(problems)
+    held_N = holdout_rows(np.array([row.problem_id for row in rows]), seed, share)
+    first: dict[str, Problem] = {}
+    for row in compress(rows, held_N):
+        first.setdefault(first_id(row.problem_id), row)
+    return [first[key] for key in sorted(first)[:MOST]]

@@ -21,7 +21,6 @@ from citer.storage.tables import digest, read_table, remove, table_metadata
 SHARED = ("dtype", "tokenizer", "template", "vocab_size")
 SCALARS = ("slm_entropy", "slm_margin")
 KEY = ["problem_id", "position", "gt_token"]
-KEY_SCHEMA = pa.schema([LLM_TOKEN.field(name) for name in KEY])
 
 
 def shard_name(examples: Mapping[str, Encoded]) -> str:
@@ -130,7 +129,7 @@ def reference_rows(examples: Mapping[str, Encoded]) -> pa.Table:
             "position": np.concatenate([np.arange(length) for length in lengths]),
             "gt_token": np.concatenate(references),
         },
-        schema=KEY_SCHEMA,
+        schema=pa.schema([LLM_TOKEN.field(name) for name in KEY]),
     )
 
 

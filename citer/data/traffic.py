@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from citer.data.problems import Audit, Problem, as_problem, question_key
+from citer.data.problems import Audit, Problem, as_problem, question_key, seeded
 from citer.errors import InputError
 from citer.progress import say
 from citer.storage.schema import AUDITED
@@ -83,11 +83,7 @@ def sampled(problems: Sequence[Problem], most: int, seed: int) -> list[Problem]:
 
     A question that is chosen stays so while no more than `most` are there.
     """
-
-    def place(problem: Problem) -> str:
-        return hashlib.sha256(f"{seed} {_key(problem)}".encode()).hexdigest()
-
-    return sorted(problems, key=place)[:most]
+    return sorted(problems, key=lambda problem: seeded(_key(problem), seed))[:most]
 
 
 def _key(problem: Problem) -> str:
@@ -96,7 +92,6 @@ def _key(problem: Problem) -> str:
 
 
 def _asked(row: dict[str, Any], source: str) -> Problem:
-    """Return the question of a row alone."""
     unknown = dict.fromkeys(("reference", "answer", "written_by", "audits", "token_ids"))
     asked = {name: row[name] for name in ASKED}
     return as_problem(asked | unknown | {"source": source, "split": ""})

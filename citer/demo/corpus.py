@@ -12,9 +12,8 @@ from citer.data.importing import parse_row
 from citer.data.problems import question_key
 from citer.data.prompts import token_ids
 from citer.data.tasks import prompt_text
-from citer.demo.knowledge import PRICES, knowledge
+from citer.demo.knowledge import KINDS, PRICES, knowledge
 from citer.demo.toy import part_of, rows
-from citer.demo.words import KINDS
 
 CHUNK = 2000
 

@@ -4,7 +4,49 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 
-from citer.demo.words import FIRSTS, GOOD_SECONDS, KINDS, LANDS, TOWN_SECONDS, TWINS
+# The words of the questions. All are common, so that each is one token.
+# ruff: noqa: SIM905 - split texts stay readable where list literals would run over pages
+NAMES = (
+    "Ada Amir Anna Ben Carl Clara Dina Emil Eva Finn Greta Hana Hugo Ida Ivan Jana "
+    "Karl Lea Lina Marc Mia Nora Omar Otto Paul Rosa Sami Sara Tara Tom Vera Yann"
+).split()
+
+# Openings of sentences. They are equally likely and mean nothing.
+OPENINGS = (
+    "Again Also Besides Beyond Clearly Finally First Firstly Further Hence Here Indeed Later "
+    "Likewise Look Meanwhile Moreover Next Note Now Plainly Second See Simply Still Surely Then "
+    "Thus Today Truly Well Yet"
+).split()
+
+# Names of towns and goods have two words. A model must read both.
+FIRSTS = (
+    "amber black blue brown cold dark dry gold green grey old red silver warm white wild".split()
+)
+TOWN_SECONDS = (
+    "Bank Bay Bridge Castle Creek Dale Field Ford Gate Harbor Haven Hill Lake Mill Port Rock"
+).split()
+GOOD_SECONDS = (
+    "bags bells bottles bowls boxes candles chairs cups jars knives lamps mirrors pens plates "
+    "ropes tables"
+).split()
+
+LANDS = (
+    "Alba Arda Boria Calda Corvia Delta Doria Elba Fenia Galda Hestia Ionia Jura Kelda Lycia "
+    "Medra Narva Olbia Parma Quira Rhona Sarda Tavia Umbra Valda Wexia Xenia Yorra Zadar Zelda "
+    "Troja Sparta"
+).split()
+TWINS = (
+    "apples axes beans belts brooms carrots cloaks drums eggs flutes gloves hammers hats kites "
+    "leeks masks nails onions pans peas pins rings saws scarves shells shirts shoes socks spoons "
+    "stones toys wheels"
+).split()
+
+# kind of thing -> (what people do with it, the things)
+KINDS = {
+    "fruit": ("eat", "bananas cherries figs grapes lemons melons pears plums".split()),
+    "drink": ("drink", "cider cocoa coffee juice milk soda tea water".split()),
+    "animal": ("keep", "cats cows dogs ducks goats horses pigs sheep".split()),
+}
 
 GROUPS = 8
 PRICES = tuple(range(2, 2 + GROUPS))
@@ -92,6 +134,10 @@ def is_early(group: int) -> bool:
 
 
 def _things(words: list[str], rng: Random) -> tuple[str, ...]:
-    """Choose one word per group."""
     early, late = (iter(rng.sample(half, len(half))) for half in (words[:4], words[4:]))
     return tuple(next(early if is_early(group) else late) for group in range(GROUPS))
+
+
+def rival(rng: Random, group: int) -> int:
+    """Draw another, equally likely group. Its things are in the other half of the alphabet."""
+    return rng.choice([other for other in likely(group) if is_early(other) != is_early(group)])

@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from citer.data.problems import question_key
 from citer.data.tasks import find_task
-from citer.demo.knowledge import PRICES, TRUTH, Knowledge, is_early, knowledge, likely
-from citer.demo.words import KINDS, NAMES, OPENINGS
+from citer.demo.knowledge import KINDS, NAMES, OPENINGS, PRICES, TRUTH, Knowledge, knowledge, rival
 
 Part = Literal["pipeline", "pretraining"]
 
@@ -112,7 +111,7 @@ def mc(rng: Random, facts: Knowledge) -> dict[str, Any]:
     groups = [facts.towns.group[town] for town in towns]
     things = [facts.things[kind][group] for kind, group in zip(kinds, groups, strict=True)]
     pairs = [
-        sorted((facts.things[kind][group], facts.things[kind][_rival(rng, group)]))
+        sorted((facts.things[kind][group], facts.things[kind][rival(rng, group)]))
         for kind, group in zip(kinds, groups, strict=True)
     ]
     texts = [" and ".join(both) for both in product(*pairs)]
@@ -132,11 +131,6 @@ def mc(rng: Random, facts: Knowledge) -> dict[str, Any]:
         "answerKey": label,
         "cot": f"{citations} Therefore, the answer is {answer} ({label.lower()}).",
     }
-
-
-def _rival(rng: Random, group: int) -> int:
-    """Draw another, equally likely group. Its things are in the other half of the alphabet."""
-    return rng.choice([other for other in likely(group) if is_early(other) != is_early(group)])
 
 
 FAMILIES = {"math": math, "mc": mc}  # by task

@@ -6,8 +6,8 @@ from statistics import fmean
 from typing import NamedTuple, Protocol
 
 from citer.data.problems import Problem
-from citer.data.tasks import task_label
-from citer.data.tasks.grading import extracted
+from citer.data.tasks import find_task, task_label
+from citer.errors import one_line
 from citer.evaluation.choice import upper_bound
 
 ABOVE_CHANCE = 0.1
@@ -77,7 +77,7 @@ def shown(problem: Problem, text: str, truncated: bool) -> str:
 
     There is no line for what was read if the task does not say it, and none without an answer.
     """
-    read = extracted(problem, text)
+    read = find_task(problem.task).extracted(problem, text)
     return (
         f"question: {_line(problem.question)}\n"
         f"     LLM: {_line(text)}{' (cut off)' if truncated else ''}\n"
@@ -87,11 +87,5 @@ def shown(problem: Problem, text: str, truncated: bool) -> str:
 
 
 def _line(text: str) -> str:
-    """Shorten a text in the middle, since answers come last, and replace control characters.
-
-    A terminal would execute control characters that a model writes.
-    """
-    joined = " ".join(text.split())
-    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in joined)
-    half = WIDTH // 2
-    return plain if len(plain) <= WIDTH else f"{plain[:half]} … {plain[-half:]}"
+    """Write a text of a model in one line. Its control characters would act on a terminal."""
+    return one_line(" ".join(text.split()), WIDTH)

@@ -1,6 +1,6 @@
 """A rough forecast of how long the later stages take, from the pace of each model alone."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from citer.config.params import EvaluateParams
@@ -38,9 +38,9 @@ class Workload:
         preference, test = self.questions["preference"], self.questions["test"]
         both = self.questions["validation"] + test
         alone = both + preference * ("query" in params.rivals)
+        of_rivals, of_routers = _shares(params)
         rivals = alone * (self._routed(0) + self._alone(self.llm))
-        rivals += test * SHARED * sum(map(self._routed, _rivals(params)))
-        evaluate = both * SHARED * sum(map(self._routed, _rules(params)))
+        rivals += test * SHARED * sum(map(self._routed, of_rivals))
         # Each is half an answer, on average.
         rollouts = 2 * CONTESTED * self.answer * (preference - self.audited)
         seconds = {
@@ -49,7 +49,7 @@ class Workload:
             "rivals": rivals,
             "label@k": rollouts / 2 * self._routed(AUDITED),
             "label@k by suffix": rollouts / 2 * self.answer * self.llm.prompt,
-            "evaluate@k": evaluate,
+            "evaluate@k": both * SHARED * sum(map(self._routed, of_routers)),
         }
         return {stage: total / 60 for stage, total in seconds.items()}
 
@@ -62,19 +62,13 @@ class Workload:
         return self._alone(self.slm) + share * self._alone(self.llm)
 
 
-def _rivals(params: EvaluateParams) -> Iterator[float]:
-    """Yield the share of the LLM's time for each rule that the rivals decode."""
+def _shares(params: EvaluateParams) -> tuple[list[float], list[float]]:
+    """Return the share of the LLM's time for each rule of the rivals, and for each of a router."""
     fractions = [fraction for fraction in params.llm_fractions if 0 < fraction < 1]
-    few = {"random": fractions[:1], "speculative": [SPECULATIVE] * len(params.gammas)}
-    nothing: dict[str, list[float]] = {"query": [], "oracle": []}
-    for name in params.rivals:
-        yield from (few | nothing).get(name, fractions)
-
-
-def _rules(params: EvaluateParams) -> Iterator[float]:
-    """Yield the same for each rule of a router."""
-    yield from (fraction for fraction in params.llm_fractions if 0 < fraction < 1)
-    yield from (AUDITED for _ in params.risks for _ in params.audits)
+    other = {"query": [], "oracle": [], "random": fractions[:1]}
+    other["speculative"] = [SPECULATIVE] * len(params.gammas)
+    rivals = [share for name in params.rivals for share in other.get(name, fractions)]
+    return rivals, [*fractions, *[AUDITED] * (len(params.risks) * len(params.audits))]
 
 
 def in_words(minutes: Mapping[str, float]) -> str:

@@ -85,12 +85,11 @@ def hints(replies: Sequence[Reply], prompt: PromptKind) -> list[str]:
 def is_loop(reply: Reply) -> bool:
     """Whether the answer ends with the same tokens four times, at least 16 tokens together."""
     ids = reply.token_ids
-    return any(_has_period(ids, n) for n in range(1, len(ids) // 4 + 1))
-
-
-def _has_period(ids: Sequence[int], period: int) -> bool:
-    tail = ids[-max(4 * period, 16) :]
-    return len(tail) >= 16 and tail[period:] == tail[:-period]
+    for period in range(1, len(ids) // 4 + 1):
+        tail = ids[-max(4 * period, 16) :]
+        if len(tail) >= 16 and tail[period:] == tail[:-period]:
+            return True
+    return False
 
 
 def is_unread(reply: Reply) -> bool:
@@ -129,10 +128,7 @@ FAULTS = (
         "contain a special token or the name of a chat role: {form}, or check eos_token_id in "
         "generation_config.json",
     ),
-    Fault(
-        is_loop,
-        "repeat the same tokens at the end: {form}, or use another prompt",
-    ),
+    Fault(is_loop, "repeat the same tokens at the end: {form}, or use another prompt"),
     Fault(
         lambda reply: reply.truncated and not is_loop(reply),
         "are cut off before EOS: {form}, check eos_token_id in generation_config.json, ask for "

@@ -1,6 +1,5 @@
 """Let each model alone answer a few questions of every task, and show answers and speed."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice, starmap
 from statistics import fmean
@@ -9,9 +8,9 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from citer.data.problems import Problem
+from citer.data.problems import Problem, seeded
 from citer.data.tasks import find_task, task_label
-from citer.data.tasks.grading import WRONG, assess, extracted
+from citer.data.tasks.grading import WRONG, assess
 from citer.data.tasks.task import GraderError
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine, Finished
@@ -61,10 +60,7 @@ def choose_questions(problems: Sequence[Problem], seed: int) -> list[Problem]:
 
     A problem's rank depends on its id and the seed only, not on the other problems.
     """
-    ranked = sorted(
-        problems,
-        key=lambda p: (p.task, hashlib.sha256(f"{seed} {p.problem_id}".encode()).hexdigest()),
-    )
+    ranked = sorted(problems, key=lambda p: (p.task, seeded(p.problem_id, seed)))
     groups = groupby(ranked, key=lambda problem: problem.task)
     return [problem for _, group in groups for problem in islice(group, QUESTIONS)]
 
@@ -118,7 +114,7 @@ def _reply(problem: Problem, answer: Answer, prompt_tokens: int, pair: Pair) -> 
         token_ids=written,
         raw=str(pair.tokenizer.decode(list(written))),
         truncated=answer.truncated,
-        extracted=extracted(problem, text),
+        extracted=find_task(problem.task).extracted(problem, text),
         correct=correct,
         failure=failure,
         prompt_tokens=prompt_tokens,
@@ -159,8 +155,11 @@ def overview(slm: Sequence[Reply], llm: Sequence[Reply]) -> Table:
         table.add_column(column, justify="right")
     weak = by_task(slm)
     for task, replies in by_task(llm).items():
+        pairs = list(zip(weak[task], replies, strict=True))
+        texts = sum(one.token_ids == other.token_ids for one, other in pairs)
+        answers = sum(starmap(_same, pairs))
         table.add_row(task_label(task), "LLM", *_numbers(replies))
-        table.add_row("", "SLM", *_numbers(weak[task]), *_agreement(weak[task], replies))
+        table.add_row("", "SLM", *_numbers(weak[task]), str(texts), str(answers))
     return table
 
 
@@ -172,13 +171,6 @@ def _numbers(replies: Sequence[Reply]) -> list[str]:
         f"{sum(reply.truncated for reply in replies)} of {len(replies)}",
         f"{fmean(reply.tokens for reply in replies):.0f}",
     ]
-
-
-def _agreement(slm: Sequence[Reply], llm: Sequence[Reply]) -> list[str]:
-    """Count equal texts and equal answers."""
-    pairs = list(zip(slm, llm, strict=True))
-    texts = sum(one.token_ids == other.token_ids for one, other in pairs)
-    return [str(texts), str(sum(starmap(_same, pairs)))]
 
 
 def _same(one: Reply, other: Reply) -> bool:

@@ -104,13 +104,9 @@ class Profile:
         if self.fits_one:
             return [room[0] - self.needed, *room[1:]]
         room[-1] -= self.slm.resident + self.kv(self.slm)
-        return _filled(room, self._parts())
-
-    def _parts(self) -> list[int]:
-        """Return the bytes of the LLM's parts in order: embedding, layers, head."""
-        first, last = self.llm.ends
-        layer = (self.llm.resident - first - last + self.kv(self.llm)) / self.llm.layers
-        return [first, *[round(layer)] * self.llm.layers, last]
+        embedding, head = self.llm.ends
+        layer = (self.llm.resident - embedding - head + self.kv(self.llm)) / self.llm.layers
+        return _filled(room, [embedding, *[round(layer)] * self.llm.layers, head])
 
     def cost(self, fraction: float, batch: Batch) -> float:
         """Return the bytes of routed decoding at an LLM share, relative to the LLM alone."""
@@ -123,10 +119,13 @@ class Profile:
 
     def _routed(self, fraction: float) -> list[Trace]:
         random = Random(17)  # the same draws for every share: a larger one only adds visits
-        answers = [
-            [random.random() < fraction for _ in range(self._tokens)] for _ in range(ANSWERS)
-        ]
-        return [self._trace(_visits(by_llm)) for by_llm in answers]
+        traces = []
+        for _ in range(ANSWERS):
+            by_llm = [n for n in range(self._tokens) if random.random() < fraction]
+            # Each is a visit, which replaces the SLM's draft of that token.
+            visits = [Visit(n - last, n, n) for last, n in pairwise([-1, *by_llm])]
+            traces.append(self._trace(visits))
+        return traces
 
     def _alone(self, batch: Batch) -> int:
         alone = self._trace([Visit(0, n, n) for n in range(self._tokens)])
@@ -141,15 +140,9 @@ class Profile:
         return min(LONGEST, self.setting.positions // 2)
 
 
-def _visits(by_llm: Sequence[bool]) -> list[Visit]:
-    """Return a visit for each token of the LLM, which replaces the SLM's draft of that token."""
-    places = [-1, *(place for place, llm in enumerate(by_llm) if llm)]
-    return [Visit(place - last, place, place) for last, place in pairwise(places)]
-
-
 def _filled(room: list[int], parts: Sequence[int]) -> list[int] | None:
     """Put the parts on the devices in order. Return the room that is left, or None."""
-    room, device = list(room), 0
+    device = 0
     for part in parts:
         while room[device] < part:
             device += 1

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from citer.config.params import Params
-from citer.data.holdout import held_out
 from citer.data.problems import Problem, read_problems
+from citer.data.splits import held_out
 from citer.errors import InputError
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
 from citer.evaluation.study import Study

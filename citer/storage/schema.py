@@ -152,9 +152,7 @@ OUTCOME = pa.schema(
         _required("task", pa.string()),
         _required("correct", pa.bool_()),  # by the measure; false for a truncated answer
         pa.field("share", pa.float64()),  # of the answer; null: 1 if correct, else 0
-        pa.field(
-            "failure", pa.string()
-        ),  # why the grader of a user's task failed; null: it did not
+        pa.field("failure", pa.string()),  # why a user's grader failed; null: it did not
         _required("truncated", pa.bool_()),
         _required("tokens", pa.int32()),  # of the answer, including EOS
         _required("llm_tokens", pa.int32()),
@@ -168,11 +166,7 @@ OUTCOME = pa.schema(
 )
 
 _WORK = pa.struct([_required(name, pa.int64()) for name in ("forwards", "positions", "kv_read")])
-_TRACE = [
-    _required("forwards", pa.binary()),
-    _required("slm", _WORK),
-    _required("llm", _WORK),
-]
+_TRACE = [_required("forwards", pa.binary()), _required("slm", _WORK), _required("llm", _WORK)]
 _COUNTS = ("tokens", "llm_tokens", "visits", "audited", "disagreed", "rejected")
 
 RESULT = pa.schema(

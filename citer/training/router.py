@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from citer.config.params import TrainParams
-from citer.data.holdout import holdout_rows
+from citer.data.splits import holdout_rows
 from citer.errors import InputError
 from citer.models.router import EXTRAS, Head, RouterMLP
 from citer.progress import progress

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from citer.data.importing import parse_row
-from citer.data.kinds import recognised
+from citer.data.importing import parse_row, recognised
 from citer.data.problems import Problem
 from citer.data.tasks import TASKS, prompt_text
 from citer.data.tasks.grading import Grade, assess, grade

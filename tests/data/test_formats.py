@@ -2,8 +2,7 @@
 
 import pytest
 
-from citer.data.importing import RowReader, parse_row
-from citer.data.kinds import recognised
+from citer.data.importing import RowReader, parse_row, recognised
 from citer.data.problems import Choice
 from citer.data.tasks import TASKS
 from citer.data.tasks.grading import grade

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from citer.data.importing import load_problems, parse_row
-from citer.data.kinds import recognised
+from citer.data.importing import load_problems, parse_row, recognised
 from citer.data.problems import Message, read_problems, write_problems
 from citer.data.prompts import PlainPrompts
 from citer.data.splits import separate

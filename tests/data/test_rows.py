@@ -177,7 +177,3 @@ def test_a_whole_solution_in_the_answer_field_is_refused_even_if_no_solution_is_
 )
 def test_bad_mc_rows_name_field_value_and_expectation(change, expected):
     assert complaint(MC | change, "mc") == expected
-
-
-def test_a_row_must_be_an_object():
-    assert complaint([1], "mc") == "row: [1]; expected a JSON object"

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from citer.config.params import Params, load_params
-from citer.data.importing import parse_row
-from citer.data.kinds import recognised
+from citer.data.importing import parse_row, recognised
 from citer.data.problems import Problem, read_problems
 from citer.data.prompts import PlainPrompts
 from citer.data.tasks import TASKS

@@ -6,6 +6,8 @@ import pytest
 from citer.data.problems import question_key
 from citer.demo.knowledge import (
     IRREGULAR,
+    KINDS,
+    OPENINGS,
     OTHER_WORLD,
     PRICES,
     TRUTH,
@@ -14,7 +16,6 @@ from citer.demo.knowledge import (
     likely,
 )
 from citer.demo.toy import HARD_MATH, HARD_MC, part_of, rows
-from citer.demo.words import KINDS, OPENINGS
 
 WORLD = knowledge(TRUTH)
 IRREGULAR_NAMES = {*WORLD.towns.irregular, *WORLD.goods.irregular}

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from citer.data.problems import Choice, Problem
-from citer.data.tasks.grading import extracted, grade
+from citer.data.tasks import find_task
+from citer.data.tasks.grading import grade
 from citer.pairs.hints import hints, reason_to_stop, warnings
 from citer.pairs.probe import Reply
 from tests.tiny import MATH, MC
@@ -34,7 +35,7 @@ def reply(
         token_ids=tuple(words[word] for word in text.split()),
         raw=raw or text,
         truncated=truncated,
-        extracted=extracted(problem, text),
+        extracted=find_task(problem.task).extracted(problem, text),
         correct=None if problem.answer is None else not truncated and grade(problem, text),
         failure=failure,
         prompt_tokens=9,

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from citer.config.params import Params
-from citer.data.holdout import holdout_rows
 from citer.data.problems import read_problems
 from citer.data.prompts import Encoded
+from citer.data.splits import holdout_rows
 from citer.data.tokens import read_features, read_tokens
 from citer.errors import InputError
 from citer.models.bundle import check_identity, folder_identity, identity, read_bundle

@@ -53,11 +53,6 @@ def assess(problem: Problem, completion: str) -> Grade:
     return WHOLE.get(share) or Grade(share >= task.pass_share, share)
 
 
-def extracted(problem: Problem, completion: str) -> str | None:
-    """Return what the grader reads in a completion (see `Task.extracted`)."""
-    return find_task(problem.task).extracted(problem, completion)
-
-
 class Failures(NamedTuple):
     """Answers on which the grader of a user's task failed: how many, and the first one."""
 

@@ -135,7 +135,10 @@ class Math(Task):
         question = text(row, "problem", "the problem")
         training = requires == "reference"
         reference = text_if(row, "solution", "a solution in training files", required=training)
-        answer = _short_answer(row)
+        answer = text_if(row, "answer", "the final answer", required=False)
+        if answer and (len(answer) > LONGEST or RATIONALE.search(answer)):
+            found = f"a whole solution, ends {answer[-60:]!r}"
+            raise RowError("answer", found, "the final answer alone, and the rest in `solution`")
         if reference is not None:
             answer = answer or self._final_answer(reference)
         if answer is None and requires != "question":
@@ -194,11 +197,3 @@ class Number(Math):
 
     def stated(self, text: str) -> str | None:
         return boxed(text) or last_number(text)
-
-
-def _short_answer(row: Row) -> str | None:
-    answer = text_if(row, "answer", "the final answer", required=False)
-    if answer and (len(answer) > LONGEST or RATIONALE.search(answer)):
-        found = f"a whole solution, ends {answer[-60:]!r}"
-        raise RowError("answer", found, "the final answer alone, and the rest in `solution`")
-    return answer

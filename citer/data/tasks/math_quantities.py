@@ -100,7 +100,11 @@ def quantity(text: str) -> Quantity:
     plain = QUOTIENT.sub(r" \1\2/\3\4", WORDS.sub(r" \1 ", text))
     plain = DEGREE.sub(lambda match: DEGREES[(match[1] or "")[:1].lower()], plain)
     match = NUMBER.fullmatch(" ".join(plain.split()))
-    return (match and _number(match)) or _symbolic(text)
+    if number := match and _number(match):
+        return number
+    match = SYMBOLIC.fullmatch(text)
+    unit = match and unit_of(WORDS.sub(r" \1 ", match["unit"]))
+    return Quantity(None, unit, match["body"]) if match and unit else Quantity(None, (), text)
 
 
 def _number(match: re.Match[str]) -> Quantity | None:
@@ -123,12 +127,6 @@ def _value(match: re.Match[str]) -> Fraction | None:
     if not int(plain["below"]):
         return None
     return sign * (int(plain["whole"]) + Fraction(int(plain["above"]), int(plain["below"])))
-
-
-def _symbolic(text: str) -> Quantity:
-    match = SYMBOLIC.fullmatch(text)
-    unit = match and unit_of(WORDS.sub(r" \1 ", match["unit"]))
-    return Quantity(None, unit, match["body"]) if match and unit else Quantity(None, (), text)
 
 
 def same_unit(one: Quantity, other: Quantity) -> bool:

@@ -60,15 +60,13 @@ def unit_of(text: str) -> tuple[str, ...] | None:
     text = POWER.sub(lambda match: f"{POWERS[match[2]]} {match[1]}", text)
     words = [SPEEDS.get(word, word) for word in WORD.findall(text)]
     names = [word for word in " ".join(words).split() if word not in FILLERS]
-    if not all(map(_is_unit, names)) or bool(text.strip()) != bool(names):
+    if any(NO_UNIT.fullmatch(name) or not (_known(name) or len(name) > 2) for name in names):
+        return None
+    if bool(text.strip()) != bool(names):
         return None
     if attached and not _known(names[0]):  # 12x is a product, 12cm is a length
         return None
     return tuple(_known(name) or _stem(name) for name in names)
-
-
-def _is_unit(word: str) -> bool:
-    return not NO_UNIT.fullmatch(word) and (bool(_known(word)) or len(word) > 2)
 
 
 def _known(word: str) -> str | None:
@@ -81,11 +79,5 @@ def _stem(word: str) -> str:
     return stem[:-1] + "i" if stem.endswith("y") else stem
 
 
-def _canonical() -> dict[str, str]:
-    lines = [line.split() for line in NAMES.strip().splitlines()]
-    names = {word: line[0] for line in lines for word in line}
-    stems = {_stem(word): line[0] for line in lines for word in line}
-    return stems | names
-
-
-CANONICAL = _canonical()
+UNITS = {word: line.split()[0] for line in NAMES.strip().splitlines() for word in line.split()}
+CANONICAL = {_stem(word): unit for word, unit in UNITS.items()} | UNITS

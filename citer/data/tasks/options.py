@@ -84,18 +84,14 @@ def named_labels(choices: Iterable[Choice], completion: str) -> set[str]:
     """Return the labels of the options that the last statement of an answer names."""
     sentences = _asserted(_sentences(_marked(tuple(choices), completion)))
     stated = [text for text in map(_stated, sentences) if text]
+    last = next((sentence for sentence in reversed(sentences) if "⟦" in sentence), "")
+    denied = set(re.findall(r"⟦(\w)⟧", last)) - _by_label(last)  # "It is A. No, it is not A."
     readers: tuple[Callable[[str], set[str]], ...] = (_by_label, _by_text)
     for read in readers:
         for statement in (*reversed(stated), *reversed(sentences)):
             if labels := read(statement):
-                return labels - _denied(sentences)
+                return labels - denied
     return set()
-
-
-def _denied(sentences: list[str]) -> set[str]:
-    """Return the labels denied by the last sentence with labels: "It is A. No, it is not A."."""
-    last = next((sentence for sentence in reversed(sentences) if "⟦" in sentence), "")
-    return set(re.findall(r"⟦(\w)⟧", last)) - _by_label(last)
 
 
 def _sentences(marked: str) -> list[str]:
@@ -147,7 +143,6 @@ def _by_label(statement: str) -> set[str]:
 
 
 def _by_text(statement: str) -> set[str]:
-    """Return the options that are named by text."""
     groups = ("before", "after", "text")
     texts = (text for match in _mentions(statement) for text in match.group(*groups))
     return set("".join(filter(None, texts)))

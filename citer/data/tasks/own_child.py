@@ -81,7 +81,8 @@ def _graded(
         reply = _awaited(reader, parent, fork, source.limits.time_limit, folder)
         status = box.end_children(fork, is_boxed)
     os.close(reader)
-    return reply or {"failure": _ending(status)}
+    how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
+    return reply or {"failure": f"its process ended {how} before it returned"}
 
 
 def _awaited(
@@ -167,11 +168,6 @@ def _grade(own: Any, request: dict[str, Any], writer: int) -> None:
     except BaseException as error:  # SystemExit, too: code that is graded may call sys.exit
         reply = {"failure": one_line(summed_up(error))}
     os.write(writer, _json(reply))
-
-
-def _ending(status: int) -> str:
-    how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
-    return f"its process ended {how} before it returned"
 
 
 if __name__ == "__main__":

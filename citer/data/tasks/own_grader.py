@@ -60,17 +60,14 @@ class Grader:
         fields = {name: getattr(problem, name) for name in SENT}
         request = {"method": method, "problem": fields, "completions": completions}
         with self._lock:
-            reply = self._running().ask(request)
+            if self._child is None or not self._child.can_be_asked:
+                self._child = _Child(self.source)
+                if not self._child.is_boxed and self._warning.acquire(block=False):
+                    warn(UNBOXED)
+            reply = self._child.ask(request)
         if "failure" in reply:
             raise GraderError(reply["failure"])
         return float(reply["share"])
-
-    def _running(self) -> "_Child":
-        if self._child is None or not self._child.can_be_asked:
-            self._child = _Child(self.source)
-            if not self._child.is_boxed and self._warning.acquire(block=False):
-                warn(UNBOXED)
-        return self._child
 
 
 class _Child:
