@@ -24,7 +24,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
 from citer.evaluation.cost import Prices
 from citer.evaluation.lockstep import best_cap
-from citer.evaluation.rivals import low_entropy
+from citer.evaluation.rivals.untrained import low_entropy
 from citer.labelling.contests import Method
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout

@@ -14,7 +14,7 @@ from citer.data.prompts import Encoded
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
-from citer.evaluation.rivals import low_entropy
+from citer.evaluation.rivals.untrained import low_entropy
 from citer.executors.base import Unit
 from citer.executors.choose import deal, executor_for
 from citer.labelling.scoring import half, length_buckets, score

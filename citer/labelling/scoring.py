@@ -61,7 +61,8 @@ def score_half(
     if missing:
         opened, executor = open_model(name, model, placement, workers)
         job = partial(score, half(opened, folders.vocabulary), batch_tokens=params.batch_tokens)
-        shards = _in_shards(missing, params.shard_problems)
+        items, size = list(missing.items()), params.shard_problems
+        shards = [dict(items[start : start + size]) for start in range(0, len(items), size)]
         paths = {output / shard_name(shard): shard for shard in shards}
         total = sum(len(example.reference_ids) for example in missing.values())
         with progress(f"score {name}", total, "tokens") as advance:
@@ -83,12 +84,6 @@ def half_metadata(name: Name, folders: PairFolder, dtype: str) -> dict[str, Any]
     if name == "slm":
         metadata |= {"feature": FEATURE, "hidden_size": model.config.hidden_size}
     return metadata
-
-
-def _in_shards(examples: Mapping[str, Encoded], size: int) -> Iterator[dict[str, Encoded]]:
-    items = list(examples.items())
-    for start in range(0, len(items), size):
-        yield dict(items[start : start + size])
 
 
 def half(model: LanguageModel | Carded, vocabulary: Vocabulary) -> Half:
