@@ -90,10 +90,6 @@ class Answers:
             numbers.setdefault(method, []).append(number)
         return numbers
 
-    @property
-    def methods(self) -> list[str]:
-        return [name for name in self.by_method if name not in MODELS]
-
     def line(self, *methods: str) -> list[int]:
         """Return the numbers of the methods' runs, between those of the models alone."""
         slm, llm = MODELS
@@ -144,7 +140,8 @@ class Resampled:
     @cached_property
     def frontiers(self) -> dict[str, Frontier]:
         """The frontier of each method, the models alone included."""
-        lines = {name: self.answers.line(name) for name in self.answers.methods}
+        methods = (name for name in self.answers.by_method if name not in MODELS)
+        lines = {name: self.answers.line(name) for name in methods}
         return {
             name: Frontier.of(self.moved_RV[:, runs], self.right_RV[:, runs]).hull()
             for name, runs in lines.items()

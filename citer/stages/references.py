@@ -52,7 +52,9 @@ def run(params: Params) -> None:
         for split in SPLITS:
             target = aside / paths.referenced(split).name
             if questions[split]:
-                write_problems(target, rows[split], _metadata(split))
+                stored = table_metadata(paths.problems(split))
+                del stored["schema_version"]  # that of the new table is written
+                write_problems(target, rows[split], stored)
             else:
                 copyfile(paths.problems(split), target)
     remove(PARTIAL / "references")
@@ -151,11 +153,6 @@ def _partial(folders: "PairFolder", params: Params) -> Path:
         code_digest("references"),
     )
     return partial_dir("references", digest(paths.PROBLEMS, *settings))
-
-
-def _metadata(split: str) -> dict[str, object]:
-    stored = table_metadata(paths.problems(split))
-    return {key: value for key, value in stored.items() if key != "schema_version"}
 
 
 def _report(splits: Splits, rows: Splits, written: Mapping[str, "Written"]) -> None:
