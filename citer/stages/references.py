@@ -126,16 +126,11 @@ def _ways(params: Params) -> dict[str, "Trying"]:
 def _check_room(questions: Splits, folders: "PairFolder", params: Params) -> None:
     from citer.models.room import check_room
 
-    for splits, limit, setting in (
-        (TRAINING, params.references.max_new_tokens, "references.max_new_tokens"),
-        (JUDGED, params.evaluate.max_new_tokens, "evaluate.max_new_tokens"),
-    ):
-        named = (
-            (f"{paths.problems(split)}: problem {p.problem_id}", p)
-            for split in splits
-            for p in questions[split]
-        )
-        check_room(named, folders, limit, setting)
+    for split, problems in questions.items():
+        section = "references" if split in TRAINING else "evaluate"
+        limit = getattr(params, section).max_new_tokens
+        named = ((f"{paths.problems(split)}: problem {p.problem_id}", p) for p in problems)
+        check_room(named, folders, limit, f"{section}.max_new_tokens")
 
 
 def _partial(folders: "PairFolder", params: Params) -> Path:
