@@ -78,7 +78,6 @@ def _percent(row: Row | None, key: str) -> str:
 
 
 def _shown(row: Row, key: str, form: str, scale: float = 1) -> str:
-    """Format a value with its interval."""
     names = (key, f"{key}_low", f"{key}_high")
     texts = ["not reached" if row[n] is None else form.format(scale * row[n]) for n in names]
     return texts[0] if row[key] is None else "{} [{}, {}]".format(*texts)

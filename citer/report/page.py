@@ -118,7 +118,6 @@ def _headline(study: PageStudy) -> dict[str, Any]:
 
 
 def _charts(study: PageStudy) -> dict[str, Any]:
-    """Return what the reports and the comparison with the rivals show."""
     measure, lines = study.conditions.measure, lines_of(study.points, study.chosen)
     rows = read_json(study.against)["against"] if study.against.exists() else []
     place = "all", study.deployed[0]
@@ -133,7 +132,6 @@ def _charts(study: PageStudy) -> dict[str, Any]:
 
 
 def _router(study: PageStudy) -> dict[str, Any]:
-    """Return what the files of training show."""
     shown: dict[str, Any] = {"finetuning": None, "calibration": None, "training": None}
     if study.finetune.exists() and (losses := read_as(study.finetune, Curve)["loss"]):
         shown["finetuning"] = router.curve_chart("step", [(router.TRAINING, False, losses)])

@@ -37,7 +37,6 @@ def calibration_chart(holdout: pa.Table) -> Drawn:
 
 
 def _binned(holdout: pa.Table) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the scores and labels of each bin."""
     score_N, label_N = (holdout[name].to_numpy() for name in ("score", "label"))
     bin_N = np.digitize(score_N, EDGES[1:-1])
     for number in np.unique(bin_N):

@@ -91,7 +91,6 @@ def row_needs(params: Params, part: str) -> Needs:
 
 
 def _dealt(params: Params, problem: Problem) -> str:
-    """Return the split of a row of a `train` file."""
     prepare = params.prepare
     return split_by_share(problem.conversation, prepare.seed, prepare.dealt_shares())
 

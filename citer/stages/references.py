@@ -61,7 +61,6 @@ def run(params: Params) -> None:
 
 
 def _questions(splits: Splits, params: Params) -> Splits:
-    """Return the questions of each split that the LLM answers."""
     by_llm = against_llm(params.evaluate.against, (p for split in JUDGED for p in splits[split]))
     training = {split: asked(splits[split], params.references.source) for split in TRAINING}
     return training | {split: splits[split] if by_llm else [] for split in JUDGED}
@@ -92,7 +91,6 @@ def _rows(
 
 
 def _write(questions: Splits, params: Params) -> dict[str, "Written"]:
-    """Let the LLM answer the questions. Return what it wrote, by problem_id."""
     from citer.labelling.references import write
     from citer.models.device import announce
     from citer.models.outlined import open_pair
@@ -171,7 +169,6 @@ def _report(splits: Splits, rows: Splits, written: Mapping[str, "Written"]) -> N
 def _numbers(
     problems: Sequence[Problem], kept: Sequence[Problem], written: Mapping[str, "Written"]
 ) -> Iterator[str]:
-    """Yield the numbers of a row of the printed table."""
     by = Counter(problem.written_by for problem in kept)
     answers = [written[p.problem_id] for p in problems if p.problem_id in written]
     graded = [answer.correct for answer in answers if answer.correct is not None]

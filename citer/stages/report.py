@@ -92,14 +92,12 @@ def _sections(
 
 
 def _training(params: Params) -> Row:
-    """Read the training metrics of every head, by router."""
     routers = {"agree": paths.AGREE} | {k: paths.router(int(k)) for k in params.iterations}
     files = {name: folder / "metrics.json" for name, folder in routers.items()}
     return {name: read_as(file, dict[str, float]) for name, file in files.items()}
 
 
 def _exceptions(found: "_Found") -> Row:
-    """Return how the answers were sampled, and how often each grader failed, if so."""
     sampling = found.conditions.sampling
     counts = {task_label(each.task): each.answers for each in found.failures}
     sampled = {} if sampling == GREEDY else {"sampling": sampling}

@@ -55,7 +55,6 @@ def run(params: Params, iteration: int) -> None:
 
 
 def _holdout(labels: pa.Table, trained: Trained) -> pa.Table:
-    """Return the held-out labels with their calibrated scores."""
     held = labels.select(HOLDOUT.names[:-1]).take(trained.holdout_M)
     return held.append_column(HOLDOUT.field("score"), pa.array(trained.score_M, pa.float32()))
 

@@ -17,6 +17,7 @@ from citer.evaluation.rivals.untrained import (
     random_rival,
     speculative_rival,
 )
+from citer.progress import say
 from citer.sections import RivalName
 
 RIVALS: Mapping[RivalName, Callable[[Setting], Rival]] = {
@@ -42,4 +43,4 @@ def enlist(setting: Setting, lessons: Lessons | None) -> Iterator[Rival]:
             try:
                 yield LEARNERS[name](setting, lessons)
             except NothingToLearnError as error:
-                lessons.skip(name, str(error))
+                say(f"rivals: {name} is left out: {error}")

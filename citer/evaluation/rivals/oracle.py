@@ -41,7 +41,6 @@ def oracle_rival(setting: Setting) -> Rival:
 
 
 def _results(setting: Setting, results: Sequence[Result]) -> Iterator[Result]:
-    """Yield the oracle's result for each of the LLM's own."""
     pair = setting.pair
     requests = [request(result.problem, pair, setting.sampler) for result in results]
     texts = [
