@@ -78,11 +78,6 @@ class Study:
     def alone_on(self, problems: Sequence[Problem]) -> Alone:
         return Alone(*_runs(self._sweep(problems, ALONE_LINES)))
 
-    def llm_writes(self, problem: Problem) -> tuple[str, bool]:
-        """Decode the LLM's own answer. Return its text and whether it was cut off."""
-        (answer,) = self._llm_answers([problem])
-        return self.pair.text(answer.token_ids), answer.truncated
-
     def rivals(self, lessons: Lessons | None = None) -> Findings:
         """Run each model alone on both splits and, on test, the rivals that `params` lists.
 

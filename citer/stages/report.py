@@ -36,7 +36,7 @@ def run(params: Params) -> None:
     found = _Found.read(params)
     measure, sizes = found.conditions.measure, params.evaluate.batches
     rows = standings(found.points, found.chosen)
-    comparison = compare(found.outcomes, found.last, found.bounds)
+    comparison = found.compared()
     text = "\n".join(_sections(found, rows, comparison, sizes))
     with replacing(paths.SUMMARY) as aside:
         aside.mkdir()
@@ -140,18 +140,15 @@ class _Found(NamedTuple):
         return merged([*self.rivals.failures, *own])
 
     @property
-    def bounds(self) -> set[str]:
-        return {name for name, style in styles(self.points).items() if style.kind is Kind.BOUND}
-
-    @property
     def last(self) -> Chosen:
         """The rules of the last router."""
         return self.reports[-1].chosen
 
-    @property
-    def outcomes(self) -> list[pa.Table]:
-        """Those of the rivals and of the last router."""
-        return [each.outcomes for each in (self.rivals, self.reports[-1].findings)]
+    def compared(self) -> Comparison:
+        """Compare the last router with the rivals."""
+        bounds = {name for name, style in styles(self.points).items() if style.kind is Kind.BOUND}
+        outcomes = [each.outcomes for each in (self.rivals, self.reports[-1].findings)]
+        return compare(outcomes, self.last, bounds)
 
 
 def _reports(params: Params, stamp: Row, rivals: Findings) -> Iterator[_Report]:
