@@ -123,7 +123,15 @@ class _Found(NamedTuple):
         """Read all reports. Raises InputError if one is missing, or is not of the rivals' study."""
         stamp = table_metadata(paths.RIVALS / "points.parquet")
         rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
-        return cls(Conditions.stored(stamp), rivals, [*_reports(params, stamp, rivals)])
+        reports = []
+        for iteration, look in zip(params.iterations, cycle(ITERATIONS), strict=False):
+            folder = paths.report(int(iteration))
+            own = read_findings(folder, params.evaluate, stamp | ROUTER_STAMP)
+            rules = read_as(folder / "chosen.json", dict[str, ChosenRule])
+            _check_rules([*rivals.points, *own.points], own.points, rules, folder / "chosen.json")
+            chosen = {f"{name}_{iteration}": rule for name, rule in rules.items()}
+            reports.append(_Report(own.numbered(iteration, *look), chosen))
+        return cls(Conditions.stored(stamp), rivals, reports)
 
     @property
     def points(self) -> list[Row]:
@@ -149,17 +157,6 @@ class _Found(NamedTuple):
         bounds = {name for name, style in styles(self.points).items() if style.kind is Kind.BOUND}
         outcomes = [each.outcomes for each in (self.rivals, self.reports[-1].findings)]
         return compare(outcomes, self.last, bounds)
-
-
-def _reports(params: Params, stamp: Row, rivals: Findings) -> Iterator[_Report]:
-    """Read the report of each iteration, and check that each chosen rule has a point."""
-    for iteration, look in zip(params.iterations, cycle(ITERATIONS), strict=False):
-        folder = paths.report(int(iteration))
-        own = read_findings(folder, params.evaluate, stamp | ROUTER_STAMP)
-        rules = read_as(folder / "chosen.json", dict[str, ChosenRule])
-        _check_rules([*rivals.points, *own.points], own.points, rules, folder / "chosen.json")
-        chosen = {f"{name}_{iteration}": rule for name, rule in rules.items()}
-        yield _Report(own.numbered(iteration, *look), chosen)
 
 
 def _check_rules(points: Sequence[Row], own: Sequence[Row], rules: Chosen, origin: Path) -> None:
