@@ -26,7 +26,6 @@ class Tried(NamedTuple):
     rule: Rule
 
 
-LLM_ALONE = Tried("llm", LLM)
 Answers = Mapping[Tried, Mapping[str, Row]]  # rows of the OUTCOME table, by problem_id
 
 
@@ -59,7 +58,7 @@ def held_out(outcomes: pa.Table, lines: Iterable[Iterable[Tried]]) -> list[list[
     They are graded against an answer, the LLM's own where none is given.
     """
     answers = _answers(outcomes, HELD_OUT)
-    llm_rows = answers.get(LLM_ALONE, {})
+    llm_rows = answers.get(Tried("llm", LLM), {})
     return [
         [candidate(each.rule, answers.get(each, {}).values(), llm_rows, ACCURACY) for each in line]
         for line in lines
