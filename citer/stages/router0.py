@@ -9,7 +9,7 @@ from citer.config.params import Params
 from citer.data.problems import read_problems
 from citer.data.tokens import read_identity, read_tokens
 from citer.models.bundle import write_bundle
-from citer.models.device import announce
+from citer.models.device import announce, resolve_device
 from citer.models.router import Head, Router
 from citer.stages import paths
 from citer.stages.folders import finetuned_slm
@@ -26,7 +26,8 @@ def run(params: Params) -> None:
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
     data = {"slm_tokens": digest(paths.SLM_TOKENS), "llm_tokens": digest(paths.LLM_TOKENS)}
     agree_N = tokens["slm_token"].to_numpy() == tokens["llm_token"].to_numpy()
-    trained, partial = trained_head("router0", params, data, tokens, agree_N)
+    device = resolve_device(params.pair.device)
+    trained, partial = trained_head("router0", params.train, device, data, tokens, agree_N)
     always = Head(None)
     made_for = identity | {"prompts": params.prompts.model_dump(mode="json")}
     first = Router({"stand": always, "agree": always})

@@ -5,7 +5,7 @@ import pyarrow as pa
 from citer.config.params import Params
 from citer.data.tokens import read_identity
 from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
-from citer.models.device import announce
+from citer.models.device import announce, resolve_device
 from citer.models.router import Router
 from citer.progress import say
 from citer.stages import paths
@@ -37,7 +37,8 @@ def run(params: Params, iteration: int) -> None:
     agreement, made_for = read_bundle(paths.AGREE)
     check_identity(made_for, identity, paths.AGREE)
     data = {"preferences": digest(source), "slm_tokens": digest(paths.SLM_TOKENS)}
-    trained, partial = trained_head("train", params, data, labels, labels["label"].to_numpy())
+    label_N, device = labels["label"].to_numpy(), resolve_device(params.pair.device)
+    trained, partial = trained_head("train", params.train, device, data, labels, label_N)
     card = identity | {
         "prompts": stored_prompts(paths.AGREE).model_dump(mode="json"),
         "iteration": iteration,

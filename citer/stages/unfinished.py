@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import torch
 
-from citer.config.params import Params
+from citer.config.params import TrainParams
 from citer.data.tokens import read_features
-from citer.models.device import resolve_device
 from citer.stages import paths
 from citer.storage.checkpoint import Checkpoint
 from citer.storage.code import code_digest
@@ -17,16 +17,20 @@ from citer.training.router import Trained, train_head
 
 
 def trained_head(
-    stage: str, params: Params, data: Mapping[str, str], tokens: pa.Table, label_N: np.ndarray
+    stage: str,
+    params: TrainParams,
+    device: torch.device,
+    data: Mapping[str, str],
+    tokens: pa.Table,
+    label_N: np.ndarray,
 ) -> tuple[Trained, Path]:
     """Train a head on labels of `tokens`. Return it with the folder of its checkpoint.
 
     `data` are the digests of what it is trained on.
     """
-    device = resolve_device(params.pair.device)
     # The device counts, since the state of its generator is kept, too.
-    settings = params.train.model_dump_json(), str(device), code_digest(stage)
+    settings = params.model_dump_json(), str(device), code_digest(stage)
     partial = partial_dir(stage, digest(*data.values(), *settings))
     features, problem_N = read_features(paths.SLM_TOKENS, tokens), tokens["problem_id"].to_numpy()
     checkpoint = Checkpoint(partial / "state.pt")
-    return train_head(features, label_N, problem_N, params.train, device, checkpoint), partial
+    return train_head(features, label_N, problem_N, params, device, checkpoint), partial
