@@ -17,7 +17,8 @@ from citer.config.params import SamplingParams
 from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm
 from citer.evaluation.metrics import fraction_for
 from citer.evaluation.paired import Frontier, interval, resamples
-from citer.evaluation.rivals import by_score, low_entropy
+from citer.evaluation.rivals.rival import by_score
+from citer.evaluation.rivals.untrained import low_entropy
 from citer.evaluation.sweep import Method, Run, by_head
 from citer.models.router import HIGHEST
 from citer.models.sampling import Sampler

@@ -19,7 +19,7 @@ from citer.decoding.policy import LLM_ALONE, Policy, always_slm, head_for, route
 from citer.evaluation.cost import AT_ONCE, DELAYED, Prices, Schedule, Trace
 from citer.evaluation.lockstep import CAPS, Lockstep
 from citer.evaluation.methods import Row
-from citer.evaluation.rivals import low_entropy
+from citer.evaluation.rivals.untrained import low_entropy
 from citer.evaluation.sweep import request
 from citer.models.bundle import read_bundle
 from citer.models.pair import load_pair

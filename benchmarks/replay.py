@@ -18,7 +18,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy
 from citer.evaluation.cost import Prices
 from citer.evaluation.lockstep import best_cap
-from citer.evaluation.rivals import low_entropy
+from citer.evaluation.rivals.untrained import low_entropy
 from citer.models.graphs import no_graphs
 from citer.rule import Rule
 

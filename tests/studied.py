@@ -1,6 +1,7 @@
 """Answer the questions of a study one at a time, choose rules, and select rows of its findings."""
 
 from citer.config.params import EvaluateParams
+from citer.data.problems import Problem
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
@@ -49,6 +50,12 @@ def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, in
         right = not answer.truncated and grade(problem, study.pair.text(answer.token_ids))
         answers[problem.problem_id] = (right, len(answer.token_ids), sum(answer.by_llm))
     return answers
+
+
+def llm_writes(study: Study, problem: Problem) -> tuple[str, bool]:
+    """Return the text of the LLM's own answer, and whether it was cut off."""
+    (answer,) = study._llm_answers([problem])
+    return study.pair.text(answer.token_ids), answer.truncated
 
 
 def in_the_rows(findings: Findings, method: str, rule: Rule) -> dict[str, tuple[bool, int, int]]:

@@ -55,11 +55,6 @@ class ChosenRule:
 Chosen = Mapping[str, ChosenRule]  # by method
 
 
-def cheapest(*rules: ChosenRule) -> ChosenRule:
-    """Return the rule with the least cost, the first of equal ones."""
-    return min(rules, key=lambda rule: rule.cost)
-
-
 def upper_bound(errors: float, questions: int, delta: float) -> float:
     """Return an upper bound of an error rate at confidence 1 - delta. It is 1 without questions.
 

@@ -19,8 +19,6 @@ from citer.decoding.answer import Visit, Work, llm_runs
 if TYPE_CHECKING:  # takes seconds to import
     from citer.models.pair import Pair
 
-_FIRST_DRAFT = re.compile(b"[sd]")
-
 
 class Trace(NamedTuple):
     """The forwards of an answer in order, and the work of each model at batch 1.
@@ -47,7 +45,7 @@ class Trace(NamedTuple):
             written = visit.kept + 1
         slm.read(prompt_len + written, tokens - written)
         forwards += b"s" * (tokens - written)
-        prefilled = _FIRST_DRAFT.sub(lambda draft: draft[0].upper(), forwards, count=1)
+        prefilled = re.sub(b"[sd]", lambda draft: draft[0].upper(), forwards, count=1)
         return cls(prefilled.replace(b"l", b"L", 1), slm.work, llm.work)
 
 
@@ -81,12 +79,8 @@ class Prices:
     def of(cls, pair: "Pair", router_weights: int = 0) -> "Prices":
         """Let each forward of the SLM read the router, too."""
         slm, llm = pair.slm.card, pair.llm.card
-        return cls(
-            slm_weights=slm.weight_bytes + router_weights,
-            llm_weights=llm.weight_bytes,
-            slm_kv=slm.kv_bytes,
-            llm_kv=llm.kv_bytes,
-        )
+        weights = slm.weight_bytes + router_weights, llm.weight_bytes
+        return cls(*weights, slm.kv_bytes, llm.kv_bytes)
 
     def moved(self, slm: Work, llm: Work) -> int:
         """Return the bytes that this work moves."""

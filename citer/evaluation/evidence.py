@@ -26,7 +26,6 @@ class Tried(NamedTuple):
     rule: Rule
 
 
-LLM_ALONE = Tried("llm", LLM)
 Answers = Mapping[Tried, Mapping[str, Row]]  # rows of the OUTCOME table, by problem_id
 
 
@@ -59,7 +58,7 @@ def held_out(outcomes: pa.Table, lines: Iterable[Iterable[Tried]]) -> list[list[
     They are graded against an answer, the LLM's own where none is given.
     """
     answers = _answers(outcomes, HELD_OUT)
-    llm_rows = answers.get(LLM_ALONE, {})
+    llm_rows = answers.get(Tried("llm", LLM), {})
     return [
         [candidate(each.rule, answers.get(each, {}).values(), llm_rows, ACCURACY) for each in line]
         for line in lines
@@ -74,7 +73,11 @@ def choose_rules(
     All rules are tested in one sequence, the returned steps. The held-out questions decide its
     order, so the promises hold at confidence 1 - delta for all methods together.
     """
-    lines = _lines(found.points)
+    own = dict.fromkeys(Tried(row["method"], rule_of(row)) for row in found.points)
+    by_audit: dict[tuple[str, float], list[Tried]] = {}  # the lines of `Study.lines`
+    for tried in own:
+        by_audit.setdefault((tried.method, tried.rule.audit), []).append(tried)
+    lines = list(by_audit.values())
     seen, validated = held_out(found.outcomes, lines), _answers(found.outcomes, "validation")
     llm_rows = rivals.llm_alone("validation")
     steps = []
@@ -104,11 +107,3 @@ def _answers(outcomes: pa.Table, split: str) -> Answers:
     for row in outcomes.filter(pc.field("split") == split).to_pylist():
         answers.setdefault(Tried(row["method"], rule_of(row)), {})[row["problem_id"]] = row
     return answers
-
-
-def _lines(points: Iterable[Row]) -> list[list[Tried]]:
-    """Divide the rules into the lines of `Study.lines`, in whose order they were tried."""
-    lines: dict[tuple[str, float], list[Tried]] = {}
-    for method, rule in dict.fromkeys(Tried(row["method"], rule_of(row)) for row in points):
-        lines.setdefault((method, rule.audit), []).append(Tried(method, rule))
-    return list(lines.values())

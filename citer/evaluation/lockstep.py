@@ -45,7 +45,8 @@ class Lockstep:
         slm, llm = Work(), Work()
         queue, rows = iter(traces), list[_Row]()
         while rows := [*rows, *map(_Row, islice(queue, slots - len(rows)))]:
-            most = self._most([row.ahead for row in rows])
+            ahead = sorted(row.ahead for row in rows)
+            most = min(self.cap, ahead[ceil(self.quorum * len(ahead)) - 1])
             slm.forwards += max(row.visit(most) for row in rows)
             llm.forwards += 1
             for row in rows:
@@ -53,10 +54,6 @@ class Lockstep:
                     row.add_to(slm, llm)
             rows = [row for row in rows if row.rest]
         return slm, llm
-
-    def _most(self, ahead: Sequence[int]) -> int:
-        """Return the length of a round whose rows would draft `ahead` tokens."""
-        return min(self.cap, sorted(ahead)[ceil(self.quorum * len(ahead)) - 1])
 
 
 def best_cap(traces: Sequence[Trace], slots: int, price: Callable[[Work, Work], float]) -> int:

@@ -137,7 +137,12 @@ class Conditions(NamedTuple):
 def _measure(problems: Iterable[Problem]) -> Measure:
     found: dict[Measure, Problem] = {}
     for problem in problems:
-        found.setdefault(_measure_of(problem), problem)
+        if problem.answer is None and problem.written_by != "llm":
+            raise InputError(
+                f"{problem.split} problem {problem.problem_id}: neither an answer nor one of the "
+                "LLM's; run `citer references`"
+            )
+        found.setdefault(FIDELITY if problem.answer is None else ACCURACY, problem)
     if len(found) > 1:
         graded, compared = found[ACCURACY], found[FIDELITY]
         raise InputError(
@@ -146,17 +151,6 @@ def _measure(problems: Iterable[Problem]) -> Measure:
             "to have an answer, or none; run `citer references`"
         )
     return next(iter(found), ACCURACY)
-
-
-def _measure_of(problem: Problem) -> Measure:
-    if problem.answer is not None:
-        return ACCURACY
-    if problem.written_by == "llm":
-        return FIDELITY
-    raise InputError(
-        f"{problem.split} problem {problem.problem_id}: neither an answer nor one of the LLM's; "
-        "run `citer references`"
-    )
 
 
 def sampling_text(sampling: SamplingParams | None) -> str:

@@ -49,12 +49,6 @@ class Style(NamedTuple):
 PLAIN = Style(Kind.RIVAL, "#000000", ".")  # the default
 
 
-def numbered(points: Iterable[Row], iteration: str, colour: str, marker: str) -> list[Row]:
-    """Add the iteration to the names of its methods (`router_2`), and set its colour and marker."""
-    own = {"colour": colour, "marker": marker}
-    return [row | own | {"method": f"{row['method']}_{iteration}"} for row in points]
-
-
 def styles(points: Iterable[Row]) -> dict[str, Style]:
     """Collect the style of every method in rows of the POINT table, in order of appearance."""
     return {row["method"]: Style(Kind(row["kind"]), row["colour"], row["marker"]) for row in points}

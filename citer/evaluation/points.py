@@ -19,7 +19,7 @@ from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.evaluation.cost import batches
 from citer.evaluation.measure import Conditions, Measure
-from citer.evaluation.methods import Row, numbered
+from citer.evaluation.methods import Row
 from citer.evaluation.metrics import share_interval
 from citer.rule import Rule
 from citer.storage.schema import OUTCOME, point
@@ -48,11 +48,13 @@ class Findings:
         return failures(zip(*columns, strict=True))
 
     def numbered(self, iteration: str, colour: str, marker: str) -> "Findings":
-        """Add the iteration to the names of all methods, and set the look of their points."""
+        """Add the iteration to the names of all methods (`router_2`), and set their look."""
         method = pc.binary_join_element_wise(self.outcomes["method"], iteration, "_")
         place = self.outcomes.schema.get_field_index("method")
         outcomes = self.outcomes.set_column(place, OUTCOME.field("method"), method)
-        return Findings(outcomes, numbered(self.points, iteration, colour, marker))
+        look = {"colour": colour, "marker": marker}
+        points = [row | look | {"method": f"{row['method']}_{iteration}"} for row in self.points]
+        return Findings(outcomes, points)
 
     def without(self, split: str) -> "Findings":
         """Leave out the outcomes of a split."""
@@ -148,19 +150,28 @@ def point_rows(
     """
     rows = [row for run in runs for row in _by_task(run, params)]
     llm = {row["task"]: row for row in (*earlier, *rows) if row["method"] == "llm"}
-    return [_with_costs(row, llm[row["task"]], params) for row in rows]
+    for row in rows:
+        for batch in batches(params.batches):
+            moved = f"bytes_per_answer_{batch.name}"
+            row[f"cost_{batch.name}"] = row[moved] / llm[row["task"]][moved]
+    return rows
 
 
 def _by_task(run: "Run", params: EvaluateParams) -> Iterator[Row]:
     for task in ("all", *sorted({result.problem.task for result in run.results})):
         results = [result for result in run.results if task in ("all", result.problem.task)]
+        traces = [result.trace for result in results]
+        moved = {
+            f"bytes_per_answer_{batch.name}": run.prices.moved(*batch.work(traces)) / len(traces)
+            for batch in batches(params.batches)
+        }
         yield {
             "method": run.method,
             **run.style.columns,
             "task": task,
             **rule_columns(run.rule),
             **_quality(results),
-            **_bytes(run, results, params),
+            **moved,
         }
 
 
@@ -183,20 +194,4 @@ def _quality(results: Sequence["Result"]) -> Row:
         "rejected_share": total.rejected / audited if audited else None,
         "tokens_per_answer": tokens / len(results),
         "truncated_share": float(np.mean([result.truncated for result in results])),
-    }
-
-
-def _bytes(run: "Run", results: Sequence["Result"], params: EvaluateParams) -> Row:
-    traces = [result.trace for result in results]
-    return {
-        f"bytes_per_answer_{batch.name}": run.prices.moved(*batch.work(traces)) / len(traces)
-        for batch in batches(params.batches)
-    }
-
-
-def _with_costs(row: Row, llm: Row, params: EvaluateParams) -> Row:
-    names = [batch.name for batch in batches(params.batches)]
-    prices = {name: row[f"bytes_per_answer_{name}"] for name in names}
-    return row | {
-        f"cost_{name}": price / llm[f"bytes_per_answer_{name}"] for name, price in prices.items()
     }

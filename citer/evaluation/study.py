@@ -1,6 +1,6 @@
 """Run methods on validation, which tests rules, and on test, which only reports."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -19,7 +19,9 @@ from citer.evaluation.evidence import Tried, held_out
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import ITERATIONS, MODELS, Kind, Style
 from citer.evaluation.points import Findings, outcome_table, point_rows
-from citer.evaluation.rivals import Alone, Lessons, Setting, by_score, enlist, low_entropy
+from citer.evaluation.rivals import enlist
+from citer.evaluation.rivals.rival import Alone, Lessons, Setting, by_score
+from citer.evaluation.rivals.untrained import low_entropy
 from citer.evaluation.sequence import worth_testing
 from citer.evaluation.sweep import Line, Method, Run, by_head, request, sweep
 from citer.executors.base import Executor, Unit
@@ -38,8 +40,7 @@ ALONE_LINES = tuple(
 )
 # The SLM's own answers with its certainty, from which rivals take thresholds.
 CERTAIN_LINE = Line(Method("slm", low_entropy), [SLM_ALONE.rule])
-LLM_LINE = ALONE_LINES[-1]
-# Styles of the first iteration; `numbered` replaces them.
+# Styles of the first iteration; `Findings.numbered` replaces them.
 ROUTER, AUDITED = (Style(kind, *ITERATIONS[0]) for kind in (Kind.ROUTER, Kind.AUDITED))
 
 
@@ -77,11 +78,6 @@ class Study:
     def alone_on(self, problems: Sequence[Problem]) -> Alone:
         return Alone(*_runs(self._sweep(problems, ALONE_LINES)))
 
-    def llm_writes(self, problem: Problem) -> tuple[str, bool]:
-        """Decode the LLM's own answer. Return its text and whether it was cut off."""
-        (answer,) = self._llm_answers([problem])
-        return self.pair.text(answer.token_ids), answer.truncated
-
     def rivals(self, lessons: Lessons | None = None) -> Findings:
         """Run each model alone on both splits and, on test, the rivals that `params` lists.
 
@@ -110,17 +106,18 @@ class Study:
         hold all that `evidence.choose_rules` needs.
         Raises InputError if the router lacks a head that a rule needs.
         """
-        lines = self.lines(router, taus)
-        held = outcome_table(self._held_out(lines))
-        validated = _runs(self._sweep(self.validation, [*_worth_testing(lines, held)]))
+        lines, questions = self.lines(router, taus), self._gradable(self.holdout)
+        asked = self._sweep(questions, [*lines, ALONE_LINES[-1]]) if questions else []
+        held = outcome_table(_runs(asked))
+        tried = [[Tried(line.method.name, rule) for rule in line.rules] for line in lines]
+        kept = [
+            line._replace(rules=[line.rules[number] for number in worth_testing(seen)])
+            for line, seen in zip(lines, held_out(held, tried), strict=True)
+        ]
+        validated = _runs(self._sweep(self.validation, kept))
         tested = _runs(self._sweep(self.test, lines))
         outcomes = pa.concat_tables([held, outcome_table([*validated, *tested])])
         return Findings(outcomes, point_rows(tested, self.params, rivals.points))
-
-    def _held_out(self, lines: Sequence[Line]) -> list[Run]:
-        """Answer the held-out questions by every rule, and by the LLM alone."""
-        questions = self._gradable(self.holdout)
-        return _runs(self._sweep(questions, [*lines, LLM_LINE])) if questions else []
 
     def _gradable(self, problems: Sequence[Problem]) -> list[Problem]:
         """Return the problems, with the LLM's own answers where there is none to grade against.
@@ -192,10 +189,3 @@ def study_stamp(
 
 def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:
     return [run for line in lines for run in line]
-
-
-def _worth_testing(lines: Sequence[Line], outcomes: pa.Table) -> Iterator[Line]:
-    """Yield the lines with the rules that validation must answer."""
-    tried = [[Tried(line.method.name, rule) for rule in line.rules] for line in lines]
-    for line, seen in zip(lines, held_out(outcomes, tried), strict=True):
-        yield line._replace(rules=[line.rules[number] for number in worth_testing(seen)])

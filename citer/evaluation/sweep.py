@@ -121,7 +121,6 @@ def parts_of(
 def _read(
     paths: Iterable[Path], problems: Sequence[Problem], policies: Sequence[Policy]
 ) -> dict[Policy, list[Result]]:
-    """Return each policy's results, in the order of the questions."""
     by_id = {problem.problem_id: problem for problem in problems}
     results: dict[tuple[int, str], Result] = {}
     for path in paths:

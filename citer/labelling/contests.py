@@ -29,15 +29,10 @@ class Branch(NamedTuple):
     def prefix_ids(self) -> tuple[int, ...]:
         return (*self.example.reference_ids[: self.position], self.token)
 
-    @property
-    def trunk_ids(self) -> tuple[int, ...]:
-        """The prompt and the reference, which all branches of a problem share."""
-        prompt_ids, reference_ids = self.example
-        return (*prompt_ids, *reference_ids)
-
     def request(self) -> Request:
-        prompt_ids = tuple(self.example.prompt_ids)
-        return Request(self.key, prompt_ids, self.prefix_ids, self.trunk_ids)
+        """Its trunk is the prompt and the reference, which all branches of a problem share."""
+        prompt_ids, reference_ids = map(tuple, self.example)
+        return Request(self.key, prompt_ids, self.prefix_ids, prompt_ids + reference_ids)
 
 
 class Contest(NamedTuple):

@@ -1,6 +1,6 @@
 """Let the LLM answer questions that need a reference, in parts that have a file each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -78,9 +78,12 @@ class _Writing:
     def __call__(self, problems: Sequence[Problem], /, *, advance: Advance) -> pa.Table:
         """Return the WRITTEN table of the problems, in their order."""
         written: dict[str, Written] = {}
-        left = list(problems)
+        left, sampler = list(problems), self.trying.sampler
         for attempt in range(self.trying.tries):
-            for key, last in self._try(left, attempt):
+            by_id = {problem.problem_id: problem for problem in left}
+            requests = (request(each, self.engine.pair, sampler, attempt) for each in left)
+            for answer in self.engine.decode(requests, LLM_ALONE):
+                key, last = answer.key, self._judged(by_id[answer.key], answer)
                 finished = key in written and not written[key].cut_off
                 written[key] = last._replace(cut_off=last.cut_off and not finished)
             before = len(left)
@@ -89,14 +92,6 @@ class _Writing:
         advance(len(left))
         rows = [{"problem_id": p.problem_id, **written[p.problem_id]._asdict()} for p in problems]
         return pa.Table.from_pylist(rows, WRITTEN)
-
-    def _try(self, problems: Sequence[Problem], attempt: int) -> Iterator[tuple[str, Written]]:
-        pair = self.engine.pair
-        by_id = {problem.problem_id: problem for problem in problems}
-        sampler = self.trying.sampler
-        requests = (request(problem, pair, sampler, attempt) for problem in problems)
-        for answer in self.engine.decode(requests, LLM_ALONE):
-            yield answer.key, self._judged(by_id[answer.key], answer)
 
     def _judged(self, problem: Problem, answer: Answer) -> Written:
         pair, cut_off = self.engine.pair, answer.truncated

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pyarrow as pa
 import torch
@@ -25,19 +25,12 @@ from citer.models.pair import LanguageModel
 from citer.models.room import check_examples
 from citer.models.router import FEATURE, confidence_features
 from citer.models.vocabulary import Vocabulary
-from citer.progress import Advance, progress
+from citer.progress import Advance, progress, say
 from citer.storage.code import code_digest
 
 Name = Literal["slm", "llm"]
 Columns = dict[str, Tensor]
 Half = Callable[[Sequence[Text]], Columns]
-
-
-class Scored(NamedTuple):
-    """Numbers of problems: with rows already in the table, and newly scored."""
-
-    kept: int
-    added: int
 
 
 def score_half(
@@ -48,8 +41,8 @@ def score_half(
     params: ScoreParams,
     placement: PairParams,
     workers: WorkerParams,
-) -> Scored:
-    """Bring the shards of model `name` in `output` up to date.
+) -> None:
+    """Bring the shards of model `name` in `output` up to date. Print how many problems were not.
 
     Loads the model only if rows are missing. Raises InputError if a problem exceeds its context.
     """
@@ -61,12 +54,14 @@ def score_half(
     if missing:
         opened, executor = open_model(name, model, placement, workers)
         job = partial(score, half(opened, folders.vocabulary), batch_tokens=params.batch_tokens)
-        shards = _in_shards(missing, params.shard_problems)
+        items, size = list(missing.items()), params.shard_problems
+        shards = [dict(items[start : start + size]) for start in range(0, len(items), size)]
         paths = {output / shard_name(shard): shard for shard in shards}
         total = sum(len(example.reference_ids) for example in missing.values())
         with progress(f"score {name}", total, "tokens") as advance:
             write_tables(executor, job, paths, half_schema(metadata), metadata, advance)
-    return Scored(len(examples) - len(missing), len(missing))
+    earlier = f"{len(examples) - len(missing)} were already in {output}"
+    say(f"score_{name}: {len(missing)} problems scored; {earlier}")
 
 
 def half_metadata(name: Name, folders: PairFolder, dtype: str) -> dict[str, Any]:
@@ -83,12 +78,6 @@ def half_metadata(name: Name, folders: PairFolder, dtype: str) -> dict[str, Any]
     if name == "slm":
         metadata |= {"feature": FEATURE, "hidden_size": model.config.hidden_size}
     return metadata
-
-
-def _in_shards(examples: Mapping[str, Encoded], size: int) -> Iterator[dict[str, Encoded]]:
-    items = list(examples.items())
-    for start in range(0, len(items), size):
-        yield dict(items[start : start + size])
 
 
 def half(model: LanguageModel | Carded, vocabulary: Vocabulary) -> Half:

@@ -5,7 +5,7 @@ contested one only say whether the wording still fits, so that they are not coun
 (docs/method.md).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from citer.decoding.served import verifier_in
-from citer.decoding.verifier import Query, Verdict
+from citer.decoding.verifier import Query
 from citer.labelling.contests import Branch, Contest
 from citer.labelling.preference import Decision
 from citer.models.pair import Pair
@@ -33,7 +33,7 @@ class Suffix:
 
     The LLM reads the reference with its own token at the contested position, and with the SLM's.
     The fall is the sum of log(p(token) / p(the LLM's choice)) of the first text minus that of the
-    second, over the contested token and the last `ending` tokens after it. The LLM's own token is
+    second, over the contested token and the last ENDING tokens after it. The LLM's own token is
     the reference's if the LLM wrote the reference. After a token that ends the answer nothing is
     read.
 
@@ -44,7 +44,6 @@ class Suffix:
     pair: Pair
     slots: int
     margin: float = MARGIN
-    ending: int = ENDING
 
     def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
         falls = self.falls(contests, advance)
@@ -54,9 +53,9 @@ class Suffix:
     def falls(self, contests: Sequence[Contest], advance: Advance) -> list[float]:
         """Return the fall of each contest, in nats."""
         falls = self._read(contests, 0)
-        unclear = [n for n, own in enumerate(falls) if CLEAR < own <= self.margin and self.ending]
+        unclear = [n for n, own in enumerate(falls) if CLEAR < own <= self.margin]
         advance(2 * (len(contests) - len(unclear)))
-        whole = self._read([contests[n] for n in unclear], self.ending)
+        whole = self._read([contests[n] for n in unclear], ENDING)
         for n, fall in zip(unclear, whole, strict=True):
             falls[n] = fall
         advance(2 * len(unclear))
@@ -70,8 +69,14 @@ class Suffix:
         for turns in _calls(_queues(contests), self.slots):
             queries = [_query(turn, self.pair.ended, ending) for turn in turns]
             for turn, verdicts in zip(turns, verifier.verdicts(queries), strict=True):
-                odds[turn.branch.key] = _log_odds(verdicts)
-        return [_fall(odds, contest, ending) for contest in contests]
+                odds_N = np.array([verdict.odds for verdict in verdicts], np.float64)
+                odds[turn.branch.key] = np.log(np.maximum(odds_N, LEAST))
+        falls = []
+        for contest in contests:
+            own = _own(contest)
+            own_N = odds[own.key][contest.slm.position - own.position :]
+            falls.append(_counted(own_N, ending) - _counted(odds[contest.slm.key], ending))
+        return falls
 
 
 class _Turn(NamedTuple):
@@ -138,17 +143,6 @@ def _query(turn: _Turn, ended: Callable[[Sequence[int]], bool], ending: int) -> 
     first = len(prompt_ids) + branch.position
     # The token before the first judged one is read again: its state gives the first verdict.
     return Query(ids, first, last, slot=slot, kept=0 if is_first else first - 1)
-
-
-def _log_odds(verdicts: Sequence[Verdict]) -> np.ndarray:
-    odds_N = np.array([verdict.odds for verdict in verdicts], np.float64)
-    return np.log(np.maximum(odds_N, LEAST))
-
-
-def _fall(odds: Mapping[str, np.ndarray], contest: Contest, ending: int) -> float:
-    own = _own(contest)
-    own_N = odds[own.key][contest.slm.position - own.position :]
-    return _counted(own_N, ending) - _counted(odds[contest.slm.key], ending)
 
 
 def _counted(odds_N: np.ndarray, ending: int) -> float:

@@ -27,7 +27,6 @@ COST, ACCURACY, AREA = "cost_at_equal_accuracy", "accuracy_at_equal_cost", "area
 # of an interval may lie between it and a number, and is then missing, too.
 UNREACHED = -math.inf
 RULE = tuple(rule_columns(LLM))  # the columns that name a rule
-COLUMNS = ("correct", "bytes", "tokens", "llm_tokens")
 
 
 class Comparison(NamedTuple):
@@ -63,8 +62,6 @@ class Answers:
     task_Q: np.ndarray
     correct_VQ: np.ndarray
     bytes_VQ: np.ndarray  # moved at batch 1
-    tokens_VQ: np.ndarray
-    llm_tokens_VQ: np.ndarray
 
     @classmethod
     def of(cls, outcomes: pa.Table) -> "Answers":
@@ -75,8 +72,8 @@ class Answers:
         ids = test["problem_id"].to_numpy(zero_copy_only=False)
         id_Q, first_Q, question_N = np.unique(ids, return_index=True, return_inverse=True)
         cell_N = np.array([place[key] for key in keys]), question_N
-        tables = [np.full((len(place), len(id_Q)), np.nan) for _ in COLUMNS]
-        for table_VQ, name in zip(tables, COLUMNS, strict=True):
+        tables = [np.full((len(place), len(id_Q)), np.nan) for _ in range(2)]
+        for table_VQ, name in zip(tables, ("correct", "bytes"), strict=True):
             table_VQ[cell_N] = test[name].to_numpy(zero_copy_only=False)
         assert not np.isnan(tables).any(), "a run lacks questions"
         task_Q = test["task"].to_numpy(zero_copy_only=False)[first_Q]
@@ -89,10 +86,6 @@ class Answers:
         for number, (method, *_) in enumerate(self.runs):
             numbers.setdefault(method, []).append(number)
         return numbers
-
-    @property
-    def methods(self) -> list[str]:
-        return [name for name in self.by_method if name not in MODELS]
 
     def line(self, *methods: str) -> list[int]:
         """Return the numbers of the methods' runs, between those of the models alone."""
@@ -144,7 +137,8 @@ class Resampled:
     @cached_property
     def frontiers(self) -> dict[str, Frontier]:
         """The frontier of each method, the models alone included."""
-        lines = {name: self.answers.line(name) for name in self.answers.methods}
+        methods = (name for name in self.answers.by_method if name not in MODELS)
+        lines = {name: self.answers.line(name) for name in methods}
         return {
             name: Frontier.of(self.moved_RV[:, runs], self.right_RV[:, runs]).hull()
             for name, runs in lines.items()

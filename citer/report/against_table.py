@@ -1,18 +1,16 @@
 """The comparison with the rivals for people: a Markdown table, and a sentence about each rival."""
 
-from collections.abc import Collection, Mapping
-from io import StringIO
+from collections.abc import Collection
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from citer.data.tasks import task_label
 from citer.evaluation.measure import Measure
 from citer.evaluation.methods import Row, label
 from citer.report.against import ACCURACY, AREA, COST, Comparison, rival_label
+from citer.report.standings import markdown
 
-WIDTH = 250  # of the table's text, more than it needs
 LEGEND = """\
 Cost: how many percent more bytes our rule moves at batch 1 than the rival, at the {measure} of our
 rule. Points: by how many percentage points the {measure} of our rule is above the rival's, at the
@@ -43,18 +41,12 @@ def table(comparison: Comparison, tasks: Collection[str]) -> str:
     for row in comparison.areas:
         if row["task"] in tasks:
             names = task_label(row["task"]), label(row["method"])
-            beside = _beside(comparison, row)
+            place = row["task"], row["method"]
+            rows = (r for r in comparison.against if (r["task"], r["rival"]) == place)
+            beside = {r["method"]: r for r in rows}  # none if the row is ours
             cells = (_percent(beside.get(name), key) for key in (COST, ACCURACY) for name in ours)
             drawn.add_row(*names, _shown(row, AREA, "{:.3f}"), *cells)
-    text = StringIO()
-    Console(file=text, width=WIDTH).print(drawn)
-    return text.getvalue().strip()
-
-
-def _beside(comparison: Comparison, row: Row) -> Mapping[str, Row]:
-    """Return the rows of our methods beside the method of `row`, none if it is ours."""
-    place = row["task"], row["method"]
-    return {r["method"]: r for r in comparison.against if (r["task"], r["rival"]) == place}
+    return markdown(drawn)
 
 
 def sentence(row: Row, measure: Measure) -> str:
@@ -86,7 +78,6 @@ def _percent(row: Row | None, key: str) -> str:
 
 
 def _shown(row: Row, key: str, form: str, scale: float = 1) -> str:
-    """Format a value with its interval."""
     names = (key, f"{key}_low", f"{key}_high")
     texts = ["not reached" if row[n] is None else form.format(scale * row[n]) for n in names]
     return texts[0] if row[key] is None else "{} [{}, {}]".format(*texts)

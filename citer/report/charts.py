@@ -20,9 +20,7 @@ SIZES = {"labelFontSize": 11, "titleFontSize": 11, "titlePadding": 8, "labelLimi
 CONFIG = {
     "background": "transparent",
     "font": "Liberation Sans, Arial, sans-serif",  # the first is in vl-convert, on every machine
-    "axis": AXIS
-    | MUTED
-    | {"labelLimit": 200, "labelFontSize": 11, "titleFontSize": 11, "titlePadding": 8},
+    "axis": AXIS | MUTED | SIZES,
     "circle": {"size": 60, "opacity": 1},
     "point": {"size": 60, "opacity": 1},
     "header": {"labelColor": "var(--fg)", "labelFontSize": 11},

@@ -52,10 +52,11 @@ def _decode(
     advance: Advance,
 ) -> list[Decoded]:
     reader = _Reader(pair, params)
-    answers = reader.answers(problems, policy)
+    asked = [request(problem, pair, reader.sampler) for problem in problems]
+    answers = {answer.key: answer for answer in reader.engine.decode(asked, policy)}
     decoded: list[Decoded] = []
-    for each in zip(problems, answers, strict=True):
-        decoded.append(reader.decoded(*each))
+    for problem in problems:
+        decoded.append(reader.decoded(problem, answers[problem.problem_id]))
         advance(1)
     return decoded
 
@@ -70,18 +71,13 @@ def spread(problems: Sequence[Problem], seed: int, most: int) -> list[Problem]:
 
 
 class _Reader:
-    """Answers questions, and asks both models for their choice at each position of an answer."""
+    """Asks both models for their choice at each position of an answer."""
 
     def __init__(self, pair: Pair, params: EvaluateParams) -> None:
         self.pair = pair
         self.sampler = Sampler(params.sampling, params.seed)
         self.engine = Engine(pair, params.slots, params.max_new_tokens, delayed=True)
         self.verifiers = [verifier_of(pair.slm, pair.vocabulary), verifier_in(pair)]
-
-    def answers(self, problems: Sequence[Problem], policy: Policy) -> list[Answer]:
-        asked = [request(problem, self.pair, self.sampler) for problem in problems]
-        found = {answer.key: answer for answer in self.engine.decode(asked, policy)}
-        return [found[problem.problem_id] for problem in problems]
 
     def decoded(self, problem: Problem, answer: Answer) -> Decoded:
         grade = WRONG if answer.truncated else assess(problem, self.pair.text(answer.token_ids))
@@ -125,16 +121,13 @@ class _Reader:
         for visit in answer.visits:
             if visit.rejects:
                 first = visit.disagreements[-1].slm_token
+                drafts[visit.kept] = (first,)
                 kept = (*answer.token_ids[: visit.kept], first)
-                drafts[visit.kept] = (first, *self._go_on(asked, kept, visit.seen - len(kept)))
+                if (most := visit.seen - len(kept)) > 0:
+                    further = replace(asked, prefix_ids=kept, max_new_tokens=most)
+                    (more,) = self.engine.decode([further], SLM_ALONE)
+                    drafts[visit.kept] += more.token_ids
         return drafts
-
-    def _go_on(self, asked: Request, kept: tuple[int, ...], most: int) -> tuple[int, ...]:
-        if most < 1:
-            return ()
-        further = replace(asked, prefix_ids=kept, max_new_tokens=most)
-        (answer,) = self.engine.decode([further], SLM_ALONE)
-        return answer.token_ids
 
     def _text(self, before: Sequence[int], token: int) -> str:
         """Decode a token after others: some tokenizers drop the space before a first word."""

@@ -47,25 +47,16 @@ def lines_of(points: Sequence[Row], chosen: Chosen) -> list[Line]:
     """Return every method with a line, in drawing order: the last router on top."""
     found = styles(points)
     routers = [style.colour for style in found.values() if style.kind in OURS]
-    drawn = [
-        Line(
-            method,
-            style,
-            _rank(style, routers),
-            _connected(points, method, style.kind),
-            chosen_point(points, method, chosen[method].rule) if method in chosen else None,
-        )
-        for method, style in found.items()
-        if style.kind is not Kind.ALONE
-    ]
+    drawn = []
+    for method, style in found.items():
+        if style.kind is Kind.ALONE:
+            continue
+        rank = "rival"
+        if style.kind in OURS:
+            rank = "ours" if style.colour == routers[-1] else "earlier"
+        own = chosen_point(points, method, chosen[method].rule) if method in chosen else None
+        drawn.append(Line(method, style, rank, _connected(points, method, style.kind), own))
     return sorted(drawn, key=lambda line: [*WIDTHS].index(line.rank))
-
-
-def _rank(style: Style, routers: Sequence[str]) -> str:
-    """Return the rank of a method. `routers` has the colours of all routers, in order."""
-    if style.kind not in OURS:
-        return "rival"
-    return "ours" if style.colour == routers[-1] else "earlier"
 
 
 def _connected(points: Sequence[Row], method: str, kind: Kind) -> list[Row]:
@@ -177,7 +168,6 @@ def _rows(line: Line, measure: Measure) -> Iterator[Row]:
 
 
 def _shown(point: Row, measure: Measure, before: str = "") -> Row:
-    """Return what a chart needs of a point, with its description."""
     names = (COST, "accuracy", "accuracy_low", "accuracy_high")
     tip = (
         f"{before}{label(point['method'])} · {rule_of(point):.4g}\n"

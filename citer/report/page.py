@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -22,7 +22,6 @@ from citer.report.standings import chosen_point, interval, promise, standings
 from citer.storage.schema import HOLDOUT
 from citer.storage.tables import read_as, read_json, read_table, write_text
 
-TEMPLATE = "page.html"
 Curve = dict[str, list[float]]
 CODE = re.compile("`([^`]*)`")
 MEANINGS = {  # of the rivals' names, for readers without the documentation
@@ -93,7 +92,7 @@ def write_page(path: Path, study: PageStudy, champion: Champion | None = None) -
         "svg": lambda chart, name: Markup(charts.svg(chart, name)),
         "sha256": lambda text: b64encode(sha256(text.encode()).digest()).decode(),
     }
-    template = (Path(__file__).parent / TEMPLATE).read_text(encoding="utf-8")
+    template = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
     shown = _headline(study) | _charts(study) | _router(study) | _answers(study, champion)
     write_text(path, environment.from_string(template).render(style=Markup(charts.STYLE), **shown))
 
@@ -119,7 +118,6 @@ def _headline(study: PageStudy) -> dict[str, Any]:
 
 
 def _charts(study: PageStudy) -> dict[str, Any]:
-    """Return what the reports and the comparison with the rivals show."""
     measure, lines = study.conditions.measure, lines_of(study.points, study.chosen)
     rows = read_json(study.against)["against"] if study.against.exists() else []
     place = "all", study.deployed[0]
@@ -134,7 +132,6 @@ def _charts(study: PageStudy) -> dict[str, Any]:
 
 
 def _router(study: PageStudy) -> dict[str, Any]:
-    """Return what the files of training show."""
     shown: dict[str, Any] = {"finetuning": None, "calibration": None, "training": None}
     if study.finetune.exists() and (losses := read_as(study.finetune, Curve)["loss"]):
         shown["finetuning"] = router.curve_chart("step", [(router.TRAINING, False, losses)])
@@ -143,18 +140,15 @@ def _router(study: PageStudy) -> dict[str, Any]:
         shown["calibration"] = router.calibration_chart(holdout)
         shown["calibration_error"] = router.calibration_error(holdout)
         shown["histogram"] = router.histogram_chart(holdout)
-    if curves := [*_curves(study)]:
-        shown["training"] = router.curve_chart("epoch", curves)
-    return shown
-
-
-def _curves(study: PageStudy) -> Iterator[tuple[str, bool, list[float]]]:
-    """Yield the colour of each router's losses, whether it is an earlier one, and the losses."""
+    curves: list[tuple[str, bool, list[float]]] = []
     for iteration, folder in study.routers.items():
         if (file := folder / "curve.json").exists():
             curve, earlier = read_as(file, Curve), iteration != study.iteration
-            yield router.TRAINING, earlier, curve["train_loss"]
-            yield router.HELD_OUT, earlier, curve["holdout_loss"]
+            curves.append((router.TRAINING, earlier, curve["train_loss"]))
+            curves.append((router.HELD_OUT, earlier, curve["holdout_loss"]))
+    if curves:
+        shown["training"] = router.curve_chart("epoch", curves)
+    return shown
 
 
 def _answers(study: PageStudy, champion: Champion | None) -> dict[str, Any]:
@@ -166,7 +160,7 @@ def _answers(study: PageStudy, champion: Champion | None) -> dict[str, Any]:
     others = [each for each in files.items() if each[0] != last]
     beside = [champion] if champion else others[-1:]
     columns = [
-        (name, tokens.read_transcript(file)) for name, file in ((last, files[last]), *beside)
+        (name, read_as(file, tokens.Transcript)) for name, file in ((last, files[last]), *beside)
     ]
     transcript = columns[0][1]
     return {

@@ -23,7 +23,13 @@ TRAINING, HELD_OUT = "var(--second)", "var(--ours)"  # the colours of the curves
 
 def calibration_chart(holdout: pa.Table) -> Drawn:
     """Draw the share of good drafts in bins of the score, with Wilson's intervals."""
-    bins = [_bin(*each) for each in _binned(holdout)]
+    bins: list[Row] = []
+    for score_M, label_M in _binned(holdout):
+        good, count, mean = int(label_M.sum()), len(label_M), float(score_M.mean())
+        low, high = share_interval(good, count)
+        tip = f"mean score {mean:.3f}\n{good} of {count} drafts good: {percent(good / count)}"
+        row = {"score": mean, "share": good / count, "low": low, "high": high, "tip": tip}
+        bins.append(row)
     x = alt.X("score:Q").title("score: the predicted share of good drafts").axis(format="%")
     y = alt.Y("share:Q").title("share of good drafts").axis(format="%")
     x, y = x.scale(domain=[0, 1]), y.scale(domain=[0, 1])
@@ -37,18 +43,10 @@ def calibration_chart(holdout: pa.Table) -> Drawn:
 
 
 def _binned(holdout: pa.Table) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the scores and labels of each bin."""
     score_N, label_N = (holdout[name].to_numpy() for name in ("score", "label"))
     bin_N = np.digitize(score_N, EDGES[1:-1])
     for number in np.unique(bin_N):
         yield score_N[bin_N == number], label_N[bin_N == number]
-
-
-def _bin(score_M: np.ndarray, label_M: np.ndarray) -> Row:
-    good, count, mean = int(label_M.sum()), len(label_M), float(score_M.mean())
-    low, high = share_interval(good, count)
-    tip = f"mean score {mean:.3f}\n{good} of {count} drafts good: {percent(good / count)}"
-    return {"score": mean, "share": good / count, "low": low, "high": high, "tip": tip}
 
 
 def calibration_error(holdout: pa.Table) -> float:
@@ -93,18 +91,17 @@ def curve_chart(unit: str, curves: Sequence[tuple[str, bool, Sequence[float]]]) 
     """
     x = alt.X("at:Q").title(unit).axis(grid=False)
     y = alt.Y("loss:Q").title("loss").scale(type="log", nice=False)
-    return alt.layer(*(layer for curve in curves for layer in _curve(unit, *curve))).encode(x, y)
-
-
-def _curve(unit: str, colour: str, dashed: bool, losses: Sequence[float]) -> Iterator[alt.Chart]:
-    rows = [{"at": at, "loss": max(loss, LEAST_LOSS)} for at, loss in enumerate(losses, 1)]
-    dash = [4, 3] if dashed else []
-    yield chart(rows).mark_line(color=colour, strokeWidth=1.6, strokeDash=dash, aria=False)
-    if colour == HELD_OUT:
-        best = min(range(len(losses)), key=losses.__getitem__)
-        tip = f"least loss {losses[best]:.4f}, after {unit} {best + 1} of {len(losses)}"
-        dot = chart([rows[best] | {"tip": tip}]).mark_circle(color=colour)
-        yield dot.encode(TIP)
+    layers = []
+    for colour, dashed, losses in curves:
+        rows = [{"at": at, "loss": max(loss, LEAST_LOSS)} for at, loss in enumerate(losses, 1)]
+        dash = [4, 3] if dashed else []
+        line = chart(rows).mark_line(color=colour, strokeWidth=1.6, strokeDash=dash, aria=False)
+        layers.append(line)
+        if colour == HELD_OUT:
+            best = min(range(len(losses)), key=losses.__getitem__)
+            tip = f"least loss {losses[best]:.4f}, after {unit} {best + 1} of {len(losses)}"
+            layers.append(chart([rows[best] | {"tip": tip}]).mark_circle(color=colour).encode(TIP))
+    return alt.layer(*layers).encode(x, y)
 
 
 def stretch_chart(spoken: Sequence[Spoken]) -> Drawn:

@@ -26,7 +26,7 @@ IDENTITY = (
     *("accuracy_low", "accuracy_high"),
 )
 FOREMOST = ("accuracy", "mean_share", "llm_fraction", "cost_b1", *COSTS)
-WIDTH = 200  # of the table's text, more than it needs
+WIDTH = 250  # of a table's text, more than it needs
 LEGEND = """\
 Test questions, with Wilson's 95 % interval. Cost: bytes that all forwards move, relative to the LLM
 alone, at batch 1, 8, …; in brackets with the LLM delayed until half of the batch needs it. Visits:
@@ -75,7 +75,9 @@ def standings(points: Sequence[Row], chosen: Chosen) -> list[Row]:
 
 
 def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row]:
-    kinds = _kinds(points, chosen)
+    # A chosen method without points had no rule to try.
+    tried = {method: style.kind for method, style in styles(points).items()}
+    kinds = dict.fromkeys(chosen, Kind.ROUTER) | tried
     (llm,) = _points(points, {"llm"}, task)
     for method in _of_kind(kinds, Kind.ALONE):
         yield from _points(points, {method}, task)
@@ -91,12 +93,6 @@ def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row
         own = {"method": method, "task": task, "kind": Kind.RIVAL.value}
         line = frontier(points, method, task)
         yield own | _readings(points, method, task, llm) | _read_at(fraction, line)
-
-
-def _kinds(points: Sequence[Row], chosen: Chosen) -> dict[str, Kind]:
-    """Return the kind of each method. A chosen method without points had no rule to try."""
-    tried = {method: style.kind for method, style in styles(points).items()}
-    return dict.fromkeys(chosen, Kind.ROUTER) | tried
 
 
 def _of_kind(kinds: Mapping[str, Kind], *wanted: Kind) -> list[str]:
@@ -120,8 +116,7 @@ def chosen_point(points: Sequence[Row], method: str, rule: Rule, task: str = "al
 def _readings(points: Sequence[Row], method: str, task: str, llm: Row) -> Row:
     line = frontier(points, method, task)
     fractions, accuracies = _column(line, "llm_fraction"), _column(line, "accuracy")
-    target = SHARE * llm["accuracy"]
-    fraction = fraction_for(target, fractions, accuracies)
+    fraction = fraction_for(SHARE * llm["accuracy"], fractions, accuracies)
     return {AT_SHARE: fraction} | _costs(points, method, task, llm)
 
 
@@ -196,10 +191,9 @@ def summary(
     return "\n".join([table, "", legend, *_places(rows), "", *notes, ""])
 
 
-def standings_table(rows: Sequence[Row], sizes: Sequence[int], measure: Measure) -> str:
-    """Write standings as a Markdown table."""
+def markdown(table: Table) -> str:
     text = StringIO()
-    Console(file=text, width=WIDTH).print(_table(rows, sizes, measure))
+    Console(file=text, width=WIDTH).print(table)
     return text.getvalue().strip()
 
 
@@ -222,7 +216,8 @@ def _places(rows: Sequence[Row]) -> Iterator[str]:
             yield f"Shown {place}: {', '.join(map(label, methods))}."
 
 
-def _table(rows: Sequence[Row], sizes: Sequence[int], measure: Measure) -> Table:
+def standings_table(rows: Sequence[Row], sizes: Sequence[int], measure: Measure) -> str:
+    """Write standings as a Markdown table."""
     table = Table("task", "method", box=box.MARKDOWN)
     costs = (f"cost b{n}" for n in sizes)
     shares = ["share"] * _has_shares(rows)
@@ -241,7 +236,7 @@ def _table(rows: Sequence[Row], sizes: Sequence[int], measure: Measure) -> Table
             f"{row['tokens_per_answer']:.1f}",
             *("" if row.get(name) is None else f"{row[name]:.3f}" for name in (AT_SHARE, *COSTS)),
         )
-    return table
+    return markdown(table)
 
 
 def _accuracy(row: Row) -> str:

@@ -3,10 +3,7 @@
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple, get_args
-
-from citer.storage.tables import read_as
 
 Kind = Literal["word", "number", "punctuation", "symbol", "space", "EOS"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -70,11 +67,6 @@ class Transcript:
     questions: int
     spoken: list[Spoken]
     answers: list[Decoded]
-
-
-def read_transcript(path: Path) -> Transcript:
-    """Read `tokens.json`. Raises InputError."""
-    return read_as(path, Transcript)
 
 
 def kind_of(text: str) -> Kind:

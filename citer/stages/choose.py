@@ -5,12 +5,7 @@ from dataclasses import asdict
 from citer.config.params import Params
 from citer.evaluation.evidence import HELD_OUT, choose_rules, too_few
 from citer.evaluation.measure import Conditions
-from citer.evaluation.points import (
-    RIVALS_STAMP,
-    ROUTER_STAMP,
-    read_findings,
-    write_findings,
-)
+from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
 from citer.evaluation.sequence import explained
 from citer.progress import say
 from citer.report.charts import png

@@ -57,10 +57,8 @@ def _held_out(params: Params, folders: PairFolder) -> list[Problem]:
 
 def _thresholds(folder: Path, card: dict[str, Any], fractions: Sequence[float]) -> list[float]:
     """Interpolate τ at the target LLM fractions from the holdout scores in the card."""
-    known = card.get("holdout_scores")
-    if not known:
-        raise InputError(
-            f"{folder}/router.json: no `holdout_scores`, expected the thresholds to try"
-        )
+    if not (known := card.get("holdout_scores")):
+        missing = "no `holdout_scores`, expected the thresholds to try"
+        raise InputError(f"{folder}/router.json: {missing}")
     taus = np.interp(fractions, [float(fraction) for fraction in known], list(known.values()))
     return np.unique(taus).tolist()

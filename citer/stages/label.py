@@ -156,7 +156,6 @@ def _methods(params: Params, problems: Iterable[Problem]) -> str:
 
 
 def _digest(params: Params, iteration: int) -> str:
-    """Hash everything that the labels depend on."""
     files = paths.SLM_TOKENS, paths.LLM_TOKENS, paths.referenced("preference")
     router = paths.router(iteration - 1)
     section = params.label.model_dump_json()
@@ -164,7 +163,6 @@ def _digest(params: Params, iteration: int) -> str:
 
 
 def _failures(labels: pa.Table, problems: Mapping[str, Problem]) -> list[Failures]:
-    """Count the labels with a rollout on which a grader failed."""
     failed = labels.filter(pc.field("failure").is_valid())
     keys = failed["problem_id"].to_pylist()
     tasks = (problems[key].task for key in keys)
@@ -193,7 +191,6 @@ def _summary(labeller: Labeller, tokens: pa.Table, labels: pa.Table) -> Table:
 
 
 def _contested(labels: pa.Table, contested: int) -> dict[str, int]:
-    """Count how contested tokens were decided."""
     by_suffix = labels.filter(pc.equal(labels["origin"], "suffix"))
     counts = {"by suffix": len(by_suffix), "by suffix, labelled 1": _ones(by_suffix["label"])}
     rolled_out = contested - len(by_suffix)  # labels lack the ties that were dropped

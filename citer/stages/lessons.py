@@ -16,7 +16,6 @@ from citer.evaluation.study import Study
 from citer.labelling.preference import token_cases
 from citer.models.bundle import check_identity
 from citer.models.room import with_room
-from citer.progress import say
 from citer.stages import paths
 from citer.storage.checkpoint import Checkpoint
 from citer.storage.tables import digest
@@ -81,6 +80,3 @@ class Preference:
         device = self.study.pair.slm.device
         trained = train_head(*data, self.params, device, checkpoint, loss=loss)
         return Learnt(trained.head, trained.thresholds)
-
-    def skip(self, name: str, reason: str) -> None:
-        say(f"rivals: {name} is left out: {reason}")

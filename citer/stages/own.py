@@ -1,7 +1,6 @@
 """Check a user's file, or a folder of served answers, as `prepare` would read it."""
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -70,13 +69,11 @@ def _check_named(path: Path, place: Path, params: Params, on_bad_row: OnBadRow) 
 
 
 def _check_rows(path: Path, on_bad_row: OnBadRow) -> None:
-    rows = [_checked(row, f"{path}:{line}") for line, row in read_rows(path, on_bad_row)]
-    if not rows:
+    count = 0
+    for line, row in read_rows(path, on_bad_row):
+        count += 1
+        if not isinstance(row, dict):
+            raise RowError("row", shown(row), "a JSON object", f"{path}:{line}")
+    if not count:
         raise InputError(f"{path}: no rows, expected JSON, JSON Lines, Parquet or CSV")
-    say(f"{path}: {len(rows):,} rows")
-
-
-def _checked(row: Any, where: str) -> Any:
-    if not isinstance(row, dict):
-        raise RowError("row", shown(row), "a JSON object", where)
-    return row
+    say(f"{path}: {count:,} rows")

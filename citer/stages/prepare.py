@@ -35,7 +35,6 @@ def run(params: Params) -> None:
     Raises InputError for a row that cannot be used (unless `on_bad_row` is `skip`), and for an
     empty split.
     """
-    _check_embedded(params.prepare.toy)
     _check_tasks(params.prepare)
     _check_traffic(params)
     skipped: list[RowError] = []
@@ -48,17 +47,14 @@ def run(params: Params) -> None:
     _warn(separated.splits, params.evaluate)
 
 
-def _check_embedded(params: ToyParams | None) -> None:
-    for task in params.tasks if params else ():
-        if task not in toy.FAMILIES:
-            expected = f"expected embedded tasks: {', '.join(toy.FAMILIES)}"
-            raise InputError(f"prepare.toy.tasks: {task!r}: {expected}")
-
-
 def _check_tasks(prepare: PrepareParams) -> None:
     """Import the users' tasks. Raises InputError, also if reports would show two alike."""
+    embedded = prepare.toy.tasks if prepare.toy else ()
+    if unknown := [task for task in embedded if task not in toy.FAMILIES]:
+        expected = f"expected embedded tasks: {', '.join(toy.FAMILIES)}"
+        raise InputError(f"prepare.toy.tasks: {unknown[0]!r}: {expected}")
     files = (*prepare.train, *prepare.validation, *prepare.test)
-    names = dict.fromkeys([*(prepare.toy.tasks if prepare.toy else ()), *(f.task for f in files)])
+    names = dict.fromkeys([*embedded, *(file.task for file in files)])
     by_label: dict[str, str] = {}
     for name in names:
         find_task(name)
@@ -95,7 +91,6 @@ def row_needs(params: Params, part: str) -> Needs:
 
 
 def _dealt(params: Params, problem: Problem) -> str:
-    """Return the split of a row of a `train` file."""
     prepare = params.prepare
     return split_by_share(problem.conversation, prepare.seed, prepare.dealt_shares())
 

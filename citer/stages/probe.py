@@ -115,9 +115,12 @@ def _ask(engine: Engine, chosen: Sequence[Problem], model: str) -> Asked:
 
 
 def _forecast(splits: Splits, slm: Asked, llm: Asked, params: Params) -> dict[str, float]:
+    training = [*splits["sft"], *splits["preference"]]
+    judged = [*splits["validation"], *splits["test"]]
+    by_llm = judged if against_llm(params.evaluate.against, judged) else []
     work = Workload(
         questions={split: len(problems) for split, problems in splits.items()},
-        written=_written(splits, params),
+        written=len(asked(training, params.references.source)) + len(by_llm),  # one try each
         audited=len(parted(splits["preference"])[1]),
         prompt=fmean(reply.prompt_tokens for reply in llm.replies),
         answer=fmean(reply.tokens for reply in llm.replies),
@@ -125,11 +128,3 @@ def _forecast(splits: Splits, slm: Asked, llm: Asked, params: Params) -> dict[st
         llm=llm.pace,
     )
     return work.minutes(params.evaluate)
-
-
-def _written(splits: Splits, params: Params) -> int:
-    """Return how many answers the LLM writes for `references`, with one try for each question."""
-    training = [*splits["sft"], *splits["preference"]]
-    judged = [*splits["validation"], *splits["test"]]
-    by_llm = judged if against_llm(params.evaluate.against, judged) else []
-    return len(asked(training, params.references.source)) + len(by_llm)

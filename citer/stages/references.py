@@ -52,14 +52,15 @@ def run(params: Params) -> None:
         for split in SPLITS:
             target = aside / paths.referenced(split).name
             if questions[split]:
-                write_problems(target, rows[split], _metadata(split))
+                stored = table_metadata(paths.problems(split))
+                del stored["schema_version"]  # that of the new table is written
+                write_problems(target, rows[split], stored)
             else:
                 copyfile(paths.problems(split), target)
     remove(PARTIAL / "references")
 
 
 def _questions(splits: Splits, params: Params) -> Splits:
-    """Return the questions of each split that the LLM answers."""
     by_llm = against_llm(params.evaluate.against, (p for split in JUDGED for p in splits[split]))
     training = {split: asked(splits[split], params.references.source) for split in TRAINING}
     return training | {split: splits[split] if by_llm else [] for split in JUDGED}
@@ -90,7 +91,6 @@ def _rows(
 
 
 def _write(questions: Splits, params: Params) -> dict[str, "Written"]:
-    """Let the LLM answer the questions. Return what it wrote, by problem_id."""
     from citer.labelling.references import write
     from citer.models.device import announce
     from citer.models.outlined import open_pair
@@ -124,16 +124,11 @@ def _ways(params: Params) -> dict[str, "Trying"]:
 def _check_room(questions: Splits, folders: "PairFolder", params: Params) -> None:
     from citer.models.room import check_room
 
-    for splits, limit, setting in (
-        (TRAINING, params.references.max_new_tokens, "references.max_new_tokens"),
-        (JUDGED, params.evaluate.max_new_tokens, "evaluate.max_new_tokens"),
-    ):
-        named = (
-            (f"{paths.problems(split)}: problem {p.problem_id}", p)
-            for split in splits
-            for p in questions[split]
-        )
-        check_room(named, folders, limit, setting)
+    for split, problems in questions.items():
+        section = "references" if split in TRAINING else "evaluate"
+        limit = getattr(params, section).max_new_tokens
+        named = ((f"{paths.problems(split)}: problem {p.problem_id}", p) for p in problems)
+        check_room(named, folders, limit, f"{section}.max_new_tokens")
 
 
 def _partial(folders: "PairFolder", params: Params) -> Path:
@@ -151,11 +146,6 @@ def _partial(folders: "PairFolder", params: Params) -> Path:
         code_digest("references"),
     )
     return partial_dir("references", digest(paths.PROBLEMS, *settings))
-
-
-def _metadata(split: str) -> dict[str, object]:
-    stored = table_metadata(paths.problems(split))
-    return {key: value for key, value in stored.items() if key != "schema_version"}
 
 
 def _report(splits: Splits, rows: Splits, written: Mapping[str, "Written"]) -> None:
@@ -179,7 +169,6 @@ def _report(splits: Splits, rows: Splits, written: Mapping[str, "Written"]) -> N
 def _numbers(
     problems: Sequence[Problem], kept: Sequence[Problem], written: Mapping[str, "Written"]
 ) -> Iterator[str]:
-    """Yield the numbers of a row of the printed table."""
     by = Counter(problem.written_by for problem in kept)
     answers = [written[p.problem_id] for p in problems if p.problem_id in written]
     graded = [answer.correct for answer in answers if answer.correct is not None]

@@ -36,7 +36,7 @@ def run(params: Params) -> None:
     found = _Found.read(params)
     measure, sizes = found.conditions.measure, params.evaluate.batches
     rows = standings(found.points, found.chosen)
-    comparison = compare(found.outcomes, found.last, found.bounds)
+    comparison = found.compared()
     text = "\n".join(_sections(found, rows, comparison, sizes))
     with replacing(paths.SUMMARY) as aside:
         aside.mkdir()
@@ -92,14 +92,12 @@ def _sections(
 
 
 def _training(params: Params) -> Row:
-    """Read the training metrics of every head, by router."""
     routers = {"agree": paths.AGREE} | {k: paths.router(int(k)) for k in params.iterations}
     files = {name: folder / "metrics.json" for name, folder in routers.items()}
     return {name: read_as(file, dict[str, float]) for name, file in files.items()}
 
 
 def _exceptions(found: "_Found") -> Row:
-    """Return how the answers were sampled, and how often each grader failed, if so."""
     sampling = found.conditions.sampling
     counts = {task_label(each.task): each.answers for each in found.failures}
     sampled = {} if sampling == GREEDY else {"sampling": sampling}
@@ -125,7 +123,15 @@ class _Found(NamedTuple):
         """Read all reports. Raises InputError if one is missing, or is not of the rivals' study."""
         stamp = table_metadata(paths.RIVALS / "points.parquet")
         rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
-        return cls(Conditions.stored(stamp), rivals, [*_reports(params, stamp, rivals)])
+        reports = []
+        for iteration, look in zip(params.iterations, cycle(ITERATIONS), strict=False):
+            folder = paths.report(int(iteration))
+            own = read_findings(folder, params.evaluate, stamp | ROUTER_STAMP)
+            rules = read_as(folder / "chosen.json", dict[str, ChosenRule])
+            _check_rules([*rivals.points, *own.points], own.points, rules, folder / "chosen.json")
+            chosen = {f"{name}_{iteration}": rule for name, rule in rules.items()}
+            reports.append(_Report(own.numbered(iteration, *look), chosen))
+        return cls(Conditions.stored(stamp), rivals, reports)
 
     @property
     def points(self) -> list[Row]:
@@ -142,29 +148,15 @@ class _Found(NamedTuple):
         return merged([*self.rivals.failures, *own])
 
     @property
-    def bounds(self) -> set[str]:
-        return {name for name, style in styles(self.points).items() if style.kind is Kind.BOUND}
-
-    @property
     def last(self) -> Chosen:
         """The rules of the last router."""
         return self.reports[-1].chosen
 
-    @property
-    def outcomes(self) -> list[pa.Table]:
-        """Those of the rivals and of the last router."""
-        return [each.outcomes for each in (self.rivals, self.reports[-1].findings)]
-
-
-def _reports(params: Params, stamp: Row, rivals: Findings) -> Iterator[_Report]:
-    """Read the report of each iteration, and check that each chosen rule has a point."""
-    for iteration, look in zip(params.iterations, cycle(ITERATIONS), strict=False):
-        folder = paths.report(int(iteration))
-        own = read_findings(folder, params.evaluate, stamp | ROUTER_STAMP)
-        rules = read_as(folder / "chosen.json", dict[str, ChosenRule])
-        _check_rules([*rivals.points, *own.points], own.points, rules, folder / "chosen.json")
-        chosen = {f"{name}_{iteration}": rule for name, rule in rules.items()}
-        yield _Report(own.numbered(iteration, *look), chosen)
+    def compared(self) -> Comparison:
+        """Compare the last router with the rivals."""
+        bounds = {name for name, style in styles(self.points).items() if style.kind is Kind.BOUND}
+        outcomes = [each.outcomes for each in (self.rivals, self.reports[-1].findings)]
+        return compare(outcomes, self.last, bounds)
 
 
 def _check_rules(points: Sequence[Row], own: Sequence[Row], rules: Chosen, origin: Path) -> None:

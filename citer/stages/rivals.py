@@ -67,9 +67,9 @@ def _check_llm(study: Study) -> None:
     if not certain:
         return
     tasks = {short.task for short in certain}
-    wrong = (r.problem for r in llm.results if r.problem.task in tasks and not r.correct)
-    for problem in islice(wrong, EXAMPLES):
-        say(shown(problem, *study.llm_writes(problem)))
+    wrong = (r for r in llm.results if r.problem.task in tasks and not r.correct)
+    for result in islice(wrong, EXAMPLES):
+        say(shown(result.problem, study.pair.text(result.token_ids), result.truncated))
     raise InputError(f"rivals: {'; '.join(map(str, certain))} (evaluate.llm_floor)")
 
 

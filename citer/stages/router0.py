@@ -7,16 +7,14 @@ on router 0, and must not become stale with this head.
 
 from citer.config.params import Params
 from citer.data.problems import read_problems
-from citer.data.tokens import read_features, read_identity, read_tokens
+from citer.data.tokens import read_identity, read_tokens
 from citer.models.bundle import write_bundle
 from citer.models.device import announce, resolve_device
 from citer.models.router import Head, Router
 from citer.stages import paths
 from citer.stages.folders import finetuned_slm
-from citer.stages.unfinished import partial_training
-from citer.storage.checkpoint import Checkpoint
+from citer.stages.unfinished import trained_head
 from citer.storage.tables import digest, remove, replacing, write_json
-from citer.training.router import train_head
 
 
 def run(params: Params) -> None:
@@ -27,15 +25,9 @@ def run(params: Params) -> None:
     examples = finetuned_slm(params).prompts.encode_all(problems)
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
     data = {"slm_tokens": digest(paths.SLM_TOKENS), "llm_tokens": digest(paths.LLM_TOKENS)}
-    partial = partial_training("router0", params, data)
-    trained = train_head(
-        read_features(paths.SLM_TOKENS, tokens),
-        tokens["slm_token"].to_numpy() == tokens["llm_token"].to_numpy(),
-        tokens["problem_id"].to_numpy(),
-        params.train,
-        resolve_device(params.pair.device),
-        Checkpoint(partial / "state.pt"),
-    )
+    agree_N = tokens["slm_token"].to_numpy() == tokens["llm_token"].to_numpy()
+    device = resolve_device(params.pair.device)
+    trained, partial = trained_head("router0", params.train, device, data, tokens, agree_N)
     always = Head(None)
     made_for = identity | {"prompts": params.prompts.model_dump(mode="json")}
     first = Router({"stand": always, "agree": always})

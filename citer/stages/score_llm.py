@@ -4,7 +4,6 @@ from citer.config.params import Params
 from citer.data.problems import read_problems
 from citer.labelling.scoring import score_half
 from citer.models.device import announce
-from citer.progress import say
 from citer.stages import paths
 from citer.stages.folders import base_pair
 
@@ -15,6 +14,4 @@ def run(params: Params) -> None:
     folders = base_pair(params)
     problems = read_problems(paths.referenced("preference"))
     own = paths.LLM_TOKENS, params.score, params.pair, params.workers
-    scored = score_half("llm", folders, problems, *own)
-    earlier = f"{scored.kept} were already in {paths.LLM_TOKENS}"
-    say(f"score_llm: {scored.added} problems scored; {earlier}")
+    score_half("llm", folders, problems, *own)

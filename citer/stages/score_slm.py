@@ -4,7 +4,6 @@ from citer.config.params import Params
 from citer.data.problems import read_problems
 from citer.labelling.scoring import score_half
 from citer.models.device import announce
-from citer.progress import say
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 
@@ -15,6 +14,4 @@ def run(params: Params) -> None:
     folders = finetuned_pair(params)
     problems = read_problems(paths.referenced("preference"))
     own = paths.SLM_TOKENS, params.score, params.pair, params.workers
-    scored = score_half("slm", folders, problems, *own)
-    earlier = f"{scored.kept} were already in {paths.SLM_TOKENS}"
-    say(f"score_slm: {scored.added} problems scored; {earlier}")
+    score_half("slm", folders, problems, *own)

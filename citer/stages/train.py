@@ -3,14 +3,13 @@
 import pyarrow as pa
 
 from citer.config.params import Params
-from citer.data.tokens import read_features, read_identity
+from citer.data.tokens import read_identity
 from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
 from citer.models.device import announce, resolve_device
 from citer.models.router import Router
 from citer.progress import say
 from citer.stages import paths
-from citer.stages.unfinished import partial_training
-from citer.storage.checkpoint import Checkpoint
+from citer.stages.unfinished import trained_head
 from citer.storage.schema import HOLDOUT, PREFERENCE
 from citer.storage.tables import (
     digest,
@@ -21,7 +20,7 @@ from citer.storage.tables import (
     write_json,
     write_table,
 )
-from citer.training.router import Trained, train_head
+from citer.training.router import Trained
 
 
 def run(params: Params, iteration: int) -> None:
@@ -38,15 +37,8 @@ def run(params: Params, iteration: int) -> None:
     agreement, made_for = read_bundle(paths.AGREE)
     check_identity(made_for, identity, paths.AGREE)
     data = {"preferences": digest(source), "slm_tokens": digest(paths.SLM_TOKENS)}
-    partial = partial_training("train", params, data)
-    trained = train_head(
-        read_features(paths.SLM_TOKENS, labels),
-        labels["label"].to_numpy(),
-        labels["problem_id"].to_numpy(),
-        params.train,
-        resolve_device(params.pair.device),
-        Checkpoint(partial / "state.pt"),
-    )
+    label_N, device = labels["label"].to_numpy(), resolve_device(params.pair.device)
+    trained, partial = trained_head("train", params.train, device, data, labels, label_N)
     card = identity | {
         "prompts": stored_prompts(paths.AGREE).model_dump(mode="json"),
         "iteration": iteration,
@@ -64,7 +56,6 @@ def run(params: Params, iteration: int) -> None:
 
 
 def _holdout(labels: pa.Table, trained: Trained) -> pa.Table:
-    """Return the held-out labels with their calibrated scores."""
     held = labels.select(HOLDOUT.names[:-1]).take(trained.holdout_M)
     return held.append_column(HOLDOUT.field("score"), pa.array(trained.score_M, pa.float32()))
 

@@ -16,12 +16,12 @@ from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 from citer.config.params import Params
 from citer.errors import InputError
 from citer.report.page import Champion
-from citer.report.tokens import read_transcript
+from citer.report.tokens import Transcript
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.report import write_report_page
 from citer.storage.schema import SPLITS
-from citer.storage.tables import digest, read_json
+from citer.storage.tables import digest, read_as, read_json
 from flows.dvc_commands import LOCK, PARAMS, file_md5
 from flows.own import versioned
 from flows.tracking.iteration import Iteration, flatten, headlines, iterations, section
@@ -203,6 +203,6 @@ def _champion(client: MlflowClient, name: str, folder: str) -> Champion | None:
         version = client.get_model_version_by_alias(name, CHAMPION)
         uri = f"runs:/{version.run_id}/report/tokens.json"
         tokens = Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder))
-        read_transcript(tokens)
+        read_as(tokens, Transcript)
         return Champion(f"version {version.version}", tokens)
     return None

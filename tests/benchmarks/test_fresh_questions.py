@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 
@@ -128,12 +129,13 @@ def test_the_chosen_rules_answer_as_single_decodes(
     card = identity(shop.pair) | {"iteration": 2}
     write_bundle(paths.router(2), router, card)
     shop = replace(shop, test=shop.test[:3])
-    answers = Answers.of(answered_by(shop, rules))
+    outcomes = answered_by(shop, rules)
+    answers = Answers.of(outcomes)
     assert {"slm", "llm", "router", "audited", "entropy"} <= set(answers.by_method)
     for name, each in rules.items():
-        [run] = answers.by_method[name]
         requests = [request(problem, shop.pair) for problem in shop.test]
         decoded = shop.engine.decode(requests, routed(router, each.rule))
         single = {answer.key: (len(answer.token_ids), sum(answer.by_llm)) for answer in decoded}
-        found = zip(answers.tokens_VQ[run], answers.llm_tokens_VQ[run], strict=True)
-        assert list(found) == [single[key] for key in sorted(single)]
+        found = outcomes.filter((pc.field("split") == "test") & (pc.field("method") == name))
+        rows = found.to_pylist()
+        assert {r["problem_id"]: (r["tokens"], r["llm_tokens"]) for r in rows} == single

@@ -8,7 +8,7 @@ from benchmarks.replay import rank_correlation, write
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.cost import Trace
-from citer.evaluation.rivals import low_entropy
+from citer.evaluation.rivals.untrained import low_entropy
 from citer.rule import Rule
 
 SOME = 2  # questions

@@ -13,7 +13,6 @@ from citer.evaluation.choice import (
     Candidate,
     ChosenRule,
     certified,
-    cheapest,
     least_questions,
     upper_bound,
 )
@@ -104,16 +103,6 @@ def test_the_llm_answers_alone_if_no_cheaper_rule_is_certified(candidates):
 
 def test_a_bound_of_just_epsilon_keeps_the_promise():
     assert choose([seen(0.9, 1, 0.5)], upper_bound(1, 100, FIRST * 0.05), 0.05).certified
-
-
-def test_the_cheapest_of_the_chosen_rules_is_the_first_of_equals():
-    one, expensive = (
-        choose([seen(0.9, 0, 0.5)], 0.05, 0.05),
-        choose([seen(0.8, 0, 0.6)], 0.05, 0.05),
-    )
-    equal = choose([seen(0.7, 0, 0.5)], 0.05, 0.05)
-    assert cheapest(expensive, one, equal) is one
-    assert cheapest(choose([], 0.05, 0.05), expensive) is expensive
 
 
 def test_a_chosen_rule_round_trips_through_a_file(tmp_path):

@@ -6,7 +6,7 @@ from citer.decoding.answer import Request, Visit, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.cost import AT_ONCE, DELAYED, InTurn, Prices, Trace, batches
-from citer.evaluation.rivals import random
+from citer.evaluation.rivals.untrained import random
 from citer.models.pair import Pair
 from citer.rule import Rule
 

@@ -72,7 +72,7 @@ def test_probe_and_rivals_judge_the_same_questions_alike(right, stops, capsys):
     results = answered(with_options(4), right, 20)
     replies = [Reply(r.problem, "", (), "", False, None, r.correct, None, 9, 9) for r in results]
     study = MagicMock(alone_runs=[None, [MagicMock(results=results)]])
-    study.params.llm_floor, study.llm_writes.return_value = 0.2, ("Perhaps B.", False)
+    study.params.llm_floor, study.pair.text.return_value = 0.2, "Perhaps B."
     assert bool(reason_to_stop(replies, 0.2, "plain")) == stops
     with pytest.raises(InputError, match=r"llm_floor\)$") if stops else nullcontext():
         rivals._check_llm(study)

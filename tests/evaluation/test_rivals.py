@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from citer.decoding.policy import StepView
-from citer.evaluation.rivals import low_entropy, random
+from citer.evaluation.rivals.untrained import low_entropy, random
 
 
 def view(logits_NV=None, seed_N=None, position_N=None) -> StepView:

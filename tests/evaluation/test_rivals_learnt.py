@@ -9,10 +9,10 @@ import torch
 from citer.decoding.answer import Work
 from citer.evaluation.cost import Prices
 from citer.evaluation.points import outcome_rows
-from citer.evaluation.rivals import Alone, enlist
+from citer.evaluation.rivals import enlist
 from citer.evaluation.rivals.learnt import citer_s_rival, co_llm_rival, labels, marginal_loss
 from citer.evaluation.rivals.query import examples, mixed, query_rival
-from citer.evaluation.rivals.rival import Learnt, Setting, Tokens
+from citer.evaluation.rivals.rival import Alone, Learnt, Setting, Tokens
 from citer.evaluation.study import Study
 from citer.models.router import EXTRAS
 from citer.rule import LLM, SLM, Rule
@@ -29,7 +29,6 @@ class Lessons:
     hidden_size: int = 3
     case_N: np.ndarray = field(default_factory=lambda: CASES)
     taught: list[tuple] = field(default_factory=list)
-    skipped: dict[str, str] = field(default_factory=dict)
 
     @property
     def tokens(self) -> Tokens:
@@ -52,9 +51,6 @@ class Lessons:
     def train(self, name, rows_N, target_N, loss) -> Learnt:
         self.taught.append((name, rows_N, target_N, loss))
         return Learnt(random_head(self.hidden_size), {"0": 0.0, "0.2": 0.3, "1": 1.0})
-
-    def skip(self, name: str, reason: str) -> None:
-        self.skipped[name] = reason
 
 
 @pytest.fixture(scope="module")
@@ -113,14 +109,15 @@ def test_citer_s_gives_contested_tokens_to_the_llm_and_leaves_audited_answers_ou
     assert loss is None
 
 
-def test_a_rival_without_data_is_left_out_with_its_reason(setting, alone):
+def test_a_rival_without_data_is_left_out_with_its_reason(setting, alone, capsys):
     lessons = Lessons(Alone(alone.slm, alone.slm), case_N=CASES[:3])
     listed = setting.params.model_copy(update={"rivals": ("citer_s", "query", "entropy")})
     rivals = list(enlist(replace(setting, params=listed), lessons))
     assert [rival.line.method.name for rival in rivals] == ["entropy"]
-    assert lessons.skipped["citer_s"] == "no contested tokens"
+    printed = capsys.readouterr().out
+    assert "rivals: citer_s is left out: no contested tokens\n" in printed
     total = len(alone.slm.results)
-    assert f"is needed for 0 of {total} preference questions" in lessons.skipped["query"]
+    assert f"is needed for 0 of {total} preference questions" in printed
 
 
 def test_query_labels_say_whether_the_slms_answer_will_do(alone, monkeypatch):

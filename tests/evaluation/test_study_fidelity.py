@@ -16,7 +16,7 @@ from citer.evaluation.measure import FIDELITY
 from citer.evaluation.points import Findings, read_findings, write_findings
 from citer.evaluation.study import Study
 from citer.models.router import Router
-from tests.studied import PARAMS, THRESHOLDS, routed_study
+from tests.studied import PARAMS, THRESHOLDS, llm_writes, routed_study
 
 WARM = SamplingParams(temperature=0.7, top_p=0.9)
 
@@ -33,7 +33,7 @@ def faithful(study: Study, tmp_path_factory) -> Study:
 
 
 def _by_llm(study: Study, problem: Problem) -> Problem | None:
-    text, truncated = study.llm_writes(problem)
+    text, truncated = llm_writes(study, problem)
     return None if truncated else replace(problem, answer=None, reference=text, written_by="llm")
 
 

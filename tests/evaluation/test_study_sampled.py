@@ -10,7 +10,7 @@ from citer.evaluation.points import Findings
 from citer.evaluation.study import Study
 from citer.models.router import Router
 from citer.rule import Rule
-from tests.studied import PARAMS, THRESHOLDS, by_the_engine, in_the_rows, rows_of
+from tests.studied import PARAMS, THRESHOLDS, by_the_engine, in_the_rows, llm_writes, rows_of
 
 WARM = SamplingParams(temperature=0.8, top_k=40)
 
@@ -47,7 +47,7 @@ def test_exact_rules_give_the_llms_samples(sampled: Study, router: Router, alone
 def test_the_llms_own_answer_is_sampled_as_in_the_rows(
     sampled: Study, study: Study, alone: Findings
 ) -> None:
-    written, greedy = (list(map(each.llm_writes, each.test)) for each in (sampled, study))
+    written, greedy = ([llm_writes(each, p) for p in each.test] for each in (sampled, study))
     rows = [alone.llm_alone("test")[problem.problem_id] for problem in sampled.test]
     assert [truncated for _, truncated in written] == [row["truncated"] for row in rows]
     assert written != greedy

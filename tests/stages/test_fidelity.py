@@ -15,6 +15,7 @@ from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.stages import evaluate, paths, report, rivals
 from tests.stages.conftest import GRID, run_all, run_router, write_router
+from tests.studied import llm_writes
 from tests.taught import make_taught_pair, problems
 
 SPLITS = ("validation", "test")
@@ -46,7 +47,7 @@ def write_answers(params: Params) -> None:
     """Write what the stage `references` would: the LLM's finished answers."""
     pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
     study = rivals.Study(InLine(), pair, [], [], params.evaluate, Path("partial"))
-    written = [(problem, *study.llm_writes(problem)) for problem in problems(6)]
+    written = [(problem, *llm_writes(study, problem)) for problem in problems(6)]
     rows = [
         replace(problem, answer=None, reference=text, written_by="llm")
         for problem, text, truncated in written

@@ -10,38 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from citer.evaluation.rivals.learnt import citer_s_rival, co_llm_rival
 from citer.evaluation.rivals.oracle import oracle_rival
 from citer.evaluation.rivals.query import query_rival
-from citer.evaluation.rivals.rival import (
-    Alone,
-    Lessons,
-    NothingToLearnError,
-    Rival,
-    Setting,
-    by_score,
-    quantiles,
-)
+from citer.evaluation.rivals.rival import Lessons, NothingToLearnError, Rival, Setting
 from citer.evaluation.rivals.untrained import (
     bild_rival,
     entropy_rival,
-    low_entropy,
-    random,
     random_rival,
     speculative_rival,
 )
+from citer.progress import say
 from citer.sections import RivalName
-
-__all__ = [
-    "LEARNERS",
-    "RIVALS",
-    "Alone",
-    "Lessons",
-    "Rival",
-    "Setting",
-    "by_score",
-    "enlist",
-    "low_entropy",
-    "quantiles",
-    "random",
-]
 
 RIVALS: Mapping[RivalName, Callable[[Setting], Rival]] = {
     "entropy": entropy_rival,
@@ -66,4 +43,4 @@ def enlist(setting: Setting, lessons: Lessons | None) -> Iterator[Rival]:
             try:
                 yield LEARNERS[name](setting, lessons)
             except NothingToLearnError as error:
-                lessons.skip(name, str(error))
+                say(f"rivals: {name} is left out: {error}")

@@ -8,7 +8,6 @@ Nothing is decoded: one forward of the SLM over the LLM's answers finds where th
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 import torch
 
@@ -21,7 +20,7 @@ from citer.evaluation.rivals.rival import Alone, Rival, Setting
 from citer.evaluation.sweep import Line, Method, Run, request
 from citer.models.forced import Text, predict
 from citer.models.pair import Pair
-from citer.models.sampling import Sampler, Sampling, noise
+from citer.models.sampling import Sampling, noise
 from citer.rule import Rule
 
 RULE = Rule("score", 0.5)  # the score is 1 where both choose the same token, else 0
@@ -31,40 +30,31 @@ STYLE = Style(Kind.BOUND, "#BBBBBB", "P")
 
 def oracle_rival(setting: Setting) -> Rival:
     line = Line(Method("oracle", always_slm, style=STYLE), [])
-    return Rival(line, partial(_runs, setting.pair, setting.sampler))
+
+    def finish(_: Sequence[Run], alone: Alone) -> list[Run]:
+        own = alone.llm.results
+        parts = (own[start : start + TEXTS] for start in range(0, len(own), TEXTS))
+        results = [each for part in parts for each in _results(setting, part)]
+        return [replace(alone.llm, method="oracle", rule=RULE, results=results, style=STYLE)]
+
+    return Rival(line, finish)
 
 
-def _runs(pair: Pair, sampler: Sampler, runs: Sequence[Run], alone: Alone) -> list[Run]:
-    llm = alone.llm
-    results = [
-        each
-        for start in range(0, len(llm.results), TEXTS)
-        for each in _results(pair, sampler, llm.results[start : start + TEXTS])
-    ]
-    return [replace(llm, method="oracle", rule=RULE, results=results, style=STYLE)]
-
-
-def _results(pair: Pair, sampler: Sampler, results: Sequence[Result]) -> Iterator[Result]:
-    """Yield the oracle's result for each of the LLM's own."""
-    requests = [request(result.problem, pair, sampler) for result in results]
+def _results(setting: Setting, results: Sequence[Result]) -> Iterator[Result]:
+    pair = setting.pair
+    requests = [request(result.problem, pair, setting.sampler) for result in results]
     texts = [
         Text([*asked.prompt_ids, *result.token_ids], len(asked.prompt_ids))
         for asked, result in zip(requests, results, strict=True)
     ]
     chosen = _choices(pair, texts, [asked.sampling for asked in requests])
     for text, result in zip(texts, results, strict=True):
-        own = [next(chosen) for _ in result.token_ids]
-        yield _visited(result, text.first, own)
-
-
-def _visited(result: Result, prompt_len: int, own: Sequence[int]) -> Result:
-    """Visit the LLM where the SLM's `own` choice differs from the LLM's token."""
-    places = [n for n, token in enumerate(result.token_ids) if own[n] != token]
-    before = [-1, *places]
-    visits = [Visit(at - last, at, at) for last, at in zip(before, places, strict=False)]
-    counts = result.counts._replace(llm_tokens=len(visits), visits=len(visits))
-    trace = Trace.of(prompt_len, len(result.token_ids), visits)
-    return result._replace(trace=trace, counts=counts)
+        places = [n for n, token in enumerate(result.token_ids) if next(chosen) != token]
+        before = [-1, *places]
+        visits = [Visit(at - last, at, at) for last, at in zip(before, places, strict=False)]
+        counts = result.counts._replace(llm_tokens=len(visits), visits=len(visits))
+        trace = Trace.of(text.first, len(result.token_ids), visits)
+        yield result._replace(trace=trace, counts=counts)
 
 
 @torch.inference_mode()

@@ -114,18 +114,15 @@ def mixed(rules: Sequence[Rule], runs: Sequence[Run], alone: Alone) -> list[Run]
     """
     (scored,) = runs
     ends = {SLM: alone.slm, LLM: alone.llm}
-    return [
-        replace(ends[rule], method=scored.method, style=scored.style)
-        if rule in ends
-        else _split(rule, scored, alone.llm)
-        for rule in rules
-    ]
-
-
-def _split(rule: Rule, scored: Run, llm: Run) -> Run:
-    pairs = zip(scored.results, llm.results, strict=True)
-    results = [own if own.scores[0] >= rule.at else _prefilled(other) for own, other in pairs]
-    return replace(scored, rule=rule, results=results)
+    pairs = list(zip(scored.results, alone.llm.results, strict=True))
+    mixes = []
+    for rule in rules:
+        if rule in ends:
+            mixes.append(replace(ends[rule], method=scored.method, style=scored.style))
+        else:
+            own = [slm if slm.scores[0] >= rule.at else _prefilled(llm) for slm, llm in pairs]
+            mixes.append(replace(scored, rule=rule, results=own))
+    return mixes
 
 
 def _prefilled(result: Result) -> Result:

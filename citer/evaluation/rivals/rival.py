@@ -85,10 +85,6 @@ class Lessons(Protocol):
         """
         ...
 
-    def skip(self, name: str, reason: str) -> None:
-        """Say that a rival is left out."""
-        ...
-
 
 class NothingToLearnError(Exception):
     """The data of a task does not contain what a rival learns from. The message says what."""
