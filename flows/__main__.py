@@ -37,12 +37,11 @@ def main() -> None:
     try:
         with _ending_with_others():
             outcome = retrain()
-    except TemporaryError as error:
+    # FailedRun: a slow server made Prefect ask again and lose the error itself.
+    except (TemporaryError, FailedRun) as error:
         raise SystemExit(refuse(str(error), REFUSED)) from None
     except InputError as error:
         raise SystemExit(refuse(str(error), BAD_INPUT)) from None
-    except FailedRun as error:  # a slow server made Prefect ask again and lose the error itself
-        raise SystemExit(refuse(str(error), REFUSED)) from None
     except httpx.TransportError as error:  # after Prefect's own retries
         lost = f"Prefect at {PREFECT_API_URL.value()}: no answer ({type(error).__name__})"
         said = f"{lost}; start it and repeat `citer run`, which keeps finished stages"

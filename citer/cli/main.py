@@ -20,7 +20,6 @@ from citer.cli import answers, pipeline, serve, stages, tools
 from citer.errors import InputError, TemporaryError, one_line
 from citer.executors.memory import advice, ran_out
 
-STAGES = "Stages (dvc.yaml runs them)"
 COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
     "Answers": [answers.generate, serve.serve],
     "Retraining and registry": [
@@ -31,23 +30,7 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
         pipeline.promote,
         pipeline.restore,
     ],
-    STAGES: [
-        stages.code,
-        stages.prepare,
-        stages.probe,
-        stages.references,
-        stages.score_llm,
-        stages.finetune,
-        stages.score_slm,
-        stages.router0,
-        stages.rivals,
-        stages.label,
-        stages.train,
-        stages.evaluate,
-        stages.choose,
-        stages.transcribe,
-        stages.report,
-    ],
+    "Stages (dvc.yaml runs them)": stages.COMMANDS,
     "Tools": [tools.profile, tools.bench, tools.pretrain],
 }
 

@@ -135,7 +135,10 @@ class Service:
         self.settings, self.release, self.metrics = settings, release, metrics
         self.draining = False
         self._releases = releases
-        metrics.watch_queue(lambda: max(0, self.unanswered - self._slots), self._running)
+        metrics.watch_queue(
+            lambda: max(0, self.unanswered - self._slots),
+            lambda: min(self.unanswered, self._slots),
+        )
 
     async def __aenter__(self) -> "Service":
         self.worker = Worker()
@@ -164,9 +167,6 @@ class Service:
     @property
     def _slots(self) -> int:
         return self.release.deployment.slots
-
-    def _running(self) -> int:
-        return min(self.unanswered, self._slots)
 
     def call(self, asked: Asked) -> Call:
         """Check a request. Raises InputError or ApiError."""
