@@ -10,10 +10,10 @@ import httpx
 from prefect.exceptions import FailedRun
 from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_API_URL
-from rich.console import Console
 
 from citer.cli.main import BAD_INPUT, REFUSED, refuse
 from citer.errors import InputError, TemporaryError
+from citer.progress import say, warn
 from citer.stages.paths import SUMMARY
 from flows.pipeline import retrain
 from flows.process_tree import end_all
@@ -48,8 +48,7 @@ def main() -> None:
         raise SystemExit(refuse(said, REFUSED)) from None
     table = (SUMMARY / "table.md").read_text()
     next_steps = NEXT.format(versions=versions, prefect=START_SERVER)
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(f"\n{table}\n{outcome}\n\n{next_steps}", markup=False)
+    say(f"\n{table}\n{outcome}\n\n{next_steps}")
 
 
 @contextmanager
@@ -66,7 +65,7 @@ def _ending_with_others() -> Iterator[None]:
             if sys.argv[1:] and os.getppid() != int(sys.argv[1]):
                 end_all()
             if (process := server.server_process) and process.poll() is not None:
-                Console(stderr=True).print("citer: Prefect's server died; repeat `citer run`")
+                warn("citer: Prefect's server died; repeat `citer run`")
                 end_all()
 
     threading.Thread(target=watch, daemon=True).start()

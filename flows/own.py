@@ -7,11 +7,10 @@ import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from citer.config.params import Params
 from citer.data.tasks import own
 from citer.errors import InputError
+from citer.progress import say
 from citer.stages.own import check_own
 from citer.storage.tables import digest, remove, replacing
 from flows.dvc_commands import DvcError, Log, dvc
@@ -42,7 +41,7 @@ def add(paths: Sequence[Path], params: Params) -> None:
     ignores = sorted({str(place.parent / ".gitignore") for place in places.values()})
     text = [f"Commit: git add {shlex.join([*pointers, *ignores])}"]
     text += [f"params.yaml, under prepare: {line}" for line in lines if line]
-    Console().print("\n".join(text), markup=False, highlight=False, soft_wrap=True)
+    say("\n".join(text))
 
 
 def _place(path: Path) -> Path:

@@ -71,7 +71,7 @@ def run_stage(name: str, setting: Setting, fresh: bool = False) -> Any:
     Completes with the seconds that the stage took. The state is `Cached`, with None, if the stage
     was unchanged or DVC restored its outputs.
     """
-    cached = Completed(name="Cached", message="unchanged, or restored from DVC's cache")
+    cached: State[Any] = Completed(name="Cached", message="unchanged, or restored from DVC's cache")
     if fresh:
         return cached
     start, log = time.monotonic(), get_run_logger().info
