@@ -133,11 +133,7 @@ def tune_process() -> None:
     # A sweep makes millions of small objects that live long. Python would search them for cycles
     # after every 700 new ones, which takes a twentieth of the sweep.
     gc.set_threshold(NEW_OBJECTS)
-    _keep_freed_memory()
-
-
-def _keep_freed_memory() -> None:
-    """Let malloc keep freed memory. The kernel would zero every page that it hands out again."""
+    # Malloc keeps freed memory. The kernel would zero every page that it hands out again.
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc
         libc.mallopt(M_MMAP_THRESHOLD, 2**25)  # the largest value that older versions take

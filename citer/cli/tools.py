@@ -9,13 +9,10 @@ import typer
 
 from citer.config.params import load_params
 
-EMBEDDED = Path("data/pair")
 ROWS = (  # of benchmarks/bench.py, which imports torch
     "1 floor, 2 embedded-floor, 3 alone, 4 naive, 5 batches, 6 scoring, 7 labelling, 8 sweep, "
     "9 memory, 11 graphs, 12 audited, 13 suffix, 14 lockstep"
 )
-
-
 Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16", "float64"])
 
 
@@ -63,7 +60,8 @@ def pretrain() -> None:
     load_params()  # raises InputError if this folder is not a project
     from citer.demo.pretrain import make_pair
 
-    make_pair(EMBEDDED, seed=17)  # not the folders in params.yaml: they may be the user's own
+    # Not to the folders in params.yaml: they may be the user's own.
+    make_pair(Path("data/pair"), seed=17)
 
 
 def bench(

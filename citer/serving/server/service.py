@@ -21,7 +21,7 @@ from citer.serving.server.fields import Asked, Chat, Completion
 from citer.serving.server.metrics import Metrics
 from citer.serving.server.refusals import ApiError
 from citer.serving.server.releases import Release, Releases
-from citer.serving.server.replies import ChatForm, Form, TextForm, TextStream
+from citer.serving.server.replies import ChatForm, Form, TextForm
 from citer.serving.server.worker import Broken, Done, Ticket, Worker
 
 LONG = "context_length_exceeded"
@@ -59,9 +59,6 @@ class Call:
 
     def text(self, done: Done) -> str:
         return self.pair.text(done.answer.token_ids, self.ticket.request.stop)
-
-    def stream(self) -> TextStream:
-        return TextStream(self.pair, self.ticket.request.stop)
 
     def reply(self, done: Done) -> Reply | None:
         """Return what observers see, or None: they see chats only."""
