@@ -10,10 +10,10 @@ import httpx
 from prefect.exceptions import FailedRun
 from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_API_URL
-from rich.console import Console
 
 from citer.cli.main import BAD_INPUT, REFUSED, refuse
 from citer.errors import InputError, TemporaryError
+from citer.progress import say, warn
 from citer.stages.paths import SUMMARY
 from flows.pipeline import retrain
 from flows.process_tree import end_all
@@ -37,20 +37,18 @@ def main() -> None:
     try:
         with _ending_with_others():
             outcome = retrain()
-    except TemporaryError as error:
+    # FailedRun: a slow server made Prefect ask again and lose the error itself.
+    except (TemporaryError, FailedRun) as error:
         raise SystemExit(refuse(str(error), REFUSED)) from None
     except InputError as error:
         raise SystemExit(refuse(str(error), BAD_INPUT)) from None
-    except FailedRun as error:  # a slow server made Prefect ask again and lose the error itself
-        raise SystemExit(refuse(str(error), REFUSED)) from None
     except httpx.TransportError as error:  # after Prefect's own retries
         lost = f"Prefect at {PREFECT_API_URL.value()}: no answer ({type(error).__name__})"
         said = f"{lost}; start it and repeat `citer run`, which keeps finished stages"
         raise SystemExit(refuse(said, REFUSED)) from None
     table = (SUMMARY / "table.md").read_text()
     next_steps = NEXT.format(versions=versions, prefect=START_SERVER)
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(f"\n{table}\n{outcome}\n\n{next_steps}", markup=False)
+    say(f"\n{table}\n{outcome}\n\n{next_steps}")
 
 
 @contextmanager
@@ -67,7 +65,7 @@ def _ending_with_others() -> Iterator[None]:
             if sys.argv[1:] and os.getppid() != int(sys.argv[1]):
                 end_all()
             if (process := server.server_process) and process.poll() is not None:
-                Console(stderr=True).print("citer: Prefect's server died; repeat `citer run`")
+                warn("citer: Prefect's server died; repeat `citer run`")
                 end_all()
 
     threading.Thread(target=watch, daemon=True).start()

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from contextlib import chdir
 from os.path import normpath
 from pathlib import Path
@@ -12,7 +13,6 @@ from citer.config.params import load_params
 from citer.errors import InputError
 from citer.stages.paths import CODE, SUMMARY
 from flows.dvc_commands import PARAMS, TMP, dvc, has_remote
-from flows.git import git
 from flows.own import OWN, check_unchanged
 
 DVC, CACHE = Path(".dvc"), Path(".dvc/cache")
@@ -102,3 +102,16 @@ def _copy(source: str, target: str) -> None:
         os.link(os.path.realpath(source), target)
     except OSError:  # another disk, or another owner
         shutil.copy2(source, target)
+
+
+def git(*arguments: str, folder: Path | str = ".") -> str:
+    """Run `git ARGUMENTS` in a folder and return what it printed. Raises InputError.
+
+    The repository's hooks do not run: they are made for people's own commits.
+    """
+    command = ["git", "-C", str(folder), "-c", "core.hooksPath=/dev/null", *arguments]
+    env = os.environ | {"GIT_TERMINAL_PROMPT": "0"}  # nobody could answer
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    if done.returncode:
+        raise InputError(f"git {arguments[0]}: {done.stderr.strip()}")
+    return done.stdout.strip()

@@ -7,11 +7,10 @@ import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from citer.config.params import Params
 from citer.data.tasks import own
 from citer.errors import InputError
+from citer.progress import say
 from citer.stages.own import check_own
 from citer.storage.tables import digest, remove, replacing
 from flows.dvc_commands import DvcError, Log, dvc
@@ -38,7 +37,11 @@ def add(paths: Sequence[Path], params: Params) -> None:
         for place in new.values():
             remove(place)
         raise InputError(str(error)) from None
-    _explain(list(places.values()), [line for line in lines if line])
+    pointers = [f"{place}{SUFFIX}" for place in places.values()]
+    ignores = sorted({str(place.parent / ".gitignore") for place in places.values()})
+    text = [f"Commit: git add {shlex.join([*pointers, *ignores])}"]
+    text += [f"params.yaml, under prepare: {line}" for line in lines if line]
+    say("\n".join(text))
 
 
 def _place(path: Path) -> Path:
@@ -62,15 +65,6 @@ def _copy(path: Path, place: Path) -> None:
             shutil.copytree(path, aside, ignore=unfinished)
         else:
             shutil.copyfile(path, aside)
-
-
-def _explain(places: Sequence[Path], lines: Sequence[str]) -> None:
-    pointers = [f"{place}{SUFFIX}" for place in places]
-    ignores = sorted({str(place.parent / ".gitignore") for place in places})
-    text = f"Commit: git add {shlex.join([*pointers, *ignores])}"
-    for line in lines:
-        text += f"\nparams.yaml, under prepare: {line}"
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def versioned(folder: Path = Path()) -> list[Path]:

@@ -10,7 +10,9 @@ from typing import Any
 
 from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
+from prefect.client.schemas.schedules import CronSchedule
 from prefect.states import Completed, Failed
+from pydantic import ValidationError
 
 from citer.config.pair import Device
 from citer.config.params import load_params
@@ -22,6 +24,7 @@ from flows.gpus import on_device, room
 from flows.notify.events import kept_back
 from flows.own import OWN, own_digest
 from flows.repro import one_run, plan
+from flows.server import require_server
 from flows.side_by_side import run_stages
 from flows.stages import STEP
 from flows.tracking.describe import page, version_card
@@ -107,3 +110,16 @@ def register(stages: Sequence[str], where: str) -> tuple[str, str]:
         kept_back(f"{version.name}/{version.version}", version.tags["reason"])
     outcome = f"{done.sentence}; MLflow's store: {store_address()}"
     return outcome, version_card(outcome, version, run_of(version), where)
+
+
+def schedule(cron: str) -> None:
+    """Run `retrain` from this machine at the times of `cron`, one at a time, until interrupted.
+
+    Raises InputError if Prefect does not accept `cron`, or if PREFECT_API_URL is not set.
+    """
+    try:
+        CronSchedule(cron=cron)
+    except ValidationError:
+        raise InputError(f"--cron: {cron!r}: expected five fields such as '0 3 * * 1'") from None
+    require_server()
+    retrain.serve(name="laptop", cron=cron, limit=1, parameters={"worktree": True})

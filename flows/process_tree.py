@@ -9,23 +9,26 @@ their ranks, then with SIGKILL. If the keeper is killed, the worker ends the tre
 
 import ctypes
 import os
+import re
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
+from shutil import rmtree
 from threading import Thread
 from typing import Any, Literal
 
 import psutil
 
-from flows.tempdir import tempdir
-
 GRACE_SECONDS = 10
 PR_SET_CHILD_SUBREAPER = 36
 ADOPTS = sys.platform == "linux"
+NAME = re.compile(r"citer-run-(\d+)-.+")  # of a temporary folder; the number is a run's pid
 
 
 @contextmanager
@@ -153,3 +156,20 @@ def run_command(*command: str) -> int:
 def _become(command: Sequence[str], temporary: str) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.execve(command[0], [*command, str(os.getppid())], {**os.environ, "TMPDIR": temporary})
+
+
+@contextmanager
+def tempdir() -> Iterator[Path]:
+    """Yield an empty folder for temporary files, and remove it at the end.
+
+    Folders of runs that were killed are removed first.
+    """
+    for old in Path(tempfile.gettempdir()).iterdir():
+        named = NAME.fullmatch(old.name)
+        if named and (int(named[1]) == os.getpid() or not psutil.pid_exists(int(named[1]))):
+            rmtree(old, ignore_errors=True)  # fails silently for another user's folder
+    folder = tempfile.mkdtemp(prefix=f"citer-run-{os.getpid()}-")
+    try:
+        yield Path(folder)
+    finally:
+        rmtree(folder, ignore_errors=True)

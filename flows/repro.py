@@ -118,13 +118,17 @@ def reproduce(
     TemporaryError if the cause may pass, and StageError if the stage died or timed out.
     """
     repair(log)
+    # The interpreter's commands come first.
+    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
+    environment = {**os.environ, "PATH": path, **(variables or {})}
     terminal = sys.stderr.isatty() and not beside
-    with _shown(None if terminal else log) as output:
-        work = (stage_process.run, name, {**_environment(), **(variables or {})}, output)
-        with tree("forkserver", *work) as line:
-            if output:
-                output.close()  # the stage's processes hold it now
-            answer = _answer(name, line, timeout, tick)
+    with (
+        _shown(None if terminal else log) as output,
+        tree("forkserver", stage_process.run, name, environment, output) as line,
+    ):
+        if output:
+            output.close()  # the stage's processes hold it now
+        answer = _answer(name, line, timeout, tick)
     repair_lock(log)
     if answer.error:
         raise answer.error(*answer.message.split("\n"))
@@ -163,15 +167,5 @@ def _shown(log: Log | None) -> Iterator[Connection | None]:
 def _log_lines(reader: Connection, log: Log) -> None:
     with reader, open(os.dup(reader.fileno()), errors="replace", newline="\n") as lines:
         for line in lines:
-            log(_plain(line))
-
-
-def _plain(line: str) -> str:
-    """Return a line without colours. If it was redrawn, return its last version."""
-    return Text.from_ansi(line.rstrip("\r\n").rpartition("\r")[2]).plain
-
-
-def _environment() -> dict[str, str]:
-    """Return this environment, with the interpreter's commands first on PATH."""
-    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
-    return {**os.environ, "PATH": path}
+            last = line.rstrip("\r\n").rpartition("\r")[2]  # if the line was redrawn
+            log(Text.from_ansi(last).plain)

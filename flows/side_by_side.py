@@ -27,7 +27,7 @@ def run_stages(plan: Mapping[str, Planned], room: Room, timeout: timedelta, log:
     in which they would have been added one after another.
     """
     setting = Setting(timeout, beside=room.places > 1)
-    listed = _listed() if setting.beside else []
+    listed = [*_lock()["stages"]] if setting.beside and LOCK.exists() else []
     try:
         seconds = _Run(plan, room, setting, log).seconds()
     except BaseException:  # also the signal by which Prefect cancels a flow
@@ -85,11 +85,6 @@ class _Run:
         )
         self.futures[name] = future
         future.add_done_callback(lambda _: self.ended.put(name))
-
-
-def _listed() -> list[str]:
-    """Return the stages in `dvc.lock`."""
-    return list(_lock()["stages"]) if LOCK.exists() else []
 
 
 def _lock() -> dict[str, Any]:

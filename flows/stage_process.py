@@ -89,12 +89,13 @@ class _Commands:
         self.ran = True
         print(f"Running stage '{stage.addressing}':", file=sys.stderr)
         commands = stage.cmd if isinstance(stage.cmd, list) else stage.cmd.splitlines()
+        shell = os.environ.get("SHELL")  # as DVC does
         for command in commands:
             print(f"> {command}", file=sys.stderr)
             if OURS.fullmatch(command):
                 _run_here(stage.addressing, command.split()[1:])
-            else:
-                _run_in_shell(stage.addressing, command)
+            elif status := subprocess.call(command, shell=True, executable=shell):
+                raise failure(stage.addressing, shell_status(status))
 
 
 def _run_here(stage: str, arguments: list[str]) -> None:
@@ -109,12 +110,6 @@ def _run_here(stage: str, arguments: list[str]) -> None:
         if message:
             refuse(message, status)
         raise failure(stage, status, message)
-
-
-def _run_in_shell(stage: str, command: str) -> None:
-    shell = os.environ.get("SHELL")  # as DVC does
-    if status := subprocess.call(command, shell=True, executable=shell):
-        raise failure(stage, shell_status(status))
 
 
 def failure(stage: str, status: int, message: str = "") -> Exception:

@@ -71,16 +71,15 @@ def run_stage(name: str, setting: Setting, fresh: bool = False) -> Any:
     Completes with the seconds that the stage took. The state is `Cached`, with None, if the stage
     was unchanged or DVC restored its outputs.
     """
-    start = time.monotonic()
-    if not fresh and _reproduced(name, setting):
-        taken = time.monotonic() - start
-        log_seconds(name, taken)
-        return Completed(data=taken)
-    return Completed(name="Cached", message="unchanged, or restored from DVC's cache")
-
-
-def _reproduced(name: str, setting: Setting) -> bool:
-    log = get_run_logger().info
-    with progress_shown(name) as variables:
-        added = {**setting.variables, **variables}
-        return reproduce(name, setting.timeout, log, added, setting.beside, setting.check)
+    cached: State[Any] = Completed(name="Cached", message="unchanged, or restored from DVC's cache")
+    if fresh:
+        return cached
+    start, log = time.monotonic(), get_run_logger().info
+    with progress_shown(name) as progress:
+        variables = {**setting.variables, **progress}
+        ran = reproduce(name, setting.timeout, log, variables, setting.beside, setting.check)
+    if not ran:
+        return cached
+    taken = time.monotonic() - start
+    log_seconds(name, taken)
+    return Completed(data=taken)

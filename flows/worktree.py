@@ -19,8 +19,7 @@ from pathlib import Path
 from citer.errors import InputError
 from citer.stages.paths import CODE, SUMMARY
 from flows.dvc_commands import LOCK, Log, locked
-from flows.git import git
-from flows.inputs import changes, check, fill
+from flows.inputs import changes, check, fill, git
 from flows.repro import LOCK as ONE_AT_A_TIME
 from flows.tracking.store import RETRAININGS
 

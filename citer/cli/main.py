@@ -20,7 +20,6 @@ from citer.cli import answers, pipeline, serve, stages, tools
 from citer.errors import InputError, TemporaryError, one_line
 from citer.executors.memory import advice, ran_out
 
-STAGES = "Stages (dvc.yaml runs them)"
 COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
     "Answers": [answers.generate, serve.serve],
     "Retraining and registry": [
@@ -31,23 +30,7 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
         pipeline.promote,
         pipeline.restore,
     ],
-    STAGES: [
-        stages.code,
-        stages.prepare,
-        stages.probe,
-        stages.references,
-        stages.score_llm,
-        stages.finetune,
-        stages.score_slm,
-        stages.router0,
-        stages.rivals,
-        stages.label,
-        stages.train,
-        stages.evaluate,
-        stages.choose,
-        stages.transcribe,
-        stages.report,
-    ],
+    "Stages (dvc.yaml runs them)": stages.COMMANDS,
     "Tools": [tools.profile, tools.bench, tools.pretrain],
 }
 
@@ -150,11 +133,7 @@ def tune_process() -> None:
     # A sweep makes millions of small objects that live long. Python would search them for cycles
     # after every 700 new ones, which takes a twentieth of the sweep.
     gc.set_threshold(NEW_OBJECTS)
-    _keep_freed_memory()
-
-
-def _keep_freed_memory() -> None:
-    """Let malloc keep freed memory. The kernel would zero every page that it hands out again."""
+    # Malloc keeps freed memory. The kernel would zero every page that it hands out again.
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc
         libc.mallopt(M_MMAP_THRESHOLD, 2**25)  # the largest value that older versions take

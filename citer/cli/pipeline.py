@@ -43,9 +43,9 @@ def schedule(
     from flows.checks import check_cron
 
     check_cron(cron)
-    from flows.deploy import serve
+    from flows.pipeline import schedule
 
-    serve(cron)
+    schedule(cron)
 
 
 def alerts(

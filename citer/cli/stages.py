@@ -1,6 +1,7 @@
 """One command per stage. DVC runs them (dvc.yaml). Each only reads and writes files."""
 
 import gc
+from collections.abc import Callable
 from enum import StrEnum
 from importlib import import_module
 from typing import Annotated, Any
@@ -16,8 +17,50 @@ Iteration = Annotated[
 ]
 BadRow = StrEnum("BadRow", ["fail", "skip"])
 
+# Stages of one iteration.
+ITERATED = frozenset({"choose", "evaluate", "label", "train", "transcribe"})
 # Stages that run without the extra `pipeline`.
 LIGHT = frozenset({"code", "label", "references", "score_llm", "score_slm", "transcribe"})
+# The help of each stage but `prepare`, which has an option. Typer removes the indentation.
+DESCRIPTIONS = {
+    "code": """
+    Write a digest of each stage's code. DVC compares it to find the stages that are stale.
+    """,
+    "probe": """
+    Let each model answer a few questions, before the long stages. Run it after `prepare`.
+
+    Prints the accuracy of LLM and base SLM, some answers with what the grader read in them, a rough
+    forecast of the later stages, and how labels will be decided. Stops the run if the LLM is
+    certainly below evaluate.llm_floor, and says what to change.
+    """,
+    "references": """
+    Write the references to learn from: given ones, or the LLM's own answers.
+
+    With evaluate.against, validation and test get the LLM's answers to compare with.
+    """,
+    "score_llm": "Compute the LLM's next token at every position of each reference.",
+    "finetune": "Finetune the SLM on the references of the sft split.",
+    "score_slm": """
+    Compute the SLM's next token and hidden state at every position of each reference.
+    """,
+    "router0": "Write router 0, which always accepts the SLM's token, and train the head `agree`.",
+    "rivals": """
+    Answer validation and test by the methods that a router must beat (evaluate.rivals).
+
+    Stops the run if the LLM is right on too few validation questions (evaluate.llm_floor),
+    unless answers are compared with the LLM's (evaluate.against).
+    """,
+    "label": "Label every token. A contested one is decided by rollouts or as label.method says.",
+    "train": "Train and calibrate the head `stand` of router K.",
+    "evaluate": "Answer the held-out, validation and test questions by every rule of router K.",
+    "choose": """
+    Choose a rule on validation by evaluate.epsilon and evaluate.delta. Nothing is decoded.
+    """,
+    "transcribe": """
+    Answer 100 test questions by the chosen rule, token by token, for the report page.
+    """,
+    "report": "Write the table, the picture and the report page of all iterations.",
+}
 
 
 def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
@@ -34,20 +77,6 @@ def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
         stage.run(params, *args)
 
 
-def _run_iteration(name: str, iteration: str) -> None:
-    """Run a stage for one iteration. Raises InputError if params.yaml does not list it."""
-    params = load_params()
-    if iteration not in params.iterations:
-        listed = ", ".join(params.iterations)
-        raise InputError(f"params.yaml lists iterations {listed}, not {iteration}")
-    _run_stage(name, int(iteration), params=params)
-
-
-def code() -> None:
-    """Write a digest of each stage's code. DVC compares it to find the stages that are stale."""
-    _run_stage("code")
-
-
 def prepare(
     on_bad_row: Annotated[
         BadRow | None, typer.Option(help="Overrides prepare.on_bad_row of params.yaml.")
@@ -61,78 +90,23 @@ def prepare(
     _run_stage("prepare", params=params)
 
 
-def probe() -> None:
-    """Let each model answer a few questions, before the long stages. Run it after `prepare`.
+def _command(name: str, description: str) -> Callable[..., None]:
+    """Return the command of a stage that has no options."""
 
-    Prints the accuracy of LLM and base SLM, some answers with what the grader read in them, a rough
-    forecast of the later stages, and how labels will be decided. Stops the run if the LLM is
-    certainly below evaluate.llm_floor, and says what to change.
-    """
-    _run_stage("probe")
+    def whole() -> None:
+        _run_stage(name)
 
+    def one(iteration: Iteration) -> None:
+        params = load_params()
+        if iteration not in params.iterations:
+            listed = ", ".join(params.iterations)
+            raise InputError(f"params.yaml lists iterations {listed}, not {iteration}")
+        _run_stage(name, int(iteration), params=params)
 
-def references() -> None:
-    """Write the references to learn from: given ones, or the LLM's own answers.
-
-    With evaluate.against, validation and test get the LLM's answers to compare with.
-    """
-    _run_stage("references")
-
-
-def finetune() -> None:
-    """Finetune the SLM on the references of the sft split."""
-    _run_stage("finetune")
+    command = one if name in ITERATED else whole
+    command.__name__, command.__doc__ = name, description
+    return command
 
 
-def score_llm() -> None:
-    """Compute the LLM's next token at every position of each reference."""
-    _run_stage("score_llm")
-
-
-def score_slm() -> None:
-    """Compute the SLM's next token and hidden state at every position of each reference."""
-    _run_stage("score_slm")
-
-
-def router0() -> None:
-    """Write router 0, which always accepts the SLM's token, and train the head `agree`."""
-    _run_stage("router0")
-
-
-def rivals() -> None:
-    """Answer validation and test by the methods that a router must beat (evaluate.rivals).
-
-    Stops the run if the LLM is right on too few validation questions (evaluate.llm_floor),
-    unless answers are compared with the LLM's (evaluate.against).
-    """
-    _run_stage("rivals")
-
-
-def label(iteration: Iteration) -> None:
-    """Label every token. A contested one is decided by rollouts or as label.method says."""
-    _run_iteration("label", iteration)
-
-
-def train(iteration: Iteration) -> None:
-    """Train and calibrate the head `stand` of router K."""
-    _run_iteration("train", iteration)
-
-
-def evaluate(iteration: Iteration) -> None:
-    """Answer the held-out, validation and test questions by every rule of router K."""
-    _run_iteration("evaluate", iteration)
-
-
-def choose(iteration: Iteration) -> None:
-    """Choose a rule on validation by evaluate.epsilon and evaluate.delta. Nothing is decoded."""
-    _run_iteration("choose", iteration)
-
-
-def transcribe(iteration: Iteration) -> None:
-    """Answer 100 test questions by the chosen rule, token by token, for the report page."""
-    _run_iteration("transcribe", iteration)
-
-
-def report() -> None:
-    """Write the table, the picture and the report page of all iterations."""
-    _run_stage("report")
+COMMANDS = [_command(name, description) for name, description in DESCRIPTIONS.items()]
+COMMANDS.insert(1, prepare)

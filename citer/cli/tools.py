@@ -9,11 +9,8 @@ import typer
 
 from citer.config.params import load_params
 
-EMBEDDED = Path("data/pair")
 # of benchmarks/bench.py, which imports torch
 ROWS = "1 floor, 2 embedded-floor, 3 alone, 5 batches, 11 graphs, 12 audited, 14 lockstep"
-
-
 Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16", "float64"])
 
 
@@ -61,7 +58,8 @@ def pretrain() -> None:
     load_params()  # raises InputError if this folder is not a project
     from citer.demo.pretrain import make_pair
 
-    make_pair(EMBEDDED, seed=17)  # not the folders in params.yaml: they may be the user's own
+    # Not to the folders in params.yaml: they may be the user's own.
+    make_pair(Path("data/pair"), seed=17)
 
 
 def bench(

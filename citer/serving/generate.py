@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from rich.console import Console
 
 from citer.config.params import Params
 from citer.data.importing import load_problems
@@ -24,7 +23,7 @@ from citer.errors import InputError, reading
 from citer.models.bundle import identity, stored_prompts
 from citer.models.room import check_room
 from citer.models.sampling import ALL_GREEDY, Sampler
-from citer.progress import progress
+from citer.progress import progress, say
 from citer.rule import Rule
 from citer.serving.deployment import Deployment, Reply, deploy, served_pair, stored_rule
 from citer.serving.log import Decode, audited_row
@@ -88,7 +87,7 @@ def generate(
         graded = _deliver(answered, output, disagreements, stamp)
         summary = _summary(graded, rule, output, sampler)
         answered.unlink()
-    Console().print(summary, highlight=False, soft_wrap=True)
+    say(summary)
 
 
 def _check_targets(source: Path, *targets: Path) -> None:

@@ -110,12 +110,10 @@ class Traffic:
     def _write(self) -> None:
         while self._open:
             with suppress(Empty):
-                self._orders.get(timeout=self._next_due())()
+                ages = [journal.age for journal in self._journals.values()]
+                next_due = max(0.0, self.seconds - max(ages)) if ages else None
+                self._orders.get(timeout=next_due)()
             self._rotate(lambda each: each.rows >= self.rows or each.age >= self.seconds)
-
-    def _next_due(self) -> float | None:
-        ages = [journal.age for journal in self._journals.values()]
-        return max(0.0, self.seconds - max(ages)) if ages else None
 
     def _journalled(self, stamp: str, rule: str, row: Row) -> None:
         try:

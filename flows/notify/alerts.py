@@ -13,10 +13,10 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.events.schemas.automations import AutomationCore
 from prefect.settings import get_current_settings
 from prefect.types import SecretDict
-from rich.console import Console
 from ruamel.yaml import YAML
 
 from citer.errors import InputError, TemporaryError
+from citer.progress import say
 from flows.checks import BLOCK, TARGET
 from flows.server import require_server
 
@@ -41,7 +41,7 @@ def install(target: str | None) -> None:
             block = _block(target) if target else None
             for automation in _automations(block, str(settings.ui_url)):
                 _put(client, automation)
-                Console().print(f"installed: {automation['name']}", highlight=False)
+                say(f"installed: {automation['name']}")
     except httpx.HTTPError as error:
         problem = f"{error}, expected a running server"
         raise TemporaryError(f"Prefect at {settings.api.url}: {problem}") from None

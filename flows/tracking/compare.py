@@ -12,6 +12,7 @@ from rich.table import Table
 from citer.config.params import load_params
 from citer.errors import InputError
 from citer.evaluation.difference import difference
+from citer.progress import say
 from flows.tracking.answers import Candidate, no_bar, routed
 from flows.tracking.database import reported
 from flows.tracking.describe import facts, story
@@ -35,20 +36,19 @@ def compare() -> None:
     if not roles:
         raise InputError(f"{name}: no champion and no challenger; make one with `citer promote`")
     runs = {version.version: run_of(version) for version in roles.values()}
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(_side_by_side(roles, runs), soft_wrap=False)
+    Console(highlight=False).print(_side_by_side(roles, runs))
     for number, version in {version.version: version for version in roles.values()}.items():
-        console.print(f"Version {number}. {' '.join(story(version.tags))}")
+        say(f"Version {number}. {' '.join(story(version.tags))}")
     judged = {role: Candidate.of(runs[version.version]) for role, version in roles.items()}
     if CHAMPION in roles and (why := no_bar(judged[CHAMPION], params)):
-        console.print(f"The champion {why}.")
+        say(f"The champion {why}.")
     if len(runs) == 2:
-        console.print(_difference(judged[CHAMPION], judged[CHALLENGER], params.evaluate.delta))
+        say(_difference(judged[CHAMPION], judged[CHALLENGER], params.evaluate.delta))
     registered = versions(store.client, name)
     known = records(store, registered)
     shown = [known[run.info.run_id] for run in runs.values() if run.info.run_id in known]
     for sentence in report(registered, known, shown):
-        console.print(sentence)
+        say(sentence)
 
 
 def _side_by_side(roles: Mapping[str, ModelVersion], runs: Mapping[str, Run]) -> Table:

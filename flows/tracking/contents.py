@@ -26,7 +26,7 @@ from flows.dvc_commands import LOCK, PARAMS, file_md5
 from flows.own import versioned
 from flows.tracking.iteration import Iteration, flatten, headlines, iterations, section
 from flows.tracking.model import keep_slm, log_router
-from flows.tracking.retraining import NOTE, lineage, open_run, start_run
+from flows.tracking.retraining import NOTE, code_tags, open_run, start_run
 from flows.tracking.store import CHAMPION, Store
 
 LABELS = ("references", "outcome", "margin")  # what a card says about the labels
@@ -62,7 +62,8 @@ def track(store: Store, params: Params, stages: Iterable[str]) -> Run:
     for run in earlier:  # interrupted, or partly deleted by hand
         if run.info.run_id != parent.info.run_id:
             _delete(store, run.info.run_id)
-    _log_all(Retraining(store, params, parent, {"retraining": identity, **lineage()}), routers)
+    tags = {"retraining": identity, **code_tags(), "dvc_lock": file_md5(LOCK)}
+    _log_all(Retraining(store, params, parent, tags), routers)
     return store.client.get_run(parent.info.run_id)
 
 

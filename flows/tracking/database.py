@@ -15,11 +15,11 @@ from alembic.util import CommandError
 from mlflow import db
 from mlflow.exceptions import MlflowException
 from mlflow.utils.credentials import get_default_host_creds
-from rich.console import Console
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from citer.errors import InputError, TemporaryError
+from citer.progress import say
 from citer.storage.tables import replacing
 
 ANSWER_SECONDS = 10
@@ -114,8 +114,7 @@ def migrate(database: Path) -> None:
     except (CommandError, MlflowException, SQLAlchemyError, sqlite3.Error) as error:
         problem = "cannot be migrated and is unchanged"
         raise InputError(f"{database}: {problem}: {_first_line(error)}") from None
-    text = f"{database}: migrated to the schema of MLflow {mlflow.__version__}; {kept} is the old"
-    Console().print(text, highlight=False, soft_wrap=True)
+    say(f"{database}: migrated to the schema of MLflow {mlflow.__version__}; {kept} is the old")
 
 
 def check_schema(uri: str) -> None:

@@ -20,8 +20,6 @@ from flows.tracking.answers import answers, deployed_method
 HEADLINES = {*MEASURES, "llm_fraction", "tokens_per_answer"}  # and the costs
 UNBOUND = {"data", "labels", "schema_version"}  # a card's keys about the origin of its weights
 
-Series = dict[str, list[float]]
-
 
 @dataclass(frozen=True)
 class Iteration:
@@ -86,14 +84,10 @@ class Iteration:
         return flatten(sections, "/")
 
     @property
-    def series(self) -> Series:
+    def series(self) -> dict[str, list[float]]:
         """The losses by epoch; costs and shares of correct answers by rule, cheapest first."""
         curve = read_json(self.router / paths.CURVE)
         losses = {"train/loss": curve["train_loss"], "train/holdout_loss": curve["holdout_loss"]}
-        return losses | self._frontier
-
-    @property
-    def _frontier(self) -> Series:
         path, measure = self.report / "points.parquet", self.conditions.measure.name
         table_metadata(path)  # checks the seal
         shown = ["cost_b1", measure]
@@ -101,7 +95,7 @@ class Iteration:
         points = pq.read_table(path, columns=["method", *shown], filters=pc.field("task") == "all")
         methods = points["method"].unique().to_pylist()
         lines = {name: points.filter(pc.field("method") == name) for name in methods}
-        return {
+        return losses | {
             f"frontier/{method}/{column}": line.sort_by(order)[column].to_pylist()
             for method, line in lines.items()
             for column in shown

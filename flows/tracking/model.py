@@ -5,12 +5,10 @@ All router versions that use an SLM share it. The LLM is not stored.
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import mlflow
@@ -123,17 +121,12 @@ def assemble(bundle: Path, router: Path, report: Path, slm: str) -> None:
     shutil.copytree(router, bundle, ignore=UNSERVED)
     card = read_json(bundle / "router.json") | {"threshold": read_json(report / "threshold.json")}
     card["slm"]["kept"] = slm
-    if agreement := Promised.measured(_audits(report, card["threshold"])):
+    method = deployed_method(read_json(report / "chosen.json"), card["threshold"])
+    rule, columns = Rule(**card["threshold"]["rule"]), ("audited", "disagreed")
+    audits = answers(report, method, rule, columns)
+    if agreement := Promised.measured((row["audited"], row["disagreed"]) for row in audits):
         card[CARD_KEY] = asdict(agreement)
     write_json(bundle / "router.json", card)
-
-
-def _audits(report: Path, deployed: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    """Yield how many tokens audits checked and disagreed on, for each test question."""
-    method = deployed_method(read_json(report / "chosen.json"), deployed)
-    columns = ("audited", "disagreed")
-    for row in answers(report, method, Rule(**deployed["rule"]), columns):
-        yield row["audited"], row["disagreed"]
 
 
 def keep_slm(store: Store) -> str:

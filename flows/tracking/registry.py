@@ -13,10 +13,10 @@ from mlflow.entities import Run, ViewType
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
-from rich.console import Console
 
 from citer.config.params import Params, load_params
 from citer.errors import InputError
+from citer.progress import say
 from citer.storage.tables import read_json
 from flows.checks import check_uri
 from flows.dvc_commands import push
@@ -81,7 +81,7 @@ def promote(version: int) -> None:
     chosen = _require_rule(find_version(client, params.register_.model_name, version))
     with exclusively():
         _crown(client, chosen, "by hand")
-    Console().print(f"{chosen.name} version {chosen.version} is now the champion", highlight=False)
+    say(f"{chosen.name} version {chosen.version} is now the champion")
 
 
 @reported()

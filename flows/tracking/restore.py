@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 
 import mlflow
 from mlflow.entities import Run
-from rich.console import Console
 
 from citer.config.params import load_params
 from citer.errors import InputError
+from citer.progress import say
 from citer.stages import paths
 from citer.storage.tables import digest, remove, replacing
 from flows.dvc_commands import LOCK, PARAMS, DvcError, dvc, file_md5, has_remote
@@ -133,12 +133,10 @@ def _explain(version: int, made: Run, before: Path) -> None:
     new = sorted({*_state()} - {*_state(before)})
     undo = [f"rm {shlex.join(map(str, new))}"] if new else []
     undo += [f"cp -r {before}/. .", "dvc checkout"]
-    Console().print(
+    say(
         f"Version {version} restored: params.yaml, dvc.lock and the data that they name are now "
         f"those of retraining {made.data.tags['retraining'][:7]}.\n"
         f"The code is unchanged; that version was made {_origin(made)}.\n"
         f"{paths.SUMMARY} is unchanged, because git stores it; `dvc repro` writes it again.\n"
-        f"To go back: {' && '.join(undo)}",
-        highlight=False,
-        soft_wrap=True,
+        f"To go back: {' && '.join(undo)}"
     )

@@ -19,7 +19,7 @@ from prefect.utilities.urls import url_for
 from citer.config.params import load_params
 from citer.errors import InputError
 from citer.storage.tables import write_text
-from flows.dvc_commands import LOCK, PARAMS, file_md5
+from flows.dvc_commands import LOCK, PARAMS
 from flows.tracking.database import reported
 from flows.tracking.store import Store, home, make_store
 
@@ -114,11 +114,6 @@ def run_name() -> str:
     commit = _git("rev-parse", "--short", "HEAD") or "no commit"
     start = flow_run.scheduled_start_time
     return f"{start:%Y-%m-%d %H:%M} {commit} {deployment.name or 'citer run'}"
-
-
-def lineage() -> dict[str, str]:
-    """Identify the code and the data."""
-    return {**code_tags(), "dvc_lock": file_md5(LOCK)}
 
 
 def code_tags() -> dict[str, str]:

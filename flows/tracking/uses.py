@@ -15,7 +15,6 @@ from flows.tracking.answers import questions
 from flows.tracking.store import Store
 
 Tags = Mapping[str, str]
-Records = Mapping[str, Tags]  # by the id of a router's run
 SHOWN = 7  # digits of a digest
 DECISIONS = {"validation": "promises", "test": "decisions of the gate"}
 
@@ -77,23 +76,21 @@ def spent(split: str, questions: str, used: int, delta: float) -> str:
 
 
 def report(
-    versions: Sequence[ModelVersion], known: Records, shown: Iterable[Tags]
+    versions: Sequence[ModelVersion], known: Mapping[str, Tags], shown: Iterable[Tags]
 ) -> Iterator[str]:
     """Yield a sentence for each set of questions of the records to show.
 
     It supposes that every use spent the largest delta of the routers with this set. The last
-    sentence names the versions of an earlier citer, which are not counted.
+    sentence names the versions of an earlier citer, which are not counted. `known` has the records
+    by the id of a router's run.
     """
     sets = [(s, own[f"{s}_set"]) for own in shown for s in DECISIONS if f"{s}_set" in own]
     for split, asked in dict.fromkeys(sets):
         if used := uses(known.values(), split, asked):
             spending = (own for own in known.values() if own.get(f"{split}_set") == asked)
             yield spent(split, asked, used, max(float(own["delta"]) for own in spending))
-    uncounted = [v.version for v in versions if not _sets(known.get(v.run_id or "", {}))]
+    counted = {run_id for run_id, own in known.items() for s in DECISIONS if f"{s}_set" in own}
+    uncounted = [version.version for version in versions if version.run_id not in counted]
     if sets and uncounted:
         listed = ", ".join(sorted(map(str, uncounted), key=int))
         yield f"Not counted, because an earlier citer registered them: versions {listed}."
-
-
-def _sets(own: Tags) -> list[str]:
-    return [own[key] for s in DECISIONS if (key := f"{s}_set") in own]

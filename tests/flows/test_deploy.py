@@ -12,7 +12,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from citer.config.params import load_params
 from citer.errors import InputError
-from flows.deploy import serve
+from flows.pipeline import schedule
 from flows.tracking.store import open_store
 from tests.flows.deployment import HANGS, RETRAINS, deploy, rank
 from tests.flows.prefect_server import Server, prefect_server, running
@@ -104,10 +104,10 @@ def test_a_running_stage_shows_its_progress_in_the_log_and_as_an_artifact(
 
 def test_a_cron_string_that_prefect_does_not_know_is_refused() -> None:
     with pytest.raises(InputError, match=re.escape("--cron: '0 0 LW * *': expected")):
-        serve("0 0 LW * *")
+        schedule("0 0 LW * *")
 
 
 def test_a_schedule_without_a_server_is_refused() -> None:
     no_server = temporary_settings(restore_defaults={PREFECT_API_URL})
     with no_server, pytest.raises(InputError, match="prefect server start"):
-        serve("0 3 * * 1")
+        schedule("0 3 * * 1")

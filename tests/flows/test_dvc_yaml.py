@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from citer.cli.main import STAGES, app
+from citer.cli.stages import COMMANDS
 from citer.config.params import EvaluateParams, Params, load_params
 from citer.stages import paths
 from flows.dvc_commands import dvc
@@ -45,8 +45,7 @@ def sections(name: str) -> set[str]:
 
 @every_stage
 def test_a_stage_has_one_name_as_module_command_and_params_section(name: str) -> None:
-    commands = [c for c in app.registered_commands if c.rich_help_panel == STAGES]
-    assert name in {c.name or getattr(c.callback, "__name__", "") for c in commands}
+    assert name in {command.__name__ for command in COMMANDS}
     assert (STAGE_FOLDER / f"{name}.py").is_file()
     assert stage(name)["cmd"].split()[:2] == ["citer", name]
     assert (name in load_params().model_dump(by_alias=True)) == (name not in WITHOUT_SECTION)
@@ -65,10 +64,9 @@ def test_there_is_no_section_module_or_command_without_a_stage() -> None:
         "unfinished",
     }
     sections = {field.alias or key for key, field in Params.model_fields.items()} - OUTSIDE_DVC
-    commands = [c for c in app.registered_commands if c.rich_help_panel == STAGES]
     assert modules == names
     assert sections == names - WITHOUT_SECTION
-    assert len(commands) == len(names)
+    assert len(COMMANDS) == len(names)
 
 
 def test_dvc_lists_every_stage_of_every_iteration_and_each_has_a_task_of_its_name() -> None:

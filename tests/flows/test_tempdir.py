@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.tempdir import tempdir
+from flows.process_tree import tempdir
 
 
 @pytest.fixture

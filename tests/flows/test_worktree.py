@@ -12,7 +12,7 @@ from citer.errors import InputError
 from citer.stages.paths import CODE, SUMMARY
 from citer.storage.tables import write_text
 from flows.dvc_commands import LOCK
-from flows.git import git
+from flows.inputs import git
 from flows.tracking.store import home
 from flows.worktree import in_worktree
 from tests.flows.project import commit

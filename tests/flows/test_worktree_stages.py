@@ -13,7 +13,7 @@ from citer.config.params import load_params
 from citer.stages import paths
 from citer.storage.tables import digest, write_text
 from flows.dvc_commands import dvc
-from flows.git import git
+from flows.inputs import git
 from flows.pipeline import retrain
 from flows.tracking.restore import restore
 from flows.tracking.store import open_store

@@ -17,7 +17,7 @@ from citer.models.room import CHARACTERS
 from citer.serving.server.fields import Asked, Chat, Completion, read
 from citer.serving.server.metrics import Measured
 from citer.serving.server.refusals import CLOSE, ApiError, has_key, one_length, own_address
-from citer.serving.server.replies import END, event
+from citer.serving.server.replies import END, TextStream, event
 from citer.serving.server.service import Call, Service
 from citer.serving.server.worker import Done
 
@@ -147,7 +147,7 @@ async def respond(service: Service, request: Request, call: Call, asked: Asked) 
 
 async def _events(service: Service, call: Call, counted: bool) -> AsyncGenerator[bytes]:
     """Yield the events of a streamed answer. Raises ApiError."""
-    stream, form = call.stream(), call.form
+    stream, form = TextStream(call.pair, call.ticket.request.stop), call.form
     async with aclosing(service.messages(call)) as messages:
         async for message in messages:
             if isinstance(message, Done):

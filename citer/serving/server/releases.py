@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry, Gauge
 from pydantic import TypeAdapter, ValidationError
-from rich.console import Console
 
 from citer.config.params import Params
 from citer.errors import InputError
 from citer.models.bundle import identity, read_card
 from citer.models.sampling import Sampler
+from citer.progress import say
 from citer.rule import Rule
 from citer.sections import complaint
 from citer.serving.deployment import Deployment, Observer, Reply, deploy, served_pair, stored_rule
@@ -131,10 +131,10 @@ class Observers:
         try:
             before = promised(bundle, deployment.rule)
         except InputError as error:
-            _say(f"{version}: the agreement is not watched: {error}")
+            say(f"{version}: the agreement is not watched: {error}")
             return None
         rarity = f"about one false alarm in {answers_per_false_alarm():,.0f} answers"
-        _say(f"{version}: the agreement is watched, {before.agreement:.1%} before; {rarity}")
+        say(f"{version}: the agreement is watched, {before.agreement:.1%} before; {rarity}")
         return Watch(before, deployment.rule, partial(self._alarm, version))
 
     def _count(self, watch: Watch, reply: Reply) -> None:
@@ -154,10 +154,6 @@ class Observers:
     def _read(self, value: Callable[[Watch], float | None]) -> float:
         found = value(self.watch) if self.watch else None
         return math.nan if found is None else float(found)
-
-
-def _say(text: str) -> None:
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def promised(bundle: Path, rule: Rule) -> Promised:

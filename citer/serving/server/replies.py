@@ -157,7 +157,10 @@ class TextStream:
         if len(after) > len(before) and not after.endswith(HALF):
             self._text += after[len(before) :]
             self._ids, self._old = self._ids[self._old :], len(self._ids) - self._old
-        return self._send(len(self._text) - self._held())
+        end = len(self._text) - self._held()
+        piece = self._text[self._sent : end]
+        self._sent = max(self._sent, end)
+        return piece
 
     def rest(self, text: str) -> str:
         """Return what is missing of the answer's whole text."""
@@ -177,8 +180,3 @@ class TextStream:
             if unsent.endswith(stop[:size])
         )
         return max([*found, *begun], default=0)
-
-    def _send(self, end: int) -> str:
-        piece = self._text[self._sent : end]
-        self._sent = max(self._sent, end)
-        return piece

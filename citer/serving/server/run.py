@@ -16,12 +16,12 @@ import h11
 import torch
 import uvicorn
 from prometheus_client import CollectorRegistry
-from rich.console import Console
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from citer.config.params import Params
 from citer.errors import InputError
 from citer.models.sampling import Sampler
+from citer.progress import say
 from citer.rule import Rule
 from citer.serving.log import Traffic
 from citer.serving.server.app import make_app
@@ -129,6 +129,5 @@ def serve(
     if service.release.deployment.pair.is_small:
         torch.set_num_threads(1)  # more would slow such short forwards down
     host, port = listener.getsockname()[:2]
-    said = f"{settings.name} ({service.release.version}) answers at http://{host}:{port}/v1"
-    Console().print(said, markup=False, highlight=False, soft_wrap=True)
+    say(f"{settings.name} ({service.release.version}) answers at http://{host}:{port}/v1")
     Draining(service, keys).run(sockets=[listener])

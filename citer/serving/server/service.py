@@ -21,7 +21,7 @@ from citer.serving.server.fields import Asked, Chat, Completion
 from citer.serving.server.metrics import Metrics
 from citer.serving.server.refusals import ApiError
 from citer.serving.server.releases import Release, Releases
-from citer.serving.server.replies import ChatForm, Form, TextForm, TextStream
+from citer.serving.server.replies import ChatForm, Form, TextForm
 from citer.serving.server.worker import Broken, Done, Ticket, Worker
 
 LONG = "context_length_exceeded"
@@ -59,9 +59,6 @@ class Call:
 
     def text(self, done: Done) -> str:
         return self.pair.text(done.answer.token_ids, self.ticket.request.stop)
-
-    def stream(self) -> TextStream:
-        return TextStream(self.pair, self.ticket.request.stop)
 
     def reply(self, done: Done) -> Reply | None:
         """Return what observers see, or None: they see chats only."""
@@ -135,7 +132,10 @@ class Service:
         self.settings, self.release, self.metrics = settings, release, metrics
         self.draining = False
         self._releases = releases
-        metrics.watch_queue(lambda: max(0, self.unanswered - self._slots), self._running)
+        metrics.watch_queue(
+            lambda: max(0, self.unanswered - self._slots),
+            lambda: min(self.unanswered, self._slots),
+        )
 
     async def __aenter__(self) -> "Service":
         self.worker = Worker()
@@ -164,9 +164,6 @@ class Service:
     @property
     def _slots(self) -> int:
         return self.release.deployment.slots
-
-    def _running(self) -> int:
-        return min(self.unanswered, self._slots)
 
     def call(self, asked: Asked) -> Call:
         """Check a request. Raises InputError or ApiError."""

@@ -85,7 +85,7 @@ class Worker:
 
     def close(self) -> None:
         """End the thread after its current step. Open tickets get no answer."""
-        self._orders.put(self._end)
+        self._orders.put(partial(setattr, self, "_ends", True))
         self._thread.join()
 
     def _hand_out(self, messages: Sequence[tuple[Ticket, Message]]) -> None:
@@ -103,7 +103,9 @@ class Worker:
     def _run(self) -> None:
         try:
             while not self._ends:
-                self._obey()
+                # Carry out all orders. Without a request, wait for one.
+                while not (self._tickets or self._ends) or not self._orders.empty():
+                    self._orders.get()()
                 for engine in [*self._tickets]:
                     self._step(engine)
         except Exception as error:
@@ -128,11 +130,6 @@ class Worker:
         messages = [(ticket, Broken(reason)) for ticket in tickets.values()]
         self._loop.call_soon_threadsafe(self._hand_out, messages)
 
-    def _obey(self) -> None:
-        """Carry out all orders. Without a request, wait for one."""
-        while not (self._tickets or self._ends) or not self._orders.empty():
-            self._orders.get()()
-
     def _submit(self, ticket: Ticket) -> None:
         handle = ticket.engine.submit(ticket.request, ticket.policy)
         self._tickets.setdefault(ticket.engine, {})[handle] = ticket
@@ -149,9 +146,6 @@ class Worker:
         del self._tickets[engine][handle]
         if not self._tickets[engine]:
             del self._tickets[engine]
-
-    def _end(self) -> None:
-        self._ends = True
 
     def _deliver(self, engine: Engine, events: Sequence[Event]) -> None:
         messages: list[tuple[Ticket, Message]] = []
