@@ -1,6 +1,8 @@
 """Fixtures: small clones of this repository, with real git, DVC, MLflow and Prefect."""
 
+import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,10 +28,11 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def pipeline(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
-    """Enter a clone; return a function that writes `stages` to its dvc.yaml."""
+    """Enter a clone where DVC finds `citer`; return a function that writes `stages` to dvc.yaml."""
     folder = tmp_path / "project"
     shutil.copytree(clone, folder)
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     return lambda stages: YAML().dump({"stages": stages}, Path("dvc.yaml"))
 
 
