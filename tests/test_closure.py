@@ -55,7 +55,7 @@ def test_a_digest_covers_every_module_that_python_loads_for_the_stage(stage: str
 
 def test_a_digest_covers_the_modules_that_a_stage_starts_and_the_files_that_it_reads() -> None:
     covered = set(imported(Path("citer/stages/finetune.py")))
-    files = ("rank.py", "trainer.py", "zero2.json")
+    files = ("launch.py", "trainer.py", "zero2.json")
     assert {Path("citer/training") / file for file in files} <= covered
     page = {Path("citer/report/page.html"), Path("citer/report/page.css")}
     assert page <= set(imported(Path("citer/stages/report.py")))

@@ -59,7 +59,11 @@ class Running:
             raise StoppedError
 
     def _processes(self) -> list[psutil.Process]:
-        for server in psutil.Process().children():
+        # A pytest process may have other children: another test's Prefect server, for example.
+        children = psutil.Process().children()
+        for server in (
+            each for each in children if "multiprocessing.forkserver" in str(each.cmdline())
+        ):
             for keeper in server.children():
                 return [server, keeper, *keeper.children()][: 3 * len(keeper.children())]
         return []
