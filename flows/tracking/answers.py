@@ -132,7 +132,7 @@ def routed(run_id: str) -> GradedAnswers:
 
 def graded(run_id: str, method: Method) -> GradedAnswers:
     with _artifact(run_id, f"{method.folder}/outcomes.parquet") as file:
-        table = _table(file, COLUMNS)
+        table = read_table(file, OUTCOME, COLUMNS)
     asked = _under(table, method.name, method.rule)
     return {row["problem_id"]: Graded(row["correct"], row["bytes"]) for row in asked}
 
@@ -152,7 +152,7 @@ def batched_bytes(run_id: str, method: Method, batch: int) -> float | None:
 def questions(run_id: str, split: str) -> set[str]:
     """Return the ids of the questions of a split, all of which the LLM answered."""
     with _artifact(run_id, "rivals/outcomes.parquet") as file:
-        table = _table(file, ["split", "problem_id"])
+        table = read_table(file, OUTCOME, ["split", "problem_id"])
     return set(table.filter(pc.field("split") == split)["problem_id"].to_pylist())
 
 
@@ -162,18 +162,13 @@ def _report(run_id: str, name: str) -> dict[str, Any]:
 
 @contextmanager
 def _artifact(run_id: str, name: str) -> Iterator[Path]:
-    """Yield a copy of a table. Raises InputError if it is damaged."""
+    """Yield a copy of a table. Raises InputError if it is damaged, or an earlier citer's."""
     uri = f"runs:/{run_id}/{name}"
     with TemporaryDirectory() as folder:
         try:
             yield Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder))
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{uri}: not a table: {error}") from None
-
-
-def _table(file: Path, columns: list[str]) -> pa.Table:
-    # The champion may be from an older citer, whose tables have no seal.
-    return read_table(file, OUTCOME, columns, sealed=False)
+        except (InputError, pa.ArrowException, OSError) as error:
+            raise InputError(f"{uri}: not a table that this citer reads: {error}") from None
 
 
 def answers(

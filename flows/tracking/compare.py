@@ -15,10 +15,10 @@ from citer.evaluation.difference import difference
 from citer.progress import say
 from flows.tracking.answers import Candidate, no_bar, routed
 from flows.tracking.database import reported
-from flows.tracking.describe import facts, story
-from flows.tracking.registry import aliased, run_of, versions
+from flows.tracking.describe import facts, verdict
+from flows.tracking.registry import aliased, run_of
 from flows.tracking.store import CHALLENGER, CHAMPION, open_store
-from flows.tracking.uses import records, report
+from flows.tracking.uses import report, routers
 
 
 @reported()
@@ -38,16 +38,13 @@ def compare() -> None:
     runs = {version.version: run_of(version) for version in roles.values()}
     Console(highlight=False).print(_side_by_side(roles, runs))
     for number, version in {version.version: version for version in roles.values()}.items():
-        say(f"Version {number}. {' '.join(story(version.tags))}")
+        say(f"Version {number}. {_story(version.tags)}")
     judged = {role: Candidate.of(runs[version.version]) for role, version in roles.items()}
     if CHAMPION in roles and (why := no_bar(judged[CHAMPION], params)):
         say(f"The champion {why}.")
     if len(runs) == 2:
         say(_difference(judged[CHAMPION], judged[CHALLENGER], params.evaluate.delta))
-    registered = versions(store.client, name)
-    known = records(store, registered)
-    shown = [known[run.info.run_id] for run in runs.values() if run.info.run_id in known]
-    for sentence in report(registered, known, shown):
+    for sentence in report(routers(store), runs.values()):
         say(sentence)
 
 
@@ -68,6 +65,13 @@ def _facts(version: ModelVersion, run: Run) -> Iterator[tuple[str, str]]:
     yield "version", str(version.version)
     yield "registered", f"{registered:%Y-%m-%d %H:%M}"
     yield from facts(run).items()
+
+
+def _story(tags: Mapping[str, str]) -> str:
+    """Say what the gate decided and what happened since. The alias says which version serves."""
+    decision = verdict(tags) or "none, because it judges only the last router of a retraining"
+    since = f" Since then: {tags['history']}." if "history" in tags else ""
+    return f"The gate's decision at registration: {decision}.{since}"
 
 
 def _difference(champion: Candidate, challenger: Candidate, delta: float) -> str:

@@ -1,17 +1,15 @@
-"""Whether MLflow's store answers. Its tables: create, migrate, refuse those of a newer MLflow."""
+"""Whether MLflow's store answers. Its tables: create them, refuse those of another MLflow."""
 
 import logging
 import re
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import mlflow
 import requests
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from alembic.util import CommandError
 from mlflow import db
 from mlflow.exceptions import MlflowException
 from mlflow.utils.credentials import get_default_host_creds
@@ -19,7 +17,6 @@ from sqlalchemy import create_engine, inspect
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from citer.errors import InputError, TemporaryError
-from citer.progress import say
 from citer.storage.tables import replacing
 
 ANSWER_SECONDS = 10
@@ -95,51 +92,29 @@ def make_tables(database: Path) -> None:
     """
     if not database.exists():
         with replacing(database) as aside:
-            _upgrade(aside)
-
-
-def migrate(database: Path) -> None:
-    """Bring a database of an older MLflow to this one's schema, and keep a copy of the old one.
-
-    Raises InputError if a newer MLflow wrote it, or if MLflow cannot migrate it.
-    """
-    if not (old := older(f"sqlite:///{database.absolute()}")):
-        return
-    kept = database.with_name(f"{database.stem}-{old}{database.suffix}")
-    try:
-        with replacing(database) as aside:
-            _copy(database, kept)
-            _copy(database, aside)
-            _upgrade(aside)
-    except (CommandError, MlflowException, SQLAlchemyError, sqlite3.Error) as error:
-        problem = "cannot be migrated and is unchanged"
-        raise InputError(f"{database}: {problem}: {_first_line(error)}") from None
-    say(f"{database}: migrated to the schema of MLflow {mlflow.__version__}; {kept} is the old")
+            logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)  # not every migration
+            upgrade = ["upgrade", f"sqlite:///{aside.absolute()}"]
+            db.commands(upgrade, standalone_mode=False)  # `mlflow db upgrade`, in this process
 
 
 def check_schema(uri: str) -> None:
-    """Raise InputError if another MLflow wrote the tables of a database that others may use."""
-    if old := older(uri):
-        raise InputError(
-            f"{named(uri)}: schema {old} of an older MLflow; expected that of "
-            f"{mlflow.__version__}: stop its users, back it up, then run `mlflow db upgrade URI`"
-        )
+    """Raise InputError if another MLflow wrote the tables of a database, StoreError if unreadable.
 
-
-def older(uri: str) -> str | None:
-    """Return the schema's revision if it is an older one, else None.
-
-    A database without tables has none. Raises InputError if this MLflow does not know it, and
-    StoreError if it cannot be read.
+    A database without tables is accepted.
     """
     found = revision(uri)
-    revisions = [script.revision for script in ScriptDirectory(MIGRATIONS).walk_revisions()]
-    if found not in [None, *revisions]:
+    newest, *older = [each.revision for each in ScriptDirectory(MIGRATIONS).walk_revisions()]
+    if found in older:
+        raise InputError(
+            f"{named(uri)}: schema {found} of an older MLflow; expected that of "
+            f"{mlflow.__version__}: stop its users, back it up, then run `mlflow db upgrade "
+            f"{without_password(uri)}`"
+        )
+    if found not in (None, newest):
         raise InputError(
             f"{named(uri)}: schema {found} is unknown to MLflow "
             f"{mlflow.__version__}; expected an older one: install the MLflow that wrote it"
         )
-    return None if found in (None, revisions[0]) else found
 
 
 def revision(uri: str) -> str | None:
@@ -155,18 +130,3 @@ def revision(uri: str) -> str | None:
         raise StoreError(f"{named(uri)}: {_first_line(error)}") from None
     finally:
         engine.dispose()
-
-
-def _copy(database: Path, target: Path) -> None:
-    with (
-        replacing(target) as aside,
-        closing(sqlite3.connect(database)) as source,
-        closing(sqlite3.connect(aside)) as copy,
-    ):
-        source.backup(copy)
-
-
-def _upgrade(database: Path) -> None:
-    logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)  # it logs every migration
-    upgrade = ["upgrade", f"sqlite:///{database.absolute()}"]
-    db.commands(upgrade, standalone_mode=False)  # `mlflow db upgrade`, in this process

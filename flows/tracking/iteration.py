@@ -8,9 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from citer.evaluation.measure import MEASURES, Conditions
 from citer.rule import LLM, Rule
 from citer.stages import paths
@@ -72,7 +69,7 @@ class Iteration:
         """Metrics on test and of training.
 
         `all/` and a section for each task hold the deployed method, `rivals/` the headlines of
-        the other methods, and `train/` the router's training, without the loss that `series` has.
+        the other methods, and `train/` the router's training, without `losses`.
         """
         methods = read_json(self.report / "metrics.json")
         own = methods.pop(self.method)
@@ -84,22 +81,10 @@ class Iteration:
         return flatten(sections, "/")
 
     @property
-    def series(self) -> dict[str, list[float]]:
-        """The losses by epoch; costs and shares of correct answers by rule, cheapest first."""
+    def losses(self) -> dict[str, list[float]]:
+        """The losses of training, by epoch."""
         curve = read_json(self.router / paths.CURVE)
-        losses = {"train/loss": curve["train_loss"], "train/holdout_loss": curve["holdout_loss"]}
-        path, measure = self.report / "points.parquet", self.conditions.measure.name
-        table_metadata(path)  # checks the seal
-        shown = ["cost_b1", measure]
-        order = [(column, "ascending") for column in shown]
-        points = pq.read_table(path, columns=["method", *shown], filters=pc.field("task") == "all")
-        methods = points["method"].unique().to_pylist()
-        lines = {name: points.filter(pc.field("method") == name) for name in methods}
-        return losses | {
-            f"frontier/{method}/{column}": line.sort_by(order)[column].to_pylist()
-            for method, line in lines.items()
-            for column in shown
-        }
+        return {"train/loss": curve["train_loss"], "train/holdout_loss": curve["holdout_loss"]}
 
     def questions(self) -> dict[str, list[Any]]:
         """Return a table with a row per test question, those that routing lost first.

@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,9 +21,7 @@ from flows.tracking.database import (
     check_schema,
     check_store,
     make_tables,
-    migrate,
     named,
-    older,
     reported,
     revision,
     without_password,
@@ -98,8 +96,7 @@ def open_store(experiment: str) -> Store:
     """Open the store to read what a retraining registered. Nothing is created or written.
 
     Raises InputError if there is no registry, if the project's folder was moved away from its
-    artifacts, if the store does not answer, or if another version of MLflow wrote its tables. Those
-    of the project's own database are migrated.
+    artifacts, if the store does not answer, or if another version of MLflow wrote its tables.
     """
     uri = _uri()
     missing = f"{named(uri)}: no registry here; `citer run` makes one"
@@ -110,9 +107,7 @@ def open_store(experiment: str) -> Store:
         check_store(uri)
         if _is_database(uri) and revision(uri) is None:  # MLflow would create them
             raise InputError(missing)
-        migrates = uri == _embedded() and older(uri)
-        with exclusively() if migrates else nullcontext():
-            client, known = _opened(uri, experiment)
+        client, known = _opened(uri, experiment)
     if known is None:
         raise InputError(f"{missing} (no experiment {experiment!r})")
     return Store(client, known.experiment_id)
@@ -120,9 +115,7 @@ def open_store(experiment: str) -> Store:
 
 def _opened(uri: str, experiment: str) -> tuple[MlflowClient, Experiment | None]:
     """Return a client of a store that answers, and the experiment if it exists."""
-    if uri == _embedded():
-        migrate(home() / DATABASE)
-    elif _is_database(uri):
+    if _is_database(uri):
         check_schema(uri)
     mlflow.set_tracking_uri(uri)
     client = MlflowClient()

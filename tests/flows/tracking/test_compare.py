@@ -11,7 +11,7 @@ from citer.rule import Rule
 from flows.tracking.compare import compare
 from flows.tracking.registry import promote
 from tests.flows.project import change_params, register, retrain
-from tests.flows.tracking.registered import NAME, age, holder, version
+from tests.flows.tracking.registered import NAME, holder, version
 
 
 def test_champion_and_challenger_are_shown_side_by_side(
@@ -34,21 +34,6 @@ def test_champion_and_challenger_are_shown_side_by_side(
     assert f"McNemar's exact test p = {2 * 0.5**40:.3g}" in shown
     assert "Version 2. The gate's decision at registration: promoted: no champion yet: " in shown
     assert f"(at least {low:+.4f} at confidence 0.95" in version(4).tags["reason"]
-
-
-def test_a_version_of_an_earlier_citer_is_compared(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """All that is known of it is read from the run of its router."""
-    retrain(1)
-    register()
-    age(2)
-    retrain(2, cost=0.6)
-    register()
-    compare()
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "│ accuracy │ 100.0% [98.1, 100.0] │ 100.0% [98.1, 100.0] │" in shown
-    assert "│ cost at batch 32 │ 0.5 │ 0.6 │" in shown
 
 
 def test_a_champion_that_breaks_the_promise_now_asked_is_replaced_and_compare_says_so(
