@@ -64,33 +64,23 @@ class Candidate(NamedTuple):
 
 def judge(challenger: Candidate, champion: Candidate | None, params: Params) -> Decision:
     """Decide whether the challenger replaces the champion, if there is one."""
-    batch, delta = params.register_.batch, params.evaluate.delta
-    return _gate(params, challenger).decide(
+    settings, register = params.evaluate, params.register_
+    batch, delta = register.batch, settings.delta
+    gate = Gate(
+        margin=register.margin,
+        byte_margin=register.byte_margin,
+        batch=batch,
+        delta=delta,
+        epsilon=settings.epsilon,
+        llm_floor=settings.llm_floor,
+        conditions=challenger.conditions,
+    )
+    return gate.decide(
         challenger.routed(batch, delta),
         champion.routed(batch, delta) if champion else None,
         challenger.answered(ALONE, batch),
         certified=threshold(challenger.run_id)["certified"],
         champion_conditions=champion.conditions if champion else None,
-    )
-
-
-def no_bar(champion: Candidate, params: Params) -> str:
-    """Say that the champion does not keep the promise of `params`; empty if it does."""
-    bound = risk_bound(threshold(champion.run_id), params.evaluate.delta)
-    return _gate(params, champion).no_bar(bound)
-
-
-def _gate(params: Params, challenger: Candidate) -> Gate:
-    """Return the gate of `params`, for versions that were measured as the challenger."""
-    settings, register = params.evaluate, params.register_
-    return Gate(
-        margin=register.margin,
-        byte_margin=register.byte_margin,
-        batch=register.batch,
-        delta=settings.delta,
-        epsilon=settings.epsilon,
-        llm_floor=settings.llm_floor,
-        conditions=challenger.conditions,
     )
 
 

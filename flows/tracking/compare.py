@@ -13,7 +13,7 @@ from citer.config.params import load_params
 from citer.errors import InputError
 from citer.evaluation.difference import difference
 from citer.progress import say
-from flows.tracking.answers import Candidate, no_bar, routed
+from flows.tracking.answers import Candidate, routed
 from flows.tracking.database import reported
 from flows.tracking.describe import facts, verdict
 from flows.tracking.registry import aliased, run_of
@@ -40,8 +40,6 @@ def compare() -> None:
     for number, version in {version.version: version for version in roles.values()}.items():
         say(f"Version {number}. {_story(version.tags)}")
     judged = {role: Candidate.of(runs[version.version]) for role, version in roles.items()}
-    if CHAMPION in roles and (why := no_bar(judged[CHAMPION], params)):
-        say(f"The champion {why}.")
     if len(runs) == 2:
         say(_difference(judged[CHAMPION], judged[CHALLENGER], params.evaluate.delta))
     for sentence in report(routers(store), runs.values()):

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import mlflow
 from mlflow.entities import Dataset, DatasetInput, InputTag, Run, ViewType
-from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 
 from citer.config.params import Params
+from citer.rule import Rule
 from citer.stages import paths
 from citer.storage.schema import SPLITS
 from citer.storage.tables import digest, read_json
@@ -24,7 +24,6 @@ from flows.tracking.store import Store
 LABELS = ("references", "outcome", "margin")  # what a card says about the labels
 ITERATION_SECTIONS = {"pair", "label", "train", "evaluate"}
 PIPELINE = Path("pipeline")  # the artifacts that a restore puts back, under their paths
-QUESTIONS = "questions.json"  # the artifact that MLflow's page shows as a table
 
 
 class Retraining(NamedTuple):
@@ -116,11 +115,10 @@ def _iteration_run(retraining: Retraining, router: Iteration) -> Iterator[Run]:
         "kind": "iteration",
         "iteration": str(router.number),
         "digest": router.digest,
-        "rule": f"{router.rule:.4g}",
+        "rule": f"{Rule(**router.threshold['rule']):.4g}",
         "heads": ", ".join(card["heads"]),
         **router.conditions.fields,
         **_label_tags(card.get("labels", {})),
-        MLFLOW_LOGGED_ARTIFACTS: json.dumps([{"path": QUESTIONS, "type": "table"}]),
         "mlflow.parentRunId": parent.info.run_id,
     }
     name = f"router {router.number} ({tags['retraining'][:7]})"
@@ -139,7 +137,6 @@ def _log_iteration(retraining: Retraining, run: Run, router: Iteration) -> None:
     store.client.log_artifacts(run_id, str(router.report), "report")
     store.client.log_artifact(run_id, str(paths.transcript(router.number)), "report")
     store.client.log_artifacts(run_id, str(paths.RIVALS), "rivals")
-    store.client.log_dict(run_id, router.questions(), QUESTIONS)
     store.client.log_artifact(run_id, str(paths.PAGE))
 
 

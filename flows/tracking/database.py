@@ -13,7 +13,7 @@ from alembic.script import ScriptDirectory
 from mlflow import db
 from mlflow.exceptions import MlflowException
 from mlflow.utils.credentials import get_default_host_creds
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import create_engine
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from citer.errors import InputError, TemporaryError
@@ -56,18 +56,34 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0].partition(" with exception ")[0]
 
 
-def check_store(uri: str) -> None:
-    """Raise StoreError if the server or database does not answer one request.
+def is_database(uri: str) -> bool:
+    return uri.startswith(DATABASES)
 
-    MLflow itself retries for minutes. Raises InputError if `uri` is not an address of either.
+
+def check_store(uri: str) -> bool:
+    """Return whether a store has tables of MLflow, as each server has.
+
+    Raises StoreError if the server or database does not answer one request: MLflow itself retries
+    for minutes. Raises InputError if `uri` is not an address of either, or if another MLflow wrote
+    the tables of a database.
     """
+    revision = _ask(uri)
+    if is_database(uri):
+        _check_schema(uri, revision)
+        return revision is not None
+    return True
+
+
+def _ask(uri: str) -> str | None:
+    """Send one request. Return the revision of a database's schema, if there is one."""
     try:
+        if is_database(uri):
+            return _revision(uri)
         if uri.startswith("http"):
             _request_health(uri)
-        elif uri.startswith(DATABASES):
-            inspect(create_engine(uri)).has_table("alembic_version")
         elif "://" not in uri and not uri.startswith("databricks"):
             raise ValueError(EXPECTED)
+        return None
     except requests.RequestException as error:
         problem = f"no answer ({type(error).__name__}), expected a running MLflow server"
         raise StoreError(f"{named(uri)}: {problem}") from None
@@ -97,12 +113,18 @@ def make_tables(database: Path) -> None:
             db.commands(upgrade, standalone_mode=False)  # `mlflow db upgrade`, in this process
 
 
-def check_schema(uri: str) -> None:
-    """Raise InputError if another MLflow wrote the tables of a database, StoreError if unreadable.
+def _revision(uri: str) -> str | None:
+    """Return the revision of a database's schema, None if it has no tables of MLflow."""
+    engine = create_engine(uri)
+    try:
+        with engine.connect() as connection:
+            return MigrationContext.configure(connection).get_current_revision()
+    finally:
+        engine.dispose()
 
-    A database without tables is accepted.
-    """
-    found = revision(uri)
+
+def _check_schema(uri: str, found: str | None) -> None:
+    """Raise InputError if a schema is another MLflow's."""
     newest, *older = [each.revision for each in ScriptDirectory(MIGRATIONS).walk_revisions()]
     if found in older:
         raise InputError(
@@ -115,18 +137,3 @@ def check_schema(uri: str) -> None:
             f"{named(uri)}: schema {found} is unknown to MLflow "
             f"{mlflow.__version__}; expected an older one: install the MLflow that wrote it"
         )
-
-
-def revision(uri: str) -> str | None:
-    """Return the schema's revision, None if a database has no tables of MLflow.
-
-    Raises StoreError if it cannot be read.
-    """
-    engine = create_engine(uri)
-    try:
-        with engine.connect() as connection:
-            return MigrationContext.configure(connection).get_current_revision()
-    except SQLAlchemyError as error:
-        raise StoreError(f"{named(uri)}: {_first_line(error)}") from None
-    finally:
-        engine.dispose()

@@ -13,17 +13,15 @@ from typing import Any, cast
 import mlflow
 from mlflow import MlflowClient
 from mlflow.entities import Experiment, LifecycleStage, Metric, Param, Run, ViewType
-from mlflow.store.db.db_types import DATABASE_ENGINES
 from mlflow.utils.file_utils import local_file_uri_to_path
 
 from citer.errors import InputError
 from flows.tracking.database import (
-    check_schema,
     check_store,
+    is_database,
     make_tables,
     named,
     reported,
-    revision,
     without_password,
 )
 
@@ -79,7 +77,7 @@ def make_store(experiment: str) -> Store:
     """
     uri = _uri()
     # A server chooses the artifacts' location itself; a database would choose the current folder.
-    location = (home() / "artifacts").absolute().as_uri() if _is_database(uri) else None
+    location = (home() / "artifacts").absolute().as_uri() if is_database(uri) else None
     with exclusively(), reported():
         if uri == _embedded():
             make_tables(home() / DATABASE)
@@ -104,8 +102,7 @@ def open_store(experiment: str) -> Store:
         file = re.fullmatch(r"sqlite[^:]*:///([^?]+).*", uri)  # SQLite would create it
         if file and not Path(file[1]).exists():
             raise InputError(missing)
-        check_store(uri)
-        if _is_database(uri) and revision(uri) is None:  # MLflow would create them
+        if not check_store(uri):  # MLflow would create the tables
             raise InputError(missing)
         client, known = _opened(uri, experiment)
     if known is None:
@@ -115,8 +112,6 @@ def open_store(experiment: str) -> Store:
 
 def _opened(uri: str, experiment: str) -> tuple[MlflowClient, Experiment | None]:
     """Return a client of a store that answers, and the experiment if it exists."""
-    if _is_database(uri):
-        check_schema(uri)
     mlflow.set_tracking_uri(uri)
     client = MlflowClient()
     known = client.get_experiment_by_name(experiment)
@@ -139,10 +134,6 @@ def _uri() -> str:
 def store_address() -> str:
     """Return the address of the open store, without a password."""
     return without_password(mlflow.get_tracking_uri())
-
-
-def _is_database(uri: str) -> bool:
-    return uri.partition(":")[0].partition("+")[0] in DATABASE_ENGINES
 
 
 def _require_artifacts(location: Path) -> None:

@@ -5,13 +5,10 @@ from typing import Any
 
 import pytest
 
-from citer.rule import Rule
 from citer.stages import paths
 from citer.storage.tables import write_json, write_text
 from flows.tracking import contents
-from flows.tracking.contents import QUESTIONS
 from flows.tracking.describe import facts
-from flows.tracking.iteration import Iteration
 from flows.tracking.store import open_store
 from tests.flows.project import CURVE, retrain
 from tests.flows.tracking.test_contents import tracked
@@ -24,12 +21,12 @@ def history(run_id: str, key: str) -> list[tuple[int, float]]:
     ]
 
 
-def test_a_run_has_curves_headlines_and_a_table_that_mlflow_reads(project: Path) -> None:
+def test_a_run_has_curves_and_headlines(project: Path) -> None:
     """Headlines have no prefix, and belong to the retraining."""
     retrain(1, correct=150)
     write_json(paths.SUMMARY / "headline.json", {"accuracy": 0.25, "cost_b1": 0.125})
     write_text(paths.SUMMARY / "table.md", "| all |\n\n## By task\n\n| math |\n")
-    store, run, (first, last) = tracked()
+    _, run, (first, last) = tracked()
     assert run.data.tags["mlflow.note.content"] == "| all |\n"
     assert history(run.info.run_id, "finetune/loss") == [(1, 3.0), (2, 2.0), (3, 1.5)]
     for child in (first, last):
@@ -43,26 +40,6 @@ def test_a_run_has_curves_headlines_and_a_table_that_mlflow_reads(project: Path)
     ]
     assert plain == [{"accuracy": 0.25, "cost_b1": 0.125}, {}, {}]
     assert facts(last)["accuracy"].startswith("75.0%")
-    table = store.client.load_table(store.experiment_id, QUESTIONS, [last.info.run_id])
-    assert table.to_dict("split", index=False) == Iteration(2).questions()
-
-
-@pytest.mark.parametrize("rule", [Rule("risk", 0.75, audit=0.1), Rule("score", 1)])
-def test_the_table_of_questions_begins_with_those_that_routing_lost(
-    project: Path, rule: Rule
-) -> None:
-    """Without a certified rule the answers are the LLM's."""
-    retrain(1, correct=150, llm_correct=160, rule=rule)
-    table = Iteration(2).questions()
-    names = ["question", "task", "routed right", "LLM right", "bytes", "LLM tokens"]
-    assert table["columns"] == names
-    column = dict(zip(names, zip(*table["data"], strict=True), strict=True))
-    routed, moved = (150, 500) if rule.asks_slm else (160, 1000)
-    assert sum(column["routed right"]) == routed
-    assert sum(column["LLM right"]) == 160
-    lost = sorted(f"test-{number}" for number in range(routed, 160))
-    assert list(column["question"][: len(lost)]) == lost
-    assert set(column["bytes"]) == {moved}
 
 
 def test_a_second_registration_logs_no_metric_twice_and_an_interrupted_one_is_replaced(
