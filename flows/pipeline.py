@@ -1,8 +1,9 @@
 """The Prefect flow `retrain`: run every stage of dvc.yaml, then register the router."""
 
 import logging
-from collections.abc import Sequence
-from contextlib import nullcontext
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -13,14 +14,13 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.states import Completed, Failed
 
-from citer.config.pair import Device
+from citer.config.pair import DEVICE, Device
 from citer.config.params import load_params
 from citer.errors import InputError
 from citer.stages import paths
 from citer.storage.tables import digest
 from flows.checks import check_writable
 from flows.dvc_commands import PARAMS, Log, check_remote, file_md5
-from flows.gpus import on_device
 from flows.notify.events import kept_back
 from flows.own import OWN, versioned
 from flows.repro import one_run, plan
@@ -57,6 +57,26 @@ def retrain(
     except InputError as error:
         return Failed(message=str(error), data=error)
     return Completed(message=outcome, data=outcome)
+
+
+@contextmanager
+def on_device(device: Device) -> Iterator[None]:
+    """Run the stages of the block on `device`. `auto` leaves it to CITER_DEVICE and pair.device.
+
+    Raises InputError if that is cuda and there is none, before any stage runs.
+    """
+    before = os.environ.get(DEVICE)
+    if device != "auto":
+        os.environ[DEVICE] = device
+    try:
+        if load_params().pair.device == "cuda":
+            from citer.models.device import resolve_device  # takes seconds
+
+            resolve_device("cuda")
+        yield
+    finally:
+        os.environ.pop(DEVICE, None)
+        os.environ |= {DEVICE: before} if before is not None else {}
 
 
 def shorten(record: logging.LogRecord) -> bool:

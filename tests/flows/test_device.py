@@ -8,7 +8,7 @@ import torch
 
 from citer.config.params import load_params
 from citer.errors import InputError
-from flows.gpus import on_device
+from flows.pipeline import on_device
 
 
 def test_the_device_of_a_run_overrides_that_of_params_during_the_run() -> None:
