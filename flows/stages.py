@@ -19,12 +19,7 @@ from flows.tracking.retraining import log_seconds
 def run_stages(plan: Mapping[str, bool], timeout: timedelta) -> None:
     """Run the stages of a `plan`, one after another. The first error ends them."""
     for name, fresh in plan.items():
-        stage_task(name)(name, timeout, fresh)
-
-
-def stage_task(name: str) -> Task[[str, timedelta, bool], None]:
-    """Return the Prefect task that runs the stage `name`."""
-    return run_stage.with_options(name=name, task_run_name=name)
+        run_stage.with_options(name=name, task_run_name=name)(name, timeout, fresh)
 
 
 def _worth_retrying(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:

@@ -1,6 +1,6 @@
 """A router's answers to the test questions, from its run's artifacts, and the gate's judgement."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -123,7 +123,7 @@ def routed(run_id: str) -> GradedAnswers:
 def graded(run_id: str, method: Method) -> GradedAnswers:
     with _artifact(run_id, f"{method.folder}/outcomes.parquet") as file:
         table = read_table(file, OUTCOME, COLUMNS)
-    asked = _under(table, method.name, method.rule)
+    asked = answers(table, method.name, method.rule)
     return {row["problem_id"]: Graded(row["correct"], row["bytes"]) for row in asked}
 
 
@@ -161,15 +161,7 @@ def _artifact(run_id: str, name: str) -> Iterator[Path]:
             raise InputError(f"{uri}: not a table that this citer reads: {error}") from None
 
 
-def answers(
-    report: Path, method: str, rule: Rule, columns: Iterable[str]
-) -> Iterator[dict[str, Any]]:
-    """Yield columns of a method's answers to the test questions, from a report's folder."""
-    table = read_table(report / "outcomes.parquet", OUTCOME, [*PLACE, *columns])
-    return _under(table, method, rule)
-
-
-def _under(table: pa.Table, method: str, rule: Rule) -> Iterator[dict[str, Any]]:
+def answers(table: pa.Table, method: str, rule: Rule) -> Iterator[dict[str, Any]]:
     """Yield the rows of the test questions, as a method answered them under a rule."""
     own = (pc.field("split") == "test") & (pc.field("method") == method)
     return (row for row in table.filter(own).to_pylist() if rule_of(row) == rule)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mlflow
 from mlflow.entities import Dataset, DatasetInput, InputTag, Run, ViewType
@@ -21,7 +21,7 @@ from flows.tracking.model import keep_slm, log_router
 from flows.tracking.retraining import NOTE, code_tags, open_run, start_run
 from flows.tracking.store import Store
 
-LABELS = ("references", "outcome", "margin")  # what a card says about the labels
+LABELS = ("references", "outcome", "margin")  # what a card says of them; a margin for `suffix`
 ITERATION_SECTIONS = {"pair", "label", "train", "evaluate"}
 PIPELINE = Path("pipeline")  # the artifacts that a restore puts back, under their paths
 
@@ -111,6 +111,7 @@ def _iteration_run(retraining: Retraining, router: Iteration) -> Iterator[Run]:
     """
     store, _, parent, tags = retraining
     card = read_json(router.router / "router.json")
+    labels = card.get("labels", {})
     own = {
         "kind": "iteration",
         "iteration": str(router.number),
@@ -118,7 +119,7 @@ def _iteration_run(retraining: Retraining, router: Iteration) -> Iterator[Run]:
         "rule": f"{Rule(**router.threshold['rule']):.4g}",
         "heads": ", ".join(card["heads"]),
         **router.conditions.fields,
-        **_label_tags(card.get("labels", {})),
+        **{name: str(labels[name]) for name in LABELS if labels.get(name) is not None},
         "mlflow.parentRunId": parent.info.run_id,
     }
     name = f"router {router.number} ({tags['retraining'][:7]})"
@@ -138,12 +139,6 @@ def _log_iteration(retraining: Retraining, run: Run, router: Iteration) -> None:
     store.client.log_artifact(run_id, str(paths.transcript(router.number)), "report")
     store.client.log_artifacts(run_id, str(paths.RIVALS), "rivals")
     store.client.log_artifact(run_id, str(paths.PAGE))
-
-
-def _label_tags(labels: Mapping[str, Any]) -> dict[str, str]:
-    """Return how a router's labels were made. A margin, in nats, exists only for `suffix`."""
-    known = {name: labels[name] for name in LABELS if labels.get(name) is not None}
-    return {name: v if isinstance(v, str) else f"{v:.4g}" for name, v in known.items()}
 
 
 def _log_inputs(store: Store, run_id: str, used: Mapping[Path, str]) -> None:

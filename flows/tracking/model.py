@@ -24,8 +24,9 @@ from citer.decoding.answer import Counts
 from citer.rule import Rule
 from citer.serving.drift import CARD_KEY, Promised
 from citer.stages import paths
-from citer.storage.tables import digest, read_json, replacing, write_json
-from flows.tracking.answers import answers, deployed_method
+from citer.storage.schema import OUTCOME
+from citer.storage.tables import digest, read_json, read_table, replacing, write_json
+from flows.tracking.answers import PLACE, answers, deployed_method
 from flows.tracking.store import Store, exclusively, home
 
 SERVING = Path(__file__).with_name("serving.py")
@@ -33,19 +34,10 @@ CODE = Path(citer.__file__).parent
 KEPT_SLM = "slm"  # the name of a logged model
 READY = LoggedModelStatus.READY
 UNSERVED = shutil.ignore_patterns(paths.CURVE, paths.HOLDOUT)  # nothing that answers reads them
-NEEDED = (
-    "httpx",
-    "math-verify",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "pydantic",
-    "rich",
-    "ruamel.yaml",
-    "safetensors",
-    "torch",
-    "transformers",
-)
+NEEDED = [
+    *("httpx", "math-verify", "numpy", "pandas", "pyarrow", "pydantic", "rich", "ruamel.yaml"),
+    *("safetensors", "torch", "transformers"),
+]
 # A signature cannot describe the input: a frame, or a list of texts and rows.
 SIGNATURE = ModelSignature(
     outputs=Schema(
@@ -102,8 +94,9 @@ def assemble(bundle: Path, router: Path, report: Path, slm: str) -> None:
     card = read_json(bundle / "router.json") | {"threshold": read_json(report / "threshold.json")}
     card["slm"]["kept"] = slm
     method = deployed_method(read_json(report / "chosen.json"), card["threshold"])
-    rule, columns = Rule(**card["threshold"]["rule"]), ("audited", "disagreed")
-    audits = answers(report, method, rule, columns)
+    columns = [*PLACE, "audited", "disagreed"]
+    table = read_table(report / "outcomes.parquet", OUTCOME, columns)
+    audits = answers(table, method, Rule(**card["threshold"]["rule"]))
     if agreement := Promised.measured((row["audited"], row["disagreed"]) for row in audits):
         card[CARD_KEY] = asdict(agreement)
     write_json(bundle / "router.json", card)

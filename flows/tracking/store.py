@@ -115,8 +115,13 @@ def _opened(uri: str, experiment: str) -> tuple[MlflowClient, Experiment | None]
     mlflow.set_tracking_uri(uri)
     client = MlflowClient()
     known = client.get_experiment_by_name(experiment)
-    if known and uri == _embedded():
-        _require_artifacts(Path(local_file_uri_to_path(known.artifact_location)))
+    if known and uri == _embedded():  # MLflow stores absolute paths of its artifacts
+        was = Path(local_file_uri_to_path(known.artifact_location)).parents[1]
+        if not (was / "mlruns").exists():
+            raise InputError(
+                f"{home()}: the project's folder was {was}, and MLflow still looks for its files"
+                f" there; move it back, or: ln -s {home().absolute().parent} {was}"
+            )
     return client, known
 
 
@@ -134,16 +139,6 @@ def _uri() -> str:
 def store_address() -> str:
     """Return the address of the open store, without a password."""
     return without_password(mlflow.get_tracking_uri())
-
-
-def _require_artifacts(location: Path) -> None:
-    """Raise InputError if the folder was moved: MLflow stores absolute paths of its artifacts."""
-    if not location.parent.exists():
-        was, now = location.parents[1], home().absolute().parent
-        raise InputError(
-            f"{home()}: the project's folder was {was}, and MLflow still looks for its files"
-            f" there; move it back, or: ln -s {now} {was}"
-        )
 
 
 @contextmanager

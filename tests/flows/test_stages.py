@@ -8,7 +8,7 @@ from prefect import State
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import TaskRun
 
-from flows.stages import stage_task
+from flows.stages import run_stage
 from tests.flows.conftest import Pipeline
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -17,7 +17,7 @@ FAILS_ONCE = "sh -c 'echo try >> tries; test $(wc -l < tries) -gt 1 && touch out
 
 
 def run(name: str) -> State[None]:
-    task = stage_task(name).with_options(retry_delay_seconds=0)
+    task = run_stage.with_options(name=name, task_run_name=name, retry_delay_seconds=0)
     return task(name, timedelta(minutes=1), return_state=True)
 
 

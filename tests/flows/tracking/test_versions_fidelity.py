@@ -30,7 +30,7 @@ def test_a_version_by_fidelity_is_not_compared_with_a_champion_by_accuracy(
     assert holder("champion") == 2
     known = run_of(version(4)).data.tags
     assert FAITHFUL.fields.items() <= known.items()
-    assert {"references": "llm", "outcome": "suffix", "margin": "4"}.items() <= known.items()
+    assert {"references": "llm", "outcome": "suffix", "margin": "4.0"}.items() <= known.items()
     assert version(4).tags["fidelity"] == "1"
     assert not any("accuracy" in tag for tag in [*known, *version(4).tags])
     runs = {run.info.run_id: run.data.metrics for run in open_store("citer").runs("")}
@@ -47,7 +47,7 @@ def test_a_version_by_fidelity_is_not_compared_with_a_champion_by_accuracy(
         "fidelity │ │ 100.0% [98.1, 100.0]",
         "references │ │ llm",
         "outcome of labels │ │ suffix",
-        "margin of labels, nats │ │ 4",
+        "margin of labels, nats │ │ 4.0",
     ):
         assert f"│ {row} │" in f"{shown} │".replace("│ │ │", "│ │")
     assert "The two versions cannot be compared: the challenger is measured by fidelity" in shown
