@@ -19,7 +19,8 @@ from flows.tracking.retraining import log_seconds
 def run_stages(plan: Mapping[str, bool], timeout: timedelta) -> None:
     """Run the stages of a `plan`, one after another. The first error ends them."""
     for name, fresh in plan.items():
-        run_stage.with_options(name=name, task_run_name=name)(name, timeout, fresh)
+        own: Task[..., None] = run_stage.with_options(name=name, task_run_name=name)
+        own(name, timeout, fresh)
 
 
 def _worth_retrying(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
