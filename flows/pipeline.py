@@ -91,7 +91,7 @@ def shorten(record: logging.LogRecord) -> bool:
 def _retrain(timeout: timedelta, log: Log) -> str:
     reach_store()
     with one_run(log), failing_run():
-        planned, used = plan(), _inputs()
+        used, planned = _inputs(), plan()
         with nullcontext() if all(planned.values()) else monitored_run():
             run_stages(planned, timeout)
         for name, content in _inputs().items():
