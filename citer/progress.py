@@ -1,19 +1,14 @@
-"""Progress of long work, on standard error and in a file, and warnings.
+"""Progress of long work on standard error, and warnings.
 
-A terminal shows a bar, a log gets a line a minute. If the environment variable `CITER_PROGRESS`
-names a file, it holds the percentage and the line as JSON, so that another process can show them.
+A terminal shows a bar, a log gets a line a minute.
 """
 
-import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import (
@@ -30,9 +25,7 @@ from citer.errors import InputError
 
 Advance = Callable[[float], None]  # adds to the work that is done
 
-PROGRESS = "CITER_PROGRESS"
 LOG_SECONDS = 60  # between two lines in a log
-FILE_SECONDS = 5  # between two versions of the file
 
 
 @dataclass
@@ -93,18 +86,12 @@ def progress(title: str, total: float | None, unit: str, before: int = 0) -> Ite
     """
     work, console = _Work(title, total, unit, before), Console(file=sys.stderr)
     with _bar(work, console) if console.is_terminal else _log(work) as show:
-        write = _every(FILE_SECONDS, partial(_write, work))
-        _write(work)
 
         def advance(count: float) -> None:
             work.done += count
             show()
-            write()
 
-        try:
-            yield advance
-        finally:
-            _write(work)
+        yield advance
 
 
 @contextmanager
@@ -145,15 +132,6 @@ def _every(seconds: float, action: Callable[[], object]) -> Callable[[], None]:
             action()
 
     return call
-
-
-def _write(work: _Work) -> None:
-    """Replace the file that `CITER_PROGRESS` names. A full disk must not end the work."""
-    if name := os.environ.get(PROGRESS):
-        aside = Path(f"{name}.aside")
-        with suppress(OSError):
-            aside.write_text(json.dumps({"percent": work.percent, "line": str(work)}))
-            aside.replace(name)
 
 
 def say(shown: str | Table, style: str | None = None) -> None:

@@ -4,10 +4,8 @@ Prefect and MLflow, which take seconds to import, are not needed.
 """
 
 import re
-from datetime import datetime
 from pathlib import Path
 
-from cronsim import CronSim, CronSimError
 from pydantic import AnyHttpUrl, TypeAdapter, ValidationError
 
 from citer.errors import InputError
@@ -17,16 +15,6 @@ BLOCK = re.compile(r"[\w-]+/[\w-]+")  # TYPE/NAME
 # One file in each folder that every retraining writes to.
 WRITTEN = ("dvc.lock", ".dvc/tmp/flow.lock", "data/code.json", "mlruns/.lock")
 TARGET = "expected http://… or https://…, or TYPE/NAME of a notification block"
-
-
-def check_cron(cron: str) -> None:
-    """Raise InputError if `cron` is not a cron string of five fields."""
-    try:
-        if len(cron.split()) != 5:  # with a sixth one, Prefect and cronsim differ
-            raise CronSimError
-        CronSim(cron, datetime.min)
-    except CronSimError:
-        raise InputError(f"--cron: {cron!r}: expected five fields such as '0 3 * * 1'") from None
 
 
 def check_target(target: str) -> None:

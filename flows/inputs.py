@@ -89,19 +89,12 @@ def _link(folder: Path, tree: Path) -> None:
 
 
 def _copy_questions(tree: Path) -> None:
-    """Copy the files that neither git nor DVC tracks, as hard links where the disk allows it."""
+    """Copy the files that neither git nor DVC tracks."""
 
     def known(folder: str, names: list[str]) -> set[str]:
         return {name for name in names if name.startswith(".") or (tree / folder / name).is_file()}
 
-    shutil.copytree(OWN, tree / OWN, ignore=known, copy_function=_copy, dirs_exist_ok=True)
-
-
-def _copy(source: str, target: str) -> None:
-    try:
-        os.link(os.path.realpath(source), target)
-    except OSError:  # another disk, or another owner
-        shutil.copy2(source, target)
+    shutil.copytree(OWN, tree / OWN, ignore=known, dirs_exist_ok=True)
 
 
 def git(*arguments: str, folder: Path | str = ".") -> str:

@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from citer.config.params import Params
@@ -13,7 +13,7 @@ from citer.errors import InputError
 from citer.progress import say
 from citer.stages.own import check_own
 from citer.storage.tables import digest, remove, replacing
-from flows.dvc_commands import DvcError, Log, dvc
+from flows.dvc_commands import DvcError, dvc
 
 OWN = Path(own.OWN)
 SUFFIX = ".dvc"
@@ -75,48 +75,34 @@ def versioned(folder: Path = Path()) -> list[Path]:
     return [file.relative_to(folder) for file in files]
 
 
-def own_digest() -> str:
-    """Return a digest of all questions that are versioned."""
-    return digest(*versioned())
-
-
 def is_own(stage: str) -> bool:
     """Return whether a stage of DVC's graph is a `.dvc` file, which has no command."""
     return stage.endswith(SUFFIX)
 
 
-def keep_changed(stale: Collection[str], log: Log) -> None:
-    """Put changed questions into DVC's cache, so that this run's version names what it used.
-
-    `stale` are the stages that `dvc status` lists. Raises InputError if versioned files are
-    missing, as in a fresh clone.
-    """
-    changed = sorted(filter(is_own, stale))
-    for pointer in changed:
-        place = pointer.removesuffix(SUFFIX)
-        if not Path(place).exists():
-            raise InputError(f"{place}: missing, and {pointer} names it; expected `dvc pull` first")
-        log(f"{place} has changed; {pointer} now names its new content")
-    if changed:
-        dvc("commit", "--force", *changed)
-
-
-def named(files: Collection[Path]) -> list[Path]:
+def named(files: Iterable[Path]) -> list[Path]:
     """Return the questions that the `.dvc` files among `files` name."""
     return [file.with_suffix("") for file in files if is_own(file.name)]
 
 
-def check_unchanged() -> None:
-    """Raise InputError if a versioned question was changed: DVC would not replace it."""
-    for place in filter(Path.exists, differing(versioned())):
+def check_versioned(stale: Iterable[str]) -> None:
+    """Raise InputError if `dvc status` lists questions: a version must name what it used."""
+    for place in named(map(Path, sorted(stale))):
+        if not place.exists():
+            raise InputError(f"{place}: missing; expected `dvc pull`, or `dvc checkout`, first")
         raise InputError(
             f"{place}: not as it was added; `citer data add {place}` and commit, or get the added"
             f" content by `dvc checkout --force {place}`"
         )
 
 
-def differing(files: Collection[Path]) -> list[Path]:
+def check_unchanged() -> None:
+    """Raise InputError if a versioned question was changed: DVC would not replace it."""
+    check_versioned(f"{place}{SUFFIX}" for place in differing(versioned()) if place.exists())
+
+
+def differing(files: Iterable[Path]) -> list[Path]:
     """Return those of the `named` questions that are missing, or not as DVC's cache has them."""
     pointers = [f"{place}{SUFFIX}" for place in named(files)]
     stale = json.loads(dvc("status", "--json", *pointers)) if pointers else {}
-    return named([Path(pointer) for pointer in sorted(stale)])
+    return named(map(Path, sorted(stale)))

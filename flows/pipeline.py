@@ -2,33 +2,31 @@
 
 import logging
 import os
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.states import Completed, Failed
-from pydantic import ValidationError
 
-from citer.config.pair import Device
+from citer.config.pair import DEVICE, Device
 from citer.config.params import load_params
 from citer.errors import InputError
 from citer.stages import paths
+from citer.storage.tables import digest
 from flows.checks import check_writable
 from flows.dvc_commands import PARAMS, Log, check_remote, file_md5
-from flows.gpus import on_device, room
 from flows.notify.events import kept_back
-from flows.own import OWN, own_digest
+from flows.own import OWN, versioned
 from flows.repro import one_run, plan
 from flows.server import require_server
-from flows.side_by_side import run_stages
-from flows.stages import STEP
-from flows.tracking.describe import page, version_card
-from flows.tracking.registry import register_run, run_of
+from flows.stages import STEP, run_stages
+from flows.tracking.registry import register_run
 from flows.tracking.retraining import failing_run, monitored_run, run_name
 from flows.tracking.store import make_store, store_address
 from flows.worktree import in_worktree
@@ -61,6 +59,26 @@ def retrain(
     return Completed(message=outcome, data=outcome)
 
 
+@contextmanager
+def on_device(device: Device) -> Iterator[None]:
+    """Run the stages of the block on `device`. `auto` leaves it to CITER_DEVICE and pair.device.
+
+    Raises InputError if that is cuda and there is none, before any stage runs.
+    """
+    before = os.environ.get(DEVICE)
+    if device != "auto":
+        os.environ[DEVICE] = device
+    try:
+        if load_params().pair.device == "cuda":
+            from citer.models.device import resolve_device  # takes seconds
+
+            resolve_device("cuda")
+        yield
+    finally:
+        os.environ.pop(DEVICE, None)
+        os.environ |= {DEVICE: before} if before is not None else {}
+
+
 def shorten(record: logging.LogRecord) -> bool:
     """Put the line of an InputError in the place of its traceback. Keeps every record."""
     error = record.exc_info[1] if record.exc_info else None
@@ -71,22 +89,23 @@ def shorten(record: logging.LogRecord) -> bool:
 
 
 def _retrain(timeout: timedelta, log: Log) -> str:
-    where = page(os.environ.get("MLFLOW_TRACKING_URI"))  # read now: MLflow changes it later
     reach_store()
     with one_run(log), failing_run():
-        params_at_start = file_md5(PARAMS)
-        planned, own_at_start = plan(log), own_digest()
-        stale = any(not stage.fresh for stage in planned.values())
-        with monitored_run() if stale else nullcontext():
-            run_stages(planned, room(load_params()), timeout, log)
-        if file_md5(PARAMS) != params_at_start:  # earlier stages used other parameters
-            raise InputError(f"{PARAMS}: changed during the run; repeat `citer run`")
-        if own_digest() != own_at_start:
-            raise InputError(f"{OWN}: versions changed during the run; repeat `citer run`")
-        create_markdown_artifact((paths.SUMMARY / "table.md").read_text(), key="retrain-results")
-        outcome, card = register([*planned], where)
-        create_markdown_artifact(card, key="retrain-version")
+        used, planned = _inputs(), plan()
+        with nullcontext() if all(planned.values()) else monitored_run():
+            run_stages(planned, timeout)
+        for name, content in _inputs().items():
+            if content != used[name]:  # earlier stages used other ones
+                raise InputError(f"{name}: changed during the run; repeat `citer run`")
+        outcome = register([*planned])
+        table = (paths.SUMMARY / "table.md").read_text()
+        create_markdown_artifact(f"{outcome}\n\n{table}", key="retrain-results")
         return outcome
+
+
+def _inputs() -> dict[Path, str]:
+    """Return digests of the parameters, and of the versions of the user's questions."""
+    return {PARAMS: file_md5(PARAMS), OWN: digest(*versioned())}
 
 
 @task(task_run_name="reach store", **STEP)
@@ -98,18 +117,16 @@ def reach_store() -> None:
 
 
 @task(task_run_name="register", **STEP)
-def register(stages: Sequence[str], where: str) -> tuple[str, str]:
+def register(stages: Sequence[str]) -> str:
     """Register the routers, and let the gate decide whether the last one becomes the champion.
 
-    Returns what was registered, in a sentence and as Markdown with links to MLflow's page, which is
-    `where`.
+    Returns a sentence that says what was registered, and where.
     """
     done = register_run(stages)
     version = done.version
     if done.kept_back:
         kept_back(f"{version.name}/{version.version}", version.tags["reason"])
-    outcome = f"{done.sentence}; MLflow's store: {store_address()}"
-    return outcome, version_card(outcome, version, run_of(version), where)
+    return f"{done.sentence}; MLflow's store: {store_address()}"
 
 
 def schedule(cron: str) -> None:
@@ -118,8 +135,10 @@ def schedule(cron: str) -> None:
     Raises InputError if Prefect does not accept `cron`, or if PREFECT_API_URL is not set.
     """
     try:
+        if len(cron.split()) != 5:  # Prefect also accepts seconds, and words such as @daily
+            raise ValueError
         CronSchedule(cron=cron)
-    except ValidationError:
+    except ValueError:
         raise InputError(f"--cron: {cron!r}: expected five fields such as '0 3 * * 1'") from None
     require_server()
     retrain.serve(name="laptop", cron=cron, limit=1, parameters={"worktree": True})

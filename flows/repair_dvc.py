@@ -36,10 +36,10 @@ Info = dict[str, Any]  # a process: its `pid`, and its command line as `cmd`
 
 
 def repair(log: Log) -> None:
-    """Repair DVC's files. Waits while a DVC process works on them that this one did not start.
+    """Repair DVC's files, while this process runs no stage. Waits while another DVC works on them.
 
-    The others run independent stages. DVC writes to the repaired files only under the locks that
-    are taken here, and takes none of them while a stage's command runs.
+    DVC writes to the repaired files only under the locks that are taken here, and takes none of
+    them while a stage's command runs.
     """
     logged = False
     while busy := _repair(log):
@@ -58,12 +58,11 @@ def repair_lock(log: Log) -> None:
 def _repair(log: Log) -> list[Info]:
     """Repair the files, unless other DVC processes work on them; return these processes."""
     with locked(DVC_LOCK, "DVC", log), locked(GUARD, "DVC", log):
-        working = [info for info in _noted() if _at_work(info)]
+        # A child of this process, such as the fork server, only has the pid of one that ended.
         ours = {process.pid for process in psutil.Process().children(recursive=True)}
-        if busy := [info for info in working if info["pid"] not in ours]:
+        if busy := [info for info in _noted() if info["pid"] not in ours and _at_work(info)]:
             return busy
-        if not working:
-            RWLOCK.unlink(missing_ok=True)
+        RWLOCK.unlink(missing_ok=True)
         _clear_run_cache()
         _repair_lock(log)
         return []

@@ -8,14 +8,13 @@ import sysconfig
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from graphlib import TopologicalSorter
 from multiprocessing import Pipe, set_forkserver_preload, util
 from multiprocessing.connection import Connection
 from threading import Thread
-from typing import NamedTuple
 
 from rich.text import Text
 
@@ -25,25 +24,17 @@ from citer.storage.code import stage_digests
 from citer.storage.tables import write_json
 from flows import stage_process
 from flows.dvc_commands import TMP, DvcError, Log, dvc, locked
-from flows.own import is_own, keep_changed
+from flows.own import check_versioned, is_own
 from flows.process_tree import ADOPTS, received, tree
 from flows.repair_dvc import repair, repair_lock
 from flows.stage_process import Answer, StageError, failure
 
 LOCK = TMP / "flow.lock"
-TICK_SECONDS = 1.0
 LAST_SECONDS = 10.0  # to wait for the last lines; a process that a kill left may hold the pipe
 
 # Every process of a stage imports the main module of the flow. A Prefect worker's takes seconds.
 MAIN = getattr(sys.modules["__main__"].__spec__, "name", "__main__")
 set_forkserver_preload(["flows.preload", *([] if MAIN.endswith("__main__") else [MAIN])])
-
-
-class Planned(NamedTuple):
-    """A stage of a run."""
-
-    fresh: bool  # known to be unchanged
-    after: set[str]  # the stages that it depends on
 
 
 def stage_graph() -> dict[str, set[str]]:
@@ -80,11 +71,11 @@ def _shorten_paths_of_sockets() -> None:
         tempfile.tempdir = None
 
 
-def plan(log: Log) -> dict[str, Planned]:
-    """Return the stages in order. Call it within `one_run`.
+def plan() -> dict[str, bool]:
+    """Return the stages in order, and of each whether it is known to be fresh.
 
-    A stage is `fresh` if neither it nor one that it depends on is stale.
-    Raises InputError if `dvc status` fails.
+    A stage is fresh if neither it nor one that it depends on is stale. Call this within `one_run`.
+    Raises InputError if `dvc status` fails, or if a versioned question has changed or is missing.
     """
     # The stage `code` is stale after an edit of the code, but not after an upgrade of a library,
     # so write the digests here. No stage runs now: DVC would record the new digest with the
@@ -92,53 +83,42 @@ def plan(log: Log) -> dict[str, Planned]:
     write_json(CODE, stage_digests())
     try:
         graph, stale = stage_graph(), json.loads(dvc("status", "--json"))
-        keep_changed(stale, log)
     except DvcError as error:
         raise InputError(str(error)) from None
-    fresh: set[str] = set()
+    check_versioned(stale)
+    fresh: dict[str, bool] = {}
     for name, after in graph.items():
-        if name not in stale and after <= fresh:
-            fresh.add(name)
-    return {name: Planned(name in fresh, after) for name, after in graph.items()}
+        fresh[name] = name not in stale and all(fresh[earlier] for earlier in after)
+    return fresh
 
 
-def reproduce(
-    name: str,
-    timeout: timedelta,
-    log: Log,
-    variables: Mapping[str, str] | None = None,
-    beside: bool = False,
-    tick: Callable[[], None] = lambda: None,
-) -> bool:
+def reproduce(name: str, timeout: timedelta, log: Log) -> bool:
     """Bring one stage up to date. Return whether its command had to run. Call it within `one_run`.
 
-    The stage's output goes to the terminal. Without one, or if the stage runs `beside` others, it
-    goes to `log`. `variables` are added to the environment. `tick` is called every second; if it
-    raises an exception, the stage ends. Raises InputError if the next attempt would fail as well,
-    TemporaryError if the cause may pass, and StageError if the stage died or timed out.
+    The stage's output goes to the terminal, or without one to `log`. Raises InputError if the next
+    attempt would fail as well, TemporaryError if the cause may pass, and StageError if the stage
+    died or timed out.
     """
     repair(log)
     # The interpreter's commands come first.
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
-    environment = {**os.environ, "PATH": path, **(variables or {})}
-    terminal = sys.stderr.isatty() and not beside
+    environment = {**os.environ, "PATH": path}
     with (
-        _shown(None if terminal else log) as output,
+        _shown(None if sys.stderr.isatty() else log) as output,
         tree("forkserver", stage_process.run, name, environment, output) as line,
     ):
         if output:
             output.close()  # the stage's processes hold it now
-        answer = _answer(name, line, timeout, tick)
+        answer = _answer(name, line, timeout)
     repair_lock(log)
     if answer.error:
         raise answer.error(*answer.message.split("\n"))
     return answer.ran
 
 
-def _answer(name: str, line: Connection, timeout: timedelta, tick: Callable[[], None]) -> Answer:
+def _answer(name: str, line: Connection, timeout: timedelta) -> Answer:
     end = time.monotonic() + timeout.total_seconds()
-    while not line.poll(TICK_SECONDS):
-        tick()
+    while not line.poll(1):
         if time.monotonic() > end:
             raise StageError(f"{name}: took longer than {timeout}")
     answers = [*received(line)]

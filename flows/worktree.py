@@ -24,6 +24,7 @@ from flows.repro import LOCK as ONE_AT_A_TIME
 from flows.tracking.store import RETRAININGS
 
 BRANCHES = "retrain"
+AUTHOR = ("-c", "user.name=citer", "-c", "user.email=citer@localhost")
 RESULTS = (LOCK, CODE, SUMMARY)
 NAME = re.compile(r"\d{4}-\d\d-\d\d-\d{4}(-\d+)?")  # of a folder; other folders are not touched
 HALF_MADE = RETRAININGS / ".new"
@@ -33,8 +34,7 @@ def in_worktree(retrain: Callable[[], str], log: Log) -> str:
     """Call `retrain` in a worktree, commit its results to a branch, and remove the worktree.
 
     Returns what `retrain` returned, and the branch. Raises InputError if the checkout has changes
-    that are not committed, or if the branch cannot be pushed. If anything fails between the two,
-    the message also names the folder.
+    that are not committed, or if the branch cannot be pushed.
     """
     if not Path(".git").exists():
         raise InputError("worktree: expected a git repository in the current folder")
@@ -42,12 +42,11 @@ def in_worktree(retrain: Callable[[], str], log: Log) -> str:
         check()
         commit = git("rev-parse", "HEAD")
         tree = _leftover(commit, log) or _new(commit)
-        log(f"retraining in {tree}, at commit {commit[:12]}")
-        with _named_on_failure(tree):
-            fill(tree)
-            with _entered(tree):
-                outcome = retrain()
-                branch = _commit(tree.name, outcome)
+        log(f"retraining in {tree}, at commit {commit[:12]}; if it fails, the next goes on there")
+        fill(tree)
+        with _entered(tree):
+            outcome = retrain()
+            branch = _commit(tree.name, outcome)
         _remove(tree)
     if not branch:
         return f"{outcome}; no new branch, because {LOCK} and {SUMMARY} are those of the commit"
@@ -64,7 +63,8 @@ def _leftover(commit: str, log: Log) -> Path | None:
         elif not found and _continues(tree, commit):
             found = tree
         else:
-            log(f"{tree} is left from an earlier retraining; to remove it: {_removal(tree)}")
+            removal = f"git worktree remove --force {tree}"
+            log(f"{tree} is left from an earlier retraining; to remove it: {removal}")
     return found
 
 
@@ -79,39 +79,12 @@ def _new(commit: str) -> Path:
     """Make a folder under another name, then rename it: a kill leaves no half-made one."""
     _remove(HALF_MADE)
     names = chain([now := f"{datetime.now(UTC):%Y-%m-%d-%H%M}"], (f"{now}-{n}" for n in count(2)))
-    used = {*_branches(), *(path.name for path in RETRAININGS.glob("*"))}
+    branches = git("for-each-ref", "--format=%(refname:lstrip=3)", f"refs/heads/{BRANCHES}")
+    used = {*branches.split(), *(path.name for path in RETRAININGS.glob("*"))}
     tree = RETRAININGS / next(name for name in names if name not in used)
     git("worktree", "add", "--force", "--force", "--detach", str(HALF_MADE), commit)
     git("worktree", "move", str(HALF_MADE), str(tree))
     return tree
-
-
-def _branches() -> set[str]:
-    """Return the names below `retrain/`. Raises InputError if git could make no branch there."""
-    found = git("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{BRANCHES}").split()
-    if BRANCHES in found:
-        remedy = f"rename it: git branch -m {BRANCHES} NAME"
-        raise InputError(f"git: branch {BRANCHES!r}: expected only branches below it; {remedy}")
-    return {name.removeprefix(f"{BRANCHES}/") for name in found}
-
-
-@contextmanager
-def _named_on_failure(tree: Path) -> Iterator[None]:
-    """Add to the message of an exception where the unfinished work lies."""
-    left = (
-        f"; its folder stays: {tree}. The next retraining of this commit goes on there."
-        f" To remove it: {_removal(tree)}"
-    )
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{error}{left}") from None
-    except Exception as error:
-        raise RuntimeError(f"{type(error).__name__}: {error}{left}") from error
-
-
-def _removal(tree: Path) -> str:
-    return f"git worktree remove --force {tree}"
 
 
 @contextmanager
@@ -136,7 +109,7 @@ def _commit(name: str, outcome: str) -> str | None:
     if files == git("rev-parse", "HEAD^{tree}"):
         return None
     message = f"Retrain\n\n{outcome}"
-    commit = git(*_author(), "commit-tree", files, "-p", "HEAD", "-m", message)
+    commit = git(*AUTHOR, "commit-tree", files, "-p", "HEAD", "-m", message)
     branch = f"{BRANCHES}/{name}"
     git("branch", branch, commit)
     return branch
@@ -155,14 +128,6 @@ def _push(branch: str, outcome: str) -> str:
     except InputError as error:
         raise InputError(f"{outcome}; branch {branch} is not pushed: {error}") from None
     return f", pushed to {remote}"
-
-
-def _author() -> list[str]:
-    """Return git's options for an author, where git has none."""
-    with suppress(InputError):
-        git("var", "GIT_COMMITTER_IDENT")
-        return []
-    return ["-c", "user.name=citer", "-c", "user.email=citer@localhost"]
 
 
 def _remove(tree: Path) -> None:

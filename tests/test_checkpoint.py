@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from citer.errors import InputError
-from citer.progress import PROGRESS
 from citer.storage import checkpoint
 from citer.storage.checkpoint import Checkpoint
-from citer.storage.tables import read_json
 from citer.training import router as training
 from citer.training.router import Trained, train_head
 from tests.test_training import CPU, _data, _params, _state
@@ -68,13 +66,14 @@ def test_a_finished_training_is_not_repeated(whole: Trained, tmp_path: Path) -> 
 
 
 def test_progress_starts_at_the_saved_epoch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(PROGRESS, str(tmp_path / "progress.json"))
+    monkeypatch.setattr("citer.progress.LOG_SECONDS", 0)
     for _ in range(2):
         with pytest.raises(StoppedError):
             train(tmp_path / "state", 2)
-    assert "4 of 7 epochs" in read_json(tmp_path / "progress.json")["line"]
+        lines = capsys.readouterr().err.splitlines()
+    assert "3 of 7 epochs" in lines[0]
 
 
 def test_a_short_training_saves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,6 @@ def test_each_error_of_params_yaml_is_reported_in_a_line(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["schedule", "--cron", "61 3 * * 1"], "--cron: '61 3 * * 1': expected five fields"),
         (["alerts", "notaurl"], "notaurl: expected http://… or https://…, or TYPE/NAME"),
         (["serve", "--router", "models:/r"], "models:/r: expected models:/NAME@ALIAS or "),
         (

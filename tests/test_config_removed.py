@@ -71,9 +71,14 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
             "references: seed was removed: prepare.seed takes its place",
         ),
         (
-            "  stages: 1",
-            "  address: auto\n  stages: 1",
+            "  devices: auto",
+            "  address: auto\n  devices: auto",
             "workers: address was removed: RAY_ADDRESS in the environment takes its place",
+        ),
+        (
+            "  devices: auto",
+            "  devices: auto\n  stages: 2",
+            "workers: stages was removed: stages run one after another, each on all devices",
         ),
         (
             "rule: risk 0.9 audit 0.1",

@@ -1,14 +1,12 @@
-"""Progress on terminals, in logs and in the file that CITER_PROGRESS names."""
+"""Progress on terminals and in logs."""
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from citer.errors import InputError
-from citer.progress import PROGRESS, progress
+from citer.progress import progress
 
 Wait = Callable[[float], None]
 
@@ -73,35 +71,6 @@ def test_work_within_work_shows_its_own_lines(
         outer(1)
     titles = [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()]
     assert titles == ["inner", "inner", "outer", "outer"]
-
-
-def test_the_file_has_the_line_every_few_seconds_and_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: Wait
-) -> None:
-    file = tmp_path / "progress.json"
-    monkeypatch.setenv(PROGRESS, str(file))
-    percents = []
-    with progress("label", 4, "rows") as advance:
-        for _ in range(4):
-            percents.append(json.loads(file.read_text())["percent"])
-            wait(3)
-            advance(1)
-    assert percents == [0, 0, 50, 50]
-    last = json.loads(file.read_text())
-    assert last == {
-        "percent": 100,
-        "line": "label: 4 of 4 rows (100 %), 0.33 rows/s, 0:00:12 so far",
-    }
-    assert list(tmp_path.iterdir()) == [file]
-
-
-def test_a_file_that_cannot_be_written_ends_no_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(PROGRESS, str(tmp_path / "none/progress.json"))
-    with progress("label", 1, "rows") as advance:
-        advance(1)
-    assert "1 of 1" in capsys.readouterr().err
 
 
 def test_a_terminal_keeps_the_bar_when_the_work_is_done(

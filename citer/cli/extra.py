@@ -7,7 +7,7 @@ from citer.errors import InputError
 # The packages of each extra, by the names under which they are imported.
 EXTRAS = {
     "pipeline": (
-        *("accelerate", "altair", "cronsim", "datasets", "deepspeed", "dvc", "fastapi", "jinja2"),
+        *("accelerate", "altair", "datasets", "deepspeed", "dvc", "fastapi", "jinja2"),
         *("mlflow", "pandas", "peft", "prefect", "psutil", "scipy", "sklearn", "sqlalchemy"),
         *("trl", "vl_convert"),
     ),

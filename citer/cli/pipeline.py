@@ -40,9 +40,6 @@ def schedule(
 ) -> None:
     """Stay running and start a retraining at the given times. Needs PREFECT_API_URL."""
     need_pipeline("citer schedule")
-    from flows.checks import check_cron
-
-    check_cron(cron)
     from flows.pipeline import schedule
 
     schedule(cron)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
@@ -34,13 +34,6 @@ MEANINGS = {  # of the rivals' names, for readers without the documentation
     "query": "chooses one model for the whole answer",
     "oracle": "no method but a bound: it knows where the SLM differs from the LLM",
 }
-
-
-class Champion(NamedTuple):
-    """The router that serves now: its name, such as `version 7`, and its `tokens.json`."""
-
-    name: str
-    tokens: Path
 
 
 @dataclass(frozen=True)
@@ -73,11 +66,11 @@ class PageStudy:
         return method, own[method]
 
 
-def write_page(path: Path, study: PageStudy, champion: Champion | None = None) -> None:
+def write_page(path: Path, study: PageStudy) -> None:
     """Write the page as one HTML file that loads nothing else.
 
-    The heat map shows the last router beside the champion, or without one beside the router of the
-    iteration before. Equal findings give equal bytes.
+    The heat map shows the last router beside that of the iteration before. Equal findings give
+    equal bytes.
     """
     environment = Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
@@ -93,7 +86,7 @@ def write_page(path: Path, study: PageStudy, champion: Champion | None = None) -
         "sha256": lambda text: b64encode(sha256(text.encode()).digest()).decode(),
     }
     template = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
-    shown = _headline(study) | _charts(study) | _router(study) | _answers(study, champion)
+    shown = _headline(study) | _charts(study) | _router(study) | _answers(study)
     write_text(path, environment.from_string(template).render(style=Markup(charts.STYLE), **shown))
 
 
@@ -151,17 +144,14 @@ def _router(study: PageStudy) -> dict[str, Any]:
     return shown
 
 
-def _answers(study: PageStudy, champion: Champion | None) -> dict[str, Any]:
-    """Return who writes what, and the last router's answers beside another's."""
+def _answers(study: PageStudy) -> dict[str, Any]:
+    """Return who writes what, and the last router's answers beside those of the one before."""
     files = {f"router {k}": file for k, file in study.tokens.items() if file.exists()}
     last = f"router {study.iteration}"
     if last not in files:
         return {"transcript": None}
-    others = [each for each in files.items() if each[0] != last]
-    beside = [champion] if champion else others[-1:]
-    columns = [
-        (name, read_as(file, tokens.Transcript)) for name, file in ((last, files[last]), *beside)
-    ]
+    before = [name for name in files if name != last][-1:]
+    columns = [(name, read_as(files[name], tokens.Transcript)) for name in (last, *before)]
     transcript = columns[0][1]
     return {
         "transcript": transcript,

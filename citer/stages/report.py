@@ -22,7 +22,7 @@ from citer.report.against import Comparison, compare
 from citer.report.charts import png
 from citer.report.frontier import picture
 from citer.report.headline import deployed, headline
-from citer.report.page import Champion, PageStudy, write_page
+from citer.report.page import PageStudy, write_page
 from citer.report.standings import chosen_point, metrics, standings, standings_table, summary
 from citer.stages import paths
 from citer.storage.tables import read_as, replacing, table_metadata, write_json, write_text
@@ -50,21 +50,11 @@ def run(params: Params) -> None:
         drawn = picture(found.points, found.chosen, measure)
         write_text(aside / "frontier.svg", drawn)
         (aside / "frontier.png").write_bytes(png(drawn))
-    _write_page(found, params, paths.PAGE)
+    _write_page(found, params)
     say(text)
 
 
-def write_report_page(params: Params, path: Path, champion: Champion | None = None) -> None:
-    """Write the page of the retraining in the current folder, beside the `champion` if known.
-
-    Raises InputError as `run` does.
-    """
-    _write_page(_Found.read(params), params, path, champion)
-
-
-def _write_page(
-    found: "_Found", params: Params, path: Path, champion: Champion | None = None
-) -> None:
+def _write_page(found: "_Found", params: Params) -> None:
     study = PageStudy(
         found.points,
         found.chosen,
@@ -74,7 +64,7 @@ def _write_page(
         finetune=paths.FINETUNE,
         against=paths.SUMMARY / "rivals.json",
     )
-    write_page(path, study, champion)
+    write_page(paths.PAGE, study)
 
 
 def _sections(

@@ -171,20 +171,13 @@ def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[s
         seal(aside)
 
 
-def read_table(
-    path: Path, schema: pa.Schema, columns: list[str] | None = None, *, sealed: bool = True
-) -> pa.Table:
+def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> pa.Table:
     """Read a Parquet file, or only `columns` of it, and check it against `schema`.
 
-    `sealed=False` also reads tables of older versions of citer, which have no seal and may lack
-    nullable ones of `columns`. Raises InputError with the file and the first column that is not as
-    declared.
+    Raises InputError with the file and the first column that is not as declared.
     """
-    if sealed:
-        check_seal(path)
+    check_seal(path)
     stored = pq.read_schema(path).names
-    if columns and not sealed:
-        columns = [name for name in columns if name in stored or not schema.field(name).nullable]
     expected = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     table = pq.read_table(path, columns=columns and [name for name in columns if name in stored])
     if mismatch := schema_mismatch(table, expected):

@@ -1,6 +1,6 @@
 """A router's answers to the test questions, from its run's artifacts, and the gate's judgement."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -64,33 +64,23 @@ class Candidate(NamedTuple):
 
 def judge(challenger: Candidate, champion: Candidate | None, params: Params) -> Decision:
     """Decide whether the challenger replaces the champion, if there is one."""
-    batch, delta = params.register_.batch, params.evaluate.delta
-    return _gate(params, challenger).decide(
+    settings, register = params.evaluate, params.register_
+    batch, delta = register.batch, settings.delta
+    gate = Gate(
+        margin=register.margin,
+        byte_margin=register.byte_margin,
+        batch=batch,
+        delta=delta,
+        epsilon=settings.epsilon,
+        llm_floor=settings.llm_floor,
+        conditions=challenger.conditions,
+    )
+    return gate.decide(
         challenger.routed(batch, delta),
         champion.routed(batch, delta) if champion else None,
         challenger.answered(ALONE, batch),
         certified=threshold(challenger.run_id)["certified"],
         champion_conditions=champion.conditions if champion else None,
-    )
-
-
-def no_bar(champion: Candidate, params: Params) -> str:
-    """Say that the champion does not keep the promise of `params`; empty if it does."""
-    bound = risk_bound(threshold(champion.run_id), params.evaluate.delta)
-    return _gate(params, champion).no_bar(bound)
-
-
-def _gate(params: Params, challenger: Candidate) -> Gate:
-    """Return the gate of `params`, for versions that were measured as the challenger."""
-    settings, register = params.evaluate, params.register_
-    return Gate(
-        margin=register.margin,
-        byte_margin=register.byte_margin,
-        batch=register.batch,
-        delta=settings.delta,
-        epsilon=settings.epsilon,
-        llm_floor=settings.llm_floor,
-        conditions=challenger.conditions,
     )
 
 
@@ -132,8 +122,8 @@ def routed(run_id: str) -> GradedAnswers:
 
 def graded(run_id: str, method: Method) -> GradedAnswers:
     with _artifact(run_id, f"{method.folder}/outcomes.parquet") as file:
-        table = _table(file, COLUMNS)
-    asked = _under(table, method.name, method.rule)
+        table = read_table(file, OUTCOME, COLUMNS)
+    asked = answers(table, method.name, method.rule)
     return {row["problem_id"]: Graded(row["correct"], row["bytes"]) for row in asked}
 
 
@@ -152,7 +142,7 @@ def batched_bytes(run_id: str, method: Method, batch: int) -> float | None:
 def questions(run_id: str, split: str) -> set[str]:
     """Return the ids of the questions of a split, all of which the LLM answered."""
     with _artifact(run_id, "rivals/outcomes.parquet") as file:
-        table = _table(file, ["split", "problem_id"])
+        table = read_table(file, OUTCOME, ["split", "problem_id"])
     return set(table.filter(pc.field("split") == split)["problem_id"].to_pylist())
 
 
@@ -162,29 +152,16 @@ def _report(run_id: str, name: str) -> dict[str, Any]:
 
 @contextmanager
 def _artifact(run_id: str, name: str) -> Iterator[Path]:
-    """Yield a copy of a table. Raises InputError if it is damaged."""
+    """Yield a copy of a table. Raises InputError if it is damaged, or an earlier citer's."""
     uri = f"runs:/{run_id}/{name}"
     with TemporaryDirectory() as folder:
         try:
             yield Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder))
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{uri}: not a table: {error}") from None
+        except (InputError, pa.ArrowException, OSError) as error:
+            raise InputError(f"{uri}: not a table that this citer reads: {error}") from None
 
 
-def _table(file: Path, columns: list[str]) -> pa.Table:
-    # The champion may be from an older citer, whose tables have no seal.
-    return read_table(file, OUTCOME, columns, sealed=False)
-
-
-def answers(
-    report: Path, method: str, rule: Rule, columns: Iterable[str]
-) -> Iterator[dict[str, Any]]:
-    """Yield columns of a method's answers to the test questions, from a report's folder."""
-    table = read_table(report / "outcomes.parquet", OUTCOME, [*PLACE, *columns])
-    return _under(table, method, rule)
-
-
-def _under(table: pa.Table, method: str, rule: Rule) -> Iterator[dict[str, Any]]:
+def answers(table: pa.Table, method: str, rule: Rule) -> Iterator[dict[str, Any]]:
     """Yield the rows of the test questions, as a method answered them under a rule."""
     own = (pc.field("split") == "test") & (pc.field("method") == method)
     return (row for row in table.filter(own).to_pylist() if rule_of(row) == rule)

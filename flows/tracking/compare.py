@@ -1,6 +1,6 @@
 """Compare the champion with the challenger."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 
@@ -13,12 +13,12 @@ from citer.config.params import load_params
 from citer.errors import InputError
 from citer.evaluation.difference import difference
 from citer.progress import say
-from flows.tracking.answers import Candidate, no_bar, routed
+from flows.tracking.answers import Candidate, routed
 from flows.tracking.database import reported
-from flows.tracking.describe import facts, story
-from flows.tracking.registry import aliased, run_of, versions
+from flows.tracking.describe import facts, verdict
+from flows.tracking.registry import aliased, run_of
 from flows.tracking.store import CHALLENGER, CHAMPION, open_store
-from flows.tracking.uses import records, report
+from flows.tracking.uses import report, routers
 
 
 @reported()
@@ -29,45 +29,46 @@ def compare() -> None:
     """
     params = load_params()
     store, name = open_store(params.register_.experiment), params.register_.model_name
-    roles: dict[str, ModelVersion] = {}
+    shown: dict[str, ModelVersion] = {}
     for alias in (CHAMPION, CHALLENGER):
-        if version := aliased(store.client, name, alias):
-            roles[alias] = version
-    if not roles:
+        version = aliased(store.client, name, alias)
+        if version and version.version in [each.version for each in shown.values()]:
+            shown = {f"{CHAMPION} and {CHALLENGER}": version}
+        elif version:
+            shown[alias] = version
+    if not shown:
         raise InputError(f"{name}: no champion and no challenger; make one with `citer promote`")
-    runs = {version.version: run_of(version) for version in roles.values()}
-    Console(highlight=False).print(_side_by_side(roles, runs))
-    for number, version in {version.version: version for version in roles.values()}.items():
-        say(f"Version {number}. {' '.join(story(version.tags))}")
-    judged = {role: Candidate.of(runs[version.version]) for role, version in roles.items()}
-    if CHAMPION in roles and (why := no_bar(judged[CHAMPION], params)):
-        say(f"The champion {why}.")
+    runs = [run_of(version) for version in shown.values()]
+    Console(highlight=False).print(_side_by_side(shown, runs))
+    for version in shown.values():
+        say(f"Version {version.version}. {_story(version.tags)}")
     if len(runs) == 2:
-        say(_difference(judged[CHAMPION], judged[CHALLENGER], params.evaluate.delta))
-    registered = versions(store.client, name)
-    known = records(store, registered)
-    shown = [known[run.info.run_id] for run in runs.values() if run.info.run_id in known]
-    for sentence in report(registered, known, shown):
+        champion, challenger = map(Candidate.of, runs)
+        say(_difference(champion, challenger, params.evaluate.delta))
+    for sentence in report(routers(store), runs):
         say(sentence)
 
 
-def _side_by_side(roles: Mapping[str, ModelVersion], runs: Mapping[str, Run]) -> Table:
-    versions = {version.version: version for version in roles.values()}
-    table = Table("")
-    for number in versions:
-        own = (role for role, version in roles.items() if version.version == number)
-        table.add_column(" and ".join(own))
-    columns = [dict(_facts(version, runs[number])) for number, version in versions.items()]
+def _side_by_side(shown: Mapping[str, ModelVersion], runs: Sequence[Run]) -> Table:
+    table = Table("", *shown)
+    columns = [
+        {"version": str(version.version), "registered": _minute(version)} | facts(run)
+        for version, run in zip(shown.values(), runs, strict=True)
+    ]
     for fact in dict.fromkeys(chain.from_iterable(columns)):  # their batch sizes may differ
         table.add_row(fact, *(column.get(fact, "") for column in columns))
     return table
 
 
-def _facts(version: ModelVersion, run: Run) -> Iterator[tuple[str, str]]:
-    registered = datetime.fromtimestamp(version.creation_timestamp / 1000)
-    yield "version", str(version.version)
-    yield "registered", f"{registered:%Y-%m-%d %H:%M}"
-    yield from facts(run).items()
+def _minute(version: ModelVersion) -> str:
+    return f"{datetime.fromtimestamp(version.creation_timestamp / 1000):%Y-%m-%d %H:%M}"
+
+
+def _story(tags: Mapping[str, str]) -> str:
+    """Say what the gate decided and what happened since. The alias says which version serves."""
+    decision = verdict(tags) or "none, because it judges only the last router of a retraining"
+    since = f" Since then: {tags['history']}." if "history" in tags else ""
+    return f"The gate's decision at registration: {decision}.{since}"
 
 
 def _difference(champion: Candidate, challenger: Candidate, delta: float) -> str:

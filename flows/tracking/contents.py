@@ -1,38 +1,29 @@
-"""Log what a retraining gave: its run, a child run for each iteration, and the report page."""
+"""Log what a retraining gave: its run, and a child run for each iteration."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mlflow
-from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Run, ViewType
-from mlflow.exceptions import MlflowException
-from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 
 from citer.config.params import Params
-from citer.errors import InputError
-from citer.report.page import Champion
-from citer.report.tokens import Transcript
 from citer.rule import Rule
 from citer.stages import paths
-from citer.stages.report import write_report_page
 from citer.storage.schema import SPLITS
-from citer.storage.tables import digest, read_as, read_json
+from citer.storage.tables import digest, read_json
 from flows.dvc_commands import LOCK, PARAMS, file_md5
 from flows.own import versioned
-from flows.tracking.iteration import Iteration, flatten, headlines, iterations, section
+from flows.tracking.iteration import Iteration, flatten, iterations
 from flows.tracking.model import keep_slm, log_router
 from flows.tracking.retraining import NOTE, code_tags, open_run, start_run
-from flows.tracking.store import CHAMPION, Store
+from flows.tracking.store import Store
 
-LABELS = ("references", "outcome", "margin")  # what a card says about the labels
+LABELS = ("references", "outcome", "margin")  # what a card says of them; a margin for `suffix`
 ITERATION_SECTIONS = {"pair", "label", "train", "evaluate"}
 PIPELINE = Path("pipeline")  # the artifacts that a restore puts back, under their paths
-QUESTIONS = "questions.json"  # the artifact that MLflow's page shows as a table
 
 
 class Retraining(NamedTuple):
@@ -71,14 +62,11 @@ def _log_all(retraining: Retraining, routers: Sequence[Iteration]) -> None:
     """Log the routers, then the retraining, whose run ends last."""
     store, params, parent, _ = retraining
     slm = keep_slm(store)
-    with report_page(store.client, params) as page:
-        for router in routers:
-            headline = _headline() if router == routers[-1] else {}
-            with _iteration_run(retraining, router) as run:
-                _log_iteration(retraining, run, router, headline)
-                store.client.log_artifact(run.info.run_id, str(page))
-                log_router(router.router, router.report, slm, params)
-    _log_retraining(retraining, routers[-1])
+    for router in routers:
+        with _iteration_run(retraining, router) as run:
+            _log_iteration(retraining, run, router)
+            log_router(router.router, router.report, slm, params)
+    _log_retraining(retraining)
     store.client.set_terminated(parent.info.run_id)
 
 
@@ -97,17 +85,10 @@ def children(store: Store, parent: str) -> list[Run]:
     return sorted(runs, key=lambda run: int(run.data.tags["iteration"]))
 
 
-def _headline() -> dict[str, float]:
-    numbers: dict[str, float] = read_json(paths.SUMMARY / "headline.json")
-    return numbers
-
-
-def _log_retraining(retraining: Retraining, last: Iteration) -> None:
+def _log_retraining(retraining: Retraining) -> None:
     """Log a retraining. Its headline numbers are those of its last router."""
     store, params, parent, tags = retraining
-    run_id = parent.info.run_id
-    quality = headlines(section(last.metrics, "all"))
-    overview = _headline() | {f"all/{name}": value for name, value in quality.items()}
+    run_id, overview = parent.info.run_id, read_json(paths.SUMMARY / "headline.json")
     losses = {"finetune/loss": read_json(paths.FINETUNE)["loss"]}
     settings = params.model_dump(mode="json", by_alias=True)
     store.log(parent, flatten(settings, "."), overview, losses)
@@ -130,15 +111,15 @@ def _iteration_run(retraining: Retraining, router: Iteration) -> Iterator[Run]:
     """
     store, _, parent, tags = retraining
     card = read_json(router.router / "router.json")
+    labels = card.get("labels", {})
     own = {
         "kind": "iteration",
         "iteration": str(router.number),
         "digest": router.digest,
-        **_rule_tags(router.rule),
+        "rule": f"{Rule(**router.threshold['rule']):.4g}",
         "heads": ", ".join(card["heads"]),
         **router.conditions.fields,
-        **_label_tags(card.get("labels", {})),
-        MLFLOW_LOGGED_ARTIFACTS: json.dumps([{"path": QUESTIONS, "type": "table"}]),
+        **{name: str(labels[name]) for name in LABELS if labels.get(name) is not None},
         "mlflow.parentRunId": parent.info.run_id,
     }
     name = f"router {router.number} ({tags['retraining'][:7]})"
@@ -148,30 +129,16 @@ def _iteration_run(retraining: Retraining, router: Iteration) -> Iterator[Run]:
         yield run
 
 
-def _log_iteration(
-    retraining: Retraining, run: Run, router: Iteration, headline: Mapping[str, float]
-) -> None:
+def _log_iteration(retraining: Retraining, run: Run, router: Iteration) -> None:
     store, params, run_id = retraining.store, retraining.params, run.info.run_id
     sections = params.model_dump(mode="json", include=ITERATION_SECTIONS)
-    store.log(run, flatten(sections, "."), {**router.metrics, **headline}, router.series)
+    store.log(run, flatten(sections, "."), router.metrics, router.losses)
     used = {paths.preferences(router.number): "training"}
     _log_inputs(store, run_id, used | {paths.referenced(s): s for s in ("validation", "test")})
     store.client.log_artifacts(run_id, str(router.report), "report")
     store.client.log_artifact(run_id, str(paths.transcript(router.number)), "report")
     store.client.log_artifacts(run_id, str(paths.RIVALS), "rivals")
-    store.client.log_dict(run_id, router.questions(), QUESTIONS)
-
-
-def _rule_tags(rule: Rule) -> dict[str, str]:
-    """Return the rule as text, and in parts for searches."""
-    numbers = {"at": f"{rule.at:.6g}", "audit": f"{rule.audit:.6g}"}
-    return {"rule": f"{rule:.4g}", "visit": rule.visit, "by": rule.by} | numbers
-
-
-def _label_tags(labels: Mapping[str, Any]) -> dict[str, str]:
-    """Return how a router's labels were made. A margin, in nats, exists only for `suffix`."""
-    known = {name: labels[name] for name in LABELS if labels.get(name) is not None}
-    return {name: v if isinstance(v, str) else f"{v:.4g}" for name, v in known.items()}
+    store.client.log_artifact(run_id, str(paths.PAGE))
 
 
 def _log_inputs(store: Store, run_id: str, used: Mapping[Path, str]) -> None:
@@ -183,27 +150,3 @@ def _log_inputs(store: Store, run_id: str, used: Mapping[Path, str]) -> None:
         dataset = Dataset(name=file.as_posix(), digest=md5, source_type="dvc", source=source)
         inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", role)]))
     store.client.log_inputs(run_id, inputs)
-
-
-@contextmanager
-def report_page(client: MlflowClient, params: Params) -> Iterator[Path]:
-    """Yield the page of the retraining in the current folder.
-
-    If the champion's run has its `tokens.json`, the page shows its answers beside the new ones.
-    """
-    with TemporaryDirectory() as folder:
-        page = Path(folder) / paths.PAGE.name
-        if champion := _champion(client, params.register_.model_name, folder):
-            write_report_page(params, page, champion)
-        yield page if champion else paths.PAGE
-
-
-def _champion(client: MlflowClient, name: str, folder: str) -> Champion | None:
-    """Download the champion's tokens. Return None if there are none, or an earlier citer's."""
-    with suppress(MlflowException, OSError, InputError):
-        version = client.get_model_version_by_alias(name, CHAMPION)
-        uri = f"runs:/{version.run_id}/report/tokens.json"
-        tokens = Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder))
-        read_as(tokens, Transcript)
-        return Champion(f"version {version.version}", tokens)
-    return None

@@ -1,25 +1,22 @@
-"""Whether MLflow's store answers. Its tables: create, migrate, refuse those of a newer MLflow."""
+"""Whether MLflow's store answers. Its tables: create them, refuse those of another MLflow."""
 
 import logging
 import re
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import mlflow
 import requests
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from alembic.util import CommandError
 from mlflow import db
 from mlflow.exceptions import MlflowException
 from mlflow.utils.credentials import get_default_host_creds
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import create_engine
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from citer.errors import InputError, TemporaryError
-from citer.progress import say
 from citer.storage.tables import replacing
 
 ANSWER_SECONDS = 10
@@ -59,18 +56,34 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0].partition(" with exception ")[0]
 
 
-def check_store(uri: str) -> None:
-    """Raise StoreError if the server or database does not answer one request.
+def is_database(uri: str) -> bool:
+    return uri.startswith(DATABASES)
 
-    MLflow itself retries for minutes. Raises InputError if `uri` is not an address of either.
+
+def check_store(uri: str) -> bool:
+    """Return whether a store has tables of MLflow, as each server has.
+
+    Raises StoreError if the server or database does not answer one request: MLflow itself retries
+    for minutes. Raises InputError if `uri` is not an address of either, or if another MLflow wrote
+    the tables of a database.
     """
+    revision = _ask(uri)
+    if is_database(uri):
+        _check_schema(uri, revision)
+        return revision is not None
+    return True
+
+
+def _ask(uri: str) -> str | None:
+    """Send one request. Return the revision of a database's schema, if there is one."""
     try:
+        if is_database(uri):
+            return _revision(uri)
         if uri.startswith("http"):
             _request_health(uri)
-        elif uri.startswith(DATABASES):
-            inspect(create_engine(uri)).has_table("alembic_version")
         elif "://" not in uri and not uri.startswith("databricks"):
             raise ValueError(EXPECTED)
+        return None
     except requests.RequestException as error:
         problem = f"no answer ({type(error).__name__}), expected a running MLflow server"
         raise StoreError(f"{named(uri)}: {problem}") from None
@@ -95,78 +108,32 @@ def make_tables(database: Path) -> None:
     """
     if not database.exists():
         with replacing(database) as aside:
-            _upgrade(aside)
+            logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)  # not every migration
+            upgrade = ["upgrade", f"sqlite:///{aside.absolute()}"]
+            db.commands(upgrade, standalone_mode=False)  # `mlflow db upgrade`, in this process
 
 
-def migrate(database: Path) -> None:
-    """Bring a database of an older MLflow to this one's schema, and keep a copy of the old one.
-
-    Raises InputError if a newer MLflow wrote it, or if MLflow cannot migrate it.
-    """
-    if not (old := older(f"sqlite:///{database.absolute()}")):
-        return
-    kept = database.with_name(f"{database.stem}-{old}{database.suffix}")
-    try:
-        with replacing(database) as aside:
-            _copy(database, kept)
-            _copy(database, aside)
-            _upgrade(aside)
-    except (CommandError, MlflowException, SQLAlchemyError, sqlite3.Error) as error:
-        problem = "cannot be migrated and is unchanged"
-        raise InputError(f"{database}: {problem}: {_first_line(error)}") from None
-    say(f"{database}: migrated to the schema of MLflow {mlflow.__version__}; {kept} is the old")
-
-
-def check_schema(uri: str) -> None:
-    """Raise InputError if another MLflow wrote the tables of a database that others may use."""
-    if old := older(uri):
-        raise InputError(
-            f"{named(uri)}: schema {old} of an older MLflow; expected that of "
-            f"{mlflow.__version__}: stop its users, back it up, then run `mlflow db upgrade URI`"
-        )
-
-
-def older(uri: str) -> str | None:
-    """Return the schema's revision if it is an older one, else None.
-
-    A database without tables has none. Raises InputError if this MLflow does not know it, and
-    StoreError if it cannot be read.
-    """
-    found = revision(uri)
-    revisions = [script.revision for script in ScriptDirectory(MIGRATIONS).walk_revisions()]
-    if found not in [None, *revisions]:
-        raise InputError(
-            f"{named(uri)}: schema {found} is unknown to MLflow "
-            f"{mlflow.__version__}; expected an older one: install the MLflow that wrote it"
-        )
-    return None if found in (None, revisions[0]) else found
-
-
-def revision(uri: str) -> str | None:
-    """Return the schema's revision, None if a database has no tables of MLflow.
-
-    Raises StoreError if it cannot be read.
-    """
+def _revision(uri: str) -> str | None:
+    """Return the revision of a database's schema, None if it has no tables of MLflow."""
     engine = create_engine(uri)
     try:
         with engine.connect() as connection:
             return MigrationContext.configure(connection).get_current_revision()
-    except SQLAlchemyError as error:
-        raise StoreError(f"{named(uri)}: {_first_line(error)}") from None
     finally:
         engine.dispose()
 
 
-def _copy(database: Path, target: Path) -> None:
-    with (
-        replacing(target) as aside,
-        closing(sqlite3.connect(database)) as source,
-        closing(sqlite3.connect(aside)) as copy,
-    ):
-        source.backup(copy)
-
-
-def _upgrade(database: Path) -> None:
-    logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)  # it logs every migration
-    upgrade = ["upgrade", f"sqlite:///{database.absolute()}"]
-    db.commands(upgrade, standalone_mode=False)  # `mlflow db upgrade`, in this process
+def _check_schema(uri: str, found: str | None) -> None:
+    """Raise InputError if a schema is another MLflow's."""
+    newest, *older = [each.revision for each in ScriptDirectory(MIGRATIONS).walk_revisions()]
+    if found in older:
+        raise InputError(
+            f"{named(uri)}: schema {found} of an older MLflow; expected that of "
+            f"{mlflow.__version__}: stop its users, back it up, then run `mlflow db upgrade "
+            f"{without_password(uri)}`"
+        )
+    if found not in (None, newest):
+        raise InputError(
+            f"{named(uri)}: schema {found} is unknown to MLflow "
+            f"{mlflow.__version__}; expected an older one: install the MLflow that wrote it"
+        )

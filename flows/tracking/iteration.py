@@ -8,14 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from citer.evaluation.measure import MEASURES, Conditions
-from citer.rule import LLM, Rule
 from citer.stages import paths
 from citer.storage.tables import digest, read_json, table_metadata
-from flows.tracking.answers import answers, deployed_method
+from flows.tracking.answers import deployed_method
 
 HEADLINES = {*MEASURES, "llm_fraction", "tokens_per_answer"}  # and the costs
 UNBOUND = {"data", "labels", "schema_version"}  # a card's keys about the origin of its weights
@@ -49,33 +45,24 @@ class Iteration:
         report = (self.report / name for name in ("threshold.json", "metrics.json"))
         return digest(json.dumps(bound, sort_keys=True), *weights, *report)
 
-    @cached_property
+    @property
     def threshold(self) -> dict[str, Any]:
         """The deployed rule with its certificate: the cheapest of `chosen.json`."""
         return read_json(self.report / "threshold.json")
 
-    @cached_property
-    def rule(self) -> Rule:
-        return Rule(**self.threshold["rule"])
-
-    @cached_property
-    def method(self) -> str:
-        """The method whose rule is deployed."""
-        return deployed_method(read_json(self.report / "chosen.json"), self.threshold)
-
-    @cached_property
+    @property
     def conditions(self) -> Conditions:
         return Conditions.stored(table_metadata(self.report / "outcomes.parquet"))
 
-    @cached_property
+    @property
     def metrics(self) -> dict[str, float]:
         """Metrics on test and of training.
 
         `all/` and a section for each task hold the deployed method, `rivals/` the headlines of
-        the other methods, and `train/` the router's training, without the loss that `series` has.
+        the other methods, and `train/` the router's training, without `losses`.
         """
         methods = read_json(self.report / "metrics.json")
-        own = methods.pop(self.method)
+        own = methods.pop(deployed_method(read_json(self.report / "chosen.json"), self.threshold))
         tasks = {name: own.pop(name) for name in list(own) if isinstance(own[name], dict)}
         rivals = {name: headlines(numbers) for name, numbers in methods.items()}
         train = read_json(self.router / "metrics.json")
@@ -84,41 +71,10 @@ class Iteration:
         return flatten(sections, "/")
 
     @property
-    def series(self) -> dict[str, list[float]]:
-        """The losses by epoch; costs and shares of correct answers by rule, cheapest first."""
+    def losses(self) -> dict[str, list[float]]:
+        """The losses of training, by epoch."""
         curve = read_json(self.router / paths.CURVE)
-        losses = {"train/loss": curve["train_loss"], "train/holdout_loss": curve["holdout_loss"]}
-        path, measure = self.report / "points.parquet", self.conditions.measure.name
-        table_metadata(path)  # checks the seal
-        shown = ["cost_b1", measure]
-        order = [(column, "ascending") for column in shown]
-        points = pq.read_table(path, columns=["method", *shown], filters=pc.field("task") == "all")
-        methods = points["method"].unique().to_pylist()
-        lines = {name: points.filter(pc.field("method") == name) for name in methods}
-        return losses | {
-            f"frontier/{method}/{column}": line.sort_by(order)[column].to_pylist()
-            for method, line in lines.items()
-            for column in shown
-        }
-
-    def questions(self) -> dict[str, list[Any]]:
-        """Return a table with a row per test question, those that routing lost first.
-
-        Its form is that of `mlflow.log_table`.
-        """
-        columns = ["problem_id", "task", "correct", "bytes", "llm_tokens"]
-        llm = {row["problem_id"]: row for row in answers(paths.RIVALS, "llm", LLM, columns)}
-        ours = answers(self.report, self.method, self.rule, columns)
-        rows = [
-            [key, row["task"], row["correct"], llm[key]["correct"], row["bytes"], row["llm_tokens"]]
-            for row in (ours if self.rule.asks_slm else llm.values())
-            for key in [row["problem_id"]]
-        ]
-        rows.sort(key=lambda row: (row[2], not row[3], row[0]))
-        word = self.conditions.measure.correct
-        judged = [f"routed {word}", f"LLM {word}"]
-        names = ["question", "task", *judged, "bytes", "LLM tokens"]
-        return {"columns": names, "data": rows}
+        return {"train/loss": curve["train_loss"], "train/holdout_loss": curve["holdout_loss"]}
 
 
 def iterations(stages: Iterable[str]) -> list[Iteration]:

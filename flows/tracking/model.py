@@ -3,7 +3,6 @@
 All router versions that use an SLM share it. The LLM is not stored.
 """
 
-import json
 import shutil
 from dataclasses import asdict
 from importlib.metadata import version
@@ -14,42 +13,31 @@ from warnings import catch_warnings, simplefilter
 import mlflow
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
-from mlflow.models import Model, ModelSignature
-from mlflow.models.model import ModelInfo
+from mlflow.models import ModelSignature
 from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 from mlflow.utils.file_utils import local_file_uri_to_path
 from mlflow.utils.uri import is_local_uri
 
 import citer
 from citer.config.params import Params
-from citer.data.tasks import find_task
 from citer.decoding.answer import Counts
 from citer.rule import Rule
 from citer.serving.drift import CARD_KEY, Promised
 from citer.stages import paths
-from citer.storage.tables import digest, read_json, replacing, write_json
-from flows.tracking.answers import answers, deployed_method
+from citer.storage.schema import OUTCOME
+from citer.storage.tables import digest, read_json, read_table, replacing, write_json
+from flows.tracking.answers import PLACE, answers, deployed_method
 from flows.tracking.store import Store, exclusively, home
 
 SERVING = Path(__file__).with_name("serving.py")
 CODE = Path(citer.__file__).parent
 KEPT_SLM = "slm"  # the name of a logged model
 READY = LoggedModelStatus.READY
-EXAMPLE = "input_example.json"
 UNSERVED = shutil.ignore_patterns(paths.CURVE, paths.HOLDOUT)  # nothing that answers reads them
-NEEDED = (
-    "httpx",
-    "math-verify",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "pydantic",
-    "rich",
-    "ruamel.yaml",
-    "safetensors",
-    "torch",
-    "transformers",
-)
+NEEDED = [
+    *("httpx", "math-verify", "numpy", "pandas", "pyarrow", "pydantic", "rich", "ruamel.yaml"),
+    *("safetensors", "torch", "transformers"),
+]
 # A signature cannot describe the input: a frame, or a list of texts and rows.
 SIGNATURE = ModelSignature(
     outputs=Schema(
@@ -72,12 +60,11 @@ def log_router(router: Path, report: Path, slm: str, params: Params) -> None:
     `slm` is the URI of the finetuned SLM.
     """
     with TemporaryDirectory() as folder, catch_warnings():
-        # MLflow warns without an input example; with one it would load the whole pair here. So
-        # the example is added afterwards.
+        # MLflow warns without an input example; with one it would load the whole pair here.
         simplefilter("ignore", UserWarning)
         bundle = Path(folder) / "bundle"
         assemble(bundle, router, report, slm)
-        logged = mlflow.pyfunc.log_model(
+        mlflow.pyfunc.log_model(
             name="router",
             python_model=str(SERVING),
             artifacts={"bundle": str(bundle)},
@@ -96,21 +83,6 @@ def log_router(router: Path, report: Path, slm: str, params: Params) -> None:
                 **params.evaluate.model_dump(mode="json", include={"sampling", "seed"}),
             },
         )
-        add_example(logged, params.prepare.tasks[0], Path(folder) / "example")
-
-
-def add_example(logged: ModelInfo, task: str, folder: Path) -> None:
-    """Add the task's example to a logged model as its input example, if the task has one."""
-    known = find_task(task)
-    if not known.example:
-        return
-    model = Model.load(logged.model_uri)
-    model.saved_input_example_info = {"artifact_path": EXAMPLE, "type": "json_object"}
-    folder.mkdir()
-    model.save(str(folder / "MLmodel"))
-    row = {field: known.example[field] for field in known.fields}
-    (folder / EXAMPLE).write_text(json.dumps([row]))
-    MlflowClient().log_model_artifacts(logged.model_id, str(folder))
 
 
 def assemble(bundle: Path, router: Path, report: Path, slm: str) -> None:
@@ -122,8 +94,9 @@ def assemble(bundle: Path, router: Path, report: Path, slm: str) -> None:
     card = read_json(bundle / "router.json") | {"threshold": read_json(report / "threshold.json")}
     card["slm"]["kept"] = slm
     method = deployed_method(read_json(report / "chosen.json"), card["threshold"])
-    rule, columns = Rule(**card["threshold"]["rule"]), ("audited", "disagreed")
-    audits = answers(report, method, rule, columns)
+    columns = [*PLACE, "audited", "disagreed"]
+    table = read_table(report / "outcomes.parquet", OUTCOME, columns)
+    audits = answers(table, method, Rule(**card["threshold"]["rule"]))
     if agreement := Promised.measured((row["audited"], row["disagreed"]) for row in audits):
         card[CARD_KEY] = asdict(agreement)
     write_json(bundle / "router.json", card)

@@ -202,8 +202,9 @@ def _judge(store: Store, run: Run, router: Run, last: ModelVersion, params: Para
         before = Candidate.of(run_of(champion)) if champion else None
         decision = judge(Candidate.of(run_of(last)), before, params)
         verdict = PROMOTED if decision.promote else KEPT_BACK
-        count_use(store, versions(client, name), router, "test")
-        _tag(client, last, {"reason": decision.reason, "decision": verdict})
+        count_use(store, router, "test")
+        for key, value in {"reason": decision.reason, "decision": verdict}.items():
+            client.set_model_version_tag(name, last.version, key, value)
     last = client.get_model_version(name, last.version)
     if last.tags["decision"] == PROMOTED:
         _crown(client, last, "by the gate")
@@ -220,9 +221,8 @@ def _same(store: Store, name: str, run: Run) -> ModelVersion | None:
 
 def _new_version(store: Store, router: Run, params: Params) -> ModelVersion:
     client, name = store.client, params.register_.model_name
-    count_use(store, versions(client, name), router, "validation")
+    count_use(store, router, "validation")
     router = client.get_run(router.info.run_id)  # with this use
-    shown = describe.facts(router)
     assert router.outputs
     model_id = router.outputs.model_outputs[0].model_id
     return client.create_model_version(
@@ -230,8 +230,8 @@ def _new_version(store: Store, router: Run, params: Params) -> ModelVersion:
         source=f"models:/{model_id}",
         run_id=router.info.run_id,
         model_id=model_id,
-        tags=describe.tags_of(router, shown, params.register_.batch),
-        description=describe.description(router, shown),
+        tags=describe.tags_of(router, params.register_.batch),
+        description=describe.description(router),
     )
 
 
@@ -257,12 +257,5 @@ def _add_event(client: MlflowClient, version: ModelVersion, event: str) -> None:
     earlier = version.tags.get("history", "")
     if not earlier.endswith(event):  # an interrupted call may have written it
         dated = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC {event}"
-        _tag(client, version, {"history": f"{earlier}; {dated}" if earlier else dated})
-
-
-def _tag(client: MlflowClient, version: ModelVersion, tags: dict[str, str]) -> None:
-    """Set tags, and update the description, which begins with them."""
-    for key, value in tags.items():
-        client.set_model_version_tag(version.name, version.version, key, value)
-    description = describe.retold(version.description or "", version.tags | tags)
-    client.update_model_version(version.name, version.version, description)
+        history = f"{earlier}; {dated}" if earlier else dated
+        client.set_model_version_tag(version.name, version.version, "history", history)

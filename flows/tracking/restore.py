@@ -16,7 +16,7 @@ from citer.progress import say
 from citer.stages import paths
 from citer.storage.tables import digest, remove, replacing
 from flows.dvc_commands import LOCK, PARAMS, DvcError, dvc, file_md5, has_remote
-from flows.own import OWN, check_unchanged, differing, named, versioned
+from flows.own import check_unchanged, differing, named, versioned
 from flows.tracking.contents import PIPELINE, children
 from flows.tracking.database import reported
 from flows.tracking.registry import find_version, run_of
@@ -56,7 +56,6 @@ def restore(version: int) -> None:
             raise InputError(
                 f"version {version}, made {_origin(made)}, is not restored: {error}"
             ) from None
-    _remove_empty_folders()
     _explain(version, made, before)
 
 
@@ -66,7 +65,7 @@ def _check_out(wanted: Path, before: Path) -> None:
     Raises DvcError, or InputError if a question of the version does not come back.
     """
     questions = versioned(wanted)
-    if not questions:  # an earlier citer logged none: those stay that are there
+    if not questions:  # it had none: those stay that are there
         _copy(versioned(before), before, wanted)
     _put(wanted)
     dvc("pull" if has_remote() else "checkout", "--allow-missing")
@@ -115,13 +114,6 @@ def _check_preferences(run: Run) -> None:
     recorded = {used.dataset.name: used.dataset.digest for used in run.inputs.dataset_inputs}
     if not file.exists() or file_md5(file) != recorded[file.as_posix()]:
         raise InputError(f"{file} is neither in DVC's cache nor on its remote")
-
-
-def _remove_empty_folders() -> None:
-    """Remove what DVC leaves of outputs that the restored version does not have."""
-    for folder in Path("data").iterdir():
-        if folder.is_dir() and folder != OWN and not any(folder.iterdir()):
-            folder.rmdir()
 
 
 def _origin(made: Run) -> str:

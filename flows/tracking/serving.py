@@ -32,7 +32,7 @@ class RoutedModel(PythonModel):
     def load_context(self, context: PythonModelContext) -> None:
         """Load the pair. Raises InputError if the router was made for other models."""
         from citer.config.params import PairParams, SamplingParams
-        from citer.models.sampling import ALL_GREEDY, Sampler
+        from citer.models.sampling import Sampler
         from citer.serving.deployment import deploy, served_pair, stored_rule
         from citer.storage.tables import read_json
 
@@ -46,8 +46,8 @@ class RoutedModel(PythonModel):
             device=config["device"],
             dtype=card["dtype"],
             cuda_graphs=config["cuda_graphs"],
-            llm_device_map=config.get("llm_device_map"),  # earlier versions have none
-            llm_url=config.get("llm_url"),  # the same
+            llm_device_map=config["llm_device_map"],
+            llm_url=config["llm_url"],
         )
         self.deployment = deploy(
             bundle,
@@ -57,10 +57,8 @@ class RoutedModel(PythonModel):
             slots=config["slots"],
             max_new_tokens=config["max_new_tokens"],
         )
-        sampling = config.get("sampling")  # earlier versions have none, and no seed
-        self.sampler = (
-            Sampler(SamplingParams(**sampling), config["seed"]) if sampling else ALL_GREEDY
-        )
+        sampling = config["sampling"]
+        self.sampler = Sampler(sampling and SamplingParams(**sampling), config["seed"])
 
     # MLflow warns at any other type hint than a frame's. Lists arrive unchanged.
     def predict(

@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -13,19 +13,15 @@ from typing import Any, cast
 import mlflow
 from mlflow import MlflowClient
 from mlflow.entities import Experiment, LifecycleStage, Metric, Param, Run, ViewType
-from mlflow.store.db.db_types import DATABASE_ENGINES
 from mlflow.utils.file_utils import local_file_uri_to_path
 
 from citer.errors import InputError
 from flows.tracking.database import (
-    check_schema,
     check_store,
+    is_database,
     make_tables,
-    migrate,
     named,
-    older,
     reported,
-    revision,
     without_password,
 )
 
@@ -81,7 +77,7 @@ def make_store(experiment: str) -> Store:
     """
     uri = _uri()
     # A server chooses the artifacts' location itself; a database would choose the current folder.
-    location = (home() / "artifacts").absolute().as_uri() if _is_database(uri) else None
+    location = (home() / "artifacts").absolute().as_uri() if is_database(uri) else None
     with exclusively(), reported():
         if uri == _embedded():
             make_tables(home() / DATABASE)
@@ -98,8 +94,7 @@ def open_store(experiment: str) -> Store:
     """Open the store to read what a retraining registered. Nothing is created or written.
 
     Raises InputError if there is no registry, if the project's folder was moved away from its
-    artifacts, if the store does not answer, or if another version of MLflow wrote its tables. Those
-    of the project's own database are migrated.
+    artifacts, if the store does not answer, or if another version of MLflow wrote its tables.
     """
     uri = _uri()
     missing = f"{named(uri)}: no registry here; `citer run` makes one"
@@ -107,12 +102,9 @@ def open_store(experiment: str) -> Store:
         file = re.fullmatch(r"sqlite[^:]*:///([^?]+).*", uri)  # SQLite would create it
         if file and not Path(file[1]).exists():
             raise InputError(missing)
-        check_store(uri)
-        if _is_database(uri) and revision(uri) is None:  # MLflow would create them
+        if not check_store(uri):  # MLflow would create the tables
             raise InputError(missing)
-        migrates = uri == _embedded() and older(uri)
-        with exclusively() if migrates else nullcontext():
-            client, known = _opened(uri, experiment)
+        client, known = _opened(uri, experiment)
     if known is None:
         raise InputError(f"{missing} (no experiment {experiment!r})")
     return Store(client, known.experiment_id)
@@ -120,15 +112,16 @@ def open_store(experiment: str) -> Store:
 
 def _opened(uri: str, experiment: str) -> tuple[MlflowClient, Experiment | None]:
     """Return a client of a store that answers, and the experiment if it exists."""
-    if uri == _embedded():
-        migrate(home() / DATABASE)
-    elif _is_database(uri):
-        check_schema(uri)
     mlflow.set_tracking_uri(uri)
     client = MlflowClient()
     known = client.get_experiment_by_name(experiment)
-    if known and uri == _embedded():
-        _require_artifacts(Path(local_file_uri_to_path(known.artifact_location)))
+    if known and uri == _embedded():  # MLflow stores absolute paths of its artifacts
+        was = Path(local_file_uri_to_path(known.artifact_location)).parents[1]
+        if not (was / "mlruns").exists():
+            raise InputError(
+                f"{home()}: the project's folder was {was}, and MLflow still looks for its files"
+                f" there; move it back, or: ln -s {home().absolute().parent} {was}"
+            )
     return client, known
 
 
@@ -146,20 +139,6 @@ def _uri() -> str:
 def store_address() -> str:
     """Return the address of the open store, without a password."""
     return without_password(mlflow.get_tracking_uri())
-
-
-def _is_database(uri: str) -> bool:
-    return uri.partition(":")[0].partition("+")[0] in DATABASE_ENGINES
-
-
-def _require_artifacts(location: Path) -> None:
-    """Raise InputError if the folder was moved: MLflow stores absolute paths of its artifacts."""
-    if not location.parent.exists():
-        was, now = location.parents[1], home().absolute().parent
-        raise InputError(
-            f"{home()}: the project's folder was {was}, and MLflow still looks for its files"
-            f" there; move it back, or: ln -s {now} {was}"
-        )
 
 
 @contextmanager

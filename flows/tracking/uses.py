@@ -2,19 +2,17 @@
 
 Each use spends confidence. A router's run keeps the digests of its questions (parameters), and the
 number of its own use of them (metrics). The count is read from the runs that exist, deleted ones
-too, so it cannot differ from them. An earlier citer wrote both on the versions, as tags.
+too, so it cannot differ from them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from mlflow.entities import Run, ViewType
-from mlflow.entities.model_registry import ModelVersion
 
 from citer.storage.tables import digest
 from flows.tracking.answers import questions
 from flows.tracking.store import Store
 
-Tags = Mapping[str, str]
 SHOWN = 7  # digits of a digest
 DECISIONS = {"validation": "promises", "test": "decisions of the gate"}
 
@@ -24,39 +22,28 @@ def question_set(ids: Iterable[str]) -> str:
     return digest(*sorted(ids))
 
 
-def record(run: Run) -> dict[str, str]:
-    """Return which questions a router used, the number of its use of them, and the delta spent."""
-    params, metrics = run.data.params, run.data.metrics
-    sets = {key: params[key] for s in DECISIONS if (key := f"{s}_set") in params}
-    counts = {key: f"{metrics[key]:.0f}" for s in DECISIONS if (key := f"{s}_use") in metrics}
-    return sets | counts | ({"delta": params["evaluate.delta"]} if sets else {})
+def routers(store: Store) -> list[Run]:
+    """Return the runs of all routers that the experiment had."""
+    return store.runs("tags.kind = 'iteration'", ViewType.ALL)
 
 
-def records(store: Store, versions: Iterable[ModelVersion]) -> dict[str, Tags]:
-    """Return the records of all routers that the experiment had, and of the versions."""
-    runs = store.runs("tags.kind = 'iteration'", ViewType.ALL)
-    known: dict[str, Tags] = {run.info.run_id: record(run) for run in runs}
-    for version in versions:
-        if version.run_id:
-            known[version.run_id] = version.tags | {**known.get(version.run_id, {})}
-    return known
-
-
-def count_use(store: Store, versions: Iterable[ModelVersion], router: Run, split: str) -> None:
+def count_use(store: Store, router: Run, split: str) -> None:
     """Log with a router's run that its questions of a split decided; once, if called again."""
-    run_id = router.info.run_id
-    if ids := questions(run_id, split):
+    if ids := questions(router.info.run_id, split):
         asked = question_set(ids)
-        others = records(store, versions)
-        others.pop(run_id, None)
-        number = uses(others.values(), split, asked) + 1
+        others = [run for run in routers(store) if run.info.run_id != router.info.run_id]
+        number = _uses(_asking(others, split, asked), split) + 1
         store.log(router, {f"{split}_set": asked}, {f"{split}_use": number})
 
 
-def uses(known: Iterable[Tags], split: str, asked: str) -> int:
-    """Return how often the questions with this digest have decided."""
-    counts = (int(own.get(f"{split}_use", 0)) for own in known if own.get(f"{split}_set") == asked)
-    return max(counts, default=0)
+def _asking(known: Iterable[Run], split: str, asked: str) -> list[Run]:
+    """Select the routers that used the questions with this digest."""
+    return [run for run in known if run.data.params.get(f"{split}_set") == asked]
+
+
+def _uses(asking: Iterable[Run], split: str) -> int:
+    """Return how often their questions have decided."""
+    return int(max((run.data.metrics.get(f"{split}_use", 0) for run in asking), default=0))
 
 
 def spent(split: str, questions: str, used: int, delta: float) -> str:
@@ -75,22 +62,14 @@ def spent(split: str, questions: str, used: int, delta: float) -> str:
     )
 
 
-def report(
-    versions: Sequence[ModelVersion], known: Mapping[str, Tags], shown: Iterable[Tags]
-) -> Iterator[str]:
-    """Yield a sentence for each set of questions of the records to show.
+def report(known: Sequence[Run], shown: Iterable[Run]) -> Iterator[str]:
+    """Yield a sentence for each set of questions that the routers `shown` used.
 
-    It supposes that every use spent the largest delta of the routers with this set. The last
-    sentence names the versions of an earlier citer, which are not counted. `known` has the records
-    by the id of a router's run.
+    It supposes that every use spent the largest delta of the routers `known` with this set.
     """
-    sets = [(s, own[f"{s}_set"]) for own in shown for s in DECISIONS if f"{s}_set" in own]
+    sets = [(s, run.data.params.get(f"{s}_set", "")) for run in shown for s in DECISIONS]
     for split, asked in dict.fromkeys(sets):
-        if used := uses(known.values(), split, asked):
-            spending = (own for own in known.values() if own.get(f"{split}_set") == asked)
-            yield spent(split, asked, used, max(float(own["delta"]) for own in spending))
-    counted = {run_id for run_id, own in known.items() for s in DECISIONS if f"{s}_set" in own}
-    uncounted = [version.version for version in versions if version.run_id not in counted]
-    if sets and uncounted:
-        listed = ", ".join(sorted(map(str, uncounted), key=int))
-        yield f"Not counted, because an earlier citer registered them: versions {listed}."
+        asking = _asking(known, split, asked)
+        if used := _uses(asking, split):
+            delta = max(float(run.data.params["evaluate.delta"]) for run in asking)
+            yield spent(split, asked, used, delta)

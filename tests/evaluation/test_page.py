@@ -13,7 +13,7 @@ from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions
 from citer.evaluation.methods import Kind, Style
 from citer.report.charts import WIDTH, svg
 from citer.report.costs import rivals_chart, winners
-from citer.report.page import MEANINGS, Champion, PageStudy, write_page
+from citer.report.page import MEANINGS, PageStudy, write_page
 from citer.report.router import calibration_error
 from citer.rule import Rule
 from citer.sections import RivalName
@@ -91,8 +91,8 @@ class Read(HTMLParser):
         self._open = ""
 
 
-def read(study: PageStudy, tmp_path: Path, champion: Champion | None = None) -> Read:
-    write_page(tmp_path / "report.html", study, champion)
+def read(study: PageStudy, tmp_path: Path) -> Read:
+    write_page(tmp_path / "report.html", study)
     return Read((tmp_path / "report.html").read_text())
 
 
@@ -150,13 +150,11 @@ def test_the_heat_map_has_every_token_with_its_writer_score_and_choices(study, t
     assert ("t none llm", "written by the LLM · the SLM did not run\nSLM: “⏎” · LLM: “⏎”") in shown
 
 
-def test_router_k_stands_beside_router_k_minus_1_or_beside_the_champion(study, tmp_path):
-    assert "router 1 ·" in read(study, tmp_path).text
-    write_json(tmp_path / "tokens.json", asdict(transcript("every 7 audit 1", ANSWERS[1:])))
-    text = read(study, tmp_path, Champion("version 7", tmp_path / "tokens.json")).text
-    assert "version 7: every 7 audit 1" in text
-    assert "router 1 ·" not in text
-    assert text.count("version 7 ·") == 1  # it answered only the second question
+def test_router_k_stands_beside_router_k_minus_1(study, tmp_path):
+    write_json(study.tokens["1"], asdict(transcript("every 7 audit 1", ANSWERS[1:])))
+    text = read(study, tmp_path).text
+    assert "router 1: every 7 audit 1" in text
+    assert text.count("router 1 ·") == 1  # it answered only the second question
     assert text.count("router 2 ·") == 2
 
 

@@ -132,8 +132,7 @@ def retrain(
 
     Under `rule` the routers answer `correct` of the questions right, for `cost` of the LLM's bytes;
     `questions` is the prefix of their ids. The LLM answers the same ones right, or the first
-    `llm_correct`. On as many of validation, the rule lost `discordant`. An earlier citer stored no
-    `conditions`, and no `labels` in the routers' cards.
+    `llm_correct`. On as many of validation, the rule lost `discordant`.
     """
     llm_correct = correct if llm_correct is None else llm_correct
     for split in SPLITS:

@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 import citer.progress
 
-citer.progress.LOG_SECONDS = citer.progress.FILE_SECONDS = 0
+citer.progress.LOG_SECONDS = 0
 with citer.progress.progress("label 1", 4, "rows") as advance:
     advance(1)
     while not Path("seen").exists():
@@ -52,7 +52,7 @@ def test_a_run_scheduled_for_later_runs(server: Server, project: Path) -> None:
     assert run["state"]["message"].endswith(f"sqlite:///{project}/mlruns/mlflow.db")
     assert run["auto_scheduled"]
     artifacts = server.client.post("/artifacts/filter", json={}).json()
-    assert {"retrain-results", "retrain-version"} <= {each["key"] for each in artifacts}
+    assert "retrain-results" in {each["key"] for each in artifacts}
     store = open_store(load_params().register_.experiment)
     assert store.client.get_model_version_by_alias("citer-router", "champion").version
 
@@ -85,26 +85,23 @@ def test_the_gpu_deployment_fails_at_once_without_a_gpu(server: Server, project:
 
 
 @pytest.mark.slow
-def test_a_running_stage_shows_its_progress_in_the_log_and_as_an_artifact(
-    server: Server, project: Path
-) -> None:
+def test_a_running_stage_shows_its_progress_in_the_log(server: Server, project: Path) -> None:
     Path("working.py").write_text(WORKING)
     deploy(server, f"{sys.executable} working.py")
     with running(server.env, "worker", "start", "--pool", "cpu"):
         server.prefect("deployment", "run", "retrain/cpu")
         until(lambda: any("label 1: 1 of 4 rows (25 %)" in line for line in server.log()), 300)
-        first = until(lambda: server.artifact("stage-evaluate-1"), 300)
         Path("seen").touch()
         until(lambda: server.ended("cpu"), 300)
-    assert (first["type"], first["data"]) == ("progress", 25)
-    last = server.artifact("stage-evaluate-1")
-    assert (last["id"], last["data"]) == (first["id"], 100)
-    assert last["description"].startswith("label 1: 4 of 4 rows (100 %)")
+    until(lambda: any("label 1: 4 of 4 rows (100 %)" in line for line in server.log()), 60)
 
 
-def test_a_cron_string_that_prefect_does_not_know_is_refused() -> None:
-    with pytest.raises(InputError, match=re.escape("--cron: '0 0 LW * *': expected")):
-        schedule("0 0 LW * *")
+@pytest.mark.parametrize(
+    "cron", ["", "tomorrow", "@daily", "0 3 * *", "0 0 3 * * 1", "61 3 * * 1", "0 0 LW * *"]
+)
+def test_an_invalid_cron_string_is_refused(cron: str) -> None:
+    with pytest.raises(InputError, match=f"^--cron: {re.escape(repr(cron))}: expected five fields"):
+        schedule(cron)
 
 
 def test_a_schedule_without_a_server_is_refused() -> None:

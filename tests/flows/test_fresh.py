@@ -23,7 +23,7 @@ STAGES = {
 
 
 def fresh() -> set[str]:
-    return {name for name, planned in plan(print).items() if planned.fresh}
+    return {name for name, fresh in plan().items() if fresh}
 
 
 def bring_up_to_date() -> None:
@@ -53,7 +53,7 @@ def test_the_digests_of_the_code_do_not_change_while_another_run_works(
 
     def run() -> None:
         with one_run(messages.append):
-            plan(messages.append)
+            plan()
 
     waiting = Thread(target=run)
     with locked(LOCK, "", print):
@@ -68,4 +68,4 @@ def test_the_digests_of_the_code_do_not_change_while_another_run_works(
 def test_a_dvc_yaml_that_dvc_cannot_read_is_reported_in_one_line(pipeline: Pipeline) -> None:
     pipeline({"prepare": {"cmds": "true"}})
     with pytest.raises(InputError, match=r"^dvc dag --dot: '\./dvc\.yaml' validation failed"):
-        plan(print)
+        plan()

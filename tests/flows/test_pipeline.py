@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -119,7 +120,7 @@ def test_any_other_error_keeps_its_traceback(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline({"prepare": {"cmd": "true"}})
-    monkeypatch.setattr("flows.pipeline.plan", {}.__getitem__)
+    monkeypatch.setattr("flows.pipeline.plan", partial({}.__getitem__, "none"))
     with pytest.raises(KeyError):
         main()
     assert "Traceback" in caplog.text

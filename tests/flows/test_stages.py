@@ -1,41 +1,47 @@
 """Stages as Prefect tasks: a real Prefect server, real DVC stages."""
 
+import os
+import signal
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from prefect import State
+from prefect import State, flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import TaskRun
+from prefect.settings import get_current_settings
 
-from flows.stages import Setting, stage_task
+from citer.errors import InputError
+from flows.repro import one_run, plan
+from flows.stages import run_stage, run_stages
 from tests.flows.conftest import Pipeline
+from tests.flows.project import ROOT
+from tests.flows.servers import until
+from tests.flows.test_process_tree import dead
 
 pytestmark = pytest.mark.usefixtures("prefect")
 
 FAILS_ONCE = "sh -c 'echo try >> tries; test $(wc -l < tries) -gt 1 && touch out'"
 
 
-def run(name: str) -> State[float | None]:
-    task = stage_task(name).with_options(retry_delay_seconds=0)
-    return task(name, Setting(timedelta(minutes=1)), return_state=True)
+def run(name: str) -> State[None]:
+    task = run_stage.with_options(name=name, task_run_name=name, retry_delay_seconds=0)
+    return task(name, timedelta(minutes=1), return_state=True)
 
 
-def task_run_of(state: State[float | None]) -> TaskRun:
+def task_run_of(state: State[None]) -> TaskRun:
     assert state.state_details.task_run_id
     with get_client(sync_client=True) as client:
         return client.read_task_run(state.state_details.task_run_id)
 
 
-def test_a_stage_that_ran_returns_its_seconds_and_an_unchanged_one_is_cached(
-    pipeline: Pipeline,
-) -> None:
-    pipeline({"wait": {"cmd": "sh -c 'sleep 1; touch out'", "outs": ["out"]}})
-    first, second = run("wait"), run("wait")
+def test_an_unchanged_stage_is_cached(pipeline: Pipeline) -> None:
+    pipeline({"make": {"cmd": "touch out", "outs": ["out"]}})
+    first, second = run("make"), run("make")
     assert (first.name, second.name) == ("Completed", "Cached")
-    assert 1 < first.result() < 30
-    assert second.result() is None
-    assert task_run_of(first).name == "wait"
+    assert task_run_of(first).name == "make"
 
 
 def test_a_stage_restored_by_dvc_is_cached_and_has_the_right_files(pipeline: Pipeline) -> None:
@@ -61,3 +67,39 @@ def test_bad_input_fails_at_once_with_its_line_in_the_state(pipeline: Pipeline) 
     assert state.is_failed()
     assert "params.yaml lists iterations 1, 2, not 9" in (state.message or "")
     assert Path("tries").read_text() == "try\n"
+
+
+@flow
+def run_all() -> None:
+    with one_run(print):
+        run_stages(plan(), timedelta(minutes=5))
+
+
+def test_after_a_failure_no_other_stage_starts(pipeline: Pipeline) -> None:
+    pipeline({"bad": {"cmd": "citer label 9"}, "later": {"cmd": "touch end", "outs": ["end"]}})
+    with pytest.raises(InputError, match=r"lists iterations 1, 2, not 9$"):
+        run_all()
+    assert not Path("end").exists()
+
+
+# A shell starts a job in the background with SIGINT ignored, and its children inherit that.
+INTERRUPTIBLE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from tests.flows.test_stages import run_all
+run_all()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_the_end_of_the_flow_ends_its_stage(pipeline: Pipeline, number: signal.Signals) -> None:
+    pipeline({"long": {"cmd": "sh -c 'echo $$ > pid; exec sleep 600'"}})
+    url = get_current_settings().api.url
+    env = os.environ | {"PYTHONPATH": str(ROOT), "PREFECT_API_URL": str(url)}
+    process = subprocess.Popen([sys.executable, "-c", INTERRUPTIBLE], env=env)
+    file = Path("pid")
+    pid = int(until(lambda: file.exists() and file.read_text(), 300))
+    process.send_signal(number)
+    assert process.wait(300) != 0
+    assert dead(pid, 120)

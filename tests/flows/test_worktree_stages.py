@@ -89,9 +89,7 @@ def test_a_failed_stage_registers_nothing_and_leaves_its_folder(
     use(retraining("citer label 9"))
     state = retrain(worktree=True, return_state=True)
     assert state.is_failed()
-    assert str(state.message).startswith(
-        "params.yaml lists iterations 1, 2, not 9; its folder stays: .retrain/"
-    )
+    assert state.message == "params.yaml lists iterations 1, 2, not 9"
     [tree] = (folder for folder in Path(".retrain").iterdir() if folder.is_dir())
     assert (tree / paths.SLM).exists()
     assert not git("branch", "--list", "retrain/*")

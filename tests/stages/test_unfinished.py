@@ -1,5 +1,6 @@
 """`rivals` and `evaluate` go on after a kill, and end in the same bytes."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,10 +13,9 @@ from citer.config.params import Params
 from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
 from citer.executors import choose as executor
-from citer.progress import PROGRESS
 from citer.stages import evaluate, paths, rivals
 from citer.stages.asked import partial_sweeps
-from citer.storage.tables import PARTIAL, read_json
+from citer.storage.tables import PARTIAL
 from tests.stages.conftest import run_killed
 
 ALL = 100  # more parts than there are
@@ -123,15 +123,16 @@ def test_a_damaged_part_is_refused_in_one_line(stage: Stage) -> None:
 
 
 def test_progress_starts_where_the_work_stands(
-    one_slot: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one_slot: Params, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with writing_at_most(1), pytest.raises(StoppedError):
         rivals.run(one_slot)
-    monkeypatch.setenv(PROGRESS, str(tmp_path / "progress.json"))
-    with writing_at_most(0), pytest.raises(StoppedError):
-        rivals.run(one_slot)
-    line = read_json(tmp_path / "progress.json")["line"]
-    assert line.startswith("slm, llm on validation: 12 of 18 answers (66 %)")
+    capsys.readouterr()
+    monkeypatch.setattr("citer.progress.LOG_SECONDS", 0)
+    rivals.run(one_slot)
+    first = re.search(r"slm, llm on validation: (\d+) of 18 answers", capsys.readouterr().err)
+    assert first
+    assert int(first[1]) > 12
 
 
 @pytest.fixture

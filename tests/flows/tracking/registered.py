@@ -1,12 +1,9 @@
-"""Read the state of the registry in a test, and turn a version into one of an earlier citer."""
-
-import sqlite3
+"""Read the state of the registry in a test."""
 
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
 
-from flows.tracking.registry import aliased, fetched_bundle, run_of
-from flows.tracking.uses import record
+from flows.tracking.registry import aliased, fetched_bundle
 
 NAME = "citer-router"
 DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
@@ -29,15 +26,3 @@ def holder(alias: str) -> int | None:
 def fetch(uri: str) -> None:
     with fetched_bundle(uri):
         pass
-
-
-def age(number: int) -> None:
-    """Move the uses of questions from the run of a version to its tags, as an earlier citer did."""
-    run = run_of(version(number))
-    tags = record(run) | {"digest": run.data.tags["digest"]}
-    for key in tags:
-        MlflowClient().set_model_version_tag(NAME, str(number), key, tags[key])
-    with sqlite3.connect("mlruns/mlflow.db") as database:
-        for table in ("params", "metrics", "latest_metrics"):
-            where = "run_uuid = ? and (key like '%_set' or key like '%_use')"
-            database.execute(f"delete from {table} where {where}", (run.info.run_id,))

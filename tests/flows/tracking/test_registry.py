@@ -1,9 +1,9 @@
 """What a registration adds to a real registry: versions, tags, aliases."""
 
-import re
 import tempfile
 from pathlib import Path
 
+import mlflow
 import pytest
 
 from citer.errors import InputError
@@ -11,11 +11,11 @@ from citer.stages import paths
 from citer.storage.tables import read_json, write_json
 from flows.dvc_commands import file_md5
 from flows.tracking.compare import compare
-from flows.tracking.describe import facts, report_link, tags_of
+from flows.tracking.describe import report_link, tags_of
 from flows.tracking.registry import promote, run_of
 from flows.tracking.uses import question_set
 from tests.flows.project import register, retrain
-from tests.flows.tracking.registered import CHAMPION, DATE, NAME, fetch, holder, version, versions
+from tests.flows.tracking.registered import CHAMPION, NAME, fetch, holder, version, versions
 
 ASKED = question_set(f"test-{n}" for n in range(200))
 
@@ -49,42 +49,20 @@ def test_the_cost_of_a_version_is_the_one_that_the_gate_compares(project: Path) 
     register()
     router = run_of(version(2))
     for batch, cost in ((1, {"cost_b1": "0.5"}), (32, {"cost_b32_delayed": "0.375"})):
-        tags = tags_of(router, facts(router), batch)
+        tags = tags_of(router, batch)
         assert {key: tags[key] for key in tags if key.startswith("cost_")} == cost
 
 
-def test_a_versions_description_begins_with_the_decision_and_its_numbers(project: Path) -> None:
+def test_a_versions_description_says_what_it_used_and_links_to_the_report_page(
+    project: Path,
+) -> None:
     retrain(1, correct=150)
     register()
-    listed = f"""\
-- rule: risk 0.75 audit 0.1
-- heads: stand, agree
-- certified: yes
-- measure: accuracy
-- sampling: greedy
-- accuracy: 75.0% [68.6, 80.5]
-- test questions: 200
-- LLM fraction: 0.25
-- cost at batch 1: 0.5
-- cost at batch 8: 0.5
-- cost at batch 32: 0.5
-- tokens per answer: 50
-- iteration: 1
-- preferences, md5: {file_md5(paths.preferences(1))[:7]}
-- git: {version(1).tags["commit"]}"""
-    not_judged = "none, because it judges only the last router of a retraining"
-    gate = "The gate's decision at registration"
     once = f"Validation questions {ASKED[:7]}: used once; all promises from them hold together"
-    used = f"{once} at confidence 0.95."
     page = f"[Report page]({report_link(run_of(version(1)))})"
-    assert version(1).description == f"{gate}: {not_judged}.\n\n{used}\n\n{page}\n\n{listed}"
-    judged, since, *_ = (version(2).description or "").split("\n\n")
-    assert judged.startswith(f"{gate}: promoted: no champion yet: ")
-    assert re.fullmatch(rf"Since then: {DATE} made the champion by the gate\.", since)
-    promote(1)
-    _, since, _, _, rest = (version(1).description or "").split("\n\n")
-    assert re.fullmatch(rf"Since then: {DATE} made the champion by hand\.", since)
-    assert rest == listed
+    assert version(1).description == f"{once} at confidence 0.95.\n\n{page}"
+    kept = mlflow.artifacts.download_artifacts(f"runs:/{version(1).run_id}/{paths.PAGE.name}")
+    assert Path(kept).read_bytes() == paths.PAGE.read_bytes()
 
 
 def test_registering_twice_adds_nothing_and_moves_no_alias(project: Path) -> None:

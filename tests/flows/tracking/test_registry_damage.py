@@ -12,7 +12,6 @@ import pytest
 from mlflow import MlflowClient
 
 from citer.errors import InputError
-from flows.tracking import registry
 from flows.tracking.compare import compare
 from flows.tracking.registry import promote
 from flows.tracking.restore import restore
@@ -101,7 +100,7 @@ def test_an_interrupted_registration_is_completed(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(registry, "_tag", fail)
+        patch.setattr(MlflowClient, "set_model_version_tag", fail)
         with pytest.raises(KeyboardInterrupt):
             register()
     assert holder("champion") is None

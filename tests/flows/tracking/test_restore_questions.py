@@ -83,7 +83,7 @@ def test_a_version_of_before_leaves_the_questions_as_they_are(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(contents, "versioned", list)  # an earlier citer logged none
+        patch.setattr(contents, "versioned", list)  # none was versioned
         run(1)
     write(QUESTIONS, "One")
     run(2)
@@ -105,21 +105,6 @@ def test_questions_that_are_lost_or_changed_by_hand_leave_everything_unchanged(t
     with pytest.raises(InputError, match=f"{QUESTIONS} is neither in DVC's cache nor on its remo"):
         restore(A)
     assert own() == before
-
-
-@pytest.mark.slow
-def test_no_empty_folder_is_left_of_outputs_that_a_version_does_not_have(project: Path) -> None:
-    run(1)
-    stages = Path("dvc.yaml").read_text()
-    Path("dvc.yaml").write_text(
-        stages + "  report:\n    cmd: 'true'\n    outs: [data/page/report.html]\n"
-    )
-    Path("data/page").mkdir(exist_ok=True)
-    Path("data/page/report.html").write_text("<p>")
-    run(2)
-    restore(A)
-    assert not Path("data/page").exists()
-    assert Path("data/own").is_dir()
 
 
 @pytest.mark.slow

@@ -4,17 +4,16 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities.model_registry import ModelVersion
 
 from flows.tracking.compare import compare
 from flows.tracking.registry import run_of
-from flows.tracking.uses import question_set, record, report, spent
+from flows.tracking.uses import question_set, spent
 from tests.flows.project import change_params, register, retrain
-from tests.flows.tracking.registered import NAME, age, version
+from tests.flows.tracking.registered import NAME, version
 
 
-def used(number: int) -> tuple[str | None, str | None]:
-    own = record(run_of(version(number)))
+def used(number: int) -> tuple[float | None, float | None]:
+    own = run_of(version(number)).data.metrics
     return own.get("validation_use"), own.get("test_use")
 
 
@@ -26,10 +25,10 @@ def test_each_router_uses_validation_and_each_decision_of_the_gate_uses_test(
         register()
         register()  # the same again uses nothing
     assert [used(number) for number in (1, 2, 3, 4)] == [
-        ("1", None),
-        ("2", "1"),
-        ("3", None),
-        ("4", "2"),
+        (1, None),
+        (2, 1),
+        (3, None),
+        (4, 2),
     ]
 
 
@@ -38,18 +37,7 @@ def test_other_questions_are_counted_by_themselves(project: Path) -> None:
     register()
     retrain(2, questions="fresh")
     register()
-    assert (used(2), used(4)) == (("2", "1"), ("2", "1"))
-
-
-def test_uses_that_an_earlier_citer_wrote_on_versions_are_counted(project: Path) -> None:
-    retrain(1)
-    register()
-    for number in (1, 2):
-        age(number)
-        assert used(number) == (None, None)
-    retrain(2, cost=0.4)
-    register()
-    assert used(4) == ("4", "2")
+    assert (used(2), used(4)) == ((2, 1), (2, 1))
 
 
 def test_a_deleted_version_is_not_forgotten_by_later_ones(project: Path) -> None:
@@ -58,7 +46,7 @@ def test_a_deleted_version_is_not_forgotten_by_later_ones(project: Path) -> None
     MlflowClient().delete_model_version(NAME, "1")
     retrain(2, cost=0.4)
     register()
-    assert used(4) == ("4", "2")
+    assert used(4) == (4, 2)
 
 
 def test_compare_and_the_description_say_how_much_confidence_is_left(
@@ -92,16 +80,6 @@ def test_a_use_spent_the_delta_of_its_time(
     compare()
     shown = " ".join(capsys.readouterr().out.split())
     assert "used 2 times; all promises from them hold together at confidence 0.6." in shown
-
-
-def test_versions_of_an_earlier_citer_are_named_as_not_counted() -> None:
-    tags = {"test_set": "1a2b3c4d", "test_use": "1", "delta": "0.05"}
-    known = [
-        ModelVersion("m", number, 0, run_id=f"run {number}") for number in ("1", "10", "11", "2")
-    ]
-    *_, last = report(known, {"run 11": tags}, [tags])
-    assert last.endswith("registered them: versions 1, 2, 10.")
-    assert len([*report(known[2:3], {"run 11": tags}, [tags])]) == 1
 
 
 def test_a_set_is_known_by_its_questions_in_any_order() -> None:

@@ -19,7 +19,6 @@ LABELS = {"references": "llm", "outcome": "suffix", "margin": 4.0}
 def test_a_version_by_fidelity_is_not_compared_with_a_champion_by_accuracy(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The champion is from an earlier citer, which knew no other measure and no labels."""
     retrain(1)
     register()
     retrain(2, cost=0.1, conditions=FAITHFUL, labels=LABELS)
@@ -31,13 +30,12 @@ def test_a_version_by_fidelity_is_not_compared_with_a_champion_by_accuracy(
     assert holder("champion") == 2
     known = run_of(version(4)).data.tags
     assert FAITHFUL.fields.items() <= known.items()
-    assert {"references": "llm", "outcome": "suffix", "margin": "4"}.items() <= known.items()
+    assert {"references": "llm", "outcome": "suffix", "margin": "4.0"}.items() <= known.items()
     assert version(4).tags["fidelity"] == "1"
     assert not any("accuracy" in tag for tag in [*known, *version(4).tags])
     runs = {run.info.run_id: run.data.metrics for run in open_store("citer").runs("")}
     own = runs[version(4).run_id]
     assert own["all/fidelity"] == own["math/fidelity"] == own["rivals/llm_fidelity"] == 1
-    assert own["fidelity"] == own["frontier/audited/fidelity"] == 1  # at the last step
     assert not any("accuracy" in name for name in own)
     capsys.readouterr()
     compare()
@@ -49,7 +47,7 @@ def test_a_version_by_fidelity_is_not_compared_with_a_champion_by_accuracy(
         "fidelity │ │ 100.0% [98.1, 100.0]",
         "references │ │ llm",
         "outcome of labels │ │ suffix",
-        "margin of labels, nats │ │ 4",
+        "margin of labels, nats │ │ 4.0",
     ):
         assert f"│ {row} │" in f"{shown} │".replace("│ │ │", "│ │")
     assert "The two versions cannot be compared: the challenger is measured by fidelity" in shown
@@ -71,7 +69,6 @@ def test_versions_by_the_same_fidelity_are_compared(
 
 
 def test_how_labels_were_made_does_not_make_another_router(project: Path) -> None:
-    """An earlier citer wrote the same router without saying it."""
     digests = []
     for labels in (None, LABELS):
         retrain(1, labels=labels)
