@@ -37,7 +37,7 @@ def test_a_folder_that_is_no_project_is_reported_in_one_line(tmp_path: Path) -> 
     [
         ("  epochs: 20", "", "params.yaml: train.epochs: missing; default: 20\n"),
         ("rule: risk", "rule: rusk", "params.yaml: label.rule: 'rusk 0.9 audit 0.1': expected "),
-        ("tie: slm", "tie: me", "params.yaml: label.tie: 'me': "),
+        ("dtype: float32", "dtype: int", "params.yaml: pair.dtype: 'int': "),
     ],
 )
 def test_a_wrong_parameter_is_reported_in_one_line_with_key_and_value(
@@ -161,7 +161,9 @@ def test_each_error_of_params_yaml_is_reported_in_a_line(tmp_path: Path) -> None
         2,
         "citer: params.yaml: train.epochs: missing; default: 20",
     )
-    assert unknown.startswith("citer: params.yaml: train: unknown key 'epoch'; expected seed, ")
+    assert unknown.startswith(
+        "citer: params.yaml: train: unknown key 'epoch'; expected learning_rate, "
+    )
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ def test_full_memory_is_reported_in_one_line_with_what_to_lower(
     assert cli.call(["label", "1"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("citer: label: out of memory: ")
-    assert said.endswith("; lower label.slots in params.yaml\n")
+    assert said.endswith("; lower decode.slots in params.yaml\n")
     assert said.count("\n") == 1
 
 

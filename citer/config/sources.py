@@ -2,13 +2,13 @@
 
 from os.path import normpath
 from pathlib import PurePath
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from citer.data.tasks import TASKS, known_task
 from citer.data.tasks.own import OWN
-from citer.sections import Listed, LocalPath, Questions, Section, Seed, Share, SomeListed
+from citer.sections import Listed, LocalPath, Questions, Section, Share, SomeListed
 
 TaskName = Annotated[str, AfterValidator(known_task)]
 
@@ -88,7 +88,8 @@ class PrepareParams(Section):
     like the rows of `train`.
     """
 
-    seed: Seed
+    REMOVED: ClassVar = {"seed": "`seed`, at the top level, takes its place"}
+
     toy: ToyParams | None
     train: Annotated[tuple[SourceFile, ...], Listed]
     validation: Annotated[tuple[SourceFile, ...], Listed]

@@ -12,7 +12,7 @@ nothing, so that the case `llm_right` is contested, too.
 """
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +21,9 @@ import pyarrow.compute as pc
 from citer.data.problems import Problem
 from citer.storage.schema import PREFERENCE
 
-Tie = Literal["slm", "llm", "drop"]
-TIE: dict[Tie, int | None] = {"slm": 1, "llm": 0, "drop": None}
-
 
 class Decision(NamedTuple):
-    """A label, or None to drop the row, and where it is from.
+    """A label, or None for a position without an audit, and where it is from.
 
     `slm_correct`, `llm_correct`: whether each branch ends in a right answer; None: it was not
     rolled out and graded. `failure` says why the grader failed on one of them, if so. `fall` is
@@ -45,7 +42,7 @@ UNCONTESTED = {
     "slm_right": Decision(1, "shortcut"),
     "llm_right": Decision(0, "shortcut"),
     "same_wrong": Decision(1, "same_token"),
-    "audited": Decision(None, "audit"),  # a position without an audit
+    "audited": Decision(None, "audit"),
 }
 
 
@@ -77,13 +74,6 @@ def token_cases(problems: Mapping[str, Problem], tokens: pa.Table) -> np.ndarray
 def _is_in(tokens: pa.Table, problem_ids: list[str]) -> np.ndarray:
     keys = pa.array(problem_ids, pa.string())
     return pc.is_in(tokens["problem_id"], keys).to_numpy()
-
-
-def by_grades(slm_correct: bool, llm_correct: bool | None, tie: Tie) -> int | None:
-    """Return the label of a contested token: the first right branch decides, else the tie rule."""
-    if slm_correct:
-        return 1
-    return 0 if llm_correct else TIE[tie]
 
 
 def preferences(

@@ -91,7 +91,7 @@ def _metadata(
         "iteration": iteration,
         "router": digest(paths.router(iteration - 1)),
         "rule": str(params.label.rule),
-        "tie": params.label.tie,
+        "tie": "slm",  # a token after which both branches end wrong gets label 1
         "labels": {
             "references": sources(inputs.problems.values()),
             "outcome": inputs.methods,
@@ -114,9 +114,9 @@ def _read(params: Params, iteration: int) -> Inputs:
     folders = finetuned_pair(params)
     check_identity(identity, folder_identity(folders, params.pair.dtype), paths.SLM_TOKENS)
     examples = folders.prompts.encode_all(problems.values())
-    room = params.label.max_new_tokens  # a rollout may begin after any token of a reference
+    room = params.decode.max_new_tokens  # a rollout may begin after any token of a reference
     contested = {p.problem_id: examples[p.problem_id] for p in parted(problems.values())[0]}
-    check_examples(contested, folders.context, room, "label.max_new_tokens")
+    check_examples(contested, folders.context, room, "decode.max_new_tokens")
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
     methods = _methods(params, problems.values())
     return Inputs(methods, folders, identity, router, problems, examples, tokens)
@@ -131,10 +131,10 @@ def _labeller(
     partial: Path,
 ) -> tuple[Labeller, Calibration | None]:
     """Return the labeller, and if it needs `suffix` the calibration of its margin."""
-    limits = params.label
+    limits = params.decode
     engine = Engine(pair, limits.slots, limits.max_new_tokens, delayed=True)
-    policy = routed(inputs.router.to(pair.slm.device), limits.rule)
-    rollout = Rollout(engine, policy, limits.tie)
+    policy = routed(inputs.router.to(pair.slm.device), params.label.rule)
+    rollout = Rollout(engine, policy)
     labeller = Labeller(inputs.problems, inputs.examples, rollout, iteration)
     if inputs.methods == "rollout":
         return labeller, None
@@ -142,7 +142,7 @@ def _labeller(
     by_suffix = replace(labeller, method=suffix)
     calibration = calibrate(executor, by_suffix, rollout, inputs.tokens, partial)
     suffix = replace(suffix, margin=calibration.margin)
-    method = suffix if limits.method == "suffix" else ByRow(rollout, suffix)
+    method = suffix if params.label.method == "suffix" else ByRow(rollout, suffix)
     return replace(labeller, method=method), calibration
 
 
@@ -158,8 +158,8 @@ def _methods(params: Params, problems: Iterable[Problem]) -> str:
 def _digest(params: Params, iteration: int) -> str:
     files = paths.SLM_TOKENS, paths.LLM_TOKENS, paths.referenced("preference")
     router = paths.router(iteration - 1)
-    section = params.label.model_dump_json()
-    return digest(*files, router, str(iteration), section, code_digest("label"))
+    settings = params.label.model_dump_json(), params.decode.model_dump_json()
+    return digest(*files, router, str(iteration), *settings, code_digest("label"))
 
 
 def _failures(labels: pa.Table, problems: Mapping[str, Problem]) -> list[Failures]:
@@ -193,7 +193,7 @@ def _summary(labeller: Labeller, tokens: pa.Table, labels: pa.Table) -> Table:
 def _contested(labels: pa.Table, contested: int) -> dict[str, int]:
     by_suffix = labels.filter(pc.equal(labels["origin"], "suffix"))
     counts = {"by suffix": len(by_suffix), "by suffix, labelled 1": _ones(by_suffix["label"])}
-    rolled_out = contested - len(by_suffix)  # labels lack the ties that were dropped
+    rolled_out = contested - len(by_suffix)
     branches = labels["slm_branch_correct"], labels["llm_branch_correct"]
     saved, fatal = map(_ones, branches)
     by_rollouts = {

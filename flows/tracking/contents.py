@@ -30,7 +30,7 @@ from flows.tracking.retraining import NOTE, code_tags, open_run, start_run
 from flows.tracking.store import CHAMPION, Store
 
 LABELS = ("references", "outcome", "margin")  # what a card says about the labels
-ITERATION_SECTIONS = {"pair", "label", "train", "evaluate"}
+ITERATION_SECTIONS = {"seed", "pair", "decode", "label", "train", "evaluate"}
 PIPELINE = Path("pipeline")  # the artifacts that a restore puts back, under their paths
 QUESTIONS = "questions.json"  # the artifact that MLflow's page shows as a table
 

@@ -30,12 +30,10 @@ Settings = Mapping[str, dict[str, Any]]  # by section of params.yaml
 TINY: Settings = {
     "pair": {"device": "cpu"},
     "finetune": {"steps": 0},
-    "score": {"batch_tokens": 600, "shard_problems": 4},
-    "label": {"slots": 8, "max_new_tokens": 20},
+    "score": {"batch_tokens": 600},
+    "decode": {"slots": 8, "max_new_tokens": 40},
     "train": {"batch_size": 16, "epochs": 2},
     "evaluate": {
-        "slots": 8,
-        "max_new_tokens": 40,
         "llm_fractions": [0.0, 0.3, 1.0],
         "risks": [0.5],
         "audits": [0.1],

@@ -16,7 +16,7 @@ from citer.models.bundle import Card, read_card
 from citer.stages import label, paths, train
 from citer.storage.schema import PREFERENCE
 from citer.storage.tables import PARTIAL, read_table, table_metadata
-from tests.stages.conftest import run_killed
+from tests.stages.conftest import decoding, run_killed
 
 PREFERENCES = paths.referenced("preference")
 
@@ -122,9 +122,8 @@ def test_an_audited_answer_has_labels_where_it_was_audited_only(scored: Params) 
 
 
 def test_audited_answers_need_no_room_for_a_rollout(scored: Params) -> None:
-    section = scored.label.model_copy(update={"max_new_tokens": 1000})
-    params = scored.model_copy(update={"label": section})
-    with pytest.raises(InputError, match=r"problem math-0: .* 1000 more \(label.max_new_tokens\)"):
+    params = decoding(scored, max_new_tokens=1000)
+    with pytest.raises(InputError, match=r"problem math-0: .* 1000 more \(decode.max_new_tokens\)"):
         label._read(params, 1)
     change(audits=(Audit(0, 1, kept=True),))
     assert len(label._read(params, 1).problems) == 12

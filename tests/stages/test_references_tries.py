@@ -105,9 +105,7 @@ def test_sampled_tries_depend_on_seed_and_question_alone(
     limits = {"sampling": HOT, "tries": 3}
     first = sampled(with_source(project, "llm", **limits), "sft")
     assert sampled(with_source(project, "llm", slots=8, **limits), "sft") == first
-    reseeded = project.model_copy(
-        update={"prepare": project.prepare.model_copy(update={"seed": 18})}
-    )
+    reseeded = project.model_copy(update={"seed": 18})
     assert sampled(with_source(reseeded, "llm", **limits), "sft") != first
     fewer = sampled(with_source(project, "llm", sampling=HOT, tries=1), "sft")
     assert set(fewer) < set(first)
@@ -122,7 +120,7 @@ def test_against_the_llm_the_reference_is_what_the_evaluation_samples(
     params = with_source(project, "auto", "llm")
     section = params.evaluate.model_copy(update={"sampling": HOT})
     references.run(params.model_copy(update={"evaluate": section}))
-    engine, sampler = Engine(taught_pair, 1, LIMIT), Sampler(HOT, section.seed)
+    engine, sampler = Engine(taught_pair, 1, LIMIT), Sampler(HOT, params.seed)
     expected = {}
     for problem in given("test"):
         (answer,) = engine.decode([request(problem, taught_pair, sampler)], LLM_ALONE)
