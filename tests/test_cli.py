@@ -267,6 +267,15 @@ def test_the_option_for_several_seeds_says_what_took_its_place(
     assert capsys.readouterr().err == f"citer: --seeds was removed: {study}\n"
 
 
+def test_the_option_for_a_table_of_audits_says_what_took_its_place(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = ["--router", "r", "--input", "q", "--output", "a", "--disagreements", "t"]
+    assert cli.call(["generate", *files]) == 2
+    logged = "`citer serve --log` writes such tables"
+    assert capsys.readouterr().err == f"citer: --disagreements was removed: {logged}\n"
+
+
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.call(["--version"]) == 0
     assert capsys.readouterr().out == f"citer {version('citer')}\n"

@@ -76,6 +76,11 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
             "prepare: seed was removed: `seed`, at the top level, takes its place",
         ),
         (
+            "  traffic: []",
+            "  audited: []\n  traffic: []",
+            "prepare: audited was removed: prepare.traffic reads the questions of such answers",
+        ),
+        (
             "  method: auto",
             "  slots: 128\n  method: auto",
             "label: slots was removed: decode.slots takes its place",

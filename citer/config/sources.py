@@ -26,7 +26,7 @@ OwnPath = Annotated[LocalPath, AfterValidator(_where_dvc_sees_it)]
 class ToyParams(Section):
     """The embedded tasks: numbers of questions per task and split.
 
-    `preference` may be 0 if other sources have questions for it, such as `audited`.
+    `preference` may be 0 if other sources have questions for it, such as `traffic`.
     """
 
     tasks: Annotated[tuple[TaskName, ...], SomeListed]
@@ -83,12 +83,15 @@ class TrafficFolder(Section):
 class PrepareParams(Section):
     """Sources of problems: embedded tasks, the user's files, or both.
 
-    A split with a file of its own gets all rows of that file, and none of `train`. `audited` are
-    tables of served answers, or folders of them. The bare questions of `traffic` are distributed
-    like the rows of `train`.
+    A split with a file of its own gets all rows of that file, and none of `train`. The bare
+    questions of `traffic` are distributed like the rows of `train`.
     """
 
-    REMOVED: ClassVar = {"seed": "`seed`, at the top level, takes its place"}
+    REMOVED: ClassVar = {
+        "seed": "`seed`, at the top level, takes its place",
+        "audited": "prepare.traffic reads the questions of such answers, and label.method: auto "
+        "labels them without a rollout",
+    }
 
     toy: ToyParams | None
     train: Annotated[tuple[SourceFile, ...], Listed]
@@ -96,7 +99,6 @@ class PrepareParams(Section):
     test: Annotated[tuple[SourceFile, ...], Listed]
     shares: ShareParams
     on_bad_row: Literal["fail", "skip"]
-    audited: Annotated[tuple[OwnPath, ...], Listed] = ()
     traffic: Annotated[tuple[TrafficFolder, ...], Listed] = ()
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ from citer.data.references import against_llm
 from citer.data.splits import Separated, separate, split_by_share
 from citer.data.tasks import find_task, task_label
 from citer.data.tasks.rows import Requires, RowError
-from citer.data.traffic import load_audited, load_traffic, sampled
+from citer.data.traffic import load_traffic, sampled
 from citer.demo import toy
 from citer.errors import InputError
 from citer.evaluation.choice import least_questions
@@ -109,9 +109,6 @@ def _assigned(params: Params, on_bad_row: OnBadRow) -> Assigned:
         for problem in _loaded(file, row_needs(params, "train"), on_bad_row):
             yield _dealt(params, problem), problem
     yield from _traffic(params)
-    for path in prepare.audited:
-        for problem in load_audited(Path(path), prepare.tasks):
-            yield "preference", problem
 
 
 def _traffic(params: Params) -> Assigned:

@@ -6,7 +6,7 @@ from statistics import fmean
 import pyarrow as pa
 
 from citer.config.params import Params
-from citer.data.problems import Problem, parted, read_problems
+from citer.data.problems import Problem, read_problems
 from citer.data.references import against_llm, asked, check_answers
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE
@@ -72,12 +72,11 @@ def _check_rows(splits: Splits, folders: PairFolder, params: Params) -> None:
     check_room(_named(questions), folders, params.decode.max_new_tokens)
     check_answers(params.label.method, splits["preference"], paths.problems("preference"))
     encode, room = folders.prompts.encode_all, params.decode.max_new_tokens
-    contested, audited = parted(own["preference"])
-    check_examples(encode(audited), folders.context)
-    check_examples(encode(contested), folders.context, room, "decode.max_new_tokens")
+    examples = encode(own["preference"])
+    check_examples(examples, folders.context, room, "decode.max_new_tokens")
     if own["sft"] and params.finetune.steps:
-        examples = [*encode(own["sft"]).values()]
-        check_longest(own["sft"], examples, params.finetune.max_length)
+        rows = [*encode(own["sft"]).values()]
+        check_longest(own["sft"], rows, params.finetune.max_length)
 
 
 def _check_written(splits: Splits, folders: PairFolder, params: Params) -> None:
@@ -121,7 +120,6 @@ def _forecast(splits: Splits, slm: Asked, llm: Asked, params: Params) -> dict[st
     work = Workload(
         questions={split: len(problems) for split, problems in splits.items()},
         written=len(asked(training, params.references.source)) + len(by_llm),  # one try each
-        audited=len(parted(splits["preference"])[1]),
         prompt=fmean(reply.prompt_tokens for reply in llm.replies),
         answer=fmean(reply.tokens for reply in llm.replies),
         slm=slm.pace,

@@ -16,10 +16,9 @@ from tests.taught import make_taught_pair, problems
 ROOT = Path(__file__).parents[2]
 QUESTIONS = Path("questions.jsonl")
 ANSWERS = Path("answers.jsonl")
-DISAGREEMENTS = Path("disagreements.parquet")
 ROUTER = ("--router", "data/routers/1", "--rule", "risk 0.8 audit 0.1")
 FILES = ("--input", str(QUESTIONS), "--output", str(ANSWERS))
-GENERATE = ("generate", *ROUTER, *FILES, "--disagreements", str(DISAGREEMENTS))
+GENERATE = ("generate", *ROUTER, *FILES)
 STAGES: tuple[tuple[str, ...], ...] = (
     *(("prepare",), ("probe",), ("references",), ("finetune",)),
     *(("score_llm",), ("score_slm",), ("router0",), ("rivals",)),

@@ -28,14 +28,10 @@ def test_the_case_of_a_position_whose_reference_is_7(
     assert cases(*ids, np.array([False, True])).tolist() == [case, by_llm]
 
 
-def test_the_table_keeps_the_order_and_drops_positions_without_an_audit() -> None:
-    case_N = np.array(
-        ["slm_right", "contested", "contested", "llm_right", "same_wrong", "audited", "audited"]
-    )
-    tokens = pa.table(
-        {"problem_id": [*"aaabbcc"], "position": pa.array([0, 1, 2, 0, 1, 0, 1], "i4")}
-    )
-    decisions = {1: BOTH_WRONG, 2: LLM_RIGHT, 6: Decision(0, "audit")}
+def test_the_table_keeps_the_order() -> None:
+    case_N = np.array(["slm_right", "contested", "contested", "llm_right", "same_wrong"])
+    tokens = pa.table({"problem_id": [*"aaabb"], "position": pa.array([0, 1, 2, 0, 1], "i4")})
+    decisions = {1: BOTH_WRONG, 2: LLM_RIGHT}
     table = preferences(tokens, case_N, decisions, 2)
     rows = [tuple(row.values()) for row in table.to_pylist()]
     assert rows == [
@@ -44,5 +40,4 @@ def test_the_table_keeps_the_order_and_drops_positions_without_an_audit() -> Non
         ("a", 2, "contested", 0, "rollout", False, True, 2, None, None),
         ("b", 0, "llm_right", 0, "shortcut", None, None, 2, None, None),
         ("b", 1, "same_wrong", 1, "same_token", None, None, 2, None, None),
-        ("c", 1, "audited", 0, "audit", None, None, 2, None, None),
     ]

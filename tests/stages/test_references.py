@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from citer.config.params import Params
-from citer.data.problems import Audit
 from citer.errors import InputError
 from citer.stages import paths, references
 from citer.storage.schema import SPLITS
@@ -97,16 +96,6 @@ def test_equal_references_are_one_row(project: Params, own: dict[str, Own]) -> N
     write_splits(lambda p: replace(p, reference=own[p.question].text))
     references.run(with_source(project, "both"))
     assert made() == given()
-
-
-def test_an_answer_served_earlier_stays_as_it_is(project: Params, own: dict[str, Own]) -> None:
-    audits = (Audit(3, 7, True),)
-    write_splits(lambda p: replace(p, audits=audits) if p.choices else p)
-    references.run(with_source(project, "llm"))
-    assert [p for p in made("preference") if p.choices] == [
-        p for p in given("preference") if p.audits
-    ]
-    assert all(p.written_by == "llm" for p in made("preference") if not p.choices)
 
 
 @pytest.mark.parametrize(
