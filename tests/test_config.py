@@ -46,13 +46,10 @@ def complaints(path):
     return [line.removeprefix(f"{path}: ") for line in str(caught.value).split("\n")]
 
 
-@pytest.mark.parametrize("section", ["references", "evaluate"])
-def test_an_llm_behind_a_server_is_not_sampled(edited, section):
-    path = edited("llm_url: null", "llm_url: http://host:8000/v1")
-    before, after = path.read_text().split(f"\n{section}:")
-    sampled = after.replace("sampling: null", "sampling: {temperature: 1.0}", 1)
-    path.write_text(f"{before}\n{section}:{sampled}")
-    expected = f": top level: {section}.sampling: expected null: an LLM behind a server"
+def test_an_llm_behind_a_server_is_not_sampled(edited):
+    url = "llm_url: null", "llm_url: http://host:8000/v1"
+    path = edited(*url, "sampling: null", "sampling: {temperature: 1.0}")
+    expected = ": top level: evaluate.sampling: expected null: an LLM behind a server"
     assert complaint(path).startswith(expected)
 
 

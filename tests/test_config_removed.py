@@ -66,9 +66,19 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
             "top level: score_slm was removed: `score` takes its place",
         ),
         (
-            "  tries: 1",
-            "  seed: 17\n  tries: 1",
+            "  source: auto",
+            "  seed: 17\n  source: auto",
             "references: seed was removed: `seed`, at the top level, takes its place",
+        ),
+        (
+            "  source: auto",
+            "  tries: 3\n  source: auto",
+            "references: tries was removed: the LLM answers each question once",
+        ),
+        (
+            "  source: auto",
+            "  sampling: null\n  source: auto",
+            "references: sampling was removed: the LLM writes references greedily",
         ),
         (
             "  toy: #",

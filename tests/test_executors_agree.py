@@ -97,7 +97,7 @@ def evaluate(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> di
 
 
 def refer(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> dict[str, bytes]:
-    trying = Trying(1, False, ALL_GREEDY, slots=2, max_new_tokens=12)
+    trying = Trying(False, ALL_GREEDY, slots=2, max_new_tokens=12)
     write("LLM", pair, executor, taught.problems, trying, folder)
     return files(folder)
 

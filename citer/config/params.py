@@ -66,21 +66,17 @@ class DecodeParams(Section):
 class ReferenceParams(Section):
     """The references from which SLM and router learn.
 
-    `both`: two rows for a question that has both. Without a right answer to grade against, the
-    LLM's first try is used.
+    `both`: two rows for a question that has both.
     """
 
-    REMOVED: ClassVar = SEED | DECODE
+    REMOVED: ClassVar = {
+        **SEED,
+        **DECODE,
+        "tries": "the LLM answers each question once",
+        "sampling": "the LLM writes references greedily",
+    }
 
     source: Source = "auto"
-    tries: Annotated[int, Field(gt=0, le=1000)] = 1
-    sampling: SamplingParams | None = None
-
-    @model_validator(mode="after")
-    def tries_differ(self) -> Self:
-        if self.tries > 1 and not self.sampling:
-            raise ValueError("tries: greedy answers are all the same; expected `sampling`, or 1")
-        return self
 
 
 class LoraParams(Section):
@@ -235,11 +231,10 @@ class Params(Section):
 
     @model_validator(mode="after")
     def samples_here(self) -> Self:
-        sampled = [name for name in ("references", "evaluate") if getattr(self, name).sampling]
-        if self.pair.llm_url and sampled:
+        if self.pair.llm_url and self.evaluate.sampling:
             raise ValueError(
-                f"{sampled[0]}.sampling: expected null: an LLM behind a server (pair.llm_url) is "
-                "asked for greedy decoding only"
+                "evaluate.sampling: expected null: an LLM behind a server (pair.llm_url) is asked "
+                "for greedy decoding only"
             )
         return self
 

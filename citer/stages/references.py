@@ -111,14 +111,12 @@ def _write(questions: Splits, params: Params) -> dict[str, "Written"]:
 def _ways(params: Params) -> dict[str, "Trying"]:
     """Return how the LLM answers each split: validation and test as in the evaluation."""
     from citer.labelling.references import Trying
-    from citer.models.sampling import Sampler
+    from citer.models.sampling import ALL_GREEDY, Sampler
 
     limits = params.decode.slots, params.decode.max_new_tokens
-    sampled = Sampler(params.references.sampling, params.seed)
-    judging = Sampler(params.evaluate.sampling, params.seed)
-    until_right = Trying(params.references.tries, True, sampled, *limits)
-    once = Trying(1, False, judging, *limits)
-    return dict.fromkeys(TRAINING, until_right) | dict.fromkeys(JUDGED, once)
+    right = Trying(True, ALL_GREEDY, *limits)
+    any_answer = Trying(False, Sampler(params.evaluate.sampling, params.seed), *limits)
+    return dict.fromkeys(TRAINING, right) | dict.fromkeys(JUDGED, any_answer)
 
 
 def _check_room(questions: Splits, folders: "PairFolder", params: Params) -> None:
