@@ -140,15 +140,16 @@ def certified_rules(params: Params) -> Chosen:
 def answered(shop: Workshop, chosen: Chosen) -> pa.Table:
     """Answer the workshop's test questions by both models, all rivals and the chosen rules."""
     router, _ = read_bundle(paths.router(last(shop.params)))
-    own, params = router.to(shop.pair.slm.device), shop.params.evaluate
+    own, params = router.to(shop.pair.slm.device), shop.params
     asked = shop.executor, shop.pair, shop.validation, shop.test
     with TemporaryDirectory() as folder:
-        study = Study(*asked, params, Path(folder))
-        rivals = study.rivals(Preference(shop.params.train, study))
+        settings = params.evaluate, params.decode, params.seed
+        study = Study(*asked, *settings, Path(folder))
+        rivals = study.rivals(Preference(params.train, study))
     lines = [
         Line(by_head(name, head_for(own, each.rule)), [each.rule]) for name, each in chosen.items()
     ]
-    sampled = replace(shop, sampler=Sampler(params.sampling, params.seed))
+    sampled = replace(shop, sampler=Sampler(params.evaluate.sampling, params.seed))
     runs = [run for [run] in sampled.sweep(shop.test, lines)]
     return pa.concat_tables([rivals.outcomes, outcome_table(runs)])
 

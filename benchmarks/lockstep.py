@@ -79,7 +79,7 @@ def study() -> Iterator[Row]:
     params = load_params()
     pair, last = load_pair(finetuned_pair(params), params.pair), max(map(int, params.iterations))
     router, _ = read_bundle(paths.router(last))
-    engine = Engine(pair, params.evaluate.slots, params.evaluate.max_new_tokens, delayed=True)
+    engine = Engine(pair, params.decode.slots, params.decode.max_new_tokens, delayed=True)
     requests = [request(problem, pair) for problem in read_problems(paths.referenced("test"))]
     alone = traces(engine, requests, LLM_ALONE)
     for name, weights, policies in _methods(router, last, params.evaluate.gammas):

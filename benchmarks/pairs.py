@@ -120,7 +120,7 @@ def embedded() -> Subject:
         ]
         return pair.prompts.encode_all(problems)
 
-    return Subject("embedded", pair, random_head(pair), examples, params.evaluate.max_new_tokens)
+    return Subject("embedded", pair, random_head(pair), examples, params.decode.max_new_tokens)
 
 
 def random_subject(name: str, sizes: Sizes, dtype: torch.dtype, device: torch.device) -> Subject:

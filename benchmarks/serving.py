@@ -194,7 +194,7 @@ def main() -> None:
     params = load_params()
     rule = Rule(**read_json(paths.report(2) / "threshold.json")["rule"])
     asked = [p for p in read_problems(paths.referenced("test")) if not p.choices][:QUESTIONS]
-    slots, limit = params.evaluate.slots, params.evaluate.max_new_tokens
+    slots, limit = params.decode.slots, params.decode.max_new_tokens
     folders = served_pair(ROUTER, paths.SLM, Path(params.pair.llm))
     deployment = deploy(ROUTER, folders, params.pair, rule, slots=slots, max_new_tokens=limit)
     with served(rule) as (url, pid):

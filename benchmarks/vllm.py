@@ -73,7 +73,7 @@ class Study:
         last = max(map(int, params.iterations))
         self.bundle = paths.router(last)
         self.chosen = Rule(**read_json(paths.report(last) / "threshold.json")["rule"])
-        self.new_tokens = params.evaluate.max_new_tokens
+        self.new_tokens = params.decode.max_new_tokens
         asked = read_problems(paths.referenced("test"))
         self.problems = [problem for problem in asked if problem.task == TASK][:QUESTIONS]
 

@@ -93,7 +93,7 @@ class Workshop:
 
     @cached_property
     def engine(self) -> Engine:
-        params = self.params.evaluate
+        params = self.params.decode
         return Engine(self.pair, params.slots, params.max_new_tokens, delayed=True)
 
     @cached_property
@@ -107,7 +107,7 @@ class Workshop:
 
     def label(self, policy: Policy, iteration: int) -> pa.Table:
         """Label the preference questions by rollouts under a policy."""
-        rollout = Rollout(self.engine, policy, self.params.label.tie)
+        rollout = Rollout(self.engine, policy)
         labeller = Labeller(self.preference, self.examples, rollout, iteration)
         with TemporaryDirectory() as folder:
             return label_in_chunks(self.executor, labeller, self.tokens, Path(folder))
@@ -150,7 +150,7 @@ class Teacher:
     def __init__(self, shop: Workshop, first: pa.Table, seed: int) -> None:
         self.shop = shop
         self.first = first  # the labels of iteration 1
-        self.params: TrainParams = shop.params.train.model_copy(update={"seed": seed})
+        self.seed = seed
         self._second: dict[Rule, pa.Table] = {}
 
     @classmethod
@@ -190,21 +190,20 @@ class Teacher:
         return self._train(rows, label_N, width)
 
     @property
-    def _device(self) -> torch.device:
-        return self.shop.pair.slm.device
+    def _settings(self) -> tuple[TrainParams, int, torch.device]:
+        return self.shop.params.train, self.seed, self.shop.pair.slm.device
 
     def _train(self, rows: pa.Table, label_N: np.ndarray, width: int | None) -> Trained:
         """Train a head on `rows` (problem_id, position) and their labels."""
         data = read_features(paths.SLM_TOKENS, rows), label_N, rows["problem_id"].to_numpy()
-        return train_head(*data, self.params, self._device, hidden_size=width)
+        return train_head(*data, *self._settings, hidden_size=width)
 
     def _train_likelihood(self, width: int | None) -> Trained:
         """Train a head by Co-LLM's loss of both models' log-probabilities of the reference."""
         rows = self.shop.tokens
         logprob_N2 = np.stack([rows[f"{name}_logprob_gt"].to_numpy() for name in MODELS], 1)
         data = read_features(paths.SLM_TOKENS, rows), logprob_N2, rows["problem_id"].to_numpy()
-        more = self.params, self._device
-        return train_head(*data, *more, hidden_size=width, loss=marginal_loss)
+        return train_head(*data, *self._settings, hidden_size=width, loss=marginal_loss)
 
 
 def _of(rows: pa.Table, problems: Mapping[str, Problem]) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Tables of answers served earlier, as `citer generate --disagreements` writes them."""
+"""Tables of answers served earlier, as `citer serve --log` writes them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Answer the questions of a study one at a time, choose rules, and select rows of its findings."""
 
-from citer.config.params import EvaluateParams
+from citer.config.params import DecodeParams, EvaluateParams
 from citer.data.problems import Problem
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
@@ -16,10 +16,9 @@ from citer.models.sampling import Sampler
 from citer.rule import Rule
 
 THRESHOLDS = [0.0, 0.3, 0.5, 0.7, 1.0]
+SEED = 3
+DECODE = DecodeParams(slots=5, max_new_tokens=40)
 PARAMS = EvaluateParams(
-    seed=3,
-    slots=5,
-    max_new_tokens=40,
     llm_fractions=(0.0, 0.1, 0.4, 1.0),
     risks=(0.2, 0.6),
     audits=(0.3, 1.0),
@@ -42,10 +41,10 @@ def routed_study(
 
 def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, int]]:
     """Answer the test questions one at a time; return (correct, tokens, LLM's tokens) of each."""
-    engine = Engine(study.pair, 1, PARAMS.max_new_tokens)
+    engine = Engine(study.pair, 1, DECODE.max_new_tokens)
     answers = {}
     for problem in study.test:
-        sampler = Sampler(study.params.sampling, study.params.seed)
+        sampler = Sampler(study.params.sampling, study.seed)
         (answer,) = engine.decode([request(problem, study.pair, sampler)], policy)
         right = not answer.truncated and grade(problem, study.pair.text(answer.token_ids))
         answers[problem.problem_id] = (right, len(answer.token_ids), sum(answer.by_llm))

@@ -11,7 +11,7 @@ from citer.storage import checkpoint
 from citer.storage.checkpoint import Checkpoint
 from citer.training import router as training
 from citer.training.router import Trained, train_head
-from tests.test_training import CPU, _data, _params, _state
+from tests.test_training import CPU, SEED, _data, _params, _state
 
 PARAMS = _params(epochs=7, dropout=0.4, learning_rate=0.05)
 
@@ -37,12 +37,12 @@ def train(path: Path, epochs: int = PARAMS.epochs) -> tuple[Trained, int]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "_train_epoch", count)
-        return train_head(*_data(), PARAMS, CPU, Checkpoint(path)), len(run)
+        return train_head(*_data(), PARAMS, SEED, CPU, Checkpoint(path)), len(run)
 
 
 @pytest.fixture(scope="module")
 def whole() -> Trained:
-    return train_head(*_data(), PARAMS, CPU)
+    return train_head(*_data(), PARAMS, SEED, CPU)
 
 
 @pytest.mark.parametrize("epochs", [0, 1, 4])

@@ -37,7 +37,7 @@ def test_a_folder_that_is_no_project_is_reported_in_one_line(tmp_path: Path) -> 
     [
         ("  epochs: 20", "", "params.yaml: train.epochs: missing; default: 20\n"),
         ("rule: risk", "rule: rusk", "params.yaml: label.rule: 'rusk 0.9 audit 0.1': expected "),
-        ("tie: slm", "tie: me", "params.yaml: label.tie: 'me': "),
+        ("dtype: float32", "dtype: int", "params.yaml: pair.dtype: 'int': "),
     ],
 )
 def test_a_wrong_parameter_is_reported_in_one_line_with_key_and_value(
@@ -161,7 +161,9 @@ def test_each_error_of_params_yaml_is_reported_in_a_line(tmp_path: Path) -> None
         2,
         "citer: params.yaml: train.epochs: missing; default: 20",
     )
-    assert unknown.startswith("citer: params.yaml: train: unknown key 'epoch'; expected seed, ")
+    assert unknown.startswith(
+        "citer: params.yaml: train: unknown key 'epoch'; expected learning_rate, "
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,7 +224,7 @@ def test_full_memory_is_reported_in_one_line_with_what_to_lower(
     assert cli.call(["label", "1"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("citer: label: out of memory: ")
-    assert said.endswith("; lower label.slots in params.yaml\n")
+    assert said.endswith("; lower decode.slots in params.yaml\n")
     assert said.count("\n") == 1
 
 
@@ -262,6 +264,15 @@ def test_the_option_for_several_seeds_says_what_took_its_place(
     assert cli.call(["run", "--seeds", "5"]) == 2
     study = "`python -m benchmarks.study` trains with several seeds"
     assert capsys.readouterr().err == f"citer: --seeds was removed: {study}\n"
+
+
+def test_the_option_for_a_table_of_audits_says_what_took_its_place(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = ["--router", "r", "--input", "q", "--output", "a", "--disagreements", "t"]
+    assert cli.call(["generate", *files]) == 2
+    logged = "`citer serve --log` writes such tables"
+    assert capsys.readouterr().err == f"citer: --disagreements was removed: {logged}\n"
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,8 +24,8 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
     ("old", "new", "message"),
     [
         (
-            "  tie: slm",
-            "  judge: false\n  tie: slm",
+            "  method: auto",
+            "  judge: false\n  method: auto",
             "label: judge was removed: rules with `audit β` need no head `judge`",
         ),
         (
@@ -40,8 +40,8 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
             "its place",
         ),
         (
-            "  tie: slm",
-            "  minutes: 60\n  tie: slm",
+            "  method: auto",
+            "  minutes: 60\n  method: auto",
             "label: minutes was removed: label.method says how tokens are labelled",
         ),
         (
@@ -66,9 +66,59 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
             "top level: score_slm was removed: `score` takes its place",
         ),
         (
-            "  tries: 1",
-            "  seed: 17\n  tries: 1",
-            "references: seed was removed: prepare.seed takes its place",
+            "  source: auto",
+            "  seed: 17\n  source: auto",
+            "references: seed was removed: `seed`, at the top level, takes its place",
+        ),
+        (
+            "  source: auto",
+            "  tries: 3\n  source: auto",
+            "references: tries was removed: the LLM answers each question once",
+        ),
+        (
+            "  source: auto",
+            "  sampling: null\n  source: auto",
+            "references: sampling was removed: the LLM writes references greedily",
+        ),
+        (
+            "  toy: #",
+            "  seed: 17\n  toy: #",
+            "prepare: seed was removed: `seed`, at the top level, takes its place",
+        ),
+        (
+            "  traffic: []",
+            "  audited: []\n  traffic: []",
+            "prepare: audited was removed: prepare.traffic reads the questions of such answers",
+        ),
+        (
+            "  method: auto",
+            "  slots: 128\n  method: auto",
+            "label: slots was removed: decode.slots takes its place",
+        ),
+        (
+            "  risks:",
+            "  max_new_tokens: 128\n  risks:",
+            "evaluate: max_new_tokens was removed: decode.max_new_tokens takes its place",
+        ),
+        (
+            "  method: auto",
+            "  tie: drop\n  method: auto",
+            "label: tie was removed: if both rollouts are wrong, the SLM's token is accepted",
+        ),
+        (
+            "  processes: 1",
+            "  checkpoint_steps: 75\n  processes: 1",
+            "finetune: checkpoint_steps was removed: `steps` decides how often it is saved",
+        ),
+        (
+            "  batch_tokens:",
+            "  shard_problems: 128\n  batch_tokens:",
+            "score: shard_problems was removed: every file has the tokens of 128 problems",
+        ),
+        (
+            "  executor: local",
+            "  executor: local\n  hostfile: null",
+            "workers: hostfile was removed: all finetune.processes run on this machine",
         ),
         (
             "  devices: auto",

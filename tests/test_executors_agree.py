@@ -68,8 +68,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def score(taught: Taught, folder: Path) -> dict[str, bytes]:
-    params = ScoreParams(batch_tokens=600, shard_problems=2)
-    own = params, PLACEMENT, WorkerParams()
+    own = ScoreParams(batch_tokens=600), PLACEMENT, WorkerParams()
     for name in ("slm", "llm"):
         score_half(name, taught.folders, taught.problems, folder / name, *own)
     return files(folder)
@@ -81,7 +80,7 @@ def label(
     examples = pair.prompts.encode_all(taught.problems)
     by_id = {problem.problem_id: problem for problem in taught.problems}
     engine = Engine(pair, 8, max_new_tokens=12, delayed=True)
-    rollout = Rollout(engine, routed(taught.router, RULE), "slm")
+    rollout = Rollout(engine, routed(taught.router, RULE))
     labeller = Labeller(by_id, examples, rollout, 1)
     rows = read_tokens(tokens / "slm", tokens / "llm", examples)
     label_in_chunks(executor, labeller, rows, partial)
@@ -98,7 +97,7 @@ def evaluate(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> di
 
 
 def refer(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> dict[str, bytes]:
-    trying = Trying(1, False, ALL_GREEDY, slots=2, max_new_tokens=12)
+    trying = Trying(False, ALL_GREEDY, slots=2, max_new_tokens=12)
     write("LLM", pair, executor, taught.problems, trying, folder)
     return files(folder)
 
@@ -122,6 +121,7 @@ def run_stages(taught: Taught, tmp_path_factory: pytest.TempPathFactory) -> RunS
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("citer.models.outlined.executor_for", lambda placed, workers: executor)
             patch.setattr("citer.labelling.labeller.CHUNK", 2)
+            patch.setattr("citer.labelling.scoring.SHARD", 2)
             tokens = score(taught, folder)
             pair, _ = open_pair(taught.folders, PLACEMENT, WorkerParams())
             assert (pair.slm.network.device.type == "meta") == executor.remote, "no weights here"

@@ -115,13 +115,12 @@ def test_help_lists_every_command(tmp_path: Path) -> None:
 
 def test_a_pair_is_profiled_and_answers_with_a_routers_folder(project: Path) -> None:
     (project / "q.jsonl").write_text(json.dumps({"problem": "What is 3 + 4?", "answer": "7"}))
-    files = ["--input", "q.jsonl", "--output", "out.jsonl", "--disagreements", "table.parquet"]
+    files = ["--input", "q.jsonl", "--output", "out.jsonl"]
     done = light(["profile"], ["generate", "--router", "router", *files], cwd=project)
     assert done.stdout.splitlines().count("0") == 2, done.stderr
     assert "Batch 32: routing can" in done.stdout
     [line] = (project / "out.jsonl").read_text().splitlines()
     assert 0 < json.loads(line)["tokens"] <= 6
-    assert (project / "table.parquet").is_file()
 
 
 REFUSED = [

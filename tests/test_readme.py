@@ -42,8 +42,9 @@ def documented_chat() -> dict[str, Any]:
 
 def problems() -> dict[str, Problem]:
     """Return the embedded arithmetic questions of the test split."""
-    prepare = load_params(ROOT / "params.yaml").prepare
-    rows = islice(toy.rows("math", prepare.toy.test, prepare.seed, "pipeline"), prepare.toy.test)
+    params = load_params(ROOT / "params.yaml")
+    count = params.prepare.toy.test
+    rows = islice(toy.rows("math", count, params.seed, "pipeline"), count)
     return {row["problem"]: parse_row(row, "math", "reference") for row in rows}
 
 

@@ -23,12 +23,13 @@ from citer.training.router import (
 )
 
 CPU = torch.device("cpu")
+SEED = 3
 WIDTH = 8
 
 
 def _params(**changes: Any) -> TrainParams:
     settled = TrainParams(
-        seed=3, learning_rate=0.01, batch_size=64, epochs=30, patience=4, dropout=0.1, holdout=0.25
+        learning_rate=0.01, batch_size=64, epochs=30, patience=4, dropout=0.1, holdout=0.25
     )
     return settled.model_copy(update=changes)
 
@@ -48,7 +49,7 @@ def _state(trained: Trained) -> list[np.ndarray]:
 
 
 def test_the_head_learns_more_than_a_constant() -> None:
-    metrics = train_head(*_data(), _params(), CPU).metrics
+    metrics = train_head(*_data(), _params(), SEED, CPU).metrics
     assert metrics["holdout_auc"] > 0.85
     assert metrics["holdout_loss_calibrated"] < 0.8 * metrics["holdout_loss_constant"]
     assert metrics["rows"] == 600
@@ -66,16 +67,16 @@ def test_two_rows_of_a_question_are_held_out_together() -> None:
 def test_a_single_row_to_train_on_is_refused() -> None:
     feature_NF, label_N, _ = _data(rows=2)
     with pytest.raises(InputError, match="1 labelled token to train on, expected 2 or more"):
-        train_head(feature_NF, label_N, np.array(["p0", "p1"]), _params(), CPU)
+        train_head(feature_NF, label_N, np.array(["p0", "p1"]), _params(), SEED, CPU)
 
 
 def test_the_constant_baseline_is_the_share_of_the_training_rows() -> None:
     data, params = _data(), _params(epochs=1)
-    held_N = holdout_rows(data[2], params.seed, params.holdout)
+    held_N = holdout_rows(data[2], SEED, params.holdout)
     trained_N, label_M = data[1][~held_N], data[1][held_N]
     share = (trained_N.sum() + 1) / (len(trained_N) + 2)
     expected = -np.log(np.where(label_M == 1, share, 1 - share)).mean()
-    result = train_head(*data, params, CPU).metrics["holdout_loss_constant"]
+    result = train_head(*data, params, SEED, CPU).metrics["holdout_loss_constant"]
     assert result == pytest.approx(expected)
     assert trained_N.mean() != pytest.approx(label_M.mean()), "the test could not fail"
 
@@ -87,7 +88,8 @@ def test_the_best_state_is_restored_instead_of_the_last() -> None:
     examples = Examples(torch.from_numpy(feature_NF), torch.from_numpy(label_N).float(), CPU)
     torch.manual_seed(0)
     mlp = RouterMLP(WIDTH, dropout=0.0)
-    losses = fit(mlp, examples, train_M, holdout_M, _params(patience=5, epochs=100)).holdout_loss
+    params = _params(patience=5, epochs=100)
+    losses = fit(mlp, examples, train_M, holdout_M, params, SEED).holdout_loss
     assert losses[-1] > min(losses), "training must have gone past its best"
     assert holdout_loss(mlp, examples, holdout_M) == min(losses)
 
@@ -95,11 +97,11 @@ def test_the_best_state_is_restored_instead_of_the_last() -> None:
 def test_the_training_loss_is_the_mean_over_the_rows_of_the_epoch() -> None:
     """The steps are so small that the oracle may use the first weights for both batches."""
     data, params = _data(), _params(epochs=1, dropout=0.0, learning_rate=1e-9, batch_size=400)
-    trained = train_head(*data, params, CPU)
-    held_N = holdout_rows(data[2], params.seed, params.holdout)
-    torch.manual_seed(params.seed)
+    trained = train_head(*data, params, SEED, CPU)
+    held_N = holdout_rows(data[2], SEED, params.holdout)
+    torch.manual_seed(SEED)
     mlp = RouterMLP(WIDTH, params.dropout)
-    order = torch.randperm(600, generator=torch.Generator().manual_seed(params.seed))
+    order = torch.randperm(600, generator=torch.Generator().manual_seed(SEED))
     feature_NF, label_N = (torch.from_numpy(part[~held_N][order]).float() for part in data[:2])
     with torch.no_grad():
         logit_N = torch.cat([mlp(feature_BF) for feature_BF in feature_NF.split(400)])
@@ -108,7 +110,7 @@ def test_the_training_loss_is_the_mean_over_the_rows_of_the_epoch() -> None:
 
 
 def test_the_curve_has_both_losses_of_every_epoch() -> None:
-    trained = train_head(*_data(), _params(), CPU)
+    trained = train_head(*_data(), _params(), SEED, CPU)
     assert {len(losses) for losses in trained.curve} == {trained.metrics["epochs"]}
     assert min(trained.curve.holdout_loss) == trained.metrics["holdout_loss"]
     assert trained.curve.train_loss[-1] < trained.curve.train_loss[0]
@@ -116,14 +118,12 @@ def test_the_curve_has_both_losses_of_every_epoch() -> None:
 
 def test_training_stops_when_patience_is_spent() -> None:
     for patience in (1, 3):
-        metrics = train_head(*_data(), _params(patience=patience, epochs=100), CPU).metrics
+        metrics = train_head(*_data(), _params(patience=patience, epochs=100), SEED, CPU).metrics
         assert metrics["epochs"] == metrics["best_epoch"] + patience
 
 
 def test_one_seed_gives_one_head_and_another_seed_another() -> None:
-    first, again, other = (
-        train_head(*_data(), _params(seed=seed, epochs=2), CPU) for seed in (3, 3, 4)
-    )
+    first, again, other = (train_head(*_data(), _params(epochs=2), seed, CPU) for seed in (3, 3, 4))
     assert all(np.array_equal(a, b) for a, b in zip(_state(first), _state(again), strict=True))
     assert (first.thresholds, first.metrics) == (again.thresholds, again.metrics)
     assert not all(np.array_equal(a, b) for a, b in zip(_state(first), _state(other), strict=True))
@@ -135,7 +135,7 @@ def test_the_number_of_threads_does_not_change_the_head() -> None:
     heads = []
     for count in (1, 4):
         torch.set_num_threads(count)
-        heads.append(_state(train_head(*data, params, CPU)))
+        heads.append(_state(train_head(*data, params, SEED, CPU)))
         assert torch.get_num_threads() == count
     torch.set_num_threads(threads)
     assert all(np.array_equal(*both) for both in zip(*heads, strict=True))
@@ -145,12 +145,12 @@ def test_the_callers_random_numbers_do_not_change() -> None:
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
-    train_head(*_data(), _params(epochs=1), CPU)
+    train_head(*_data(), _params(epochs=1), SEED, CPU)
     assert torch.rand(3).equal(expected)
 
 
 def test_a_last_batch_of_one_row_does_not_break_training() -> None:
-    trained = train_head(*_data(), _params(batch_size=599, epochs=2), CPU)
+    trained = train_head(*_data(), _params(batch_size=599, epochs=2), SEED, CPU)
     assert trained.metrics["rows"] == 600
     assert all(np.isfinite(array).all() for array in _state(trained))
 
@@ -176,7 +176,7 @@ def test_one_problem_cannot_be_split() -> None:
 
 def test_a_learning_rate_that_diverges_is_named() -> None:
     with pytest.raises(InputError, match=r"train\.learning_rate"):
-        train_head(*_data(), _params(learning_rate=1e30), CPU)
+        train_head(*_data(), _params(learning_rate=1e30), SEED, CPU)
 
 
 def test_platt_recovers_the_sigmoid_that_made_the_labels() -> None:
@@ -203,7 +203,7 @@ def test_labels_of_one_class_do_not_change_the_logits(only: int) -> None:
 
 def test_labels_of_one_class_still_make_a_head() -> None:
     feature_NF, label_N, problem_N = _data(rows=100)
-    trained = train_head(feature_NF, np.ones_like(label_N), problem_N, _params(), CPU)
+    trained = train_head(feature_NF, np.ones_like(label_N), problem_N, _params(), SEED, CPU)
     assert "holdout_auc" not in trained.metrics
     assert trained.head.score(torch.from_numpy(feature_NF).float()).mean() > 0.9
 
@@ -224,5 +224,5 @@ def test_thresholds_meet_every_fraction_of_distinct_scores() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_head_trained_on_cuda_learns_the_same_thing() -> None:
-    trained = train_head(*_data(), _params(), torch.device("cuda"))
+    trained = train_head(*_data(), _params(), SEED, torch.device("cuda"))
     assert trained.metrics["holdout_auc"] > 0.85

@@ -53,14 +53,7 @@ def generate(
         ),
     ],
     rule: RuleOption = None,
-    disagreements: Annotated[
-        Path | None,
-        typer.Option(
-            help="Parquet table of the answers with what audits found in them: which tokens they "
-            "checked, and on which of these the LLM disagreed. `prepare.audited` makes training "
-            "rows of it."
-        ),
-    ] = None,
+    disagreements: Annotated[str | None, typer.Option(hidden=True)] = None,
     temperature: Annotated[
         float | None,
         typer.Option(help="Sample at this temperature. Without it, answers are greedy."),
@@ -84,12 +77,14 @@ def generate(
 
     Needs params.yaml in the current folder.
     """
+    if disagreements is not None:
+        raise InputError("--disagreements was removed: `citer serve --log` writes such tables")
     params, parsed = load_params(), parse_rule(rule)
     sampler = _sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     with _bundle(router) as bundle:
         from citer.serving.generate import generate
 
-        generate(params, bundle, input, output, parsed, disagreements, sampler)
+        generate(params, bundle, input, output, parsed, sampler)
 
 
 def parse_rule(text: str | None) -> Rule | None:

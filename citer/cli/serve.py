@@ -40,7 +40,7 @@ def serve(
         Path | None,
         typer.Option(
             help="Folder for a log of questions and answers, as Parquet tables that only this user "
-            "can read. `prepare.traffic` and `prepare.audited` make training rows of it."
+            "can read. `prepare.traffic` makes training rows of it."
         ),
     ] = None,
     redact: Annotated[

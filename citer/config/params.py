@@ -43,6 +43,10 @@ def _beta(given: Any) -> float:
 
 Beta = Annotated[float, BeforeValidator(_beta)]
 
+# Keys that several sections had.
+SEED = {"seed": "`seed`, at the top level, takes its place"}
+DECODE = {key: f"decode.{key} takes its place" for key in ("slots", "max_new_tokens")}
+
 
 class SamplingParams(Section):
     """Sampling from a model's distribution: temperature, then `top_k`, then `top_p`."""
@@ -52,26 +56,27 @@ class SamplingParams(Section):
     top_p: Annotated[float, Field(gt=0, lt=1)] | None = None
 
 
+class DecodeParams(Section):
+    """How many questions a stage decodes at once, and the longest answer."""
+
+    slots: Slots
+    max_new_tokens: Tokens
+
+
 class ReferenceParams(Section):
     """The references from which SLM and router learn.
 
-    `both`: two rows for a question that has both. Without a right answer to grade against, the
-    LLM's first try is used.
+    `both`: two rows for a question that has both.
     """
 
-    REMOVED: ClassVar = {"seed": "prepare.seed takes its place"}
+    REMOVED: ClassVar = {
+        **SEED,
+        **DECODE,
+        "tries": "the LLM answers each question once",
+        "sampling": "the LLM writes references greedily",
+    }
 
     source: Source = "auto"
-    tries: Annotated[int, Field(gt=0, le=1000)] = 1
-    sampling: SamplingParams | None = None
-    slots: Slots = 128
-    max_new_tokens: Tokens = 128
-
-    @model_validator(mode="after")
-    def tries_differ(self) -> Self:
-        if self.tries > 1 and not self.sampling:
-            raise ValueError("tries: greedy answers are all the same; expected `sampling`, or 1")
-        return self
 
 
 class LoraParams(Section):
@@ -94,12 +99,12 @@ class FinetuneParams(Section):
     among the ranks, 3 also the weights, and 3-offload keeps these in the CPU's memory.
     """
 
-    seed: Seed
+    REMOVED: ClassVar = SEED | {"checkpoint_steps": "`steps` decides how often it is saved"}
+
     learning_rate: Rate
     steps: Annotated[int, Field(ge=0, le=10**9)]
     batch_size: Slots
     max_length: Tokens
-    checkpoint_steps: Count
     deepspeed: Literal["auto", "on", "off"]
     processes: Annotated[int, Field(gt=0, le=1024)]
     lora: LoraParams | None = None
@@ -110,8 +115,9 @@ class FinetuneParams(Section):
 class ScoreParams(Section):
     """Teacher-forced scoring."""
 
+    REMOVED: ClassVar = {"shard_problems": "every file has the tokens of 128 problems"}
+
     batch_tokens: Tokens
-    shard_problems: Count
 
 
 class LabelParams(Section):
@@ -125,23 +131,24 @@ class LabelParams(Section):
         "outcome": "label.method takes its place",
         "minutes": "label.method says how tokens are labelled, whatever time it takes",
         "judge": "rules with `audit β` need no head `judge`",
+        "tie": "if both rollouts are wrong, the SLM's token is accepted",
+        **DECODE,
     }
 
     method: Annotated[
         Literal["auto", "rollout", "suffix"], replaced(agreement="suffix, which needs no rollouts,")
     ] = "auto"
     rule: RuleText
-    tie: Literal["slm", "llm", "drop"]
-    slots: Slots
-    max_new_tokens: Tokens
 
 
 class TrainParams(Section):
     """Training of a router's head."""
 
-    REMOVED: ClassVar = {"seeds": "`python -m benchmarks.study` trains with several seeds"}
+    REMOVED: ClassVar = {
+        "seeds": "`python -m benchmarks.study` trains with several seeds",
+        **SEED,
+    }
 
-    seed: Seed
     learning_rate: Rate
     batch_size: Annotated[int, Field(gt=1, le=2**24)]
     epochs: Count
@@ -158,9 +165,8 @@ class EvaluateParams(Section):
     validation and test have one, else `llm`. The promise holds at confidence 1 - delta.
     """
 
-    seed: Seed
-    slots: Slots
-    max_new_tokens: Tokens
+    REMOVED: ClassVar = SEED | DECODE
+
     llm_fractions: Annotated[tuple[Share, ...], Field(strict=False, min_length=2)]
     risks: Annotated[tuple[Share, ...], Listed]
     audits: Annotated[tuple[Beta, ...], Listed]
@@ -203,7 +209,9 @@ class Params(Section):
     REMOVED: ClassVar = dict.fromkeys(("score_llm", "score_slm"), "`score` takes its place")
 
     iterations: Annotated[dict[str, Iteration], Field(min_length=1)]
+    seed: Seed
     pair: PairParams
+    decode: DecodeParams
     prepare: PrepareParams
     references: ReferenceParams = ReferenceParams()
     finetune: FinetuneParams
@@ -223,11 +231,10 @@ class Params(Section):
 
     @model_validator(mode="after")
     def samples_here(self) -> Self:
-        sampled = [name for name in ("references", "evaluate") if getattr(self, name).sampling]
-        if self.pair.llm_url and sampled:
+        if self.pair.llm_url and self.evaluate.sampling:
             raise ValueError(
-                f"{sampled[0]}.sampling: expected null: an LLM behind a server (pair.llm_url) is "
-                "asked for greedy decoding only"
+                "evaluate.sampling: expected null: an LLM behind a server (pair.llm_url) is asked "
+                "for greedy decoding only"
             )
         return self
 

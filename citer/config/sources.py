@@ -2,13 +2,13 @@
 
 from os.path import normpath
 from pathlib import PurePath
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from citer.data.tasks import TASKS, known_task
 from citer.data.tasks.own import OWN
-from citer.sections import Listed, LocalPath, Questions, Section, Seed, Share, SomeListed
+from citer.sections import Listed, LocalPath, Questions, Section, Share, SomeListed
 
 TaskName = Annotated[str, AfterValidator(known_task)]
 
@@ -26,7 +26,7 @@ OwnPath = Annotated[LocalPath, AfterValidator(_where_dvc_sees_it)]
 class ToyParams(Section):
     """The embedded tasks: numbers of questions per task and split.
 
-    `preference` may be 0 if other sources have questions for it, such as `audited`.
+    `preference` may be 0 if other sources have questions for it, such as `traffic`.
     """
 
     tasks: Annotated[tuple[TaskName, ...], SomeListed]
@@ -83,19 +83,22 @@ class TrafficFolder(Section):
 class PrepareParams(Section):
     """Sources of problems: embedded tasks, the user's files, or both.
 
-    A split with a file of its own gets all rows of that file, and none of `train`. `audited` are
-    tables of served answers, or folders of them. The bare questions of `traffic` are distributed
-    like the rows of `train`.
+    A split with a file of its own gets all rows of that file, and none of `train`. The bare
+    questions of `traffic` are distributed like the rows of `train`.
     """
 
-    seed: Seed
+    REMOVED: ClassVar = {
+        "seed": "`seed`, at the top level, takes its place",
+        "audited": "prepare.traffic reads the questions of such answers, and label.method: auto "
+        "labels them without a rollout",
+    }
+
     toy: ToyParams | None
     train: Annotated[tuple[SourceFile, ...], Listed]
     validation: Annotated[tuple[SourceFile, ...], Listed]
     test: Annotated[tuple[SourceFile, ...], Listed]
     shares: ShareParams
     on_bad_row: Literal["fail", "skip"]
-    audited: Annotated[tuple[OwnPath, ...], Listed] = ()
     traffic: Annotated[tuple[TrafficFolder, ...], Listed] = ()
 
     @model_validator(mode="after")

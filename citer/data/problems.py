@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,28 +24,12 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
-    """An earlier audit of the SLM's token at a position of an answer.
-
-    `kept`: whether its odds suffice, see `citer.data.traffic.LEAST_ODDS`.
-    """
-
-    position: int
-    slm_token: int
-    kept: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Problem:
     """One row of the problem table.
 
     Training needs `reference`, grading needs `answer`. Otherwise they may be None. `messages` are
     the turns before the question, if there are any. If the LLM wrote the reference, `written_by` is
     "llm".
-
-    If the reference is an answer served earlier, `audits` are its audits, and `token_ids` the
-    tokens to which they belong. Such a reference is neither right nor the LLM's own: it gives the
-    context of its audits, and no label elsewhere.
     """
 
     problem_id: str
@@ -58,8 +42,6 @@ class Problem:
     split: str
     messages: tuple[Message, ...] | None = None
     written_by: Literal["llm"] | None = None
-    audits: tuple[Audit, ...] | None = None
-    token_ids: tuple[int, ...] | None = None
 
     @property
     def conversation(self) -> str:
@@ -77,14 +59,6 @@ class Problem:
         return self.answer is not None or self.written_by == "llm"
 
 
-def parted(problems: Iterable[Problem]) -> tuple[list[Problem], list[Problem]]:
-    """Return the problems whose contested tokens `label` decides, and the audited answers."""
-    both: tuple[list[Problem], list[Problem]] = [], []
-    for problem in problems:
-        both[problem.audits is not None].append(problem)
-    return both
-
-
 def question_key(question: str) -> str:
     """Return a hash of the question that ignores case and white space."""
     return hashlib.sha256(" ".join(question.lower().split()).encode()).hexdigest()[:16]
@@ -98,8 +72,7 @@ def seeded(key: str, seed: int) -> str:
 def first_id(problem_id: str) -> str:
     """Return the id of a question's first row.
 
-    It is the part before the full stop in the ids of further rows: with the LLM's reference, or
-    with an answer that was served.
+    It is the part before the full stop in the id of its second row, with the LLM's reference.
     """
     return problem_id.partition(".")[0]
 
@@ -137,11 +110,10 @@ def read_problems(path: Path) -> list[Problem]:
 
 def as_problem(row: dict[str, Any]) -> Problem:
     """Return the problem of a row of a problem table."""
-    choices, messages, audits = row["choices"], row["messages"], row["audits"]
+    known = {field.name: row[field.name] for field in fields(Problem)}
+    choices, messages = row["choices"], row["messages"]
     parts = {
         "choices": choices and tuple(Choice(**each) for each in choices),
         "messages": messages and tuple(Message(**each) for each in messages),
-        "audits": audits and tuple(Audit(**each) for each in audits),
-        "token_ids": row["token_ids"] and tuple(row["token_ids"]),
     }
-    return Problem(**row | parts)
+    return Problem(**known | parts)

@@ -17,14 +17,11 @@ def against_llm(against: Against, judged: Iterable[Problem]) -> bool:
 
 
 def asked(problems: Iterable[Problem], source: Source) -> list[Problem]:
-    """Return the questions of a training split that the LLM answers.
-
-    A reference with audits is an answer that was served, so it stays as it is.
-    """
+    """Return the questions of a training split that the LLM answers."""
     if source == "given":
         return []
     wants_all = source != "auto"
-    return [p for p in problems if not p.audits and (wants_all or p.reference is None)]
+    return [p for p in problems if wants_all or p.reference is None]
 
 
 def learned(problem: Problem, text: str | None, source: Source) -> Sequence[Problem]:
@@ -45,8 +42,8 @@ def judged(problem: Problem, text: str | None) -> Sequence[Problem]:
 
 
 def unanswered(problems: Iterable[Problem]) -> list[Problem]:
-    """Return the rows whose contested tokens no rollout can decide. Audited answers have none."""
-    return [each for each in problems if each.answer is None and each.audits is None]
+    """Return the rows whose contested tokens no rollout can decide."""
+    return [each for each in problems if each.answer is None]
 
 
 def check_answers(method: str, problems: Iterable[Problem], path: Path) -> None:
@@ -59,8 +56,6 @@ def check_answers(method: str, problems: Iterable[Problem], path: Path) -> None:
 
 
 def sources(problems: Iterable[Problem]) -> str:
-    """Name the sources of references: given, llm, both or audited, joined by "+"."""
-    kinds = {"audited" if p.audits is not None else p.written_by or "given" for p in problems}
-    if {"given", "llm"} <= kinds:
-        kinds = kinds - {"given", "llm"} | {"both"}
-    return "+".join(sorted(kinds))
+    """Name the sources of references: given, llm or both."""
+    kinds = {problem.written_by or "given" for problem in problems}
+    return "both" if len(kinds) > 1 else "".join(kinds)

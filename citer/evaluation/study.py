@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from citer.config.params import EvaluateParams
+from citer.config.params import DecodeParams, EvaluateParams
 from citer.data.problems import Problem
 from citer.data.references import judged
 from citer.decoding.answer import Answer, Request
@@ -58,13 +58,16 @@ class Study:
     validation: Sequence[Problem]
     test: Sequence[Problem]
     params: EvaluateParams
+    decode: DecodeParams
+    seed: int
     partial: Path
     holdout: Sequence[Problem] = ()
 
     @cached_property
     def stamp(self) -> dict[str, Any]:
         """The fields that must be equal before rows of two studies are compared."""
-        return study_stamp(identity(self.pair), [*self.validation, *self.test], self.params)
+        asked, settings = [*self.validation, *self.test], (self.params, self.decode, self.seed)
+        return study_stamp(identity(self.pair), asked, *settings)
 
     @cached_property
     def conditions(self) -> Conditions:
@@ -162,12 +165,11 @@ class Study:
 
     @property
     def _sampler(self) -> Sampler:
-        return Sampler(self.params.sampling, self.params.seed)
+        return Sampler(self.params.sampling, self.seed)
 
     @cached_property
     def _engine(self) -> Engine:
-        params = self.params
-        return Engine(self.pair, params.slots, params.max_new_tokens, delayed=True)
+        return Engine(self.pair, self.decode.slots, self.decode.max_new_tokens, delayed=True)
 
 
 def _llm_alone(engine: Engine, requests: Sequence[Request], advance: Advance) -> list[Answer]:
@@ -175,7 +177,11 @@ def _llm_alone(engine: Engine, requests: Sequence[Request], advance: Advance) ->
 
 
 def study_stamp(
-    identity: dict[str, Any], problems: Sequence[Problem], params: EvaluateParams
+    identity: dict[str, Any],
+    problems: Sequence[Problem],
+    params: EvaluateParams,
+    decode: DecodeParams,
+    seed: int,
 ) -> dict[str, Any]:
     """The stamp of a study of the pair with this `identity`, on all its questions.
 
@@ -183,7 +189,7 @@ def study_stamp(
     """
     conditions = Conditions.of(problems, params.sampling, identity)
     questions = (problem.problem_id for problem in problems)
-    settings = params.model_dump(mode="json", include={"seed", "max_new_tokens"})
+    settings = {"seed": seed, "max_new_tokens": decode.max_new_tokens}
     return identity | settings | {"problems": digest(*questions)} | conditions.stamp
 
 

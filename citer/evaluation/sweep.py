@@ -164,13 +164,11 @@ class _Answering:
         return pa.Table.from_pylist(rows, RESULT)
 
 
-def request(
-    problem: Problem, pair: Pair, sampler: Sampler = ALL_GREEDY, attempt: int = 0
-) -> Request:
-    """Make the request for a problem's answer. Each attempt of a sampler has other noise.
+def request(problem: Problem, pair: Pair, sampler: Sampler = ALL_GREEDY) -> Request:
+    """Make the request for a problem's answer.
 
     All methods and rules answer the same request. They thus share its noise.
     """
     key = problem.problem_id
     prompt_ids = tuple(pair.prompts.prompt_ids(problem))
-    return Request(key, prompt_ids, sampling=sampler.sampling(key, attempt))
+    return Request(key, prompt_ids, sampling=sampler.sampling(key))

@@ -4,16 +4,16 @@ import re
 
 FULL = re.compile(r"OutOfMemoryError|can't allocate memory|not enough memory")
 LOWER = {  # the settings that decide how much a command takes
-    "probe": "evaluate.slots",
-    "references": "references.slots",
+    "probe": "decode.slots",
+    "references": "decode.slots",
     "score_llm": "score.batch_tokens",
     "score_slm": "score.batch_tokens",
     "finetune": "finetune.batch_size or finetune.max_length",
     "router0": "train.batch_size",
-    "rivals": "evaluate.slots",
-    "label": "label.slots",
+    "rivals": "decode.slots",
+    "label": "decode.slots",
     "train": "train.batch_size",
-    "evaluate": "evaluate.slots",
+    "evaluate": "decode.slots",
     "generate": "answer.slots",
     "serve": "answer.slots",
 }

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import PlainValidator, model_validator
 
 from citer.errors import shown
-from citer.sections import LocalPath, Section
+from citer.sections import Section
 
 
 def _devices(value: Any) -> Any:
@@ -28,17 +28,16 @@ class WorkerParams(Section):
 
     executor: `local`, this machine; `ray`, a cluster (extra `citer[ray]`)
     devices: numbers of GPUs, with one process for each; `auto`: all visible ones
-    hostfile: where the ranks of finetune run (`citer.training.launch`); by default all of them here
     """
 
     REMOVED: ClassVar = {
         "address": "RAY_ADDRESS in the environment takes its place",
         "stages": "stages run one after another, each on all devices",
+        "hostfile": "all finetune.processes run on this machine",
     }
 
     executor: Literal["local", "ray"] = "local"
     devices: Devices = "auto"
-    hostfile: LocalPath | None = None
 
     @model_validator(mode="after")
     def ray_has_its_own_devices(self) -> Self:

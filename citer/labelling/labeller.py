@@ -1,11 +1,10 @@
-"""Label the tokens of problems, in chunks: by the truth table, by a method, or by earlier audits.
+"""Label the tokens of problems, in chunks: by the truth table, or by a method.
 
 Each chunk is a unit with its own file; a killed run keeps finished ones.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from citer.data.prompts import Encoded
 from citer.executors.base import Executor
 from citer.executors.choose import write_tables
 from citer.labelling.contests import Branch, Contest, Method
-from citer.labelling.preference import Decision, preferences, token_cases
+from citer.labelling.preference import preferences, token_cases
 from citer.progress import Advance, progress
 from citer.storage.schema import PREFERENCE
 from citer.storage.tables import read_table
@@ -45,44 +44,14 @@ class Labeller:
         rows = tokens.select(BRANCHING).take(contested).to_pylist()
         decided = self.method([self._contest(**row) for row in rows], advance)
         decisions = dict(zip(contested.tolist(), decided, strict=True))
-        decisions.update(self._audited(tokens))
         return preferences(tokens, case_N, decisions, self.iteration)
 
     def cases(self, tokens: pa.Table) -> np.ndarray:
         return token_cases(self.problems, tokens)
 
-    def _audited(self, tokens: pa.Table) -> Iterator[tuple[int, Decision]]:
-        """Yield the rows of audited answers that have a label, with the label."""
-        problem_N, slm_N = (tokens[name].to_numpy() for name in ("problem_id", "slm_token"))
-        for key in tokens["problem_id"].unique().to_pylist():
-            if self.problems[key].audits is not None:
-                row_M = np.flatnonzero(problem_N == key)
-                reference_ids = self.examples[key].reference_ids
-                labels = audited_labels(self.problems[key], reference_ids, slm_N[row_M])
-                yield from ((int(row_M[n]), Decision(y, "audit")) for n, y in labels.items())
-
     def _contest(self, problem_id: str, position: int, slm_token: int, llm_token: int) -> Contest:
         place = (self.problems[problem_id], self.examples[problem_id], position)
         return Contest(Branch(*place, slm_token), Branch(*place, llm_token))
-
-
-def audited_labels(
-    problem: Problem, reference_ids: Sequence[int], slm_token_N: np.ndarray
-) -> dict[int, int]:
-    """Return the label of each position whose audit still holds: 1 if the SLM's token was kept.
-
-    `reference_ids` are the tokens of the problem's reference today, and `slm_token_N` what the SLM
-    writes at each of their N positions. An audit holds if the tokens before its position are those
-    of the answer that it checked, and if the SLM writes the token that it judged.
-    """
-    both = zip(problem.token_ids or (), reference_ids, strict=False)
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
-    judged = slm_token_N[: same + 1].tolist()
-    return {
-        audit.position: int(audit.kept)
-        for audit in problem.audits or ()
-        if audit.position < len(judged) and judged[audit.position] == audit.slm_token
-    }
 
 
 def label_in_chunks(

@@ -5,14 +5,13 @@ slm_right   right            any                1
 llm_right   wrong            right              0
 same_wrong  wrong            the same           1: the next state is the same, the SLM is cheaper
 contested   wrong            wrong, another     decided by `label.method`
-audited     any              any                of an audited answer: decided by its audit
 
 A token is right if it is the reference's. In a reference that the LLM wrote, its own token proves
 nothing, so that the case `llm_right` is contested, too.
 """
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,19 +20,16 @@ import pyarrow.compute as pc
 from citer.data.problems import Problem
 from citer.storage.schema import PREFERENCE
 
-Tie = Literal["slm", "llm", "drop"]
-TIE: dict[Tie, int | None] = {"slm": 1, "llm": 0, "drop": None}
-
 
 class Decision(NamedTuple):
-    """A label, or None to drop the row, and where it is from.
+    """A label, and where it is from.
 
     `slm_correct`, `llm_correct`: whether each branch ends in a right answer; None: it was not
     rolled out and graded. `failure` says why the grader failed on one of them, if so. `fall` is
     that of the method `suffix`, in nats.
     """
 
-    label: int | None
+    label: int
     origin: str
     slm_correct: bool | None = None
     llm_correct: bool | None = None
@@ -45,7 +41,6 @@ UNCONTESTED = {
     "slm_right": Decision(1, "shortcut"),
     "llm_right": Decision(0, "shortcut"),
     "same_wrong": Decision(1, "same_token"),
-    "audited": Decision(None, "audit"),  # a position without an audit
 }
 
 
@@ -69,21 +64,8 @@ def token_cases(problems: Mapping[str, Problem], tokens: pa.Table) -> np.ndarray
     columns = ("gt_token", "slm_token", "llm_token")
     gt_N, slm_N, llm_N = (tokens[name].to_numpy() for name in columns)
     by_llm = [key for key, problem in problems.items() if problem.written_by == "llm"]
-    case_N = cases(gt_N, slm_N, llm_N, _is_in(tokens, by_llm))
-    with_audits = [key for key, problem in problems.items() if problem.audits is not None]
-    return np.where(_is_in(tokens, with_audits), "audited", case_N)
-
-
-def _is_in(tokens: pa.Table, problem_ids: list[str]) -> np.ndarray:
-    keys = pa.array(problem_ids, pa.string())
-    return pc.is_in(tokens["problem_id"], keys).to_numpy()
-
-
-def by_grades(slm_correct: bool, llm_correct: bool | None, tie: Tie) -> int | None:
-    """Return the label of a contested token: the first right branch decides, else the tie rule."""
-    if slm_correct:
-        return 1
-    return 0 if llm_correct else TIE[tie]
+    by_llm_N = pc.is_in(tokens["problem_id"], pa.array(by_llm, pa.string())).to_numpy()
+    return cases(gt_N, slm_N, llm_N, by_llm_N)
 
 
 def preferences(
@@ -91,11 +73,11 @@ def preferences(
 ) -> pa.Table:
     """Return the preference table of `tokens`, given the decisions by row.
 
-    Contested rows must have one, and audited rows may.
+    Contested rows must have one.
     """
     rows = range(len(tokens))
     decided = [decisions.get(row) or UNCONTESTED[case_N[row]] for row in rows]
-    table = pa.table(
+    return pa.table(
         {
             "problem_id": tokens["problem_id"],
             "position": tokens["position"],
@@ -110,4 +92,3 @@ def preferences(
         },
         schema=PREFERENCE,
     )
-    return table.filter(pc.is_valid(table["label"]))

@@ -23,12 +23,11 @@ from citer.storage.tables import read_table
 
 
 class Trying(NamedTuple):
-    """How the LLM answers: how often at most, and whether an answer must be right if it is graded.
+    """How the LLM answers, and whether an answer must be right if it is graded.
 
     It answers `slots` questions at once, with at most `max_new_tokens` tokens each.
     """
 
-    tries: int
     must_be_right: bool
     sampler: Sampler
     slots: int
@@ -70,26 +69,19 @@ def write(
 
 @dataclass(frozen=True)
 class _Writing:
-    """The job: answer problems until each has an answer that can be a reference."""
+    """The job: answer each problem, and keep the answer if it can be a reference."""
 
     engine: Engine
     trying: Trying
 
     def __call__(self, problems: Sequence[Problem], /, *, advance: Advance) -> pa.Table:
         """Return the WRITTEN table of the problems, in their order."""
+        by_id = {problem.problem_id: problem for problem in problems}
+        requests = (request(each, self.engine.pair, self.trying.sampler) for each in problems)
         written: dict[str, Written] = {}
-        left, sampler = list(problems), self.trying.sampler
-        for attempt in range(self.trying.tries):
-            by_id = {problem.problem_id: problem for problem in left}
-            requests = (request(each, self.engine.pair, sampler, attempt) for each in left)
-            for answer in self.engine.decode(requests, LLM_ALONE):
-                key, last = answer.key, self._judged(by_id[answer.key], answer)
-                finished = key in written and not written[key].cut_off
-                written[key] = last._replace(cut_off=last.cut_off and not finished)
-            before = len(left)
-            left = [problem for problem in left if written[problem.problem_id].text is None]
-            advance(before - len(left))
-        advance(len(left))
+        for answer in self.engine.decode(requests, LLM_ALONE):
+            written[answer.key] = self._judged(by_id[answer.key], answer)
+            advance(1)
         rows = [{"problem_id": p.problem_id, **written[p.problem_id]._asdict()} for p in problems]
         return pa.Table.from_pylist(rows, WRITTEN)
 

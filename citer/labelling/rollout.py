@@ -7,7 +7,7 @@ from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.labelling.contests import Branch, Contest
-from citer.labelling.preference import Decision, Tie, by_grades
+from citer.labelling.preference import Decision
 from citer.models.pair import Pair
 from citer.progress import Advance
 
@@ -18,14 +18,16 @@ class Rollout:
 
     engine: Engine
     policy: Policy
-    tie: Tie
 
     @property
     def pair(self) -> Pair:
         return self.engine.pair
 
     def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
-        """Roll out the SLM's branch of each contest and, if it ends wrong, the LLM's branch."""
+        """Roll out the SLM's branch of each contest and, if it ends wrong, the LLM's branch.
+
+        The first right branch decides. If both are wrong, the SLM's token is accepted.
+        """
         slm: dict[int, Grade] = {}
         for index, grade in self._grades([contest.slm for contest in contests]):
             slm[index] = grade
@@ -40,7 +42,7 @@ class Rollout:
     def _decision(self, slm: Grade, llm: Grade | None) -> Decision:
         if llm is None:
             return Decision(1, "rollout", slm.correct)
-        label = by_grades(slm.correct, llm.correct, self.tie)
+        label = int(not llm.correct)
         return Decision(label, "rollout", slm.correct, llm.correct, slm.failure or llm.failure)
 
     def _grades(self, branches: Sequence[Branch]) -> Iterator[tuple[int, Grade]]:

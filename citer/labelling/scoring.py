@@ -28,6 +28,8 @@ from citer.models.vocabulary import Vocabulary
 from citer.progress import Advance, progress, say
 from citer.storage.code import code_digest
 
+# Problems of a file: a killed run scores at most one file again, and no folder has too many files.
+SHARD = 128
 Name = Literal["slm", "llm"]
 Columns = dict[str, Tensor]
 Half = Callable[[Sequence[Text]], Columns]
@@ -54,8 +56,8 @@ def score_half(
     if missing:
         opened, executor = open_model(name, model, placement, workers)
         job = partial(score, half(opened, folders.vocabulary), batch_tokens=params.batch_tokens)
-        items, size = list(missing.items()), params.shard_problems
-        shards = [dict(items[start : start + size]) for start in range(0, len(items), size)]
+        items = list(missing.items())
+        shards = [dict(items[start : start + SHARD]) for start in range(0, len(items), SHARD)]
         paths = {output / shard_name(shard): shard for shard in shards}
         total = sum(len(example.reference_ids) for example in missing.values())
         with progress(f"score {name}", total, "tokens") as advance:

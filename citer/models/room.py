@@ -57,7 +57,7 @@ def check_longest(
     longest = max(range(len(problems)), key=lengths.__getitem__)
     if lengths[longest] > max_length:
         problem = problems[longest]
-        answer = f" and an answer of {new_tokens} (references.max_new_tokens)" if new_tokens else ""
+        answer = f" and an answer of {new_tokens} (decode.max_new_tokens)" if new_tokens else ""
         raise InputError(
             f"sft problem {problem.problem_id} of {problem.source}: {lengths[longest]} tokens with "
             f"its prompt{answer}, the longest of all; expected at most {max_length} "
@@ -69,7 +69,7 @@ def check_room(
     questions: Iterable[tuple[str, Problem]],
     folders: PairFolder,
     max_new_tokens: int,
-    setting: str = "evaluate.max_new_tokens",
+    setting: str = "decode.max_new_tokens",
 ) -> None:
     """Raise InputError for the first question without a prompt, or without room for its answer.
 

@@ -42,16 +42,15 @@ class Sampler(NamedTuple):
     params: "SamplingParams | None" = None
     seed: int = 0
 
-    def sampling(self, key: str, attempt: int = 0) -> Sampling | None:
+    def sampling(self, key: str) -> Sampling | None:
         """Return the sampling of a question, or None if it is greedy.
 
-        Its noise depends on this seed, the question's key and the number of the attempt, but on no
-        other question.
+        Its noise depends on this seed and the question's key, but on no other question.
         """
         if self.params is None:
             return None
         temperature, top_k, top_p = self.params.temperature, self.params.top_k, self.params.top_p
-        own = stable_hash(f"{self.seed} {attempt} {key}")
+        own = stable_hash(f"{self.seed} 0 {key}")
         return Sampling(temperature, top_k or 0, top_p or 1.0, own)
 
     def __str__(self) -> str:

@@ -17,14 +17,12 @@ SHARED = 0.5  # share of the work that is left, since rules share the tokens bef
 class Workload:
     """Questions per split, the mean tokens of a prompt and of an answer, each model's pace.
 
-    The LLM writes `written` answers for the stage `references`. `audited` of the preference
-    questions have audits in place of contested tokens. The answer is the LLM's, since a finetuned
-    SLM writes about as much.
+    The LLM writes `written` answers for the stage `references`. The answer is the LLM's, since a
+    finetuned SLM writes about as much.
     """
 
     questions: Mapping[str, int]
     written: int
-    audited: int
     prompt: float
     answer: float
     slm: Pace
@@ -42,7 +40,7 @@ class Workload:
         rivals = alone * (self._routed(0) + self._alone(self.llm))
         rivals += test * SHARED * sum(map(self._routed, of_rivals))
         # Each is half an answer, on average.
-        rollouts = 2 * CONTESTED * self.answer * (preference - self.audited)
+        rollouts = 2 * CONTESTED * self.answer * preference
         seconds = {
             "references": self.written * self._alone(self.llm),
             "score_llm": preference * (self.prompt + self.answer) * self.llm.prompt,

@@ -132,7 +132,7 @@ FAULTS = (
     Fault(
         lambda reply: reply.truncated and not is_loop(reply),
         "are cut off before EOS: {form}, check eos_token_id in generation_config.json, ask for "
-        "shorter answers, or raise evaluate.max_new_tokens",
+        "shorter answers, or raise decode.max_new_tokens",
     ),
     Fault(
         is_unread,

@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 import torch
 
-from citer.config.params import EvaluateParams
+from citer.config.params import DecodeParams
 from citer.data.problems import Problem
 from citer.data.tasks.grading import WRONG, assess
 from citer.decoding.answer import Answer, Request
@@ -33,11 +33,12 @@ def transcript(
     problems: Sequence[Problem],
     policy: Policy,
     method: str,
-    params: EvaluateParams,
+    decode: DecodeParams,
+    sampler: Sampler,
 ) -> Transcript:
     """Answer at most `COUNTED` of the problems, spread over their tasks, by the deployed policy."""
-    asked = spread(problems, params.seed, COUNTED)
-    job = partial(_decode, pair, policy, params)
+    asked = spread(problems, sampler.seed, COUNTED)
+    job = partial(_decode, pair, policy, decode, sampler)
     with progress(f"{method} token by token", len(asked), "answers") as advance:
         decoded = run_one(executor, job, Unit("the transcript", asked), advance)
     spoken = count_spoken(decoded)
@@ -47,11 +48,12 @@ def transcript(
 def _decode(
     pair: Pair,
     policy: Policy,
-    params: EvaluateParams,
+    decode: DecodeParams,
+    sampler: Sampler,
     problems: Sequence[Problem],
     advance: Advance,
 ) -> list[Decoded]:
-    reader = _Reader(pair, params)
+    reader = _Reader(pair, decode, sampler)
     asked = [request(problem, pair, reader.sampler) for problem in problems]
     answers = {answer.key: answer for answer in reader.engine.decode(asked, policy)}
     decoded: list[Decoded] = []
@@ -73,10 +75,10 @@ def spread(problems: Sequence[Problem], seed: int, most: int) -> list[Problem]:
 class _Reader:
     """Asks both models for their choice at each position of an answer."""
 
-    def __init__(self, pair: Pair, params: EvaluateParams) -> None:
+    def __init__(self, pair: Pair, decode: DecodeParams, sampler: Sampler) -> None:
         self.pair = pair
-        self.sampler = Sampler(params.sampling, params.seed)
-        self.engine = Engine(pair, params.slots, params.max_new_tokens, delayed=True)
+        self.sampler = sampler
+        self.engine = Engine(pair, decode.slots, decode.max_new_tokens, delayed=True)
         self.verifiers = [verifier_of(pair.slm, pair.vocabulary), verifier_in(pair)]
 
     def decoded(self, problem: Problem, answer: Answer) -> Decoded:

@@ -1,7 +1,6 @@
 """Answer a file of questions, record which model wrote each token, and grade the answers.
 
-An answer is graded if the file has the right one. Audits compare the two models in every answer.
-What they checked can be written to a table, from which `prepare` makes training rows.
+An answer is graded if the file has the right one.
 """
 
 import fcntl
@@ -12,25 +11,22 @@ from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from citer.config.params import Params
 from citer.data.importing import load_problems
 from citer.data.problems import Problem
 from citer.data.tasks.grading import WRONG, Grade, assess, failures
 from citer.decoding.answer import Counts
 from citer.errors import InputError, reading
-from citer.models.bundle import identity, stored_prompts
+from citer.models.bundle import stored_prompts
 from citer.models.room import check_room
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.progress import progress, say
 from citer.rule import Rule
 from citer.serving.deployment import Deployment, Reply, deploy, served_pair, stored_rule
-from citer.serving.log import Decode, audited_row
+from citer.serving.log import Decode
 from citer.stages import paths
 from citer.storage.code import code_digest
-from citer.storage.schema import AUDITED
-from citer.storage.tables import check_target, digest, replacing, whole_lines, write_table, writing
+from citer.storage.tables import check_target, digest, replacing, whole_lines, writing
 
 
 class Graded(NamedTuple):
@@ -45,19 +41,15 @@ def generate(
     source: Path,
     output: Path,
     rule: Rule | None = None,
-    disagreements: Path | None = None,
     sampler: Sampler = ALL_GREEDY,
 ) -> None:
     """Answer every question of `source`, and write one JSON line per answer to `output`.
 
-    `rule` replaces the rule of the bundle. It must have an audit if `disagreements`, the path of a
-    table, is given. A sampled answer depends on the sampler and on its own question only. A killed
-    call is resumed if the arguments, the maximum length of an answer and the code are the same.
-    Raises InputError.
+    `rule` replaces the rule of the bundle. A sampled answer depends on the sampler and on its own
+    question only. A killed call is resumed if the arguments, the maximum length of an answer and
+    the code are the same. Raises InputError.
     """
     rule = rule or stored_rule(bundle)
-    if disagreements and not rule.audit:
-        raise InputError(f"--disagreements: `{rule:.4g}` has no audit, expected `… audit β`")
     if sampler.params and params.pair.llm_url:
         raise InputError(
             "--temperature: expected none: pair.llm_url is asked for greedy answers only"
@@ -65,7 +57,9 @@ def generate(
     with reading(source):
         source.stat()  # a missing input is reported before a router that cannot be read
     rows = load_problems(source, stored_prompts(bundle).tasks, requires="question")
-    _check_targets(source, output, *([disagreements] if disagreements else []))
+    check_target(output)
+    if output.resolve() == source.resolve():
+        raise InputError(f"{output}: expected another file than the input")
     limits = params.answer
     named = ((f"{source}:{line}", problem) for line, problem in rows)
     folders = served_pair(bundle, paths.SLM, Path(params.pair.llm), params.pair.llm_url)
@@ -82,19 +76,10 @@ def generate(
     answered = _partial(output, digest(source, *sorted(bundle.glob("router.*")), *settings))
     with _alone(answered, output), writing(output):
         _answer([problem for _, problem in rows], deployment, answered, sampler)
-        sampling = str(sampler).removeprefix(", ") or None
-        stamp = identity(deployment.pair) | {"rule": str(rule), "sampling": sampling}
-        graded = _deliver(answered, output, disagreements, stamp)
+        graded = _deliver(answered, output)
         summary = _summary(graded, rule, output, sampler)
         answered.unlink()
     say(summary)
-
-
-def _check_targets(source: Path, *targets: Path) -> None:
-    for target in targets:
-        check_target(target)
-    if len({path.resolve() for path in (source, *targets)}) <= len(targets):
-        raise InputError(f"{targets[0]}: expected a different file for each input and output")
 
 
 def _partial(output: Path, key: str) -> Path:
@@ -134,10 +119,7 @@ def _answer(
 
 
 def line(reply: Reply, decode: Decode) -> dict[str, Any]:
-    """Return an answer as JSON.
-
-    `audits` is a row of the schema AUDITED; `task` and `failure` are for the summary.
-    """
+    """Return an answer as JSON. `task` and `failure` are for the summary."""
     answer, problem, grade = reply.answer, reply.problem, _graded(reply)
     return {
         "task": problem.task,
@@ -150,7 +132,6 @@ def line(reply: Reply, decode: Decode) -> dict[str, Any]:
             {"text": decode([token]), "by": "llm" if by_llm else "slm"}
             for token, by_llm in zip(answer.token_ids, answer.by_llm, strict=True)
         ],
-        "audits": audited_row(reply, decode),
     }
 
 
@@ -161,27 +142,19 @@ def _graded(reply: Reply) -> Grade | None:
     return WRONG if reply.answer.truncated else assess(reply.problem, reply.completion)
 
 
-def _deliver(
-    answered: Path, output: Path, disagreements: Path | None, stamp: dict[str, Any]
-) -> list[Graded]:
-    """Write the answers, and the table if its path is given. Return counts and grades."""
+def _deliver(answered: Path, output: Path) -> list[Graded]:
+    """Write the answers. Return counts and grades."""
     graded: list[Graded] = []
-    rows: list[dict[str, Any]] = []
     with (
         answered.open(encoding="utf-8") as lines,
         replacing(output) as aside,
         aside.open("w", encoding="utf-8") as file,
     ):
         for stored in map(json.loads, lines):
-            audits = stored.pop("audits")
             failure = stored.pop("task"), stored["problem_id"], stored.pop("failure")
-            rows += [audits] if disagreements else []
             file.write(json.dumps(stored, ensure_ascii=False) + "\n")
             counts = Counts(*(stored[name] for name in Counts._fields))
             graded.append(Graded(counts, stored["correct"], failure))
-    if disagreements:
-        table = pa.Table.from_pylist(rows, AUDITED)
-        write_table(disagreements, table, AUDITED, stamp)
     return graded
 
 

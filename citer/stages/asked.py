@@ -35,9 +35,9 @@ class Asked(NamedTuple):
         both = [*validation, *test]
         named = ((f"{paths.referenced(p.split)}: problem {p.problem_id}", p) for p in both)
         folders = finetuned_pair(params)
-        check_room(named, folders, params.evaluate.max_new_tokens)
+        check_room(named, folders, params.decode.max_new_tokens)
         identity = folder_identity(folders, params.pair.dtype)
-        stamp = study_stamp(identity, both, params.evaluate)
+        stamp = study_stamp(identity, both, params.evaluate, params.decode, params.seed)
         return cls(folders, identity, validation, test, stamp)
 
 
@@ -56,6 +56,8 @@ def partial_sweeps(
     settings = (
         json.dumps(identity, sort_keys=True),
         params.pair.model_dump_json(),
+        params.decode.model_dump_json(),
+        str(params.seed),
         params.evaluate.model_dump_json(exclude=JUDGED_LATER),
         code_digest(stage),
     )

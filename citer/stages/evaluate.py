@@ -39,8 +39,8 @@ def run(params: Params, iteration: int) -> None:
     keys = (problem.problem_id for problem in holdout)
     partial = partial_sweeps("evaluate", params, asked.identity, origin, *keys, iteration=iteration)
     pair, executor = open_pair(asked.folders, params.pair, params.workers)
-    questions = asked.validation, asked.test
-    study = Study(executor, pair, *questions, params.evaluate, partial, holdout)
+    questions, settings = (asked.validation, asked.test), (params.evaluate, params.decode)
+    study = Study(executor, pair, *questions, *settings, params.seed, partial, holdout)
     findings = study.router(router.to(pair.slm.device), taus, rivals)
     with replacing(paths.answers(iteration)) as aside:
         aside.mkdir()
@@ -51,8 +51,8 @@ def run(params: Params, iteration: int) -> None:
 def _held_out(params: Params, folders: PairFolder) -> list[Problem]:
     """Read the held-out questions that have room for an answer. They decide an order only."""
     rows = read_problems(paths.referenced("preference"))
-    questions = held_out(rows, params.train.seed, params.train.holdout)
-    return with_room(questions, folders.prompts, folders.context - params.evaluate.max_new_tokens)
+    questions = held_out(rows, params.seed, params.train.holdout)
+    return with_room(questions, folders.prompts, folders.context - params.decode.max_new_tokens)
 
 
 def _thresholds(folder: Path, card: dict[str, Any], fractions: Sequence[float]) -> list[float]:

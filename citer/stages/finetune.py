@@ -1,7 +1,5 @@
 """Finetune the SLM: data/references/sft.parquet → data/models/slm, data/models/finetune.json."""
 
-from pathlib import Path
-
 from citer.config.params import Params
 from citer.data.problems import read_problems
 from citer.models.device import announce
@@ -18,8 +16,7 @@ def run(params: Params) -> None:
     base = base_slm(params)
     base.check()
     problems = read_problems(paths.referenced("sft"))
-    hostfile = Path(params.workers.hostfile) if params.workers.hostfile else None
-    losses = finetune(base, problems, paths.SLM, params.pair, params.finetune, hostfile)
+    losses = finetune(base, problems, paths.SLM, params.pair, params.finetune, params.seed)
     write_json(paths.FINETUNE, {"step": [*range(1, len(losses) + 1)], "loss": losses})
     summary = "no steps, the SLM is copied"
     if losses:

@@ -11,14 +11,13 @@ import pyarrow.compute as pc
 from rich.table import Table
 
 from citer.config.params import Params
-from citer.data.problems import Problem, parted, read_problems
+from citer.data.problems import Problem, read_problems
 from citer.data.prompts import Encoded
 from citer.data.references import check_answers, sources
 from citer.data.tasks.grading import Failures, failures
 from citer.data.tokens import read_identity, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
-from citer.errors import InputError
 from citer.executors.base import Executor
 from citer.labelling.calibration import Calibration, calibrate
 from citer.labelling.contests import ByRow
@@ -58,19 +57,13 @@ class Inputs(NamedTuple):
 
 
 def run(params: Params, iteration: int) -> None:
-    """Label the tokens of the preference split. A killed run resumes at its unfinished chunk.
-
-    Raises InputError if no token gets a label.
-    """
+    """Label the tokens of the preference split. A killed run resumes at its unfinished chunk."""
     announce(f"label {iteration}", params.pair)
     inputs = _read(params, iteration)
     pair, executor = open_pair(inputs.folders, params.pair, params.workers)
     partial = partial_dir("label", _digest(params, iteration))
     labeller, calibration = _labeller(executor, inputs, pair, params, iteration, partial)
     labels = label_in_chunks(executor, labeller, inputs.tokens, partial)
-    if not len(labels):
-        reason = "none of the audits of served answers holds for this pair"
-        raise InputError(f"{paths.referenced('preference')}: no label: {reason}")
     failed = _failures(labels, inputs.problems)
     metadata = _metadata(inputs, params, iteration, calibration)
     if failed:
@@ -91,7 +84,7 @@ def _metadata(
         "iteration": iteration,
         "router": digest(paths.router(iteration - 1)),
         "rule": str(params.label.rule),
-        "tie": params.label.tie,
+        "tie": "slm",  # a token after which both branches end wrong gets label 1
         "labels": {
             "references": sources(inputs.problems.values()),
             "outcome": inputs.methods,
@@ -114,9 +107,8 @@ def _read(params: Params, iteration: int) -> Inputs:
     folders = finetuned_pair(params)
     check_identity(identity, folder_identity(folders, params.pair.dtype), paths.SLM_TOKENS)
     examples = folders.prompts.encode_all(problems.values())
-    room = params.label.max_new_tokens  # a rollout may begin after any token of a reference
-    contested = {p.problem_id: examples[p.problem_id] for p in parted(problems.values())[0]}
-    check_examples(contested, folders.context, room, "label.max_new_tokens")
+    room = params.decode.max_new_tokens  # a rollout may begin after any token of a reference
+    check_examples(examples, folders.context, room, "decode.max_new_tokens")
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
     methods = _methods(params, problems.values())
     return Inputs(methods, folders, identity, router, problems, examples, tokens)
@@ -131,10 +123,10 @@ def _labeller(
     partial: Path,
 ) -> tuple[Labeller, Calibration | None]:
     """Return the labeller, and if it needs `suffix` the calibration of its margin."""
-    limits = params.label
+    limits = params.decode
     engine = Engine(pair, limits.slots, limits.max_new_tokens, delayed=True)
-    policy = routed(inputs.router.to(pair.slm.device), limits.rule)
-    rollout = Rollout(engine, policy, limits.tie)
+    policy = routed(inputs.router.to(pair.slm.device), params.label.rule)
+    rollout = Rollout(engine, policy)
     labeller = Labeller(inputs.problems, inputs.examples, rollout, iteration)
     if inputs.methods == "rollout":
         return labeller, None
@@ -142,7 +134,7 @@ def _labeller(
     by_suffix = replace(labeller, method=suffix)
     calibration = calibrate(executor, by_suffix, rollout, inputs.tokens, partial)
     suffix = replace(suffix, margin=calibration.margin)
-    method = suffix if limits.method == "suffix" else ByRow(rollout, suffix)
+    method = suffix if params.label.method == "suffix" else ByRow(rollout, suffix)
     return replace(labeller, method=method), calibration
 
 
@@ -150,16 +142,15 @@ def _methods(params: Params, problems: Iterable[Problem]) -> str:
     """Return how contested tokens are decided, by what `label.method` asks and rows have."""
     if params.label.method != "auto":
         return params.label.method
-    rows = (problem for problem in problems if problem.audits is None)
-    used = {"suffix" if problem.answer is None else "rollout" for problem in rows}
-    return "+".join(sorted(used)) or "rollout"
+    used = {"suffix" if problem.answer is None else "rollout" for problem in problems}
+    return "+".join(sorted(used))
 
 
 def _digest(params: Params, iteration: int) -> str:
     files = paths.SLM_TOKENS, paths.LLM_TOKENS, paths.referenced("preference")
     router = paths.router(iteration - 1)
-    section = params.label.model_dump_json()
-    return digest(*files, router, str(iteration), section, code_digest("label"))
+    settings = params.label.model_dump_json(), params.decode.model_dump_json()
+    return digest(*files, router, str(iteration), *settings, code_digest("label"))
 
 
 def _failures(labels: pa.Table, problems: Mapping[str, Problem]) -> list[Failures]:
@@ -172,11 +163,6 @@ def _failures(labels: pa.Table, problems: Mapping[str, Problem]) -> list[Failure
 def _summary(labeller: Labeller, tokens: pa.Table, labels: pa.Table) -> Table:
     case_N = labeller.cases(tokens)
     counts = {case: int((case_N == case).sum()) for case in CASES}
-    if audits := sum(len(problem.audits or ()) for problem in labeller.problems.values()):
-        held = pc.sum(pc.equal(labels["origin"], "audit")).as_py() or 0
-        counts |= {"audits": audits, "audits that still hold": held}
-    else:
-        del counts["audited"]
     nearest_N = pc.min_element_wise(tokens["slm_margin"], tokens["llm_margin"])
     counts |= _contested(labels, counts["contested"]) | {
         f"a margin below {NEAR_TIE} logits": pc.sum(pc.less(nearest_N, NEAR_TIE)).as_py(),
@@ -193,7 +179,7 @@ def _summary(labeller: Labeller, tokens: pa.Table, labels: pa.Table) -> Table:
 def _contested(labels: pa.Table, contested: int) -> dict[str, int]:
     by_suffix = labels.filter(pc.equal(labels["origin"], "suffix"))
     counts = {"by suffix": len(by_suffix), "by suffix, labelled 1": _ones(by_suffix["label"])}
-    rolled_out = contested - len(by_suffix)  # labels lack the ties that were dropped
+    rolled_out = contested - len(by_suffix)
     branches = labels["slm_branch_correct"], labels["llm_branch_correct"]
     saved, fatal = map(_ones, branches)
     by_rollouts = {

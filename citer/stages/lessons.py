@@ -23,7 +23,7 @@ from citer.training.router import train_head
 
 
 def lesson_inputs(
-    rivals: Iterable[str], params: TrainParams, identity: dict[str, Any]
+    rivals: Iterable[str], params: TrainParams, seed: int, identity: dict[str, Any]
 ) -> Iterator[str]:
     """Yield digests of what the rivals learn from, if one of them learns.
 
@@ -33,7 +33,7 @@ def lesson_inputs(
         scored_by = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
         check_identity(scored_by, identity, paths.SLM_TOKENS)
         files = (paths.referenced("preference"), paths.SLM_TOKENS, paths.LLM_TOKENS)
-        yield from (*map(digest, files), params.model_dump_json())
+        yield from (*map(digest, files), params.model_dump_json(), str(seed))
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Preference:
 
     @cached_property
     def alone(self) -> Alone:
-        pair, limit = self.study.pair, self.study.params.max_new_tokens
+        pair, limit = self.study.pair, self.study.decode.max_new_tokens
         first: dict[str, Problem] = {}
         for key, problem in self._problems.items():
             if problem.gradable:
@@ -77,6 +77,6 @@ class Preference:
     ) -> Learnt:
         data = self.tokens.feature_NF[rows_N], target_N, self.tokens.problem_N[rows_N]
         checkpoint = Checkpoint(self.study.partial / f"{name}.pt")
-        device = self.study.pair.slm.device
-        trained = train_head(*data, self.params, device, checkpoint, loss=loss)
+        settings = self.params, self.study.seed, self.study.pair.slm.device
+        trained = train_head(*data, *settings, checkpoint, loss=loss)
         return Learnt(trained.head, trained.thresholds)

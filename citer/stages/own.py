@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from citer.config.params import Params
 from citer.data.files import OnBadRow, fail, read_rows
 from citer.data.importing import load_problems
@@ -13,7 +10,6 @@ from citer.data.traffic import read_served
 from citer.errors import InputError, shown
 from citer.progress import say
 from citer.stages.prepare import row_needs
-from citer.storage.schema import AUDITED
 
 MOST = 1000  # questions of a folder, in the line that is proposed for params.yaml
 
@@ -26,7 +22,7 @@ def check_own(path: Path, place: Path, params: Params) -> str | None:
     """
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
-    if path.is_dir() or _is_served(path):
+    if path.is_dir():
         return _check_served(path, place, params)
     skipped: list[RowError] = []
     on_bad_row = skipped.append if params.prepare.on_bad_row == "skip" else fail
@@ -38,23 +34,14 @@ def check_own(path: Path, place: Path, params: Params) -> str | None:
     return None if named else f"train: [{{path: {place}, task: TASK}}] # or validation, or test"
 
 
-def _is_served(path: Path) -> bool:
-    try:
-        return pq.read_schema(path).names == AUDITED.names
-    except (pa.ArrowException, OSError):
-        return False
-
-
 def _check_served(path: Path, place: Path, params: Params) -> str | None:
     table = read_served(path, params.prepare.tasks)
-    if path.is_dir() and not len(table):
+    if not len(table):
         raise InputError(f"{path}: no table in it, expected a folder of `citer serve --log`")
     say(f"{path}: {len(table):,} served answers")
-    folders = [folder.path for folder in params.prepare.traffic]
-    if str(place) in [*folders, *params.prepare.audited]:
+    if str(place) in [folder.path for folder in params.prepare.traffic]:
         return None
-    traffic = f"traffic: [{{path: {place}, most: {MOST}}}] # or "
-    return f"{traffic if path.is_dir() else ''}audited: [{place}]"
+    return f"traffic: [{{path: {place}, most: {MOST}}}]"
 
 
 def _check_named(path: Path, place: Path, params: Params, on_bad_row: OnBadRow) -> bool:

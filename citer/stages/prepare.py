@@ -17,7 +17,7 @@ from citer.data.references import against_llm
 from citer.data.splits import Separated, separate, split_by_share
 from citer.data.tasks import find_task, task_label
 from citer.data.tasks.rows import Requires, RowError
-from citer.data.traffic import load_audited, load_traffic, sampled
+from citer.data.traffic import load_traffic, sampled
 from citer.demo import toy
 from citer.errors import InputError
 from citer.evaluation.choice import least_questions
@@ -43,7 +43,7 @@ def run(params: Params) -> None:
     _report(separated, skipped)
     if empty := [split for split, problems in separated.splits.items() if not problems]:
         raise InputError(f"prepare: no problem in {', '.join(empty)}; expected one in each split")
-    _write(separated, params.prepare)
+    _write(separated, params.prepare, params.seed)
     _warn(separated.splits, params.evaluate)
 
 
@@ -92,7 +92,7 @@ def row_needs(params: Params, part: str) -> Needs:
 
 def _dealt(params: Params, problem: Problem) -> str:
     prepare = params.prepare
-    return split_by_share(problem.conversation, prepare.seed, prepare.dealt_shares())
+    return split_by_share(problem.conversation, params.seed, prepare.dealt_shares())
 
 
 def _assigned(params: Params, on_bad_row: OnBadRow) -> Assigned:
@@ -104,18 +104,15 @@ def _assigned(params: Params, on_bad_row: OnBadRow) -> Assigned:
             for problem in _loaded(file, row_needs(params, split), on_bad_row):
                 yield split, problem
     if prepare.toy:
-        yield from _toy(prepare.toy, prepare.seed)
+        yield from _toy(prepare.toy, params.seed)
     for file in prepare.train:
         for problem in _loaded(file, row_needs(params, "train"), on_bad_row):
             yield _dealt(params, problem), problem
     yield from _traffic(params)
-    for path in prepare.audited:
-        for problem in load_audited(Path(path), prepare.tasks):
-            yield "preference", problem
 
 
 def _traffic(params: Params) -> Assigned:
-    seed, shares = params.prepare.seed, _traffic_shares(params)
+    seed, shares = params.seed, _traffic_shares(params)
     for folder in params.prepare.traffic:
         asked = load_traffic(Path(folder.path), params.prepare.tasks)
         for problem in sampled(asked, folder.most, seed):
@@ -140,9 +137,9 @@ def _toy(params: ToyParams, seed: int) -> Assigned:
                     advance(1)
 
 
-def _write(separated: Separated, prepare: PrepareParams) -> None:
+def _write(separated: Separated, prepare: PrepareParams, seed: int) -> None:
     digests = {name: digest for name in prepare.tasks if (digest := find_task(name).digest)}
-    stamp = {"tasks": prepare.tasks, "seed": prepare.seed}
+    stamp = {"tasks": prepare.tasks, "seed": seed}
     stamp |= {"own_tasks": digests} if digests else {}
     with replacing(paths.PROBLEMS) as aside:
         for split, problems in separated.splits.items():

@@ -6,7 +6,7 @@ from statistics import fmean
 import pyarrow as pa
 
 from citer.config.params import Params
-from citer.data.problems import Problem, parted, read_problems
+from citer.data.problems import Problem, read_problems
 from citer.data.references import against_llm, asked, check_answers
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE
@@ -50,9 +50,9 @@ def run(params: Params) -> None:
     _check_rows(splits, folders, params)
     _check_written(splits, folders, params)
     remove(paths.PASSED)
-    chosen = choose_questions(splits["validation"], params.evaluate.seed)
+    chosen = choose_questions(splits["validation"], params.seed)
     pair = load_pair(folders, params.pair)
-    engine = Engine(pair, min(params.evaluate.slots, len(chosen)), params.evaluate.max_new_tokens)
+    engine = Engine(pair, min(params.decode.slots, len(chosen)), params.decode.max_new_tokens)
     slm, llm = _ask(engine, chosen, "slm"), _ask(engine, chosen, "llm")
     rows = [*reply_rows("slm", slm.replies), *reply_rows("llm", llm.replies)]
     write_table(paths.PROBED, pa.Table.from_pylist(rows, PROBED), PROBED, {})
@@ -69,23 +69,22 @@ def _check_rows(splits: Splits, folders: PairFolder, params: Params) -> None:
     """Encode each row as the later stages do. Embedded rows are alike: validation has enough."""
     own = {split: [p for p in rows if p.source != "toy"] for split, rows in splits.items()}
     questions = [*splits["validation"], *own["test"]]
-    check_room(_named(questions), folders, params.evaluate.max_new_tokens)
+    check_room(_named(questions), folders, params.decode.max_new_tokens)
     check_answers(params.label.method, splits["preference"], paths.problems("preference"))
-    encode, room = folders.prompts.encode_all, params.label.max_new_tokens
-    contested, audited = parted(own["preference"])
-    check_examples(encode(audited), folders.context)
-    check_examples(encode(contested), folders.context, room, "label.max_new_tokens")
+    encode, room = folders.prompts.encode_all, params.decode.max_new_tokens
+    examples = encode(own["preference"])
+    check_examples(examples, folders.context, room, "decode.max_new_tokens")
     if own["sft"] and params.finetune.steps:
-        examples = [*encode(own["sft"]).values()]
-        check_longest(own["sft"], examples, params.finetune.max_length)
+        rows = [*encode(own["sft"]).values()]
+        check_longest(own["sft"], rows, params.finetune.max_length)
 
 
 def _check_written(splits: Splits, folders: PairFolder, params: Params) -> None:
     """Check that the LLM's longest answer has room as a reference, wherever it will be one."""
-    most, source = params.references.max_new_tokens, params.references.source
+    most, source = params.decode.max_new_tokens, params.references.source
     sft, preference = asked(splits["sft"], source), asked(splits["preference"], source)
-    setting = "references.max_new_tokens + label.max_new_tokens"
-    check_room(_named(preference), folders, most + params.label.max_new_tokens, setting)
+    # A rollout may begin after any token of a reference.
+    check_room(_named(preference), folders, 2 * most, "twice decode.max_new_tokens")
     if sft and params.finetune.steps:
         examples = [*folders.prompts.encode_all(sft).values()]
         check_longest(sft, examples, params.finetune.max_length, most)
@@ -121,7 +120,6 @@ def _forecast(splits: Splits, slm: Asked, llm: Asked, params: Params) -> dict[st
     work = Workload(
         questions={split: len(problems) for split, problems in splits.items()},
         written=len(asked(training, params.references.source)) + len(by_llm),  # one try each
-        audited=len(parted(splits["preference"])[1]),
         prompt=fmean(reply.prompt_tokens for reply in llm.replies),
         answer=fmean(reply.tokens for reply in llm.replies),
         slm=slm.pace,

@@ -111,24 +111,20 @@ def _write(questions: Splits, params: Params) -> dict[str, "Written"]:
 def _ways(params: Params) -> dict[str, "Trying"]:
     """Return how the LLM answers each split: validation and test as in the evaluation."""
     from citer.labelling.references import Trying
-    from citer.models.sampling import Sampler
+    from citer.models.sampling import ALL_GREEDY, Sampler
 
-    own, judge = params.references, params.evaluate
-    sampled = Sampler(own.sampling, params.prepare.seed)
-    judging = Sampler(judge.sampling, judge.seed)
-    until_right = Trying(own.tries, True, sampled, own.slots, own.max_new_tokens)
-    once = Trying(1, False, judging, own.slots, judge.max_new_tokens)
-    return dict.fromkeys(TRAINING, until_right) | dict.fromkeys(JUDGED, once)
+    limits = params.decode.slots, params.decode.max_new_tokens
+    right = Trying(True, ALL_GREEDY, *limits)
+    any_answer = Trying(False, Sampler(params.evaluate.sampling, params.seed), *limits)
+    return dict.fromkeys(TRAINING, right) | dict.fromkeys(JUDGED, any_answer)
 
 
 def _check_room(questions: Splits, folders: "PairFolder", params: Params) -> None:
     from citer.models.room import check_room
 
     for split, problems in questions.items():
-        section = "references" if split in TRAINING else "evaluate"
-        limit = getattr(params, section).max_new_tokens
         named = ((f"{paths.problems(split)}: problem {p.problem_id}", p) for p in problems)
-        check_room(named, folders, limit, f"{section}.max_new_tokens")
+        check_room(named, folders, params.decode.max_new_tokens)
 
 
 def _partial(folders: "PairFolder", params: Params) -> Path:
@@ -141,8 +137,9 @@ def _partial(folders: "PairFolder", params: Params) -> Path:
         str(folder_identity(folders, params.pair.dtype)),
         params.pair.model_dump_json(),
         params.references.model_dump_json(),
-        str(params.prepare.seed),
-        params.evaluate.model_dump_json(include={"seed", "max_new_tokens", "sampling", "against"}),
+        params.decode.model_dump_json(),
+        str(params.seed),
+        params.evaluate.model_dump_json(include={"sampling", "against"}),
         code_digest("references"),
     )
     return partial_dir("references", digest(paths.PROBLEMS, *settings))

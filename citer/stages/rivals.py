@@ -35,10 +35,11 @@ def run(params: Params) -> None:
     announce("rivals", params.pair)
     asked = Asked.read(params)
     measure = Conditions.stored(asked.stamp).measure
-    inputs = lesson_inputs(params.evaluate.rivals, params.train, asked.identity)
+    inputs = lesson_inputs(params.evaluate.rivals, params.train, params.seed, asked.identity)
     partial = partial_sweeps("rivals", params, asked.identity, *inputs)
     pair, executor = open_pair(asked.folders, params.pair, params.workers)
-    study = Study(executor, pair, asked.validation, asked.test, params.evaluate, partial)
+    settings = params.evaluate, params.decode, params.seed
+    study = Study(executor, pair, asked.validation, asked.test, *settings, partial)
     if measure is FIDELITY:
         _check_references(study)
     else:

@@ -26,8 +26,8 @@ def run(params: Params) -> None:
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
     data = {"slm_tokens": digest(paths.SLM_TOKENS), "llm_tokens": digest(paths.LLM_TOKENS)}
     agree_N = tokens["slm_token"].to_numpy() == tokens["llm_token"].to_numpy()
-    device = resolve_device(params.pair.device)
-    trained, partial = trained_head("router0", params.train, device, data, tokens, agree_N)
+    settings = params.train, params.seed, resolve_device(params.pair.device)
+    trained, partial = trained_head("router0", *settings, data, tokens, agree_N)
     always = Head(None)
     made_for = identity | {"prompts": params.prompts.model_dump(mode="json")}
     first = Router({"stand": always, "agree": always})

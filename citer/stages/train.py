@@ -38,7 +38,8 @@ def run(params: Params, iteration: int) -> None:
     check_identity(made_for, identity, paths.AGREE)
     data = {"preferences": digest(source), "slm_tokens": digest(paths.SLM_TOKENS)}
     label_N, device = labels["label"].to_numpy(), resolve_device(params.pair.device)
-    trained, partial = trained_head("train", params.train, device, data, labels, label_N)
+    settings = params.train, params.seed, device
+    trained, partial = trained_head("train", *settings, data, labels, label_N)
     card = identity | {
         "prompts": stored_prompts(paths.AGREE).model_dump(mode="json"),
         "iteration": iteration,

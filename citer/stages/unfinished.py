@@ -19,6 +19,7 @@ from citer.training.router import Trained, train_head
 def trained_head(
     stage: str,
     params: TrainParams,
+    seed: int,
     device: torch.device,
     data: Mapping[str, str],
     tokens: pa.Table,
@@ -29,8 +30,8 @@ def trained_head(
     `data` are the digests of what it is trained on.
     """
     # The device counts, since the state of its generator is kept, too.
-    settings = params.model_dump_json(), str(device), code_digest(stage)
+    settings = params.model_dump_json(), str(seed), str(device), code_digest(stage)
     partial = partial_dir(stage, digest(*data.values(), *settings))
     features, problem_N = read_features(paths.SLM_TOKENS, tokens), tokens["problem_id"].to_numpy()
     checkpoint = Checkpoint(partial / "state.pt")
-    return train_head(features, label_N, problem_N, params, device, checkpoint), partial
+    return train_head(features, label_N, problem_N, params, seed, device, checkpoint), partial

@@ -22,7 +22,7 @@ VERSION = 2
 TOP_LOGPROBS = 8
 
 SPLITS = ("sft", "preference", "validation", "test")
-CASES = ("slm_right", "llm_right", "same_wrong", "contested", "audited")
+CASES = ("slm_right", "llm_right", "same_wrong", "contested")
 
 
 def _required(name: str, kind: pa.DataType) -> pa.Field:
@@ -53,8 +53,8 @@ PROBLEM = pa.schema(
         _required("split", pa.string()),
         pa.field("messages", MESSAGES),  # the turns before the question; null without any
         pa.field("written_by", pa.string()),  # "llm": the LLM wrote the reference; null: given
-        pa.field("audits", AUDITS),  # of the reference, an answer served earlier; null otherwise
-        pa.field("token_ids", pa.list_(pa.int32())),  # of that answer; null otherwise
+        pa.field("audits", AUDITS),  # null: of answers that earlier versions learnt from
+        pa.field("token_ids", pa.list_(pa.int32())),  # null: of such an answer
     ]
 )
 

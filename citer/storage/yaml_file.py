@@ -8,9 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
-from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError
-from ruamel.yaml.reader import ReaderError
 
 from citer.errors import InputError, read_text
 from citer.sections import AnySection, in_words
@@ -23,7 +21,7 @@ def read_yaml(path: Path, section: type[AnySection], shipped: Path) -> AnySectio
     """Read and check a YAML file.
 
     Raises InputError with a line for each error: the key, its value, what was expected, and the
-    value in the file `shipped`. If `path` is not YAML, the only line has the place in the file.
+    value in the file `shipped`. If `path` is not YAML, the only line says why.
     """
     content = _parsed(path)
     if content is None:
@@ -52,35 +50,12 @@ def _lines(error: ErrorDetails, shipped: Any) -> Iterator[str]:
         yield f"{in_words(error)}; default: {json.dumps(default, ensure_ascii=False)}"
 
 
-class _Constructor(SafeConstructor):
-    """Refuses merge keys, and gives each error its place."""
-
-    def flatten_mapping(self, node: Any) -> None:
-        for key, _ in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":
-                refused = "merge key '<<', expected keys that stand in their section"
-                raise MarkedYAMLError(problem=refused, problem_mark=key.start_mark)
-
-    def construct_object(self, node: Any, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep)
-        except (MarkedYAMLError, RecursionError):
-            raise
-        except Exception as error:  # the parser of a scalar may raise any
-            raise MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from None
-
-
 def _parsed(path: Path) -> Any:
-    text, yaml = read_text(path), YAML(typ="safe", pure=True)
-    yaml.Constructor = _Constructor
+    text = read_text(path)
     try:
-        return yaml.load(text)
+        return YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:
         place = f"{error.problem_mark.line + 1}:{error.problem_mark.column + 1}"
         raise InputError(f"{path}:{place}: not YAML: {error.problem}") from None
-    except ReaderError as error:
-        before = text[: error.position].split("\n")
-        found = f"character {error.character:#x}: {error.reason}"
-        raise InputError(f"{path}:{len(before)}:{len(before[-1]) + 1}: not YAML: {found}") from None
-    except RecursionError as error:
-        raise InputError(f"{path}: not YAML: {error}") from None
+    except Exception as error:  # the parser of a scalar may raise any
+        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None

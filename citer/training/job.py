@@ -20,10 +20,15 @@ ROW = pa.schema(
 
 
 class Job(Section):
-    """A training run. Its folder holds `rows.parquet` as input and `checkpoint-N` as output."""
+    """A training run. Its folder holds `rows.parquet` as input and `checkpoint-N` as output.
+
+    Every `save_steps` steps there is a checkpoint.
+    """
 
     base: Path
     params: FinetuneParams
+    seed: int
+    save_steps: int
     device: Literal["cpu", "cuda"]
     bf16: bool
     checkpointing: bool

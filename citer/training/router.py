@@ -68,6 +68,7 @@ def train_head(
     target_N: np.ndarray,
     problem_N: np.ndarray,
     params: TrainParams,
+    seed: int,
     device: torch.device,
     checkpoint: Checkpoint | None = None,
     hidden_size: int | None = None,
@@ -84,10 +85,10 @@ def train_head(
     the sigmoid of the logit, and the only metric is the least loss. Raises InputError if there are
     too few problems, or if training diverges.
     """
-    held_N = holdout_rows(problem_N, params.seed, params.holdout)
+    held_N = holdout_rows(problem_N, seed, params.holdout)
     targets = torch.from_numpy(feature_NF), torch.tensor(target_N).float()
     examples = Examples(*targets, device, loss or binary_cross_entropy_with_logits)
-    mlp, curve = _fitted(examples, held_N, params, checkpoint, hidden_size)
+    mlp, curve = _fitted(examples, held_N, params, seed, checkpoint, hidden_size)
     head, holdout_M, losses = Head(mlp), _rows(held_N), curve.holdout_loss
     if not loss:
         logit_M = examples.apply(mlp, holdout_M).double().numpy()
@@ -104,6 +105,7 @@ def _fitted(
     examples: Examples,
     held_N: np.ndarray,
     params: TrainParams,
+    seed: int,
     checkpoint: Checkpoint | None,
     hidden_size: int | None,
 ) -> tuple[RouterMLP, Curve]:
@@ -112,9 +114,9 @@ def _fitted(
         raise InputError("preference split: 1 labelled token to train on, expected 2 or more")
     device, inputs = examples.device, examples.feature_NF.shape[1]
     with torch.random.fork_rng([device] if device.type == "cuda" else []), _one_thread():
-        torch.manual_seed(params.seed)
+        torch.manual_seed(seed)
         mlp = RouterMLP(hidden_size or inputs - EXTRAS, params.dropout, inputs).to(device)
-        return mlp, fit(mlp, examples, _rows(~held_N), _rows(held_N), params, checkpoint)
+        return mlp, fit(mlp, examples, _rows(~held_N), _rows(held_N), params, seed, checkpoint)
 
 
 def _rows(mask_N: np.ndarray) -> Tensor:
@@ -138,6 +140,7 @@ def fit(
     train_M: Tensor,
     holdout_M: Tensor,
     params: TrainParams,
+    seed: int,
     checkpoint: Checkpoint | None = None,
 ) -> Curve:
     """Train with early stopping, and leave `mlp` in its best state and in evaluation mode.
@@ -145,7 +148,7 @@ def fit(
     Goes on from the state in `checkpoint`, if it has one. Returns the losses of every epoch.
     """
     optimizer = torch.optim.AdamW(mlp.parameters(), lr=params.learning_rate)
-    training = Training(mlp, optimizer, params.seed, examples.device)
+    training = Training(mlp, optimizer, seed, examples.device)
     if checkpoint and (saved := checkpoint.load()):
         training.restore(saved)
     losses = training.curve.holdout_loss

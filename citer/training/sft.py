@@ -19,10 +19,11 @@ from citer.models.room import check_longest
 from citer.storage.code import code_digest
 from citer.storage.tables import digest, partial_dir, remove, replacing, write_table, writing
 from citer.training.job import ROW, ROWS, Job, last_checkpoint, losses, steps_done
-from citer.training.launch import Host, launch, read_hosts
+from citer.training.launch import launch
 from citer.training.lora import check_adapter, merge
 
 Row = dict[str, list[int]]
+OFTEN = 75
 
 
 def finetune(
@@ -31,21 +32,21 @@ def finetune(
     output: Path,
     pair: PairParams,
     params: FinetuneParams,
-    hostfile: Path | None = None,
+    seed: int,
 ) -> list[float]:
     """Finetune the model `base` on the problems' references and write it to `output`.
 
-    `hostfile` lists the machines of the ranks (`citer.training.launch`), by default only this one.
     With 0 steps, the model is copied. A killed run resumes from its last checkpoint and ends with
-    the same weights. Returns the loss of every step, in nats per completion token. Raises
-    InputError before training if the number of processes, the batch size or a row does not fit.
-    Raises InputError after training if the loss diverged.
+    the same weights. There is a checkpoint every `OFTEN` steps, or after every twentieth of a long
+    training: it is three times as large as the model, and takes as long to write.
+    Returns the loss of every step, in nats per completion token. Raises InputError before training
+    if the number of processes, the batch size or a row does not fit. Raises InputError after
+    training if the loss diverged.
     """
     if not params.steps:
         _publish(base.path, base, output)
         return []
-    hosts = read_hosts(hostfile, params.processes) if hostfile else []
-    job = plan(base.path, pair, params, hosts)
+    job = plan(base.path, pair, params, seed)
     if params.lora:
         check_adapter(base.path, params.lora)
     rows = encode_rows(base, problems, params.max_length)
@@ -54,7 +55,7 @@ def finetune(
     if steps_done(last_checkpoint(folder)) < params.steps:
         write_table(folder / ROWS, pa.Table.from_pylist(rows, schema=ROW), ROW, {})
         with writing(folder):
-            _train(job, base, folder, hosts)
+            _train(job, base, folder)
     checkpoint = last_checkpoint(folder)
     assert checkpoint is not None
     history = losses(checkpoint)
@@ -66,11 +67,11 @@ def finetune(
     return history
 
 
-def plan(base: Path, pair: PairParams, params: FinetuneParams, hosts: Sequence[Host] = ()) -> Job:
+def plan(base: Path, pair: PairParams, params: FinetuneParams, seed: int) -> Job:
     """Choose the device and the precision. Decide what "auto" stands for: "on" on a GPU.
 
-    Raises InputError if ZeRO-3 or `hosts` are wanted without DeepSpeed, or if the number of
-    processes does not fit DeepSpeed, the machine or the batch.
+    Raises InputError if ZeRO-3 is wanted without DeepSpeed, or if the number of processes does not
+    fit DeepSpeed, the machine or the batch.
     """
     on_gpu = resolve_device(pair.device).type == "cuda"
     choice = {"on": True, "off": False, "auto": on_gpu}
@@ -81,17 +82,15 @@ def plan(base: Path, pair: PairParams, params: FinetuneParams, hosts: Sequence[H
     if params.zero != 2 and not deepspeed:
         expected = "expected 2 or finetune.deepspeed: on"
         raise InputError(f"finetune.zero: {params.zero}: needs DeepSpeed, {expected}")
-    if hosts and not deepspeed:
-        raise InputError(
-            "workers.hostfile: needs DeepSpeed, expected null or finetune.deepspeed: on"
-        )
-    if on_gpu and not hosts and params.processes > torch.cuda.device_count():
+    if on_gpu and params.processes > torch.cuda.device_count():
         raise InputError(f"{setting}: expected at most {torch.cuda.device_count()}, one per GPU")
     if params.batch_size % params.processes:
         raise InputError(f"{setting}: not a divisor of finetune.batch_size {params.batch_size}")
     return Job(
         base=base,
         params=params,
+        seed=seed,
+        save_steps=max(OFTEN, params.steps // 20),
         device="cuda" if on_gpu else "cpu",
         bf16=_bf16(pair.dtype, on_gpu),
         checkpointing=choice[params.gradient_checkpointing],
@@ -123,9 +122,9 @@ def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int)
     ]
 
 
-def _train(job: Job, base: ModelFolder, folder: Path, hosts: Sequence[Host]) -> None:
+def _train(job: Job, base: ModelFolder, folder: Path) -> None:
     if job.deepspeed:
-        launch(job, folder, hosts)
+        launch(job, folder)
     else:
         from citer.training.trainer import train  # takes seconds to import
 

@@ -57,7 +57,7 @@ def _arguments(job: Job, folder: Path) -> SFTConfig:
     params, on_gpu = job.params, job.device == "cuda"
     return SFTConfig(
         output_dir=str(folder),
-        seed=params.seed,
+        seed=job.seed,
         max_steps=params.steps,
         per_device_train_batch_size=params.batch_size // params.processes,
         learning_rate=params.learning_rate,
@@ -70,7 +70,7 @@ def _arguments(job: Job, folder: Path) -> SFTConfig:
         deepspeed=str(Path(__file__).with_name(ZERO[params.zero])) if job.deepspeed else None,
         completion_only_loss=True,
         max_length=None,  # `encode_rows` refuses rows that are too long
-        save_steps=params.checkpoint_steps,
+        save_steps=job.save_steps,
         save_total_limit=2,
         logging_steps=1,
         logging_nan_inf_filter=False,

@@ -22,7 +22,7 @@ from flows.tracking.retraining import NOTE, code_tags, open_run, start_run
 from flows.tracking.store import Store
 
 LABELS = ("references", "outcome", "margin")  # what a card says of them; a margin for `suffix`
-ITERATION_SECTIONS = {"pair", "label", "train", "evaluate"}
+ITERATION_SECTIONS = {"seed", "pair", "decode", "label", "train", "evaluate"}
 PIPELINE = Path("pipeline")  # the artifacts that a restore puts back, under their paths
 
 

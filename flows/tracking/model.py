@@ -80,7 +80,8 @@ def log_router(router: Path, report: Path, slm: str, params: Params) -> None:
                 "slots": params.answer.slots,
                 "max_new_tokens": params.answer.max_new_tokens,
                 # The rule was chosen for answers like these.
-                **params.evaluate.model_dump(mode="json", include={"sampling", "seed"}),
+                **params.evaluate.model_dump(mode="json", include={"sampling"}),
+                "seed": params.seed,
             },
         )
 

@@ -69,8 +69,11 @@ def outcomes() -> Outcomes:
 def shop(taught: Taught) -> Workshop:  # noqa: F811
     """A tiny pair whose preference questions are half validation's and half test's as well."""
     params = load_params(PROJECT / "params.yaml")
-    short = params.evaluate.model_copy(update={"max_new_tokens": 24, "rivals": ["entropy"]})
-    params = params.model_copy(update={"evaluate": short})
+    short = {
+        "decode": params.decode.model_copy(update={"max_new_tokens": 24}),
+        "evaluate": params.evaluate.model_copy(update={"rivals": ["entropy"]}),
+    }
+    params = params.model_copy(update=short)
     asked = list(taught.problems.values())
     validation = [replace(problem, split="validation") for problem in asked[:6]]
     test = [replace(problem, split="test") for problem in asked[6:]]

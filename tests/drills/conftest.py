@@ -5,6 +5,7 @@ Tests record what they drilled as properties. A table at the end of the run coun
 
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 
@@ -16,7 +17,15 @@ from tests.drills.stages import Undisturbed
 from tests.flows.project import finetune, make_clone
 
 # The LLM writes references, too. Answers are computed in several parts.
-SETTINGS: Settings = {"references": {"source": "both"}, "evaluate": {"slots": 1}}
+SETTINGS: Settings = {"references": {"source": "both"}, "decode": {"slots": 1}}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_shards() -> Iterator[None]:
+    """Score few questions at a time, so that there are several files of token scores."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("citer.labelling.scoring.SHARD", 4)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -16,10 +16,9 @@ from tests.taught import make_taught_pair, problems
 ROOT = Path(__file__).parents[2]
 QUESTIONS = Path("questions.jsonl")
 ANSWERS = Path("answers.jsonl")
-DISAGREEMENTS = Path("disagreements.parquet")
 ROUTER = ("--router", "data/routers/1", "--rule", "risk 0.8 audit 0.1")
 FILES = ("--input", str(QUESTIONS), "--output", str(ANSWERS))
-GENERATE = ("generate", *ROUTER, *FILES, "--disagreements", str(DISAGREEMENTS))
+GENERATE = ("generate", *ROUTER, *FILES)
 STAGES: tuple[tuple[str, ...], ...] = (
     *(("prepare",), ("probe",), ("references",), ("finetune",)),
     *(("score_llm",), ("score_slm",), ("router0",), ("rivals",)),
@@ -30,12 +29,10 @@ Settings = Mapping[str, dict[str, Any]]  # by section of params.yaml
 TINY: Settings = {
     "pair": {"device": "cpu"},
     "finetune": {"steps": 0},
-    "score": {"batch_tokens": 600, "shard_problems": 4},
-    "label": {"slots": 8, "max_new_tokens": 20},
+    "score": {"batch_tokens": 600},
+    "decode": {"slots": 8, "max_new_tokens": 40},
     "train": {"batch_size": 16, "epochs": 2},
     "evaluate": {
-        "slots": 8,
-        "max_new_tokens": 40,
         "llm_fractions": [0.0, 0.3, 1.0],
         "risks": [0.5],
         "audits": [0.1],

@@ -15,7 +15,7 @@ from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.router import Router
 from tests.heads import random_router
-from tests.studied import PARAMS, THRESHOLDS, routed_study
+from tests.studied import DECODE, PARAMS, SEED, THRESHOLDS, routed_study
 from tests.taught import make_taught_pair, problems
 
 
@@ -28,7 +28,7 @@ def study(tmp_path_factory) -> Study:
     holdout = [replace(p, split="preference") for p in questions[2:6]]
     pair = load_pair(PairFolder(slm, llm), section)
     partial = tmp_path_factory.mktemp("partial")
-    return Study(InLine(), pair, split[:6], split[6:], PARAMS, partial, holdout)
+    return Study(InLine(), pair, split[:6], split[6:], PARAMS, DECODE, SEED, partial, holdout)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from citer.decoding.policy import LLM_ALONE, SLM_ALONE, routed
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import request
 from citer.models.router import Router
+from citer.models.sampling import Sampler
 from citer.report.decoded import spread, transcript
 from citer.report.tokens import Spoken, Transcript, count_spoken, kind_of
 from citer.rule import Rule
@@ -28,9 +29,10 @@ def both(request, study: Study, router: Router) -> tuple[Study, Transcript, dict
 
 def made(study: Study, router: Router, rule: Rule) -> tuple[Transcript, dict[str, Answer]]:
     policy = routed(router, rule)
-    engine = Engine(study.pair, 1, study.params.max_new_tokens)
+    engine = Engine(study.pair, 1, study.decode.max_new_tokens)
     answers = engine.decode([request(each, study.pair) for each in study.test], policy)
-    told = transcript(study.executor, study.pair, study.test, policy, "audited", study.params)
+    asked = study.executor, study.pair, study.test, policy, "audited"
+    told = transcript(*asked, study.decode, Sampler(study.params.sampling, study.seed))
     return told, {answer.key: answer for answer in answers}
 
 

@@ -9,11 +9,11 @@ FAST = Pace(0.0, 0.0)
 SLOW = Pace(prompt=0.01, answer=0.1)  # 2 seconds for 100 tokens of prompt and 10 of answer
 
 
-def minutes(slm: Pace, llm: Pace, written: int = 0, audited: int = 0, **settings):
+def minutes(slm: Pace, llm: Pace, written: int = 0, **settings):
     shipped = load_params().evaluate
     limits = {"llm_fractions": (0.0, 0.5, 1.0), "risks": (), "gammas": ()}
     limits |= {"rivals": ("entropy", "random", "speculative")} | settings
-    work = Workload(QUESTIONS, written, audited, prompt=100, answer=10, slm=slm, llm=llm)
+    work = Workload(QUESTIONS, written, prompt=100, answer=10, slm=slm, llm=llm)
     return work.minutes(shipped.model_copy(update=limits))
 
 
@@ -49,13 +49,6 @@ def test_suffix_reads_half_of_an_answer_twice_for_each_contested_token():
 def test_the_llm_alone_writes_references():
     assert minutes(FAST, SLOW, written=60)["references"] == pytest.approx(2.0)
     assert minutes(SLOW, FAST, written=60)["references"] == 0
-
-
-def test_audited_answers_are_scored_but_need_no_rollout():
-    every, half = minutes(SLOW, SLOW), minutes(SLOW, SLOW, audited=30)
-    assert half["score_llm"] == every["score_llm"]
-    for stage in ("label@k", "label@k by suffix"):
-        assert half[stage] == pytest.approx(every[stage] / 2)
 
 
 def test_minutes_are_printed_without_fractions():

@@ -15,7 +15,7 @@ from citer.evaluation.rivals.oracle import RULE, oracle_rival
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import request
 from citer.models.sampling import stable_hash
-from tests.studied import PARAMS
+from tests.studied import DECODE, PARAMS
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ def test_the_oracle_is_the_engine_with_a_scorer_that_knows_the_llms_answer(
     own = replace(study, params=params, partial=tmp_path)
     setting = own.setting
     [run] = oracle_rival(setting).finish([], own.alone_on(own.test))
-    engine = Engine(study.pair, 3, PARAMS.max_new_tokens)
+    engine = Engine(study.pair, 3, DECODE.max_new_tokens)
     requests = [request(problem, study.pair, setting.sampler) for problem in own.test]
     llm = {answer.key: answer for answer in engine.decode(requests, LLM_ALONE)}
     known = Knowing({stable_hash(key): answer.token_ids for key, answer in llm.items()})

@@ -25,9 +25,6 @@ from citer.rule import Rule
 from tests.tiny import MATH, MC
 
 PARAMS = EvaluateParams(
-    seed=1,
-    slots=4,
-    max_new_tokens=8,
     llm_fractions=(0.0, 1.0),
     risks=(),
     audits=(),

@@ -153,8 +153,9 @@ def wrong(problem: Problem) -> Problem:
 def test_the_stamp_of_a_study_depends_on_questions_and_settings(study):
     assert replace(study).stamp == study.stamp
     assert replace(study, test=study.test[1:]).stamp != study.stamp
-    longer = PARAMS.model_copy(update={"max_new_tokens": 41})
-    assert replace(study, params=longer).stamp != study.stamp
+    longer = study.decode.model_copy(update={"max_new_tokens": 41})
+    assert replace(study, decode=longer).stamp != study.stamp
+    assert replace(study, seed=4).stamp != study.stamp
 
 
 def test_a_candidate_counts_the_llms_right_answers_and_how_many_are_lost():

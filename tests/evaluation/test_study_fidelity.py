@@ -16,7 +16,7 @@ from citer.evaluation.measure import FIDELITY
 from citer.evaluation.points import Findings, read_findings, write_findings
 from citer.evaluation.study import Study
 from citer.models.router import Router
-from tests.studied import PARAMS, THRESHOLDS, llm_writes, routed_study
+from tests.studied import DECODE, PARAMS, THRESHOLDS, llm_writes, routed_study
 
 WARM = SamplingParams(temperature=0.7, top_p=0.9)
 
@@ -84,7 +84,7 @@ def _check_held_out(study: Study, router: Router, rivals: Findings) -> None:
 
 def _differs(study: Study, problem: Problem, policy: Policy) -> bool:
     prompt_ids = tuple(study.pair.prompts.prompt_ids(problem))
-    engine = Engine(study.pair, 1, PARAMS.max_new_tokens)
+    engine = Engine(study.pair, 1, DECODE.max_new_tokens)
     (answer,) = engine.decode([Request(problem.problem_id, prompt_ids)], policy)
     text = study.pair.text(answer.token_ids)
     same = find_task(problem.task).same(problem, problem.reference, text)

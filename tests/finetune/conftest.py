@@ -9,13 +9,12 @@ from citer.models.folder import ModelFolder
 from tests.tiny import make_tiny_pair
 
 PLACEMENT = PairParams(slm="", llm="", device="cpu", dtype="float32")
+SEED = 1
 PARAMS = FinetuneParams(
-    seed=1,
     learning_rate=1e-2,
     steps=10,
     batch_size=4,
     max_length=512,
-    checkpoint_steps=4,
     deepspeed="off",
     processes=1,
 )

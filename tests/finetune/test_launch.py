@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -14,15 +15,15 @@ from safetensors.torch import load_file
 from citer.config.params import FinetuneParams, LoraParams
 from citer.models.folder import ModelFolder
 from citer.storage.tables import PARTIAL
-from citer.training import trainer
+from citer.training import sft, trainer
 from citer.training.job import last_checkpoint, steps_done
 from citer.training.sft import finetune
-from tests.finetune.conftest import PARAMS, PLACEMENT
+from tests.finetune.conftest import PARAMS, PLACEMENT, SEED
 from tests.taught import problems
 
 pytestmark = pytest.mark.slow
 PROBLEMS = problems(12)
-LONG = PARAMS.model_copy(update={"steps": 60, "checkpoint_steps": 5})
+LONG = PARAMS.model_copy(update={"steps": 60})
 LORA = {"lora": LoraParams(rank=4)}
 
 
@@ -30,18 +31,28 @@ def ranks(count: int, params: FinetuneParams = PARAMS, **fields: object) -> Fine
     return params.model_copy(update={"deepspeed": "on", "processes": count, **fields})
 
 
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Save every few steps."""
+    monkeypatch.setattr(sft, "OFTEN", 5)
+
+
+def finetune_often(*arguments: Any) -> None:
+    """Do so in a new process, too."""
+    sft.OFTEN = 5
+    finetune(*arguments)
+
+
 def weights(folder: str) -> dict[str, torch.Tensor]:
     return load_file(Path(folder, "model.safetensors"))
 
 
 @contextmanager
-def killed_midway(
-    base: ModelFolder, params: FinetuneParams, hostfile: Path | None = None
-) -> Iterator[psutil.Process]:
+def killed_midway(base: ModelFolder, params: FinetuneParams) -> Iterator[psutil.Process]:
     """Start a finetuning, wait for a checkpoint, and kill the finetuning after the block."""
     context = multiprocessing.get_context("spawn")
-    arguments = base, PROBLEMS, Path("killed"), PLACEMENT, params, hostfile
-    process = context.Process(target=finetune, args=arguments)
+    arguments = base, PROBLEMS, Path("killed"), PLACEMENT, params, SEED
+    process = context.Process(target=finetune_often, args=arguments)
     process.start()
     while not list(PARTIAL.glob("finetune/*/checkpoint-*/trainer_state.json")):
         assert process.is_alive()
@@ -61,7 +72,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(
     fields: dict[str, LoraParams],
 ) -> None:
     params = LONG.model_copy(update=fields)
-    expected = finetune(base, PROBLEMS, Path("whole"), PLACEMENT, params)
+    expected = finetune(base, PROBLEMS, Path("whole"), PLACEMENT, params, SEED)
     with killed_midway(base, params):
         pass
     resumed = []
@@ -73,7 +84,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(
 
     monkeypatch.setattr(trainer.SFTTrainer, "train", spy)
     capsys.readouterr()
-    losses = finetune(base, PROBLEMS, Path("resumed"), PLACEMENT, params)
+    losses = finetune(base, PROBLEMS, Path("resumed"), PLACEMENT, params, SEED)
     assert f" {LONG.steps} of {LONG.steps} " in capsys.readouterr().err
     assert resumed != [None]
     assert losses == expected
@@ -84,9 +95,9 @@ def test_a_killed_training_resumes_to_the_same_bytes(
 
 def test_one_rank_and_two_ranks_give_the_weights_of_one_plain_process(base: ModelFolder) -> None:
     losses = {
-        "plain": finetune(base, PROBLEMS, Path("plain"), PLACEMENT, PARAMS),
-        "one": finetune(base, PROBLEMS, Path("one"), PLACEMENT, ranks(1)),
-        "two": finetune(base, PROBLEMS, Path("two"), PLACEMENT, ranks(2)),
+        "plain": finetune(base, PROBLEMS, Path("plain"), PLACEMENT, PARAMS, SEED),
+        "one": finetune(base, PROBLEMS, Path("one"), PLACEMENT, ranks(1), SEED),
+        "two": finetune(base, PROBLEMS, Path("two"), PLACEMENT, ranks(2), SEED),
     }
     for name in ("one", "two"):
         assert losses[name] == pytest.approx(losses["plain"], rel=1e-4)
@@ -98,9 +109,9 @@ def test_one_rank_and_two_ranks_give_the_weights_of_one_plain_process(base: Mode
 def test_zero_3_publishes_the_whole_weights_of_one_plain_process(
     base: ModelFolder, count: int, zero: int | str
 ) -> None:
-    losses = finetune(base, PROBLEMS, Path("plain"), PLACEMENT, PARAMS)
+    losses = finetune(base, PROBLEMS, Path("plain"), PLACEMENT, PARAMS, SEED)
     params = ranks(count, zero=zero, gradient_checkpointing="on")
-    divided = finetune(base, PROBLEMS, Path("divided"), PLACEMENT, params)
+    divided = finetune(base, PROBLEMS, Path("divided"), PLACEMENT, params, SEED)
     assert divided == pytest.approx(losses, rel=1e-4)
     torch.testing.assert_close(weights("divided"), weights("plain"), rtol=1e-3, atol=1e-4)
 
@@ -111,33 +122,33 @@ def test_a_killed_training_with_zero_3_resumes_to_the_same_weights(
     base: ModelFolder, count: int, fields: dict[str, LoraParams]
 ) -> None:
     params = ranks(count, LONG, zero=3, **fields)
-    finetune(base, PROBLEMS, Path("whole"), PLACEMENT, params)
+    finetune(base, PROBLEMS, Path("whole"), PLACEMENT, params, SEED)
     with killed_midway(base, params):
         pass
-    finetune(base, PROBLEMS, Path("resumed"), PLACEMENT, params)
+    finetune(base, PROBLEMS, Path("resumed"), PLACEMENT, params, SEED)
     torch.testing.assert_close(weights("resumed"), weights("whole"), rtol=0, atol=0)
 
 
 def test_an_adapter_of_two_ranks_has_the_weights_of_one_plain_process(base: ModelFolder) -> None:
     plain = PARAMS.model_copy(update=LORA)
-    finetune(base, PROBLEMS, Path("plain"), PLACEMENT, plain)
-    finetune(base, PROBLEMS, Path("two"), PLACEMENT, ranks(2, plain, zero=3))
+    finetune(base, PROBLEMS, Path("plain"), PLACEMENT, plain, SEED)
+    finetune(base, PROBLEMS, Path("two"), PLACEMENT, ranks(2, plain, zero=3), SEED)
     torch.testing.assert_close(weights("two"), weights("plain"), rtol=1e-3, atol=1e-4)
 
 
 def test_no_rank_outlives_a_killed_launcher_and_training_resumes(base: ModelFolder) -> None:
-    finetune(base, PROBLEMS, Path("whole"), PLACEMENT, ranks(2, LONG))
+    finetune(base, PROBLEMS, Path("whole"), PLACEMENT, ranks(2, LONG), SEED)
     with killed_midway(base, ranks(2, LONG)) as process:
         started = process.children(recursive=True)
         launched = [child for child in started if "citer.training.launch" in child.cmdline()]
     assert len(launched) == 3  # torchrun and two ranks
     _, alive = psutil.wait_procs(started, timeout=60)
     assert not alive
-    finetune(base, PROBLEMS, Path("resumed"), PLACEMENT, ranks(2, LONG))
+    finetune(base, PROBLEMS, Path("resumed"), PLACEMENT, ranks(2, LONG), SEED)
     torch.testing.assert_close(weights("resumed"), weights("whole"), rtol=0, atol=0)
 
 
 def test_a_failed_rank_fails_the_stage(base: ModelFolder) -> None:
     (base.path / "model.safetensors").write_bytes(b"torn")
     with pytest.raises(RuntimeError, match="torchrun ended with 1"):
-        finetune(base, PROBLEMS, Path("slm"), PLACEMENT, ranks(1))
+        finetune(base, PROBLEMS, Path("slm"), PLACEMENT, ranks(1), SEED)

@@ -14,7 +14,7 @@ from citer.storage.tables import PARTIAL
 from citer.training import sft
 from citer.training.job import last_checkpoint
 from citer.training.sft import finetune
-from tests.finetune.conftest import PARAMS, PLACEMENT
+from tests.finetune.conftest import PARAMS, PLACEMENT, SEED
 from tests.networks import network
 from tests.taught import problems
 
@@ -44,7 +44,7 @@ def test_the_published_weights_are_the_base_plus_the_scaled_product_of_the_adapt
         halve(base)
     monkeypatch.setattr(sft, "remove", lambda folder: None)
     pair = HALF if half else PLACEMENT
-    losses = finetune(base, PROBLEMS, Path("slm"), pair, adapter(rank=4, alpha=6))
+    losses = finetune(base, PROBLEMS, Path("slm"), pair, adapter(rank=4, alpha=6), SEED)
     assert losses[-1] < losses[0]
     (folder,) = (PARTIAL / "finetune").iterdir()
     trained = load_file(last_checkpoint(folder) / "adapter_model.safetensors")
@@ -63,7 +63,9 @@ def test_the_published_weights_are_the_base_plus_the_scaled_product_of_the_adapt
 
 
 def test_only_the_named_layers_change(base: ModelFolder) -> None:
-    losses = finetune(base, PROBLEMS, Path("slm"), PLACEMENT, adapter(targets=["q_proj", "v_proj"]))
+    losses = finetune(
+        base, PROBLEMS, Path("slm"), PLACEMENT, adapter(targets=["q_proj", "v_proj"]), SEED
+    )
     assert losses[-1] < losses[0]
     before, after = (load_file(path / "model.safetensors") for path in (base.path, Path("slm")))
     changed = [name for name, weight in before.items() if not torch.equal(after[name], weight)]
@@ -78,7 +80,7 @@ def test_only_the_named_layers_change(base: ModelFolder) -> None:
 def test_fused_layers_have_adapters_too(base: ModelFolder) -> None:
     network("phi3", 384).float().save_pretrained(base.path)
     params = adapter(rank=4).model_copy(update={"steps": 2})
-    finetune(ModelFolder(base.path), PROBLEMS, Path("slm"), PLACEMENT, params)
+    finetune(ModelFolder(base.path), PROBLEMS, Path("slm"), PLACEMENT, params, SEED)
     before, after = (load_file(path / "model.safetensors") for path in (base.path, Path("slm")))
     changed = {name.split(".")[-2] for name in before if not torch.equal(after[name], before[name])}
     assert changed == {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}
@@ -101,5 +103,5 @@ def test_an_adapter_that_does_not_fit_is_refused_before_any_weight_is_read(
 ) -> None:
     (base.path / "model.safetensors").unlink()
     with pytest.raises(InputError, match=rf"^finetune.lora.{complaint}"):
-        finetune(base, PROBLEMS, Path("slm"), PLACEMENT, adapter(**lora))
+        finetune(base, PROBLEMS, Path("slm"), PLACEMENT, adapter(**lora), SEED)
     assert not PARTIAL.exists()

@@ -14,7 +14,7 @@ from citer.errors import InputError
 from citer.models.folder import ModelFolder
 from citer.storage.tables import PARTIAL
 from citer.training.sft import encode_rows, finetune, plan
-from tests.finetune.conftest import PARAMS, PLACEMENT
+from tests.finetune.conftest import PARAMS, PLACEMENT, SEED
 from tests.taught import problems
 from tests.tiny import MATH, MC
 
@@ -45,14 +45,14 @@ def test_the_first_loss_is_the_cross_entropy_of_the_completions_alone(base: Mode
         loss = F.cross_entropy(logits_TV[start - 1 : -1], ids[start:], reduction="sum")
         total, tokens = total + float(loss), tokens + len(ids) - start
     params = changed(steps=1, batch_size=2)
-    losses = finetune(base, [MATH, MC], Path("slm"), PLACEMENT, params)
+    losses = finetune(base, [MATH, MC], Path("slm"), PLACEMENT, params, SEED)
     assert losses == [pytest.approx(total / tokens, rel=1e-5)]
 
 
 def test_the_same_seed_gives_the_same_bytes_and_the_loss_falls(base: ModelFolder) -> None:
     rows = problems(12)
-    losses = finetune(base, rows, Path("one"), PLACEMENT, PARAMS)
-    assert finetune(base, rows, Path("two"), PLACEMENT, PARAMS) == losses
+    losses = finetune(base, rows, Path("one"), PLACEMENT, PARAMS, SEED)
+    assert finetune(base, rows, Path("two"), PLACEMENT, PARAMS, SEED) == losses
     assert len(losses) == PARAMS.steps
     assert losses[-1] < 0.8 * losses[0]
     one, two = (Path(name, "model.safetensors").read_bytes() for name in ("one", "two"))
@@ -62,13 +62,13 @@ def test_the_same_seed_gives_the_same_bytes_and_the_loss_falls(base: ModelFolder
 def test_another_seed_gives_another_model(base: ModelFolder) -> None:
     rows = problems(12)
     for seed in (1, 2):
-        finetune(base, rows, Path(str(seed)), PLACEMENT, changed(seed=seed, steps=2))
+        finetune(base, rows, Path(str(seed)), PLACEMENT, changed(steps=2), seed)
     one, two = (load_file(f"{seed}/model.safetensors") for seed in (1, 2))
     assert any(not torch.equal(one[name], two[name]) for name in one)
 
 
 def test_a_training_of_zero_steps_does_not_change_the_model(base: ModelFolder) -> None:
-    assert finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=0)) == []
+    assert finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=0), SEED) == []
     files, written = (
         load_file(folder / "model.safetensors") for folder in (base.path, Path("slm"))
     )
@@ -80,7 +80,7 @@ def test_a_training_of_zero_steps_does_not_change_the_model(base: ModelFolder) -
 
 def test_only_the_weights_differ_from_the_base_model(base: ModelFolder) -> None:
     """No pickle, tokenizer or EOS setting of the trainer is written; the work folder is removed."""
-    finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=2, batch_size=2))
+    finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=2, batch_size=2), SEED)
     files = {file.name: file.read_bytes() for file in base.path.iterdir()}
     written = {file.name: file.read_bytes() for file in Path("slm").iterdir()}
     assert written.pop("model.safetensors") != files.pop("model.safetensors")
@@ -94,7 +94,7 @@ def test_weights_are_written_in_the_precision_of_the_base_model(base: ModelFolde
     save_file(halved, base.path / "model.safetensors", {"format": "pt"})
     config = json.loads((base.path / "config.json").read_text())
     (base.path / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
-    finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=2, batch_size=2))
+    finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(steps=2, batch_size=2), SEED)
     written = load_file("slm/model.safetensors")
     assert {weight.dtype for weight in written.values()} == {torch.bfloat16}
 
@@ -102,13 +102,13 @@ def test_weights_are_written_in_the_precision_of_the_base_model(base: ModelFolde
 def test_the_longest_of_over_long_rows_is_refused_by_name(base: ModelFolder) -> None:
     long = [replace(MATH, problem_id=f"{n}", reference="and so on, " * n) for n in (100, 101)]
     with pytest.raises(InputError, match=r"^sft problem 101 of tiny: \d+ tokens .* at most 300"):
-        finetune(base, [*long, MATH], Path("slm"), PLACEMENT, changed(max_length=300))
+        finetune(base, [*long, MATH], Path("slm"), PLACEMENT, changed(max_length=300), SEED)
 
 
 def test_a_diverged_training_is_refused_and_writes_nothing(base: ModelFolder) -> None:
     params = changed(learning_rate=1e38, steps=3, batch_size=2)
     with pytest.raises(InputError, match=r"finetune.learning_rate: 1e\+38: .*diverged"):
-        finetune(base, [MATH, MC], Path("slm"), PLACEMENT, params)
+        finetune(base, [MATH, MC], Path("slm"), PLACEMENT, params, SEED)
     assert not Path("slm").exists()
 
 
@@ -122,11 +122,13 @@ def test_a_diverged_training_is_refused_and_writes_nothing(base: ModelFolder) ->
 )
 def test_processes_that_do_not_fit_are_refused(fields: dict, complaint: str) -> None:
     with pytest.raises(InputError, match=rf"finetune.processes: [23]: .*{complaint}"):
-        plan(Path("slm"), PLACEMENT, changed(**fields))
+        plan(Path("slm"), PLACEMENT, changed(**fields), SEED)
 
 
 def test_a_cpu_trains_without_deepspeed_unless_it_is_on() -> None:
-    plans = {mode: plan(Path("slm"), PLACEMENT, changed(deepspeed=mode)) for mode in ("auto", "on")}
+    plans = {
+        mode: plan(Path("slm"), PLACEMENT, changed(deepspeed=mode), SEED) for mode in ("auto", "on")
+    }
     assert not plans["auto"].deepspeed
     assert plans["on"].deepspeed
     assert not plans["on"].bf16
@@ -135,19 +137,21 @@ def test_a_cpu_trains_without_deepspeed_unless_it_is_on() -> None:
 def test_zero_3_without_deepspeed_is_refused() -> None:
     expected = r"finetune.zero: 3-offload: needs DeepSpeed, expected 2 or finetune.deepspeed: on"
     with pytest.raises(InputError, match=expected):
-        plan(Path("slm"), PLACEMENT, changed(deepspeed="auto", zero="3-offload"))
+        plan(Path("slm"), PLACEMENT, changed(deepspeed="auto", zero="3-offload"), SEED)
 
 
 def test_a_cpu_trains_in_bfloat16_but_not_in_float16() -> None:
     for dtype, bf16 in {"float32": False, "bfloat16": True, "float16": False}.items():
         pair = PLACEMENT.model_copy(update={"dtype": dtype})
-        assert plan(Path("slm"), pair, PARAMS).bf16 == bf16
+        assert plan(Path("slm"), pair, PARAMS, SEED).bf16 == bf16
 
 
 def test_gradient_checkpointing_changes_no_loss(base: ModelFolder) -> None:
     rows = problems(12)
-    kept = finetune(base, rows, Path("kept"), PLACEMENT, PARAMS)
-    again = finetune(base, rows, Path("again"), PLACEMENT, changed(gradient_checkpointing="on"))
+    kept = finetune(base, rows, Path("kept"), PLACEMENT, PARAMS, SEED)
+    again = finetune(
+        base, rows, Path("again"), PLACEMENT, changed(gradient_checkpointing="on"), SEED
+    )
     assert again != kept  # trl's loss over tiles rounds differently
     assert again == pytest.approx(kept, rel=1e-4)
 
@@ -161,10 +165,10 @@ def test_a_gpu_trains_under_deepspeed_in_the_pairs_precision(
     whole = PLACEMENT.model_copy(update={"device": "auto"})
     half = whole.model_copy(update={"dtype": "bfloat16"})
     auto = changed(deepspeed="auto", processes=2)
-    assert plan(Path("slm"), whole, auto).deepspeed
-    assert not plan(Path("slm"), whole, auto).bf16
-    assert plan(Path("slm"), half, auto).bf16
-    assert plan(Path("slm"), half, auto).checkpointing
-    assert not plan(Path("slm"), half, changed(gradient_checkpointing="off")).checkpointing
+    assert plan(Path("slm"), whole, auto, SEED).deepspeed
+    assert not plan(Path("slm"), whole, auto, SEED).bf16
+    assert plan(Path("slm"), half, auto, SEED).bf16
+    assert plan(Path("slm"), half, auto, SEED).checkpointing
+    assert not plan(Path("slm"), half, changed(gradient_checkpointing="off"), SEED).checkpointing
     with pytest.raises(InputError, match="expected at most 2, one per GPU"):
-        plan(Path("slm"), half, auto.model_copy(update={"processes": 4}))
+        plan(Path("slm"), half, auto.model_copy(update={"processes": 4}), SEED)

@@ -7,7 +7,7 @@ import pytest
 from citer.models.folder import ModelFolder
 from citer.models.pair import load_model
 from citer.training.sft import finetune
-from tests.finetune.conftest import PARAMS, PLACEMENT
+from tests.finetune.conftest import PARAMS, PLACEMENT, SEED
 from tests.networks import network
 from tests.tiny import MATH, MC
 
@@ -17,7 +17,7 @@ from tests.tiny import MATH, MC
 def test_a_finetuned_model_of_the_type_can_be_loaded(base: ModelFolder, case: str) -> None:
     network(case, base.config.vocab_size).float().save_pretrained(base.path)
     params = PARAMS.model_copy(update={"steps": 3})
-    finetune(ModelFolder(base.path), [MATH, MC], Path("slm"), PLACEMENT, params)
+    finetune(ModelFolder(base.path), [MATH, MC], Path("slm"), PLACEMENT, params, SEED)
     folder = ModelFolder(Path("slm"))
     folder.check()
     assert folder.digest != ModelFolder(base.path).digest

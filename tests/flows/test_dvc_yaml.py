@@ -21,7 +21,7 @@ WITHOUT_SECTION |= {"score_llm", "score_slm"}  # both read `score`
 WORKERS = "workers"  # changes no result
 # Sections that several stages share, those of no stage, and the side effect `register`, which
 # must not be cached.
-OUTSIDE_DVC = {"iterations", "pair", "score", "answer", "register", WORKERS}
+OUTSIDE_DVC = {"iterations", "seed", "pair", "decode", "score", "answer", "register", WORKERS}
 
 every_stage = pytest.mark.parametrize("name", PIPELINE["stages"])
 

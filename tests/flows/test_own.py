@@ -129,7 +129,7 @@ def test_a_folder_of_served_answers_is_added_as_a_whole(
     assert added(folder) == 0
     out = capsys.readouterr().out
     assert f"{folder}: 1 served answers\nCommit: git add data/own/week.dvc " in out
-    assert "prepare: traffic: [{path: data/own/week, most: 1000}] # or audited: [data" in out
+    assert "prepare: traffic: [{path: data/own/week, most: 1000}]" in out
     assert [file.name for file in Path("data/own/week").iterdir()] == ["1.parquet"]
 
 

@@ -168,7 +168,7 @@ def test_a_temporary_error_of_a_stage_keeps_its_line_and_is_retried() -> None:
 @pytest.mark.parametrize("victim", ["$$", "$PPID"])  # the shell, or the process of the stage
 def test_a_stage_that_the_kernel_killed_says_what_to_lower(pipeline: Pipeline, victim: str) -> None:
     pipeline({"label": {"foreach": ["1"], "do": {"cmd": f"kill -9 {victim}; sleep 600"}}})
-    with pytest.raises(TemporaryError, match=r"; if it did, lower label.slots in params.yaml$"):
+    with pytest.raises(TemporaryError, match=r"; if it did, lower decode.slots in params.yaml$"):
         run("label@1")
 
 

@@ -3,6 +3,10 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
 
 from citer.config.params import Params
 from citer.data.importing import parse_row
@@ -10,9 +14,10 @@ from citer.data.problems import Problem
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.rule import Rule
-from citer.serving.generate import generate
+from citer.serving.deployment import Reply
+from citer.serving.generate import generate, line
+from citer.serving.log import Decode, audited_row
 from citer.storage.schema import AUDITED
-from citer.storage.tables import read_table, table_metadata
 
 MATH = [
     {"problem": "What is 3 + 4?", "solution": "It is \\boxed{7}."},
@@ -44,12 +49,26 @@ def answers(output: Path) -> list[dict]:
 def audited(
     params: Params, bundle: Path, folder: Path, rule: Rule, asked: Sequence[dict] = MATH
 ) -> tuple[list[dict], list[dict]]:
-    """Run `generate`; return the rows of the table of audits, and the answers."""
-    source, output, table = folder / "q.jsonl", folder / "out.jsonl", folder / "found.parquet"
+    """Run `generate`; return the rows that a server would log, and the answers."""
+    rows: list[dict] = []
+
+    def noting(reply: Reply, decode: Decode) -> dict[str, Any]:
+        rows.append(audited_row(reply, decode))
+        return line(reply, decode)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("citer.serving.generate.line", noting)
+        found = answered(params, bundle, folder, rule, asked)
+    return pa.Table.from_pylist(rows, AUDITED).to_pylist(), found
+
+
+def answered(
+    params: Params, bundle: Path, folder: Path, rule: Rule, asked: Sequence[dict] = MATH
+) -> list[dict]:
+    source, output = folder / "q.jsonl", folder / "out.jsonl"
     source.write_text("\n".join(json.dumps(row) for row in asked))
-    generate(params, bundle, source, output, rule, table)
-    assert table_metadata(table)["rule"] == str(rule)
-    return read_table(table, AUDITED).to_pylist(), answers(output)
+    generate(params, bundle, source, output, rule)
+    return answers(output)
 
 
 LONG = {"problem": "Why? " * 400}

@@ -1,4 +1,4 @@
-"""The table of `citer generate --disagreements`: what audits checked, and their verdicts."""
+"""Rows of answers: what audits checked, and their verdicts."""
 
 import re
 from collections.abc import Iterator
@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
-from citer.config.params import Params, SamplingParams
+from citer.config.params import Params
 from citer.data.importing import parse_row
-from citer.models.bundle import identity
 from citer.models.pair import Pair
-from citer.models.sampling import Sampler
 from citer.rule import Rule
-from citer.serving.generate import generate
-from citer.storage.tables import table_metadata
+from citer.storage.schema import AUDITED
+from citer.storage.tables import write_table
 from tests.decoding.reference import next_logits
 from tests.generate.project import MATH, MAX_NEW_TOKENS, MC, audited, own_pair
 
@@ -107,20 +106,6 @@ def test_a_row_has_the_question_and_the_answer_as_they_were(
         assert len(row["token_ids"]) == line["tokens"]
 
 
-def test_the_table_names_pair_rule_and_sampling(
-    params: Params, bundle: Path, tmp_path: Path
-) -> None:
-    audited(params, bundle, tmp_path, OFTEN_REJECTS)
-    greedy = table_metadata(tmp_path / "found.parquet")
-    assert greedy["sampling"] is None
-    sampler = Sampler(SamplingParams(temperature=0.7, top_p=0.9), seed=3)
-    source, output, table = (tmp_path / name for name in ("q.jsonl", "out.jsonl", "found.parquet"))
-    generate(params, bundle, source, output, OFTEN_REJECTS, table, sampler)
-    sampling = "temperature 0.7, top_p 0.9, seed 3"
-    assert table_metadata(table) == greedy | {"sampling": sampling}
-    assert identity(own_pair(params)).items() <= greedy.items()
-
-
 def test_only_tokens_with_low_odds_are_rolled_back(
     params: Params, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,8 +131,9 @@ def test_pandas_makes_a_flat_table_as_the_manual_says(
     rows, _ = audited(params, bundle, tmp_path, OFTEN_REJECTS)
     manual = Path(__file__).parents[2] / "docs/operations.md"
     [code] = re.findall(r"```python\n(import pandas.*?explode.*?)```", manual.read_text(), re.S)
-    (tmp_path / "data/own").mkdir()
-    (tmp_path / "found.parquet").rename(tmp_path / "data/own/week.parquet")
+    (tmp_path / "data/own/traffic").mkdir(parents=True)
+    table = pa.Table.from_pylist(rows, AUDITED)
+    write_table(tmp_path / "data/own/traffic/1.parquet", table, AUDITED, {})
     names: dict[str, Any] = {}
     exec(code, names)
     expected = [{"problem_id": row["problem_id"]} | d for row in rows for d in row["disagreements"]]

@@ -22,14 +22,6 @@ from tests.generate.project import (
 )
 
 
-def test_disagreements_need_a_rule_with_an_audit(
-    bundle: Path, params: Params, tmp_path: Path
-) -> None:
-    nothing = tmp_path / "nothing.jsonl"
-    with pytest.raises(InputError, match=r"--disagreements: `score 0\.5` has no audit"):
-        generate(params, bundle, nothing, nothing, disagreements=tmp_path / "found.parquet")
-
-
 def test_a_bundle_without_a_rule_asks_for_one(params: Params, tmp_path: Path) -> None:
     write_bundle(
         tmp_path / "bare",
@@ -50,17 +42,14 @@ def test_a_bad_row_leaves_no_output(params: Params, bundle: Path, tmp_path: Path
     assert not output.exists()
 
 
-def test_answers_do_not_overwrite_the_other_files(
+def test_answers_do_not_overwrite_the_questions(
     params: Params, bundle: Path, tmp_path: Path
 ) -> None:
-    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
+    source = tmp_path / "q.jsonl"
     source.write_text(json.dumps(MATH[1]))
-    rule = Rule("risk", 0.5, 0.1)
-    for taken, table in ((source, None), (output, output), (output, source)):
-        with pytest.raises(InputError, match="expected a different file for each"):
-            generate(params, bundle, source, taken, rule, table)
+    with pytest.raises(InputError, match=r"q\.jsonl: expected another file than the input"):
+        generate(params, bundle, source, source, Rule("risk", 0.5, 0.1))
     assert source.read_text() == json.dumps(MATH[1])
-    assert not output.exists()
 
 
 def test_an_slm_that_has_changed_is_refused_before_a_model_is_loaded(
@@ -93,17 +82,15 @@ def test_a_question_without_room_for_its_answer_is_refused_with_file_line_and_ke
     assert not output.exists()
 
 
-@pytest.mark.parametrize("option", ["output", "disagreements"])
 def test_an_output_that_cannot_be_written_is_refused_before_a_models_folder_is_read(
-    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "q.jsonl"
     source.write_text(json.dumps(MATH[0]))
     monkeypatch.setattr("citer.serving.generate.served_pair", None)
     for place in (Path(""), tmp_path, Path("/proc/x"), source / "x"):
-        targets = {"output": tmp_path / "out.jsonl", option: place}
         with pytest.raises(InputError, match=r"not a file|cannot be written"):
-            generate(params, bundle, source, rule=Rule("risk", 0.5, audit=0.1), **targets)
+            generate(params, bundle, source, place, Rule("risk", 0.5, audit=0.1))
     assert {path.name for path in tmp_path.iterdir()} == {"q.jsonl", "bundle", "data", "pair"}
 
 

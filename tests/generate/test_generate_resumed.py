@@ -16,8 +16,8 @@ from citer.serving.deployment import Deployment, Reply
 from citer.serving.generate import generate, line
 from tests.generate.project import (
     MATH,
+    answered,
     answers,
-    audited,
 )
 
 
@@ -25,13 +25,13 @@ def test_a_killed_call_resumes_after_its_last_whole_answer(
     params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule = Rule("risk", 0.5, audit=0.5)
-    rows, undisturbed = audited(params, bundle, tmp_path, rule)
+    undisturbed = answered(params, bundle, tmp_path, rule)
     output = tmp_path / "out.jsonl"
     output.unlink()
     with monkeypatch.context() as patch:
         patch.setattr("citer.serving.generate.line", killed_at(3))
         with pytest.raises(KeyboardInterrupt):
-            audited(params, bundle, tmp_path, rule)
+            answered(params, bundle, tmp_path, rule)
     assert not output.exists()
     [partial] = tmp_path.glob(".out.jsonl.*.partial")
     with partial.open("a") as file:
@@ -39,7 +39,7 @@ def test_a_killed_call_resumes_after_its_last_whole_answer(
     replied: list[Problem] = []
     with monkeypatch.context() as patch:
         patch.setattr(Deployment, "replies", noting(replied))
-        assert audited(params, bundle, tmp_path, rule) == (rows, undisturbed)
+        assert answered(params, bundle, tmp_path, rule) == undisturbed
     assert [problem.question for problem in replied] == [MATH[2]["problem"]]
     assert not partial.exists()
 

@@ -30,7 +30,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
     folders = PairFolder(*make_taught_pair(folder, questions))
     placement = PairParams(slm="", llm="", device="cpu", dtype="float64")
     pair = load_pair(folders, placement)
-    score = ScoreParams(batch_tokens=600, shard_problems=5)
+    score = ScoreParams(batch_tokens=600)
     for name in ("slm", "llm"):
         score_half(
             name, folders, questions, folder / "tokens" / name, score, placement, WorkerParams()

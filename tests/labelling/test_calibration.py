@@ -66,7 +66,7 @@ def test_the_sample_is_the_same_for_fewer_problems(taught: Taught, labeller: Lab
 def test_the_margin_agrees_with_the_rollouts_of_the_sample(
     taught: Taught, labeller: Labeller, tmp_path: Path
 ) -> None:
-    rollout = Rollout(Engine(taught.pair, 8, 20), SLM_ALONE, "slm")
+    rollout = Rollout(Engine(taught.pair, 8, 20), SLM_ALONE)
     calibrated = calibrate(InLine(), labeller, rollout, taught.tokens, tmp_path)
     assert calibrated.rolled_out == 20
     rows = sample(labeller, taught.tokens, 20)
@@ -83,7 +83,7 @@ def test_without_answers_the_margin_is_the_constant(
     taught: Taught, labeller: Labeller, tmp_path: Path
 ) -> None:
     problems = {key: replace(p, answer=None) for key, p in taught.problems.items()}
-    rollout = Rollout(Engine(taught.pair, 8, 20), SLM_ALONE, "slm")
+    rollout = Rollout(Engine(taught.pair, 8, 20), SLM_ALONE)
     found = calibrate(
         InLine(), replace(labeller, problems=problems), rollout, taught.tokens, tmp_path
     )

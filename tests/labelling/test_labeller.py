@@ -19,7 +19,7 @@ from tests.labelling.conftest import Taught
 def labeller(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> Labeller:
     monkeypatch.setattr("citer.labelling.labeller.CHUNK", 5)
     engine = Engine(taught.pair, 8, max_new_tokens=12)
-    rollout = Rollout(engine, SLM_ALONE, "slm")
+    rollout = Rollout(engine, SLM_ALONE)
     return Labeller(taught.problems, taught.examples, rollout, 1)
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from citer.labelling.preference import Decision, Tie, by_grades, cases, preferences
+from citer.labelling.preference import Decision, cases, preferences
 
-BOTH_WRONG = Decision(None, "rollout", False, False)
+BOTH_WRONG = Decision(1, "rollout", False, False)
 LLM_RIGHT = Decision(0, "rollout", False, True)
 
 
@@ -28,31 +28,16 @@ def test_the_case_of_a_position_whose_reference_is_7(
     assert cases(*ids, np.array([False, True])).tolist() == [case, by_llm]
 
 
-@pytest.mark.parametrize("tie", ["slm", "llm", "drop"])
-def test_the_first_right_branch_decides(tie: Tie) -> None:
-    assert by_grades(True, None, tie) == 1
-    assert by_grades(False, True, tie) == 0
-
-
-@pytest.mark.parametrize(("tie", "expected"), [("slm", 1), ("llm", 0), ("drop", None)])
-def test_the_tie_rule_decides_if_both_branches_are_wrong(tie: Tie, expected: int | None) -> None:
-    assert by_grades(False, False, tie) == expected
-
-
-def test_the_table_keeps_the_order_and_drops_dropped_ties() -> None:
-    case_N = np.array(
-        ["slm_right", "contested", "contested", "llm_right", "same_wrong", "audited", "audited"]
-    )
-    tokens = pa.table(
-        {"problem_id": [*"aaabbcc"], "position": pa.array([0, 1, 2, 0, 1, 0, 1], "i4")}
-    )
-    decisions = {1: BOTH_WRONG, 2: LLM_RIGHT, 6: Decision(0, "audit")}
+def test_the_table_keeps_the_order() -> None:
+    case_N = np.array(["slm_right", "contested", "contested", "llm_right", "same_wrong"])
+    tokens = pa.table({"problem_id": [*"aaabb"], "position": pa.array([0, 1, 2, 0, 1], "i4")})
+    decisions = {1: BOTH_WRONG, 2: LLM_RIGHT}
     table = preferences(tokens, case_N, decisions, 2)
     rows = [tuple(row.values()) for row in table.to_pylist()]
     assert rows == [
         ("a", 0, "slm_right", 1, "shortcut", None, None, 2, None, None),
+        ("a", 1, "contested", 1, "rollout", False, False, 2, None, None),
         ("a", 2, "contested", 0, "rollout", False, True, 2, None, None),
         ("b", 0, "llm_right", 0, "shortcut", None, None, 2, None, None),
         ("b", 1, "same_wrong", 1, "same_token", None, None, 2, None, None),
-        ("c", 1, "audited", 0, "audit", None, None, 2, None, None),
     ]

@@ -32,7 +32,7 @@ Finish = Callable[[list[int]], list[int]]
 
 def _label(taught: Taught, policy: Policy, slots: int = 3) -> pa.Table:
     engine = Engine(taught.pair, slots, NEW_TOKENS)
-    labeller = Labeller(taught.problems, taught.examples, Rollout(engine, policy, "slm"), 1)
+    labeller = Labeller(taught.problems, taught.examples, Rollout(engine, policy), 1)
     return labeller.label(taught.tokens, lambda _: None)
 
 
@@ -184,8 +184,8 @@ def test_a_branch_that_ends_the_answer_is_graded_without_decoding(taught: Taught
     ]
     engine = Engine(pair, 2, NEW_TOKENS)
     counted: list[float] = []
-    decisions = Rollout(engine, SLM_ALONE, "drop")(contests, counted.append)
-    assert decisions == [Decision(1, "rollout", True), Decision(None, "rollout", False, False)]
+    decisions = Rollout(engine, SLM_ALONE)(contests, counted.append)
+    assert decisions == [Decision(1, "rollout", True), Decision(1, "rollout", False, False)]
     assert engine.slm_work.forwards == engine.llm_work.forwards == 0
     assert sum(counted) == 2 * len(contests)
 
@@ -200,8 +200,8 @@ def test_a_truncated_rollout_is_wrong_even_if_its_answer_is_right(taught: Taught
     branch = _branch(taught, "math-0", last, token)
     assert grade(branch.problem, taught.pair.text(branch.prefix_ids))
     engine = Engine(taught.pair, 1, max_new_tokens=1)
-    [decision] = Rollout(engine, SLM_ALONE, "llm")([Contest(branch, branch)], lambda _: None)
-    assert decision == Decision(0, "rollout", False, False)
+    [decision] = Rollout(engine, SLM_ALONE)([Contest(branch, branch)], lambda _: None)
+    assert decision == Decision(1, "rollout", False, False)
 
 
 def test_rollouts_of_a_problem_share_one_forward_of_its_prompt_and_reference(
@@ -211,10 +211,10 @@ def test_rollouts_of_a_problem_share_one_forward_of_its_prompt_and_reference(
     length = len(example.prompt_ids) + len(example.reference_ids)
     branches = [_branch(taught, "math-0", position, 65) for position in range(2, 10)]
     engine = Engine(taught.pair, 8, max_new_tokens=1)
-    Rollout(engine, SLM_ALONE, "slm")([Contest(*branches[:1] * 2)], lambda _: None)
+    Rollout(engine, SLM_ALONE)([Contest(*branches[:1] * 2)], lambda _: None)
     once = engine.slm_work.positions
     assert once >= length - 1
     engine = Engine(taught.pair, 8, max_new_tokens=1)
     contests = [Contest(branch, branch) for branch in branches]
-    Rollout(engine, SLM_ALONE, "slm")(contests, lambda _: None)
+    Rollout(engine, SLM_ALONE)(contests, lambda _: None)
     assert engine.slm_work.positions < once + 2 * len(branches)

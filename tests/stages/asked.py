@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from citer.config.params import Params
+from citer.config.params import DecodeParams, Params
 from citer.data.problems import Problem, read_problems, write_problems
 from citer.stages import paths
 from citer.storage.schema import SPLITS
@@ -47,13 +47,18 @@ def bare(problem: Problem) -> Problem:
     return no_answer(no_reference(problem))
 
 
-def with_source(params: Params, source: str, against: str = "answers", **changes: object) -> Params:
-    limits = {"source": source, "slots": 3, "max_new_tokens": LIMIT}
+def with_source(
+    params: Params,
+    source: str,
+    against: str = "answers",
+    slots: int = 3,
+    limit: int = LIMIT,
+    **changes: object,
+) -> Params:
     sections = {
-        "references": params.references.model_copy(update=limits | changes),
-        "evaluate": params.evaluate.model_copy(
-            update={"against": against, "max_new_tokens": LIMIT}
-        ),
+        "references": params.references.model_copy(update={"source": source, **changes}),
+        "decode": DecodeParams(slots=slots, max_new_tokens=limit),
+        "evaluate": params.evaluate.model_copy(update={"against": against}),
     }
     return params.model_copy(update=sections)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.config.params import PairParams, Params, load_params
+from citer.config.params import DecodeParams, PairParams, Params, ScoreParams, load_params
 from citer.data.problems import write_problems
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
@@ -38,13 +38,13 @@ from tests.tiny import MATH, MC, make_tiny_pair
 
 ROOT = Path(__file__).parents[2]
 COUNT = 12
-CHUNK = 5  # problems labelled at a time
+CHUNK = 5  # problems labelled at a time, or scored
 KILLED = """
 import os, signal
 from pathlib import Path
 from citer.storage import checkpoint
 from citer.config.params import Params
-from citer.labelling import labeller
+from citer.labelling import labeller, scoring
 from citer.stages import {stage}
 import {module} as module
 
@@ -54,7 +54,7 @@ def and_die(function):
         os.kill(os.getpid(), signal.SIGKILL)
     return once
 
-labeller.CHUNK = {chunk}
+labeller.CHUNK = scoring.SHARD = {chunk}
 checkpoint.SAVE_SECONDS = 0
 module.{function} = and_die(module.{function})
 {stage}.run(Params.model_validate_json(Path("params.json").read_text()){iteration})
@@ -77,13 +77,14 @@ def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("citer.labelling.labeller.CHUNK", CHUNK)
+    monkeypatch.setattr("citer.labelling.scoring.SHARD", CHUNK)
     shipped = load_params(ROOT / "citer/config/params.yaml")
-    score = {"batch_tokens": 600, "shard_problems": 5}
+    limits = DecodeParams(slots=8, max_new_tokens=20)
     return shipped.model_copy(
         update={
             "pair": shipped.pair.model_copy(update={"device": "cpu"}),
-            "score": shipped.score.model_copy(update=score),
-            "label": shipped.label.model_copy(update={"slots": 8, "max_new_tokens": 20}),
+            "decode": limits,
+            "score": ScoreParams(batch_tokens=600),
             "train": shipped.train.model_copy(update={"batch_size": 16}),
         }
     )
@@ -144,9 +145,7 @@ def params(tmp_path, monkeypatch) -> Params:
     paths.SLM.parent.mkdir(parents=True)
     slm.rename(paths.SLM)
     pair = shipped.pair.model_copy(update={"llm": llm.as_posix(), "device": "cpu"})
-    limits = {
-        "slots": 3,
-        "max_new_tokens": 12,
+    grid = {
         "llm_fractions": (0.0, 0.1, 0.4, 1.0),
         "risks": (0.2, 0.6),
         "audits": (0.1, 1.0),
@@ -154,7 +153,7 @@ def params(tmp_path, monkeypatch) -> Params:
         "rivals": ("entropy", "random", "speculative"),  # no tokens are scored
         "llm_floor": 0.0,  # the tiny LLM is never right
     }
-    section = shipped.evaluate.model_copy(update=limits)
+    section = shipped.evaluate.model_copy(update=grid)
     for split in ("preference", "validation", "test"):
         rows = [
             replace(problem, problem_id=f"{split}-{problem.task}-{n}", split=split)
@@ -163,7 +162,8 @@ def params(tmp_path, monkeypatch) -> Params:
         ]
         rows = [replace(p, question=f"{p.question} {n}") for n, p in enumerate(rows)]
         write_problems(paths.referenced(split), rows, {})
-    params = shipped.model_copy(update={"pair": pair, "evaluate": section})
+    limits = DecodeParams(slots=3, max_new_tokens=12)
+    params = shipped.model_copy(update={"pair": pair, "decode": limits, "evaluate": section})
     for iteration in (1, 2):
         write_router(params, iteration, {"holdout_scores": GRID})
     return params
@@ -172,10 +172,15 @@ def params(tmp_path, monkeypatch) -> Params:
 @pytest.fixture
 def taught(params: Params) -> Params:
     """Enter the same project with an LLM that is right on some questions, and lenient promises."""
-    taught = with_taught_llm(params, 8, {"epsilon": 0.9, "delta": 0.2, "max_new_tokens": 40})
+    taught = with_taught_llm(params, 8, {"epsilon": 0.9, "delta": 0.2})
     for iteration in (1, 2):
         write_router(taught, iteration, {"holdout_scores": GRID})
     return taught
+
+
+def decoding(params: Params, **limits: int) -> Params:
+    """Change the section `decode`."""
+    return params.model_copy(update={"decode": params.decode.model_copy(update=limits)})
 
 
 def with_taught_llm(params: Params, count: int, evaluate: dict[str, float]) -> Params:
@@ -191,7 +196,7 @@ def with_taught_llm(params: Params, count: int, evaluate: dict[str, float]) -> P
         "pair": params.pair.model_copy(update={"llm": pair.llm.as_posix()}),
         "evaluate": params.evaluate.model_copy(update=evaluate),
     }
-    return params.model_copy(update=own)
+    return decoding(params.model_copy(update=own), max_new_tokens=40)
 
 
 def write_router(params: Params, iteration: int, card: dict) -> None:

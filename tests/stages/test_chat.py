@@ -66,9 +66,8 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     content["pair"] |= {"prompt": "chat", "chat": CHAT.model_dump(), "stop": STOP}
     content["prepare"] |= {"toy": None, "train": [source]}
     content["finetune"]["steps"] = 0
-    content["label"] |= {"slots": 4, "max_new_tokens": 12}
     content["train"] |= {"batch_size": 16, "epochs": 2}
-    for section in ("evaluate", "answer"):
+    for section in ("decode", "answer"):
         content[section] |= {"slots": 2, "max_new_tokens": 12}
     return Params.model_validate(content)
 

@@ -51,7 +51,7 @@ def test_an_llm_below_the_floor_stops_rivals_before_the_test_questions(params, c
 
 
 def test_an_llm_above_the_floor_passes_with_a_warning_about_too_few_right_answers(params, capsys):
-    taught = with_taught_llm(params, 6, {"llm_floor": 0.6, "max_new_tokens": 40})
+    taught = with_taught_llm(params, 6, {"llm_floor": 0.6})
     rivals.run(taught)
     printed = capsys.readouterr().out
     assert "validation: the LLM is right on 4 questions, too few to certify any rule" in printed
@@ -104,7 +104,7 @@ def test_a_question_without_room_for_its_answer_is_refused_before_a_model_is_loa
     write_problems(paths.referenced("test"), rows, {})
     monkeypatch.setattr(f"citer.stages.{stage}.open_pair", None)
     message = r"^data/references/test\.parquet: problem huge: \d+ tokens and up to 12 more "
-    expected = r"\(evaluate\.max_new_tokens\), expected at most"
+    expected = r"\(decode\.max_new_tokens\), expected at most"
     with pytest.raises(InputError, match=message + expected):
         rivals.run(params) if stage == "rivals" else evaluate.run(params, 1)
 

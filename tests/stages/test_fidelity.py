@@ -14,7 +14,7 @@ from citer.executors.base import InLine
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.stages import evaluate, paths, report, rivals
-from tests.stages.conftest import GRID, run_all, run_router, write_router
+from tests.stages.conftest import GRID, decoding, run_all, run_router, write_router
 from tests.studied import llm_writes
 from tests.taught import make_taught_pair, problems
 
@@ -34,9 +34,10 @@ def faithful(params: Params, taught_pair: Path) -> Params:
     taught = params.model_copy(
         update={
             "pair": params.pair.model_copy(update={"llm": str(taught_pair / "llm")}),
-            "evaluate": params.evaluate.model_copy(update={"llm_floor": 1, "max_new_tokens": 40}),
+            "evaluate": params.evaluate.model_copy(update={"llm_floor": 1}),
         }
     )
+    taught = decoding(taught, max_new_tokens=40)
     for iteration in (1, 2):
         write_router(taught, iteration, {"holdout_scores": GRID})
     write_answers(taught)
@@ -46,7 +47,8 @@ def faithful(params: Params, taught_pair: Path) -> Params:
 def write_answers(params: Params) -> None:
     """Write what the stage `references` would: the LLM's finished answers."""
     pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
-    study = rivals.Study(InLine(), pair, [], [], params.evaluate, Path("partial"))
+    settings = params.evaluate, params.decode, params.seed
+    study = rivals.Study(InLine(), pair, [], [], *settings, Path("partial"))
     written = [(problem, *llm_writes(study, problem)) for problem in problems(6)]
     rows = [
         replace(problem, answer=None, reference=text, written_by="llm")

@@ -20,6 +20,7 @@ def test_the_loss_of_every_step_lies_beside_the_model(project: Params, steps: in
     params = project.model_copy(update={"finetune": section})
     finetune.run(params)
     problems = read_problems(paths.referenced("sft"))
-    losses = train(base_slm(params), problems, paths.SLM.with_name("again"), params.pair, section)
+    again = paths.SLM.with_name("again")
+    losses = train(base_slm(params), problems, again, params.pair, section, params.seed)
     assert read_json(paths.FINETUNE) == {"step": [1, 2, 3][:steps], "loss": losses}
-    assert digest(paths.SLM) == digest(paths.SLM.with_name("again"))
+    assert digest(paths.SLM) == digest(again)

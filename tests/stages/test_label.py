@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from safetensors.torch import load_file, save_file
 
@@ -26,7 +25,7 @@ from citer.storage.tables import (
     write_json,
     write_table,
 )
-from tests.stages.conftest import run_killed
+from tests.stages.conftest import decoding, run_killed
 from tests.taught import make_taught_pair
 
 UNUSED = 2  # a token that neither model writes
@@ -70,18 +69,6 @@ def test_two_runs_give_the_same_bytes_and_leave_nothing_behind(scored: Params) -
     paths.preferences(1).unlink()
     assert _labels(scored) == first
     assert not list(PARTIAL.rglob("*.parquet"))
-
-
-def test_dropped_ties_are_the_rows_whose_branches_both_fail(scored: Params) -> None:
-    label.run(scored, 1)
-    kept = read_table(paths.preferences(1), PREFERENCE)
-    tied = pc.and_kleene(
-        pc.equal(kept["slm_branch_correct"], False), pc.equal(kept["llm_branch_correct"], False)
-    )
-    expected = kept.filter(pc.invert(pc.fill_null(tied, False)))
-    assert 0 < len(expected) < len(kept)
-    label.run(_with(scored, tie="drop"), 1)
-    assert read_table(paths.preferences(1), PREFERENCE).equals(expected)
 
 
 def test_the_table_printed_counts_every_case(scored: Params, capsys: pytest.CaptureFixture) -> None:
@@ -184,7 +171,7 @@ def test_an_llm_that_ends_with_another_eos_than_the_reference_counts_as_right(
 
 def test_rollouts_beyond_the_context_are_refused_at_once(scored: Params) -> None:
     with pytest.raises(InputError, match=r"problem math-0: .* expected at most 1024, "):
-        label.run(_with(scored, max_new_tokens=1000), 1)
+        label.run(decoding(scored, max_new_tokens=1000), 1)
 
 
 def test_a_router_of_another_slm_is_refused_before_a_model_is_loaded(

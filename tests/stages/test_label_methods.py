@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 from citer.config.params import Params
-from citer.data.problems import Audit, Problem, read_problems, write_problems
+from citer.data.problems import Problem, read_problems, write_problems
 from citer.data.references import sources
 from citer.errors import InputError
 from citer.labelling.suffix import MARGIN
@@ -98,38 +98,6 @@ def labels_in(path: Path) -> pa.Table:
     return read_table(path, PREFERENCE)
 
 
-def test_an_audited_answer_has_labels_where_it_was_audited_only(scored: Params) -> None:
-    label.run(scored, 1)
-    before = read_table(paths.preferences(1), PREFERENCE)
-    tokens = label._read(scored, 1).tokens.to_pylist()
-    first, second, *_ = [row for row in tokens if row["problem_id"] == "math-0"]
-    audits = (
-        Audit(first["position"], first["slm_token"], kept=False),
-        Audit(second["position"], second["slm_token"] + 1, kept=True),  # another token today
-    )
-    problems = read_problems(PREFERENCES)
-    audited = [
-        replace(p, audits=audits, answer=None) if p.problem_id == "math-0" else p for p in problems
-    ]
-    write_problems(PREFERENCES, audited, {})
-    label.run(scored, 1)
-    table = read_table(paths.preferences(1), PREFERENCE)
-    [row] = table.filter(pc.equal(table["problem_id"], "math-0")).to_pylist()
-    assert (row["position"], row["label"], row["case"], row["origin"]) == (0, 0, "audited", "audit")
-    others = table.filter(pc.not_equal(table["problem_id"], "math-0"))
-    assert others.equals(before.filter(pc.not_equal(before["problem_id"], "math-0")))
-    assert table_metadata(paths.preferences(1))["labels"]["references"] == "audited+given"
-
-
-def test_audited_answers_need_no_room_for_a_rollout(scored: Params) -> None:
-    section = scored.label.model_copy(update={"max_new_tokens": 1000})
-    params = scored.model_copy(update={"label": section})
-    with pytest.raises(InputError, match=r"problem math-0: .* 1000 more \(label.max_new_tokens\)"):
-        label._read(params, 1)
-    change(audits=(Audit(0, 1, kept=True),))
-    assert len(label._read(params, 1).problems) == 12
-
-
 @pytest.mark.slow
 def test_a_killed_calibration_keeps_its_chunks_and_ends_in_the_same_bytes(scored: Params) -> None:
     scored = asking(scored, "suffix")
@@ -155,18 +123,11 @@ def test_rollouts_of_a_row_without_an_answer_are_refused_before_a_model_is_loade
 
 
 @pytest.mark.parametrize(
-    ("written_by", "audited", "named"),
-    [
-        ([None], 0, "given"),
-        (["llm"], 0, "llm"),
-        ([None, "llm"], 0, "both"),
-        ([None, "llm"], 1, "audited+both"),
-        ([], 1, "audited"),
-    ],
+    ("written_by", "named"),
+    [([None], "given"), (["llm"], "llm"), ([None, "llm"], "both")],
 )
 def test_the_sources_of_references(
-    project: Params, written_by: list[str | None], audited: int, named: str
+    project: Params, written_by: list[str | None], named: str
 ) -> None:
     problem = read_problems(PREFERENCES)[0]
-    rows = [replace(problem, written_by=each) for each in written_by]
-    assert sources([*rows, *[replace(problem, audits=())] * audited]) == named
+    assert sources(replace(problem, written_by=each) for each in written_by) == named

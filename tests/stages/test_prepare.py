@@ -23,9 +23,9 @@ def project(tmp_path, monkeypatch):
     Path("data/own").mkdir(parents=True)
 
 
-def params(**changes) -> Params:
+def params(seed: int = 17, **changes) -> Params:
     section = SHIPPED.prepare.model_copy(update={"toy": None, **changes})
-    return SHIPPED.model_copy(update={"prepare": section})
+    return SHIPPED.model_copy(update={"prepare": section, "seed": seed})
 
 
 def with_settings(params: Params, source: str, against: str) -> Params:

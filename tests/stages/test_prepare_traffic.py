@@ -1,7 +1,10 @@
 """`prepare` makes questions for training of the folder of a server's log."""
 
+import re
 from pathlib import Path
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 from citer.config.params import Params
@@ -11,7 +14,7 @@ from citer.data.references import against_llm, asked
 from citer.errors import InputError
 from citer.stages import paths, prepare
 from citer.storage.schema import SPLITS
-from citer.storage.tables import write_text
+from citer.storage.tables import write_table, write_text
 from tests.served import served, write_served
 from tests.stages.test_prepare import SHIPPED
 
@@ -62,7 +65,6 @@ def test_bare_questions_go_to_the_training_splits_by_their_shares() -> None:
     assert questions(found) == sorted(MANY)
     for problem in [*found["sft"], *found["preference"]]:
         assert (problem.reference, problem.answer) == (None, None)
-        assert problem.audits is problem.token_ids is None
 
 
 def test_given_answers_stay_the_measure_and_the_llm_writes_the_references() -> None:
@@ -115,7 +117,7 @@ def test_the_sample_depends_on_the_seed_but_not_on_the_files() -> None:
     log("a", *MANY[:30])
     again = prepared(params(most=20))
     assert [q.lower() for q in questions(again)] == [q.lower() for q in questions(first)]
-    other = prepared(params(most=20, seed=18))
+    other = prepared(params(most=20).model_copy(update={"seed": 18}))
     assert questions(other) != questions(again)
 
 
@@ -129,21 +131,10 @@ def test_a_question_of_test_or_validation_never_trains(capsys: pytest.CaptureFix
     assert "traffic: 6 duplicates left out" in " ".join(capsys.readouterr().out.split())
 
 
-def test_the_audited_answers_of_a_folder_train_besides(capsys: pytest.CaptureFixture[str]) -> None:
-    log("a", *MANY[:20])
-    log("b", *MANY[20:])
-    Path(LOG, ".c.jsonl").write_text("{}\n")  # of a server that runs
-    found = prepared(params(audited=(LOG,)))
-    problems = read_problems(paths.problems("preference"))
-    audited = sorted(problem.question for problem in problems if problem.audits)
-    assert audited == sorted(problem.question for problem in found["preference"])
-    printed = " ".join(capsys.readouterr().out.split())
-    assert f"{LOG}: 60 questions in 60 answers" in printed
-    assert f"{LOG}: 60 answers; left out: 0 truncated, 0 without audits" in printed
-
-
 def test_a_new_folder_is_empty_and_a_missing_one_is_refused() -> None:
-    assert questions(prepared(params(audited=(LOG,)))) == []
+    Path(LOG, ".c.jsonl").write_text("{}\n")  # of a server that runs
+    assert questions(prepared(params())) == []
+    Path(LOG, ".c.jsonl").unlink()
     Path(LOG).rmdir()
     with pytest.raises(InputError, match=rf"^{LOG}: expected a folder of `citer serve --log`$"):
         prepare.run(params())
@@ -166,3 +157,28 @@ def test_a_task_without_other_rows_is_refused_with_its_file() -> None:
     with pytest.raises(InputError, match=rf"^{LOG}/a.parquet: row 1: task 'mc': expected math, "):
         prepare.run(params())
     assert not paths.PROBLEMS.exists()
+
+
+def test_a_task_without_other_rows_is_refused_with_its_row() -> None:
+    write_served(f"{LOG}/a.parquet", [served("Why?"), served("Which?", task="mc")])
+    with pytest.raises(
+        InputError, match=rf"^{LOG}/a.parquet: row 2: task 'mc': expected math, the tasks of the "
+    ):
+        prepare.run(params())
+    assert not paths.PROBLEMS.exists()
+
+
+def test_other_tables_are_refused_in_one_line() -> None:
+    path = Path(LOG, "a.parquet")
+    other = pa.table({"problem_id": ["a"], "position": pa.array([3], pa.int32())})
+    write_table(path, other, other.schema, {})
+    with pytest.raises(InputError) as caught:
+        prepare.run(params())
+    assert re.fullmatch(
+        rf"{path}: columns are \['problem_id', 'position'\], expected \['problem_id', .*\] "
+        r"\(a table of `citer serve --log`\)",
+        str(caught.value),
+    )
+    pd.DataFrame([served("Why?")]).to_parquet(path)
+    with pytest.raises(InputError, match=rf"^{path}: not a table that citer wrote \(a table of"):
+        prepare.run(params())

@@ -15,7 +15,7 @@ from citer.errors import InputError
 from citer.pairs.probe import QUESTIONS
 from citer.stages import paths, probe
 from citer.storage.schema import SPLITS
-from tests.stages.conftest import ROOT
+from tests.stages.conftest import ROOT, decoding
 from tests.tiny import MATH, MC, make_tiny_pair
 
 
@@ -34,12 +34,12 @@ def nonsense(tmp_path, monkeypatch) -> None:
     yaml = YAML()
     settings = yaml.load(ROOT / "citer/config/params.yaml")
     settings["pair"]["device"] = "cpu"
-    settings["evaluate"]["max_new_tokens"] = 20
+    settings["decode"]["max_new_tokens"] = 20
     yaml.dump(settings, Path("params.yaml"))
 
 
-def with_floor(params: Params, llm_floor: float, **limits: int) -> Params:
-    section = params.evaluate.model_copy(update={"llm_floor": llm_floor, **limits})
+def with_floor(params: Params, llm_floor: float) -> Params:
+    section = params.evaluate.model_copy(update={"llm_floor": llm_floor})
     return params.model_copy(update={"evaluate": section})
 
 
@@ -73,7 +73,7 @@ def test_what_later_stages_depend_on_is_the_same_after_other_answers(nonsense):
     params = with_floor(load_params(), 0.0)
     written = []
     for seed in (1, 1, 2):
-        probe.run(with_floor(params, 0.0, seed=seed))
+        probe.run(params.model_copy(update={"seed": seed}))
         written.append((paths.PROBED.read_bytes(), paths.PASSED.read_bytes()))
     assert written[0] == written[1]
     assert written[0][0] != written[2][0]
@@ -82,7 +82,7 @@ def test_what_later_stages_depend_on_is_the_same_after_other_answers(nonsense):
 
 def test_a_pair_that_knows_the_questions_passes(project, capsys):
     write_splits(read_problems(paths.referenced("preference")))
-    probe.run(with_floor(project, 0.5, max_new_tokens=40))
+    probe.run(decoding(with_floor(project, 0.5), max_new_tokens=40))
     assert paths.PASSED.exists()
     shown = capsys.readouterr().out
     assert "4 of 6" in shown
@@ -92,7 +92,7 @@ def test_a_pair_that_knows_the_questions_passes(project, capsys):
 def test_questions_without_answers_are_not_graded(project, capsys):
     taught = read_problems(paths.referenced("preference"))
     write_splits([replace(p, answer=None) if p.choices else p for p in taught])
-    probe.run(with_floor(project, 0.5, max_new_tokens=40))
+    probe.run(decoding(with_floor(project, 0.5), max_new_tokens=40))
     assert paths.PASSED.exists()
     rows = pq.read_table(paths.PROBED).to_pylist()
     assert {row["correct"] for row in rows if row["task"] == "mc"} == {None}
@@ -121,7 +121,7 @@ def test_an_llm_below_the_floor_of_one_task_stops_although_another_is_not_graded
             500,
             r"^sft problem sft-\d+ of tiny: 5\d+ tokens with its prompt and an answer of 500 ",
         ),
-        ("preference", 950, r" up to 1078 more \(references\.max_new_tokens \+ label\.max_new"),
+        ("preference", 502, r" up to 1004 more \(twice decode\.max_new_tokens\)"),
     ],
 )
 def test_an_llms_answer_must_have_room_wherever_it_will_be_a_reference(
@@ -133,10 +133,8 @@ def test_an_llms_answer_must_have_room_wherever_it_will_be_a_reference(
         bare = [p if each in others else replace(p, reference=None) for p in rows]
         write_problems(paths.problems(each), bare, {})
     monkeypatch.setattr(probe, "load_pair", None)
-    shipped = load_params()
-    own = shipped.references.model_copy(update={"max_new_tokens": limit})
     with pytest.raises(InputError, match=complaint):
-        probe.run(shipped.model_copy(update={"references": own}))
+        probe.run(decoding(load_params(), max_new_tokens=limit))
 
 
 def test_a_question_without_room_is_refused_before_a_model_is_loaded(nonsense, monkeypatch):

@@ -33,6 +33,7 @@ from citer.stages import (
 from citer.stages import train as train_stage
 from citer.storage import tables as io
 from citer.storage.schema import SPLITS
+from tests.stages.conftest import decoding
 
 Reads = Counter[tuple[str, str]]
 MODELS = ("data/models/slm", "data/pair/llm", "data/pair/slm")
@@ -69,14 +70,14 @@ def problems_in_every_split() -> None:
 
 
 def small(params: Params) -> Params:
-    limits = {"max_new_tokens": 12, "llm_floor": 0.0, "risks": (0.5,), "audits": (1.0,)}
+    few = {"llm_floor": 0.0, "risks": (0.5,), "audits": (1.0,)}
     steps = {"steps": 1, "batch_size": 2, "deepspeed": "off", "processes": 1}
     changes = {
-        "evaluate": params.evaluate.model_copy(update=limits),
+        "evaluate": params.evaluate.model_copy(update=few),
         "finetune": params.finetune.model_copy(update=steps),
         "answer": AnswerParams(slots=2, max_new_tokens=12),
     }
-    return params.model_copy(update=changes)
+    return decoding(params.model_copy(update=changes), max_new_tokens=12)
 
 
 def stages(params: Params) -> dict[str, tuple[Callable[[], None], int]]:

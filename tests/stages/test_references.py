@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from citer.config.params import Params
-from citer.data.problems import Audit
 from citer.errors import InputError
 from citer.stages import paths, references
 from citer.storage.schema import SPLITS
@@ -99,16 +98,6 @@ def test_equal_references_are_one_row(project: Params, own: dict[str, Own]) -> N
     assert made() == given()
 
 
-def test_an_answer_served_earlier_stays_as_it_is(project: Params, own: dict[str, Own]) -> None:
-    audits = (Audit(3, 7, True),)
-    write_splits(lambda p: replace(p, audits=audits) if p.choices else p)
-    references.run(with_source(project, "llm"))
-    assert [p for p in made("preference") if p.choices] == [
-        p for p in given("preference") if p.audits
-    ]
-    assert all(p.written_by == "llm" for p in made("preference") if not p.choices)
-
-
 @pytest.mark.parametrize(
     ("change", "against"),
     [(no_answer, "auto"), (bare, "llm"), (lambda p: p, "llm")],
@@ -134,9 +123,7 @@ def test_cut_off_answers_are_never_references(
 ) -> None:
     limit = sorted(each.tokens for each in own.values())[6]
     write_splits(bare)
-    params = with_source(project, "llm", "llm", max_new_tokens=limit)
-    evaluate = params.evaluate.model_copy(update={"max_new_tokens": limit})
-    references.run(params.model_copy(update={"evaluate": evaluate}))
+    references.run(with_source(project, "llm", "llm", limit=limit))
     for split in SPLITS:
         kept = [p.question for p in made(split)]
         assert kept == [p.question for p in given(split) if own[p.question].tokens <= limit]
@@ -167,7 +154,7 @@ def test_a_split_without_a_question_is_refused_and_the_old_references_stay(
     references.run(with_source(project, "given"))
     before = paths.referenced("sft").read_bytes()
     with pytest.raises(InputError, match=r"^references: nothing left of sft, preference: "):
-        references.run(with_source(project, "llm", max_new_tokens=2))
+        references.run(with_source(project, "llm", limit=2))
     assert paths.referenced("sft").read_bytes() == before
 
 
@@ -189,15 +176,12 @@ def test_a_row_without_what_the_llm_is_not_to_give_is_refused(
     assert not paths.referenced("sft").exists()
 
 
-@pytest.mark.parametrize(
-    ("split", "against", "setting"),
-    [("sft", "answers", "references"), ("test", "llm", "evaluate")],
-)
+@pytest.mark.parametrize(("split", "against"), [("sft", "answers"), ("test", "llm")])
 def test_a_question_without_room_is_refused_before_a_model_is_loaded(
-    project: Params, monkeypatch: pytest.MonkeyPatch, split: str, against: str, setting: str
+    project: Params, monkeypatch: pytest.MonkeyPatch, split: str, against: str
 ) -> None:
     write_splits(lambda p: replace(p, question="7 " * 1200) if p.split == split else p)
     monkeypatch.setattr("citer.models.outlined.open_pair", None)
     place = rf"^data/problems/{split}\.parquet: problem {split}-math-0: "
-    with pytest.raises(InputError, match=rf"{place}.* \({setting}\.max_new_tokens\)"):
+    with pytest.raises(InputError, match=rf"{place}.* \(decode\.max_new_tokens\)"):
         references.run(with_source(project, "llm", against))

@@ -17,7 +17,7 @@ from citer.sections import RivalName
 from citer.stages import paths, rivals
 from citer.stages.lessons import Preference
 from citer.storage.tables import PARTIAL
-from tests.stages.conftest import run_killed
+from tests.stages.conftest import decoding, run_killed
 
 
 @pytest.fixture
@@ -28,15 +28,14 @@ def asked(scored: Params) -> Params:
         rows = [replace(p, problem_id=f"{split}-{p.problem_id}", split=split) for p in own]
         write_problems(paths.referenced(split), rows, {})
     small = {
-        "slots": 4,
-        "max_new_tokens": 40,
         "llm_fractions": (0.0, 0.2, 1.0),
         "gammas": (2,),
         "llm_floor": 0.0,
     }
     section = scored.evaluate.model_copy(update=small)
     few = scored.train.model_copy(update={"epochs": 2})
-    return scored.model_copy(update={"evaluate": section, "train": few})
+    asked = scored.model_copy(update={"evaluate": section, "train": few})
+    return decoding(asked, slots=4, max_new_tokens=40)
 
 
 def written() -> dict[str, bytes]:

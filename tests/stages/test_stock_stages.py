@@ -19,7 +19,7 @@ from citer.storage.schema import LLM_TOKEN, OUTCOME, PREFERENCE
 from citer.storage.tables import read_table
 from tests.heads import random_router
 from tests.quantised import METHODS
-from tests.stages.conftest import write_router
+from tests.stages.conftest import decoding, write_router
 
 QUESTION = json.dumps({"problem": "Ann has 3 bags of 4 apples. How many apples is that?"})
 
@@ -33,8 +33,8 @@ def outcomes() -> list[pa.Table]:
 
 
 def test_a_split_llm_has_the_same_outcomes(params: Params) -> None:
-    few = {"llm_fractions": (0.0, 0.4), "risks": (0.6,), "gammas": (4,), "max_new_tokens": 8}
-    params = placed(params, dtype="float64")
+    few = {"llm_fractions": (0.0, 0.4), "risks": (0.6,), "gammas": (4,)}
+    params = decoding(placed(params, dtype="float64"), max_new_tokens=8)
     params = params.model_copy(update={"evaluate": params.evaluate.model_copy(update=few)})
     write_router(params, 1, {"holdout_scores": {"0.0": 0.0, "0.4": 0.5}})
     found = []

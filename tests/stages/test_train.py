@@ -70,8 +70,8 @@ def test_the_bundles_thresholds_are_quantiles_of_its_holdout_scores(labelled: Pa
     router, card = read_bundle(paths.router(1))
     labels = read_table(paths.preferences(1), PREFERENCE)
     feature_NF = torch.from_numpy(read_features(paths.SLM_TOKENS, labels)).float()
-    section = labelled.train
-    held_N = holdout_rows(labels["problem_id"].to_numpy(), section.seed, section.holdout)
+    problem_N = labels["problem_id"].to_numpy()
+    held_N = holdout_rows(problem_N, labelled.seed, labelled.train.holdout)
     with torch.inference_mode():
         score_M = router.heads["stand"].score(feature_NF[held_N]).double().numpy()
     for fraction in ("0", "0.1", "0.25", "0.5", "1"):
@@ -125,12 +125,9 @@ def test_router_0_is_constant_and_does_not_depend_on_the_seed(scored: Params) ->
     check_identity(card, folder_identity(folders, scored.pair.dtype), paths.router(0))
     assert router == Router({"stand": Head(None), "agree": Head(None)})
     first = _files(paths.router(0))
-    router0.run(retrained(scored, seed=5))  # labels depend on router 0, so it must not change
+    # Labels depend on router 0, so it must not change.
+    router0.run(scored.model_copy(update={"seed": 5}))
     assert _files(paths.router(0)) == first
-
-
-def retrained(params: Params, seed: int) -> Params:
-    return params.model_copy(update={"train": params.train.model_copy(update={"seed": seed})})
 
 
 def test_the_agree_head_learns_where_both_models_choose_the_same_token(scored: Params) -> None:
@@ -145,9 +142,8 @@ def test_the_agree_head_learns_where_both_models_choose_the_same_token(scored: P
     agrees_N = [slm == llm for slm, llm in zip(*both, strict=True)]
     assert 0 < sum(agrees_N) < len(agrees_N)
     problem_N = tokens["problem_id"].to_numpy()
-    trained = train_head(
-        feature_NF, np.array(agrees_N), problem_N, scored.train, torch.device("cpu")
-    )
+    settings = scored.train, scored.seed, torch.device("cpu")
+    trained = train_head(feature_NF, np.array(agrees_N), problem_N, *settings)
     with torch.inference_mode():
         feature_NF = torch.from_numpy(feature_NF).float()
         assert torch.equal(router.heads["agree"].score(feature_NF), trained.head.score(feature_NF))

@@ -16,7 +16,7 @@ from citer.executors import choose as executor
 from citer.stages import evaluate, paths, rivals
 from citer.stages.asked import partial_sweeps
 from citer.storage.tables import PARTIAL
-from tests.stages.conftest import run_killed
+from tests.stages.conftest import decoding, run_killed
 
 ALL = 100  # more parts than there are
 Run = Callable[[Params], dict[str, bytes]]
@@ -29,7 +29,7 @@ class StoppedError(Exception):
 
 @pytest.fixture
 def one_slot(params: Params) -> Params:
-    return changed(params, "evaluate", slots=1)
+    return decoding(params, slots=1)
 
 
 def changed(params: Params, section: str, **settings: object) -> Params:
@@ -140,10 +140,14 @@ def folder_of(params: Params) -> Callable[..., Path]:
     """Return the folder of `evaluate`'s sweeps under changed settings."""
 
     def folder(
-        router: int = 1, section: str = "evaluate", iteration: int = 1, **settings: object
+        router: int = 1,
+        section: str = "evaluate",
+        iteration: int = 1,
+        seed: int = params.seed,
+        **settings: object,
     ) -> Path:
         identity = {"dtype": params.pair.dtype}
-        changes = changed(params, section, **settings)
+        changes = changed(params, section, **settings).model_copy(update={"seed": seed})
         inputs = identity, paths.router(router)
         return partial_sweeps("evaluate", changes, *inputs, iteration=iteration)
 
@@ -158,7 +162,8 @@ def test_settings_that_change_no_answer_keep_finished_parts(folder_of) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        *({"router": 2}, {"slots": 7}, {"max_new_tokens": 7}, {"risks": (0.5,)}, {"seed": 7}),
+        *({"router": 2}, {"risks": (0.5,)}, {"seed": 7}),
+        *({"section": "decode", key: 7} for key in ("slots", "max_new_tokens")),
         {"section": "pair", "dtype": "bfloat16"},
     ],
 )

@@ -68,7 +68,7 @@ def random_rival(setting: Setting) -> Rival:
     """
     fractions = setting.fractions
     middle = fractions[(len(fractions) - 1) // 2 :][:1]
-    scorer = random(setting.params.seed)
+    scorer = random(setting.sampler.seed)
     method = Method("random", scorer, style=Style(Kind.RIVAL, "#666666", "x"))
     return Rival(Line(method, by_score(middle)))
 

@@ -116,7 +116,8 @@ def test_the_registered_model_answers_as_its_router_routes(
 def test_the_registered_model_samples_as_the_evaluation_did(project: Path) -> None:
     yaml = YAML()
     settings = yaml.load(Path("params.yaml"))
-    settings["evaluate"] |= {"sampling": {"temperature": 2.0, "top_k": 50}, "seed": 3}
+    settings["evaluate"]["sampling"] = {"temperature": 2.0, "top_k": 50}
+    settings["seed"] = 3
     yaml.dump(settings, Path("params.yaml"))
     retrain(1)
     register()
