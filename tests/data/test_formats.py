@@ -162,6 +162,19 @@ def test_the_answer_of_mmlu_is_an_index_or_a_letter(answer):
         (MMLU | {"answer": True}, None, None, "answer: True; expected an index 0-3 or a lett"),
         (MMLU | {"answer": None}, None, None, "answer: missing; expected the right option's"),
         (MMLU | {"choices": ["4"]}, None, None, "choices: ['4']; expected a list of 2 to 5 texts"),
+        (
+            MMLU | {"choices": "['4' '5']"},  # as numpy writes it
+            None,
+            None,
+            "choices: ['45']; expected a list of 2 to 5 texts, with commas between them",
+        ),
+        (
+            ARC | {"choices": "{'text': array(['4']), 'label': array(['A'])}"},
+            None,
+            None,
+            "choices: \"{'text': array(['4']), 'label': array(['A'])}\"; expected JSON or a Python "
+            "literal, no numpy array(...)",
+        ),
         (MMLU | {"choices": ["4", 5]}, None, None, "choices: ['4', 5]; expected a list of 2 to 5"),
         (
             ARC | {"question": "One\0"},
