@@ -24,13 +24,13 @@ def test_the_format_is_recognised_by_content_and_not_by_file_name(written, name,
     assert [row for _, row in read_rows(written(text, name))] == rows
 
 
-def test_each_row_has_the_number_of_its_first_line(written):
+def test_each_row_has_the_number_of_its_first_line_or_its_place_in_an_array(written):
     assert list(read_rows(written('\ufeff{"a": 1}\r\n\n{"a": 2}\n'))) == [
         (1, {"a": 1}),
         (3, {"a": 2}),
     ]
     array = '\n[ {"a":\n1}, {"a": 2}\n,\n{"a":\n[3\n]}\n]\n'
-    assert list(read_rows(written(array))) == [(2, {"a": 1}), (3, {"a": 2}), (5, {"a": [3]})]
+    assert list(read_rows(written(array))) == [(1, {"a": 1}), (2, {"a": 2}), (3, {"a": [3]})]
     assert list(read_rows(written("[]"))) == list(read_rows(written(""))) == []
 
 

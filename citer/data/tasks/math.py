@@ -8,32 +8,28 @@ from citer.data.tasks.math_values import LONGEST, last_number, same_value
 from citer.data.tasks.rows import Format, Requires, Row, RowError, given, text, text_if
 from citer.data.tasks.task import Task
 
-BOX = re.compile(r"\\boxed\s*\{")
+BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 BRACE = re.compile(r"\\.|[{}]")
 BARE_BOX = re.compile(r"\\boxed\s*([\w.,/-]+)(?=\s*\$)")  # $\boxed 9$
-FRAME = re.compile(r"\\fbox\s*(?=\{)")
 CALCULATOR = re.compile(r"<<[^<>]*>>")  # <<48/2=24>>
 # Signs of a whole solution, not a final answer: sentences, GSM8K's marks, text before a box.
 RATIONALE = re.compile(r"####|<<|(?:\d|[a-z]{3})[.!?]\s+[A-Z][a-z]|\w\W*\\boxed")
 
 
 def boxed(text: str) -> str | None:
-    """Return the content of the last `\\boxed{}`, or None if there is none or it is not closed."""
-    start = max((box.end() for box in BOX.finditer(text)), default=len(text))
+    """Return the content of the last `\\boxed{}`, or None if there is none or it is not closed.
+
+    MATH has some answers in other frames: `\\boxed 9$` and `\\fbox{9}`.
+    """
+    start = max((box.end() for box in BOX.finditer(text)), default=None)
+    if start is None:
+        return next(reversed(BARE_BOX.findall(text)), None)
     depth = 1
     for brace in BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(brace.group(), 0)
         if depth == 0:
             return text[start : brace.start()].strip()
     return None
-
-
-def _own(row: Row, requires: Requires) -> Row:
-    """Give the answer of a solution of MATH its box, if it has another frame or no braces."""
-    solution = row.get("solution")
-    if not isinstance(solution, str) or BOX.search(solution):
-        return row
-    return row | {"solution": FRAME.sub(r"\\boxed", BARE_BOX.sub(r"\\boxed{\1}", solution))}
 
 
 def _is_gsm8k(row: Row) -> bool:
@@ -91,7 +87,7 @@ class Math(Task):
         "solution": "3 * 12 = 36.\n\\boxed{36}",
     }
     formats: ClassVar = (
-        Format("math", "`problem`", lambda row: given(row, "problem") and not _is_gsm8k(row), _own),
+        Format("math", "`problem`", lambda row: given(row, "problem") and not _is_gsm8k(row)),
         Format(
             "gsm8k",
             "`question` and `answer` with ####",
