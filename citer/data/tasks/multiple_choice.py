@@ -32,14 +32,6 @@ def _own(row: Row, requires: Requires) -> Row:
     return row | {"choices": nested(row.get("choices"))}
 
 
-def _keyed(row: Row, requires: Requires) -> Row:
-    """Make the reference of a training row from the label of the right option."""
-    key = row.get("answerKey")
-    if requires != "answer" and not given(row, "cot") and isinstance(key, str) and key.strip():
-        row = row | {"cot": f"The answer is ({key.strip()})."}
-    return _own(row, requires)
-
-
 def _mmlu(row: Row, requires: Requires) -> Row:
     """Give the options letters. The answer is an index from 0 on, or already a letter."""
     texts = nested(row.get("choices"))
@@ -51,7 +43,7 @@ def _mmlu(row: Row, requires: Requires) -> Row:
     row = row | {"choices": {"text": texts, "label": labels}, "answerKey": None}
     if given(row, "answer"):
         row["answerKey"] = _letter(row["answer"], labels)
-    return _keyed(row, requires)
+    return row
 
 
 def _letter(answer: Any, labels: list[str]) -> str:
@@ -124,21 +116,7 @@ class MultipleChoice(Task):
             "`question` and `choices` as a list",
             lambda row: given(row, "question") and isinstance(nested(row.get("choices")), list),
             _mmlu,
-            {"cot": "answer", "answerKey": "answer"},
-        ),
-        Format(
-            "commonsenseqa",
-            "`question_concept` and `choices`",
-            lambda row: given(row, "question_concept", "choices"),
-            _keyed,
-            {"cot": "answerKey"},
-        ),
-        Format(
-            "arc",
-            "`id` and `choices`, without `cot`",
-            lambda row: given(row, "id", "choices") and not given(row, "cot"),
-            _keyed,
-            {"cot": "answerKey"},
+            {"answerKey": "answer"},
         ),
         Format("mc", "`question`", lambda row: given(row, "question"), _own),
     )

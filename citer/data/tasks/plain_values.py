@@ -7,8 +7,7 @@ import json
 import re
 import unicodedata
 from itertools import chain
-from math import nan
-from typing import Any, NoReturn
+from typing import Any
 
 # Chinese, Japanese and Korean words stand without spaces: each of their characters is a word here.
 EASTERN = re.compile("[\u3005-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
@@ -108,16 +107,6 @@ def loads(text: str) -> Any:
     return DECODER.decode(unicodedata.normalize("NFC", text).strip())
 
 
-def _object(pairs: list[tuple[str, Any]]) -> Any:
-    """Return a dict, or NaN, which equals nothing, if a key stands twice."""
-    fields = dict(pairs)
-    return fields if len(fields) == len(pairs) else nan
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
-
-
 class Decoder(json.JSONDecoder):
     def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
         value, end = super().raw_decode(s, idx)
@@ -131,4 +120,4 @@ class Decoder(json.JSONDecoder):
         return value, end
 
 
-DECODER = Decoder(parse_constant=_refuse, object_pairs_hook=_object)
+DECODER = Decoder()
