@@ -154,8 +154,7 @@ class Number(Math):
     r"""Math whose answer may also be written without a box: "4 + 9 = 13. The answer is 13."
 
     The last `\boxed{}` counts. Without one, the last number of the completion is graded in its
-    place, with a scale ("3 million") and a percent sign, but without any other unit. A last number
-    with "!" cannot be read: "13!" may be a factorial.
+    place, with a scale ("3 million") and a percent sign, but without any other unit.
     """
 
     name = "number"

@@ -52,7 +52,6 @@ NUMBER = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "dozen": 12}
-FACTORIAL = re.compile(r"(?<=\d)!(?!=)")
 # Words that make another number, and names of functions, are no units.
 UNIT = re.compile(
     rf"(?:(?!.*\b(?:and|or|not|plus|minus|times|over|mod|squared|cubed|factorial|sin|cos|tan|log)\b)"
@@ -98,13 +97,9 @@ def _same(answer: str, given: str) -> bool:
 
 
 def last_number(text: str) -> str | None:
-    """Return the last number of a text, with its sign, scale and percent sign.
-
-    None without one, and if it may be a factorial: "13!".
-    """
-    plain = _plain(text.translate(SYMBOLS))
-    last = deque(NUMBER.finditer(plain), maxlen=1)
-    return last[0].group() if last and not FACTORIAL.match(plain, last[0].end()) else None
+    """Return the last number of a text, with its sign, scale and percent sign; None without one."""
+    last = deque(NUMBER.finditer(_plain(text.translate(SYMBOLS))), maxlen=1)
+    return last[0].group() if last else None
 
 
 def _tidy(text: str) -> str:

@@ -28,10 +28,6 @@ def nested(value: Any) -> Any:
     return value
 
 
-def _own(row: Row, requires: Requires) -> Row:
-    return row | {"choices": nested(row.get("choices"))}
-
-
 def _mmlu(row: Row, requires: Requires) -> Row:
     """Give the options letters. The answer is an index from 0 on, or already a letter."""
     texts = nested(row.get("choices"))
@@ -118,12 +114,12 @@ class MultipleChoice(Task):
             _mmlu,
             {"answerKey": "answer"},
         ),
-        Format("mc", "`question`", lambda row: given(row, "question"), _own),
+        Format("mc", "`question`", lambda row: given(row, "question")),
     )
 
     def problem(self, row: Row, requires: Requires, source: str) -> Problem:
         question = text(row, "question", "the question")
-        choices = _choices(row.get("choices"))
+        choices = _choices(nested(row.get("choices")))
         training, graded = requires == "reference", requires != "question"
         answer = text_if(row, "answerKey", "the right option's label", required=graded)
         reference = text_if(row, "cot", "a rationale in training files", required=training)
