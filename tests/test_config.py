@@ -118,8 +118,9 @@ def test_shipped_params_load_frozen():
             )
             for task, format, expected in (
                 ("math", "gsm9k", "'gsm9k': expected 'math', 'gsm8k'"),
-                ("mc", "gsm8k", "'gsm8k': expected 'mmlu', 'commonsenseqa', 'arc', 'mc'"),
-                ("mc", "''", "'': expected 'mmlu', 'commonsenseqa', 'arc', 'mc'"),
+                ("mc", "gsm8k", "'gsm8k': expected 'mmlu', 'mc'"),
+                ("mc", "arc", "'arc': expected 'mmlu', 'mc'"),
+                ("mc", "''", "'': expected 'mmlu', 'mc'"),
                 ("mc", "3", "3: expected a valid string"),
             )
         ),

@@ -27,7 +27,7 @@ def fail(error: RowError) -> NoReturn:
 
 
 def read_rows(path: Path, on_bad_row: OnBadRow = fail) -> Rows:
-    """Yield (line, row) for each row; in Parquet, the row's number counts as its line.
+    """Yield (line, row) for each row; in Parquet and JSON, the row's number counts as its line.
 
     The content decides the kind of file. A text that begins neither with `[` nor with `{` is CSV
     if the suffix says so, and else JSON Lines. `on_bad_row` gets the error of each line that is no
@@ -58,19 +58,9 @@ def _parquet_rows(path: Path) -> Rows:
 
 def _array_rows(path: Path, text: str) -> Rows:
     try:
-        json.loads(text)
+        yield from enumerate(json.loads(text), start=1)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a JSON array: {error}") from None
-    decoder = json.JSONDecoder()
-    line, end, start = 1, 0, text.index("[") + 1
-    while text[start] != "]":
-        if text[start] in " \t\r\n,":
-            start += 1
-            continue
-        line += text.count("\n", end, start)
-        row, end = decoder.raw_decode(text, start)
-        yield line, row
-        line, start = line + text.count("\n", start, end), end
 
 
 def _line_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Rows:

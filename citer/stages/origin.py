@@ -7,7 +7,7 @@ from pathlib import Path
 
 from citer.config.sources import PrepareParams, SourceFile
 from citer.data.files import read_rows
-from citer.data.importing import RowReader
+from citer.data.importing import read_row, recognised
 from citer.data.tasks.rows import RowError
 from citer.errors import InputError, TemporaryError
 
@@ -32,10 +32,10 @@ def rows_named(params: PrepareParams) -> Iterator[None]:
 def _place(problem_id: str, files: Iterable[SourceFile]) -> str | None:
     """Return FILE:LINE, or None if no file has the row, as with embedded and served questions."""
     for file in files:
-        reader = RowReader([file.task], "question", format=file.format)
         with suppress(InputError):  # the file was removed or changed
             for line, row in read_rows(Path(file.path), lambda error: None):
                 with suppress(RowError):
-                    if reader.problem(row, line).problem_id == problem_id:
+                    kind = recognised(row, [file.task], file.format)
+                    if read_row(row, kind, "question").problem_id == problem_id:
                         return f"{file.path}:{line}"
     return None

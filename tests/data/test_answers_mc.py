@@ -133,7 +133,3 @@ def test_label_and_text_name_their_option_whatever_its_text(texts, index, form):
 def test_an_option_of_two_lines_may_end_with_another_options_text(written):
     assert grade(mc("A", "4\n4", "4"), f"the answer is {written}.")
     assert not grade(mc("B", "4\n4", "4"), f"the answer is {written}.")
-
-
-def test_an_option_of_one_line_is_not_read_from_two():
-    assert grade(mc("B", "4 4", "4"), "the answer is 4\n4")

@@ -83,40 +83,13 @@ def test_a_named_format_is_not_announced(written, capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        (
-            [GSM8K, MATH],
-            ":2: answer: missing; expected a solution with a last line `#### n` "
-            "(this row looks like math, but line 1 looks like gsm8k)",
-        ),
-        (
-            [MATH, MC],
-            ":2: problem: missing; expected the problem "
-            "(this row looks like mc, but line 1 looks like math)",
-        ),
-        (
-            [MC, GSM8K],
-            ':2: choices: None; expected {"text": [texts], "label": [labels]} '
-            "(this row looks like gsm8k, but line 1 looks like mc)",
-        ),
-    ],
-)
-def test_a_file_of_two_formats_is_refused_at_the_first_row_of_the_second(written, rows, expected):
-    path = written(lines(*rows))
-    with pytest.raises(InputError) as caught:
-        load_problems(path, [*TASKS], "answer")
-    assert str(caught.value) == f"{path}{expected}"
-
-
-def test_a_file_whose_rows_name_two_tasks_is_refused(written, capsys):
-    exact = {"task": "exact", "question": "2 + 2?", "answer": "4"}
-    assert len(load_problems(written(lines(exact, exact)), [*TASKS], "answer")) == 2
-    assert ": 2 exact rows (recognised by `question`)" in capsys.readouterr().out
-    path = written(lines(exact, exact | {"task": "json"}))
-    with pytest.raises(InputError, match=f"^{path}:2: task: 'json'; expected 'exact' in each row"):
-        load_problems(path, [*TASKS], "answer")
+def test_each_row_of_a_file_is_read_in_its_own_format(written, capsys):
+    rows = [GSM8K, MATH, MC, GSM8K | {"task": "number"}, {"task": "exact"} | GSM8K]
+    read = load_problems(written(lines(*rows)), [*TASKS], "answer")
+    assert [problem.task for _, problem in read] == ["math", "math", "mc", "number", "exact"]
+    said = capsys.readouterr().out
+    assert ": 2 gsm8k rows (recognised by `question` and `answer` with ####)" in said
+    assert ": 1 mc rows (recognised by `question`)" in said
 
 
 def test_a_gsm8k_row_may_name_the_task_that_grades_its_last_number(written, capsys):
@@ -144,7 +117,7 @@ def test_an_option_cell_that_cannot_be_read_is_refused_with_its_line(written):
         load_problems(path, ["mc"], "answer")
     assert str(caught.value) == (
         f"{path}:2: choices: \"{{'text': ['a' ...], 'label': ['A']}}\"; "
-        'expected {"text": [texts], "label": [labels]}'
+        "expected JSON or a Python literal, no numpy array(...)"
     )
 
 

@@ -121,5 +121,5 @@ def test_rows_of_gsm8k_may_have_messages(
     [(_, problem)] = load_problems(path, ["number"], "reference", format=format)
     assert (problem.question, problem.answer) == ("What is 2 + 2?", "4")
     assert problem.reference == "2 + 2 = 4\nThe final answer is: \\boxed{4}"
-    said = "1 gsm8k rows (recognised by `question` and `answer` with ####; `messages` give the"
+    said = "1 gsm8k rows (recognised by `question` and `answer` with ####)"
     assert (said in capsys.readouterr().out) == (format is None)

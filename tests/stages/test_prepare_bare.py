@@ -106,13 +106,6 @@ def test_what_a_row_has_is_checked_even_if_it_needs_nothing(row: dict, complaint
         prepare.run(params("llm", "llm", train=(file("t", [row]),)))
 
 
-def test_a_reference_is_made_from_an_answer_where_the_format_says_so() -> None:
-    rows = numbered("question", 60, **ARC, answerKey="B")
-    prepare.run(params("auto", "auto", train=(file("t", rows, "mc"),)))
-    rows = [problem for split in prepared().values() for problem in split]
-    assert {(p.reference, p.answer) for p in rows} == {("The answer is (B).", "B")}
-
-
 def test_the_table_counts_what_is_missing_and_a_line_says_what_follows(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -1,61 +1,35 @@
 r"""Problems with a short answer that a program can compare, given in `\boxed{}`."""
 
 import re
-from collections import deque
 from typing import ClassVar
 
 from citer.data.problems import Problem, problem_key
-from citer.data.tasks.math_values import LONGEST, same_value
+from citer.data.tasks.math_values import LONGEST, last_number, same_value
 from citer.data.tasks.rows import Format, Requires, Row, RowError, given, text, text_if
 from citer.data.tasks.task import Task
 
-BOX = re.compile(r"\\boxed\s*\{")
+BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 BRACE = re.compile(r"\\.|[{}]")
 BARE_BOX = re.compile(r"\\boxed\s*([\w.,/-]+)(?=\s*\$)")  # $\boxed 9$
-FRAME = re.compile(r"\\fbox\s*(?=\{)")
 CALCULATOR = re.compile(r"<<[^<>]*>>")  # <<48/2=24>>
 # Signs of a whole solution, not a final answer: sentences, GSM8K's marks, text before a box.
 RATIONALE = re.compile(r"####|<<|(?:\d|[a-z]{3})[.!?]\s+[A-Z][a-z]|\w\W*\\boxed")
-# Linear in the text: a run of digits is matched as a whole or not at all.
-NUMBER = re.compile(
-    r"""(?:(?<![\w)\]}.])(?:[-+\u2212](?:\\?\$)?|\\?\$[-\u2212]))?
-    (?<![a-z_\d])
-    (?:\\[dt]?frac\{\d++\}\{\d++\}
-      |(?:\d{1,9}\ )?\d++\ ?/\ ?\d++
-      |(?<![.\w])\.\d++
-      |(?:\d{1,3}(?:\{?,\}?\d{3})++(?!\d)|\d++)(?:\.\d++)?(?:e[+-]?\d{1,3})?)
-    (?:\\?%|\ (?:hundred|thousand|million|billion)\b)?""",
-    re.VERBOSE | re.IGNORECASE,
-)
-FACTORIAL = re.compile(r"(?<=\d)!(?!=)")
 
 
 def boxed(text: str) -> str | None:
-    """Return the content of the last `\\boxed{}`, or None if there is none or it is not closed."""
-    start = max((box.end() for box in BOX.finditer(text)), default=len(text))
+    """Return the content of the last `\\boxed{}`, or None if there is none or it is not closed.
+
+    MATH has some answers in other frames: `\\boxed 9$` and `\\fbox{9}`.
+    """
+    start = max((box.end() for box in BOX.finditer(text)), default=None)
+    if start is None:
+        return next(reversed(BARE_BOX.findall(text)), None)
     depth = 1
     for brace in BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(brace.group(), 0)
         if depth == 0:
             return text[start : brace.start()].strip()
     return None
-
-
-def last_number(text: str) -> str | None:
-    """Return the last number of a text, with its sign, scale and percent sign.
-
-    None without one, and if it may be a factorial: "13!".
-    """
-    last = deque(NUMBER.finditer(text), maxlen=1)
-    return last[0].group() if last and not FACTORIAL.match(text, last[0].end()) else None
-
-
-def _own(row: Row, requires: Requires) -> Row:
-    """Give the answer of a solution of MATH its box, if it has another frame or no braces."""
-    solution = row.get("solution")
-    if not isinstance(solution, str) or BOX.search(solution):
-        return row
-    return row | {"solution": FRAME.sub(r"\\boxed", BARE_BOX.sub(r"\\boxed{\1}", solution))}
 
 
 def _is_gsm8k(row: Row) -> bool:
@@ -88,24 +62,17 @@ def _gsm8k(row: Row, requires: Requires) -> Row:
 class Math(Task):
     r"""Rows {"problem", "solution", "answer"}; the last `\boxed{}` of a completion is graded.
 
-    A completion is correct if its box holds the answer: the same string, the same exact number,
-    or an expression that math-verify finds equal. In detail:
+    A completion is correct if its box holds the answer:
 
-    - These are numbers: "1,080", "3 200", "+5", "2 1/2", "1.5e3", "3 million",
-      `2.5\times 10^3`, `0.1\overline{6}`. A rounded number is another number: 0.333 is not 1/3,
-      and 1.41421356 is not `\sqrt{2}`.
-    - A unit or a currency is ignored if only one side names it. If both do, it must be the same
-      unit under any of its names ("$5", "5 dollars"). Nothing is converted: 1 m is not 100 cm.
-    - 50% equals both 50 and 0.5.
-    - A number with a base, `11_2`, equals only itself. A ratio or a time of day is compared part by
-      part: 3:2 is neither 6:4 nor 3/2.
-    - Case and order count in symbols: x is not X, and AB is not BA, but xy is yx. `i` is the
-      imaginary unit, unless it is an index.
-    - An interval equals its inequality: `[1, 5)` and `1 \le x < 5`.
-    - Lists must have equally many values. If both sides have brackets, the brackets must be of
-      one kind. Order counts in `(1, 2)` and `[1, 2]`, but not in `\{1, 2\}` or without brackets.
-    - Words are compared as a whole, ignoring case. "No solutions" equals "no solution".
-    - Answers of more than 400 characters are compared as strings only.
+    - the same plain number, exactly: "1,080", "-5", "0.5", "1/2", "2 1/2", `\frac{1}{2}`, "3
+      million", "1.5e3". A currency before it and units after it are ignored, whichever they are.
+      50% equals both 50 and 0.5. A rounded number is another one: 0.333 is not 1/3.
+    - the same words as a whole, ignoring case;
+    - the same ratio, time of day or number with a base (`11_2`), digit by digit;
+    - else an expression, list, set or interval that math-verify finds equal. It compares to six
+      decimals, takes X for x, and BA for AB.
+
+    Answers of more than 400 characters are compared as strings only.
     """
 
     name = "math"
@@ -120,7 +87,7 @@ class Math(Task):
         "solution": "3 * 12 = 36.\n\\boxed{36}",
     }
     formats: ClassVar = (
-        Format("math", "`problem`", lambda row: given(row, "problem") and not _is_gsm8k(row), _own),
+        Format("math", "`problem`", lambda row: given(row, "problem") and not _is_gsm8k(row)),
         Format(
             "gsm8k",
             "`question` and `answer` with ####",
@@ -187,8 +154,7 @@ class Number(Math):
     r"""Math whose answer may also be written without a box: "4 + 9 = 13. The answer is 13."
 
     The last `\boxed{}` counts. Without one, the last number of the completion is graded in its
-    place, with a scale ("3 million") and a percent sign, but without any other unit. A last number
-    with "!" cannot be read: "13!" may be a factorial.
+    place, with a scale ("3 million") and a percent sign, but without any other unit.
     """
 
     name = "number"

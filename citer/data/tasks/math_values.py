@@ -1,51 +1,72 @@
-"""Compare two answers by value."""
+"""Compare two answers by value: as plain numbers, as words, or by math-verify."""
 
 import re
 import threading
-from dataclasses import replace
+import unicodedata
+from collections import deque
+from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from citer.data.tasks.math_quantities import WORDS, quantity, same_quantity, same_unit, tidy
-
 LONGEST = 400  # characters; a longer answer is compared as a string alone
-MOST = 20  # values in a list that may be given in any order
 TIMEOUT_SECONDS = 5
 
-# A comma between digits separates values only if the list also has commas with a space.
-TOKEN = re.compile(r"\\?[{}]|[()\[\]]|;|,(?!\d{3}(?!\d))|(?P<dense>,)|,? (?:and|or) ")
-BASED = re.compile(r"\d[\da-z]* ?_ ?\w+")
-RATIO = re.compile(r"(?<=[\d})]) ?: ?(?=[\d\\({])")  # or a time of day
-COMPOUND = re.compile(r"(?<=[a-z.])(?:,? and|,)? ?(?=\d)")  # 3 hours and 20 minutes
-WORD = re.compile(r"(?=.*[^\W\d_]{3}|no$)(?:[^\W\d_]|[' -])+")
-NONE = re.compile(r"(?:there (?:is|are) )?(no .+?)s?")
-BRACKETS = re.compile(r"(?P<opening>\\\{|[(\[])(?P<inner>.+)(?P<closing>\\\}|[)\]])")
-
-# Of expressions: math-verify ignores case, primes, transposes and the order of factors, reads `I`
-# as i, and rounds decimals.
-FUNCTION = re.compile(r"(?<![\\a-z])(?=(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|log|pi)\b)")
-TRIG = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
-DEGREES = re.compile(r"(\d+(?:\.\d+)?|\\?[a-z]+) ?(?:\^ ?\{? ?\\circ ?\}?|\\degree)")
-DECIMAL = re.compile(r"(?<![\w.^}])(\d*)\.(\d+)(?![\d.])")
-TRANSPOSE = re.compile(r"\^ ?(?:T|\\top|\{ ?(?:T|\\top) ?\})(?![a-z])")
-NAMED = r"\\(?:math\w+|hat|vec|bar|overline|bm) ?\{[^{}]*\}"
-SYMBOL = re.compile(
-    rf"{NAMED}|\\[a-z]+|[A-Za-z][a-z]{{2,}}"
-    r"|(?P<capital>\\[A-Z][a-z]+|[A-Z])|(?P<i>i)(?P<power> ?\^)?"
+SYMBOLS = str.maketrans(
+    {
+        "\u2212": "-",  # minus sign
+        "\u2013": "-",  # en dash
+        "\u2019": "'",
+        "\u221e": "\\infty ",
+        "\u221a": "\\sqrt ",
+        "\u00d7": "\\times ",
+        "\u00b0": "^\\circ ",
+        "\u00b2": "^2",
+        "\u00b3": "^3",
+    }
 )
-SMALL = re.compile(rf"{NAMED}|(\\[a-z]+|[a-z])")
-INDEX = re.compile(r"_ ?(?:i|\{[^{}]*\bi\b)")
-LETTERS = "abcfghjklmnopqrstuvwxyz"  # neither e nor i nor d, which have a meaning
-SCRIPT = r"(?: ?[_^] ?(?:\{[^{}]*\}|\w)|')*"
-FACTOR = re.compile(rf"[A-Z]{SCRIPT}")
-PRODUCT = re.compile(rf"(?:[A-Z]{SCRIPT} ?){{2,}}")
+# LaTeX that changes the look alone.
+SPELLINGS = [
+    (re.compile(pattern), by)
+    for pattern, by in (
+        (r"(?<!\\)\\!", ""),
+        (r"(?<=\d)(?:\{,\}|\\,)(?=\d{3})", ","),
+        (r"(?<!\\)\\[,;: ]|~", " "),
+        (r"\\([$%])", r"\1"),
+        (r"\\[dt]frac", r"\\frac"),
+        (r"\\(?:mathrm|mbox|text(?:bf|rm|it)) ?\{", r"\\text{"),
+    )
+]
+FRAMES = (("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("\\boxed{", "}"))
+QUOTIENT = re.compile(r"\\frac ?(?:\{(-?\d+)\}|(\d)) ?(?:\{(\d+)\}|(\d))")
+CURRENCY = "[$€£¥]"
+# Linear in the text: a run of digits is matched as a whole or not at all.
+NUMBER = re.compile(
+    rf"""(?P<sign>(?<![\w)\]}}.])(?:[-+]{CURRENCY}?|{CURRENCY}-))?
+    (?<![a-z_\d])
+    (?:(?:(?P<whole>\d{{1,9}})\ )?(?P<above>\d++)\ ?/\ ?(?P<below>\d++)
+      |(?P<decimal>
+        (?:(?:\d{{1,3}}(?:,\d{{3}})++(?!\d)|\d++)(?:\.\d++)?|(?<![.\w])\.\d++)
+        (?:e[+-]?\d{{1,3}})?))
+    (?:(?P<percent>\ ?(?:%|per\ ?cent\b))
+      |\ (?P<scale>hundred|thousand|million|billion|dozen)\b)?""",
+    re.VERBOSE | re.IGNORECASE,
+)
+SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "dozen": 12}
+# Words that make another number, and names of functions, are no units.
+UNIT = re.compile(
+    rf"(?:(?!.*\b(?:and|or|not|plus|minus|times|over|mod|squared|cubed|factorial|sin|cos|tan|log)\b)"
+    rf"(?: ?{CURRENCY}| [a-z]{{3}}[a-z ]*)(?: ?\^ ?\{{?[23]\}}?)?)?",
+    re.IGNORECASE,
+)
+TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
+# Times, ratios and numbers with a base, which math-verify reads as quotients and products.
+STRUCTURED = re.compile(r"\d\}? ?[:_]")
+WORDS = re.compile(r"(?=.*[^\W\d_]{3}|no$)(?:[^\W\d_]|[' -])+")
 
 
-class Listed(NamedTuple):
-    """The values of a list; `brackets` is "" if the list has no brackets."""
-
-    brackets: str
-    values: tuple[str, ...]
+class Number(NamedTuple):
+    value: Fraction
+    percent: bool
 
 
 def same_value(answer: str, given: str) -> bool:
@@ -56,128 +77,83 @@ def same_value(answer: str, given: str) -> bool:
     """
     if answer == given:
         return True
-    return max(len(answer), len(given)) <= LONGEST and _same(tidy(answer), tidy(given))
+    return max(len(answer), len(given)) <= LONGEST and _same(_tidy(answer), _tidy(given))
 
 
 @lru_cache(maxsize=1 << 16)
 def _same(answer: str, given: str) -> bool:
-    quantities = quantity(answer), quantity(given)
-    if all(one.value is not None for one in quantities):
-        return same_quantity(*quantities)
-    lists = _listed(answer), _listed(given)
-    if all(len(one.values) > 1 for one in lists):
-        return _same_list(*lists)
-    if any(len(one.values) > 1 for one in lists) and "\\pm" not in answer + given:
-        # The other side may describe an interval or a set in brackets, but not by a number.
-        numbers = [one for one in quantities if one.value is not None]
-        if numbers or not any(one.brackets for one in lists):
-            return False
-    ratios = RATIO.split(answer), RATIO.split(given)
-    if any(len(ratio) > 1 for ratio in ratios):
-        return len(ratios[0]) == len(ratios[1]) and all(map(_same, *ratios))
-    texts = [
-        re.sub(r"[{}]", "", WORDS.sub(r"\1", text)).strip().lower() for text in (answer, given)
-    ]
-    if any(map(BASED.fullmatch, texts)) or all(map(WORD.fullmatch, texts)):
-        none = [NONE.fullmatch(text) for text in texts]
-        return texts[0] == texts[1] or bool(none[0] and none[1] and none[0][1] == none[1][1])
-    bodies = [one.body for one in quantities]
-    return same_unit(*quantities) and not _reordered(*bodies) and _verified(*bodies)
+    if answer == given:
+        return True
+    one, other = _number(answer), _number(given)
+    if one and other:
+        return _same_number(one, other)
+    texts = [TEXT.sub(r"\1", text).strip().casefold() for text in (answer, given)]
+    if all(map(WORDS.fullmatch, texts)):
+        return texts[0] == texts[1]
+    if any(map(STRUCTURED.search, texts)):
+        first, second = (re.sub("[{} ]", "", text) for text in texts)
+        return first == second
+    return _verified(answer, given)
 
 
-def _listed(text: str) -> Listed:
-    """Return the values of "1, 2" or "(1, 2)". A text that is no list is a single value."""
-    match = BRACKETS.fullmatch(text)
-    if match and (inner := _split(match["inner"])):
-        return Listed(match["opening"] + match["closing"], inner)
-    parts = COMPOUND.split(" ".join(WORDS.sub(r" \1 ", text).split()))
-    if len(parts) > 1 and all(quantity(part).unit for part in parts):
-        return Listed("", tuple(parts))
-    return Listed("", _split(text) or (text,))
+def last_number(text: str) -> str | None:
+    """Return the last number of a text, with its sign, scale and percent sign; None without one."""
+    last = deque(NUMBER.finditer(_plain(text.translate(SYMBOLS))), maxlen=1)
+    return last[0].group() if last else None
 
 
-def _split(text: str) -> tuple[str, ...]:
-    """Split at the outermost commas. Return () if a closing bracket has no opening one."""
-    values, start, depth = [], 0, 0
-    for token in TOKEN.finditer(text):
-        depth += 1 if token.group()[-1] in "([{" else -1 if token.group()[-1] in ")]}" else 0
-        if depth < 0:
-            return ()
-        if depth == 0 and token.group()[-1] in ",; " and not (token["dense"] and ", " in text):
-            values.append(text[start : token.start()].strip())
-            start = token.end()
-    return (*values, text[start:].strip())
+def _tidy(text: str) -> str:
+    """Remove formatting: spacing, `$...$`, bold type, quotes, a final full stop."""
+    text = " ".join(unicodedata.normalize("NFC", text).translate(SYMBOLS).split()).strip('*"` ')
+    for opening, closing in FRAMES:
+        if len(text) > 2 and text.startswith(opening) and text.endswith(closing):
+            text = text[len(opening) : -len(closing)]
+    return " ".join(_spelled(text).split()).rstrip(". ")
 
 
-def _same_list(answer: Listed, given: Listed) -> bool:
-    brackets = {answer.brackets, given.brackets} - {""}
-    if len(brackets) > 1 or len(answer.values) != len(given.values):
-        return False
-    if brackets - {"\\{\\}"} or len(answer.values) > MOST:
-        return all(map(_same, answer.values, given.values))
-    left = list(given.values)
-    for value in answer.values:
-        index = next((i for i, other in enumerate(left) if _same(value, other)), None)
-        if index is None:
-            return False
-        del left[index]
-    return True
+def _spelled(text: str) -> str:
+    for pattern, by in SPELLINGS:
+        text = pattern.sub(by, text)
+    return text
+
+
+def _plain(text: str) -> str:
+    r"""Write `2\frac{1}{2}` as 2 1/2."""
+    return QUOTIENT.sub(r" \1\2/\3\4", _spelled(text))
+
+
+def _number(text: str) -> Number | None:
+    """Read a tidy text as a plain number. Units after it are ignored."""
+    plain = " ".join(_plain(TEXT.sub(r" \1 ", text)).split()).lstrip("$€£¥")
+    match = NUMBER.match(plain)
+    if not match or not UNIT.fullmatch(plain, match.end()):
+        return None
+    if match["decimal"]:
+        value = Fraction(match["decimal"].replace(",", ""))
+    elif int(match["below"]):
+        value = int(match["whole"] or 0) + Fraction(int(match["above"]), int(match["below"]))
+    else:
+        return None
+    value *= SCALES.get((match["scale"] or "").lower(), 1)
+    return Number(-value if "-" in (match["sign"] or "") else value, bool(match["percent"]))
+
+
+def _same_number(one: Number, other: Number) -> bool:
+    """Return whether two numbers are equal. 50% equals both 50 and 0.5."""
+    if one.value == other.value:
+        return True
+    share, plain = (one, other) if one.percent else (other, one)
+    return share.percent and not plain.percent and share.value == plain.value * 100
 
 
 def _verified(answer: str, given: str) -> bool:
     import math_verify  # it takes half a second, and every command imports this module
 
-    latex = math_verify.LatexExtractionConfig()  # which takes the h of r^2 h for hours
-    kept = replace(latex, normalization_config=replace(latex.normalization_config, units=False))
     on_main = threading.current_thread() is threading.main_thread()
     seconds = TIMEOUT_SECONDS if on_main else None
+    latex = (math_verify.LatexExtractionConfig(),)  # alone: others find a number in any text
     gold, target = (
-        math_verify.parse(f"\\boxed{{{text}}}", (kept,), parsing_timeout=seconds)
-        for text in _readable(answer, given)
+        math_verify.parse(f"\\boxed{{{text}}}", latex, parsing_timeout=seconds)
+        for text in (answer, given)
     )
-    return math_verify.verify(gold, target, allow_set_relation_comp=True, timeout_seconds=seconds)
-
-
-def _reordered(one: str, other: str) -> bool:
-    """Return whether capitals that stand side by side, as in AB, have another order: BA."""
-    plain = (re.sub(r"\\[A-Za-z]+", " ", text) for text in (one, other))
-    first, second = (
-        {tuple(FACTOR.findall(factors)) for factors in PRODUCT.findall(text)} for text in plain
-    )
-    return any(a != b and sorted(a) == sorted(b) for a in first ^ second for b in first | second)
-
-
-def _readable(one: str, other: str) -> list[str]:
-    """Return both expressions for math-verify.
-
-    A capital whose small letter occurs, too, gets a letter of its own.
-    """
-    texts = [_exact(text) for text in (one, other)]
-    small = {letter for text in texts for letter in SMALL.findall(text)} | {"i"}
-    unused = iter(sorted(set(LETTERS) - small))
-    renamed: dict[str, str] = {}
-    imaginary = not any(map(INDEX.search, texts))
-
-    def rename(symbol: re.Match[str]) -> str:
-        name = symbol.group()
-        if symbol["i"] and imaginary:
-            return f"{{I}}{symbol['power']}" if symbol["power"] else "I"
-        if symbol["capital"] and name.lower() in small:
-            renamed[name] = renamed.get(name) or next(unused, name)
-        return renamed.get(name, name)
-
-    return [SYMBOL.sub(rename, text) for text in texts]
-
-
-def _exact(text: str) -> str:
-    """Write decimals as fractions, and degrees under a sine as radians."""
-    text = FUNCTION.sub(r"\\", text)
-    if TRIG.search(text):
-        text = DEGREES.sub(r"(\1\\pi/180)", text)
-    text = re.sub("'+", lambda primes: f"_{{{'9' * len(primes[0])}}}", text)
-    return TRANSPOSE.sub(r"^{\\tau }", DECIMAL.sub(_fraction, text))
-
-
-def _fraction(decimal: re.Match[str]) -> str:
-    whole, digits = decimal.groups()
-    return rf"\frac{{{int(whole + digits)}}}{{{10 ** len(digits)}}}"
+    return math_verify.verify(gold, target, timeout_seconds=seconds)

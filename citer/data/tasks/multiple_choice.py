@@ -2,7 +2,7 @@
 
 import ast
 import json
-import re
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from citer.data.problems import Choice, Problem, problem_key
@@ -13,59 +13,19 @@ from citer.errors import shown
 
 LETTERS = "ABCDE"
 LABEL_SETS = (LETTERS, "1234")
-# Python's texts, and what numpy and pandas write around them: "array(['a' 'b'], dtype=object)".
-TOKEN = re.compile(
-    r"""\s*(?:
-    (?P<text>'(?:[^'\\]|\\[\\'"abfnrtvxuU])*'|"(?:[^"\\]|\\[\\'"abfnrtvxuU])*")
-    |(?P<mark>[\[\]{}:])
-    |(?P<array>array\(|(?:,\s*dtype=(?:object|'[^']*'))?\s*\))
-    |(?P<comma>,)
-    |\Z)""",
-    re.VERBOSE,
-)
 
 
 def nested(value: Any) -> Any:
-    """Return the list or struct that a text holds as JSON, or as Python or numpy write it.
+    """Return the list or struct that a text holds as JSON, or as Python writes it.
 
     A value that is no such text is returned as it is. Nothing in a text is executed.
     """
     if not isinstance(value, str):
         return value
-    for as_json in (str, _as_json):
-        try:
-            return json.loads(as_json(value))
-        except (ValueError, SyntaxError, RecursionError):
-            continue
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return read(value)
     return value
-
-
-def _as_json(cell: str) -> str:
-    """Rewrite the tokens as JSON. numpy writes no comma between two texts."""
-    parts: list[str] = []
-    end, before = 0, ""
-    while end < len(cell):
-        token = TOKEN.match(cell, end)
-        if not token:
-            raise ValueError(cell)
-        if token["text"]:
-            comma = "," if before == "text" else ""
-            parts.append(comma + json.dumps(ast.literal_eval(token["text"])))
-        parts.append(token["mark"] or token["comma"] or "")
-        end, before = token.end(), token.lastgroup or ""
-    return "".join(parts)
-
-
-def _own(row: Row, requires: Requires) -> Row:
-    return row | {"choices": nested(row.get("choices"))}
-
-
-def _keyed(row: Row, requires: Requires) -> Row:
-    """Make the reference of a training row from the label of the right option."""
-    key = row.get("answerKey")
-    if requires != "answer" and not given(row, "cot") and isinstance(key, str) and key.strip():
-        row = row | {"cot": f"The answer is ({key.strip()})."}
-    return _own(row, requires)
 
 
 def _mmlu(row: Row, requires: Requires) -> Row:
@@ -73,12 +33,13 @@ def _mmlu(row: Row, requires: Requires) -> Row:
     texts = nested(row.get("choices"))
     are_texts = isinstance(texts, list) and all(isinstance(each, str) for each in texts)
     if not are_texts or not 2 <= len(texts) <= len(LETTERS):
-        raise RowError("choices", shown(texts), f"a list of 2 to {len(LETTERS)} texts")
+        expected = f"a list of 2 to {len(LETTERS)} texts, with commas between them"
+        raise RowError("choices", shown(texts), expected)
     labels = list(LETTERS[: len(texts)])
     row = row | {"choices": {"text": texts, "label": labels}, "answerKey": None}
     if given(row, "answer"):
         row["answerKey"] = _letter(row["answer"], labels)
-    return _keyed(row, requires)
+    return row
 
 
 def _letter(answer: Any, labels: list[str]) -> str:
@@ -92,6 +53,8 @@ def _letter(answer: Any, labels: list[str]) -> str:
 
 def _choices(value: Any) -> tuple[Choice, ...]:
     """Return the options of the field `choices`. Raises RowError."""
+    if isinstance(value, str):
+        raise RowError("choices", shown(value), "JSON or a Python literal, no numpy array(...)")
     if not isinstance(value, dict) or not all(_texts(value.get(key)) for key in ("text", "label")):
         raise RowError("choices", shown(value), '{"text": [texts], "label": [labels]}')
     labels, texts = value["label"], value["text"]
@@ -116,20 +79,18 @@ class MultipleChoice(Task):
     A completion is correct if its last statement names the right option and no other. Case is
     ignored. An option can be named by
 
-    - label: "(C)", "C.", "C) garments", "answer: C", "the answer is C", "it is C", "\boxed{C}",
-      "<answer>C</answer>", "that leaves C", "die Antwort ist C";
+    - label: "(C)", "C" alone in its line, "C." or "C)" at the start of a line, "answer: C",
+      "the answer is C", "option C", "I choose C", "so it is C", "\boxed{C}";
     - label and text: "the answer is sharing information (c)." (wrong with another option's text);
     - text alone: "garments", "the answer is garments".
 
     A label takes precedence over a text. The words after "the answer is", "I choose" or a leading
     "No," take precedence over any other sentence. In detail:
 
-    - A denied option is not named: "not (A)", "A is wrong", "neither (A) nor (B)", "I exclude (A)".
-    - A question names nothing, unless the next sentence says yes: "Is it (A)? Yes."
-    - Words after "because" or "since" are a reason and name nothing: "A since (B) is wrong".
-    - All options in a list are named: "1. four 2. five", "A or B".
-    - A number at the start of a line is a label only if the line ends there or the text of that
-      option follows. Otherwise it numbers a step.
+    - An option after "not" or "neither", or before "is not" or "is wrong", is not named.
+    - A question names nothing.
+    - All options of the statement are named: "the answer is A or B".
+    - "2." at the start of a line counts a step, unless the text of option 2 follows.
     """
 
     name = "mc"
@@ -151,28 +112,14 @@ class MultipleChoice(Task):
             "`question` and `choices` as a list",
             lambda row: given(row, "question") and isinstance(nested(row.get("choices")), list),
             _mmlu,
-            {"cot": "answer", "answerKey": "answer"},
+            {"answerKey": "answer"},
         ),
-        Format(
-            "commonsenseqa",
-            "`question_concept` and `choices`",
-            lambda row: given(row, "question_concept", "choices"),
-            _keyed,
-            {"cot": "answerKey"},
-        ),
-        Format(
-            "arc",
-            "`id` and `choices`, without `cot`",
-            lambda row: given(row, "id", "choices") and not given(row, "cot"),
-            _keyed,
-            {"cot": "answerKey"},
-        ),
-        Format("mc", "`question`", lambda row: given(row, "question"), _own),
+        Format("mc", "`question`", lambda row: given(row, "question")),
     )
 
     def problem(self, row: Row, requires: Requires, source: str) -> Problem:
         question = text(row, "question", "the question")
-        choices = _choices(row.get("choices"))
+        choices = _choices(nested(row.get("choices")))
         training, graded = requires == "reference", requires != "question"
         answer = text_if(row, "answerKey", "the right option's label", required=graded)
         reference = text_if(row, "cot", "a rationale in training files", required=training)

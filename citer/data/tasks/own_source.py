@@ -2,24 +2,17 @@
 
 import hashlib
 import math
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import current_thread, main_thread
 from traceback import extract_tb
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from citer.errors import InputError, read_text, shown
 
-SECONDS = 60.0  # for the import, and for each call of a method
 METHODS = {"problem": "problem(row)", "prompt": "prompt(problem)"}
-
-
-class Overtime(BaseException):
-    """Ends code of the user, also in `except Exception`."""
 
 
 class Limits(NamedTuple):
@@ -73,28 +66,13 @@ def _module(file: Path, text: str) -> ModuleType:
 
 @contextmanager
 def _refused(file: Path, place: str = "") -> Iterator[None]:
-    """Raise InputError with file and line if code of the user raises, or takes longer than SECONDS.
-
-    The time is limited in the main thread alone, which gets signals.
-    """
-    is_main = current_thread() is main_thread()
-    before = signal.signal(signal.SIGALRM, _end) if is_main else None
+    """Raise InputError with file and line if code of the user raises."""
     try:
-        if is_main:
-            signal.setitimer(signal.ITIMER_REAL, SECONDS)
         yield
     except KeyboardInterrupt:  # of the terminal
         raise
     except BaseException as error:
         raise InputError(f"{described(error, file)}{place}") from None
-    finally:
-        if is_main:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
-
-
-def _end(*_: object) -> None:
-    raise Overtime(f"no end after {SECONDS:g} s")
 
 
 def _class(module: ModuleType, file: Path, name: str) -> type:

@@ -78,10 +78,10 @@ class Exact(Plain):
 class Contains(Plain):
     """The completion must contain the answer, or one text of a list of answers.
 
-    Words count as a whole: "3" is not in "13", "3.5", "-3" or "3/4", and "C" is not in "C++". In
-    Chinese and Japanese, which have no spaces between words, an answer may stand anywhere. Case,
-    white space and the forms of quotes and accents are ignored. A denial is not recognised: "not
-    Paris" contains "Paris".
+    Words count as a whole: "3" is not in "13", "3.5", "-3", "3/4" or "3kg", and "C" is not in
+    "C++". In Chinese, Japanese and Korean an answer may stand anywhere. Case, white space and the
+    forms of quotes and accents are ignored. A denial is not recognised: "not Paris" contains
+    "Paris".
     """
 
     name = "contains"
@@ -106,10 +106,9 @@ class Contains(Plain):
 class Json(Plain):
     """The completion must hold a JSON value that equals the answer.
 
-    The value is that of the last ```json fence; without one, the last fence that names no language
-    and holds only JSON; without a fence, the whole completion, or the last object or array in it. A
-    completion cannot be read if other text in square or curly brackets follows. An object with the
-    same key twice equals nothing. The order of an object's fields does not count, and 1 equals 1.0.
+    The value is that of the last ```json fence, or else the whole completion, or else the last
+    object or array in it, if no opening bracket without a value follows. Of a key that stands twice
+    the last value counts. The order of an object's fields does not count, and 1 equals 1.0.
     If both values are objects, the share is the number of equal fields, divided by the number of
     fields of both together. A text as answer is read as JSON.
     """

@@ -7,23 +7,19 @@ import json
 import re
 import unicodedata
 from itertools import chain
-from math import nan
-from typing import Any, NoReturn
+from typing import Any
 
-HAN = "\u3005-\u3007\u3041-\u309f\u3400-\u9fff\uf900-\ufaff"  # also hiragana
-KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
-# A number is one word with its minus, fraction or time; so are "C++", "A-" and "can't". Chinese and
-# Japanese have no spaces between words.
+# Chinese, Japanese and Korean words stand without spaces: each of their characters is a word here.
+EASTERN = re.compile("[\u3005-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+# A number is one word with its minus, fraction or time; so are "C++" and "can't".
 WORD = re.compile(
-    rf"""(?:(?<![\w)\]}}])(?:-[$€£¥]?)?\.?)?
-     (?:\d++(?:[.,:^]\d++)++|(?<!/)\d++/\d++(?!/)|\d++(?![^\W{HAN}]))(?:\+(?!\w))?
-    |[{HAN}]|[{KATAKANA}]++
-    |(?:(?![{HAN}{KATAKANA}])\w)++(?:'t\b|\+\+|[+\#](?!\w)|(?<=\b[^\W\d])-(?!\w))?|[^\w\s]""",
+    r"""(?:(?<![\w)\]}])(?:-[$€£¥]?)?\.?)?\d++(?:[.,:/^]\d++)*+\w*
+     |\w++(?:'t\b|\+\+|\#(?!\w))?|[^\w\s]""",
     re.VERBOSE,
 )
 SIGNS = str.maketrans("\u2018\u2019\u201c\u201d\u2212", "''\"\"-")  # quotes and minus
-FENCE = re.compile(r"``` ?(json\b|[\w+#.-]*\n)?(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
-BRACKET = re.compile(r"[{\[\]}]")
+FENCE = re.compile(r"```json\b(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+BRACKET = re.compile(r"[{\[]")
 DEEPEST = 100  # levels of brackets; deeper values are not read, since `same` calls itself per level
 TRIES = 200  # brackets that open no value; a completion with more is not read
 
@@ -49,7 +45,8 @@ def contains(answer: str, completion: str) -> bool:
 
 
 def _words(text: str) -> str:
-    return f" {' '.join(WORD.findall(_plain(text)))} "
+    spaced = EASTERN.sub(r" \g<0> ", _plain(text))
+    return f" {' '.join(WORD.findall(spaced))} "
 
 
 def json_share(answer: str, completion: str) -> float:
@@ -70,16 +67,10 @@ def same_json(one: str, other: str) -> bool:
 
 
 def last_value(completion: str) -> list[Any]:
-    """Return the value of the last JSON fence, or else of the completion; [] if there is none.
-
-    A fence without a language counts if it holds JSON and nothing else.
-    """
-    for language, content in reversed(FENCE.findall(completion)):
-        if language.lower().strip() == "json":
-            return _whole(content) or _last_in(content)
-        if not language.strip() and (value := _whole(content)):
-            return value
-    return _whole(completion) or _last_in(completion)
+    """Return the value of the last JSON fence, or else of the completion; [] if there is none."""
+    fences = FENCE.findall(completion)
+    text = fences[-1] if fences else completion
+    return _whole(text) or _last_in(text)
 
 
 def _whole(text: str) -> list[Any]:
@@ -90,22 +81,16 @@ def _whole(text: str) -> list[Any]:
 
 
 def _last_in(text: str) -> list[Any]:
-    """Return the last outermost object or array of a text; [] if text in brackets follows it."""
+    """Return the last outermost object or array of a text; [] if a broken one follows it."""
     found: list[Any] = []
-    end = tries = depth = 0
-    while bracket := BRACKET.search(text, end):
-        end = bracket.end()
-        if bracket.group() in "]}":
-            depth = max(depth - 1, 0)
-            continue
+    end = tries = 0
+    while (bracket := BRACKET.search(text, end)) and tries < TRIES:
         try:
             value, end = DECODER.raw_decode(text, bracket.start())
-            found = found if depth else [value]
+            found = [value]
         except (ValueError, RecursionError):
-            found, tries, depth = [], tries + 1, depth + 1
-            if tries == TRIES:
-                break
-    return found
+            found, tries, end = [], tries + 1, bracket.end()
+    return found if tries < TRIES else []
 
 
 def same(one: Any, other: Any) -> bool:
@@ -122,16 +107,6 @@ def loads(text: str) -> Any:
     return DECODER.decode(unicodedata.normalize("NFC", text).strip())
 
 
-def _object(pairs: list[tuple[str, Any]]) -> Any:
-    """Return a dict, or NaN, which equals nothing, if a key stands twice."""
-    fields = dict(pairs)
-    return fields if len(fields) == len(pairs) else nan
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
-
-
 class Decoder(json.JSONDecoder):
     def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
         value, end = super().raw_decode(s, idx)
@@ -145,4 +120,4 @@ class Decoder(json.JSONDecoder):
         return value, end
 
 
-DECODER = Decoder(parse_constant=_refuse, object_pairs_hook=_object)
+DECODER = Decoder()

@@ -32,14 +32,14 @@ class Format(NamedTuple):
     """A shape of raw rows, such as that of a published benchmark.
 
     `signs` says by which fields the format is recognised, and `fits` decides it. `rewrite` turns a
-    raw row into a row of the task; it raises RowError. `fields` maps a field of the task's row to
-    the raw field that it is made from, for the errors of the task's own checks.
+    raw row into a row of the task, if it is none yet; it raises RowError. `fields` maps a field of
+    the task's row to the raw field that it is made from, for the errors of the task's own checks.
     """
 
     name: str
     signs: str
     fits: Callable[[Row], bool]
-    rewrite: Callable[[Row, Requires], Row]
+    rewrite: Callable[[Row, Requires], Row] = lambda row, _: row
     fields: Mapping[str, str] = {}
 
 

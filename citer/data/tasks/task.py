@@ -40,7 +40,7 @@ class Task(ABC):
         def fits(row: Row) -> bool:
             return bool(self.fields) and given(row, self.fields[0])
 
-        return self.formats or (Format(self.name, signs, fits, lambda row, _: row),)
+        return self.formats or (Format(self.name, signs, fits),)
 
     def format_named(self, name: str) -> Format:
         """Return a format by its name. Raises ValueError."""
