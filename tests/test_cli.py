@@ -257,12 +257,22 @@ def test_a_project_that_cannot_be_written_is_reported_before_a_server_starts(
     )
 
 
-def test_the_option_for_several_seeds_says_what_took_its_place(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        (["run", "--seeds", "5"], "`python -m benchmarks.study` trains with several seeds"),
+        (
+            ["generate", "--router", "r", "--temperature=0.7"],
+            "evaluate.sampling and evaluate.seed in params.yaml take its place",
+        ),
+    ],
+)
+def test_a_removed_option_says_what_took_its_place(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], instead: str
 ) -> None:
-    assert cli.call(["run", "--seeds", "5"]) == 2
-    study = "`python -m benchmarks.study` trains with several seeds"
-    assert capsys.readouterr().err == f"citer: --seeds was removed: {study}\n"
+    assert cli.call(arguments) == 2
+    option = next(each for each in arguments if each in ("--seeds", "--temperature=0.7"))
+    assert capsys.readouterr().err == f"citer: {option.partition('=')[0]} was removed: {instead}\n"
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,6 @@ from citer.config.params import Params, SamplingParams
 from citer.data.importing import parse_row
 from citer.models.bundle import identity
 from citer.models.pair import Pair
-from citer.models.sampling import Sampler
 from citer.rule import Rule
 from citer.serving.generate import generate
 from citer.storage.tables import table_metadata
@@ -113,9 +112,10 @@ def test_the_table_names_pair_rule_and_sampling(
     audited(params, bundle, tmp_path, OFTEN_REJECTS)
     greedy = table_metadata(tmp_path / "found.parquet")
     assert greedy["sampling"] is None
-    sampler = Sampler(SamplingParams(temperature=0.7, top_p=0.9), seed=3)
+    sampled = {"sampling": SamplingParams(temperature=0.7, top_p=0.9), "seed": 3}
+    params = params.model_copy(update={"evaluate": params.evaluate.model_copy(update=sampled)})
     source, output, table = (tmp_path / name for name in ("q.jsonl", "out.jsonl", "found.parquet"))
-    generate(params, bundle, source, output, OFTEN_REJECTS, table, sampler)
+    generate(params, bundle, source, output, OFTEN_REJECTS, table)
     sampling = "temperature 0.7, top_p 0.9, seed 3"
     assert table_metadata(table) == greedy | {"sampling": sampling}
     assert identity(own_pair(params)).items() <= greedy.items()

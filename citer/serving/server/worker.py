@@ -9,25 +9,13 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import NamedTuple
 
-import torch
-
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine, Event, Finished
 from citer.decoding.policy import Policy
 from citer.decoding.sequence import Handle
-from citer.decoding.served import verifier_in, verifier_of
 from citer.errors import InputError
-from citer.models.forced import Text
-from citer.models.pair import Pair
 
 STOPPED = "the engine has stopped, the server must be started again"
-
-
-class Done(NamedTuple):
-    """A complete answer. `logprobs` are None unless the ticket asks for them."""
-
-    answer: Answer
-    logprobs: list[float] | None
 
 
 class Broken(NamedTuple):
@@ -36,22 +24,21 @@ class Broken(NamedTuple):
     reason: str
 
 
-Message = tuple[int, ...] | Done | Broken
+Message = tuple[int, ...] | Answer | Broken
 
 
 @dataclass(eq=False)
 class Ticket:
     """A request on its way through an engine.
 
-    `messages` gets the settled tokens if the ticket `streams`, then `Done`; or at any time, as the
-    last one, `Broken`.
+    `messages` gets the settled tokens if the ticket `streams`, then the answer; or at any time, as
+    the last one, `Broken`.
     """
 
     engine: Engine
     request: Request
     policy: Policy
     streams: bool = False
-    logprobs: bool = False
     messages: asyncio.Queue[Message] = field(default_factory=asyncio.Queue)
 
 
@@ -91,7 +78,7 @@ class Worker:
     def _hand_out(self, messages: Sequence[tuple[Ticket, Message]]) -> None:
         for ticket, message in messages:
             ticket.messages.put_nowait(message)
-            if isinstance(message, Done | Broken):
+            if isinstance(message, Answer | Broken):
                 self.open.discard(ticket)
 
     def _fail(self, reason: str) -> None:
@@ -152,31 +139,9 @@ class Worker:
         for event in events:
             ticket = self._tickets[engine][event.handle]
             if isinstance(event, Finished):
-                messages.append((ticket, _done(ticket, event.answer)))
+                messages.append((ticket, event.answer))
                 self._forget(engine, event.handle)
             elif ticket.streams:
                 messages.append((ticket, event.token_ids))
         if messages:
             self._loop.call_soon_threadsafe(self._hand_out, messages)
-
-
-def _done(ticket: Ticket, answer: Answer) -> Done | Broken:
-    if not (ticket.logprobs and answer.token_ids):
-        return Done(answer, None)
-    try:
-        return Done(answer, logprobs(ticket.engine.pair, ticket.request, answer))
-    except InputError as error:
-        return Broken(str(error))
-
-
-@torch.inference_mode()
-def logprobs(pair: Pair, request: Request, answer: Answer) -> list[float]:
-    """Return the log-probability of each token, in nats, by the model that wrote it.
-
-    One forward of each model over the whole text computes them, at temperature 1.
-    """
-    text = Text((*request.prompt_ids, *answer.token_ids), len(request.prompt_ids))
-    verifiers = verifier_of(pair.slm, pair.vocabulary), verifier_in(pair)
-    slm, llm = (verifier.score([text]).logprob_N.tolist() for verifier in verifiers)
-    chosen = zip(answer.by_llm, slm, llm, strict=True)
-    return [by_llm if is_llms else by_slm for is_llms, by_slm, by_llm in chosen]
