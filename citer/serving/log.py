@@ -2,7 +2,7 @@
 
 A writer thread appends each row to a journal, a hidden file of JSON lines, and makes a table of the
 journal after `ROWS` rows or `SECONDS`. A killed server loses only the rows that still wait in
-memory: the next one that logs to the folder makes tables of the journals that nobody writes.
+memory: the next one that starts while no other logs to the folder makes tables of its journals.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -72,7 +72,7 @@ class Traffic:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
             (folder / ".gitignore").write_text("*\n")  # what users asked stays out of git
-            _finish_killed(folder)
+            self._lock = _finish_killed(folder)
         except OSError as error:
             raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
         self._writer = Thread(target=self._write, name="traffic", daemon=True)
@@ -106,13 +106,12 @@ class Traffic:
         self.flush()
         self._orders.put(partial(setattr, self, "_open", False))
         self._writer.join()
+        os.close(self._lock)
 
     def _write(self) -> None:
         while self._open:
             with suppress(Empty):
-                ages = [journal.age for journal in self._journals.values()]
-                next_due = max(0.0, self.seconds - max(ages)) if ages else None
-                self._orders.get(timeout=next_due)()
+                self._orders.get(timeout=self.seconds)()
             self._rotate(lambda each: each.rows >= self.rows or each.age >= self.seconds)
 
     def _journalled(self, stamp: str, rule: str, row: Row) -> None:
@@ -150,15 +149,13 @@ class Traffic:
 
 
 class _Journal:
-    """Rows that are in no table yet. Its lock says that the writer is alive."""
+    """Rows that are in no table yet."""
 
     def __init__(self, folder: Path, stamp: str) -> None:
         name = f".{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}{JOURNAL}"
         self.path, self.rows, self._since = folder / name, 0, time.monotonic()
-        with _exclusively(folder):
-            number = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            self._file = os.fdopen(number, "w", encoding="utf-8")
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+        self.path.touch(0o600, exist_ok=False)
+        self._file = self.path.open("w", encoding="utf-8")
         self._file.write(stamp + "\n")
 
     @property
@@ -174,27 +171,18 @@ class _Journal:
         self._file.close()
 
 
-@contextmanager
-def _exclusively(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, so that no new journal is taken for that of a killed server."""
+def _finish_killed(folder: Path) -> int:
+    """Make tables of the journals, if no other server logs to the folder.
+
+    Returns an open file whose lock tells others that this one does.
+    """
     number = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(number)
-
-
-def _finish_killed(folder: Path) -> None:
-    """Make tables of the journals whose writers are dead."""
-    with _exclusively(folder):
+    with suppress(BlockingIOError):
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for path in sorted(folder.glob(f".*{JOURNAL}")):
-            with path.open("a") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    continue
-                make_table(path)
+            make_table(path)
+    fcntl.flock(number, fcntl.LOCK_SH)
+    return number
 
 
 def make_table(journal: Path) -> None:

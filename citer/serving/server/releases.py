@@ -23,7 +23,7 @@ from citer.progress import say
 from citer.rule import Rule
 from citer.sections import complaint
 from citer.serving.deployment import Deployment, Observer, Reply, deploy, served_pair, stored_rule
-from citer.serving.drift import CARD_KEY, Promised, Watch, answers_per_false_alarm
+from citer.serving.drift import CARD_KEY, Promised, Watch
 from citer.serving.log import Traffic
 from citer.stages import paths
 
@@ -126,8 +126,7 @@ class Observers:
         except InputError as error:
             say(f"{version}: the agreement is not watched: {error}")
             return None
-        rarity = f"about one false alarm in {answers_per_false_alarm():,.0f} answers"
-        say(f"{version}: the agreement is watched, {before.agreement:.1%} before; {rarity}")
+        say(f"{version}: the agreement is watched, {before.agreement:.1%} before")
         return Watch(before, deployment.rule, partial(self._alarm, version))
 
     def _count(self, watch: Watch, reply: Reply) -> None:
