@@ -100,7 +100,7 @@ def test_a_promotion_is_taken_up_without_losing_a_request(
         assert {each.result(30).system_fingerprint for each in begun} == {"tiny/1"}
         assert {each.result(30).system_fingerprint for each in late} == {"tiny/2"}
         assert {routing(each.result())["rule"] for each in late} == {"score 1.0"}
-        until(lambda: not server.service.worker._tickets, 30)
+        until(lambda: not server.service.worker._handles, 30)
         [model] = server.client().models.list()
         assert (model.model_extra or {})["version"] == "tiny/2"
         gc.collect()
