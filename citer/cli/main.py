@@ -44,6 +44,7 @@ BAD_INPUT, REFUSED = 2, 1  # exit statuses
 USERS = {errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM}
 SAMPLING = "evaluate.sampling and evaluate.seed in params.yaml take its place"
 REMOVED = {
+    "--on-bad-row": "prepare.on_bad_row in params.yaml takes its place",
     "--seeds": "`python -m benchmarks.study` trains with several seeds",
     **dict.fromkeys(("--temperature", "--top-k", "--top-p", "--seed"), SAMPLING),
 }

@@ -48,7 +48,8 @@ class Reply(NamedTuple):
         return dict(zip(REPLY_FIELDS, values, strict=True))
 
 
-# Sees the complete answers to chats, such as a log of them. It must not block.
+# Sees the complete answers to chats, such as a log of them. It may block: servers call it in a
+# thread of its own.
 Observer = Callable[[Reply], object]
 
 

@@ -1,8 +1,8 @@
 """Log served answers as tables of the schema AUDITED, from which `prepare` makes training rows.
 
-A writer thread appends each row to a journal, a hidden file of JSON lines, and makes a table of the
-journal after `ROWS` rows or `SECONDS`. A killed server loses only the rows that still wait in
-memory: the next one that starts while no other logs to the folder makes tables of its journals.
+Each row is appended to a journal, a hidden file of JSON lines. After `ROWS` rows, or with the first
+one after `SECONDS`, the journal becomes a table. A killed server loses no row that it has written:
+the next one that starts while no other logs to the folder makes tables of its journals.
 """
 
 import fcntl
@@ -18,11 +18,9 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from importlib import import_module
 from pathlib import Path
-from queue import Empty, Full, Queue
-from threading import Event, Thread
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +34,6 @@ from citer.storage.tables import schema_mismatch, whole_lines, write_table
 
 ROWS = 1000
 SECONDS = 3600.0
-WAITING = 10_000  # rows in memory that the disk has not taken yet
 JOURNAL = ".jsonl"
 LOG = logging.getLogger(__name__)
 
@@ -51,7 +48,7 @@ class Traffic:
 
     `redact` gets a copy of each row, and returns the row to store, or None to leave it out. A row
     for which it fails is never stored. `counts` has the numbers of rows: `logged`, `left_out` and
-    `failed` by `redact`, `lost` because the disk was too slow or full.
+    `failed` by `redact`, `lost` because the disk was full. Threads may share the log.
 
     Raises InputError if the folder cannot be written, or has a damaged journal.
     """
@@ -65,9 +62,8 @@ class Traffic:
     ) -> None:
         self.folder, self.redact, self.rows, self.seconds = folder, redact, rows, seconds
         self.counts: Counter[str] = Counter()
-        self._orders: Queue[Callable[[], object]] = Queue(WAITING)
-        self._open = True
         self._journals: dict[str, _Journal] = {}
+        self._alone = Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
@@ -75,8 +71,6 @@ class Traffic:
             self._lock = _finish_killed(folder)
         except OSError as error:
             raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
-        self._writer = Thread(target=self._write, name="traffic", daemon=True)
-        self._writer.start()
 
     def observer(self, stamp: Mapping[str, Any], decode: Decode) -> Observer:
         """Return the observer of a router's answers; `stamp` is the metadata of its tables."""
@@ -88,31 +82,20 @@ class Traffic:
         return observe
 
     def put(self, stamp: str, rule: str, row: Row) -> None:
-        """Take a row. Returns at once; a full queue loses the row. `stamp` is JSON."""
-        try:
-            self._orders.put_nowait(partial(self._journalled, stamp, rule, row))
-        except Full:
-            self.counts["lost"] += 1
+        """Store a row. `stamp` is JSON."""
+        with self._alone:
+            self._journalled(stamp, rule, row)
+            self._rotate(lambda each: each.rows >= self.rows or each.age >= self.seconds)
 
     def flush(self) -> None:
-        """Return when all rows so far are in tables."""
-        done = Event()
-        self._orders.put(partial(self._rotate, lambda _: True))
-        self._orders.put(done.set)
-        done.wait()
+        """Write all rows so far as tables."""
+        with self._alone:
+            self._rotate(lambda _: True)
 
     def close(self) -> None:
-        """Write all rows as tables, and end the writer."""
+        """Write all rows as tables, and leave the folder to others."""
         self.flush()
-        self._orders.put(partial(setattr, self, "_open", False))
-        self._writer.join()
         os.close(self._lock)
-
-    def _write(self) -> None:
-        while self._open:
-            with suppress(Empty):
-                self._orders.get(timeout=self.seconds)()
-            self._rotate(lambda each: each.rows >= self.rows or each.age >= self.seconds)
 
     def _journalled(self, stamp: str, rule: str, row: Row) -> None:
         try:

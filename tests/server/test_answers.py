@@ -72,6 +72,12 @@ def test_a_sampled_answer_is_that_of_its_seed(kin: Pair, client: openai.OpenAI) 
         assert found(reply) == own[question]
 
 
+def test_the_likeliest_token_alone_is_the_greedy_one(kin: Pair, client: openai.OpenAI) -> None:
+    extra = {"top_k": 1, "citer": {"rule": "score 1"}}  # others see the noise
+    reply = client.chat.completions.create(**asked(QUESTIONS[0], temperature=5, extra_body=extra))
+    assert found(reply) == expected(kin, Rule("score", 1.0))[QUESTIONS[0]]
+
+
 def test_without_a_seed_samples_differ(client: openai.OpenAI) -> None:
     sampled = asked(QUESTIONS[0], temperature=5)
     texts = {client.chat.completions.create(**sampled).choices[0].message.content for _ in range(4)}

@@ -97,8 +97,8 @@ class Asked(BaseModel):
         """
         given = self.model_dump(include={"temperature", "top_k", "top_p"}, exclude_none=True)
         settings = (default.model_dump(exclude_none=True) if default else {}) | given
-        limits = {"top_k": settings.pop("top_k", 0), "top_p": settings.pop("top_p", 1.0)}
-        limited = {name: value for name, value in limits.items() if value not in (-1, 0, 1.0)}
+        top_k, top_p = settings.pop("top_k", 0), settings.pop("top_p", 1.0)
+        limited = ({"top_k": top_k} if top_k > 0 else {}) | ({"top_p": top_p} if top_p < 1 else {})
         if settings.get("temperature"):
             seed = secrets.randbits(32) if self.seed is None else self.seed
             return Sampler(SamplingParams(**settings, **limited), seed)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -105,12 +106,15 @@ class Service:
     async def __aenter__(self) -> "Service":
         self.worker = Worker()
         self._polling = asyncio.create_task(self._poll())
+        self._observing = ThreadPoolExecutor(1, "observers")
         self._deploy(self.release)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """End all threads. Observers see all replies first."""
         self._polling.cancel()
         self.worker.close()
+        self._observing.shutdown()
 
     @property
     def unanswered(self) -> int:
@@ -172,7 +176,7 @@ class Service:
         self.metrics.answered(answer)
         if call.observers and call.problem:
             reply = Reply(call.problem, answer, call.text(answer), call.request.sampling)
-            _observe(call.observers, reply)
+            self._observing.submit(_observe, call.observers, reply)
 
     def _deploy(self, release: Release) -> None:
         self.release = release
