@@ -258,12 +258,24 @@ def test_a_project_that_cannot_be_written_is_reported_before_a_server_starts(
     )
 
 
-def test_the_option_for_several_seeds_says_what_took_its_place(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        (["run", "--seeds", "5"], "`python -m benchmarks.study` trains with several seeds"),
+        (["prepare", "--on-bad-row", "skip"], "prepare.on_bad_row in params.yaml takes its place"),
+        (
+            ["generate", "--router", "r", "--temperature=0.7"],
+            "evaluate.sampling and seed in params.yaml take its place",
+        ),
+    ],
+)
+def test_a_removed_option_says_what_took_its_place(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], instead: str
 ) -> None:
-    assert cli.call(["run", "--seeds", "5"]) == 2
-    study = "`python -m benchmarks.study` trains with several seeds"
-    assert capsys.readouterr().err == f"citer: --seeds was removed: {study}\n"
+    assert cli.call(arguments) == 2
+    assert re.fullmatch(
+        rf"citer: --[\w-]+ was removed: {re.escape(instead)}\n", capsys.readouterr().err
+    )
 
 
 def test_the_option_for_a_table_of_audits_says_what_took_its_place(

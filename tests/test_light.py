@@ -134,9 +134,9 @@ def test_a_command_that_needs_the_extra_is_refused_in_one_line(tmp_path: Path) -
     shutil.copy(ROOT / "citer/config/params.yaml", tmp_path)
     uri = ["generate", "--router", "models:/r@champion", "--input", "q", "--output", "o"]
     done = light(*REFUSED, uri, cwd=tmp_path)
-    names = [*(arguments[0] for arguments in REFUSED), "generate --router models:/…"]
+    names = [*(f"citer {arguments[0]}" for arguments in REFUSED), "--router models:/…"]
     needs = "needs the extra \"pipeline\": pip install 'citer[pipeline]'"
-    assert done.stderr.splitlines() == [f"citer: citer {name} {needs}" for name in names]
+    assert done.stderr.splitlines() == [f"citer: {name} {needs}" for name in names]
     assert done.stdout.split() == ["2"] * len(names)
     assert [file.name for file in tmp_path.iterdir()] == ["params.yaml"]
 

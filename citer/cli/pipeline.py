@@ -15,16 +15,13 @@ data = typer.Typer(no_args_is_help=True, help="Version your questions in data/ow
 Version = Annotated[str, typer.Argument(metavar="VERSION", help="Number of a registered version.")]
 
 
-def run(seeds: Annotated[str | None, typer.Option(hidden=True)] = None) -> None:
+def run() -> None:
     """Retrain: run the stale stages, register the routers, perhaps promote the last one.
 
     Reads params.yaml, the two models and data/own. Writes data, dvc.lock and mlruns. A stage is
     stale if its data, code or parameters changed. If the last router passes the gate, it becomes
     the champion.
     """
-    if seeds:
-        several = "`python -m benchmarks.study` trains with several seeds"
-        raise InputError(f"--seeds was removed: {several}")
     need_pipeline("citer run")
     load_params()  # bad parameters end the command before a server starts
     from flows.checks import check_writable

@@ -1,14 +1,14 @@
 """`citer serve`: answer OpenAI's API with a router."""
 
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from citer.cli.answers import RouterOption, RuleOption, parse_rule, router_folder
-from citer.cli.extra import need, need_pipeline
+from citer.cli.answers import RouterOption, RuleOption, check_router, fetched, parse_rule
+from citer.cli.extra import need
 from citer.config.params import load_params
 from citer.errors import InputError
 
@@ -21,7 +21,10 @@ def serve(
     router: RouterOption,
     rule: RuleOption = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. 0.0.0.0: reachable from other machines.")
+        str,
+        typer.Option(
+            help="Address to listen on. 0.0.0.0: reachable from other machines, needs keys."
+        ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8000,
     queue: Annotated[
@@ -54,17 +57,20 @@ def serve(
     """Answer OpenAI's API over HTTP: chat and text completions, also as streams.
 
     Needs params.yaml in the current folder, which has the LLM, the slots and the longest answer.
-    With CITER_API_KEYS=KEY,… in the environment, a client must send one of the keys. SIGTERM ends
+    With CITER_API_KEYS=KEY,… in the environment, a client must send one of the keys. Without it,
+    only this machine can ask. SIGTERM ends
     the server after its running requests. A router of the registry needs the extra "pipeline", too.
     """
     need("serve", "citer serve")
-    params, parsed, source = load_params(), parse_rule(rule), _source(router)
+    params, parsed = load_params(), parse_rule(rule)
+    check_router(router)
     from citer.serving.server.run import listen, serve
     from citer.serving.server.service import Settings
 
-    settings = Settings(params.register_.model_name, queue, poll, params.evaluate.sampling, host)
+    settings = Settings(params.register_.model_name, queue, poll, params.evaluate.sampling)
     with listen(host, port) as listener, _traffic(log, redact) as traffic:
-        serve(settings, params, parsed, source, listener, traffic, _alarmed(router))
+        newest = partial(latest, router)
+        serve(settings, params, parsed, newest, fetched, listener, traffic, _alarmed(router))
 
 
 def _traffic(log: Path | None, redact: str | None) -> "AbstractContextManager[Traffic | None]":
@@ -87,45 +93,10 @@ def _alarmed(router: str) -> "Alarmed":
     return lambda version, found: None
 
 
-@dataclass(frozen=True)
-class Folder:
-    """The router in a folder, as it is at the start."""
-
-    path: Path
-    version: str
-
-    def latest(self) -> str:
-        return self.version
-
-    def bundle(self, version: str) -> AbstractContextManager[Path]:
-        return nullcontext(self.path)
-
-
-@dataclass(frozen=True)
-class Registered:
-    """A router of MLflow's registry. Its versions are NAME/NUMBER."""
-
-    uri: str
-
-    def latest(self) -> str:
+def latest(router: str) -> str:
+    """Return the router that `--router` names now: `models:/NAME/VERSION`, or a folder."""
+    if router.startswith("models:/"):
         from flows.tracking.registry import resolved
 
-        return resolved(self.uri).removeprefix("models:/")
-
-    def bundle(self, version: str) -> AbstractContextManager[Path]:
-        from flows.tracking.registry import fetched_bundle
-
-        return fetched_bundle(f"models:/{version}")
-
-
-def _source(router: str) -> Folder | Registered:
-    if router.startswith("models:/"):
-        need_pipeline("citer serve --router models:/…")
-        from flows.checks import check_uri
-
-        check_uri(router)
-        return Registered(router)
-    from citer.storage.tables import digest
-
-    folder = router_folder(router)
-    return Folder(folder, f"{folder} {digest(*sorted(folder.glob('router.*')))[:12]}")
+        return resolved(router)
+    return router

@@ -2,7 +2,6 @@
 
 import gc
 from collections.abc import Callable
-from enum import StrEnum
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -15,17 +14,17 @@ from citer.errors import InputError
 Iteration = Annotated[
     str, typer.Argument(metavar="K", help="Number of an iteration in params.yaml.")
 ]
-BadRow = StrEnum("BadRow", ["fail", "skip"])
 
 # Stages of one iteration.
 ITERATED = frozenset({"choose", "evaluate", "label", "train", "transcribe"})
 # Stages that run without the extra `pipeline`.
 LIGHT = frozenset({"code", "label", "references", "score_llm", "score_slm", "transcribe"})
-# The help of each stage but `prepare`, which has an option. Typer removes the indentation.
+# The help of each stage. Typer removes the indentation.
 DESCRIPTIONS = {
     "code": """
     Write a digest of each stage's code. DVC compares it to find the stages that are stale.
     """,
+    "prepare": "Check the rows and divide them into the four splits.",
     "probe": """
     Let each model answer a few questions, before the long stages. Run it after `prepare`.
 
@@ -77,21 +76,8 @@ def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
         stage.run(params, *args)
 
 
-def prepare(
-    on_bad_row: Annotated[
-        BadRow | None, typer.Option(help="Overrides prepare.on_bad_row of params.yaml.")
-    ] = None,
-) -> None:
-    """Check the rows and divide them into the four splits."""
-    params = load_params()
-    if on_bad_row:
-        section = params.prepare.model_copy(update={"on_bad_row": on_bad_row.value})
-        params = params.model_copy(update={"prepare": section})
-    _run_stage("prepare", params=params)
-
-
 def _command(name: str, description: str) -> Callable[..., None]:
-    """Return the command of a stage that has no options."""
+    """Return the command of a stage."""
 
     def whole() -> None:
         _run_stage(name)
@@ -109,4 +95,3 @@ def _command(name: str, description: str) -> Callable[..., None]:
 
 
 COMMANDS = [_command(name, description) for name, description in DESCRIPTIONS.items()]
-COMMANDS.insert(1, prepare)

@@ -10,26 +10,30 @@ from citer.models.folder import PairFolder
 CHARACTERS = 16  # of a token, at most, on average over a text
 
 
+class TooLongError(InputError):
+    """A text does not fit the context of the models."""
+
+
 def check_characters(where: str, characters: int, context: int) -> None:
-    """Raise InputError for a text of so many characters that it cannot fit.
+    """Raise TooLongError for a text of so many characters that it cannot fit.
 
     Encoding ten million characters takes a minute, and other threads wait meanwhile.
     """
     if characters > (most := CHARACTERS * context):
         expected = f"expected at most {most:,}, {CHARACTERS} for each token of the models' context"
-        raise InputError(f"{where}: {characters:,} characters, {expected}")
+        raise TooLongError(f"{where}: {characters:,} characters, {expected}")
 
 
 def check_fits(
     where: str, length: int, context: int, new_tokens: int = 0, setting: str = "max_new_tokens"
 ) -> None:
-    """Raise InputError if `length` tokens and up to `new_tokens` more exceed `context`.
+    """Raise TooLongError if `length` tokens and up to `new_tokens` more exceed `context`.
 
     The message begins with `where`; `setting` is the key of the parameters that sets `new_tokens`.
     """
     if length + new_tokens > context:
         more = f" and up to {new_tokens} more ({setting})" if new_tokens else ""
-        raise InputError(
+        raise TooLongError(
             f"{where}: {length} tokens{more}, expected at most {context}, the models' context"
         )
 

@@ -48,7 +48,7 @@ class Reply(NamedTuple):
         return dict(zip(REPLY_FIELDS, values, strict=True))
 
 
-# Sees the complete answers to chats, such as a log of them. It may block: the server calls it in a
+# Sees the complete answers to chats, such as a log of them. It may block: servers call it in a
 # thread of its own.
 Observer = Callable[[Reply], object]
 

@@ -9,17 +9,12 @@ moments (Kleinman, JASA 68, 1973, with the weights n_i).
 A window is the last `WINDOW` answers with audits. Its number of disagreements, of N = Σ n_i, is
 compared with a beta-binomial of the same mean and variance; the variance contains the error of the
 estimated q. The control limit is exceeded with probability `ALPHA` in one window. Windows that
-slide by one answer are alike, so crossings come in clumps. In WINDOW answers there are
-u·φ(u)·exp(-0.583·u·√(2/WINDOW)) clumps, where u is the normal quantile of ALPHA: u·φ(u) for a sum
-that slides continuously (Aldous, Probability Approximations via the Poisson Clumping Heuristic,
-1989), and the correction for steps of one answer (Siegmund, Sequential Analysis, 1985).
+slide by one answer are alike, so crossings come in clumps: about one in 313,000 answers.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from math import exp, sqrt
-from statistics import NormalDist
 from threading import Thread
 from typing import Any, Self
 
@@ -89,12 +84,6 @@ def _least_rare(n: int, q: float, rho: float, alpha: float) -> int:
     p = np.exp(log_p - log_p.max())
     tail = p[::-1].cumsum()[::-1] / p.sum()
     return int(np.searchsorted(-tail, -alpha))
-
-
-def answers_per_false_alarm(window: int = WINDOW, alpha: float = ALPHA) -> float:
-    """Return after how many answers a false alarm is expected, if nothing drifts."""
-    u = -NormalDist().inv_cdf(alpha)
-    return window / (u * NormalDist().pdf(u) * exp(-0.583 * u * sqrt(2 / window)))
 
 
 @dataclass

@@ -19,7 +19,7 @@ from citer.decoding.answer import Counts
 from citer.errors import InputError, reading
 from citer.models.bundle import stored_prompts
 from citer.models.room import check_room
-from citer.models.sampling import ALL_GREEDY, Sampler
+from citer.models.sampling import Sampler
 from citer.progress import progress, say
 from citer.rule import Rule
 from citer.serving.deployment import Deployment, Reply, deploy, served_pair, stored_rule
@@ -41,26 +41,21 @@ def generate(
     source: Path,
     output: Path,
     rule: Rule | None = None,
-    sampler: Sampler = ALL_GREEDY,
 ) -> None:
     """Answer every question of `source`, and write one JSON line per answer to `output`.
 
-    `rule` replaces the rule of the bundle. A sampled answer depends on the sampler and on its own
-    question only. A killed call is resumed if the arguments, the maximum length of an answer and
-    the code are the same. Raises InputError.
+    `rule` replaces the rule of the bundle. Answers are sampled as in the evaluation. A killed call
+    is resumed if the arguments, the maximum length of an answer and the code are the same. Raises
+    InputError.
     """
     rule = rule or stored_rule(bundle)
-    if sampler.params and params.pair.llm_url:
-        raise InputError(
-            "--temperature: expected none: pair.llm_url is asked for greedy answers only"
-        )
     with reading(source):
         source.stat()  # a missing input is reported before a router that cannot be read
     rows = load_problems(source, stored_prompts(bundle).tasks, requires="question")
     check_target(output)
     if output.resolve() == source.resolve():
         raise InputError(f"{output}: expected another file than the input")
-    limits = params.answer
+    limits, sampler = params.answer, Sampler(params.evaluate.sampling, params.seed)
     named = ((f"{source}:{line}", problem) for line, problem in rows)
     folders = served_pair(bundle, paths.SLM, Path(params.pair.llm), params.pair.llm_url)
     check_room(named, folders, limits.max_new_tokens, "answer.max_new_tokens")

@@ -1,8 +1,8 @@
 """Log served answers as tables of the schema AUDITED, from which `prepare` makes training rows.
 
-A writer thread appends each row to a journal, a hidden file of JSON lines, and makes a table of the
-journal after `ROWS` rows or `SECONDS`. A killed server loses only the rows that still wait in
-memory: the next one that logs to the folder makes tables of the journals that nobody writes.
+Each row is appended to a journal, a hidden file of JSON lines. After `ROWS` rows, or with the first
+one after `SECONDS`, the journal becomes a table. A killed server loses no row that it has written:
+the next one that starts while no other logs to the folder makes tables of its journals.
 """
 
 import fcntl
@@ -14,15 +14,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from importlib import import_module
 from pathlib import Path
-from queue import Empty, Full, Queue
-from threading import Event, Thread
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +34,6 @@ from citer.storage.tables import schema_mismatch, whole_lines, write_table
 
 ROWS = 1000
 SECONDS = 3600.0
-WAITING = 10_000  # rows in memory that the disk has not taken yet
 JOURNAL = ".jsonl"
 LOG = logging.getLogger(__name__)
 
@@ -51,7 +48,7 @@ class Traffic:
 
     `redact` gets a copy of each row, and returns the row to store, or None to leave it out. A row
     for which it fails is never stored. `counts` has the numbers of rows: `logged`, `left_out` and
-    `failed` by `redact`, `lost` because the disk was too slow or full.
+    `failed` by `redact`, `lost` because the disk was full. Threads may share the log.
 
     Raises InputError if the folder cannot be written, or has a damaged journal.
     """
@@ -65,18 +62,15 @@ class Traffic:
     ) -> None:
         self.folder, self.redact, self.rows, self.seconds = folder, redact, rows, seconds
         self.counts: Counter[str] = Counter()
-        self._orders: Queue[Callable[[], object]] = Queue(WAITING)
-        self._open = True
         self._journals: dict[str, _Journal] = {}
+        self._alone = Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
             (folder / ".gitignore").write_text("*\n")  # what users asked stays out of git
-            _finish_killed(folder)
+            self._lock = _finish_killed(folder)
         except OSError as error:
             raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
-        self._writer = Thread(target=self._write, name="traffic", daemon=True)
-        self._writer.start()
 
     def observer(self, stamp: Mapping[str, Any], decode: Decode) -> Observer:
         """Return the observer of a router's answers; `stamp` is the metadata of its tables."""
@@ -88,32 +82,20 @@ class Traffic:
         return observe
 
     def put(self, stamp: str, rule: str, row: Row) -> None:
-        """Take a row. Returns at once; a full queue loses the row. `stamp` is JSON."""
-        try:
-            self._orders.put_nowait(partial(self._journalled, stamp, rule, row))
-        except Full:
-            self.counts["lost"] += 1
+        """Store a row. `stamp` is JSON."""
+        with self._alone:
+            self._journalled(stamp, rule, row)
+            self._rotate(lambda each: each.rows >= self.rows or each.age >= self.seconds)
 
     def flush(self) -> None:
-        """Return when all rows so far are in tables."""
-        done = Event()
-        self._orders.put(partial(self._rotate, lambda _: True))
-        self._orders.put(done.set)
-        done.wait()
+        """Write all rows so far as tables."""
+        with self._alone:
+            self._rotate(lambda _: True)
 
     def close(self) -> None:
-        """Write all rows as tables, and end the writer."""
+        """Write all rows as tables, and leave the folder to others."""
         self.flush()
-        self._orders.put(partial(setattr, self, "_open", False))
-        self._writer.join()
-
-    def _write(self) -> None:
-        while self._open:
-            with suppress(Empty):
-                ages = [journal.age for journal in self._journals.values()]
-                next_due = max(0.0, self.seconds - max(ages)) if ages else None
-                self._orders.get(timeout=next_due)()
-            self._rotate(lambda each: each.rows >= self.rows or each.age >= self.seconds)
+        os.close(self._lock)
 
     def _journalled(self, stamp: str, rule: str, row: Row) -> None:
         try:
@@ -150,15 +132,13 @@ class Traffic:
 
 
 class _Journal:
-    """Rows that are in no table yet. Its lock says that the writer is alive."""
+    """Rows that are in no table yet."""
 
     def __init__(self, folder: Path, stamp: str) -> None:
         name = f".{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}{JOURNAL}"
         self.path, self.rows, self._since = folder / name, 0, time.monotonic()
-        with _exclusively(folder):
-            number = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            self._file = os.fdopen(number, "w", encoding="utf-8")
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+        self.path.touch(0o600, exist_ok=False)
+        self._file = self.path.open("w", encoding="utf-8")
         self._file.write(stamp + "\n")
 
     @property
@@ -174,27 +154,18 @@ class _Journal:
         self._file.close()
 
 
-@contextmanager
-def _exclusively(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, so that no new journal is taken for that of a killed server."""
+def _finish_killed(folder: Path) -> int:
+    """Make tables of the journals, if no other server logs to the folder.
+
+    Returns an open file whose lock tells others that this one does.
+    """
     number = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(number)
-
-
-def _finish_killed(folder: Path) -> None:
-    """Make tables of the journals whose writers are dead."""
-    with _exclusively(folder):
+    with suppress(BlockingIOError):
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for path in sorted(folder.glob(f".*{JOURNAL}")):
-            with path.open("a") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    continue
-                make_table(path)
+            make_table(path)
+    fcntl.flock(number, fcntl.LOCK_SH)
+    return number
 
 
 def make_table(journal: Path) -> None:

@@ -17,7 +17,6 @@ from citer.labelling.preference import token_cases
 from citer.models.bundle import check_identity
 from citer.models.room import with_room
 from citer.stages import paths
-from citer.storage.checkpoint import Checkpoint
 from citer.storage.tables import digest
 from citer.training.router import train_head
 
@@ -76,7 +75,6 @@ class Preference:
         self, name: str, rows_N: np.ndarray, target_N: np.ndarray, loss: Loss | None
     ) -> Learnt:
         data = self.tokens.feature_NF[rows_N], target_N, self.tokens.problem_N[rows_N]
-        checkpoint = Checkpoint(self.study.partial / f"{name}.pt")
         settings = self.params, self.study.seed, self.study.pair.slm.device
-        trained = train_head(*data, *settings, checkpoint, loss=loss)
+        trained = train_head(*data, *settings, loss=loss)
         return Learnt(trained.head, trained.thresholds)

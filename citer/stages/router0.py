@@ -7,14 +7,14 @@ on router 0, and must not become stale with this head.
 
 from citer.config.params import Params
 from citer.data.problems import read_problems
-from citer.data.tokens import read_identity, read_tokens
+from citer.data.tokens import read_features, read_identity, read_tokens
 from citer.models.bundle import write_bundle
 from citer.models.device import announce, resolve_device
 from citer.models.router import Head, Router
 from citer.stages import paths
 from citer.stages.folders import finetuned_slm
-from citer.stages.unfinished import trained_head
-from citer.storage.tables import digest, remove, replacing, write_json
+from citer.storage.tables import digest, replacing, write_json
+from citer.training.router import train_head
 
 
 def run(params: Params) -> None:
@@ -27,7 +27,8 @@ def run(params: Params) -> None:
     data = {"slm_tokens": digest(paths.SLM_TOKENS), "llm_tokens": digest(paths.LLM_TOKENS)}
     agree_N = tokens["slm_token"].to_numpy() == tokens["llm_token"].to_numpy()
     settings = params.train, params.seed, resolve_device(params.pair.device)
-    trained, partial = trained_head("router0", *settings, data, tokens, agree_N)
+    features, problem_N = read_features(paths.SLM_TOKENS, tokens), tokens["problem_id"].to_numpy()
+    trained = train_head(features, agree_N, problem_N, *settings)
     always = Head(None)
     made_for = identity | {"prompts": params.prompts.model_dump(mode="json")}
     first = Router({"stand": always, "agree": always})
@@ -37,4 +38,3 @@ def run(params: Params) -> None:
         write_bundle(aside, agreement, made_for | {"data": data})
         write_json(aside / "metrics.json", trained.metrics)
         write_json(aside / paths.CURVE, trained.curve._asdict())
-    remove(partial)

@@ -3,30 +3,28 @@
 import pyarrow as pa
 
 from citer.config.params import Params
-from citer.data.tokens import read_identity
+from citer.data.tokens import read_features, read_identity
 from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
 from citer.models.device import announce, resolve_device
 from citer.models.router import Router
 from citer.progress import say
 from citer.stages import paths
-from citer.stages.unfinished import trained_head
 from citer.storage.schema import HOLDOUT, PREFERENCE
 from citer.storage.tables import (
     digest,
     read_table,
-    remove,
     replacing,
     table_metadata,
     write_json,
     write_table,
 )
-from citer.training.router import Trained
+from citer.training.router import Trained, train_head
 
 
 def run(params: Params, iteration: int) -> None:
     """Write the bundle, metrics, losses and holdout.
 
-    A killed run resumes at its last checkpoint. Raises InputError if another pair made the labels.
+    Raises InputError if another pair made the labels.
     """
     announce(f"train {iteration}", params.pair)
     source = paths.preferences(iteration)
@@ -38,8 +36,8 @@ def run(params: Params, iteration: int) -> None:
     check_identity(made_for, identity, paths.AGREE)
     data = {"preferences": digest(source), "slm_tokens": digest(paths.SLM_TOKENS)}
     label_N, device = labels["label"].to_numpy(), resolve_device(params.pair.device)
-    settings = params.train, params.seed, device
-    trained, partial = trained_head("train", *settings, data, labels, label_N)
+    features, problem_N = read_features(paths.SLM_TOKENS, labels), labels["problem_id"].to_numpy()
+    trained = train_head(features, label_N, problem_N, params.train, params.seed, device)
     card = identity | {
         "prompts": stored_prompts(paths.AGREE).model_dump(mode="json"),
         "iteration": iteration,
@@ -52,7 +50,6 @@ def run(params: Params, iteration: int) -> None:
         write_json(aside / "metrics.json", trained.metrics)
         write_json(aside / paths.CURVE, trained.curve._asdict())
         write_table(aside / paths.HOLDOUT, _holdout(labels, trained), HOLDOUT, {"data": data})
-    remove(partial)
     say(_summary(iteration, trained.metrics))
 
 

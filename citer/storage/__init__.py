@@ -1,1 +1,1 @@
-"""Files: tables with a schema, written aside and renamed; digests; checkpoints; YAML."""
+"""Files: tables with a schema, written aside and renamed; digests; YAML."""

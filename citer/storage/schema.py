@@ -1,17 +1,6 @@
 """The schema of every table on disk. `citer.storage.tables` checks tables as it writes and reads.
 
-Each row is
-
-- PROBLEM: a question;
-- PROBED: a question answered by one model alone, with the text;
-- WRITTEN: a question that the LLM answered for want of a reference, of an unfinished run;
-- LLM_TOKEN, `slm_token(H)`: a position of a reference, with one model's prediction for it;
-- PREFERENCE: a labelled position;
-- HOLDOUT: a labelled position that did not train the router, with its score;
-- OUTCOME: a question answered by one method with one rule;
-- RESULT: the same with all that reports are made from, in the files of an unfinished sweep;
-- `point(...)`: one method with one rule on one task;
-- AUDITED: a routed answer, with the tokens that audits checked in it.
+docs/architecture.md says what a row of each is, and which file has it.
 """
 
 from collections.abc import Iterable

@@ -1,5 +1,6 @@
 """Train a head of a router on features and labels, and calibrate its scores."""
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,13 +20,23 @@ from citer.data.splits import holdout_rows
 from citer.errors import InputError
 from citer.models.router import EXTRAS, Head, RouterMLP
 from citer.progress import progress
-from citer.storage.checkpoint import Checkpoint, Curve, Training
 
 INFERENCE_ROWS = 8192
 FRACTIONS = tuple(step / 200 for step in range(201))  # of the thresholds
 
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class Curve(NamedTuple):
+    """Mean cross-entropy in nats, by epoch.
+
+    `train_loss` is that of the batches of the epoch, as the weights change and with dropout, so
+    it may lie above `holdout_loss`.
+    """
+
+    train_loss: list[float]
+    holdout_loss: list[float]
 
 
 class Trained(NamedTuple):
@@ -70,7 +81,6 @@ def train_head(
     params: TrainParams,
     seed: int,
     device: torch.device,
-    checkpoint: Checkpoint | None = None,
     hidden_size: int | None = None,
     loss: Loss | None = None,
 ) -> Trained:
@@ -78,8 +88,7 @@ def train_head(
 
     The other problems are held out. They decide when training stops, and the calibration and the
     thresholds are computed on them. `feature_NF`, `target_N` and `problem_N` (problem ids) have one
-    row per labelled token. The MLP is as wide as the SLM's state, or as `hidden_size`. Training
-    goes on from the state in `checkpoint`, if it has one, which must come from equal arguments.
+    row per labelled token. The MLP is as wide as the SLM's state, or as `hidden_size`.
 
     Without a `loss`, the targets are labels. A head by another loss is not calibrated: its score is
     the sigmoid of the logit, and the only metric is the least loss. Raises InputError if there are
@@ -88,7 +97,7 @@ def train_head(
     held_N = holdout_rows(problem_N, seed, params.holdout)
     targets = torch.from_numpy(feature_NF), torch.tensor(target_N).float()
     examples = Examples(*targets, device, loss or binary_cross_entropy_with_logits)
-    mlp, curve = _fitted(examples, held_N, params, seed, checkpoint, hidden_size)
+    mlp, curve = _fitted(examples, held_N, params, seed, hidden_size)
     head, holdout_M, losses = Head(mlp), _rows(held_N), curve.holdout_loss
     if not loss:
         logit_M = examples.apply(mlp, holdout_M).double().numpy()
@@ -106,7 +115,6 @@ def _fitted(
     held_N: np.ndarray,
     params: TrainParams,
     seed: int,
-    checkpoint: Checkpoint | None,
     hidden_size: int | None,
 ) -> tuple[RouterMLP, Curve]:
     """Train a new MLP. Return it with its losses after each epoch."""
@@ -116,7 +124,7 @@ def _fitted(
     with torch.random.fork_rng([device] if device.type == "cuda" else []), _one_thread():
         torch.manual_seed(seed)
         mlp = RouterMLP(hidden_size or inputs - EXTRAS, params.dropout, inputs).to(device)
-        return mlp, fit(mlp, examples, _rows(~held_N), _rows(held_N), params, seed, checkpoint)
+        return mlp, fit(mlp, examples, _rows(~held_N), _rows(held_N), params, seed)
 
 
 def _rows(mask_N: np.ndarray) -> Tensor:
@@ -141,29 +149,27 @@ def fit(
     holdout_M: Tensor,
     params: TrainParams,
     seed: int,
-    checkpoint: Checkpoint | None = None,
 ) -> Curve:
     """Train with early stopping, and leave `mlp` in its best state and in evaluation mode.
 
-    Goes on from the state in `checkpoint`, if it has one. Returns the losses of every epoch.
+    Returns the losses of every epoch.
     """
     optimizer = torch.optim.AdamW(mlp.parameters(), lr=params.learning_rate)
-    training = Training(mlp, optimizer, seed, examples.device)
-    if checkpoint and (saved := checkpoint.load()):
-        training.restore(saved)
-    losses = training.curve.holdout_loss
-    with progress("train", params.epochs, "epochs", before=len(losses)) as advance:
+    shuffling = torch.Generator().manual_seed(seed)
+    curve, best = Curve([], []), dict[str, Tensor]()
+    losses = curve.holdout_loss
+    with progress("train", params.epochs, "epochs") as advance:
         while len(losses) < params.epochs and not _stalled(losses, params.patience):
-            order = torch.randperm(len(train_M), generator=training.order)
+            order = torch.randperm(len(train_M), generator=shuffling)
             batches = train_M[order].split(params.batch_size)
-            train_loss = _train_epoch(mlp, examples, batches, optimizer)
-            training.add(train_loss, holdout_loss(mlp, examples, holdout_M))
-            if checkpoint:
-                checkpoint.save(training.state)
+            curve.train_loss.append(_train_epoch(mlp, examples, batches, optimizer))
+            losses.append(holdout_loss(mlp, examples, holdout_M))
+            if losses.index(min(losses)) == len(losses) - 1:
+                best = copy.deepcopy(mlp.state_dict())
             advance(1)
-    mlp.load_state_dict(training.best)
+    mlp.load_state_dict(best)
     mlp.eval()  # no epoch may be left to run
-    return training.curve
+    return curve
 
 
 def _stalled(losses: list[float], patience: int) -> bool:

@@ -17,13 +17,13 @@ SAMPLED = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "seed": 3}
 COMMON: dict[str, Any] = {"model": "tiny", "max_tokens": 4}
 CHATS: tuple[dict[str, Any], ...] = (
     {"messages": [TURN]},
-    {"messages": [TURN], "logprobs": True, "stop": ["a", "b"], **SAMPLED},
+    {"messages": [TURN], "logprobs": False, "stop": ["a", "b"], **SAMPLED},
     {"messages": [{"role": "user", "content": PARTS}], "n": 1, "user": "me", **ROUTED},
     {"messages": [TURN], "stream": True, "stream_options": {"include_usage": True}},
 )
 COMPLETIONS: tuple[dict[str, Any], ...] = (
     {"prompt": "Ann has 3 bags.", "stop": "."},
-    {"prompt": [5, 6, 7], "logprobs": 0, **SAMPLED},
+    {"prompt": "Ann", **SAMPLED},
     {"prompt": ["Ann"], "stream": True, **ROUTED},
 )
 KINDS = ("", "text/plain", "application/json; charset=utf-16", "multipart/form-data", "x" * 9000)

@@ -19,7 +19,7 @@ from citer.models.pair import Pair
 from citer.serving.log import Traffic
 from citer.serving.server.metrics import Metrics
 from citer.serving.server.releases import Release
-from citer.serving.server.run import Draining, listen
+from citer.serving.server.run import listen, make_server, run
 from citer.serving.server.service import Service, Settings
 from citer.storage.schema import AUDITED
 from citer.storage.tables import read_table
@@ -73,7 +73,7 @@ def _serve(pair: Pair, port: int, log: Path) -> None:
     settings = Settings("tiny", 8, poll=60)
     service = Service(settings, Shelf(), release, Metrics(CollectorRegistry()))  # type: ignore[arg-type]
     with listen("127.0.0.1", port) as listener:
-        Draining(service, []).run(sockets=[listener])
+        run(make_server(service, []), listener)
     traffic.close()
     os._exit(0)
 

@@ -7,7 +7,6 @@ from signal import SIGKILL
 import pytest
 
 from citer.labelling import labeller
-from citer.storage import checkpoint
 from tests.drills.files import contents, left_aside
 from tests.drills.scale import SCALE, SEED, Record
 from tests.drills.stages import StageKill, StageRun, Undisturbed, draw
@@ -21,7 +20,6 @@ KILLS = draw(10 * SCALE, SEED)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep unfinished work often. What is computed does not depend on it."""
     monkeypatch.setattr(labeller, "CHUNK", 2)
-    monkeypatch.setattr(checkpoint, "SAVE_SECONDS", 0)
 
 
 @pytest.mark.parametrize("number", range(len(KILLS)))

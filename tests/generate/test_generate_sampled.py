@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.cli.answers import _sampler
 from citer.config.params import Params, SamplingParams
-from citer.errors import InputError
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
 from citer.serving.generate import generate
@@ -24,7 +22,9 @@ def texts(
     """Return the completion of each question."""
     source, output = Path("q.jsonl"), Path("out.jsonl")
     source.write_text("\n".join(map(json.dumps, rows)))
-    generate(params, bundle, source, output, rule, sampler=sampler)
+    sampled = {"sampling": sampler.params, "seed": sampler.seed}
+    evaluate = params.evaluate.model_copy(update=sampled)
+    generate(params.model_copy(update={"evaluate": evaluate}), bundle, source, output, rule)
     return {line["question"]: line["completion"] for line in answers(output)}
 
 
@@ -60,27 +60,3 @@ def test_a_killed_call_resumes_with_equal_settings_only(
             resumed = texts(params, bundle, MATH, EXACT, sampler)
         assert (resumed == undisturbed) == (kept > 0)
         assert not list(Path().glob(".*.partial"))
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"temperature": 0.0}, "--temperature: 0.0: expected greater than 0"),
-        ({"temperature": 1.0, "top_p": 1.0}, "--top-p: 1.0: expected less than 1"),
-        ({"temperature": 1.0, "top_k": 0}, "--top-k: 0: expected greater than 0"),
-        ({"temperature": 1.0, "seed": -1}, "--seed: -1: expected greater than or equal to 0"),
-        ({"temperature": float("nan")}, "--temperature: nan: expected a finite number"),
-        ({"temperature": None, "top_p": 0.5}, "--top-p: expected --temperature, too"),
-        ({"temperature": None, "seed": 0}, "--seed: expected --temperature, too"),
-    ],
-)
-def test_invalid_options_are_refused_in_one_line(options: dict, line: str) -> None:
-    with pytest.raises(InputError) as refused:
-        _sampler(**options)
-    assert str(refused.value) == line
-
-
-def test_options_make_a_sampler() -> None:
-    assert _sampler(temperature=None, top_k=None, top_p=None, seed=None) == ALL_GREEDY
-    made = _sampler(temperature=0.7, top_k=50, top_p=None, seed=3)
-    assert made == Sampler(SamplingParams(temperature=0.7, top_k=50), 3)

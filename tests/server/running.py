@@ -8,6 +8,7 @@ from threading import Event, Thread
 from typing import Any
 
 import openai
+import uvicorn
 from prometheus_client import CollectorRegistry
 
 from citer.decoding.engine import Engine
@@ -17,7 +18,7 @@ from citer.rule import Rule
 from citer.serving.deployment import Deployment, Observer
 from citer.serving.server.metrics import Metrics
 from citer.serving.server.releases import Release
-from citer.serving.server.run import Draining, listen
+from citer.serving.server.run import listen, make_server
 from citer.serving.server.service import Service, Settings
 from tests.flows.servers import until
 from tests.heads import random_router
@@ -73,7 +74,7 @@ class Shelf:
 @dataclass
 class Running:
     service: Service
-    server: Draining
+    server: uvicorn.Server
     thread: Thread
     url: str
     shelf: Shelf
@@ -100,16 +101,14 @@ def running(
     *,
     queue: int = 64,
     keys: Sequence[str] = (),
-    host: str = "127.0.0.1",
-    patience: float = 60,
     observers: Sequence[Observer] = (),
 ) -> Iterator[Running]:
     """Serve inside the block. Then the server drains."""
-    settings, shelf = Settings("tiny", queue, poll=0.01, host=host), Shelf()
+    settings, shelf = Settings("tiny", queue, poll=0.01), Shelf()
     first = [Release("tiny/1", deployment, observers)]
     del deployment  # the service alone holds it
     service = Service(settings, shelf, first.pop(), Metrics(CollectorRegistry()))  # type: ignore[arg-type]
-    server = Draining(service, keys, patience)
+    server = make_server(service, keys)
     with listen("127.0.0.1", 0) as listener:
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

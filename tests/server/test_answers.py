@@ -6,11 +6,10 @@ from typing import Any
 
 import openai
 import pytest
-import torch
 
 from citer.config.params import SamplingParams
 from citer.data.importing import parse_question
-from citer.decoding.answer import Answer, Request
+from citer.decoding.answer import Request
 from citer.models.pair import Pair
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
@@ -71,6 +70,12 @@ def test_a_sampled_answer_is_that_of_its_seed(kin: Pair, client: openai.OpenAI) 
     for question in QUESTIONS[:4]:
         reply = client.chat.completions.create(**asked(question, **SAMPLED))
         assert found(reply) == own[question]
+
+
+def test_the_likeliest_token_alone_is_the_greedy_one(kin: Pair, client: openai.OpenAI) -> None:
+    extra = {"top_k": 1, "citer": {"rule": "score 1"}}  # others see the noise
+    reply = client.chat.completions.create(**asked(QUESTIONS[0], temperature=5, extra_body=extra))
+    assert found(reply) == expected(kin, Rule("score", 1.0))[QUESTIONS[0]]
 
 
 def test_without_a_seed_samples_differ(client: openai.OpenAI) -> None:
@@ -142,49 +147,17 @@ def test_an_answer_has_at_most_the_tokens_that_are_asked(
         assert found(reply) == own[question]
 
 
-def test_text_and_ids_are_completed(kin: Pair, client: openai.OpenAI) -> None:
+def test_a_text_is_completed(kin: Pair, client: openai.OpenAI) -> None:
     text = "Problem: 2 + 2"
-    ids = kin.tokenizer(text).input_ids
-    by_text, by_ids, listed = (
-        client.completions.create(model="tiny", prompt=prompt) for prompt in (text, ids, [ids])
+    whole, listed = (
+        client.completions.create(model="tiny", prompt=each) for each in (text, [text])
     )
-    assert by_text.choices[0].text == by_ids.choices[0].text == listed.choices[0].text
-    assert by_ids.usage
-    assert by_ids.usage.prompt_tokens == len(ids)
-    chunks = client.completions.create(model="tiny", prompt=ids, stream=True)
-    assert "".join(chunk.choices[0].text for chunk in chunks) == by_ids.choices[0].text
-
-
-def test_log_probabilities_are_those_of_the_model_that_wrote_the_token(
-    kin: Pair, client: openai.OpenAI
-) -> None:
-    rule = Rule("score", 0.5)
-    prompt = kin.tokenizer("Problem: 2 + 2").input_ids
+    assert whole.choices[0].text == listed.choices[0].text
     made = deployed(kin)
-    [own] = made.engine.decode([Request("", tuple(prompt))], made.policy(rule))
-    assert 0 < own.counts.llm_tokens < own.counts.tokens
-    reply = client.completions.create(
-        model="tiny", prompt=prompt, logprobs=0, extra_body={"citer": {"rule": str(rule)}}
-    )
-    found = reply.choices[0].logprobs
-    assert found
-    assert found.tokens == [kin.tokenizer.decode([token]) for token in own.token_ids]
-    assert found.token_logprobs == pytest.approx(plain_logprobs(kin, prompt, own), abs=1e-5)
-    question = asked(QUESTIONS[0], logprobs=True)
-    content = client.chat.completions.create(**question).choices[0].logprobs
-    assert content
-    assert content.content
-    assert all(each.logprob <= 0 for each in content.content)
-
-
-@torch.inference_mode()
-def plain_logprobs(pair: Pair, prompt: list[int], answer: Answer) -> list[float]:
-    rows = {}
-    for by_llm, model in enumerate((pair.slm, pair.local_llm)):
-        ids = torch.tensor([[*prompt, *answer.token_ids]])
-        logits_TV = pair.vocabulary.choices(model.network(ids).logits[0])
-        rows[by_llm] = logits_TV.log_softmax(-1)[len(prompt) - 1 :]
-    return [
-        rows[by_llm][place, token].item()
-        for place, (token, by_llm) in enumerate(zip(answer.token_ids, answer.by_llm, strict=True))
-    ]
+    request = Request("", tuple(kin.tokenizer(text).input_ids))
+    [own] = made.engine.decode([request], made.policy(RULE))
+    assert whole.choices[0].text == kin.text(own.token_ids)
+    assert whole.usage
+    assert whole.usage.prompt_tokens == len(request.prompt_ids)
+    chunks = client.completions.create(model="tiny", prompt=text, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text

@@ -3,17 +3,18 @@
 import asyncio
 from dataclasses import replace
 
+from citer.decoding.answer import Answer
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
 from citer.models.pair import Pair
 from citer.models.served import ServedModel, Server
-from citer.serving.server.worker import Broken, Done, Message, Ticket, Worker
+from citer.serving.server.worker import Broken, Message, Ticket, Worker
 from tests.completions import Completions, serving
 from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
 
 
-async def asked(worker: Worker, engine: Engine, logprobs: bool = False) -> Message:
-    ticket = Ticket(engine, make_requests(1)[0], LLM_ALONE, logprobs=logprobs)
+async def asked(worker: Worker, engine: Engine) -> Message:
+    ticket = Ticket(engine, make_requests(1)[0], LLM_ALONE)
     worker.submit(ticket)
     return await ticket.messages.get()
 
@@ -25,8 +26,6 @@ async def drill(engine: Engine, completions: Completions) -> list[Message]:
         calls = len(completions.asked)
         completions.dies_after = calls + 3  # within the answer
         messages.append(await asked(worker, engine))
-        completions.dies_after = 2 * calls + 3  # after the answer, before its log-probabilities
-        messages.append(await asked(worker, engine, logprobs=True))
         completions.dies_after = None
         completions.twist = lambda answer: b"<html>"  # a proxy's page
         messages.append(await asked(worker, engine))
@@ -44,13 +43,12 @@ def test_requests_in_flight_are_broken_and_the_next_ones_answered(kin: Pair) -> 
     with serving(Completions(pair.llm, pair.tokenizer)) as completions:
         llm = ServedModel(Server(completions.url, ()), "llm", pair.llm.card)
         engine = Engine(replace(pair, llm=llm), 2, MAX_NEW_TOKENS)
-        first, lost, unscored, garbled, again = asyncio.run(drill(engine, completions))
-    for message in (lost, unscored):
-        assert isinstance(message, Broken)
-        assert message.reason.startswith(f"{completions.url}: no answer (")
+        first, lost, garbled, again = asyncio.run(drill(engine, completions))
+    assert isinstance(lost, Broken)
+    assert lost.reason.startswith(f"{completions.url}: no answer (")
     assert isinstance(garbled, Broken)
     assert "expected an answer of vLLM" in garbled.reason
-    assert isinstance(first, Done)
-    assert isinstance(again, Done)
-    assert again.answer == first.answer
-    assert len(first.answer.token_ids) > 3
+    assert isinstance(first, Answer)
+    assert isinstance(again, Answer)
+    assert again == first
+    assert len(first.token_ids) > 3

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from citer.cli.serve import Folder, _source
 from citer.config.params import Params, load_params
 from citer.errors import InputError
 from citer.models.bundle import identity, write_bundle
@@ -29,11 +28,8 @@ class Shelf:
 
     at: str = "r/1"
 
-    def latest(self) -> str:
-        return self.at
-
-    def bundle(self, version: str) -> AbstractContextManager[Path]:
-        return nullcontext(Path(version))
+    def fetch(self, router: str) -> AbstractContextManager[Path]:
+        return nullcontext(Path(router))
 
 
 @pytest.fixture
@@ -54,33 +50,37 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     return loaded.model_copy(update={"pair": placed})
 
 
+def releases(shelf: Shelf, params: Params, rule: Rule | None = None) -> Releases:
+    return Releases(lambda: shelf.at, shelf.fetch, params, rule)
+
+
 def test_a_newer_router_comes_with_its_slm_and_rule_and_shares_the_llm(params: Params) -> None:
-    releases = Releases(shelf := Shelf(), params)
-    first = releases.newest()
+    found = releases(shelf := Shelf(), params)
+    first = found.newest()
     assert (first.version, first.deployment.rule) == ("r/1", RULES["r/1"])
-    assert releases.newest(first) is first
+    assert found.newest(first) is first
     shelf.at = "r/2"
-    second = releases.newest(first)
+    second = found.newest(first)
     assert (second.version, second.deployment.rule) == ("r/2", RULES["r/2"])
     assert second.deployment.pair.llm is first.deployment.pair.llm
     assert second.deployment.pair.slm.digest != first.deployment.pair.slm.digest
 
 
 def test_a_given_rule_replaces_those_of_all_routers(params: Params) -> None:
-    releases = Releases(shelf := Shelf(), params, Rule("every", 4))
-    first = releases.newest()
+    found = releases(shelf := Shelf(), params, Rule("every", 4))
+    first = found.newest()
     shelf.at = "r/2"
-    assert first.deployment.rule == releases.newest(first).deployment.rule == Rule("every", 4)
+    assert first.deployment.rule == found.newest(first).deployment.rule == Rule("every", 4)
 
 
 def test_a_router_of_another_llm_is_refused(params: Params) -> None:
-    releases = Releases(shelf := Shelf(), params)
-    first = releases.newest()
+    found = releases(shelf := Shelf(), params)
+    first = found.newest()
     card = read_json(Path("r/2/router.json"))
     write_json(Path("r/2/router.json"), card | {"llm": {"id": "x", "digest": "0"}})
     shelf.at = "r/2"
     with pytest.raises(InputError, match="r/2: made for the LLM x"):
-        releases.newest(first)
+        found.newest(first)
 
 
 def test_a_router_without_room_for_its_caches_is_no_release(
@@ -91,13 +91,4 @@ def test_a_router_without_room_for_its_caches_is_no_release(
 
     monkeypatch.setattr("citer.serving.deployment.Engine", full)
     with pytest.raises(MemoryError):
-        Releases(Shelf(), params).newest()
-
-
-def test_the_version_of_a_folder_names_its_content(params: Params) -> None:
-    first, second = _source("r/1"), _source("r/2")
-    assert isinstance(first, Folder)
-    assert first.latest().startswith("r/1 ")
-    assert first.latest()[4:] != second.latest()[4:]
-    with pytest.raises(InputError, match=r"--router: 'r/3': no router.json there"):
-        _source("r/3")
+        releases(Shelf(), params).newest()

@@ -42,7 +42,6 @@ CHUNK = 5  # problems labelled at a time, or scored
 KILLED = """
 import os, signal
 from pathlib import Path
-from citer.storage import checkpoint
 from citer.config.params import Params
 from citer.labelling import labeller, scoring
 from citer.stages import {stage}
@@ -55,7 +54,6 @@ def and_die(function):
     return once
 
 labeller.CHUNK = scoring.SHARD = {chunk}
-checkpoint.SAVE_SECONDS = 0
 module.{function} = and_die(module.{function})
 {stage}.run(Params.model_validate_json(Path("params.json").read_text()){iteration})
 """

@@ -1,6 +1,5 @@
 """The stage `rivals` with those that learn from the preference questions."""
 
-import shutil
 from dataclasses import replace
 from typing import NoReturn
 
@@ -16,8 +15,7 @@ from citer.evaluation.rivals.rival import NothingToLearnError
 from citer.sections import RivalName
 from citer.stages import paths, rivals
 from citer.stages.lessons import Preference
-from citer.storage.tables import PARTIAL
-from tests.stages.conftest import decoding, run_killed
+from tests.stages.conftest import decoding
 
 
 @pytest.fixture
@@ -81,18 +79,6 @@ def test_query_learns_once_from_each_question_that_has_room(asked: Params, monke
 def only_query(params: Params) -> Params:
     listed = params.evaluate.model_copy(update={"rivals": ("query",)})
     return params.model_copy(update={"evaluate": listed})
-
-
-@pytest.mark.slow
-def test_a_stage_killed_while_a_rival_learns_ends_in_the_same_bytes(asked: Params) -> None:
-    rivals.run(asked)
-    whole = written()
-    shutil.rmtree(paths.RIVALS)
-    run_killed(asked, "rivals", module="citer.storage.checkpoint", function="_write")
-    assert [*PARTIAL.rglob("*.pt")]
-    rivals.run(asked)
-    assert written() == whole
-    assert not [*PARTIAL.rglob("*.pt")]
 
 
 def test_tokens_of_another_pair_are_refused_before_a_model_is_loaded(

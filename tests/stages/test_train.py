@@ -1,6 +1,5 @@
 """router0 and train@k: bundles that their own pair accepts and that name their inputs."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +19,8 @@ from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import load_model, load_pair
 from citer.models.router import HIGHEST, Head, Router, features
 from citer.stages import label, paths, router0, score_slm, train
-from citer.storage.checkpoint import Checkpoint
 from citer.storage.schema import HOLDOUT, PREFERENCE, slm_token
 from citer.storage.tables import (
-    PARTIAL,
     digest,
     read_json,
     read_table,
@@ -32,7 +29,6 @@ from citer.storage.tables import (
     write_table,
 )
 from citer.training.router import train_head
-from tests.stages.conftest import run_killed
 
 
 @pytest.fixture
@@ -200,17 +196,3 @@ def test_labels_without_hidden_states_are_refused(labelled: Params) -> None:
         InputError, match=r"data/tokens/slm: states of \d+ labelled tokens, expected"
     ):
         train.run(labelled, 1)
-
-
-@pytest.mark.slow
-def test_a_killed_stage_goes_on_and_ends_in_the_same_bytes(labelled: Params) -> None:
-    train.run(labelled, 1)
-    whole = _files(paths.router(1))
-    shutil.rmtree(paths.router(1))
-    run_killed(labelled, "train", 1, module="citer.storage.checkpoint", function="_write")
-    assert not paths.router(1).exists()
-    [state] = (path for path in PARTIAL.rglob("*") if path.is_file())
-    assert Checkpoint(state).load()["curve"]["train_loss"]
-    train.run(labelled, 1)
-    assert _files(paths.router(1)) == whole
-    assert not state.parent.exists()

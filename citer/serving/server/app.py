@@ -12,19 +12,20 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import ClientDisconnect
 
+from citer.decoding.answer import Answer
 from citer.errors import InputError, shown
-from citer.models.room import CHARACTERS
+from citer.models.room import CHARACTERS, TooLongError
 from citer.serving.server.fields import Asked, Chat, Completion, read
 from citer.serving.server.metrics import Measured
-from citer.serving.server.refusals import CLOSE, ApiError, has_key, one_length, own_address
+from citer.serving.server.refusals import CLOSE, ApiError, from_here, has_key, one_length
 from citer.serving.server.replies import END, TextStream, event
 from citer.serving.server.service import Call, Service
-from citer.serving.server.worker import Done
 
 T = TypeVar("T")
 # The longest body: BYTES for each token of the context (a character may have four), and SPARE.
 BYTES, SPARE = 4 * CHARACTERS, 2**16
 JSON = "application/json"
+PATIENCE = 60.0  # seconds in which a body must arrive
 GONE = 499  # the status that nginx logs for a client that has left; nobody reads it
 
 
@@ -36,8 +37,7 @@ def make_app(service: Service, keys: Sequence[str]) -> FastAPI:
         async with service:
             yield
 
-    checks = [one_length] if keys else [one_length, own_address(service.settings.host)]
-    guards = [Depends(check) for check in checks]
+    guards = [Depends(check) for check in ([one_length] if keys else [one_length, from_here])]
     app = FastAPI(
         lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, dependencies=guards
     )
@@ -79,7 +79,7 @@ def _operations(service: Service) -> APIRouter:
 
     @routes.get("/health")
     async def health() -> Response:
-        trouble = service.trouble
+        trouble = service.worker.failure
         return JSONResponse({"status": trouble or "ok"}, 503 if trouble else 200)
 
     @routes.get("/metrics")
@@ -104,8 +104,10 @@ def _model(service: Service) -> dict[str, Any]:
 
 
 async def _refusal(_: Request, error: Exception) -> Response:
-    refused = error if isinstance(error, ApiError) else ApiError(400, str(error))
-    return JSONResponse(refused.body, refused.status, refused.headers)
+    if not isinstance(error, ApiError):
+        code = "context_length_exceeded" if isinstance(error, TooLongError) else None
+        error = ApiError(400, str(error), code=code)
+    return JSONResponse(error.body, error.status, error.headers)
 
 
 async def _no_route(status: HTTPStatus, request: Request, _: Exception) -> Response:
@@ -117,17 +119,20 @@ async def read_body(request: Request, context: int) -> bytes:
     """Return the body.
 
     Raises ApiError if it is not declared as JSON (a page may send any other type to any site), if
-    it is too long for a prompt of `context` tokens, or if the client leaves.
+    it is too long for a prompt of `context` tokens, if it takes too long, or if the client leaves.
     """
     kind = request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() != JSON:
         raise ApiError(415, f"Content-Type: {shown(kind)}; expected {JSON}")
     body, limit = bytearray(), BYTES * context + SPARE
     try:
-        async for part in request.stream():
-            body += part
-            if len(body) > limit:
-                raise ApiError(413, f"body: expected at most {limit:,} bytes", headers=CLOSE)
+        async with asyncio.timeout(PATIENCE):
+            async for part in request.stream():
+                body += part
+                if len(body) > limit:
+                    raise ApiError(413, f"body: expected at most {limit:,} bytes", headers=CLOSE)
+    except TimeoutError:
+        raise ApiError(408, f"body: not here after {PATIENCE:g} s", headers=CLOSE) from None
     except ClientDisconnect:
         raise ApiError(GONE, "body: the client left before its end") from None
     return bytes(body)
@@ -136,8 +141,8 @@ async def read_body(request: Request, context: int) -> bytes:
 async def respond(service: Service, request: Request, call: Call, asked: Asked) -> Response:
     """Answer a call, or drop it if the client leaves. Raises ApiError."""
     if not asked.stream:
-        done = await _unless_gone(request, service.answer(call))
-        return JSONResponse(call.form.reply(call.pair, done, call.text(done)))
+        answer = await _unless_gone(request, service.answer(call))
+        return JSONResponse(call.form.reply(answer, call.text(answer)))
     counted = bool(asked.stream_options and asked.stream_options.include_usage)
     events = _events(service, call, counted)
     # Wait for the first event: until then, a failure has a status of its own.
@@ -147,13 +152,13 @@ async def respond(service: Service, request: Request, call: Call, asked: Asked) 
 
 async def _events(service: Service, call: Call, counted: bool) -> AsyncGenerator[bytes]:
     """Yield the events of a streamed answer. Raises ApiError."""
-    stream, form = TextStream(call.pair, call.ticket.request.stop), call.form
+    stream, form = TextStream(call.engine.pair, call.request.stop), call.form
     async with aclosing(service.messages(call)) as messages:
         async for message in messages:
-            if isinstance(message, Done):
-                yield form.last(message, stream.rest(call.text(message)))
+            if isinstance(message, Answer):
+                yield form.piece(stream.rest(call.text(message)), message)
                 if counted:
-                    yield form.usage_event(message.answer)
+                    yield form.usage_event(message)
                 yield END
             elif piece := stream.add(message):
                 yield form.piece(piece)

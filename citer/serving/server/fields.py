@@ -25,6 +25,7 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "frequency_penalty": (0,),
     "functions": ([],),
     "logit_bias": ({},),
+    "logprobs": (False,),
     "min_p": (0,),
     "n": (1,),
     "parallel_tool_calls": (True, False),
@@ -40,6 +41,10 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
 
 def _listed(given: Any) -> Any:
     return [given] if isinstance(given, str) else given
+
+
+def _single(given: Any) -> Any:
+    return given[0] if isinstance(given, list) and len(given) == 1 else given
 
 
 StopText = Annotated[str, Field(min_length=1, max_length=256)]
@@ -74,16 +79,8 @@ class Asked(BaseModel):
     citer: Routing = Routing()
 
     @property
-    def wants_logprobs(self) -> bool:
-        raise NotImplementedError
-
-    @property
     def limit(self) -> int | None:
         return self.max_tokens
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        return tuple(self.stop or ())
 
     @property
     def rule(self) -> Rule | None:
@@ -100,8 +97,8 @@ class Asked(BaseModel):
         """
         given = self.model_dump(include={"temperature", "top_k", "top_p"}, exclude_none=True)
         settings = (default.model_dump(exclude_none=True) if default else {}) | given
-        limits = {"top_k": settings.pop("top_k", 0), "top_p": settings.pop("top_p", 1.0)}
-        limited = {name: value for name, value in limits.items() if value not in (-1, 0, 1.0)}
+        top_k, top_p = settings.pop("top_k", 0), settings.pop("top_p", 1.0)
+        limited = ({"top_k": top_k} if top_k > 0 else {}) | ({"top_p": top_p} if top_p < 1 else {})
         if settings.get("temperature"):
             seed = secrets.randbits(32) if self.seed is None else self.seed
             return Sampler(SamplingParams(**settings, **limited), seed)
@@ -115,11 +112,6 @@ class Chat(Asked):
 
     messages: list[Any]
     max_completion_tokens: Tokens | None = None
-    logprobs: bool | None = None
-
-    @property
-    def wants_logprobs(self) -> bool:
-        return bool(self.logprobs)
 
     @property
     def limit(self) -> int | None:
@@ -136,25 +128,7 @@ class Chat(Asked):
 class Completion(Asked):
     """A body of `/v1/completions`."""
 
-    prompt: Any
-    logprobs: int | None = None
-
-    @property
-    def wants_logprobs(self) -> bool:
-        """Raises InputError."""
-        if self.logprobs:
-            raise InputError(f"logprobs: {self.logprobs}; expected 0, only those of the answer")
-        return self.logprobs is not None
-
-    def single_prompt(self, vocabulary: int) -> str | list[int]:
-        """Return the prompt, which is a text, or ids below `vocabulary`. Raises InputError."""
-        prompt = self.prompt
-        if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
-            prompt = prompt[0]
-        if isinstance(prompt, str) or (isinstance(prompt, list) and _are_ids(prompt, vocabulary)):
-            return prompt
-        expected = f"expected one text, or ids from 0 to {vocabulary - 1}"
-        raise InputError(f"prompt: {shown(prompt)}; {expected}")
+    prompt: Annotated[str, BeforeValidator(_single)]
 
 
 AnyAsked = TypeVar("AnyAsked", bound=Asked)
@@ -167,15 +141,13 @@ def read(kind: type[AnyAsked], body: bytes) -> AnyAsked:
     except ValidationError as error:
         raise InputError(complaint(error)) from None
     for name, value in (asked.model_extra or {}).items():
+        if name == "logprobs" and value is not None and value is not False:
+            raise InputError("logprobs: were removed: `vllm serve` has them (docs/serving.md)")
         if name not in IGNORED and value is not None and value not in NEUTRAL.get(name, ()):
             expected = " or ".join(map(repr, NEUTRAL.get(name, ())))
             hint = f"expected {expected}" if expected else "not a field that is supported"
             raise InputError(f"{name}: {shown(value)}: {hint}")
     return asked
-
-
-def _are_ids(prompt: list[Any], vocabulary: int) -> bool:
-    return all(type(one) is int and 0 <= one < vocabulary for one in prompt)
 
 
 def _plain(message: Any) -> Any:

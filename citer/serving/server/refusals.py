@@ -1,18 +1,15 @@
 """Why a request gets no answer, and who may ask.
 
-Those who own a key may; without keys, whoever calls this server by its own address. Any web page
-can make its reader's browser send requests. The browser names the page's site in `Origin`. If the
-site's DNS says that its name is this machine (DNS rebinding), that name is in `Host`. A page cannot
-send a key that it does not know.
+Those who own a key may; without keys, programs on this machine. Any web page can make its reader's
+browser send requests. The browser names the page's site in `Origin`. If the site's DNS says that
+its name is this machine (DNS rebinding), that name is in `Host`. A page cannot send a key that it
+does not know.
 """
 
 import hmac
-import socket
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import Request
 
@@ -20,7 +17,7 @@ from citer.errors import one_line
 
 Check = Callable[[Request], Awaitable[None]]  # raises ApiError
 CLOSE = {"Connection": "close"}  # the rest of the connection is not read
-ANYWHERE = "0.0.0.0"
+OWN = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE)
 
 
 class ApiError(Exception):
@@ -62,37 +59,15 @@ def has_key(keys: Sequence[str]) -> Check:
     return check
 
 
-def own_address(host: str) -> Check:
-    """Return a check for a server that listens on `host`.
-
-    If that is every address of the machine, proxies and forwarded ports may have others, so that
-    `Host` may be any address. Rebinding needs a name.
-    """
-    names = {"localhost", "127.0.0.1", "::1", host.lower(), socket.gethostname().lower()}
-
-    async def check(request: Request) -> None:
-        asked, origin = request.headers.get("host", ""), request.headers.get("origin")
-        name = _name(asked)
-        if name not in names and not (host == ANYWHERE and _is_address(name)):
-            raise _foreign("Host", asked)
-        if origin is not None and origin.partition("://")[2] != asked:
-            raise _foreign("Origin", origin)
-
-    return check
+async def from_here(request: Request) -> None:
+    """Refuse whoever does not call this machine by its own address."""
+    asked, origin = request.headers.get("host", ""), request.headers.get("origin")
+    if not OWN.fullmatch(asked):
+        raise _foreign("Host", asked)
+    if origin is not None and origin.partition("://")[2] != asked:
+        raise _foreign("Origin", origin)
 
 
 def _foreign(header: str, value: str) -> ApiError:
-    expected = "expected this server's own address, or CITER_API_KEYS in its environment"
+    expected = "expected localhost, or CITER_API_KEYS in the server's environment"
     return ApiError(403, f"{header}: {value!r}; {expected}")
-
-
-def _name(address: str) -> str:
-    with suppress(ValueError):
-        return urlsplit(f"//{address}").hostname or ""
-    return ""
-
-
-def _is_address(name: str) -> bool:
-    with suppress(ValueError):
-        return bool(ip_address(name))
-    return False

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Gauge
 from pydantic import TypeAdapter, ValidationError
@@ -23,10 +23,11 @@ from citer.progress import say
 from citer.rule import Rule
 from citer.sections import complaint
 from citer.serving.deployment import Deployment, Observer, Reply, deploy, served_pair, stored_rule
-from citer.serving.drift import CARD_KEY, Promised, Watch, answers_per_false_alarm
+from citer.serving.drift import CARD_KEY, Promised, Watch
 from citer.serving.log import Traffic
 from citer.stages import paths
 
+Fetch = Callable[[str], AbstractContextManager[Path]]
 Alarmed = Callable[[str, dict[str, Any]], object]  # with the version and what its watch found
 WATCHED: dict[str, tuple[str, Callable[[Watch], float | None]]] = {
     "citer_agreement": (
@@ -39,18 +40,6 @@ WATCHED: dict[str, tuple[str, Callable[[Watch], float | None]]] = {
 LOGGED = ("logged", "left_out", "failed", "lost")
 
 
-class Source(Protocol):
-    """Where routers come from: a registry, or a folder."""
-
-    def latest(self) -> str:
-        """Return the version that should serve now. Any exception keeps the present one."""
-        ...
-
-    def bundle(self, version: str) -> AbstractContextManager[Path]:
-        """Yield the folder of a version, which is read inside the block only."""
-        ...
-
-
 class Release(NamedTuple):
     """A version of the router, ready to answer. `observers` see its answers to chats."""
 
@@ -61,22 +50,26 @@ class Release(NamedTuple):
 
 @dataclass(frozen=True)
 class Releases:
-    """The releases of a source. `rule` replaces the rules that are stored with the routers.
+    """The releases of a router. `rule` replaces the rules that are stored with the routers.
 
+    `latest` returns the router that should serve now, `models:/NAME/VERSION` or a folder; any
+    exception keeps the present one. `fetch` yields its folder, which is read inside the block only.
     `observe` makes the observers of a release, of its version, its folder and its deployment.
     """
 
-    source: Source
+    latest: Callable[[], str]
+    fetch: Fetch
     params: Params
     rule: Rule | None = None
     observe: Callable[[str, Path, Deployment], Sequence[Observer]] = lambda *_: ()
 
     def newest(self, current: Release | None = None) -> Release:
         """Return the latest release: `current`, or one that shares its LLM. Raises InputError."""
-        version = self.source.latest()
+        router = self.latest()
+        version = router.removeprefix("models:/")
         if current and current.version == version:
             return current
-        with self.source.bundle(version) as bundle:
+        with self.fetch(router) as bundle:
             deployment = self._load(bundle, current)
             return Release(version, deployment, self.observe(version, bundle, deployment))
 
@@ -133,8 +126,7 @@ class Observers:
         except InputError as error:
             say(f"{version}: the agreement is not watched: {error}")
             return None
-        rarity = f"about one false alarm in {answers_per_false_alarm():,.0f} answers"
-        say(f"{version}: the agreement is watched, {before.agreement:.1%} before; {rarity}")
+        say(f"{version}: the agreement is watched, {before.agreement:.1%} before")
         return Watch(before, deployment.rule, partial(self._alarm, version))
 
     def _count(self, watch: Watch, reply: Reply) -> None:

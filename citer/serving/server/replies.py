@@ -3,130 +3,79 @@
 import json
 import time
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from citer.decoding.answer import Answer
 from citer.models.pair import Pair
 from citer.rule import Rule
-from citer.serving.server.worker import Done
 
 HALF = "\ufffd"  # stands for a character of which bytes are missing
 END = b"data: [DONE]\n\n"
 
 
 @dataclass(frozen=True)
-class Form(ABC):
+class Form:
     """The replies to one request. `model` is the served name, `version` the router's."""
 
+    chat: bool
     model: str
     version: str
     rule: Rule
     prompt_tokens: int
     created: int = field(default_factory=lambda: int(time.time()))
     unique: str = field(default_factory=lambda: uuid.uuid4().hex)
-    whole: ClassVar[str]
-    part: ClassVar[str]
 
-    def reply(self, pair: Pair, done: Done, text: str) -> dict[str, Any]:
+    def reply(self, answer: Answer, text: str) -> dict[str, Any]:
         """Return the body of a whole answer."""
-        choice = self._content(text) | {
-            "logprobs": done.logprobs and self._logprobs(pair, done),
-            "finish_reason": reason(done.answer),
-        }
-        return self._body(self.whole, [choice]) | self.usage(done.answer) | self._routing(done)
+        message = {"role": "assistant", "content": text, "refusal": None}
+        choice = {"message": message} if self.chat else {"text": text}
+        kind = "chat.completion" if self.chat else "text_completion"
+        return self._body(kind, choice, answer) | self._usage(answer)
 
     @property
     def opening(self) -> bytes:
         """The event that begins a stream, or nothing."""
-        return b""
+        # Clients join the fields of all deltas, so that only one of them may have the role.
+        return self._part({"delta": {"role": "assistant", "content": ""}}) if self.chat else b""
 
-    def piece(self, text: str) -> bytes:
-        """Return an event with a part of the text."""
-        return event(self._body(self.part, [self._delta(text)]))
-
-    def last(self, done: Done, text: str) -> bytes:
-        """Return the event with the end of the text and the reason why it ends there."""
-        choice = self._delta(text) | {"finish_reason": reason(done.answer)}
-        return event(self._body(self.part, [choice]) | self._routing(done))
+    def piece(self, text: str, answer: Answer | None = None) -> bytes:
+        """Return an event with a part of the text. The last part comes with its `answer`."""
+        return self._part({"delta": {"content": text}} if self.chat else {"text": text}, answer)
 
     def usage_event(self, answer: Answer) -> bytes:
-        return event(self._body(self.part, []) | self.usage(answer))
+        return event(self._body(self._part_kind, None, None) | self._usage(answer))
 
-    def usage(self, answer: Answer) -> dict[str, Any]:
+    @property
+    def _part_kind(self) -> str:
+        return "chat.completion.chunk" if self.chat else "text_completion"
+
+    def _part(self, choice: dict[str, Any], answer: Answer | None = None) -> bytes:
+        return event(self._body(self._part_kind, choice, answer))
+
+    def _usage(self, answer: Answer) -> dict[str, Any]:
         used = {"prompt_tokens": self.prompt_tokens, "completion_tokens": len(answer.token_ids)}
         return {"usage": used | {"total_tokens": sum(used.values())}}
 
-    def _body(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    def _body(
+        self, kind: str, choice: dict[str, Any] | None, answer: Answer | None
+    ) -> dict[str, Any]:
+        reason = answer and ("length" if answer.truncated else "stop")
+        ended = {"index": 0, "logprobs": None, "finish_reason": reason}
         return {
-            "id": f"{'chatcmpl' if 'chat' in kind else 'cmpl'}-{self.unique}",
+            "id": f"{'chatcmpl' if self.chat else 'cmpl'}-{self.unique}",
             "object": kind,
             "created": self.created,
             "model": self.model,
             "system_fingerprint": self.version,
-            "choices": choices,
-        }
+            "choices": [ended | choice] if choice else [],
+        } | (self._routing(answer) if answer else {})
 
-    def _routing(self, done: Done) -> dict[str, Any]:
+    def _routing(self, answer: Answer) -> dict[str, Any]:
         """Return our own part of a reply: who answered, and how often each model was asked."""
-        counts = done.answer.counts._asdict()
+        counts = answer.counts._asdict()
         return {"citer": {"version": self.version, "rule": str(self.rule), **counts}}
-
-    @abstractmethod
-    def _content(self, text: str) -> dict[str, Any]: ...
-
-    @abstractmethod
-    def _delta(self, text: str) -> dict[str, Any]: ...
-
-    @abstractmethod
-    def _logprobs(self, pair: Pair, done: Done) -> dict[str, Any]: ...
-
-
-class ChatForm(Form):
-    whole, part = "chat.completion", "chat.completion.chunk"
-
-    @property
-    def opening(self) -> bytes:
-        # Clients join the fields of all deltas, so that only one of them may have the role.
-        choice = self._delta("")
-        choice["delta"]["role"] = "assistant"
-        return event(self._body(self.part, [choice]))
-
-    def _content(self, text: str) -> dict[str, Any]:
-        return {"index": 0, "message": {"role": "assistant", "content": text, "refusal": None}}
-
-    def _delta(self, text: str) -> dict[str, Any]:
-        return {"index": 0, "delta": {"content": text}, "logprobs": None, "finish_reason": None}
-
-    def _logprobs(self, pair: Pair, done: Done) -> dict[str, Any]:
-        rows = [
-            {"token": text, "bytes": list(text.encode()), "logprob": logprob, "top_logprobs": []}
-            for text, logprob in zip(token_texts(pair, done), done.logprobs or (), strict=True)
-        ]
-        return {"content": rows, "refusal": None}
-
-
-class TextForm(Form):
-    whole = part = "text_completion"
-
-    def _content(self, text: str) -> dict[str, Any]:
-        return {"index": 0, "text": text}
-
-    def _delta(self, text: str) -> dict[str, Any]:
-        return {"index": 0, "text": text, "logprobs": None, "finish_reason": None}
-
-    def _logprobs(self, pair: Pair, done: Done) -> dict[str, Any]:
-        return {"tokens": token_texts(pair, done), "token_logprobs": done.logprobs}
-
-
-def token_texts(pair: Pair, done: Done) -> list[str]:
-    return [str(pair.tokenizer.decode([token])) for token in done.answer.token_ids]
-
-
-def reason(answer: Answer) -> str:
-    return "length" if answer.truncated else "stop"
 
 
 def event(body: dict[str, Any]) -> bytes:

@@ -11,20 +11,16 @@ from typing import NamedTuple
 from citer.config.params import SamplingParams
 from citer.data.problems import Problem
 from citer.data.prompts import token_ids
-from citer.decoding.answer import Request
-from citer.errors import InputError
-from citer.models.pair import Pair
+from citer.decoding.answer import Answer, Request
 from citer.models.room import check_characters
 from citer.models.sampling import stable_hash
-from citer.serving.deployment import Observer, Reply
+from citer.serving.deployment import Deployment, Observer, Reply
 from citer.serving.server.fields import Asked, Chat, Completion
 from citer.serving.server.metrics import Metrics
 from citer.serving.server.refusals import ApiError
 from citer.serving.server.releases import Release, Releases
-from citer.serving.server.replies import ChatForm, Form, TextForm
-from citer.serving.server.worker import Broken, Done, Ticket, Worker
-
-LONG = "context_length_exceeded"
+from citer.serving.server.replies import Form
+from citer.serving.server.worker import Broken, Ticket, Worker
 
 
 class Settings(NamedTuple):
@@ -34,103 +30,73 @@ class Settings(NamedTuple):
     queue: how many requests may wait for a slot
     poll: seconds between two looks at the source of the router
     sampling: of requests that do not say how; None is greedy
-    host: on which the server listens, as the user has named it
     """
 
     name: str
     queue: int
     poll: float
     sampling: SamplingParams | None = None
-    host: str = "127.0.0.1"
 
 
-@dataclass(frozen=True, eq=False)
-class Call:
+@dataclass(eq=False, kw_only=True)
+class Call(Ticket):
     """A request that can be answered, and the form of its reply. `problem` is None if no chat."""
 
-    ticket: Ticket
     form: Form
     problem: Problem | None
     observers: Sequence[Observer]
 
-    @property
-    def pair(self) -> Pair:
-        return self.ticket.engine.pair
-
-    def text(self, done: Done) -> str:
-        return self.pair.text(done.answer.token_ids, self.ticket.request.stop)
-
-    def reply(self, done: Done) -> Reply | None:
-        """Return what observers see, or None: they see chats only."""
-        if self.problem is None:
-            return None
-        return Reply(self.problem, done.answer, self.text(done), self.ticket.request.sampling)
+    def text(self, answer: Answer) -> str:
+        return self.engine.pair.text(answer.token_ids, self.request.stop)
 
 
 def make_call(asked: Asked, release: Release, name: str, default: SamplingParams | None) -> Call:
     """Check a request to the model `name`. `default` says how answers are sampled.
 
-    Raises InputError or ApiError.
+    Raises InputError, ApiError for another model.
     """
     if asked.model != name:
         found = f"model: {asked.model!r}; expected {name!r}"
         raise ApiError(404, found, code="model_not_found")
-    if asked.stream and asked.wants_logprobs:
-        raise InputError("logprobs: asked with `stream`; expected one of both")
     deployment, rule = release.deployment, asked.rule or release.deployment.rule
-    prompt_ids, problem, key = _prompt(asked, release)
-    sampling = asked.sampler(default).sampling(key)
-    request = Request("prompt", prompt_ids, (), None, sampling, asked.stops, asked.limit)
-    policy = deployment.policy(rule)
-    new_tokens = request.max_new_tokens or deployment.max_new_tokens
-    with _coded(LONG if len(prompt_ids) + new_tokens > deployment.pair.context else None):
-        deployment.engine.check(request)
-    ticket = Ticket(deployment.engine, request, policy, bool(asked.stream), asked.wants_logprobs)
-    form = (ChatForm if problem else TextForm)(name, release.version, rule, len(prompt_ids))
-    return Call(ticket, form, problem, release.observers)
+    prompt_ids, problem, key = _prompt(asked, deployment)
+    sampling, stop = asked.sampler(default).sampling(key), tuple(asked.stop or ())
+    request = Request("prompt", prompt_ids, (), None, sampling, stop, asked.limit)
+    deployment.engine.check(request)
+    return Call(
+        deployment.engine,
+        request,
+        deployment.policy(rule),
+        bool(asked.stream),
+        form=Form(problem is not None, name, release.version, rule, len(prompt_ids)),
+        problem=problem,
+        observers=release.observers,
+    )
 
 
-@contextmanager
-def _coded(code: str | None) -> Iterator[None]:
-    """Turn an InputError into an ApiError with a code of OpenAI's."""
-    try:
-        yield
-    except InputError as error:
-        raise ApiError(400, str(error), code=code) from None
-
-
-def _prompt(asked: Asked, release: Release) -> tuple[tuple[int, ...], Problem | None, str]:
+def _prompt(asked: Asked, deployment: Deployment) -> tuple[tuple[int, ...], Problem | None, str]:
     """Return the prompt, the problem of a chat, and a key that only equal prompts share."""
-    pair = release.deployment.pair
-    if isinstance(asked, Chat):
-        problem = asked.problem(release.deployment.tasks)
-        _check_length(problem.characters, pair)
+    pair = deployment.pair
+    problem = asked.problem(deployment.tasks) if isinstance(asked, Chat) else None
+    text = asked.prompt if isinstance(asked, Completion) else ""
+    # To encode a text that cannot fit would hold up others.
+    check_characters("prompt", problem.characters if problem else len(text), pair.context)
+    if problem:
         return tuple(pair.prompts.prompt_ids(problem)), problem, problem.problem_id
-    assert isinstance(asked, Completion)
-    prompt = asked.single_prompt(pair.vocabulary.size)
-    if isinstance(prompt, str):
-        _check_length(len(prompt), pair)
-        prompt = token_ids(prompt, pair.tokenizer, begins=True)
-    return tuple(prompt), None, str(stable_hash(str(tuple(prompt))))
-
-
-def _check_length(characters: int, pair: Pair) -> None:
-    """Raise ApiError for a text that cannot fit: to encode it would hold up others."""
-    with _coded(LONG):
-        check_characters("prompt", characters, pair.context)
+    prompt_ids = tuple(token_ids(text, pair.tokenizer, begins=True))
+    return prompt_ids, None, str(stable_hash(str(prompt_ids)))
 
 
 class Service:
     """Answers calls with the newest release. Enter it in the event loop.
 
-    A call keeps the release with which it was made. `draining` refuses new calls.
+    A call keeps the release with which it was made.
     """
 
     def __init__(
         self, settings: Settings, releases: Releases, release: Release, metrics: Metrics
     ) -> None:
         self.settings, self.release, self.metrics = settings, release, metrics
-        self.draining = False
         self._releases = releases
         metrics.watch_queue(
             lambda: max(0, self.unanswered - self._slots),
@@ -151,13 +117,6 @@ class Service:
         self._observing.shutdown()
 
     @property
-    def trouble(self) -> str | None:
-        """The reason why no new call is taken, or None."""
-        if self.worker.failure:
-            return self.worker.failure
-        return "the server is stopping" if self.draining else None
-
-    @property
     def unanswered(self) -> int:
         return len(self.worker.open)
 
@@ -172,49 +131,51 @@ class Service:
 
     def check_open(self) -> None:
         """Raise ApiError if no call is taken."""
-        if self.trouble:
-            raise _unavailable(self.trouble)
+        if self.worker.failure:
+            raise _unavailable(self.worker.failure)
         if (waiting := self.unanswered - self._slots) >= self.settings.queue:
             said, later = f"{waiting} requests wait already; try again later", {"Retry-After": "1"}
             raise ApiError(429, said, "rate_limit_error", "queue_full", later)
 
-    async def messages(self, call: Call) -> AsyncGenerator[tuple[int, ...] | Done]:
-        """Yield the settled tokens of a streaming call, then `Done`.
+    async def messages(self, call: Call) -> AsyncGenerator[tuple[int, ...] | Answer]:
+        """Yield the settled tokens of a streaming call, then its answer.
 
         Leaving the iterator early frees its slot before the engine's next step. Raises ApiError if
         the engine fails.
         """
         with self._admitted(call):
             while True:
-                message = await call.ticket.messages.get()
+                message = await call.messages.get()
                 if isinstance(message, Broken):
                     raise _unavailable(message.reason)
-                if isinstance(message, Done):
+                if isinstance(message, Answer):
                     self._answered(call, message)
                 yield message
-                if isinstance(message, Done):
+                if isinstance(message, Answer):
                     return
 
-    async def answer(self, call: Call) -> Done:
+    async def answer(self, call: Call) -> Answer:
         """Return the answer of a call that does not stream. Raises ApiError."""
-        [done] = [message async for message in self.messages(call)]
-        assert isinstance(done, Done)
-        return done
+        [answer] = [message async for message in self.messages(call)]
+        assert isinstance(answer, Answer)
+        return answer
 
     @contextmanager
     def _admitted(self, call: Call) -> Iterator[None]:
         self.check_open()
-        self.worker.submit(call.ticket)
+        self.worker.submit(call)
         try:
             yield
         finally:
-            if call.ticket in self.worker.open:
+            if call in self.worker.open:
                 self.metrics.left.inc()
-                self.worker.cancel(call.ticket)
+                self.worker.cancel(call)
 
-    def _answered(self, call: Call, done: Done) -> None:
-        self.metrics.answered(done.answer)
-        if call.observers and (reply := call.reply(done)):
+    def _answered(self, call: Call, answer: Answer) -> None:
+        """Count an answer. Observers see those to chats only."""
+        self.metrics.answered(answer)
+        if call.observers and call.problem:
+            reply = Reply(call.problem, answer, call.text(answer), call.request.sampling)
             self._observing.submit(_observe, call.observers, reply)
 
     def _deploy(self, release: Release) -> None:

@@ -1,33 +1,19 @@
-"""The thread that owns the engines. Requests come and go while others are being decoded."""
+"""Runs the engines. Requests come and go while others are being decoded."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
-from queue import SimpleQueue
-from threading import Thread
 from typing import NamedTuple
 
-import torch
-
 from citer.decoding.answer import Answer, Request
-from citer.decoding.engine import Engine, Event, Finished
+from citer.decoding.engine import Engine, Finished
 from citer.decoding.policy import Policy
 from citer.decoding.sequence import Handle
-from citer.decoding.served import verifier_in, verifier_of
 from citer.errors import InputError
-from citer.models.forced import Text
-from citer.models.pair import Pair
 
 STOPPED = "the engine has stopped, the server must be started again"
-
-
-class Done(NamedTuple):
-    """A complete answer. `logprobs` are None unless the ticket asks for them."""
-
-    answer: Answer
-    logprobs: list[float] | None
 
 
 class Broken(NamedTuple):
@@ -36,147 +22,99 @@ class Broken(NamedTuple):
     reason: str
 
 
-Message = tuple[int, ...] | Done | Broken
+Message = tuple[int, ...] | Answer | Broken
 
 
 @dataclass(eq=False)
 class Ticket:
     """A request on its way through an engine.
 
-    `messages` gets the settled tokens if the ticket `streams`, then `Done`; or at any time, as the
-    last one, `Broken`.
+    `messages` gets the settled tokens if the ticket `streams`, then the answer; or at any time, as
+    the last one, `Broken`.
     """
 
     engine: Engine
     request: Request
     policy: Policy
     streams: bool = False
-    logprobs: bool = False
     messages: asyncio.Queue[Message] = field(default_factory=asyncio.Queue)
 
 
 class Worker:
-    """Runs each engine that has requests one step at a time, in turn.
+    """Runs each engine that has requests one step at a time, in turn, in a thread.
 
-    All methods must be called by the thread of the event loop. `open` are the tickets that are not
-    answered. `failure` is the reason why the engines stopped, or None.
+    Between two steps, an engine gets its new requests and drops those of clients that left. `open`
+    are the tickets that are not answered, in the order of their arrival. `failure` is the reason
+    why the engines stopped, or None.
     """
 
     def __init__(self) -> None:
-        self.open: set[Ticket] = set()
+        self.open: dict[Ticket, None] = {}
         self.failure: str | None = None
-        self._loop = asyncio.get_running_loop()
-        self._orders: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._tickets: dict[Engine, dict[Handle, Ticket]] = {}  # of engines that have any
-        self._ends = False
-        self._thread = Thread(target=self._run, name="engine", daemon=True)
-        self._thread.start()
+        self._handles: dict[Ticket, Handle] = {}  # of the requests that an engine has
+        self._wakes = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "engine")
+        self._running = asyncio.create_task(self._run())
 
     def submit(self, ticket: Ticket) -> None:
         """Queue a request that has passed `Engine.check`."""
-        self.open.add(ticket)
-        self._orders.put(partial(self._submit, ticket))
+        self.open[ticket] = None
+        self._wakes.set()
 
     def cancel(self, ticket: Ticket) -> None:
         """Drop a request before the next step, unless it is answered."""
-        if ticket in self.open:
-            self.open.remove(ticket)
-            self._orders.put(partial(self._cancel, ticket))
+        self.open.pop(ticket, None)
 
     def close(self) -> None:
         """End the thread after its current step. Open tickets get no answer."""
-        self._orders.put(partial(setattr, self, "_ends", True))
-        self._thread.join()
+        self._running.cancel()
+        self._thread.shutdown()
 
-    def _hand_out(self, messages: Sequence[tuple[Ticket, Message]]) -> None:
-        for ticket, message in messages:
-            ticket.messages.put_nowait(message)
-            if isinstance(message, Done | Broken):
-                self.open.discard(ticket)
-
-    def _fail(self, reason: str) -> None:
-        self.failure = reason
-        self._hand_out([(ticket, Broken(reason)) for ticket in self.open])
-
-    # The methods below run in the engines' thread.
-
-    def _run(self) -> None:
+    async def _run(self) -> None:
         try:
-            while not self._ends:
-                # Carry out all orders. Without a request, wait for one.
-                while not (self._tickets or self._ends) or not self._orders.empty():
-                    self._orders.get()()
-                for engine in [*self._tickets]:
-                    self._step(engine)
+            while True:
+                while self.open or self._handles:
+                    await self._round()
+                self._wakes.clear()
+                await self._wakes.wait()
         except Exception as error:
             logging.getLogger(__name__).exception("the engine failed")
-            reason = f"{STOPPED}: {type(error).__name__}: {error}"
-            self._loop.call_soon_threadsafe(self._fail, reason)
+            self.failure = f"{STOPPED}: {type(error).__name__}: {error}"
+            for ticket in [*self.open]:
+                self._hand_out(ticket, Broken(self.failure))
 
-    def _step(self, engine: Engine) -> None:
+    async def _round(self) -> None:
+        for engine in {ticket.engine: None for ticket in (*self.open, *self._handles)}:
+            if tickets := self._updated(engine):
+                await self._step(engine, tickets)
+
+    def _updated(self, engine: Engine) -> Mapping[Handle, Ticket]:
+        """Tell an engine which tickets are open. Return them."""
+        for ticket in [each for each in self._handles if each.engine is engine]:
+            if ticket not in self.open:
+                engine.cancel(self._handles.pop(ticket))
+        for ticket in [each for each in self.open if each.engine is engine]:
+            if ticket not in self._handles:
+                self._handles[ticket] = engine.submit(ticket.request, ticket.policy)
+        return {handle: each for each, handle in self._handles.items() if each.engine is engine}
+
+    async def _step(self, engine: Engine, tickets: Mapping[Handle, Ticket]) -> None:
         try:
-            events = engine.step()
-        except InputError as error:  # of the server that runs the LLM
+            events = await asyncio.get_running_loop().run_in_executor(self._thread, engine.step)
+        except InputError as error:  # of the server that runs the LLM; later requests may get on
             logging.getLogger(__name__).error("%s", error)
-            self._give_up(engine, str(error))
-        else:
-            self._deliver(engine, events)
-
-    def _give_up(self, engine: Engine, reason: str) -> None:
-        """Leave the engine's requests unanswered. It goes on with the next ones."""
-        tickets = self._tickets.pop(engine)
-        for handle in tickets:
-            engine.cancel(handle)
-        messages = [(ticket, Broken(reason)) for ticket in tickets.values()]
-        self._loop.call_soon_threadsafe(self._hand_out, messages)
-
-    def _submit(self, ticket: Ticket) -> None:
-        handle = ticket.engine.submit(ticket.request, ticket.policy)
-        self._tickets.setdefault(ticket.engine, {})[handle] = ticket
-
-    def _cancel(self, ticket: Ticket) -> None:
-        for handle, other in self._tickets.get(ticket.engine, {}).items():
-            if other is ticket:
-                ticket.engine.cancel(handle)
-                self._forget(ticket.engine, handle)
-                return
-
-    def _forget(self, engine: Engine, handle: Handle) -> None:
-        """Drop a ticket, and with its last one the engine: a newer deployment may replace it."""
-        del self._tickets[engine][handle]
-        if not self._tickets[engine]:
-            del self._tickets[engine]
-
-    def _deliver(self, engine: Engine, events: Sequence[Event]) -> None:
-        messages: list[tuple[Ticket, Message]] = []
+            for ticket in tickets.values():
+                self._hand_out(ticket, Broken(str(error)))
+            return
         for event in events:
-            ticket = self._tickets[engine][event.handle]
+            ticket = tickets[event.handle]
             if isinstance(event, Finished):
-                messages.append((ticket, _done(ticket, event.answer)))
-                self._forget(engine, event.handle)
+                del self._handles[ticket]
+                self._hand_out(ticket, event.answer)
             elif ticket.streams:
-                messages.append((ticket, event.token_ids))
-        if messages:
-            self._loop.call_soon_threadsafe(self._hand_out, messages)
+                self._hand_out(ticket, event.token_ids)
 
-
-def _done(ticket: Ticket, answer: Answer) -> Done | Broken:
-    if not (ticket.logprobs and answer.token_ids):
-        return Done(answer, None)
-    try:
-        return Done(answer, logprobs(ticket.engine.pair, ticket.request, answer))
-    except InputError as error:
-        return Broken(str(error))
-
-
-@torch.inference_mode()
-def logprobs(pair: Pair, request: Request, answer: Answer) -> list[float]:
-    """Return the log-probability of each token, in nats, by the model that wrote it.
-
-    One forward of each model over the whole text computes them, at temperature 1.
-    """
-    text = Text((*request.prompt_ids, *answer.token_ids), len(request.prompt_ids))
-    verifiers = verifier_of(pair.slm, pair.vocabulary), verifier_in(pair)
-    slm, llm = (verifier.score([text]).logprob_N.tolist() for verifier in verifiers)
-    chosen = zip(answer.by_llm, slm, llm, strict=True)
-    return [by_llm if is_llms else by_slm for is_llms, by_slm, by_llm in chosen]
+    def _hand_out(self, ticket: Ticket, message: Message) -> None:
+        ticket.messages.put_nowait(message)
+        if isinstance(message, Answer | Broken):
+            self.open.pop(ticket, None)
