@@ -9,7 +9,6 @@ import pytest
 from citer.data.importing import load_problems, parse_row
 from citer.data.tasks import TASKS
 from citer.data.tasks.grading import Grade, assess
-from citer.data.tasks.plain_values import DEEPEST
 from citer.data.tasks.rows import RowError
 from citer.errors import InputError
 
@@ -24,9 +23,8 @@ def row(answer: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", "[{")
-@pytest.mark.parametrize("depth", [500, 100_000])
-def test_a_deep_answer_is_refused_and_a_deep_completion_is_unread(depth: int, kind: str) -> None:
-    deep = nested(depth, kind)
+def test_a_deep_answer_is_refused_and_a_deep_completion_is_unread(kind: str) -> None:
+    deep = nested(100_000, kind)
     with pytest.raises(RowError, match=r"^answer: .*; expected a JSON value"):
         parse_row(row(deep), "json", "reference")
     problem = parse_row(row('{"a": 1}'), "json", "reference")
@@ -36,14 +34,14 @@ def test_a_deep_answer_is_refused_and_a_deep_completion_is_unread(depth: int, ki
 
 @pytest.mark.parametrize("kind", "[{")
 def test_values_of_many_levels_are_compared(kind: str) -> None:
-    deep = nested(DEEPEST - 1, kind)
+    deep = nested(100, kind)
     for answer in (deep, json.loads(deep)):
         problem = parse_row(row(answer), "json", "reference")
         assert assess(problem, deep).correct
     assert TASKS["json"].same(problem, deep, f"Here: {deep}")
 
 
-@pytest.mark.parametrize("depth", [500, 100_000])
+@pytest.mark.parametrize("depth", [1_000, 100_000])
 @pytest.mark.parametrize("field", ["question", "answer"])
 def test_a_deep_row_of_a_file_is_refused_in_one_line(
     tmp_path: Path, depth: int, field: str

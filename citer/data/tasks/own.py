@@ -13,22 +13,13 @@ The class is created without arguments and has these methods:
         def grade(self, problem, completion):  # -> True, False or a share from 0 to 1
             return problem.answer in completion
 
-`answer` is what `grade` compares with, `reference` a right completion. Rows that are only to be
-answered have neither. Without the method `grade`, no row has an answer. These attributes and
-methods may be added:
+`docs/own-data.md` describes them, the methods `message` and `same`, and the attributes `time_limit`
+(seconds for one answer), `memory_limit` (MiB of address space for one answer) and `pass_share`,
+whose defaults are those of `own_source.Limits`.
 
-- `time_limit`: seconds for one answer, 5 by default;
-- `memory_limit`: MiB of address space for one answer, 1024 by default;
-- `pass_share`: the least share that counts as right, 1 by default;
-- `message(problem)`: the user's turn under a chat template, by default the prompt;
-- `same(problem, one, other)`: whether two completions give the same answer, by default whether they
-  have the same words.
-
-The file is imported by itself: it may import installed packages, but not its neighbours. Import,
-`problem`, `prompt` and `message` run in the processes of citer and must give the same result
-whenever they are called. `grade` and `same` run in a process of their own, shut in by
-`citer.data.tasks.own_box`. They run code that a model wrote by `citer.program`. An AssertionError
-means a wrong answer, or answers that are not the same.
+Import, `problem`, `prompt` and `message` run in the processes of citer and must give the same
+result whenever they are called. `grade` and `same` run in a process of their own, shut in by
+`citer.data.tasks.own_box`.
 """
 
 from functools import cache

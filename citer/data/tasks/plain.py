@@ -4,7 +4,7 @@ import json
 from typing import Any, ClassVar
 
 from citer.data.problems import Problem, problem_key
-from citer.data.tasks.plain_values import contains, is_same, json_share, loads, same_json
+from citer.data.tasks.plain_values import contains, is_same, json_share, same_json
 from citer.data.tasks.rows import Requires, Row, RowError, clean, text, text_if
 from citer.data.tasks.task import Task
 from citer.errors import shown
@@ -119,7 +119,7 @@ class Json(Plain):
 
     def read(self, value: Any) -> str | None:
         try:
-            content = loads(value if isinstance(value, str) else json.dumps(value))
+            content = json.loads(value if isinstance(value, str) else json.dumps(value))
             written = json.dumps(content, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError):  # TypeError: a date or bytes, from Parquet
             return None

@@ -6,7 +6,6 @@ Every step takes time linear in the completion.
 import json
 import re
 import unicodedata
-from itertools import chain
 from typing import Any
 
 # Chinese, Japanese and Korean words stand without spaces: each of their characters is a word here.
@@ -20,7 +19,6 @@ WORD = re.compile(
 SIGNS = str.maketrans("\u2018\u2019\u201c\u201d\u2212", "''\"\"-")  # quotes and minus
 FENCE = re.compile(r"```json\b(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 BRACKET = re.compile(r"[{\[]")
-DEEPEST = 100  # levels of brackets; deeper values are not read, since `same` calls itself per level
 TRIES = 200  # brackets that open no value; a completion with more is not read
 
 
@@ -95,29 +93,21 @@ def _last_in(text: str) -> list[Any]:
 
 def same(one: Any, other: Any) -> bool:
     """Return whether two JSON values are equal: numbers by value, but true is not 1."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+    try:
+        first, second = (json.dumps(value, sort_keys=True) for value in (one, other))
+    except RecursionError:  # thousands of levels of brackets
+        return False
+    return first == second
 
 
 def loads(text: str) -> Any:
-    """Parse JSON. Raises ValueError, and RecursionError beyond `DEEPEST` levels of brackets."""
+    """Parse JSON. Raises ValueError, and RecursionError for very many levels of brackets."""
     return DECODER.decode(unicodedata.normalize("NFC", text).strip())
 
 
-class Decoder(json.JSONDecoder):
-    def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
-        value, end = super().raw_decode(s, idx)
-        level, depth = [value], 0
-        while nested := [each for each in level if isinstance(each, dict | list)]:
-            parts = (each.values() if isinstance(each, dict) else each for each in nested)
-            level = list(chain.from_iterable(parts))
-            depth += 1
-            if depth > DEEPEST:
-                raise RecursionError
-        return value, end
+def _number(text: str) -> float:
+    value = float(text)
+    return int(value) if value.is_integer() else value
 
 
-DECODER = Decoder()
+DECODER = json.JSONDecoder(parse_float=_number)  # 1.0 is 1
