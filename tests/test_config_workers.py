@@ -40,9 +40,3 @@ def test_other_devices_are_refused_in_one_line(tmp_path: Path, found: str, expec
 def test_there_are_no_gpus_to_number_if_the_pair_runs_on_the_cpu(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"workers.devices: GPUs, but pair.device is cpu"):
         loaded(tmp_path, ("device: auto", "device: cpu"), (DEVICES, "devices: [0]"))
-
-
-def test_an_llm_on_all_gpus_leaves_none_to_number(tmp_path: Path) -> None:
-    split = ("cuda_graphs: true", "llm_device_map: auto\n  cuda_graphs: true")
-    with pytest.raises(InputError, match=r"workers.devices: pair.llm_device_map takes"):
-        loaded(tmp_path, split, (DEVICES, "devices: [0]"))

@@ -237,8 +237,6 @@ class Params(Section):
             return self
         if self.pair.device == "cpu":
             raise ValueError("workers.devices: GPUs, but pair.device is cpu; expected auto")
-        if self.pair.llm_device_map:
-            raise ValueError("workers.devices: pair.llm_device_map takes all GPUs; expected auto")
         return self
 
     @model_validator(mode="after")

@@ -29,8 +29,8 @@ class Placed(Protocol):
         """Whether forwards are too small to multithread, so that several processes are faster."""
 
     @property
-    def fits_one_gpu(self) -> bool:
-        """Whether all that is loaded here is on one GPU, so that each GPU can have a copy."""
+    def is_local(self) -> bool:
+        """Whether no server runs a part, so that each GPU can have a copy."""
 
 
 def executor_for(placed: Placed, workers: WorkerParams | None = None) -> Executor:
@@ -60,7 +60,7 @@ def _gpus(placed: Placed, workers: WorkerParams) -> list[str]:
     count = torch.cuda.device_count() if on_gpu else 0
     visible = listed.split(",")[:count] if listed else [str(n) for n in range(count)]
     if workers.devices == "auto":
-        return visible if count > 1 and placed.fits_one_gpu else []
+        return visible if count > 1 and placed.is_local else []
     wanted = [str(number) for number in workers.devices]
     found = [name for name in wanted if name in visible]
     if not found or (found != wanted and not listed):

@@ -26,7 +26,6 @@ from citer.models.tokenizer import load_tokenizer, named_eos_ids, tokenizer_dige
 from citer.models.vocabulary import Vocabulary
 from citer.models.weights import (
     bytes_read,
-    check_quantiser,
     check_tensors,
     free_names,
     kept_digest,
@@ -166,9 +165,7 @@ class ModelFolder:
             refuse_quantised(self.path)
         self.check_ends()
         shapes, network = self.shapes, outline(self.path)
-        if settings := self.config.quantization_config:
-            check_quantiser(self.path, settings)
-        check_tensors(self.path, network, shapes, free_names(network) if settings else ())
+        check_tensors(self.path, network, shapes, free_names(network) if self.quantised else ())
 
     def check_ends(self) -> None:
         """Raise InputError for an EOS id outside of the vocabulary."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -15,12 +15,10 @@ from citer.config.params import PairParams
 from citer.data.prompts import PromptFormat
 from citer.errors import InputError
 from citer.models.batch import Batch
-from citer.models.cache import kv_shape
-from citer.models.device import device_of
+from citer.models.cache import SlotCache, kv_shape
 from citer.models.folder import Carded, ModelCard, ModelFolder, PairFolder
-from citer.models.forward import OWN, Forward
-from citer.models.network import forward_of, load_network
-from citer.models.stock import KVCache
+from citer.models.forward import wanted_hidden
+from citer.models.network import load_network
 from citer.models.tokenizer import StopTexts
 from citer.models.vocabulary import Vocabulary
 
@@ -35,9 +33,7 @@ class LanguageModel:
     known, and it can be pickled. `runs_on` is where the weights go that unpickling loads.
 
     cuda_graphs: whether short forwards on a GPU are captured as CUDA graphs
-    forward: the stock forward, if the model is quantised or on several devices
-    stored_bytes: bytes of a quantised model's weights that every forward reads
-    llm_device_map: as in `PairParams`
+    stored_bytes: bytes of a quantised model's weights that every forward reads; it is never loaded
     """
 
     name: str
@@ -45,25 +41,18 @@ class LanguageModel:
     digest: str
     network: PreTrainedModel
     cuda_graphs: bool = field(default=True, kw_only=True)
-    forward: Forward = field(default=OWN, kw_only=True)
     stored_bytes: int | None = field(default=None, kw_only=True)
-    llm_device_map: Literal["auto"] | None = field(default=None, kw_only=True)
     runs_on: torch.device | None = field(default=None, kw_only=True)
+    is_local = True
 
     @cached_property
     def device(self) -> torch.device:
-        """Where the logits are."""
-        return self.runs_on or device_of(self.network.get_output_embeddings())
+        return self.runs_on or self.network.device
 
     @property
     def is_small(self) -> bool:
         """Whether forwards are too small to multithread, so that several processes are faster."""
         return self.device.type == "cpu" and self.weight_bytes < SMALL
-
-    @property
-    def fits_one_gpu(self) -> bool:
-        """Whether all layers are on one device."""
-        return self.llm_device_map is None
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -105,7 +94,6 @@ class LanguageModel:
         """Pickle the folder and the settings only. Unpickling loads the weights again."""
         folder, dtype = str(self.path), str(self.dtype).removeprefix("torch.")
         placement = {"device": self.device.type, "dtype": dtype, "cuda_graphs": self.cuda_graphs}
-        placement |= {"llm_device_map": self.llm_device_map}
         params = PairParams.model_validate({"slm": folder, "llm": folder, **placement})
         return _reload, (self.name, self.path, self.digest, params)
 
@@ -113,13 +101,13 @@ class LanguageModel:
         """Return hidden_BTH after the final norm, the input of the LM head and of the router."""
         return self.network.base_model(**inputs).last_hidden_state
 
-    def cache(self, slots: int) -> KVCache:
+    def cache(self, slots: int) -> SlotCache:
         """Return an empty KV cache."""
-        return self.forward.cache(self.network, slots)
+        return SlotCache(self.network, slots)
 
-    def consume(self, ids_M: Tensor, batch: Batch, cache: KVCache) -> Tensor:
+    def consume(self, ids_M: Tensor, batch: Batch, cache: SlotCache) -> Tensor:
         """Run a forward over a batch and add its tokens to the cache. Return hidden_WH."""
-        return self.forward.hidden(self.network, ids_M, batch, cache)
+        return wanted_hidden(self.network, ids_M, batch, cache)
 
     def logits(self, hidden_NH: Tensor) -> Tensor:
         """Return logits_NV in float32, or in float64 for a model in float64."""
@@ -171,13 +159,13 @@ class Pair:
 
     @property
     def device(self) -> torch.device:
-        """Where the SLM runs, and the LLM if it is on one device."""
+        """Where the SLM runs, and the LLM unless a server runs it."""
         return self.slm.device
 
     @property
-    def fits_one_gpu(self) -> bool:
-        """Whether both models are loaded here, on one device."""
-        return isinstance(self.llm, LanguageModel) and self.llm.fits_one_gpu
+    def is_local(self) -> bool:
+        """Whether no server runs the LLM."""
+        return isinstance(self.llm, LanguageModel)
 
     @property
     def is_slow(self) -> bool:
@@ -228,22 +216,18 @@ def make_pair(folders: PairFolder, slm: LanguageModel, llm: LanguageModel | Card
 
 def load_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:
     """Load one model for inference. The caller has checked the folder."""
-    return make_model(name, folder, params, load_network(name, folder, params))
+    return make_model(name, folder, params, partial(load_network, folder, params))
 
 
 def make_model(
-    name: str, folder: ModelFolder, params: PairParams, network: PreTrainedModel
+    name: str, folder: ModelFolder, params: PairParams, network: Callable[[], PreTrainedModel]
 ) -> LanguageModel:
-    return LanguageModel(
-        name,
-        folder.path,
-        folder.digest,
-        network,
-        cuda_graphs=params.cuda_graphs,
-        forward=forward_of(name, folder, params),
-        stored_bytes=folder.stored_bytes if folder.quantised else None,
-        llm_device_map=params.llm_device_map,
-    )
+    """Make a model of the network that `network` returns. Raises InputError if it is quantised."""
+    if folder.quantised:
+        server = "expected none, or a vLLM server that runs the LLM (pair.llm_url)"
+        raise InputError(f"{folder}/config.json: quantization_config: {server}")
+    graphs = params.cuda_graphs
+    return LanguageModel(name, folder.path, folder.digest, network(), cuda_graphs=graphs)
 
 
 _RELOADED: WeakValueDictionary[tuple[str, Path, str], LanguageModel] = WeakValueDictionary()

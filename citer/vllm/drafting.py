@@ -17,7 +17,6 @@ from citer.decoding.policy import ScoredBy, head_for
 from citer.decoding.runner import Drafts, Held, ModelRunner
 from citer.errors import InputError
 from citer.models import batch
-from citer.models.cache import SlotCache
 from citer.models.pair import Pair
 from citer.models.router import Router
 from citer.models.sampling import Sampling, noise
@@ -157,7 +156,7 @@ class Drafter:
     def reserve(self) -> None:
         """On a GPU, allocate the whole cache. Raises InputError if the free memory is too small."""
         slm, cache = self.pair.slm, self.runner.cache
-        if slm.device.type != "cuda" or not isinstance(cache, SlotCache):
+        if slm.device.type != "cuda":
             return
         needed = len(cache.lengths) * self._slots.width * slm.kv_bytes
         free, _ = torch.cuda.mem_get_info(slm.device)
