@@ -51,8 +51,6 @@ def _gpus(params: Params) -> Gpus:
     import torch  # takes seconds
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if count and params.workers.devices != "auto":
-        return tuple(map(str, params.workers.devices))
     listed = os.environ.get(VISIBLE)
     return tuple(listed.split(",") if listed else map(str, range(count)))[:count]
 

@@ -81,6 +81,11 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
             "workers: address was removed: RAY_ADDRESS in the environment takes its place",
         ),
         (
+            "  stages: 1",
+            "  devices: [0, 1]\n  stages: 1",
+            "workers: devices was removed: CUDA_VISIBLE_DEVICES in the environment takes its place",
+        ),
+        (
             "rule: risk 0.9 audit 0.1",
             "rule: risk 0.9 top 3",
             "label.rule: 'risk 0.9 top 3': `top` was removed; expected `audit β` in its place",

@@ -232,14 +232,6 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
-    def devices_fit(self) -> Self:
-        if self.workers.devices == "auto":
-            return self
-        if self.pair.device == "cpu":
-            raise ValueError("workers.devices: GPUs, but pair.device is cpu; expected auto")
-        return self
-
-    @model_validator(mode="after")
     def batch_is_counted(self) -> Self:
         batch, counted = self.register_.batch, sorted({1, *self.evaluate.batches})
         if batch not in counted:

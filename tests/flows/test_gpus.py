@@ -54,7 +54,6 @@ TWO, GREEDY = {"stages": 2}, frozenset(["finetune"])
         (4, None, {"workers": TWO}, Room(2, FOUR)),
         (4, None, {"workers": TWO, "pair": {"device": "cpu"}}, Room(2)),
         (2, "GPU-a,GPU-b", {"workers": TWO}, Room(2, ("GPU-a", "GPU-b"))),
-        (4, None, {"workers": TWO | {"devices": (1, 3)}}, Room(2, ("1", "3"))),
         (4, None, {"workers": TWO, "finetune": {"processes": 4}}, Room(2, FOUR, GREEDY)),
     ],
 )
