@@ -1,7 +1,8 @@
 """Progress of long work, on standard error and in a file, and warnings.
 
-A terminal shows a bar, a log gets a line a minute. If the environment variable `CITER_PROGRESS`
-names a file, it holds the percentage and the line as JSON, so that another process can show them.
+A terminal shows a line that is kept up to date, a log gets a line a minute. If the environment
+variable `CITER_PROGRESS` names a file, it holds the percentage and the line as JSON, so that
+another process can show them.
 """
 
 import json
@@ -16,17 +17,8 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
-
-from citer.errors import InputError
+from rich.text import Text
 
 Advance = Callable[[float], None]  # adds to the work that is done
 
@@ -48,10 +40,13 @@ class _Work:
 
     def __str__(self) -> str:
         """Return a line such as `label 1: 5 of 8 rows (62 %), 1 rows/s, 0:00:05 so far`."""
-        parts = [self._count, self.throughput, f"{self._clock(self._seconds)} so far"]
+        parts = [self._count, self._throughput, f"{self._clock(self._seconds)} so far"]
         if self.done and self.left:
             parts.append(f"{self._clock(self.left * self._seconds / self.done)} left")
         return f"{self.title}: {', '.join(parts)}"
+
+    def __rich__(self) -> Text:
+        return Text(str(self))
 
     @property
     def _seconds(self) -> float:
@@ -74,7 +69,7 @@ class _Work:
         return f"{finished} of {self.total:,.0f} {self.unit} ({int(self.percent)} %)"
 
     @property
-    def throughput(self) -> str:
+    def _throughput(self) -> str:
         """Units per second since the start of this run. A moving average jumps between bursts."""
         speed = self.done / self._seconds if self._seconds else 0.0
         return f"{f'{speed:,.0f}' if speed >= 10 else f'{speed:.2g}'} {self.unit}/s"
@@ -88,49 +83,25 @@ class _Work:
 def progress(title: str, total: float | None, unit: str, before: int = 0) -> Iterator[Advance]:
     """Show progress and yield `advance(n)`, which adds `n` units to it.
 
-    `total` is the number of units, or None if unknown. Earlier runs did `before` of them. The bar
-    disappears if InputError is raised, so that only the error message is left.
+    `total` is the number of units, or None if unknown. Earlier runs did `before` of them. The last
+    line stays, unless an error is raised.
     """
     work, console = _Work(title, total, unit, before), Console(file=sys.stderr)
-    with _bar(work, console) if console.is_terminal else _log(work) as show:
-        write = _every(FILE_SECONDS, partial(_write, work))
-        _write(work)
+    log = _every(LOG_SECONDS, lambda: print(work, file=sys.stderr) if work.left != 0 else None)
+    write = _every(FILE_SECONDS, partial(_write, work))
+    _write(work)
 
-        def advance(count: float) -> None:
-            work.done += count
-            show()
-            write()
+    def advance(count: float) -> None:
+        work.done += count
+        write()
+        if not console.is_terminal:
+            log()
 
-        try:
+    try:
+        with console.status(work):  # draws nothing in a log
             yield advance
-        finally:
-            _write(work)
-
-
-@contextmanager
-def _bar(work: _Work, console: Console) -> Iterator[Callable[[], None]]:
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[work].throughput}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-    )
-    with bar:
-        task = bar.add_task(work.title, total=work.total, completed=work.before, work=work)
-        try:
-            yield lambda: bar.update(task, completed=work.before + work.done)
-        except InputError:
-            bar.live.transient = True
-            raise
-
-
-@contextmanager
-def _log(work: _Work) -> Iterator[Callable[[], None]]:
-    """Print a line from time to time, and the last one when the work is done."""
-    yield _every(LOG_SECONDS, lambda: print(work, file=sys.stderr) if work.left != 0 else None)
+    finally:
+        _write(work)
     print(work, file=sys.stderr)
 
 
