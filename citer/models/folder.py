@@ -25,10 +25,12 @@ from citer.models.families import Config, EosSetting, check_settings
 from citer.models.tokenizer import load_tokenizer, named_eos_ids, tokenizer_digest, tokenizer_parts
 from citer.models.vocabulary import Vocabulary
 from citer.models.weights import (
+    bytes_read,
     check_tensors,
     free_names,
     kept_digest,
     refuse_quantised,
+    tensor_bytes,
     tensor_shapes,
     weight_files,
 )
@@ -141,6 +143,12 @@ class ModelFolder:
     def shapes(self) -> dict[str, list[int]]:
         """The shape of every stored tensor, from the files' headers."""
         return dict(chain.from_iterable(tensor_shapes(f).items() for f in self.weight_files))
+
+    @cached_property
+    def stored_bytes(self) -> int:
+        """Bytes of stored weights that every forward reads (see `LanguageModel.weight_bytes`)."""
+        sizes = dict(chain.from_iterable(tensor_bytes(f).items() for f in self.weight_files))
+        return bytes_read(outline(self.path), sizes)
 
     @cached_property
     def digest(self) -> str:

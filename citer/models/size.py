@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 import torch
@@ -11,7 +10,7 @@ from pydantic import BaseModel, PositiveInt
 from citer.errors import InputError
 from citer.models.folder import ModelFolder, outline
 from citer.models.pair import LanguageModel, bytes_of
-from citer.models.weights import bytes_read, check_tensors, free_names, tensor_bytes
+from citer.models.weights import check_tensors, free_names, tensor_bytes
 from citer.storage.tables import read_as
 
 HEADERS, CONFIG = "config and weight headers", "config only: no weights"
@@ -58,10 +57,9 @@ class ModelSize:
         if not quantised:
             return cls(plain, bytes_of(network), source)
         if has_files:
-            sizes = dict(chain.from_iterable(tensor_bytes(f).items() for f in folder.weight_files))
-            stored, read = sum(sizes.values()), bytes_read(network, sizes)
-        else:
-            stored, read = _listed(plain)
+            stored = sum(sum(tensor_bytes(file).values()) for file in folder.weight_files)
+            return cls(replace(plain, stored_bytes=folder.stored_bytes), stored, source)
+        stored, read = _listed(plain)
         return cls(replace(plain, stored_bytes=read), stored, source)
 
     @cached_property
