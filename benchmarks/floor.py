@@ -15,6 +15,7 @@ from citer.models.batch import Batch, lay_out
 from citer.models.cache import SlotCache
 from citer.models.pair import LanguageModel, Pair
 from citer.models.router import Head, features
+from citer.models.stock import KVCache
 
 
 class Forward(NamedTuple):
@@ -64,7 +65,7 @@ class Recorded(LanguageModel):
 
     log: list[Forward]
 
-    def consume(self, ids_M: Tensor, batch: Batch, cache: SlotCache) -> Tensor:
+    def consume(self, ids_M: Tensor, batch: Batch, cache: KVCache) -> Tensor:
         self.log.append(Forward.of(self.name, batch))
         return super().consume(ids_M, batch, cache)
 

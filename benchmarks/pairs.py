@@ -25,6 +25,7 @@ from citer.data.prompts import Encoded, PlainPrompts
 from citer.decoding.answer import Request
 from citer.decoding.policy import Policy, ScoredBy, StepView
 from citer.demo import toy
+from citer.errors import InputError
 from citer.evaluation.rivals.untrained import random
 from citer.models.folder import PairFolder
 from citer.models.network import pack
@@ -107,6 +108,8 @@ def embedded() -> Subject:
     """Return the embedded pair with the settings of params.yaml and its math questions."""
     params = load_params()
     folders = PairFolder(Path(params.pair.slm), Path(params.pair.llm))
+    if folders.llm.quantised or params.pair.llm_device_map:
+        raise InputError(f"bench: {folders.llm}: quantised or on several devices, expected neither")
     pair = load_pair(folders, params.pair)
 
     def examples(count: int) -> dict[str, Encoded]:

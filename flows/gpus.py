@@ -41,6 +41,8 @@ def room(params: Params) -> Room:
     gpus = _gpus(params) if stages > 1 else ()
     if not gpus:
         return Room(stages)
+    if params.pair.llm_device_map:  # every stage needs all GPUs
+        return Room(1)
     greedy = ["finetune"] if params.finetune.processes > 1 else []
     return Room(min(stages, len(gpus)), gpus, frozenset(greedy))
 

@@ -89,6 +89,11 @@ def test_shipped_params_load_frozen():
             "llm_url: http://host:port",
             "pair.llm_url: 'http://host:port': expected http://HOST:PORT",
         ),
+        (
+            "llm_url: null",
+            "llm_url: http://host\n  llm_device_map: auto",
+            "pair: llm_device_map: the LLM runs at llm_url; expected only one of them",
+        ),
         ("pair:", "pear: {}\npair:", f"top level: unknown key 'pear'; expected {SECTIONS}"),
         ('"2": {previous', '"3": {previous', "iterations: '3' after '1': expected \"2\": {prev"),
         ('previous: "1"', 'previous: "0"', "iterations: '2' after '0': expected \"2\": {previo"),
@@ -235,7 +240,7 @@ def test_a_file_of_another_version_gets_a_line_for_each_error_with_the_default(e
         *("  max_length: 512", ""),
         *("\nregister:", "\nregistry:"),
     )
-    known = "slm, llm, device, dtype, cuda_graphs, llm_url, prompt, chat, stop"
+    known = "slm, llm, device, dtype, cuda_graphs, llm_device_map, llm_url, prompt, chat, stop"
     assert complaints(path) == [
         'pair.device: missing; default: "auto"',
         f"pair: unknown key 'devise'; expected {known}",

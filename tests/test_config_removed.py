@@ -24,11 +24,6 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
     ("old", "new", "message"),
     [
         (
-            "llm_url: null",
-            "llm_device_map: auto",
-            "pair: llm_device_map was removed: a vLLM server runs an LLM that needs several GPUs",
-        ),
-        (
             "  tie: slm",
             "  judge: false\n  tie: slm",
             "label: judge was removed: rules with `audit β` need no head `judge`",

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("two_threads")
 class Model(NamedTuple):
     device: torch.device = torch.device("cpu")
     is_small: bool = False
-    is_local: bool = True
+    fits_one_gpu: bool = True
 
 
 ON_GPU = Model(torch.device("cuda"))
@@ -47,8 +47,8 @@ def test_each_gpu_gets_a_process_that_loads_the_models() -> None:
 
 
 @pytest.mark.usefixtures("four_gpus")
-def test_models_that_a_server_runs_stay_in_this_process() -> None:
-    assert isinstance(executor_for(ON_GPU._replace(is_local=False)), InLine)
+def test_models_that_cannot_be_copied_to_each_gpu_stay_in_this_process() -> None:
+    assert isinstance(executor_for(ON_GPU._replace(fits_one_gpu=False)), InLine)
 
 
 def test_a_single_gpu_needs_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:

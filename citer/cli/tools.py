@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from citer.config.params import load_params
-from citer.errors import InputError
 
 # of benchmarks/bench.py, which imports torch
 ROWS = "1 floor, 2 embedded-floor, 3 alone, 5 batches, 11 graphs, 12 audited, 14 lockstep"
@@ -21,8 +20,8 @@ def profile(
     dtype: Annotated[
         Dtype | None, typer.Option(help="Precision in which models run. Default: pair.dtype.")
     ] = None,
-    devices: Annotated[str | None, typer.Option(hidden=True)] = None,
-    memory: Annotated[float, typer.Option(min=0.1, max=1e6, help="GiB of the device.")] = 80,
+    devices: Annotated[int, typer.Option(min=1, max=1024, help="Number of devices.")] = 1,
+    memory: Annotated[float, typer.Option(min=0.1, max=1e6, help="GiB of each device.")] = 80,
     slots: Annotated[int, typer.Option(min=1, max=2**14, help="Sequences at once.")] = 32,
     positions: Annotated[
         int, typer.Option(min=2, max=2**24, help="Tokens of a sequence, prompt and answer.")
@@ -38,13 +37,11 @@ def profile(
     from citer.pairs.profile import Profile, Setting
     from citer.pairs.profile_tables import numbers, show
 
-    if devices:
-        raise InputError("--devices was removed: a vLLM server runs the LLM on several GPUs")
     if not (slm and llm and dtype):
         params = load_params()
         slm, llm = slm or Path(params.pair.slm), llm or Path(params.pair.llm)
         dtype = dtype or Dtype(params.pair.dtype)
-    setting = Setting(memory, slots, positions)
+    setting = Setting(devices, memory, slots, positions)
     sized = Profile(ModelSize.of(slm, dtype), ModelSize.of(llm, dtype), setting)
     if as_json:
         typer.echo(json.dumps(numbers(sized), indent=2))

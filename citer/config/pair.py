@@ -1,6 +1,6 @@
 """The section `pair` of `params.yaml`: the two models and where they run."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, field_validator, model_validator
@@ -31,18 +31,17 @@ class PairParams(Section):
     With `llm_url`, a vLLM server runs the LLM, and its folder may lack the weights
     (`citer.models.served`).
 
-    Without `cuda_graphs`, a GPU launches the kernels of each forward one by one.
+    Without `cuda_graphs`, a GPU launches the kernels of each forward one by one. With
+    `llm_device_map: auto`, accelerate distributes the LLM's layers over all GPUs, and the SLM and
+    the router run on the last one.
     """
-
-    REMOVED: ClassVar = {
-        "llm_device_map": "a vLLM server runs an LLM that needs several GPUs (pair.llm_url)"
-    }
 
     slm: LocalPath
     llm: LocalPath
     device: Device
     dtype: Literal["float32", "bfloat16", "float16", "float64"]
     cuda_graphs: bool = True
+    llm_device_map: Literal["auto"] | None = None
     llm_url: Annotated[str, AfterValidator(_address)] | None = None
     prompt: PromptKind = "plain"
     chat: ChatParams = ChatParams()
@@ -57,6 +56,12 @@ class PairParams(Section):
             )
             raise ValueError(f"{path!r}: {expected}")
         return path
+
+    @model_validator(mode="after")
+    def one_place(self) -> Self:
+        if self.llm_url and self.llm_device_map:
+            raise ValueError("llm_device_map: the LLM runs at llm_url; expected only one of them")
+        return self
 
     @model_validator(mode="after")
     def chat_is_used(self) -> Self:

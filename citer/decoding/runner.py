@@ -41,7 +41,7 @@ class ModelRunner:
         self.model = model
         self.cache = cache = model.cache(slots)
         self.total = Work()
-        self._graphs = make_graphs(model, cache)
+        self._graphs = make_graphs(model, cache) if isinstance(cache, SlotCache) else None
         self._trunks: dict[Ids, Any] = {}  # copies of slots
 
     def prepare(self, all_held: Sequence[Held]) -> None:

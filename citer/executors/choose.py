@@ -29,8 +29,8 @@ class Placed(Protocol):
         """Whether forwards are too small to multithread, so that several processes are faster."""
 
     @property
-    def is_local(self) -> bool:
-        """Whether no server runs a part, so that each GPU can have a copy."""
+    def fits_one_gpu(self) -> bool:
+        """Whether all that is loaded here is on one GPU, so that each GPU can have a copy."""
 
 
 def executor_for(placed: Placed, workers: WorkerParams | None = None) -> Executor:
@@ -55,7 +55,8 @@ def _gpus(placed: Placed) -> list[str]:
 
     CUDA_VISIBLE_DEVICES, if set, leaves a part of the machine's GPUs to this process.
     """
-    count = torch.cuda.device_count() if placed.device.type == "cuda" and placed.is_local else 0
+    several = placed.device.type == "cuda" and placed.fits_one_gpu
+    count = torch.cuda.device_count() if several else 0
     if count < 2:
         return []
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")

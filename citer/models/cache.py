@@ -26,10 +26,18 @@ class SlotCache:
     that a slot can be cut anywhere. `kinds` has the kind of each layer.
     """
 
-    def __init__(self, network: PreTrainedModel, slots: int) -> None:
-        layers, heads, head_dim = kv_shape(network.config)
-        shape = (layers, slots, heads, 0, head_dim)
-        self.keys_LSKPD = torch.zeros(shape, dtype=network.dtype, device=network.device)
+    def __init__(
+        self,
+        network: PreTrainedModel,
+        slots: int,
+        layers: int | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        """Allocate the slots. `layers`: the number of layers, if not all of the network's."""
+        all_layers, heads, head_dim = kv_shape(network.config)
+        shape = (layers or all_layers, slots, heads, 0, head_dim)
+        device = device or network.device
+        self.keys_LSKPD = torch.zeros(shape, dtype=network.dtype, device=device)
         self.values_LSKPD = torch.zeros_like(self.keys_LSKPD)
         self.kinds = FAMILIES[network.config.model_type].kinds(network.config)
         self.lengths = [0] * slots

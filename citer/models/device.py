@@ -1,8 +1,10 @@
 """Where models run."""
 
 import os
+from itertools import chain
 
 import torch
+from torch import nn
 
 from citer.config.pair import DEVICE
 from citer.config.params import PairParams
@@ -36,3 +38,28 @@ def announce(stage: str, params: PairParams) -> None:
         others = f", {visible} GPUs visible" if visible > 1 else ""
         place = f"cuda:0 {torch.cuda.get_device_name(0)}{others}"
     say(f"{stage}: on {place}")
+
+
+def device_for(name: str, params: PairParams) -> torch.device:
+    """Return where model `name` of the pair runs, unless its layers are on several devices.
+
+    If those of the LLM are, the SLM runs on the last GPU.
+    """
+    device = resolve_device(params.device)
+    if name == "slm" and params.llm_device_map and device.type == "cuda":
+        return torch.device("cuda", torch.cuda.device_count() - 1)
+    return device
+
+
+def device_map_for(name: str, params: PairParams) -> str:
+    """Return the `device_map` of transformers for model `name`."""
+    device = device_for(name, params)
+    split = name == "llm" and params.llm_device_map and device.type == "cuda"
+    return "auto" if split else str(device)
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Return where a module runs. accelerate may keep its weights elsewhere between forwards."""
+    if hook := getattr(module, "_hf_hook", None):
+        return torch.device(hook.execution_device)
+    return next(chain(module.parameters(), module.buffers())).device

@@ -26,6 +26,7 @@ from citer.models.tokenizer import load_tokenizer, named_eos_ids, tokenizer_dige
 from citer.models.vocabulary import Vocabulary
 from citer.models.weights import (
     bytes_read,
+    check_quantiser,
     check_tensors,
     free_names,
     kept_digest,
@@ -165,7 +166,9 @@ class ModelFolder:
             refuse_quantised(self.path)
         self.check_ends()
         shapes, network = self.shapes, outline(self.path)
-        check_tensors(self.path, network, shapes, free_names(network) if self.quantised else ())
+        if settings := self.config.quantization_config:
+            check_quantiser(self.path, settings)
+        check_tensors(self.path, network, shapes, free_names(network) if settings else ())
 
     def check_ends(self) -> None:
         """Raise InputError for an EOS id outside of the vocabulary."""

@@ -22,13 +22,28 @@ from transformers import PreTrainedModel
 from citer.errors import InputError
 from citer.models.batch import Batch
 from citer.models.cache import SlotCache
+from citer.models.device import device_of
 from citer.models.families import FAMILIES, Family, Heads, LayerKind
 
 TESTED = "5.23.0"  # of transformers
 # The largest accepted deviation of states. On a CPU, 28 layers deviate by up to 8e-6 in float32
 # and 3e-3 in float16. The value for float32 allows GPU kernels that round products to TF32.
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 5e-3, torch.float16: 3e-2, torch.bfloat16: 1e-1}
+QUANTISED = 1e-1  # of a quantised network, which may round the states in every layer
 BEGUN, ADDED = 3, 2  # tokens of a prompt and of a catch-up that `check_forward` reads
+
+
+class Forward(NamedTuple):
+    """A forward over a batch, and the cache that it uses.
+
+    hidden: from network, ids_M, batch and cache to hidden_WH, as `wanted_hidden`
+    cache: from network and number of slots to a cache
+    unlike: how states may differ, for the message of `check_forward`
+    """
+
+    hidden: Callable[..., Tensor]
+    cache: Callable[[PreTrainedModel, int], Any]
+    unlike: str
 
 
 def wanted_hidden(
@@ -50,24 +65,29 @@ def wanted_hidden(
     return model.norm(batch.wanted(hidden_MH))
 
 
+OWN = Forward(wanted_hidden, SlotCache, "than our forward")
+
+
 @torch.inference_mode()
-def check_forward(network: PreTrainedModel, origin: Path) -> None:
-    """Raise InputError if our forward and that of transformers differ on a few tokens."""
+def check_forward(network: PreTrainedModel, origin: Path, forward: Forward = OWN) -> None:
+    """Raise InputError if a forward and that of transformers differ on a few tokens."""
     step = network.config.vocab_size // (BEGUN + ADDED)
-    ids_M = torch.arange(BEGUN + ADDED, device=network.device) * step
+    device = device_of(network.get_input_embeddings())
+    ids_M = torch.arange(BEGUN + ADDED, device=device) * step
     theirs_MH = network.base_model(input_ids=ids_M[None], use_cache=False).last_hidden_state[0]
     if not theirs_MH.isfinite().all():
         dtype = str(network.dtype).removeprefix("torch.")
         raise InputError(f"{origin}: states are not finite in {dtype}, expected finite ones")
-    cache = SlotCache(network, 1)
+    cache = forward.cache(network, 1)
     parts = [
-        wanted_hidden(network, part_M, cache.begin([0], [len(part_M)], [len(part_M)]), cache)
+        forward.hidden(network, part_M, cache.begin([0], [len(part_M)], [len(part_M)]), cache)
         for part_M in (ids_M[:BEGUN], ids_M[BEGUN:])
     ]
-    if not deviation(torch.cat(parts), theirs_MH) <= TOLERANCE[network.dtype]:
+    tolerance = QUANTISED if getattr(network, "is_quantized", False) else TOLERANCE[network.dtype]
+    if not deviation(torch.cat(parts), theirs_MH) <= tolerance:
         raise InputError(
             f"{origin}: transformers {transformers.__version__} computes other states "
-            f"than our forward: expected version {TESTED}, or a supported model"
+            f"{forward.unlike}: expected version {TESTED}, or a supported model"
         )
 
 

@@ -1,4 +1,4 @@
-"""Load the weights of one model.
+"""Load the weights of one model, and choose the forward that runs them.
 
 On a CPU, large linear layers hold their weights in oneDNN's own layout. A forward of few tokens
 should take as long as reading its weights once. PyTorch's layer takes longer. It reads float32
@@ -13,9 +13,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 from citer.config.params import PairParams
-from citer.models.device import resolve_device
+from citer.models.device import device_for, device_map_for
 from citer.models.folder import ModelFolder
-from citer.models.forward import check_forward, deviation
+from citer.models.forward import OWN, Forward, check_forward, deviation
+from citer.models.stock import STOCK, load_stock
 from citer.progress import warn
 
 LARGE = 2**20  # bytes; smaller weights fit a core's cache
@@ -23,18 +24,27 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1e-2}  # the largest deviation
 FEWEST = 4  # tokens; with fewer, oneDNN's products are slower
 
 
-def load_network(folder: ModelFolder, params: PairParams) -> PreTrainedModel:
+def forward_of(name: str, folder: ModelFolder, params: PairParams) -> Forward:
+    """A quantised LLM and one on several devices run in transformers' own forward."""
+    return STOCK if folder.quantised or (name == "llm" and params.llm_device_map) else OWN
+
+
+def load_network(name: str, folder: ModelFolder, params: PairParams) -> PreTrainedModel:
     """Load a checked folder and compare its states with those of transformers."""
     disable_progress_bar()  # transformers shows one per tensor
-    network = AutoModelForCausalLM.from_pretrained(
-        folder.path,
-        dtype=getattr(torch, params.dtype),
-        attn_implementation="sdpa",
-        local_files_only=True,
-    )
-    network.requires_grad_(False).eval().to(resolve_device(params.device))
-    pack(network)
-    check_forward(network, folder.path)
+    forward = forward_of(name, folder, params)
+    if forward is STOCK:
+        network = load_stock(folder.path, params.dtype, device_map_for(name, params))
+    else:
+        network = AutoModelForCausalLM.from_pretrained(
+            folder.path,
+            dtype=getattr(torch, params.dtype),
+            attn_implementation="sdpa",
+            local_files_only=True,
+        )
+        network.requires_grad_(False).eval().to(device_for(name, params))
+        pack(network)
+    check_forward(network, folder.path, forward)
     return network
 
 

@@ -11,7 +11,7 @@ from citer.config.pair import PairParams
 from citer.executors.base import Executor, InLine
 from citer.executors.choose import executor_for
 from citer.executors.workers import WorkerParams
-from citer.models.device import resolve_device
+from citer.models.device import device_for
 from citer.models.folder import Carded, ModelFolder, PairFolder, outline
 from citer.models.pair import LanguageModel, Pair, load_model, load_pair, make_model, make_pair
 
@@ -50,7 +50,6 @@ def outline_pair(folders: PairFolder, params: PairParams) -> Pair:
 
 
 def outline_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:
-    model = make_model(
-        name, folder, params, lambda: outline(folder.path).to(getattr(torch, params.dtype))
-    )
-    return replace(model, runs_on=resolve_device(params.device))
+    network = outline(folder.path).to(getattr(torch, params.dtype))
+    model = make_model(name, folder, params, network)
+    return replace(model, runs_on=device_for(name, params))

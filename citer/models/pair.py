@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 import torch
@@ -15,10 +15,12 @@ from citer.config.params import PairParams
 from citer.data.prompts import PromptFormat
 from citer.errors import InputError
 from citer.models.batch import Batch
-from citer.models.cache import SlotCache, kv_shape
+from citer.models.cache import kv_shape
+from citer.models.device import device_of
 from citer.models.folder import Carded, ModelCard, ModelFolder, PairFolder
-from citer.models.forward import wanted_hidden
-from citer.models.network import load_network
+from citer.models.forward import OWN, Forward
+from citer.models.network import forward_of, load_network
+from citer.models.stock import KVCache
 from citer.models.tokenizer import StopTexts
 from citer.models.vocabulary import Vocabulary
 
@@ -33,7 +35,9 @@ class LanguageModel:
     known, and it can be pickled. `runs_on` is where the weights go that unpickling loads.
 
     cuda_graphs: whether short forwards on a GPU are captured as CUDA graphs
-    stored_bytes: bytes of a quantised model's weights that every forward reads; it is never loaded
+    forward: the stock forward, if the model is quantised or on several devices
+    stored_bytes: bytes of a quantised model's weights that every forward reads
+    llm_device_map: as in `PairParams`
     """
 
     name: str
@@ -41,18 +45,25 @@ class LanguageModel:
     digest: str
     network: PreTrainedModel
     cuda_graphs: bool = field(default=True, kw_only=True)
+    forward: Forward = field(default=OWN, kw_only=True)
     stored_bytes: int | None = field(default=None, kw_only=True)
+    llm_device_map: Literal["auto"] | None = field(default=None, kw_only=True)
     runs_on: torch.device | None = field(default=None, kw_only=True)
-    is_local = True
 
     @cached_property
     def device(self) -> torch.device:
-        return self.runs_on or self.network.device
+        """Where the logits are."""
+        return self.runs_on or device_of(self.network.get_output_embeddings())
 
     @property
     def is_small(self) -> bool:
         """Whether forwards are too small to multithread, so that several processes are faster."""
         return self.device.type == "cpu" and self.weight_bytes < SMALL
+
+    @property
+    def fits_one_gpu(self) -> bool:
+        """Whether all layers are on one device."""
+        return self.llm_device_map is None
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -94,6 +105,7 @@ class LanguageModel:
         """Pickle the folder and the settings only. Unpickling loads the weights again."""
         folder, dtype = str(self.path), str(self.dtype).removeprefix("torch.")
         placement = {"device": self.device.type, "dtype": dtype, "cuda_graphs": self.cuda_graphs}
+        placement |= {"llm_device_map": self.llm_device_map}
         params = PairParams.model_validate({"slm": folder, "llm": folder, **placement})
         return _reload, (self.name, self.path, self.digest, params)
 
@@ -101,13 +113,13 @@ class LanguageModel:
         """Return hidden_BTH after the final norm, the input of the LM head and of the router."""
         return self.network.base_model(**inputs).last_hidden_state
 
-    def cache(self, slots: int) -> SlotCache:
+    def cache(self, slots: int) -> KVCache:
         """Return an empty KV cache."""
-        return SlotCache(self.network, slots)
+        return self.forward.cache(self.network, slots)
 
-    def consume(self, ids_M: Tensor, batch: Batch, cache: SlotCache) -> Tensor:
+    def consume(self, ids_M: Tensor, batch: Batch, cache: KVCache) -> Tensor:
         """Run a forward over a batch and add its tokens to the cache. Return hidden_WH."""
-        return wanted_hidden(self.network, ids_M, batch, cache)
+        return self.forward.hidden(self.network, ids_M, batch, cache)
 
     def logits(self, hidden_NH: Tensor) -> Tensor:
         """Return logits_NV in float32, or in float64 for a model in float64."""
@@ -159,13 +171,13 @@ class Pair:
 
     @property
     def device(self) -> torch.device:
-        """Where the SLM runs, and the LLM unless a server runs it."""
+        """Where the SLM runs, and the LLM if it is on one device."""
         return self.slm.device
 
     @property
-    def is_local(self) -> bool:
-        """Whether no server runs the LLM."""
-        return isinstance(self.llm, LanguageModel)
+    def fits_one_gpu(self) -> bool:
+        """Whether both models are loaded here, on one device."""
+        return isinstance(self.llm, LanguageModel) and self.llm.fits_one_gpu
 
     @property
     def is_slow(self) -> bool:
@@ -216,18 +228,22 @@ def make_pair(folders: PairFolder, slm: LanguageModel, llm: LanguageModel | Card
 
 def load_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:
     """Load one model for inference. The caller has checked the folder."""
-    return make_model(name, folder, params, partial(load_network, folder, params))
+    return make_model(name, folder, params, load_network(name, folder, params))
 
 
 def make_model(
-    name: str, folder: ModelFolder, params: PairParams, network: Callable[[], PreTrainedModel]
+    name: str, folder: ModelFolder, params: PairParams, network: PreTrainedModel
 ) -> LanguageModel:
-    """Make a model of the network that `network` returns. Raises InputError if it is quantised."""
-    if folder.quantised:
-        server = "expected none, or a vLLM server that runs the LLM (pair.llm_url)"
-        raise InputError(f"{folder}/config.json: quantization_config: {server}")
-    graphs = params.cuda_graphs
-    return LanguageModel(name, folder.path, folder.digest, network(), cuda_graphs=graphs)
+    return LanguageModel(
+        name,
+        folder.path,
+        folder.digest,
+        network,
+        cuda_graphs=params.cuda_graphs,
+        forward=forward_of(name, folder, params),
+        stored_bytes=folder.stored_bytes if folder.quantised else None,
+        llm_device_map=params.llm_device_map,
+    )
 
 
 _RELOADED: WeakValueDictionary[tuple[str, Path, str], LanguageModel] = WeakValueDictionary()

@@ -1,11 +1,14 @@
 """The size of a model, by its configuration and the headers of its weight files."""
 
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import BaseModel, PositiveInt
+from torch import nn
 
 from citer.errors import InputError
 from citer.models.folder import ModelFolder, outline
@@ -13,16 +16,40 @@ from citer.models.pair import LanguageModel, bytes_of
 from citer.models.weights import check_tensors, free_names, tensor_bytes
 from citer.storage.tables import read_as
 
+INTEGER = re.compile("[Ii]nt([48])")  # in the name of a torchao method
 HEADERS, CONFIG = "config and weight headers", "config only: no weights"
 
 
-class Index(BaseModel):
-    """The part of `model.safetensors.index.json` that has the bytes of all weights."""
+class Quantisation(BaseModel):
+    """How the weights are quantised: the fields of several methods."""
 
-    class Total(BaseModel):
-        total_size: PositiveInt
+    quant_method: str | None = None
+    bits: PositiveInt | None = None  # awq, gptq
+    group_size: int | None = None
+    load_in_4bit: bool = False  # bitsandbytes
+    load_in_8bit: bool = False
+    bnb_4bit_use_double_quant: bool = False
+    quant_type: Any = None  # torchao
 
-    metadata: Total
+    @property
+    def bits_per_weight(self) -> float | None:
+        """Bits of a weight with its part of scale and zero point, or None if unknown."""
+        group = self.group_size or 0
+        if self.quant_method in ("awq", "gptq") and self.bits:
+            return self.bits + ((16 + self.bits) / group if group > 0 else 0)
+        if self.quant_method == "bitsandbytes" and self.load_in_4bit:  # 64 weights share a scale
+            return 4 + (8 / 64 + 32 / (64 * 256) if self.bnb_4bit_use_double_quant else 32 / 64)
+        if self.quant_method == "bitsandbytes" and self.load_in_8bit:
+            return 8
+        if self.quant_method == "torchao" and (found := INTEGER.search(str(self.quant_type))):
+            return int(found[1])
+        return None
+
+
+class Quantised(BaseModel):
+    """The part of config.json that says how weights are quantised."""
+
+    quantization_config: Quantisation
 
 
 @dataclass(frozen=True)
@@ -43,7 +70,7 @@ class ModelSize:
         """Read a model folder, which may lack its weights.
 
         Raises InputError if the engine cannot run the model, if a weight file is torn or does not
-        fit config.json, or if a quantised model has neither weight files nor an index of them.
+        fit config.json, or if the bits of a quantised weight are unknown.
         """
         folder = ModelFolder(path)
         quantised = folder.quantised  # checks config.json
@@ -59,7 +86,7 @@ class ModelSize:
         if has_files:
             stored = sum(sum(tensor_bytes(file).values()) for file in folder.weight_files)
             return cls(replace(plain, stored_bytes=folder.stored_bytes), stored, source)
-        stored, read = _listed(plain)
+        stored, read = _estimated(plain)
         return cls(replace(plain, stored_bytes=read), stored, source)
 
     @cached_property
@@ -70,13 +97,31 @@ class ModelSize:
     def quantised(self) -> bool:
         return self.model.stored_bytes is not None
 
+    @property
+    def layers(self) -> int:
+        return self.model.network.config.num_hidden_layers
 
-def _listed(plain: LanguageModel) -> tuple[int, int]:
-    """Return the bytes of all weights, and of those that every forward reads, by their index."""
-    index = plain.path / "model.safetensors.index.json"
-    if not index.is_file():
-        expected = f"expected weight files, or {index.name} with their total_size"
-        raise InputError(f"{plain.path}/config.json: quantization_config: {expected}")
-    stored = read_as(index, Index).metadata.total_size
-    embedding = bytes_of(plain.network) - plain.weight_bytes
-    return stored, stored - embedding
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Bytes of the input embedding and of the output head, which is 0 if they are tied."""
+        network = self.model.network
+        embedding, head = network.get_input_embeddings(), network.get_output_embeddings()
+        return bytes_of(embedding), 0 if head.weight is embedding.weight else bytes_of(head)
+
+
+def _estimated(plain: LanguageModel) -> tuple[int, int]:
+    """Estimate the bytes of all weights, and of those that every forward reads.
+
+    All linear layers but the head count as quantised.
+    """
+    config, network = plain.path / "config.json", plain.network
+    quantisation = read_as(config, Quantised).quantization_config
+    bits = quantisation.bits_per_weight
+    if bits is None:
+        expected = "expected weight files, or awq, gptq, bitsandbytes or torchao with their bits"
+        method = quantisation.quant_method
+        raise InputError(f"{config}: quantization_config: {method!r}: {expected}")
+    head = network.get_output_embeddings()
+    layers = [m for m in network.modules() if isinstance(m, nn.Linear) and m is not head]
+    saved = round(sum(layer.weight.nbytes - layer.weight.numel() * bits / 8 for layer in layers))
+    return bytes_of(network) - saved, plain.weight_bytes - saved

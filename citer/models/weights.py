@@ -13,12 +13,13 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.quantizers import AutoHfQuantizer
 
 from citer.errors import InputError, reading
 from citer.storage.tables import digest, read_as, write_json
@@ -95,6 +96,16 @@ def _differences(network: PreTrainedModel, shapes: Shapes, free: tuple[str, ...]
 def refuse_quantised(path: Path) -> None:
     """Raise InputError for the folder of an SLM that is quantised."""
     raise InputError(f"{path}/config.json: quantization_config: only an LLM may be quantised")
+
+
+def check_quantiser(path: Path, settings: dict[str, Any]) -> None:
+    """Raise InputError if transformers does not know the method, or if a package is missing."""
+    try:
+        quantiser = AutoHfQuantizer.from_config(settings, pre_quantized=True)
+        quantiser.validate_environment(device_map="auto")
+    except Exception as error:  # each quantiser raises errors of its own
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}/config.json: quantization_config: {reason}") from error
 
 
 def free_names(network: PreTrainedModel) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ def numbers(profile: Profile) -> dict[str, Any]:
     return {
         "models": {"slm": _facts(profile.slm), "llm": _facts(profile.llm)},
         "needed_bytes": profile.needed,
-        "fits_one_device": profile.left is not None,
+        "fits_one_device": profile.fits_one,
         "left_bytes": profile.left,
         "tokenizers_differ": None if profile.uncompared else bool(profile.differing),
         "cost": {b.name: {str(f): profile.cost(f, b) for f in FRACTIONS} for b in batches} or None,
@@ -77,16 +77,19 @@ def _precision(size: ModelSize) -> str:
 def _fit(profile: Profile) -> str:
     setting = profile.setting
     caches = profile.kv(profile.slm) + profile.kv(profile.llm)
+    devices = f"{setting.devices} x {setting.memory:g} GiB"
     lines = [
         f"Memory: {_size(profile.needed)} for both models, with {_size(caches)} of KV cache for "
         f"{setting.slots} slots x {setting.positions:,} positions."
     ]
     if profile.left is None:
-        server = "a vLLM server can run the LLM on several (pair.llm_url)"
-        lines += [f"They do not fit on one device of {setting.memory:g} GiB; {server}."]
+        lines += [f"The models do not fit on {devices}."]
+    elif profile.fits_one:
+        lines += [f"They fit on one device; {_size(profile.left[0])} are left."]
     else:
-        lines += [f"They fit on one device; {_size(profile.left)} are left."]
-    lines += ["Activations and the runtime need memory, too: leave 10 % of the device."]
+        left = ", ".join(map(_size, profile.left))
+        lines += [f"They fit on {devices} with pair.llm_device_map: auto; left: {left}."]
+    lines += ["Activations and the runtime need memory, too: leave 10 % of each device."]
     return "\n".join(lines) + "\n"
 
 

@@ -17,6 +17,7 @@ from citer.decoding.policy import ScoredBy, head_for
 from citer.decoding.runner import Drafts, Held, ModelRunner
 from citer.errors import InputError
 from citer.models import batch
+from citer.models.cache import SlotCache
 from citer.models.pair import Pair
 from citer.models.router import Router
 from citer.models.sampling import Sampling, noise
@@ -156,7 +157,7 @@ class Drafter:
     def reserve(self) -> None:
         """On a GPU, allocate the whole cache. Raises InputError if the free memory is too small."""
         slm, cache = self.pair.slm, self.runner.cache
-        if slm.device.type != "cuda":
+        if slm.device.type != "cuda" or not isinstance(cache, SlotCache):
             return
         needed = len(cache.lengths) * self._slots.width * slm.kv_bytes
         free, _ = torch.cuda.mem_get_info(slm.device)

@@ -46,7 +46,8 @@ class RoutedModel(PythonModel):
             device=config["device"],
             dtype=card["dtype"],
             cuda_graphs=config["cuda_graphs"],
-            llm_url=config.get("llm_url"),  # earlier versions have none
+            llm_device_map=config.get("llm_device_map"),  # earlier versions have none
+            llm_url=config.get("llm_url"),  # the same
         )
         self.deployment = deploy(
             bundle,

@@ -42,8 +42,8 @@ def pair(request: pytest.FixtureRequest, sizes: dict[str, list[ModelSize]]) -> l
     return sizes[request.param]
 
 
-def profile(pair: list[ModelSize], memory: float = 80) -> Profile:
-    return Profile(*pair, Setting(memory, slots=32, positions=512))
+def profile(pair: list[ModelSize], devices: int = 1, memory: float = 80) -> Profile:
+    return Profile(*pair, Setting(devices, memory, slots=32, positions=512))
 
 
 def test_the_slm_alone_and_the_llm_for_every_token_have_the_cost_model_s_bytes(
@@ -72,21 +72,27 @@ def test_a_router_on_two_equal_models_cannot_pay(sizes: dict[str, list[ModelSize
     assert [of.pays_to(batch) for batch in BATCHES] == [0] * len(BATCHES)
 
 
-@pytest.mark.parametrize(("memory", "fits"), [(80, False), (143, False), (144, True), (192, True)])
+@pytest.mark.parametrize(
+    ("devices", "memory", "fits"),
+    [(1, 80, "no"), (1, 192, "one"), (2, 80, "map"), (4, 141, "one"), (3, 40, "no")],
+)
 def test_the_fit_of_1_5b_and_72b(
-    sizes: dict[str, list[ModelSize]], memory: float, fits: bool
+    sizes: dict[str, list[ModelSize]], devices: int, memory: float, fits: str
 ) -> None:
     """Weights 138.3 GiB, 32 x 512 positions 5.4 GiB."""
-    of = profile(sizes["qwen"], memory)
+    of = profile(sizes["qwen"], devices, memory)
     assert of.needed / GIB == pytest.approx(143.7, abs=0.1)
-    assert of.left == (round(memory * GIB) - of.needed if fits else None)
+    assert of.fits_one == (memory > 143.7)
+    assert (of.left is None) == (fits == "no")
+    if of.left:
+        assert len(of.left) == devices
+        assert sum(of.left) == pytest.approx(devices * memory * GIB - of.needed, abs=1e3)
 
 
-def test_several_devices_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["profile", "--devices", "2"]) == 2
-    assert capsys.readouterr().err == (
-        "citer: --devices was removed: a vLLM server runs the LLM on several GPUs\n"
-    )
+def test_whole_layers_do_not_fit_where_their_sum_would(sizes: dict[str, list[ModelSize]]) -> None:
+    of = profile(sizes["qwen"], devices=96, memory=1.6)
+    assert of.needed < 96 * of.setting.capacity
+    assert of.left is None
 
 
 def test_the_command_prints_both_pairs_and_the_json_has_the_same_numbers(
@@ -100,9 +106,9 @@ def test_the_command_prints_both_pairs_and_the_json_has_the_same_numbers(
     assert found["models"]["llm"]["parameters"] == pair[1].parameters
     assert found["cost"]["b8"]["0.1"] == of.cost(0.1, BATCHES[1])
     assert found["left_bytes"] is None
-    assert call(command) == 0
+    assert call([*command, "--devices", "4"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "They do not fit on one device of 80 GiB; a vLLM server can run the LLM" in text
+    assert "They fit on 4 x 80 GiB with pair.llm_device_map: auto" in text
     costs = " ".join(f"{of.cost(fraction, BATCH_1):.2f}" for fraction in FRACTIONS)
     assert f"1 {costs} {of.pays_to(BATCH_1):g}" in text
     assert (
@@ -129,7 +135,7 @@ def test_two_tokenizers_have_no_cost(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_positions_beyond_the_context_are_refused(pair: list[ModelSize]) -> None:
     with pytest.raises(InputError, match=r"^--positions: 200000 tokens, expected at most \d+, the"):
-        Profile(*pair, Setting(80, slots=1, positions=200_000))
+        Profile(*pair, Setting(1, 80, slots=1, positions=200_000))
 
 
 def test_a_quantised_slm_is_refused_as_in_a_run(
@@ -138,8 +144,6 @@ def test_a_quantised_slm_is_refused_as_in_a_run(
     config = json.loads((pairs["qwen"][0] / "config.json").read_text())
     quantised = config | {"quantization_config": {"quant_method": "awq", "bits": 4}}
     (tmp_path / "config.json").write_text(json.dumps(quantised))
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {"total_size": 10**9}, "weight_map": {"a": "a.st"}}))
     llm = str(pairs["qwen"][1])
     assert call(["profile", "--slm", str(tmp_path), "--llm", llm, "--dtype", "bfloat16"]) == 2
     assert f"{tmp_path}/config.json: quantization_config: only an LLM" in capsys.readouterr().err

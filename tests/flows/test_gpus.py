@@ -54,6 +54,7 @@ TWO, GREEDY = {"stages": 2}, frozenset(["finetune"])
         (4, None, {"workers": TWO}, Room(2, FOUR)),
         (4, None, {"workers": TWO, "pair": {"device": "cpu"}}, Room(2)),
         (2, "GPU-a,GPU-b", {"workers": TWO}, Room(2, ("GPU-a", "GPU-b"))),
+        (4, None, {"workers": TWO, "pair": {"llm_device_map": "auto"}}, Room(1)),
         (4, None, {"workers": TWO, "finetune": {"processes": 4}}, Room(2, FOUR, GREEDY)),
     ],
 )

@@ -35,7 +35,7 @@ def test_it_has_the_facts_of_a_loaded_pair(folders: TinyPair, placement: PairPar
     assert identity(pair) == identity(loaded)
     for model, other in ((pair.slm, loaded.slm), (pair.llm, loaded.llm)):
         assert model.card == other.card
-        for fact in ("device", "dtype", "hidden_size", "is_small"):
+        for fact in ("device", "dtype", "hidden_size", "is_small", "forward"):
             assert getattr(model, fact) == getattr(other, fact), fact
     assert (pair.is_small, pair.is_slow, pair.context) == (True, False, loaded.context)
 

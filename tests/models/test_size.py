@@ -15,7 +15,12 @@ from tests.configs import LLAMA_8B, LLAMA_70B, QWEN_1_5B, QWEN_72B
 from tests.tiny import make_tiny_pair
 
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
-INDEX = "model.safetensors.index.json"
+INT8 = {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig"}}}
+NESTED = {
+    "quant_method": "bitsandbytes",
+    "load_in_4bit": True,
+    "bnb_4bit_use_double_quant": True,
+}
 
 
 def described(folder: Path, config: dict, **fields: object) -> Path:
@@ -80,21 +85,36 @@ def test_stored_bytes_are_counted_if_a_quantised_model_has_its_files(tmp_path: P
     assert size.quantised
 
 
-def test_without_files_a_quantised_model_has_the_size_of_its_index(tmp_path: Path) -> None:
-    path = described(tmp_path, QWEN_72B, quantization_config=AWQ)
-    total = {"metadata": {"total_size": 41_000_000_000}, "weight_map": {"a": "a.safetensors"}}
-    (path / INDEX).write_text(json.dumps(total))
+@pytest.mark.parametrize(
+    ("config", "settings", "gigabytes"),
+    [(QWEN_72B, AWQ, 41.46), (LLAMA_70B, NESTED, 39.51), (LLAMA_8B, INT8, 9.08)],
+)
+def test_without_files_a_quantised_model_is_estimated_by_its_bits(
+    tmp_path: Path, config: dict, settings: dict, gigabytes: float
+) -> None:
+    """By hand: 70.21, 68.45 and 6.98 billion weights in the layers; two embeddings in float16."""
+    path = described(tmp_path, config, quantization_config=settings)
     size = ModelSize.of(path, "float16")
-    assert size.resident == 41_000_000_000
+    assert size.resident == pytest.approx(gigabytes * 1e9, rel=1e-3)
     assert size.quantised
-    two_bytes = 2 * QWEN_72B["vocab_size"] * QWEN_72B["hidden_size"]
+    two_bytes = 2 * config["vocab_size"] * config["hidden_size"]
     assert size.resident - size.model.weight_bytes == two_bytes
     assert size.source == CONFIG
 
 
-def test_a_quantised_model_without_files_and_index_is_refused(tmp_path: Path) -> None:
-    path = described(tmp_path, QWEN_1_5B, quantization_config=AWQ)
-    with pytest.raises(InputError, match=f"quantization_config: expected weight files, or {INDEX}"):
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"quant_method": "hqq"}, "quantization_config: 'hqq': expected weight files, or awq"),
+        ({"quant_method": "awq"}, "quantization_config: 'awq': expected weight files, or awq"),
+        (AWQ | {"bits": "four"}, "quantization_config.bits: 'four': expected"),
+    ],
+)
+def test_unknown_bits_are_refused_without_files(
+    tmp_path: Path, settings: dict, complaint: str
+) -> None:
+    path = described(tmp_path, QWEN_1_5B, quantization_config=settings)
+    with pytest.raises(InputError, match=complaint):
         ModelSize.of(path, "bfloat16")
 
 

@@ -1,0 +1,140 @@
+"""The stock forward: that of transformers, unchanged, for an LLM that ours cannot run.
+
+Such an LLM is quantised, or its layers are on several devices. The stock forward pads all rows to
+the longest and is slower than ours. Its keys and values are in our slots.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+
+from citer.errors import InputError
+from citer.models.batch import Batch
+from citer.models.cache import Copied, SlotCache
+from citer.models.device import device_of
+from citer.models.families import FULL, SLIDING
+from citer.models.forward import Forward
+from citer.progress import warn
+
+
+class SplitCache:
+    """A KV cache whose layers are on the devices of the network's layers: a `SlotCache` on each.
+
+    It has the methods of a `SlotCache`.
+    """
+
+    def __init__(self, network: PreTrainedModel, slots: int) -> None:
+        model: Any = network.base_model
+        devices = list(map(device_of, model.layers))
+        self.parts = {
+            device: SlotCache(network, slots, layers, device)
+            for device, layers in Counter(devices).items()
+        }
+        self._batches: dict[torch.device, Batch] = {}
+        # The device of each layer, and the layer's number there.
+        self._places = [(place, devices[:n].count(place)) for n, place in enumerate(devices)]
+
+    @property
+    def lengths(self) -> list[int]:
+        return next(iter(self.parts.values())).lengths
+
+    def begin(self, slots: list[int], counts: list[int], wanted: list[int]) -> Batch:
+        """Prepare a forward on every device. Return the batch on the device of the last layer."""
+        self._batches = {
+            device: part.begin(slots, counts, wanted) for device, part in self.parts.items()
+        }
+        return self._batches[self._places[-1][0]]
+
+    def update(self, keys_NKTD: Tensor, values_NKTD: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Store a layer's new keys and values. Return those of all positions, (N, K, P, D) each.
+
+        transformers' attention calls it.
+        """
+        device, index = self._places[layer]
+        batch = self._batches[device]
+        new = (batch.end_to_end(kv.transpose(1, 2)) for kv in (keys_NKTD, values_NKTD))
+        return self.parts[device].update(index, batch, *new)
+
+    def copy(self, slot: int) -> list[Copied]:
+        return [part.copy(slot) for part in self.parts.values()]
+
+    def paste(self, slot: int, copied: list[Copied], length: int) -> None:
+        for part, held in zip(self.parts.values(), copied, strict=True):
+            part.paste(slot, held, length)
+
+    def cut(self, slot: int, length: int) -> None:
+        for part in self.parts.values():
+            part.cut(slot, length)
+
+
+def stock_hidden(
+    network: PreTrainedModel, ids_M: Tensor, batch: Batch, cache: SplitCache
+) -> Tensor:
+    """Run a forward and store its tokens in the cache. `batch` comes from the cache's `begin`.
+
+    Returns hidden_WH, the states of the wanted tokens after the final norm.
+    """
+    position_NT = batch.side_by_side(batch.position_M)
+    hidden_NTH = network.base_model(
+        input_ids=batch.side_by_side(ids_M.to(position_NT.device)),
+        position_ids=position_NT,
+        # Without masks, transformers would take all rows to have equal lengths.
+        attention_mask=_masks(network.config, batch.span, position_NT),
+        past_key_values=cache,
+        use_cache=True,
+    ).last_hidden_state
+    return batch.wanted(batch.end_to_end(hidden_NTH))
+
+
+def _masks(config: PreTrainedConfig, span: int, position_NT: Tensor) -> Tensor | dict[str, Tensor]:
+    """Return mask_N1TP, the positions that a token attends to, or one such mask per layer type."""
+    position_P = torch.arange(span, device=position_NT.device)
+    age_N1TP = (position_NT[:, :, None] - position_P)[:, None]
+    window = getattr(config, "sliding_window", None)
+    every = {FULL: age_N1TP >= 0}
+    every[SLIDING] = every[FULL] & (age_N1TP < window) if window else every[FULL]
+    kinds = set(getattr(config, "layer_types", None) or [SLIDING])
+    return {kind: every[kind] for kind in kinds} if len(kinds) > 1 else every[kinds.pop()]
+
+
+KVCache = SlotCache | SplitCache
+STOCK = Forward(stock_hidden, SplitCache, "with our cache than without it")
+
+
+@torch.inference_mode()
+def load_stock(path: Path, dtype: str, device_map: str) -> PreTrainedModel:
+    """Load a network as transformers loads it, quantised or not, on the devices of `device_map`.
+
+    Raises InputError if transformers cannot load it, would initialise a tensor at random, or cannot
+    run it in `dtype`.
+    """
+    try:
+        network, missing = _loaded(path, dtype, device_map)
+        first_11 = torch.tensor([[0]], device=device_of(network.get_input_embeddings()))
+        network.base_model(input_ids=first_11, use_cache=False)
+    except Exception as error:  # each quantiser raises errors of its own
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"{path}: transformers cannot run it in {dtype}: {reason}") from error
+    if missing:
+        raise InputError(f"{path}: {missing[0]}: missing, config.json expects this tensor")
+    if any(weight.is_meta for weight in network.parameters()):
+        warn(f"{path}: too large for the devices: some weights are loaded again in every forward")
+    return network
+
+
+def _loaded(path: Path, dtype: str, device_map: str) -> tuple[PreTrainedModel, list[str]]:
+    """Return the network and the tensors that its files lack."""
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        path,
+        dtype=getattr(torch, dtype),
+        attn_implementation="sdpa",
+        local_files_only=True,
+        device_map=device_map,
+        output_loading_info=True,
+    )
+    network, report = loaded
+    return network.requires_grad_(False).eval(), sorted(report["missing_keys"])

@@ -1,0 +1,93 @@
+"""Whole stages with an LLM in the stock forward: split over devices, or quantised."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from citer.config.params import Params
+from citer.models.bundle import identity, write_bundle
+from citer.models.folder import PairFolder
+from citer.models.pair import load_pair
+from citer.rule import Rule
+from citer.serving.generate import generate
+from citer.stages import evaluate, label, paths, rivals, router0, score_llm, score_slm
+from citer.storage.schema import LLM_TOKEN, OUTCOME, PREFERENCE
+from citer.storage.tables import read_table
+from tests.heads import random_router
+from tests.quantised import METHODS
+from tests.stages.conftest import write_router
+
+QUESTION = json.dumps({"problem": "Ann has 3 bags of 4 apples. How many apples is that?"})
+
+
+def placed(params: Params, **changes: object) -> Params:
+    return params.model_copy(update={"pair": params.pair.model_copy(update=changes)})
+
+
+def outcomes() -> list[pa.Table]:
+    return [read_table(file, OUTCOME) for file in sorted(Path("data").rglob("outcomes.parquet"))]
+
+
+def test_a_split_llm_has_the_same_outcomes(params: Params) -> None:
+    few = {"llm_fractions": (0.0, 0.4), "risks": (0.6,), "gammas": (4,), "max_new_tokens": 8}
+    params = placed(params, dtype="float64")
+    params = params.model_copy(update={"evaluate": params.evaluate.model_copy(update=few)})
+    write_router(params, 1, {"holdout_scores": {"0.0": 0.0, "0.4": 0.5}})
+    found = []
+    for one in (params, placed(params, llm_device_map="auto")):
+        rivals.run(one)
+        evaluate.run(one, 1)
+        found.append(outcomes())
+    assert found[0] == found[1]
+    assert len(found[0]) == 2
+
+
+def test_a_split_llm_gives_the_same_scores_and_labels(project: Params) -> None:
+    tables = []
+    for params in (project, placed(project, llm_device_map="auto")):
+        shutil.rmtree(paths.LLM_TOKENS, ignore_errors=True)
+        for stage in (score_llm, score_slm, router0):
+            stage.run(params)
+        label.run(params, 1)
+        shards = sorted(paths.LLM_TOKENS.iterdir())
+        tokens = pa.concat_tables(read_table(shard, LLM_TOKEN) for shard in shards)
+        tables.append((tokens["llm_token"], read_table(paths.preferences(1), PREFERENCE)))
+    assert tables[0] == tables[1]
+
+
+@pytest.mark.parametrize("quantise", METHODS)
+def test_a_quantised_llm_is_scored_and_answers(
+    project: Params, quantise: Callable[[Path], None], tmp_path: Path
+) -> None:
+    quantise(Path(project.pair.llm))
+    for stage in (score_llm, score_slm, router0):
+        stage.run(project)
+    label.run(project, 1)
+    assert answered(project, "every 3 audit 1", tmp_path) == answered(project, "score 1", tmp_path)
+
+
+@pytest.mark.parametrize("quantise", METHODS)
+def test_rivals_count_a_quantised_llm_as_it_is_stored(
+    params: Params, quantise: Callable[[Path], None]
+) -> None:
+    moved = []
+    for change in (lambda _: None, quantise):
+        change(Path(params.pair.llm))
+        rivals.run(params)
+        rows = [row for row in outcomes()[0].to_pylist() if row["method"] == "llm"]
+        moved.append(sum(row["bytes"] for row in rows) / sum(row["tokens"] for row in rows))
+    assert 0.4 < moved[1] / moved[0] < 0.6
+
+
+def answered(params: Params, rule: str, folder: Path) -> str:
+    """Return the completion of `citer generate` by an untrained router."""
+    source, output, bundle = folder / "q.jsonl", folder / "a.jsonl", folder / "bundle"
+    source.write_text(QUESTION)
+    pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
+    write_bundle(bundle, random_router(pair.slm.hidden_size), identity(pair))
+    generate(params, bundle, source, output, Rule.parse(rule))
+    return json.loads(output.read_text())["completion"]
