@@ -1,6 +1,6 @@
 """Progress of long work on standard error, and warnings.
 
-A terminal shows a bar, a log gets a line a minute.
+A terminal shows a line that is kept up to date, a log gets a line a minute.
 """
 
 import sys
@@ -11,17 +11,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
-
-from citer.errors import InputError
+from rich.text import Text
 
 Advance = Callable[[float], None]  # adds to the work that is done
 
@@ -41,10 +32,13 @@ class _Work:
 
     def __str__(self) -> str:
         """Return a line such as `label 1: 5 of 8 rows (62 %), 1 rows/s, 0:00:05 so far`."""
-        parts = [self._count, self.throughput, f"{self._clock(self._seconds)} so far"]
+        parts = [self._count, self._throughput, f"{self._clock(self._seconds)} so far"]
         if self.done and self.left:
             parts.append(f"{self._clock(self.left * self._seconds / self.done)} left")
         return f"{self.title}: {', '.join(parts)}"
+
+    def __rich__(self) -> Text:
+        return Text(str(self))
 
     @property
     def _seconds(self) -> float:
@@ -67,7 +61,7 @@ class _Work:
         return f"{finished} of {self.total:,.0f} {self.unit} ({int(self.percent)} %)"
 
     @property
-    def throughput(self) -> str:
+    def _throughput(self) -> str:
         """Units per second since the start of this run. A moving average jumps between bursts."""
         speed = self.done / self._seconds if self._seconds else 0.0
         return f"{f'{speed:,.0f}' if speed >= 10 else f'{speed:.2g}'} {self.unit}/s"
@@ -81,43 +75,19 @@ class _Work:
 def progress(title: str, total: float | None, unit: str, before: int = 0) -> Iterator[Advance]:
     """Show progress and yield `advance(n)`, which adds `n` units to it.
 
-    `total` is the number of units, or None if unknown. Earlier runs did `before` of them. The bar
-    disappears if InputError is raised, so that only the error message is left.
+    `total` is the number of units, or None if unknown. Earlier runs did `before` of them. The last
+    line stays, unless an error is raised.
     """
     work, console = _Work(title, total, unit, before), Console(file=sys.stderr)
-    with _bar(work, console) if console.is_terminal else _log(work) as show:
+    log = _every(LOG_SECONDS, lambda: print(work, file=sys.stderr) if work.left != 0 else None)
 
-        def advance(count: float) -> None:
-            work.done += count
-            show()
+    def advance(count: float) -> None:
+        work.done += count
+        if not console.is_terminal:
+            log()
 
+    with console.status(work):  # draws nothing in a log
         yield advance
-
-
-@contextmanager
-def _bar(work: _Work, console: Console) -> Iterator[Callable[[], None]]:
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[work].throughput}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-    )
-    with bar:
-        task = bar.add_task(work.title, total=work.total, completed=work.before, work=work)
-        try:
-            yield lambda: bar.update(task, completed=work.before + work.done)
-        except InputError:
-            bar.live.transient = True
-            raise
-
-
-@contextmanager
-def _log(work: _Work) -> Iterator[Callable[[], None]]:
-    """Print a line from time to time, and the last one when the work is done."""
-    yield _every(LOG_SECONDS, lambda: print(work, file=sys.stderr) if work.left != 0 else None)
     print(work, file=sys.stderr)
 
 

@@ -126,9 +126,14 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
             "workers: address was removed: RAY_ADDRESS in the environment takes its place",
         ),
         (
-            "  devices: auto",
-            "  devices: auto\n  stages: 2",
+            "  executor: local",
+            "  executor: local\n  stages: 2",
             "workers: stages was removed: stages run one after another, each on all devices",
+        ),
+        (
+            "  executor: local",
+            "  executor: local\n  devices: [0, 1]",
+            "workers: devices was removed: CUDA_VISIBLE_DEVICES in the environment takes its place",
         ),
         (
             "rule: risk 0.9 audit 0.1",

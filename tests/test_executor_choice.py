@@ -1,11 +1,11 @@
 """Who runs the units of a stage, by the models, the machine and the section `workers`."""
 
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from citer.errors import InputError
 from citer.executors.base import InLine
@@ -57,41 +57,18 @@ def test_a_single_gpu_needs_no_other_process(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("four_gpus")
-def test_devices_are_numbers_of_gpus() -> None:
-    executor = executor_for(ON_GPU, WorkerParams(devices=(3, 1)))
-    assert isinstance(executor, Spawned)
-    assert executor.devices == ["3", "1"]
-
-
-@pytest.mark.usefixtures("four_gpus")
 def test_a_stage_that_has_a_part_of_the_gpus_uses_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    for workers in (WorkerParams(), WorkerParams(devices=(0, 1, 2, 3))):
-        executor = executor_for(ON_GPU, workers)
-        assert isinstance(executor, Spawned)
-        assert executor.devices == ["2", "3"]
-
-
-@pytest.mark.usefixtures("four_gpus")
-@pytest.mark.parametrize(
-    ("model", "known"), [(ON_GPU, "0, 1, 2, 3"), (Model(), "none")], ids=["gpu", "cpu"]
-)
-def test_a_device_that_does_not_exist_is_refused(model: Model, known: str) -> None:
-    message = f"workers.devices: 7: no such GPU here, expected some of: {known}"
-    with pytest.raises(InputError, match=message):
-        executor_for(model, WorkerParams(devices=(7,)))
+    executor = executor_for(ON_GPU)
+    assert isinstance(executor, Spawned)
+    assert executor.devices == ["2", "3"]
 
 
 def test_ray_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("citer.executors.choose.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"not installed: pip install 'citer\[ray\]'"):
         executor_for(ON_GPU, WorkerParams(executor="ray"))
-
-
-def test_ray_has_devices_of_its_own() -> None:
-    with pytest.raises(ValidationError, match="devices: ray uses all GPUs of its cluster"):
-        WorkerParams(executor="ray", devices=(0, 1))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "h:x", "h:99999999"])
@@ -103,3 +80,16 @@ def test_an_address_where_nothing_answers_is_refused(
     message = f"RAY_ADDRESS: '{address}': does not answer, expected HOST:PORT"
     with pytest.raises(InputError, match=message):
         executor_for(Model(), WorkerParams(executor="ray"))
+
+
+def test_without_a_cluster_the_user_learns_how_to_start_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("citer.executors.choose.find_spec", lambda name: ModuleSpec(name, None))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    ended = tmp_path / "ray_current_cluster"
+    monkeypatch.setattr("citer.executors.ray.CURRENT", ended)
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"no cluster runs here, .+ `ray start --head"):
+            executor_for(Model(), WorkerParams(executor="ray"))
+        ended.write_text("127.0.0.1:1")

@@ -1,9 +1,7 @@
 """A dead worker's unit is done by another worker. A unit that kills its workers is named."""
 
-import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,16 +88,4 @@ def test_no_unit_is_to_blame_for_a_process_that_died_between_two_runs(
 ) -> None:
     assert len([*spawned.run(DieAt5(tmp_path, 0), UNITS[:2], lambda _: None)]) == 2
     end_workers()
-    assert [*spawned.run(DieAt5(tmp_path, 2), [UNITS[5]], lambda _: None)] == [5]
-
-
-@pytest.mark.slow
-def test_no_unit_is_to_blame_for_a_process_that_died_before_it_read_the_unit(
-    spawned: Executor, tmp_path: Path
-) -> None:
-    assert [*spawned.run(DieAt5(tmp_path, 0), UNITS[:1], lambda _: None)] == [0]
-    for process in multiprocessing.active_children():
-        assert process.pid
-        os.kill(process.pid, signal.SIGSTOP)
-        threading.Timer(0.5, process.kill).start()
     assert [*spawned.run(DieAt5(tmp_path, 2), [UNITS[5]], lambda _: None)] == [5]

@@ -239,16 +239,6 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
-    def devices_fit(self) -> Self:
-        if self.workers.devices == "auto":
-            return self
-        if self.pair.device == "cpu":
-            raise ValueError("workers.devices: GPUs, but pair.device is cpu; expected auto")
-        if self.pair.llm_device_map:
-            raise ValueError("workers.devices: pair.llm_device_map takes all GPUs; expected auto")
-        return self
-
-    @model_validator(mode="after")
     def batch_is_counted(self) -> Self:
         batch, counted = self.register_.batch, sorted({1, *self.evaluate.batches})
         if batch not in counted:

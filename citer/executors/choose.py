@@ -34,40 +34,33 @@ class Placed(Protocol):
 
 
 def executor_for(placed: Placed, workers: WorkerParams | None = None) -> Executor:
-    """Return a process for each GPU, forks for a small model on a CPU, or this process.
+    """Return a process for each visible GPU, forks for a small model on a CPU, or this process.
 
-    Raises InputError if a device does not exist or Ray is not installed.
+    Raises InputError if Ray is not installed, or if no cluster answers.
     """
-    workers = workers or WorkerParams()
-    if workers.executor == "ray":
+    if workers and workers.executor == "ray":
         if find_spec("ray") is None:
             raise InputError("workers.executor: 'ray' is not installed: pip install 'citer[ray]'")
         from citer.executors.ray import connect
 
         return connect(placed.device)
-    if gpus := _gpus(placed, workers):
+    if gpus := _gpus(placed):
         return Spawned(gpus)
     threads = torch.get_num_threads()
     return Forked(threads) if placed.is_small and threads > 1 else InLine()
 
 
-def _gpus(placed: Placed, workers: WorkerParams) -> list[str]:
+def _gpus(placed: Placed) -> list[str]:
     """Return the names of the GPUs that get a process each, or none if this process does the work.
 
-    CUDA_VISIBLE_DEVICES, if set, leaves a part of `workers.devices` to this process.
+    CUDA_VISIBLE_DEVICES, if set, leaves a part of the machine's GPUs to this process.
     """
-    on_gpu, listed = placed.device.type == "cuda", os.environ.get("CUDA_VISIBLE_DEVICES")
-    count = torch.cuda.device_count() if on_gpu else 0
-    visible = listed.split(",")[:count] if listed else [str(n) for n in range(count)]
-    if workers.devices == "auto":
-        return visible if count > 1 and placed.fits_one_gpu else []
-    wanted = [str(number) for number in workers.devices]
-    found = [name for name in wanted if name in visible]
-    if not found or (found != wanted and not listed):
-        missing = next(name for name in wanted if name not in found)
-        known = ", ".join(visible) or "none"
-        raise InputError(f"workers.devices: {missing}: no such GPU here, expected some of: {known}")
-    return found
+    several = placed.device.type == "cuda" and placed.fits_one_gpu
+    count = torch.cuda.device_count() if several else 0
+    if count < 2:
+        return []
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return listed.split(",")[:count] if listed else [str(n) for n in range(count)]
 
 
 def deal(items: Sequence[I], workers: int) -> list[Sequence[I]]:

@@ -71,10 +71,6 @@ class _Ready(NamedTuple):
     """The first message of a child: it waits for a unit."""
 
 
-class _Begun(NamedTuple):
-    """The first message about a unit."""
-
-
 class _Result(NamedTuple):
     """The last message about a unit."""
 
@@ -106,9 +102,7 @@ class _Worker:
     def take(self, unit: Unit[Any], job: bytes | None) -> None:
         """Run a unit in the child that there is, or start one. `job` is pickled, if not shared."""
         self.unit, self._job, self.done = unit, job, 0.0
-        # A child that died while it was idle must not be counted against its next unit.
-        self.is_to_blame = not (self._child and self._child.is_alive())
-        if not self.is_to_blame:
+        if self._child and self._child.is_alive():
             self._send()
             return
         self.end()  # a new child says when it is ready for the unit, because sending may block
@@ -131,8 +125,6 @@ class _Worker:
             return self._death()
         if isinstance(message, _Ready):
             self._send()
-        elif isinstance(message, _Begun):
-            self.is_to_blame = True
         elif isinstance(message, Exception):
             raise message
         elif isinstance(message, _Result):
@@ -177,8 +169,7 @@ def _run(
                 if isinstance(message, _Result):
                     yield message.content
                     continue
-                if worker.is_to_blame:
-                    count_death(deaths, worker.unit, message.reason)
+                count_death(deaths, worker.unit, message.reason)
                 advance(-worker.done)
                 waiting.append(worker.unit)
     finally:
@@ -200,7 +191,6 @@ def _serve(pipe: Connection, device: str, job: Job[Any, Any] | None) -> None:
     with suppress(EOFError):  # the parent needs no more workers
         while True:
             pickled, unit = pipe.recv()
-            pipe.send(_Begun())
             job = _answer(pipe, pickled, unit, job)
 
 

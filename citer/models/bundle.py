@@ -13,7 +13,6 @@ from torch import Tensor
 from citer.data.prompts import PromptSettings
 from citer.errors import InputError
 from citer.models.router import FEATURE, Head, Router, RouterMLP
-from citer.progress import warn
 from citer.rule import EXPECTED, Rule
 from citer.sections import Share, complaint
 from citer.storage.tables import digest, read_as, read_json, replacing, write_json
@@ -23,7 +22,6 @@ if TYPE_CHECKING:  # transformers' models take seconds to import
     from citer.models.pair import Pair
 
 VERSION = 3
-WITHOUT_DIGEST = 2  # the earlier version, whose cards have no digest of the weights
 LARGEST = 2**16  # hidden size, four times that of the largest models
 STEEPEST = 1e6  # slope or intercept of a calibration, far beyond any fitted one
 
@@ -107,7 +105,7 @@ class Labels(BaseModel):
 class Card(BaseModel):
     """The keys of `router.json` that are read. Other keys are allowed."""
 
-    schema_version: Literal[2, 3]
+    schema_version: Literal[3]
     heads: Annotated[dict[HeadName, HeadCard], AfterValidator(_without_judge), Field(min_length=1)]
     weights: str | None = None  # digest of router.safetensors; None if no head has weights
     feature: str
@@ -223,9 +221,7 @@ def read_bundle(folder: Path) -> tuple[Router, dict[str, Any]]:
 def _read_weights(path: Path, described: Card) -> dict[str, Tensor]:
     if not any(head.mlp for head in described.heads.values()):
         return {}
-    if described.schema_version == WITHOUT_DIGEST:
-        warn(f"{path}: written by an earlier version without a digest: damage may go unnoticed")
-    elif (actual := digest(path)) != described.weights:
+    if (actual := digest(path)) != described.weights:
         raise RuntimeError(f"their digest is {actual}, expected {described.weights}")
     # Copies, because `load_file` returns views of the file.
     weights = {name: tensor.clone() for name, tensor in load_file(path).items()}

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Cluster:
-    """A Ray with one core, started as a stage starts it."""
+    """A Ray with one core, and the executor of this process on it."""
 
     def __init__(self) -> None:
         self.executor: Executor = joining.connect(torch.device("cpu"))
@@ -59,17 +59,23 @@ def end(machine: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Ray starts although a file names a cluster that has ended."""
-    ended = tmp_path_factory.mktemp("ray") / "ray_current_cluster"
-    ended.write_text("127.0.0.1:1")
-    before = torch.get_num_threads()
+def cluster() -> Iterator[Cluster]:
+    import ray
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(joining, "CURRENT", ended)
-        patch.delenv("RAY_ADDRESS", raising=False)
         patch.setenv("PYTHONPATH", str(ROOT), prepend=":")
-        torch.set_num_threads(1)
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        head = ray.init(
+            address="local",
+            num_cpus=1,
+            num_gpus=0,
+            include_dashboard=False,
+            object_store_memory=100_000_000,
+            log_to_driver=False,
+            logging_level="error",
+        )
+        patch.setenv("RAY_ADDRESS", head.address_info["address"])
         started = Cluster()
-        torch.set_num_threads(before)
         yield started
-    started.executor.close()
+        started.executor.close()
+        ray.shutdown()

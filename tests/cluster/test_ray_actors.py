@@ -4,9 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
@@ -16,7 +14,7 @@ from citer.errors import InputError, TemporaryError
 from citer.executors import ray as joining
 from citer.executors.base import Unit
 from tests.cluster import jobs
-from tests.cluster.conftest import ROOT, Cluster, end
+from tests.cluster.conftest import Cluster, end
 
 pytestmark = pytest.mark.slow
 UNITS = [Unit(f"unit {n}", n) for n in range(9)]
@@ -28,9 +26,7 @@ from citer.executors.base import Unit
 from citer.executors.ray import connect
 from tests.cluster.jobs import sleep
 
-torch.set_num_threads(2)
-units = [Unit(str(n), Path(sys.argv[1])) for n in range(2)]
-list(connect(torch.device("cpu")).run(sleep, units, print))
+list(connect(torch.device("cpu")).run(sleep, [Unit("one", Path(sys.argv[1]))], print))
 """
 
 
@@ -106,27 +102,14 @@ def test_a_machine_without_the_projects_folder_is_named(
             list(executor.run(jobs.place, UNITS, ignore))
 
 
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """A folder for temporary files. Its path is short enough for Ray's sockets."""
-    with TemporaryDirectory(dir="/tmp", prefix="r-") as folder:
-        yield Path(folder)
-
-
-def test_nothing_is_left_of_a_killed_stage_and_the_ray_that_it_started(
-    tmp_path: Path, temporary: Path
-) -> None:
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
-    environment |= {"TMPDIR": str(temporary), "RAY_ADDRESS": ""}
-    stage = subprocess.Popen([sys.executable, "-c", STAGE, str(tmp_path)], env=environment)
-    while len(list(tmp_path.iterdir())) < 2:
-        assert stage.poll() is None
-        time.sleep(0.1)
-    started = psutil.Process(stage.pid).children(recursive=True)
-    assert {int(file.name) for file in tmp_path.iterdir()} < {child.pid for child in started}
-    assert list(temporary.glob("ray-*/session_*"))
-    stage.kill()
-    stage.wait()
-    _, alive = psutil.wait_procs(started, timeout=60)
+def test_no_actor_of_a_killed_stage_is_left(cluster: Cluster, tmp_path: Path) -> None:
+    with cluster.machine(cores=1):
+        stage = subprocess.Popen([sys.executable, "-c", STAGE, str(tmp_path)])
+        while not list(tmp_path.iterdir()):
+            assert stage.poll() is None
+            time.sleep(0.1)
+        (actor,) = (psutil.Process(int(file.name)) for file in tmp_path.iterdir())
+        stage.kill()
+        stage.wait()
+        _, alive = psutil.wait_procs([actor], timeout=60)
     assert not alive
-    assert not list(temporary.iterdir())

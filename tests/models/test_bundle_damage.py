@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from citer.errors import InputError
 from citer.models.bundle import identity, read_bundle, write_bundle
 from citer.models.pair import Pair
 from citer.models.router import Head, Router
+from citer.storage.tables import digest
 from tests.heads import random_head, random_router
 
 
@@ -28,18 +28,11 @@ def test_torn_bundles_and_bundles_of_another_version_are_refused(
     with pytest.raises(InputError, match=r"router\.safetensors: not the weights"):
         read_bundle(folder)
     card = json.loads((folder / "router.json").read_text())
-    (folder / "router.json").write_text(json.dumps(card | {"schema_version": 1}))
-    with pytest.raises(InputError, match="schema_version: 1: expected 2 or 3"):
+    (folder / "router.json").write_text(json.dumps(card | {"schema_version": 2}))
+    with pytest.raises(InputError, match="schema_version: 2: expected 3"):
         read_bundle(folder)
     with pytest.raises(InputError, match=r"router\.json: no such file"):
         read_bundle(tmp_path / "nowhere")
-
-
-def as_of_the_previous_version(folder: Path) -> None:
-    path = folder / "router.json"
-    card = json.loads(path.read_text()) | {"schema_version": 2}
-    del card["weights"]
-    path.write_text(json.dumps(card))
 
 
 def flip(path: Path) -> None:
@@ -65,27 +58,16 @@ def test_weights_that_were_changed_are_refused(
         read_bundle(folder)
 
 
-def test_a_bundle_of_the_previous_version_is_read_with_a_warning(
-    folder: Path, router: Router, feature_NF: torch.Tensor, capsys: pytest.CaptureFixture
-) -> None:
-    as_of_the_previous_version(folder)
-    back, _ = read_bundle(folder)
-    assert torch.equal(
-        back.heads["stand"].score(feature_NF), router.heads["stand"].score(feature_NF)
-    )
-    warning = f"{folder}/router.safetensors: written by an earlier version without a digest: "
-    assert capsys.readouterr().err.startswith(warning)
-
-
 @pytest.mark.parametrize("name", ["layers.0.weight", "layers.1.running_var"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_router_with_non_finite_weights_is_neither_written_nor_read(
     folder: Path, router: Router, pair: Pair, tmp_path: Path, name: str, value: float
 ) -> None:
-    as_of_the_previous_version(folder)
-    weights = load_file(folder / "router.safetensors")
+    file = folder / "router.safetensors"
+    weights = load_file(file)
     weights[f"agree.{name}"].view(-1)[3] = value
-    save_file(weights, folder / "router.safetensors")
+    save_file(weights, file)
+    rewrite(folder / "router.json", lambda card: card.update(weights=digest(file)))
     with pytest.raises(InputError, match=rf"r/router\.safetensors: agree\.{name}: a weight is not"):
         read_bundle(folder)
     router.heads["agree"].mlp.state_dict()[name].view(-1)[3] = value
