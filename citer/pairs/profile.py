@@ -16,7 +16,7 @@ from random import Random
 import torch
 
 from citer.decoding.answer import Visit
-from citer.evaluation.cost import AT_ONCE, Batch, Prices, Trace, batches
+from citer.evaluation.cost import Batch, Prices, Trace, batches, work_of
 from citer.models.folder import ModelFolder, differing_part
 from citer.models.room import check_fits
 from citer.models.router import Head, RouterMLP
@@ -129,7 +129,7 @@ class Profile:
 
     def _alone(self, batch: Batch) -> int:
         alone = self._trace([Visit(0, n, n) for n in range(self._tokens)])
-        return self.prices.moved(*AT_ONCE.work([alone] * ANSWERS, batch.slots))
+        return self.prices.moved(*work_of([alone] * ANSWERS, batch.slots))
 
     def _trace(self, visits: Sequence[Visit]) -> Trace:
         return Trace.of(self.setting.positions - self._tokens, self._tokens, visits)

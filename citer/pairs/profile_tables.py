@@ -8,7 +8,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from citer.evaluation.cost import DELAYED
 from citer.models.size import ModelSize
 from citer.pairs.profile import BATCHES, FRACTIONS, GIB, Profile
 
@@ -111,7 +110,7 @@ def _costs(profile: Profile) -> Table:
         table.add_column(head, justify="right")
     for batch in BATCHES:
         costs = (f"{profile.cost(fraction, batch):.2f}" for fraction in FRACTIONS)
-        name = f"{batch.slots} delayed" if batch.schedule == DELAYED else str(batch.slots)
+        name = f"{batch.slots} delayed" if batch.delayed else str(batch.slots)
         table.add_row(name, *costs, f"{profile.pays_to(batch):g}")
     return table
 
@@ -124,7 +123,7 @@ def _verdicts(profile: Profile) -> Iterator[str]:
     for slots in sorted({batch.slots for batch in BATCHES}):
         of_size = (batch for batch in BATCHES if batch.slots == slots)
         share, best = max(((profile.pays_to(b), b) for b in of_size), key=itemgetter(0))
-        how = ", with the LLM delayed" if best.schedule == DELAYED else ""
+        how = ", with the LLM delayed" if best.delayed else ""
         verdict = f"can pay up to f = {share:g}{how}, without rejected drafts"
         verdict = verdict if share else "cannot pay"
         yield f"Batch {slots}: routing {verdict}."
