@@ -1,9 +1,8 @@
-"""Let each model alone answer a few questions of every task, and show answers and speed."""
+"""Let each model alone answer a few questions of every task, and show the answers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice, starmap
 from statistics import fmean
-from time import perf_counter
 from typing import NamedTuple
 
 from rich.table import Table
@@ -12,8 +11,8 @@ from citer.data.problems import Problem, seeded
 from citer.data.tasks import find_task, task_label
 from citer.data.tasks.grading import WRONG, assess
 from citer.data.tasks.task import GraderError
-from citer.decoding.answer import Answer, Request
-from citer.decoding.engine import Engine, Finished
+from citer.decoding.answer import Answer
+from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.methods import Row
 from citer.evaluation.sweep import request
@@ -37,22 +36,7 @@ class Reply(NamedTuple):
     extracted: str | None  # what the grader read: "" for nothing, None if the task does not say
     correct: bool | None  # None: there is no answer to grade against
     failure: str | None  # why the grader failed
-    prompt_tokens: int
     tokens: int  # of the answer, including EOS
-
-
-class Pace(NamedTuple):
-    """A model's seconds per token, for prompts and for answers."""
-
-    prompt: float
-    answer: float
-
-
-class Asked(NamedTuple):
-    """The replies of one model in the order of the questions, and its pace."""
-
-    replies: Sequence[Reply]
-    pace: Pace
 
 
 def choose_questions(problems: Sequence[Problem], seed: int) -> list[Problem]:
@@ -65,44 +49,18 @@ def choose_questions(problems: Sequence[Problem], seed: int) -> list[Problem]:
     return [problem for _, group in groups for problem in islice(group, QUESTIONS)]
 
 
-def ask(engine: Engine, problems: Sequence[Problem], policy: Policy, advance: Advance) -> Asked:
-    """Answer all problems, as many at a time as the engine has slots. Grade those with answers."""
-    pair = engine.pair
-    requests = [request(problem, pair) for problem in problems]
-    starts = range(0, len(requests), engine.slots)
-    batches = [_timed(engine, requests[n : n + engine.slots], policy, advance) for n in starts]
-    answers = {answer.key: answer for batch in batches for answer in batch.answers}
-    read = sum(len(request.prompt_ids) for request in requests)
-    written = sum(len(answer.token_ids) for answer in answers.values()) - len(answers)
-    pace = Pace(
-        sum(batch.prompt_seconds for batch in batches) / read,
-        sum(batch.answer_seconds for batch in batches) / max(written, 1),
-    )
-    lengths = {request.key: len(request.prompt_ids) for request in requests}
-    replies = [_reply(p, answers[p.problem_id], lengths[p.problem_id], pair) for p in problems]
-    return Asked(replies, pace)
+def ask(
+    engine: Engine, problems: Sequence[Problem], policy: Policy, advance: Advance
+) -> list[Reply]:
+    """Answer all problems, and grade those with answers."""
+    answers: dict[str, Answer] = {}
+    for answer in engine.decode([request(each, engine.pair) for each in problems], policy):
+        answers[answer.key] = answer
+        advance(1)
+    return [_reply(each, answers[each.problem_id], engine.pair) for each in problems]
 
 
-class _Batch(NamedTuple):
-    answers: Sequence[Answer]
-    prompt_seconds: float  # of the first step, which also writes the first token of each answer
-    answer_seconds: float
-
-
-def _timed(engine: Engine, batch: Sequence[Request], policy: Policy, advance: Advance) -> _Batch:
-    for each in batch:
-        engine.submit(each, policy)
-    answers: list[Answer] = []
-    times = [perf_counter()]
-    while len(answers) < len(batch):
-        finished = [event.answer for event in engine.step() if isinstance(event, Finished)]
-        times.append(perf_counter())
-        advance(len(finished))
-        answers += finished
-    return _Batch(answers, times[1] - times[0], times[-1] - times[1])
-
-
-def _reply(problem: Problem, answer: Answer, prompt_tokens: int, pair: Pair) -> Reply:
+def _reply(problem: Problem, answer: Answer, pair: Pair) -> Reply:
     text = pair.text(answer.token_ids)
     correct, failure = None, None
     if problem.answer is not None:
@@ -117,7 +75,6 @@ def _reply(problem: Problem, answer: Answer, prompt_tokens: int, pair: Pair) -> 
         extracted=find_task(problem.task).extracted(problem, text),
         correct=correct,
         failure=failure,
-        prompt_tokens=prompt_tokens,
         tokens=len(answer.token_ids),
     )
 
@@ -193,16 +150,3 @@ def examples(llm: Sequence[Reply]) -> str:
         for task, replies in tasks.items()
         for reply in sorted(replies, key=lambda reply: reply.correct is not False)[:count]
     )
-
-
-def speed(slm: Pace, llm: Pace, batch: int) -> str:
-    """Format tokens per second."""
-    models = ", ".join(
-        f"{name} {_rate(pace.prompt)} prompt and {_rate(pace.answer)} answer tokens"
-        for name, pace in (("SLM", slm), ("LLM", llm))
-    )
-    return f"{models} a second, {batch} questions at once"
-
-
-def _rate(seconds: float) -> str:
-    return f"{1 / seconds:,.0f}" if seconds else "no"

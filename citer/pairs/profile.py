@@ -93,20 +93,14 @@ class Profile:
     def fits_one(self) -> bool:
         return self.needed <= self.setting.capacity
 
-    @cached_property
-    def left(self) -> list[int] | None:
-        """Bytes that are left on each device, or None if the pair does not fit.
+    @property
+    def left(self) -> int:
+        """Bytes that are left on one device, or on all together. Negative: the pair does not fit.
 
-        If one device is too small, the LLM's layers fill the devices in order, each layer with its
-        cache, and the SLM is on the last device.
+        The LLM's layers are whole, so a little may be left on each device.
         """
-        room = [self.setting.capacity] * self.setting.devices
-        if self.fits_one:
-            return [room[0] - self.needed, *room[1:]]
-        room[-1] -= self.slm.resident + self.kv(self.slm)
-        embedding, head = self.llm.ends
-        layer = (self.llm.resident - embedding - head + self.kv(self.llm)) / self.llm.layers
-        return _filled(room, [embedding, *[round(layer)] * self.llm.layers, head])
+        devices = 1 if self.fits_one else self.setting.devices
+        return devices * self.setting.capacity - self.needed
 
     def cost(self, fraction: float, batch: Batch) -> float:
         """Return the bytes of routed decoding at an LLM share, relative to the LLM alone."""
@@ -138,15 +132,3 @@ class Profile:
     def _tokens(self) -> int:
         """The length of an answer; the prompt has the remaining positions."""
         return min(LONGEST, self.setting.positions // 2)
-
-
-def _filled(room: list[int], parts: Sequence[int]) -> list[int] | None:
-    """Put the parts on the devices in order. Return the room that is left, or None."""
-    device = 0
-    for part in parts:
-        while room[device] < part:
-            device += 1
-            if device == len(room):
-                return None
-        room[device] -= part
-    return room if min(room) >= 0 else None

@@ -1,13 +1,13 @@
 """Let each model alone answer a few validation questions, before the stages that take long."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import fmean
+from time import perf_counter
 
 import pyarrow as pa
 
 from citer.config.params import Params
 from citer.data.problems import Problem, parted, read_problems
-from citer.data.references import against_llm, asked, check_answers
+from citer.data.references import asked, check_answers
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE
 from citer.errors import InputError
@@ -16,18 +16,8 @@ from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.room import check_examples, check_longest, check_room
-from citer.pairs.forecast import Workload, in_words
 from citer.pairs.hints import reason_to_stop, warnings
-from citer.pairs.probe import (
-    Asked,
-    Reply,
-    ask,
-    choose_questions,
-    examples,
-    overview,
-    reply_rows,
-    speed,
-)
+from citer.pairs.probe import Reply, ask, choose_questions, examples, overview, reply_rows
 from citer.progress import progress, say
 from citer.stages import paths
 from citer.stages.folders import base_pair
@@ -54,14 +44,11 @@ def run(params: Params) -> None:
     pair = load_pair(folders, params.pair)
     engine = Engine(pair, min(params.evaluate.slots, len(chosen)), params.evaluate.max_new_tokens)
     slm, llm = _ask(engine, chosen, "slm"), _ask(engine, chosen, "llm")
-    rows = [*reply_rows("slm", slm.replies), *reply_rows("llm", llm.replies)]
+    rows = [*reply_rows("slm", slm), *reply_rows("llm", llm)]
     write_table(paths.PROBED, pa.Table.from_pylist(rows, PROBED), PROBED, {})
-    say(overview(slm.replies, llm.replies))
-    say(examples(llm.replies))
-    say(speed(slm.pace, llm.pace, engine.slots))
-    minutes = _forecast(splits, slm, llm, params)
-    say(f"later stages, a rough forecast: {in_words(minutes)}")
-    _check(slm.replies, llm.replies, params)
+    say(overview(slm, llm))
+    say(examples(llm))
+    _check(slm, llm, params)
     write_json(paths.PASSED, {"passed": True})
 
 
@@ -109,22 +96,11 @@ def _check(slm: Sequence[Reply], llm: Sequence[Reply], params: Params) -> None:
         raise InputError(f"probe: {reason}")
 
 
-def _ask(engine: Engine, chosen: Sequence[Problem], model: str) -> Asked:
+def _ask(engine: Engine, chosen: Sequence[Problem], model: str) -> list[Reply]:
+    """Let a model alone answer the questions. Prints how many tokens it wrote in a second."""
+    started = perf_counter()
     with progress(f"{label(model)} on validation", len(chosen), "answers") as advance:
-        return ask(engine, chosen, ALONE[model], advance)
-
-
-def _forecast(splits: Splits, slm: Asked, llm: Asked, params: Params) -> dict[str, float]:
-    training = [*splits["sft"], *splits["preference"]]
-    judged = [*splits["validation"], *splits["test"]]
-    by_llm = judged if against_llm(params.evaluate.against, judged) else []
-    work = Workload(
-        questions={split: len(problems) for split, problems in splits.items()},
-        written=len(asked(training, params.references.source)) + len(by_llm),  # one try each
-        audited=len(parted(splits["preference"])[1]),
-        prompt=fmean(reply.prompt_tokens for reply in llm.replies),
-        answer=fmean(reply.tokens for reply in llm.replies),
-        slm=slm.pace,
-        llm=llm.pace,
-    )
-    return work.minutes(params.evaluate)
+        replies = ask(engine, chosen, ALONE[model], advance)
+    rate = sum(reply.tokens for reply in replies) / (perf_counter() - started)
+    say(f"{label(model)}: {rate:,.0f} answer tokens a second, {engine.slots} questions at once")
+    return replies

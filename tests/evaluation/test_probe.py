@@ -8,14 +8,12 @@ from citer.decoding.policy import LLM_ALONE, SLM_ALONE
 from citer.evaluation.sweep import request
 from citer.pairs.probe import (
     QUESTIONS,
-    Pace,
     ask,
     by_task,
     choose_questions,
     examples,
     overview,
     reply_rows,
-    speed,
 )
 from tests.tiny import MATH, MC
 
@@ -46,33 +44,29 @@ def test_all_questions_of_a_small_task_are_chosen():
 
 
 @pytest.mark.parametrize("policy", [SLM_ALONE, LLM_ALONE])
-@pytest.mark.parametrize("slots", [2, 12])  # in six batches, and in one
+@pytest.mark.parametrize("slots", [2, 12])  # with slots that are refilled, and without
 def test_replies_are_the_graded_answers_of_single_decodes(study, policy, slots):
     pair, questions = study.pair, [*study.validation, *study.test]
     advanced: list[float] = []
-    asked = ask(Engine(pair, slots, 22), questions, policy, advanced.append)
-    assert [reply.problem for reply in asked.replies] == questions
+    replies = ask(Engine(pair, slots, 22), questions, policy, advanced.append)
+    assert [reply.problem for reply in replies] == questions
     assert sum(advanced) == len(questions)
-    assert {True, False} == {reply.truncated for reply in asked.replies}
+    assert {True, False} == {reply.truncated for reply in replies}
     single = Engine(pair, 1, 22)
-    for problem, reply in zip(questions, asked.replies, strict=True):
+    for problem, reply in zip(questions, replies, strict=True):
         (answer,) = single.decode([request(problem, pair)], policy)
         text = pair.text(answer.token_ids)
         ids = pair.prompts.completion_ids(text)
         assert (reply.text, reply.truncated) == (text, answer.truncated)
-        assert (reply.tokens, reply.prompt_tokens) == (
-            len(answer.token_ids),
-            len(pair.prompts.prompt_ids(problem)),
-        )
+        assert reply.tokens == len(answer.token_ids)
         assert [*reply.token_ids] == (ids[:-1] if ids[-1] in pair.eos_ids else ids)
         assert reply.correct == (not answer.truncated and grade(problem, text))
-    assert min(asked.pace) > 0
 
 
 def test_a_table_has_two_rows_per_task_and_counts_what_both_models_wrote(study):
     questions = sorted(study.validation, key=lambda problem: problem.task)
     slm, llm = (
-        ask(Engine(study.pair, 6, 40), questions, policy, lambda count: None).replies
+        ask(Engine(study.pair, 6, 40), questions, policy, lambda count: None)
         for policy in (SLM_ALONE, LLM_ALONE)
     )
     columns = {column.header: list(column.cells) for column in overview(slm, llm).columns}
@@ -90,14 +84,8 @@ def test_a_table_has_two_rows_per_task_and_counts_what_both_models_wrote(study):
 
 def test_examples_show_each_task_and_begin_with_wrong_answers(study):
     questions = sorted(study.validation, key=lambda problem: problem.task)
-    replies = ask(Engine(study.pair, 6, 40), questions, LLM_ALONE, lambda count: None).replies
+    replies = ask(Engine(study.pair, 6, 40), questions, LLM_ALONE, lambda count: None)
     heads = [text for text in examples(replies).splitlines() if text.endswith(":")]
     assert [head.partition(",")[0] for head in heads] == ["math", "math", "mc", "mc"]
     assert heads[0] == "math, wrong:"
     assert heads[1] == "math, right:"
-
-
-def test_a_pace_is_printed_as_tokens_a_second():
-    shown = speed(Pace(0.001, 0.0), Pace(0.01, 0.5), batch=40)
-    models = "SLM 1,000 prompt and no answer tokens, LLM 100 prompt and 2 answer tokens"
-    assert shown == f"{models} a second, 40 questions at once"

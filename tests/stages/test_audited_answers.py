@@ -76,7 +76,7 @@ def test_the_labels_of_served_answers_are_the_verdicts_of_the_llm(
     assert between  # the rule rejected these
     assert min(Counter(row["label"] for row in labels).values()) >= 5
     printed = " ".join(capsys.readouterr().out.split())
-    assert f"audits that still hold │ {len(audits)}" in printed
+    assert f"labels by audit │ {len(audits)}" in printed
 
 
 def test_a_router_is_trained_from_served_answers_alone(served: Params) -> None:
