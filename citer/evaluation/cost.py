@@ -99,6 +99,14 @@ class Batch(NamedTuple):
     slots: int
     delayed: bool = False
 
+    @property
+    def column(self) -> str:
+        """The column of the POINT table with its cost."""
+        return f"cost_{self.name}"
+
+    def __str__(self) -> str:
+        return f"batch {self.slots}, delayed" if self.delayed else f"batch {self.slots}"
+
     def work(self, traces: Sequence[Trace]) -> tuple[Work, Work]:
         """Return the work of the SLM and of the LLM if `slots` answers are in flight at a time."""
         return work_of(traces, self.slots, self.delayed)
