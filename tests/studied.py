@@ -4,7 +4,7 @@ from citer.config.params import EvaluateParams
 from citer.data.problems import Problem
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
-from citer.decoding.policy import Policy
+from citer.decoding.policy import LLM_ALONE, Policy
 from citer.evaluation.choice import Chosen
 from citer.evaluation.evidence import choose_rules
 from citer.evaluation.points import Findings, rule_columns
@@ -54,7 +54,9 @@ def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, in
 
 def llm_writes(study: Study, problem: Problem) -> tuple[str, bool]:
     """Return the text of the LLM's own answer, and whether it was cut off."""
-    (answer,) = study._llm_answers([problem])
+    sampler = Sampler(study.params.sampling, study.params.seed)
+    engine = Engine(study.pair, 1, study.params.max_new_tokens)
+    (answer,) = engine.decode([request(problem, study.pair, sampler)], LLM_ALONE)
     return study.pair.text(answer.token_ids), answer.truncated
 
 

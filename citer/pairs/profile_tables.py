@@ -53,7 +53,7 @@ def _models(profile: Profile) -> Table:
     table = Table("", "SLM", "LLM", box=box.SIMPLE_HEAD)
     rows: dict[str, tuple[str, Callable[[Any], str]]] = {
         "path": ("folder", str),
-        "parameters": ("parameters", _count),
+        "parameters": ("parameters", "{:,}".format),
         "all_weight_bytes": ("all weights", _size),
         "weight_bytes": ("weights read per token", _size),
         "kv_bytes": ("KV cache per position", _size),
@@ -110,13 +110,6 @@ def _costs(profile: Profile) -> Table:
         name = f"{batch.slots} delayed" if batch.delayed else str(batch.slots)
         table.add_row(name, *costs, f"{profile.pays_to(batch):g}")
     return table
-
-
-def _count(number: int) -> str:
-    for unit, name in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
-        if number >= unit:
-            return f"{number / unit:.3g} {name}"
-    return str(number)
 
 
 def _size(number: int) -> str:

@@ -146,8 +146,6 @@ def _report(splits: Splits, rows: Splits, written: Mapping[str, Written]) -> Non
             table.add_row(split, task_label(task), *_numbers(asked_of, kept, written))
     say(table)
     named = [p for split in SPLITS for p in splits[split] if p.problem_id in written]
-    if differ := sum(written[p.problem_id].tokens_differ for p in named):
-        say(f"{differ:,} references by the LLM have other tokens than it wrote")
     failed = failures((p.task, p.problem_id, written[p.problem_id].failure) for p in named)
     for each in failed:
         say(str(each))
