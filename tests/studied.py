@@ -9,8 +9,9 @@ from citer.evaluation.choice import Chosen
 from citer.evaluation.evidence import choose_rules
 from citer.evaluation.points import Findings, rule_columns
 from citer.evaluation.sequence import Step
-from citer.evaluation.study import Study
+from citer.evaluation.study import Study, study_stamp
 from citer.evaluation.sweep import request
+from citer.models.bundle import identity
 from citer.models.router import Router
 from citer.models.sampling import Sampler
 from citer.rule import Rule
@@ -38,6 +39,10 @@ def routed_study(
     findings, params = study.router(router, taus, rivals), study.params
     measure = study.conditions.measure
     return findings, *choose_rules(findings, rivals, measure, params.epsilon, params.delta)
+
+
+def stamp_of(study: Study) -> dict:
+    return study_stamp(identity(study.pair), [*study.validation, *study.test], study.params)
 
 
 def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, int]]:

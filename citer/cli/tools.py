@@ -34,15 +34,15 @@ def profile(
     and --dtype, it needs no params.yaml.
     """
     from citer.models.size import ModelSize
-    from citer.pairs.profile import Profile, Setting
+    from citer.pairs.profile import Profile
     from citer.pairs.profile_tables import numbers, show
 
     if not (slm and llm and dtype):
         params = load_params()
         slm, llm = slm or Path(params.pair.slm), llm or Path(params.pair.llm)
         dtype = dtype or Dtype(params.pair.dtype)
-    setting = Setting(devices, memory, slots, positions)
-    sized = Profile(ModelSize.of(slm, dtype), ModelSize.of(llm, dtype), setting)
+    sizes = ModelSize.of(slm, dtype), ModelSize.of(llm, dtype)
+    sized = Profile(*sizes, devices, memory, slots, positions)
     if as_json:
         typer.echo(json.dumps(numbers(sized), indent=2))
     else:

@@ -58,13 +58,9 @@ class Study:
     holdout: Sequence[Problem] = ()
 
     @cached_property
-    def stamp(self) -> dict[str, Any]:
-        """The fields that must be equal before rows of two studies are compared."""
-        return study_stamp(identity(self.pair), [*self.validation, *self.test], self.params)
-
-    @cached_property
     def conditions(self) -> Conditions:
-        return Conditions.stored(self.stamp)
+        questions = [*self.validation, *self.test]
+        return Conditions.of(questions, self.params.sampling, identity(self.pair))
 
     @cached_property
     def alone_runs(self) -> list[list[Run]]:

@@ -36,8 +36,6 @@ REFILLS = 2  # questions of a part per slot: slots fall idle only at the end of 
 LEAST_PARTS = 2  # so that two workers share few questions
 FEW = 32  # questions of a part of a large pair on a CPU, which takes minutes
 
-NAMED = 3  # methods that a progress bar names
-
 
 class Method(NamedTuple):
     """A scorer of the SLM's tokens, with a name and a style. It reads `weight_bytes` per token."""
@@ -89,7 +87,8 @@ def sweep(
     to this engine, these problems, these lines and this sampler.
     """
     policies = list(dict.fromkeys(policy for line in lines for policy in line.policies))
-    title, by_id = f"{_names(lines)} on {problems[0].split}", {p.problem_id: p for p in problems}
+    names = ", ".join(dict.fromkeys(line.method.name for line in lines))
+    title, by_id = f"{names} on {problems[0].split}", {p.problem_id: p for p in problems}
     parts, job = parts_of(problems, engine, folder), _Answering(engine, policies, sampler)
     results: dict[tuple[int, str], Result] = {}
     for row in answered(executor, job, parts, RESULT, title, len(policies)):
@@ -116,12 +115,6 @@ def answered(
         write_tables(executor, job, missing, schema, {}, advance)
     for path in parts:
         yield from read_table(path, schema).to_pylist()
-
-
-def _names(lines: Sequence[Line]) -> str:
-    names = list(dict.fromkeys(line.method.name for line in lines))
-    shown, more = names[:NAMED], len(names[NAMED:])
-    return ", ".join(shown) + f" and {more} more" * bool(more)
 
 
 def parts_of(

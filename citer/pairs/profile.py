@@ -31,33 +31,29 @@ GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Devices, and the sequences that they decode at once, `positions` tokens each."""
-
-    devices: int
-    memory: float  # GiB of each device
-    slots: int
-    positions: int
-
-    @property
-    def capacity(self) -> int:
-        """Bytes of one device."""
-        return round(self.memory * GIB)
-
-
-@dataclass(frozen=True)
 class Profile:
-    """A pair in a setting. Raises InputError if a sequence does not fit the models' context."""
+    """A pair on `devices` of `memory` GiB, which decode `slots` sequences of `positions` at once.
+
+    Raises InputError if a sequence does not fit the models' context.
+    """
 
     slm: ModelSize
     llm: ModelSize
-    setting: Setting
+    devices: int
+    memory: float
+    slots: int
+    positions: int
 
     def __post_init__(self) -> None:
         context = min(each.model.card.context for each in (self.slm, self.llm))
         if self.slm.quantised:
             refuse_quantised(self.slm.model.path)
-        check_fits("--positions", self.setting.positions, context)
+        check_fits("--positions", self.positions, context)
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of one device."""
+        return round(self.memory * GIB)
 
     @cached_property
     def uncompared(self) -> Path | None:
@@ -82,7 +78,7 @@ class Profile:
 
     def kv(self, size: ModelSize) -> int:
         """Bytes of the KV cache of all slots."""
-        return self.setting.slots * self.setting.positions * size.model.kv_bytes
+        return self.slots * self.positions * size.model.kv_bytes
 
     @property
     def needed(self) -> int:
@@ -91,7 +87,7 @@ class Profile:
 
     @property
     def fits_one(self) -> bool:
-        return self.needed <= self.setting.capacity
+        return self.needed <= self.capacity
 
     @property
     def left(self) -> int:
@@ -99,8 +95,8 @@ class Profile:
 
         The LLM's layers are whole, so a little may be left on each device.
         """
-        devices = 1 if self.fits_one else self.setting.devices
-        return devices * self.setting.capacity - self.needed
+        devices = 1 if self.fits_one else self.devices
+        return devices * self.capacity - self.needed
 
     def cost(self, fraction: float, batch: Batch) -> float:
         """Return the bytes of routed decoding at an LLM share, relative to the LLM alone."""
@@ -126,9 +122,9 @@ class Profile:
         return self.prices.moved(*work_of([alone] * ANSWERS, batch.slots))
 
     def _trace(self, visits: Sequence[Visit]) -> Trace:
-        return Trace.of(self.setting.positions - self._tokens, self._tokens, visits)
+        return Trace.of(self.positions - self._tokens, self._tokens, visits)
 
     @property
     def _tokens(self) -> int:
         """The length of an answer; the prompt has the remaining positions."""
-        return min(LONGEST, self.setting.positions // 2)
+        return min(LONGEST, self.positions // 2)

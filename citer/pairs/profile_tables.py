@@ -69,9 +69,8 @@ def _models(profile: Profile) -> Table:
 
 
 def _fit(profile: Profile) -> str:
-    setting = profile.setting
     caches = profile.kv(profile.slm) + profile.kv(profile.llm)
-    devices = f"{setting.devices} x {setting.memory:g} GiB"
+    devices = f"{profile.devices} x {profile.memory:g} GiB"
     if profile.left < 0:
         fit = f"The models do not fit on {devices}."
     elif profile.fits_one:
@@ -81,7 +80,7 @@ def _fit(profile: Profile) -> str:
         fit = f"They fit on {devices} with pair.llm_device_map: auto; {left}."
     return (
         f"Memory: {_size(profile.needed)} for both models, with {_size(caches)} of KV cache for "
-        f"{setting.slots} slots x {setting.positions:,} positions.\n{fit}\n"
+        f"{profile.slots} slots x {profile.positions:,} positions.\n{fit}\n"
         "Activations and the runtime need memory, too: leave 10 % of each device.\n"
     )
 

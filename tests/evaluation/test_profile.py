@@ -10,7 +10,7 @@ from citer.decoding.answer import Visit
 from citer.errors import InputError
 from citer.evaluation.cost import Trace, work_of
 from citer.models.size import ModelSize
-from citer.pairs.profile import BATCHES, FRACTIONS, GIB, Profile, Setting
+from citer.pairs.profile import BATCHES, FRACTIONS, GIB, Profile
 from tests.configs import LLAMA_8B, LLAMA_70B, QWEN_1_5B, QWEN_72B
 from tests.tiny import make_tiny_pair
 
@@ -43,7 +43,7 @@ def pair(request: pytest.FixtureRequest, sizes: dict[str, list[ModelSize]]) -> l
 
 
 def profile(pair: list[ModelSize], devices: int = 1, memory: float = 80) -> Profile:
-    return Profile(*pair, Setting(devices, memory, slots=32, positions=512))
+    return Profile(*pair, devices, memory, slots=32, positions=512)
 
 
 def test_the_slm_alone_and_the_llm_for_every_token_have_the_cost_model_s_bytes(
@@ -124,7 +124,7 @@ def test_two_tokenizers_have_no_cost(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_positions_beyond_the_context_are_refused(pair: list[ModelSize]) -> None:
     with pytest.raises(InputError, match=r"^--positions: 200000 tokens, expected at most \d+, the"):
-        Profile(*pair, Setting(1, 80, slots=1, positions=200_000))
+        Profile(*pair, 1, 80, slots=1, positions=200_000)
 
 
 def test_a_quantised_slm_is_refused_as_in_a_run(
