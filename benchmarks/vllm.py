@@ -28,7 +28,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from benchmarks import inside
-from benchmarks.lockstep import EXACT
 from benchmarks.report import RESULTS, machine, markdown, write_results
 from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems
@@ -51,6 +50,7 @@ SLOTS = (8, 32)
 CAPS = (4, 8, 12, 16, 24)  # drafts of a row for one visit, at most
 ROUNDS = 3
 ALONE = "LLM alone"
+EXACT = Rule("risk", 0.4, 1)
 FACTOR = 2  # of the width of a head
 
 

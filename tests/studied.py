@@ -4,13 +4,14 @@ from citer.config.params import DecodeParams, EvaluateParams
 from citer.data.problems import Problem
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
-from citer.decoding.policy import Policy
+from citer.decoding.policy import LLM_ALONE, Policy
 from citer.evaluation.choice import Chosen
 from citer.evaluation.evidence import choose_rules
 from citer.evaluation.points import Findings, rule_columns
 from citer.evaluation.sequence import Step
-from citer.evaluation.study import Study
+from citer.evaluation.study import Study, study_stamp
 from citer.evaluation.sweep import request
+from citer.models.bundle import identity
 from citer.models.router import Router
 from citer.models.sampling import Sampler
 from citer.rule import Rule
@@ -39,6 +40,11 @@ def routed_study(
     return findings, *choose_rules(findings, rivals, measure, params.epsilon, params.delta)
 
 
+def stamp_of(study: Study) -> dict:
+    asked, settings = [*study.validation, *study.test], (study.params, study.decode, study.seed)
+    return study_stamp(identity(study.pair), asked, *settings)
+
+
 def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, int]]:
     """Answer the test questions one at a time; return (correct, tokens, LLM's tokens) of each."""
     engine = Engine(study.pair, 1, DECODE.max_new_tokens)
@@ -53,7 +59,9 @@ def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, in
 
 def llm_writes(study: Study, problem: Problem) -> tuple[str, bool]:
     """Return the text of the LLM's own answer, and whether it was cut off."""
-    (answer,) = study._llm_answers([problem])
+    sampler = Sampler(study.params.sampling, study.params.seed)
+    engine = Engine(study.pair, 1, study.params.max_new_tokens)
+    (answer,) = engine.decode([request(problem, study.pair, sampler)], LLM_ALONE)
     return study.pair.text(answer.token_ids), answer.truncated
 
 

@@ -121,8 +121,8 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
             "workers: hostfile was removed: all finetune.processes run on this machine",
         ),
         (
-            "  devices: auto",
-            "  address: auto\n  devices: auto",
+            "  executor: local",
+            "  executor: local\n  address: auto",
             "workers: address was removed: RAY_ADDRESS in the environment takes its place",
         ),
         (

@@ -28,7 +28,7 @@ def tiny(hidden_size, facts):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made") / "pair"
-    make_pair(folder, 3, tiny(16, OTHER_WORLD), tiny(32, TRUTH), graded=2)
+    make_pair(folder, 3, tiny(16, OTHER_WORLD), tiny(32, TRUTH))
     return folder
 
 
@@ -48,7 +48,7 @@ def test_a_made_pair_loads_and_its_models_share_one_tokenizer(made):
 
 
 def test_same_seed_makes_the_same_bytes(made, tmp_path):
-    make_pair(tmp_path / "again", 3, tiny(16, OTHER_WORLD), tiny(32, TRUTH), graded=2)
+    make_pair(tmp_path / "again", 3, tiny(16, OTHER_WORLD), tiny(32, TRUTH))
     for name in ("slm", "llm"):
         assert digest(made / name) == digest(tmp_path / "again" / name)
 
@@ -62,9 +62,9 @@ def test_the_card_names_the_weights_digest_and_the_seed(made):
 
 def test_an_interrupted_training_keeps_the_old_pair(made, monkeypatch):
     before = digest(made)
-    monkeypatch.setattr("citer.demo.pretrain.accuracy", lambda *_: 1 / 0)
+    monkeypatch.setattr("citer.demo.pretrain.write_json", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        make_pair(made, 4, tiny(16, OTHER_WORLD), tiny(32, TRUTH), graded=2)
+        make_pair(made, 4, tiny(16, OTHER_WORLD), tiny(32, TRUTH))
     assert digest(made) == before
     assert [path.name for path in made.parent.iterdir()] == [made.name]
 

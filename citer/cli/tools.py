@@ -10,7 +10,7 @@ import typer
 from citer.config.params import load_params
 
 # of benchmarks/bench.py, which imports torch
-ROWS = "1 floor, 2 embedded-floor, 3 alone, 5 batches, 11 graphs, 12 audited, 14 lockstep"
+ROWS = "1 floor, 2 embedded-floor, 3 alone, 5 batches, 11 graphs, 12 audited"
 Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16", "float64"])
 
 
@@ -34,15 +34,15 @@ def profile(
     and --dtype, it needs no params.yaml.
     """
     from citer.models.size import ModelSize
-    from citer.pairs.profile import Profile, Setting
+    from citer.pairs.profile import Profile
     from citer.pairs.profile_tables import numbers, show
 
     if not (slm and llm and dtype):
         params = load_params()
         slm, llm = slm or Path(params.pair.slm), llm or Path(params.pair.llm)
         dtype = dtype or Dtype(params.pair.dtype)
-    setting = Setting(devices, memory, slots, positions)
-    sized = Profile(ModelSize.of(slm, dtype), ModelSize.of(llm, dtype), setting)
+    sizes = ModelSize.of(slm, dtype), ModelSize.of(llm, dtype)
+    sized = Profile(*sizes, devices, memory, slots, positions)
     if as_json:
         typer.echo(json.dumps(numbers(sized), indent=2))
     else:

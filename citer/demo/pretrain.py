@@ -4,7 +4,7 @@ The SLM is pretrained on other facts than the pipeline's. It learns the form of 
 It learns the pipeline's facts only when the pipeline finetunes it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,25 +12,17 @@ from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from torch import nn
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from citer.data.importing import parse_row
-from citer.data.problems import Problem
-from citer.data.prompts import PlainPrompts
-from citer.data.tasks.grading import grade
 from citer.demo.corpus import Mix, texts
 from citer.demo.knowledge import OTHER_WORLD, TRUTH
 from citer.demo.optimise import Training, train
-from citer.demo.toy import FAMILIES, rows
 from citer.storage.tables import digest, replacing, write_json
 
 EOS = "<|end|>"
 VOCABULARY = 1024
 TOKENIZER_TEXTS = 6000
-GRADED = 300  # questions of each task
-MAX_NEW_TOKENS = 72
-BATCH = 100  # answers at once
 
 
 @dataclass(frozen=True)
@@ -51,14 +43,12 @@ SLM = Recipe(
 LLM = Recipe(128, 4, 4, 384, Mix(facts=TRUTH), Training(steps=2000, batch=16))
 
 
-def make_pair(
-    folder: Path, seed: int, slm: Recipe = SLM, llm: Recipe = LLM, graded: int = GRADED
-) -> None:
+def make_pair(folder: Path, seed: int, slm: Recipe = SLM, llm: Recipe = LLM) -> None:
     """Train both models and write `folder`/{slm,llm,card.json}, or nothing if interrupted.
 
-    The card has the command, the recipes, the digests of the weights, and the accuracy over
-    `graded` questions of each task. The same torch on the same kind of CPU gives the same bytes.
-    With another torch or CPU, only the accuracies can be compared.
+    The card has the command, the recipes, the digests of the weights, and the losses at the end.
+    The same torch on the same kind of CPU gives the same bytes. With another torch or CPU, only the
+    losses can be compared.
     """
     assert slm.mix.facts != TRUTH, (
         "the SLM must learn the pipeline's facts only when it is finetuned"
@@ -69,10 +59,7 @@ def make_pair(
         recipes = {"slm": slm, "llm": llm}
         for name in recipes:  # before its first use, which would add padding to the file
             tokenizer.save_pretrained(aside / name)
-        made = {
-            name: _make(aside / name, recipe, tokenizer, seed, graded)
-            for name, recipe in recipes.items()
-        }
+        made = {name: _make(aside / name, own, tokenizer, seed) for name, own in recipes.items()}
         card = {
             "command": "OMP_NUM_THREADS=1 citer pretrain",
             "seed": seed,
@@ -103,7 +90,7 @@ def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
 
 
 def _make(
-    folder: Path, recipe: Recipe, tokenizer: PreTrainedTokenizerFast, seed: int, graded: int
+    folder: Path, recipe: Recipe, tokenizer: PreTrainedTokenizerFast, seed: int
 ) -> dict[str, Any]:
     torch.manual_seed(seed)
     model = _fresh(recipe, tokenizer)
@@ -115,7 +102,6 @@ def _make(
         "recipe": asdict(recipe),
         "digest": digest(folder / "model.safetensors"),
         "loss_nats": round(loss, 4),
-        "accuracy": {t: accuracy(model, tokenizer, t, graded, seed) for t in FAMILIES},
     }
 
 
@@ -140,32 +126,3 @@ def _fresh(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausal
         if name.endswith(("o_proj.weight", "down_proj.weight")):
             nn.init.zeros_(weight)
     return model
-
-
-def accuracy(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, task: str, count: int, seed: int
-) -> float:
-    """Return the share of greedy right answers to `count` questions of the pipeline's part."""
-    problems = [parse_row(row, task, "reference") for row in rows(task, count, seed, "pipeline")]
-    right = 0
-    for start in range(0, count, BATCH):
-        batch = problems[start : start + BATCH]
-        right += sum(map(grade, batch, _answers(model, tokenizer, batch)))
-    return right / count
-
-
-@torch.inference_mode()
-def _answers(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, problems: Sequence[Problem]
-) -> list[str]:
-    prompts = PlainPrompts(tokenizer, tokenizer.eos_token_id)
-    ids = [prompts.prompt_ids(problem) for problem in problems]
-    encoded = tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
-    ids_BT: Tensor = model.generate(  # type: ignore[operator]  # its mixin is untyped
-        **encoded,
-        max_new_tokens=MAX_NEW_TOKENS,
-        do_sample=False,
-        pad_token_id=tokenizer.eos_token_id,
-    )
-    width = encoded["input_ids"].shape[1]
-    return tokenizer.batch_decode(ids_BT[:, width:], skip_special_tokens=True)

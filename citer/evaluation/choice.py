@@ -98,13 +98,9 @@ def choose(passed: Iterable[Candidate], epsilon: float, delta: float) -> ChosenR
     if best is None:
         return ChosenRule(LLM, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
     return ChosenRule(
-        rule=best.rule,
+        **vars(best),
         epsilon=epsilon,
         delta=delta,
-        n=best.n,
-        discordant=best.discordant,
         bound=upper_bound(best.discordant, best.n, delta),
         certified=True,
-        llm_fraction=best.llm_fraction,
-        cost=best.cost,
     )

@@ -4,15 +4,15 @@
 
 The forwards of an answer follow from its visits, and do not depend on the batch. The SLM reads the
 prompt and every token but the last. It reads a position again if an audit rejected its token. At
-each visit, the LLM reads the tokens that it has not seen. A replay of all answers by a `Schedule`
-therefore gives the cost of a batch. The sequences of a forward share one reading of the weights.
+each visit, the LLM reads the tokens that it has not seen. A replay of all answers therefore gives
+the cost of a batch. The sequences of a forward share one reading of the weights.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from citer.decoding.answer import Visit, Work, llm_runs
 
@@ -92,51 +92,44 @@ class Prices:
         )
 
 
-class Schedule(Protocol):
-    """How answers share forwards."""
-
-    def work(self, traces: Sequence[Trace], slots: int) -> tuple[Work, Work]:
-        """Return the work of the SLM and of the LLM if `slots` answers are in flight at a time."""
-        ...
-
-
-@dataclass(frozen=True)
-class InTurn:
-    """Each forward runs one model for all rows that need it, as an engine with this `delayed`."""
-
-    delayed: bool = False
-
-    def work(self, traces: Sequence[Trace], slots: int) -> tuple[Work, Work]:
-        slm, llm = Work(), Work()
-        for trace in traces:
-            for total, own in ((slm, trace.slm), (llm, trace.llm)):
-                total.forwards += own.forwards
-                total.positions += own.positions
-                total.kv_read += own.kv_read
-        if slots > 1:
-            slm.forwards, llm.forwards = _forwards(traces, slots, self.delayed)
-        return slm, llm
-
-
-AT_ONCE, DELAYED = InTurn(), InTurn(delayed=True)
-
-
 class Batch(NamedTuple):
-    """A batch size and schedule, for example `b8` or `b8_delayed`."""
+    """Answers that share forwards: the batch `b8`, or `b8_delayed` as of a delayed engine."""
 
     name: str
     slots: int
-    schedule: Schedule = AT_ONCE
+    delayed: bool = False
+
+    @property
+    def column(self) -> str:
+        """The column of the POINT table with its cost."""
+        return f"cost_{self.name}"
+
+    def __str__(self) -> str:
+        return f"batch {self.slots}, delayed" if self.delayed else f"batch {self.slots}"
 
     def work(self, traces: Sequence[Trace]) -> tuple[Work, Work]:
-        return self.schedule.work(traces, self.slots)
+        """Return the work of the SLM and of the LLM if `slots` answers are in flight at a time."""
+        return work_of(traces, self.slots, self.delayed)
+
+
+def work_of(traces: Sequence[Trace], slots: int, delayed: bool = False) -> tuple[Work, Work]:
+    """Return the work of both models. Each forward runs one of them for all rows that need it."""
+    slm, llm = Work(), Work()
+    for trace in traces:
+        for total, own in ((slm, trace.slm), (llm, trace.llm)):
+            total.forwards += own.forwards
+            total.positions += own.positions
+            total.kv_read += own.kv_read
+    if slots > 1:
+        slm.forwards, llm.forwards = _forwards(traces, slots, delayed)
+    return slm, llm
 
 
 def batches(sizes: Iterable[int]) -> list[Batch]:
     """Return batch 1 and `sizes` without delay, then those above 1 with the LLM delayed."""
     slots = sorted({1, *sizes})
     plain = [Batch(f"b{n}", n) for n in slots]
-    return plain + [Batch(f"b{n}_delayed", n, DELAYED) for n in slots if n > 1]
+    return plain + [Batch(f"b{n}_delayed", n, True) for n in slots if n > 1]
 
 
 # The SLM's forwards up to the next visit, or one forward of the LLM.

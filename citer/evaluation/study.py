@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import chain
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pyarrow as pa
 from citer.config.params import DecodeParams, EvaluateParams
 from citer.data.problems import Problem
 from citer.data.references import judged
-from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, always_slm, head_for
 from citer.evaluation.evidence import Tried, held_out
@@ -23,14 +21,12 @@ from citer.evaluation.rivals import enlist
 from citer.evaluation.rivals.rival import Alone, Lessons, Setting, by_score
 from citer.evaluation.rivals.untrained import low_entropy
 from citer.evaluation.sequence import worth_testing
-from citer.evaluation.sweep import Line, Method, Run, by_head, request, sweep
-from citer.executors.base import Executor, Unit
-from citer.executors.choose import run_one
+from citer.evaluation.sweep import Line, Method, Run, by_head, sweep
+from citer.executors.base import Executor
 from citer.models.bundle import identity
 from citer.models.pair import Pair
 from citer.models.router import Router
 from citer.models.sampling import Sampler
-from citer.progress import Advance
 from citer.rule import LLM, Rule
 from citer.storage.tables import digest
 
@@ -64,14 +60,9 @@ class Study:
     holdout: Sequence[Problem] = ()
 
     @cached_property
-    def stamp(self) -> dict[str, Any]:
-        """The fields that must be equal before rows of two studies are compared."""
-        asked, settings = [*self.validation, *self.test], (self.params, self.decode, self.seed)
-        return study_stamp(identity(self.pair), asked, *settings)
-
-    @cached_property
     def conditions(self) -> Conditions:
-        return Conditions.stored(self.stamp)
+        questions = [*self.validation, *self.test]
+        return Conditions.of(questions, self.params.sampling, identity(self.pair))
 
     @cached_property
     def alone_runs(self) -> list[list[Run]]:
@@ -100,7 +91,7 @@ class Study:
         """What all rivals have in common."""
         [certain] = self.alone_runs[-1]
         scores = [score for result in certain.results for score in result.scores]
-        return Setting(self.pair, self.params, self._sampler, scores)
+        return Setting(self.executor, self.pair, self.params, self._sampler, scores)
 
     def router(self, router: Router, taus: Sequence[float], rivals: Findings) -> Findings:
         """Run every rule on the held-out questions and on test, and on validation most of them.
@@ -127,21 +118,15 @@ class Study:
 
         If the study measures fidelity, all get the LLM's. Answers that are cut off are left out.
         """
-        given = self.conditions.measure is ACCURACY
-        asked = {p.problem_id: p for p in problems if p.answer is None or not given}
-        answers = self._llm_answers(asked.values())
-        own = {a.key: None if a.truncated else self.pair.text(a.token_ids) for a in answers}
-        by_llm = [judged(each, own[key]) for key, each in asked.items()]
-        return [p for p in problems if p.problem_id not in asked] + list(chain(*by_llm))
-
-    def _llm_answers(self, problems: Iterable[Problem]) -> list[Answer]:
-        """Let the LLM answer alone, in one unit, in the order in which the answers finish."""
-        requests = [request(each, self.pair, self._sampler) for each in problems]
-        if not requests:
-            return []
-        job = partial(_llm_alone, self._engine)
-        unit = Unit("the LLM's own answers", requests)
-        return run_one(self.executor, job, unit, advance=lambda _: None)
+        by_answer = self.conditions.measure is ACCURACY
+        given = [p for p in problems if by_answer and p.answer is not None]
+        asked = [p for p in problems if not by_answer or p.answer is None]
+        if not asked:
+            return given
+        [[llm]] = self._sweep(asked, ALONE_LINES[1:])
+        for own in llm.results:
+            given += judged(own.problem, None if own.truncated else self.pair.text(own.token_ids))
+        return given
 
     def lines(self, router: Router, taus: Sequence[float]) -> list[Line]:
         """Make the lines to try: CITER over τ, then audited routing over ρ for each β.
@@ -170,10 +155,6 @@ class Study:
     @cached_property
     def _engine(self) -> Engine:
         return Engine(self.pair, self.decode.slots, self.decode.max_new_tokens, delayed=True)
-
-
-def _llm_alone(engine: Engine, requests: Sequence[Request], advance: Advance) -> list[Answer]:
-    return list(engine.decode(requests, LLM_ALONE))
 
 
 def study_stamp(

@@ -3,7 +3,7 @@
 A part of the questions is a unit with its own file. A killed run keeps finished ones.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+import torch
 
 from citer.data.problems import Problem
 from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, ScoredBy, Scorer
+from citer.decoding.verifier import Query, Verifier
 from citer.evaluation.cost import Prices
 from citer.evaluation.methods import PLAIN, Row, Style
 from citer.evaluation.result import Result, as_row, from_row
-from citer.executors.base import Executor
+from citer.executors.base import Executor, Job
 from citer.executors.choose import deal, write_tables
 from citer.models.pair import Pair
 from citer.models.router import Head
@@ -33,8 +35,6 @@ from citer.storage.tables import read_table
 REFILLS = 2  # questions of a part per slot: slots fall idle only at the end of a part
 LEAST_PARTS = 2  # so that two workers share few questions
 FEW = 32  # questions of a part of a large pair on a CPU, which takes minutes
-
-NAMED = 3  # methods that a progress bar names
 
 
 class Method(NamedTuple):
@@ -87,22 +87,34 @@ def sweep(
     to this engine, these problems, these lines and this sampler.
     """
     policies = list(dict.fromkeys(policy for line in lines for policy in line.policies))
-    title = f"{_names(lines)} on {problems[0].split}"
-    parts = parts_of(problems, engine, folder)
+    names = ", ".join(dict.fromkeys(line.method.name for line in lines))
+    title, by_id = f"{names} on {problems[0].split}", {p.problem_id: p for p in problems}
+    parts, job = parts_of(problems, engine, folder), _Answering(engine, policies, sampler)
+    results: dict[tuple[int, str], Result] = {}
+    for row in answered(executor, job, parts, RESULT, title, len(policies)):
+        results[row["policy"], row["problem_id"]] = from_row(row, by_id)
+    ordered = {policy: [results[n, key] for key in by_id] for n, policy in enumerate(policies)}
+    return [_runs(line, ordered, engine.pair) for line in lines]
+
+
+def answered(
+    executor: Executor,
+    job: Job[Sequence[Problem], pa.Table],
+    parts: Mapping[Path, Sequence[Problem]],
+    schema: pa.Schema,
+    title: str,
+    each: int = 1,
+) -> Iterator[Row]:
+    """Run `job` on the parts without a file, each into its file. Yield the rows of all files.
+
+    The job counts `each` answers per problem.
+    """
     missing = {path: part for path, part in parts.items() if not path.exists()}
-    before = len(problems) - sum(map(len, missing.values()))
-    total, done = (number * len(policies) for number in (len(problems), before))
-    with progress(title, total, "answers", done) as advance:
-        job = _Answering(engine, policies, sampler)
-        write_tables(executor, job, missing, RESULT, {}, advance)
-    results = _read(parts, problems, policies)
-    return [_runs(line, results, engine.pair) for line in lines]
-
-
-def _names(lines: Sequence[Line]) -> str:
-    names = list(dict.fromkeys(line.method.name for line in lines))
-    shown, more = names[:NAMED], len(names[NAMED:])
-    return ", ".join(shown) + f" and {more} more" * bool(more)
+    total, left = (each * sum(map(len, some.values())) for some in (parts, missing))
+    with progress(title, total, "answers", total - left) as advance:
+        write_tables(executor, job, missing, schema, {}, advance)
+    for path in parts:
+        yield from read_table(path, schema).to_pylist()
 
 
 def parts_of(
@@ -116,17 +128,6 @@ def parts_of(
     size = FEW if engine.pair.is_slow else REFILLS * engine.slots
     dealt = deal(problems, max(LEAST_PARTS, ceil(len(problems) / size)))
     return {folder / f"{n}-of-{len(dealt)}.parquet": part for n, part in enumerate(dealt, 1)}
-
-
-def _read(
-    paths: Iterable[Path], problems: Sequence[Problem], policies: Sequence[Policy]
-) -> dict[Policy, list[Result]]:
-    by_id = {problem.problem_id: problem for problem in problems}
-    results: dict[tuple[int, str], Result] = {}
-    for path in paths:
-        for row in read_table(path, RESULT).to_pylist():
-            results[row["policy"], row["problem_id"]] = from_row(row, by_id)
-    return {policy: [results[n, key] for key in by_id] for n, policy in enumerate(policies)}
 
 
 def _runs(line: Line, results: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:
@@ -144,7 +145,10 @@ class _Answering:
     sampler: Sampler
 
     def __call__(self, problems: Sequence[Problem], /, *, advance: Advance) -> pa.Table:
-        """Return the RESULT table of the problems, in the order in which the answers finish."""
+        """Return the RESULT table of the problems, in the order in which the answers finish.
+
+        What cannot be graded counts as wrong.
+        """
         by_id = {problem.problem_id: problem for problem in problems}
         pair = self.engine.pair
         requests = {key: request(each, pair, self.sampler) for key, each in by_id.items()}
@@ -156,9 +160,11 @@ class _Answering:
             return assess(by_id[key], pair.text(token_ids))
 
         for answer in self.engine.sweep(requests.values(), self.policies):
-            grade = WRONG if answer.truncated else graded(answer.key, answer.token_ids)
+            problem = by_id[answer.key]
+            can_be_right = problem.gradable and not answer.truncated
+            grade = graded(answer.key, answer.token_ids) if can_be_right else WRONG
             prompt_len = len(requests[answer.key].prompt_ids)
-            result = Result.of(by_id[answer.key], prompt_len, answer, grade)
+            result = Result.of(problem, prompt_len, answer, grade)
             rows.append(as_row(place[answer.policy], result))
             advance(1)
         return pa.Table.from_pylist(rows, RESULT)
@@ -172,3 +178,12 @@ def request(problem: Problem, pair: Pair, sampler: Sampler = ALL_GREEDY) -> Requ
     key = problem.problem_id
     prompt_ids = tuple(pair.prompts.prompt_ids(problem))
     return Request(key, prompt_ids, sampling=sampler.sampling(key))
+
+
+@torch.inference_mode()
+def choices(verifier: Verifier, asked: Request, token_ids: Sequence[int]) -> list[int]:
+    """Return a model's choice at each position of an answer, from one forward over the answer."""
+    ids = [*asked.prompt_ids, *token_ids]
+    query = Query(ids[:-1], len(asked.prompt_ids), ids[-1], asked.sampling)
+    (verdicts,) = verifier.verdicts([query])
+    return [verdict.token for verdict in verdicts]

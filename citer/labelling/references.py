@@ -12,14 +12,12 @@ from citer.data.tasks.grading import WRONG, assess
 from citer.decoding.answer import Answer
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
-from citer.evaluation.sweep import parts_of, request
+from citer.evaluation.sweep import answered, parts_of, request
 from citer.executors.base import Executor
-from citer.executors.choose import write_tables
 from citer.models.pair import Pair
 from citer.models.sampling import Sampler
-from citer.progress import Advance, progress
+from citer.progress import Advance
 from citer.storage.schema import WRITTEN
-from citer.storage.tables import read_table
 
 
 class Trying(NamedTuple):
@@ -41,7 +39,6 @@ class Written(NamedTuple):
     correct: bool | None
     failure: str | None
     cut_off: bool
-    tokens_differ: bool
 
 
 def write(
@@ -59,11 +56,7 @@ def write(
     """
     engine = Engine(pair, trying.slots, trying.max_new_tokens)
     parts = parts_of(problems, engine, folder)
-    missing = {path: part for path, part in parts.items() if not path.exists()}
-    before = len(problems) - sum(map(len, missing.values()))
-    with progress(title, len(problems), "questions", before) as advance:
-        write_tables(executor, _Writing(engine, trying), missing, WRITTEN, {}, advance)
-    rows = (row for path in parts for row in read_table(path, WRITTEN).to_pylist())
+    rows = answered(executor, _Writing(engine, trying), parts, WRITTEN, title)
     return {row.pop("problem_id"): Written(**row) for row in rows}
 
 
@@ -86,17 +79,10 @@ class _Writing:
         return pa.Table.from_pylist(rows, WRITTEN)
 
     def _judged(self, problem: Problem, answer: Answer) -> Written:
-        pair, cut_off = self.engine.pair, answer.truncated
-        text = pair.text(answer.token_ids)
+        text, cut_off = self.engine.pair.text(answer.token_ids), answer.truncated
         correct, failure = None, None
         if problem.answer is not None:
             correct, _, failure = WRONG if cut_off else assess(problem, text)
         if cut_off or (self.trying.must_be_right and correct is False):
-            return Written(None, correct, failure, cut_off, tokens_differ=False)
-        return Written(text, correct, failure, cut_off, not _reads_back(pair, text, answer))
-
-
-def _reads_back(pair: Pair, text: str, answer: Answer) -> bool:
-    """Whether the text of an answer is encoded as the LLM wrote it, up to EOS or a stop text."""
-    *ids, _ = pair.prompts.completion_ids(text)
-    return tuple(ids) == answer.token_ids[: len(ids)]
+            return Written(None, correct, failure, cut_off)
+        return Written(text, correct, failure, cut_off)

@@ -97,17 +97,6 @@ class ModelSize:
     def quantised(self) -> bool:
         return self.model.stored_bytes is not None
 
-    @property
-    def layers(self) -> int:
-        return self.model.network.config.num_hidden_layers
-
-    @property
-    def ends(self) -> tuple[int, int]:
-        """Bytes of the input embedding and of the output head, which is 0 if they are tied."""
-        network = self.model.network
-        embedding, head = network.get_input_embeddings(), network.get_output_embeddings()
-        return bytes_of(embedding), 0 if head.weight is embedding.weight else bytes_of(head)
-
 
 def _estimated(plain: LanguageModel) -> tuple[int, int]:
     """Estimate the bytes of all weights, and of those that every forward reads.

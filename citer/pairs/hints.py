@@ -93,11 +93,17 @@ def is_loop(reply: Reply) -> bool:
 
 
 def is_unread(reply: Reply) -> bool:
-    """Whether the grader read nothing, although the text holds the right answer."""
-    answer = reply.problem.answer
-    if reply.extracted or reply.problem.choices or not answer:
+    """Whether the text holds the right answer, or the text of the right option, but was not read.
+
+    Of a question with options, the grader may also have read several.
+    """
+    problem, read = reply.problem, reply.extracted
+    right = [c.text for c in problem.choices or () if c.label == problem.answer]
+    if problem.answer and not problem.choices:
+        right = [problem.answer]
+    if read and not (problem.choices and "," in read):
         return False
-    return _holds(reply.text, answer)
+    return any(_holds(reply.text, text) for text in right)
 
 
 def _holds(text: str, answer: str) -> bool:
@@ -106,13 +112,6 @@ def _holds(text: str, answer: str) -> bool:
     if NUMBER.fullmatch(answer):
         return float(answer) in {float(number) for number in NUMBER.findall(text)}
     return bool(re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text, re.IGNORECASE))
-
-
-def has_no_letter(reply: Reply) -> bool:
-    """Whether the text has the right option's text, but the grader did not read just one label."""
-    right = {c.text for c in reply.problem.choices or () if c.label == reply.problem.answer}
-    read_one = reply.extracted and "," not in reply.extracted
-    return not read_one and any(_holds(reply.text, text) for text in right)
 
 
 # By pair.prompt: what to change if the form of the prompt may be at fault.
@@ -138,11 +137,6 @@ FAULTS = (
         is_unread,
         "hold the right answer, but not where the task {task} reads it: use {other}a prompt that "
         "asks for that form",
-    ),
-    Fault(
-        has_no_letter,
-        "have the text of the right option, but no single letter: use a prompt that asks for the "
-        "letter",
     ),
 )
 WEAK = Fault(

@@ -16,7 +16,7 @@ from random import Random
 import torch
 
 from citer.decoding.answer import Visit
-from citer.evaluation.cost import AT_ONCE, Batch, Prices, Trace, batches
+from citer.evaluation.cost import Batch, Prices, Trace, batches, work_of
 from citer.models.folder import ModelFolder, differing_part
 from citer.models.room import check_fits
 from citer.models.router import Head, RouterMLP
@@ -31,33 +31,29 @@ GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Devices, and the sequences that they decode at once, `positions` tokens each."""
-
-    devices: int
-    memory: float  # GiB of each device
-    slots: int
-    positions: int
-
-    @property
-    def capacity(self) -> int:
-        """Bytes of one device."""
-        return round(self.memory * GIB)
-
-
-@dataclass(frozen=True)
 class Profile:
-    """A pair in a setting. Raises InputError if a sequence does not fit the models' context."""
+    """A pair on `devices` of `memory` GiB, which decode `slots` sequences of `positions` at once.
+
+    Raises InputError if a sequence does not fit the models' context.
+    """
 
     slm: ModelSize
     llm: ModelSize
-    setting: Setting
+    devices: int
+    memory: float
+    slots: int
+    positions: int
 
     def __post_init__(self) -> None:
         context = min(each.model.card.context for each in (self.slm, self.llm))
         if self.slm.quantised:
             refuse_quantised(self.slm.model.path)
-        check_fits("--positions", self.setting.positions, context)
+        check_fits("--positions", self.positions, context)
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of one device."""
+        return round(self.memory * GIB)
 
     @cached_property
     def uncompared(self) -> Path | None:
@@ -82,7 +78,7 @@ class Profile:
 
     def kv(self, size: ModelSize) -> int:
         """Bytes of the KV cache of all slots."""
-        return self.setting.slots * self.setting.positions * size.model.kv_bytes
+        return self.slots * self.positions * size.model.kv_bytes
 
     @property
     def needed(self) -> int:
@@ -91,22 +87,16 @@ class Profile:
 
     @property
     def fits_one(self) -> bool:
-        return self.needed <= self.setting.capacity
+        return self.needed <= self.capacity
 
-    @cached_property
-    def left(self) -> list[int] | None:
-        """Bytes that are left on each device, or None if the pair does not fit.
+    @property
+    def left(self) -> int:
+        """Bytes that are left on one device, or on all together. Negative: the pair does not fit.
 
-        If one device is too small, the LLM's layers fill the devices in order, each layer with its
-        cache, and the SLM is on the last device.
+        The LLM's layers are whole, so a little may be left on each device.
         """
-        room = [self.setting.capacity] * self.setting.devices
-        if self.fits_one:
-            return [room[0] - self.needed, *room[1:]]
-        room[-1] -= self.slm.resident + self.kv(self.slm)
-        embedding, head = self.llm.ends
-        layer = (self.llm.resident - embedding - head + self.kv(self.llm)) / self.llm.layers
-        return _filled(room, [embedding, *[round(layer)] * self.llm.layers, head])
+        devices = 1 if self.fits_one else self.devices
+        return devices * self.capacity - self.needed
 
     def cost(self, fraction: float, batch: Batch) -> float:
         """Return the bytes of routed decoding at an LLM share, relative to the LLM alone."""
@@ -129,24 +119,12 @@ class Profile:
 
     def _alone(self, batch: Batch) -> int:
         alone = self._trace([Visit(0, n, n) for n in range(self._tokens)])
-        return self.prices.moved(*AT_ONCE.work([alone] * ANSWERS, batch.slots))
+        return self.prices.moved(*work_of([alone] * ANSWERS, batch.slots))
 
     def _trace(self, visits: Sequence[Visit]) -> Trace:
-        return Trace.of(self.setting.positions - self._tokens, self._tokens, visits)
+        return Trace.of(self.positions - self._tokens, self._tokens, visits)
 
     @property
     def _tokens(self) -> int:
         """The length of an answer; the prompt has the remaining positions."""
-        return min(LONGEST, self.setting.positions // 2)
-
-
-def _filled(room: list[int], parts: Sequence[int]) -> list[int] | None:
-    """Put the parts on the devices in order. Return the room that is left, or None."""
-    device = 0
-    for part in parts:
-        while room[device] < part:
-            device += 1
-            if device == len(room):
-                return None
-        room[device] -= part
-    return room if min(room) >= 0 else None
+        return min(LONGEST, self.positions // 2)

@@ -1,14 +1,12 @@
 """A profile for people and for programs."""
 
 from collections.abc import Callable, Iterator
-from operator import itemgetter
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from citer.evaluation.cost import DELAYED
 from citer.models.size import ModelSize
 from citer.pairs.profile import BATCHES, FRACTIONS, GIB, Profile
 
@@ -53,44 +51,38 @@ def _facts(size: ModelSize) -> dict[str, Any]:
 
 def _models(profile: Profile) -> Table:
     table = Table("", "SLM", "LLM", box=box.SIMPLE_HEAD)
-    rows: dict[str, Callable[[ModelSize], str]] = {
-        "folder": lambda size: str(size.model.path),
-        "parameters": lambda size: _count(size.parameters),
-        "all weights": lambda size: _size(size.resident),
-        "weights read per token": lambda size: _size(size.model.weight_bytes),
-        "KV cache per position": lambda size: _size(size.model.kv_bytes),
-        "context": lambda size: f"{size.model.card.context:,} positions",
-        "vocabulary": lambda size: f"{size.model.vocab_size:,} ids",
-        "precision": _precision,
-        "read from": lambda size: size.source,
+    rows: dict[str, tuple[str, Callable[[Any], str]]] = {
+        "path": ("folder", str),
+        "parameters": ("parameters", "{:,}".format),
+        "all_weight_bytes": ("all weights", _size),
+        "weight_bytes": ("weights read per token", _size),
+        "kv_bytes": ("KV cache per position", _size),
+        "context": ("context", "{:,} positions".format),
+        "vocab_size": ("vocabulary", "{:,} ids".format),
+        "quantised": ("quantised", lambda is_so: "yes" if is_so else "no"),
+        "source": ("read from", str),
     }
-    for name, value in rows.items():
-        table.add_row(name, value(profile.slm), value(profile.llm))
+    slm, llm = _facts(profile.slm), _facts(profile.llm)
+    for key, (name, shown) in rows.items():
+        table.add_row(name, shown(slm[key]), shown(llm[key]))
     return table
 
 
-def _precision(size: ModelSize) -> str:
-    plain = str(size.model.dtype).removeprefix("torch.")
-    return f"quantised, the rest {plain}" if size.quantised else plain
-
-
 def _fit(profile: Profile) -> str:
-    setting = profile.setting
     caches = profile.kv(profile.slm) + profile.kv(profile.llm)
-    devices = f"{setting.devices} x {setting.memory:g} GiB"
-    lines = [
-        f"Memory: {_size(profile.needed)} for both models, with {_size(caches)} of KV cache for "
-        f"{setting.slots} slots x {setting.positions:,} positions."
-    ]
-    if profile.left is None:
-        lines += [f"The models do not fit on {devices}."]
+    devices = f"{profile.devices} x {profile.memory:g} GiB"
+    if profile.left < 0:
+        fit = f"The models do not fit on {devices}."
     elif profile.fits_one:
-        lines += [f"They fit on one device; {_size(profile.left[0])} are left."]
+        fit = f"They fit on one device; {_size(profile.left)} are left."
     else:
-        left = ", ".join(map(_size, profile.left))
-        lines += [f"They fit on {devices} with pair.llm_device_map: auto; left: {left}."]
-    lines += ["Activations and the runtime need memory, too: leave 10 % of each device."]
-    return "\n".join(lines) + "\n"
+        left = f"{_size(profile.left)} are left in all, between whole layers"
+        fit = f"They fit on {devices} with pair.llm_device_map: auto; {left}."
+    return (
+        f"Memory: {_size(profile.needed)} for both models, with {_size(caches)} of KV cache for "
+        f"{profile.slots} slots x {profile.positions:,} positions.\n{fit}\n"
+        "Activations and the runtime need memory, too: leave 10 % of each device.\n"
+    )
 
 
 def _routing(profile: Profile) -> Iterator[str | Table]:
@@ -99,7 +91,10 @@ def _routing(profile: Profile) -> Iterator[str | Table]:
         yield f"No routing between these models: they have two tokenizers, {part}."
         return
     yield _costs(profile)
-    yield from _verdicts(profile)
+    yield (
+        "f: the LLM's share of the tokens. Delayed: it waits until half of the batch needs it. "
+        "No draft is rejected here. Audits reject some, and each costs more bytes.\n"
+    )
     if profile.uncompared:
         yield f"{profile.uncompared}: no tokenizer.json, so the tokenizers were not compared."
 
@@ -111,30 +106,9 @@ def _costs(profile: Profile) -> Table:
         table.add_column(head, justify="right")
     for batch in BATCHES:
         costs = (f"{profile.cost(fraction, batch):.2f}" for fraction in FRACTIONS)
-        name = f"{batch.slots} delayed" if batch.schedule == DELAYED else str(batch.slots)
+        name = f"{batch.slots} delayed" if batch.delayed else str(batch.slots)
         table.add_row(name, *costs, f"{profile.pays_to(batch):g}")
     return table
-
-
-def _verdicts(profile: Profile) -> Iterator[str]:
-    yield (
-        "f: the LLM's share of the tokens. Delayed: it waits until half of the batch needs it. "
-        "No draft is rejected here. Audits reject some, and each costs more bytes.\n"
-    )
-    for slots in sorted({batch.slots for batch in BATCHES}):
-        of_size = (batch for batch in BATCHES if batch.slots == slots)
-        share, best = max(((profile.pays_to(b), b) for b in of_size), key=itemgetter(0))
-        how = ", with the LLM delayed" if best.schedule == DELAYED else ""
-        verdict = f"can pay up to f = {share:g}{how}, without rejected drafts"
-        verdict = verdict if share else "cannot pay"
-        yield f"Batch {slots}: routing {verdict}."
-
-
-def _count(number: int) -> str:
-    for unit, name in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
-        if number >= unit:
-            return f"{number / unit:.3g} {name}"
-    return str(number)
 
 
 def _size(number: int) -> str:

@@ -1,11 +1,11 @@
 """Costs: against each rival, by batch size, and which method reaches an accuracy most cheaply."""
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import altair as alt
 
+from citer.evaluation.cost import Batch
 from citer.evaluation.measure import Measure
 from citer.evaluation.methods import Kind, Row, label
 from citer.evaluation.metrics import fraction_for
@@ -13,7 +13,6 @@ from citer.report.against import COST, rival_label
 from citer.report.charts import ROW, TIP, Drawn, chart, mixed, percent, raw
 from citer.report.standings import OURS, efficient
 
-COLUMN = re.compile(r"cost_b(\d+)(?:_(\w+))?")
 SHARES = (0.9, 0.95, 0.99, 1.0)  # of the LLM's accuracy
 SHADES = (40, 70, 100)  # percent of the colour, by batch size
 MOST = 1.0  # the right end of the axis of changes: twice the rival's cost
@@ -61,30 +60,13 @@ def left_out(rows: Sequence[Row], measure: Measure) -> list[str]:
     return [rival_label(row) for row in rows if row[measure.key(COST)] is None]
 
 
-class Batch(NamedTuple):
-    """A column of costs: the batch size, and its schedule if it is not the plain one."""
-
-    column: str
-    size: int
-    schedule: str
-
-    def __str__(self) -> str:
-        return f"batch {self.size}" + (f", {self.schedule}" if self.schedule else "")
-
-
-def batches_of(row: Row) -> list[Batch]:
-    """Return the costs that a row of the POINT table has, in the order of its columns."""
-    matches = filter(None, map(COLUMN.fullmatch, row))
-    return [Batch(each[0], int(each[1]), each[2] or "") for each in matches]
-
-
-def batch_chart(rows: Sequence[Row]) -> Drawn:
+def batch_chart(rows: Sequence[Row], batches: Sequence[Batch]) -> Drawn:
     """Draw the cost of each standing at every batch size, the cheapest at batch 1 first."""
     rows = [row for row in rows if row["task"] == "all" and row["method"] != "llm"]
     rows.sort(key=lambda row: row["cost_b1"])
     x = alt.X("cost:Q").title("cost (LLM alone = 1)")
     y = alt.Y("name:N").sort(None).title(None)
-    base = chart(cost for row in rows for cost in _costs(row)).encode(y)
+    base = chart(cost for row in rows for cost in _costs(row, batches)).encode(y)
     spans = base.mark_rule(strokeWidth=3, aria=False).encode(x="min(cost):Q", x2="max(cost):Q")
     dots = base.mark_point().encode(x, TIP)
     return alt.layer(
@@ -93,18 +75,17 @@ def batch_chart(rows: Sequence[Row]) -> Drawn:
     ).properties(height=ROW)
 
 
-def _costs(row: Row) -> Iterator[Row]:
-    """Yield a dot for each batch: the larger, the stronger; a ring for another schedule."""
-    batches = batches_of(row)
-    sizes = sorted({batch.size for batch in batches})
+def _costs(row: Row, batches: Sequence[Batch]) -> Iterator[Row]:
+    """Yield a dot for each batch: the larger, the stronger; a ring if the LLM is delayed."""
+    sizes = sorted({batch.slots for batch in batches})
     own = {
         "name": f"{label(row['method'])}, {percent(row['accuracy'], 0)}",
         "span": mixed("var(--ours)", 45, "bg") if row["kind"] in OURS else "var(--rule)",
     }
     for batch in batches:
         cost = row[batch.column]
-        shade = mixed("var(--second)", SHADES[min(2, sizes.index(batch.size))], "bg")
-        look = ("var(--bg)", "var(--second)") if batch.schedule else (shade, shade)
+        shade = mixed("var(--second)", SHADES[min(2, sizes.index(batch.slots))], "bg")
+        look = ("var(--bg)", "var(--second)") if batch.delayed else (shade, shade)
         tip = f"{label(row['method'])}\n{batch}: cost {cost:.3f}"
         yield own | {"cost": cost, "fill": look[0], "stroke": look[1], "tip": tip}
 
@@ -121,7 +102,9 @@ class Cheapest(NamedTuple):
         return self.ours is None or self.ours[1] > self.cost
 
 
-def winners(points: Sequence[Row], task: str = "all") -> list[tuple[float, list[Cheapest | None]]]:
+def winners(
+    points: Sequence[Row], batches: Sequence[Batch], task: str = "all"
+) -> list[tuple[float, list[Cheapest | None]]]:
     """For each share of the LLM's accuracy, return the cheapest method of each batch.
 
     It is None where no method is cheaper than the LLM. A cost is read linearly between the
@@ -129,7 +112,7 @@ def winners(points: Sequence[Row], task: str = "all") -> list[tuple[float, list[
     """
     mine = [point for point in points if point["task"] == task]
     return [
-        (share, [_cheapest(mine, task, batch.column, share) for batch in batches_of(mine[0])])
+        (share, [_cheapest(mine, task, batch.column, share) for batch in batches])
         for share in SHARES
     ]
 

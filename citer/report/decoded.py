@@ -5,8 +5,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 
-import torch
-
 from citer.config.params import DecodeParams
 from citer.data.problems import Problem
 from citer.data.tasks.grading import WRONG, assess
@@ -14,8 +12,7 @@ from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy
 from citer.decoding.served import verifier_in, verifier_of
-from citer.decoding.verifier import Query, Verifier
-from citer.evaluation.sweep import request
+from citer.evaluation.sweep import choices, request
 from citer.executors.base import Executor, Unit
 from citer.executors.choose import run_one
 from citer.models.pair import Pair
@@ -135,12 +132,3 @@ class _Reader:
         """Decode a token after others: some tokenizers drop the space before a first word."""
         decode, context = self.pair.tokenizer.decode, list(before[-1:])
         return str(decode([*context, token]))[len(str(decode(context))) :]
-
-
-@torch.inference_mode()
-def choices(verifier: Verifier, asked: Request, token_ids: Sequence[int]) -> list[int]:
-    """Return a model's choice at each position of an answer, from one forward over the answer."""
-    ids = [*asked.prompt_ids, *token_ids]
-    query = Query(ids[:-1], len(asked.prompt_ids), ids[-1], asked.sampling)
-    (verdicts,) = verifier.verdicts([query])
-    return [verdict.token for verdict in verdicts]

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 
 from citer.data.tasks import task_label
 from citer.evaluation.choice import Chosen, ChosenRule
+from citer.evaluation.cost import Batch
 from citer.evaluation.measure import Conditions
 from citer.evaluation.methods import Row, label, styles
 from citer.report import charts, costs, router, tokens
@@ -40,6 +41,7 @@ MEANINGS = {  # of the rivals' names, for readers without the documentation
 class PageStudy:
     """The findings of a retraining, with the iteration in the methods' names.
 
+    `batches` are those of which the points have the cost.
     `tokens` are the transcripts and `routers` the folders of each iteration, the last one deployed.
     `finetune` is the file with the losses of finetuning, `against` that of the comparison with the
     rivals. A section whose file is missing is left out.
@@ -48,6 +50,7 @@ class PageStudy:
     points: Sequence[Row]
     chosen: Chosen
     conditions: Conditions
+    batches: Sequence[Batch]
     tokens: Mapping[str, Path]
     routers: Mapping[str, Path]
     finetune: Path
@@ -93,7 +96,6 @@ def write_page(path: Path, study: PageStudy) -> None:
 def _headline(study: PageStudy) -> dict[str, Any]:
     method, chosen = study.deployed
     point = chosen_point(study.points, method, chosen.rule)
-    batches = costs.batches_of(point)
     tasks = ["all", *sorted({p["task"] for p in study.points} - {"all"})]
     return {
         "iteration": study.iteration,
@@ -103,10 +105,10 @@ def _headline(study: PageStudy) -> dict[str, Any]:
         "promise": promise(method, chosen, study.conditions.measure),
         "point": point,
         "llm": alone_of(study.points)[1],
-        "batches": batches,
-        "schedules": sorted({batch.schedule for batch in batches} - {""}),
+        "batches": study.batches,
+        "delayed": any(batch.delayed for batch in study.batches),
         "meanings": [(label(m), MEANINGS[m]) for m in styles(study.points) if m in MEANINGS],
-        "winners": {task: costs.winners(study.points, task) for task in tasks},
+        "winners": {task: costs.winners(study.points, study.batches, task) for task in tasks},
     }
 
 
@@ -120,7 +122,7 @@ def _charts(study: PageStudy) -> dict[str, Any]:
         "frontier": frontier_charts(lines, alone_of(study.points), measure),
         "rivals": costs.rivals_chart(beside, measure),
         "left_out": costs.left_out(beside, measure),
-        "by_batch": costs.batch_chart(standings(study.points, study.chosen)),
+        "by_batch": costs.batch_chart(standings(study.points, study.chosen), study.batches),
     }
 
 

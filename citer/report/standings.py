@@ -9,6 +9,7 @@ from rich.table import Table
 
 from citer.data.tasks import task_label
 from citer.data.tasks.grading import Failures
+from citer.errors import InputError
 from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.measure import GREEDY, Conditions, Measure
 from citer.evaluation.methods import MODELS, Kind, Row, label, styles
@@ -107,10 +108,13 @@ def _last_unaudited(kinds: Mapping[str, Kind]) -> str:
 def chosen_point(points: Sequence[Row], method: str, rule: Rule, task: str = "all") -> Row:
     """Return a method's point for this rule, which may be the rule of a model alone.
 
-    Raises StopIteration if there is none.
+    Raises InputError if there is none.
     """
     wanted = rule_columns(rule)
-    return next(p for p in _points(points, {method, *MODELS}, task) if p.items() >= wanted.items())
+    for point in _points(points, {method, *MODELS}, task):
+        if point.items() >= wanted.items():
+            return point
+    raise InputError(f"{method}: points.parquet has no rule `{rule}`, which chosen.json names")
 
 
 def _readings(points: Sequence[Row], method: str, task: str, llm: Row) -> Row:

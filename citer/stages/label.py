@@ -1,5 +1,6 @@
 """Make the preference labels of iteration k. Rollouts run under router k - 1."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf
@@ -37,8 +38,6 @@ from citer.stages.folders import finetuned_pair
 from citer.storage.code import code_digest
 from citer.storage.schema import CASES, PREFERENCE
 from citer.storage.tables import digest, partial_dir, remove, replacing, write_table
-
-NEAR_TIE = 0.0625  # logits: the spacing of bfloat16 numbers between 8 and 16
 
 
 class Inputs(NamedTuple):
@@ -161,34 +160,15 @@ def _failures(labels: pa.Table, problems: Mapping[str, Problem]) -> list[Failure
 
 
 def _summary(labeller: Labeller, tokens: pa.Table, labels: pa.Table) -> Table:
-    case_N = labeller.cases(tokens)
-    counts = {case: int((case_N == case).sum()) for case in CASES}
-    nearest_N = pc.min_element_wise(tokens["slm_margin"], tokens["llm_margin"])
-    counts |= _contested(labels, counts["contested"]) | {
-        f"a margin below {NEAR_TIE} logits": pc.sum(pc.less(nearest_N, NEAR_TIE)).as_py(),
-        "labelled 1": pc.sum(labels["label"]).as_py(),
-    }
+    """Count the cases of the tokens, the labels by what decided them, and the labels 1."""
+    cases = labeller.cases(tokens).tolist()
+    counts = Counter({case: cases.count(case) for case in CASES})
+    decided = Counter(labels["origin"].to_pylist())
+    counts |= {f"labels by {origin}": decided[origin] for origin in ("rollout", "suffix")}
+    counts["labelled 1"] = pc.sum(labels["label"]).as_py()
     table = Table(f"label {labeller.iteration}", title="Preference labels")
     for heading in ("tokens", "share"):
         table.add_column(heading, justify="right")
-    for name, count in counts.items():
+    for name, count in (+counts).items():  # those that are not 0
         table.add_row(name, f"{count:,}", f"{count / len(tokens):.1%}")
     return table
-
-
-def _contested(labels: pa.Table, contested: int) -> dict[str, int]:
-    by_suffix = labels.filter(pc.equal(labels["origin"], "suffix"))
-    counts = {"by suffix": len(by_suffix), "by suffix, labelled 1": _ones(by_suffix["label"])}
-    rolled_out = contested - len(by_suffix)
-    branches = labels["slm_branch_correct"], labels["llm_branch_correct"]
-    saved, fatal = map(_ones, branches)
-    by_rollouts = {
-        "rollouts": 2 * rolled_out - saved,
-        "contested, the SLM's branch fatal": fatal,
-        "contested, both branches wrong": rolled_out - saved - fatal,
-    }
-    return (counts if len(by_suffix) else {}) | (by_rollouts if rolled_out else {})
-
-
-def _ones(column: pa.ChunkedArray) -> int:
-    return pc.sum(column).as_py() or 0

@@ -26,7 +26,13 @@ def check_own(path: Path, place: Path, params: Params) -> str | None:
         return _check_served(path, place, params)
     skipped: list[RowError] = []
     on_bad_row = skipped.append if params.prepare.on_bad_row == "skip" else fail
-    named = _check_named(path, place, params, on_bad_row)
+    sources = {part: getattr(params.prepare, part) for part in ("train", "validation", "test")}
+    named = [
+        (p, file) for p, files in sources.items() for file in files if Path(file.path) == place
+    ]
+    for part, file in named:
+        rows = load_problems(path, [file.task], row_needs(params, part), on_bad_row, file.format)
+        say(f"{path}: {len(rows):,} rows of the task {file.task}")
     if not named:
         _check_rows(path, on_bad_row)
     if skipped:
@@ -42,17 +48,6 @@ def _check_served(path: Path, place: Path, params: Params) -> str | None:
     if str(place) in [folder.path for folder in params.prepare.traffic]:
         return None
     return f"traffic: [{{path: {place}, most: {MOST}}}]"
-
-
-def _check_named(path: Path, place: Path, params: Params, on_bad_row: OnBadRow) -> bool:
-    """Check a file by each of its entries in params.yaml. Return whether it has one."""
-    sources = {part: getattr(params.prepare, part) for part in ("train", "validation", "test")}
-    named = [(part, file) for part, files in sources.items() for file in files]
-    named = [(part, file) for part, file in named if Path(file.path) == place]
-    for part, file in named:
-        rows = load_problems(path, [file.task], row_needs(params, part), on_bad_row, file.format)
-        say(f"{path}: {len(rows):,} rows of the task {file.task}")
-    return bool(named)
 
 
 def _check_rows(path: Path, on_bad_row: OnBadRow) -> None:

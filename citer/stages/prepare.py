@@ -20,7 +20,8 @@ from citer.data.tasks.rows import Requires, RowError
 from citer.data.traffic import load_traffic, sampled
 from citer.demo import toy
 from citer.errors import InputError
-from citer.evaluation.choice import least_questions
+from citer.evaluation.evidence import too_few
+from citer.evaluation.measure import FIDELITY
 from citer.progress import progress, say
 from citer.stages import paths
 from citer.storage.schema import SPLITS
@@ -175,19 +176,13 @@ def _warn(splits: Mapping[str, list[Problem]], params: EvaluateParams) -> None:
 
     The warning supposes that the LLM answers every question, and correctly where that counts.
     """
-    judged, needed = [*splits["validation"], *splits["test"]], "the LLM answers right"
+    judged = [*splits["validation"], *splits["test"]]
     if against_llm(params.against, judged):
-        needed = "the LLM finishes"
         missing = sum(problem.answer is None for problem in judged)
         say(
             f"validation and test: {missing:,} of {len(judged):,} questions have no answer; an "
             f"answer will count as right if it is the LLM's (evaluate.against: {params.against})"
         )
-    questions = len(splits["validation"])
-    enough = least_questions(params.epsilon, params.delta)
-    if questions < enough:
-        say(
-            f"validation: {questions} questions, too few to certify any rule: evaluate.epsilon "
-            f"{params.epsilon:g} needs {enough:,} that {needed}",
-            style="yellow",
-        )
+    right = [True] * len(splits["validation"])
+    if few := too_few(right, FIDELITY, params.epsilon, params.delta):
+        say(few, style="yellow")

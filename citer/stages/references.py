@@ -1,13 +1,9 @@
-"""Give every question the reference and the answer that later stages use.
-
-What decodes is imported only if the LLM answers a question.
-"""
+"""Give every question the reference and the answer that later stages use."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from shutil import copyfile
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -17,14 +13,19 @@ from citer.data.references import against_llm, asked, judged, learned
 from citer.data.tasks import task_label
 from citer.data.tasks.grading import failures
 from citer.errors import InputError
+from citer.labelling.references import Trying, Written, write
+from citer.models.bundle import folder_identity
+from citer.models.device import announce
+from citer.models.folder import PairFolder
+from citer.models.outlined import open_pair
+from citer.models.room import check_room
+from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.progress import say
 from citer.stages import paths
+from citer.stages.folders import base_pair
+from citer.storage.code import code_digest
 from citer.storage.schema import SPLITS
-from citer.storage.tables import PARTIAL, remove, replacing, table_metadata
-
-if TYPE_CHECKING:
-    from citer.labelling.references import Trying, Written
-    from citer.models.folder import PairFolder
+from citer.storage.tables import PARTIAL, digest, partial_dir, remove, replacing, table_metadata
 
 TRAINING, JUDGED = SPLITS[:2], SPLITS[2:]
 Splits = Mapping[str, Sequence[Problem]]
@@ -78,7 +79,7 @@ def _check_given(split: str, problems: Sequence[Problem]) -> None:
 
 
 def _rows(
-    split: str, problems: Sequence[Problem], written: Mapping[str, "Written"], params: Params
+    split: str, problems: Sequence[Problem], written: Mapping[str, Written], params: Params
 ) -> Iterator[Problem]:
     for problem in problems:
         answer = written.get(problem.problem_id)
@@ -90,12 +91,7 @@ def _rows(
             yield from learned(problem, answer.text, params.references.source)
 
 
-def _write(questions: Splits, params: Params) -> dict[str, "Written"]:
-    from citer.labelling.references import write
-    from citer.models.device import announce
-    from citer.models.outlined import open_pair
-    from citer.stages.folders import base_pair
-
+def _write(questions: Splits, params: Params) -> dict[str, Written]:
     announce("references", params.pair)
     folders = base_pair(params)
     _check_room(questions, folders, params)
@@ -108,31 +104,22 @@ def _write(questions: Splits, params: Params) -> dict[str, "Written"]:
     return written
 
 
-def _ways(params: Params) -> dict[str, "Trying"]:
+def _ways(params: Params) -> dict[str, Trying]:
     """Return how the LLM answers each split: validation and test as in the evaluation."""
-    from citer.labelling.references import Trying
-    from citer.models.sampling import ALL_GREEDY, Sampler
-
     limits = params.decode.slots, params.decode.max_new_tokens
     right = Trying(True, ALL_GREEDY, *limits)
     any_answer = Trying(False, Sampler(params.evaluate.sampling, params.seed), *limits)
     return dict.fromkeys(TRAINING, right) | dict.fromkeys(JUDGED, any_answer)
 
 
-def _check_room(questions: Splits, folders: "PairFolder", params: Params) -> None:
-    from citer.models.room import check_room
-
+def _check_room(questions: Splits, folders: PairFolder, params: Params) -> None:
     for split, problems in questions.items():
         named = ((f"{paths.problems(split)}: problem {p.problem_id}", p) for p in problems)
         check_room(named, folders, params.decode.max_new_tokens)
 
 
-def _partial(folders: "PairFolder", params: Params) -> Path:
+def _partial(folders: PairFolder, params: Params) -> Path:
     """Return the folder for unfinished work, named by all that the answers depend on."""
-    from citer.models.bundle import folder_identity
-    from citer.storage.code import code_digest
-    from citer.storage.tables import digest, partial_dir
-
     settings = (
         str(folder_identity(folders, params.pair.dtype)),
         params.pair.model_dump_json(),
@@ -145,7 +132,7 @@ def _partial(folders: "PairFolder", params: Params) -> Path:
     return partial_dir("references", digest(paths.PROBLEMS, *settings))
 
 
-def _report(splits: Splits, rows: Splits, written: Mapping[str, "Written"]) -> None:
+def _report(splits: Splits, rows: Splits, written: Mapping[str, Written]) -> None:
     table = Table("split", "task", title="References")
     for column in ("given", "by the LLM", "right of graded", "left out", "cut off"):
         table.add_column(column, justify="right")
@@ -156,15 +143,13 @@ def _report(splits: Splits, rows: Splits, written: Mapping[str, "Written"]) -> N
             table.add_row(split, task_label(task), *_numbers(asked_of, kept, written))
     say(table)
     named = [p for split in SPLITS for p in splits[split] if p.problem_id in written]
-    if differ := sum(written[p.problem_id].tokens_differ for p in named):
-        say(f"{differ:,} references by the LLM have other tokens than it wrote")
     failed = failures((p.task, p.problem_id, written[p.problem_id].failure) for p in named)
     for each in failed:
         say(str(each))
 
 
 def _numbers(
-    problems: Sequence[Problem], kept: Sequence[Problem], written: Mapping[str, "Written"]
+    problems: Sequence[Problem], kept: Sequence[Problem], written: Mapping[str, Written]
 ) -> Iterator[str]:
     by = Counter(problem.written_by for problem in kept)
     answers = [written[p.problem_id] for p in problems if p.problem_id in written]

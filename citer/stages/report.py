@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle
-from pathlib import Path
 from typing import NamedTuple, Self
 
 import pyarrow as pa
@@ -11,8 +10,8 @@ from pyarrow import csv
 from citer.config.params import Params
 from citer.data.tasks import task_label
 from citer.data.tasks.grading import Failures, merged
-from citer.errors import InputError
 from citer.evaluation.choice import Chosen, ChosenRule
+from citer.evaluation.cost import batches
 from citer.evaluation.measure import GREEDY, Conditions
 from citer.evaluation.methods import ITERATIONS, Kind, Row, styles
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, Findings, read_findings
@@ -23,7 +22,7 @@ from citer.report.charts import png
 from citer.report.frontier import picture
 from citer.report.headline import deployed, headline
 from citer.report.page import PageStudy, write_page
-from citer.report.standings import chosen_point, metrics, standings, standings_table, summary
+from citer.report.standings import metrics, standings, standings_table, summary
 from citer.stages import paths
 from citer.storage.tables import read_as, replacing, table_metadata, write_json, write_text
 
@@ -59,6 +58,7 @@ def _write_page(found: "_Found", params: Params) -> None:
         found.points,
         found.chosen,
         found.conditions,
+        batches(params.evaluate.batches),
         tokens={k: paths.transcript(int(k)) for k in params.iterations},
         routers={k: paths.router(int(k)) for k in params.iterations},
         finetune=paths.FINETUNE,
@@ -118,7 +118,6 @@ class _Found(NamedTuple):
             folder = paths.report(int(iteration))
             own = read_findings(folder, params.evaluate, stamp | ROUTER_STAMP)
             rules = read_as(folder / "chosen.json", dict[str, ChosenRule])
-            _check_rules([*rivals.points, *own.points], own.points, rules, folder / "chosen.json")
             chosen = {f"{name}_{iteration}": rule for name, rule in rules.items()}
             reports.append(_Report(own.numbered(iteration, *look), chosen))
         return cls(Conditions.stored(stamp), rivals, reports)
@@ -147,17 +146,3 @@ class _Found(NamedTuple):
         bounds = {name for name, style in styles(self.points).items() if style.kind is Kind.BOUND}
         outcomes = [each.outcomes for each in (self.rivals, self.reports[-1].findings)]
         return compare(outcomes, self.last, bounds)
-
-
-def _check_rules(points: Sequence[Row], own: Sequence[Row], rules: Chosen, origin: Path) -> None:
-    """Raise InputError if a method of a report has no chosen rule, or that rule has no point."""
-    for method in styles(own) or ["router"]:
-        if method not in rules:
-            raise InputError(f"{origin}: no rule of `{method}`, expected one")
-    for method, chosen in rules.items():
-        try:
-            chosen_point(points, method, chosen.rule)
-        except StopIteration:
-            raise InputError(
-                f"{origin}: {method}: no point of rule `{chosen.rule}` in points.parquet"
-            ) from None

@@ -1,19 +1,19 @@
 """Run each model alone and the rivals of routing, once for all iterations."""
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from citer.config.params import Params
 from citer.errors import InputError
 from citer.evaluation.evidence import too_few
-from citer.evaluation.measure import FIDELITY, Conditions, Measure
+from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions, Measure
 from citer.evaluation.methods import Kind, Row, label
 from citer.evaluation.points import RIVALS_STAMP, write_findings
+from citer.evaluation.result import Result
 from citer.evaluation.study import Study
 from citer.models.device import announce
 from citer.models.outlined import open_pair
-from citer.pairs.floor import shortfalls, shown
+from citer.pairs.floor import shortfalls
 from citer.progress import say
 from citer.stages import paths
 from citer.stages.asked import Asked, partial_sweeps
@@ -21,7 +21,6 @@ from citer.stages.lessons import Preference, lesson_inputs
 from citer.storage.tables import remove, replacing
 
 UNSTABLE = 0.01  # share of the LLM's answers that may differ from the stored ones
-EXAMPLES = 3  # wrong answers to print if the LLM is right too rarely
 
 
 def run(params: Params) -> None:
@@ -40,11 +39,7 @@ def run(params: Params) -> None:
     pair, executor = open_pair(asked.folders, params.pair, params.workers)
     settings = params.evaluate, params.decode, params.seed
     study = Study(executor, pair, asked.validation, asked.test, *settings, partial)
-    if measure is FIDELITY:
-        _check_references(study)
-    else:
-        _check_llm(study)
-    _warn(study)
+    _check(study)
     findings = study.rivals(Preference(params.train, study))
     with replacing(paths.RIVALS) as aside:
         aside.mkdir()
@@ -54,31 +49,29 @@ def run(params: Params) -> None:
         say(line)
 
 
-def _check_llm(study: Study) -> None:
-    """Warn if the LLM is right too rarely. Raise InputError if this is certain, as `probe` does.
+def _check(study: Study) -> None:
+    """Check what the LLM alone answers on validation, hours before `choose`.
 
-    Before the error, wrong answers of the LLM are printed.
+    Warns if no rule can be certified, and if the LLM is right too rarely. Raises InputError if this
+    is certain, as `probe` does. With fidelity there is no floor.
     """
-    _, (llm,), *_ = study.alone_runs
-    below = list(shortfalls(llm.results, study.params.llm_floor))
+    results, settings = study.alone_runs[1][0].results, study.params
+    measure, promised = study.conditions.measure, (settings.epsilon, settings.delta)
+    below = list(shortfalls(results, settings.llm_floor)) if measure is ACCURACY else []
+    if certain := [short for short in below if short.is_certain]:
+        raise InputError(f"rivals: {'; '.join(map(str, certain))} (evaluate.llm_floor)")
     for short in below:
-        if not short.is_certain:
-            say(f"rivals: {short.doubt}", style="yellow")
-    certain = [short for short in below if short.is_certain]
-    if not certain:
-        return
-    tasks = {short.task for short in certain}
-    wrong = (r for r in llm.results if r.problem.task in tasks and not r.correct)
-    for result in islice(wrong, EXAMPLES):
-        say(shown(result.problem, study.pair.text(result.token_ids), result.truncated))
-    raise InputError(f"rivals: {'; '.join(map(str, certain))} (evaluate.llm_floor)")
+        say(f"rivals: {short.doubt}", style="yellow")
+    if measure is FIDELITY:
+        _check_references(results)
+    if few := too_few((r.correct for r in results), measure, *promised):
+        say(few, style="yellow")
 
 
-def _check_references(study: Study) -> None:
+def _check_references(results: Sequence[Result]) -> None:
     """Say that there is no floor. Warn if the LLM's answers often differ from the stored ones."""
     say("rivals: measured by fidelity to the LLM, so evaluate.llm_floor does not apply")
-    _, (llm,), *_ = study.alone_runs
-    differing = fmean(not result.correct for result in llm.results)
+    differing = fmean(not result.correct for result in results)
     if differing > UNSTABLE:
         say(
             f"validation: {differing:.1%} of the LLM's answers differ from its stored ones, so the "
@@ -86,14 +79,6 @@ def _check_references(study: Study) -> None:
             "includes this share",
             style="yellow",
         )
-
-
-def _warn(study: Study) -> None:
-    """Warn now, hours before `choose`, if no rule can be certified."""
-    _, (llm,), *_ = study.alone_runs
-    right, promised = (r.correct for r in llm.results), (study.params.epsilon, study.params.delta)
-    if few := too_few(right, study.conditions.measure, *promised):
-        say(few, style="yellow")
 
 
 def _summary(points: Iterable[Row], measure: Measure) -> str:

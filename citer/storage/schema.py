@@ -67,7 +67,6 @@ WRITTEN = pa.schema(
         pa.field("correct", pa.bool_()),  # of the last try; null: not graded
         pa.field("failure", pa.string()),  # why the grader failed on it; null: it did not
         _required("cut_off", pa.bool_()),  # no try was finished
-        _required("tokens_differ", pa.bool_()),  # the text has other tokens than the LLM wrote
     ]
 )
 

@@ -5,7 +5,7 @@ import pytest
 from citer.decoding.answer import Request, Visit, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
-from citer.evaluation.cost import AT_ONCE, DELAYED, InTurn, Prices, Trace, batches
+from citer.evaluation.cost import Prices, Trace, batches, work_of
 from citer.evaluation.rivals.untrained import random
 from citer.models.pair import Pair
 from citer.rule import Rule
@@ -50,12 +50,12 @@ def test_bytes_are_the_weights_of_each_forward_and_the_keys_and_values_read_and_
 def test_the_llm_alone_is_a_prefill_and_a_forward_for_each_further_token():
     alone = Trace.of(4, 2, [Visit(0, 0, 0), Visit(0, 1, 1)])
     expected = Work(0, 0, 0), Work(forwards=2, positions=5, kv_read=4 + 5)
-    assert work(alone) == AT_ONCE.work([alone], slots=1) == expected
+    assert work(alone) == work_of([alone], slots=1) == expected
 
 
 def test_one_slot_replays_to_the_sum_of_the_answers():
     traces = [routed(5, "SLS"), routed(3, "S"), routed(4, "LLSL")]
-    slm, llm = AT_ONCE.work(traces, slots=1)
+    slm, llm = work_of(traces, slots=1)
     assert (slm.forwards, llm.forwards) == (8, 4)
     assert slm == Work(8, 7 + 3 + 7, 18 + 3 + 22)
     assert llm == Work(4, 6 + 7, 6 + 4 + 5 + 7)
@@ -65,20 +65,20 @@ def test_rows_share_forwards_but_prefill_in_their_own():
     # Step 1: both prefill (1). Steps 2, 3: both continue (1 each). In step 2 only a needs the LLM,
     # and prefills. In step 3 a continues, and b prefills.
     a, b = routed(5, "SLL"), routed(5, "SSL")
-    slm, llm = AT_ONCE.work([a, b], slots=2)
+    slm, llm = work_of([a, b], slots=2)
     assert (slm.forwards, llm.forwards) == (3, 1 + 2)
 
 
 def test_a_freed_slot_is_refilled_at_the_next_step():
     # Slot 1: the long answer, steps 1-4. Slot 2: the short ones, steps 1, 2 and 3.
     traces = [routed(5, "SSSS"), routed(5, "S"), routed(5, "S"), routed(5, "S")]
-    slm, _ = AT_ONCE.work(traces, slots=2)
+    slm, _ = work_of(traces, slots=2)
     assert slm.forwards == 1 + 2 + 2 + 1
 
 
 def test_batching_never_changes_positions():
     traces = [routed(5, "SLS"), routed(3, "S"), routed(4, "LLSL")]
-    one, many = AT_ONCE.work(traces, slots=1), DELAYED.work(traces, slots=3)
+    one, many = work_of(traces, slots=1), work_of(traces, slots=3, delayed=True)
     for single, shared in zip(one, many, strict=True):
         assert (single.positions, single.kv_read) == (shared.positions, shared.kv_read)
         assert shared.forwards <= single.forwards
@@ -89,27 +89,27 @@ def test_batching_never_changes_positions():
 def test_a_delayed_llm_waits_until_half_of_the_answers_need_it(delayed, llm_forwards, slots):
     # a waits from step 1; b needs the LLM at step 2: one prefill for both. c never needs the LLM.
     a, b, c = routed(5, "L"), routed(5, "SL"), routed(5, "SSSS")
-    assert InTurn(delayed).work([a, b, c], slots)[1].forwards == llm_forwards
+    assert work_of([a, b, c], slots, delayed)[1].forwards == llm_forwards
 
 
 def test_a_delayed_llm_does_not_wait_for_answers_that_never_come():
-    assert DELAYED.work([routed(5, "LSL")], slots=2)[1].forwards == 2
+    assert work_of([routed(5, "LSL")], slots=2, delayed=True)[1].forwards == 2
 
 
 def test_batches_contain_batch_1_and_every_other_size_with_and_without_delay():
     assert [tuple(batch) for batch in batches([8, 3])] == [
-        ("b1", 1, AT_ONCE),
-        ("b3", 3, AT_ONCE),
-        ("b8", 8, AT_ONCE),
-        ("b3_delayed", 3, DELAYED),
-        ("b8_delayed", 8, DELAYED),
+        ("b1", 1, False),
+        ("b3", 3, False),
+        ("b8", 8, False),
+        ("b3_delayed", 3, True),
+        ("b8_delayed", 8, True),
     ]
 
 
 def test_a_freed_slot_is_refilled_before_the_llm_runs():
     # a waits. b ends; d takes its slot and needs the LLM before c does: one prefill for a and d.
     a, b, c, d = routed(5, "L"), routed(5, "S"), routed(5, "SSS"), routed(5, "L")
-    assert DELAYED.work([a, b, c, d], slots=3)[1].forwards == 1
+    assert work_of([a, b, c, d], slots=3, delayed=True)[1].forwards == 1
 
 
 def test_a_rolled_back_token_costs_its_step_and_all_discarded_steps_after_it():
@@ -153,9 +153,9 @@ def test_a_replay_counts_the_same_work_as_the_engine(
         for answer in [answers[request.key]]
     ]
     assert len({trace.forwards for trace in traces}) >= min(questions // 2, 4)
-    assert InTurn(delayed).work(traces, slots) == (engine.slm_work, engine.llm_work)
+    assert work_of(traces, slots, delayed) == (engine.slm_work, engine.llm_work)
     fewer_slots = min(slots, questions)
-    assert InTurn(delayed).work(traces, fewer_slots) == (engine.slm_work, engine.llm_work)
+    assert work_of(traces, fewer_slots, delayed) == (engine.slm_work, engine.llm_work)
 
 
 def test_fewer_questions_than_slots_wait_for_each_other(pair: Pair) -> None:

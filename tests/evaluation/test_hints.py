@@ -38,7 +38,6 @@ def reply(
         extracted=find_task(problem.task).extracted(problem, text),
         correct=None if problem.answer is None else not truncated and grade(problem, text),
         failure=failure,
-        prompt_tokens=9,
         tokens=len(text.split()),
     )
 
@@ -68,9 +67,12 @@ def test_a_right_number_without_a_box_stops_the_run_and_names_the_task_number():
         (reply("so Paris", replace(SUM, answer="Paris")), "use the task number"),
         (
             reply("Not the moon, not Mars.", PLANET),
-            "text of the right option, but no single letter",
+            "but not where the task mc reads it",
         ),
-        (reply("It is Mars or the Sun.", PLANET), "text of the right option, but no single letter"),
+        (
+            reply("It is Mars or the Sun.", PLANET),
+            "but not where the task mc reads it",
+        ),
         (reply("It is \\boxed{14}."), "too weak"),
         (reply("It is (B).", PLANET), "too weak"),
         (reply("It is 113 or 13.5 or 4.13."), "too weak"),

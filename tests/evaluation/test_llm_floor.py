@@ -8,6 +8,7 @@ from citer.data.problems import Choice, Problem
 from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.evaluation.cost import Trace
+from citer.evaluation.measure import ACCURACY
 from citer.evaluation.result import Result
 from citer.pairs.floor import Shortfall, floor, shortfalls, shown
 from citer.pairs.hints import reason_to_stop, warnings
@@ -70,12 +71,13 @@ def test_an_answer_is_shown_in_short_lines_without_control_characters():
 def test_probe_and_rivals_judge_the_same_questions_alike(right, stops, capsys):
     """Both see all questions of a task that has at most 20."""
     results = answered(with_options(4), right, 20)
-    replies = [Reply(r.problem, "", (), "", False, None, r.correct, None, 9, 9) for r in results]
+    replies = [Reply(r.problem, "", (), "", False, None, r.correct, None, 9) for r in results]
     study = MagicMock(alone_runs=[None, [MagicMock(results=results)]])
-    study.params.llm_floor, study.pair.text.return_value = 0.2, "Perhaps B."
+    study.params.llm_floor, study.params.epsilon, study.params.delta = 0.2, 0.05, 0.05
+    study.conditions.measure = ACCURACY
     assert bool(reason_to_stop(replies, 0.2, "plain")) == stops
     with pytest.raises(InputError, match=r"llm_floor\)$") if stops else nullcontext():
-        rivals._check_llm(study)
+        rivals._check(study)
     doubt = f"too few questions to be sure, but LLM right on {right / 20:.1%} of 20 mc questions"
     warned = [line for line in warnings(replies, replies, 0.2, "plain") if doubt in line]
     assert (doubt in capsys.readouterr().out) == bool(warned) == (not stops)

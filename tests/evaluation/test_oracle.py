@@ -1,12 +1,14 @@
 """The oracle against the engine, with a scorer that knows the LLM's answer."""
 
+import pickle
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from citer.config.params import SamplingParams
+from citer.config.params import PairParams, SamplingParams
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, StepView
 from citer.evaluation.cost import Trace
@@ -14,7 +16,11 @@ from citer.evaluation.points import Findings
 from citer.evaluation.rivals.oracle import RULE, oracle_rival
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import request
+from citer.executors.base import InLine, Job, Unit
+from citer.models.folder import PairFolder
+from citer.models.outlined import outline_pair
 from citer.models.sampling import stable_hash
+from citer.progress import Advance
 from tests.studied import DECODE, PARAMS
 
 
@@ -50,6 +56,29 @@ def test_the_oracle_is_the_engine_with_a_scorer_that_knows_the_llms_answer(
         traced = Trace.of(len(asked.prompt_ids), len(answer.token_ids), answer.visits)
         assert result.trace == traced
     assert sum(result.counts.visits for result in run.results) > 0
+
+
+class Elsewhere(InLine):
+    """Runs a job as another process would, which loads the weights."""
+
+    remote = True
+
+    def run(self, job: Job, units: Sequence[Unit], advance: Advance) -> Iterator:
+        return super().run(pickle.loads(pickle.dumps(job)), units, advance)
+
+
+def test_the_oracle_needs_no_weights_in_this_process(study: Study, tmp_path) -> None:
+    own = replace(study, partial=tmp_path)
+    slm, llm = (model.path for model in (study.pair.slm, study.pair.llm))
+    params = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
+    away = replace(
+        own.setting, executor=Elsewhere(), pair=outline_pair(PairFolder(slm, llm), params)
+    )
+    alone = own.alone_on(own.test)
+    here, there = (oracle_rival(each).finish([], alone) for each in (own.setting, away))
+    assert [result.trace for result in there[0].results] == [
+        result.trace for result in here[0].results
+    ]
 
 
 def test_no_rule_that_gives_the_llms_answers_visits_it_less_often(

@@ -9,6 +9,7 @@ from typing import get_args
 import pyarrow as pa
 import pytest
 
+from citer.evaluation.cost import batches
 from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions
 from citer.evaluation.methods import Kind, Style
 from citer.report.charts import WIDTH, svg
@@ -23,6 +24,7 @@ from tests.evaluation.transcripts import ANSWERS, HOSTILE, transcript
 from tests.reported import CHOSEN, NOTHING_CERTIFIED, point, points
 
 LIMIT = 2_000_000  # bytes
+BATCHES = batches([8])  # of the points
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def study(tmp_path: Path) -> PageStudy:
     rows += [beside("random", None, None)]
     other = beside("speculative", -0.5, 0.1) | {"task": "math"}
     write_json(files["against"], {"against": [*rows, other]})
-    return PageStudy(points(), CHOSEN, Conditions(), tokens, routers, **files)
+    return PageStudy(points(), CHOSEN, Conditions(), BATCHES, tokens, routers, **files)
 
 
 def beside(rival: str, change: float | None, width: float | None) -> dict:
@@ -209,21 +211,21 @@ def test_changes_without_intervals_lie_inside_the_picture(change):
 
 def test_the_cheapest_method_is_read_between_efficient_points():
     """At 95 % of .9, audited 1 lies between (.35, .82) and (.45, .9), speculative at .65."""
-    shares = dict(winners(points()))
+    shares = dict(winners(points(), BATCHES))
     best = shares[0.95][0]
     assert (best.method, best.is_rival) == ("audited_1", False)
     assert best.cost == pytest.approx(0.35 + 0.1 * (0.855 - 0.82) / 0.08)
 
 
 def test_a_rival_that_is_cheaper_than_every_router_is_shown_as_one():
-    best = dict(winners(points("speculative", "router_1")))[1.0][0]
+    best = dict(winners(points("speculative", "router_1"), BATCHES))[1.0][0]
     assert (best.method, best.cost, best.is_rival) == ("speculative", 0.65, True)
     assert best.ours == ("router_1", 1.0)
 
 
 def test_where_no_method_is_cheaper_than_the_llm_none_is_the_cheapest():
     dear = [p | ({"cost_b1": 1.5} if p["method"] not in ("slm", "llm") else {}) for p in points()]
-    assert dict(winners(dear))[1.0][0] is None
+    assert dict(winners(dear, BATCHES))[1.0][0] is None
 
 
 def test_the_costs_by_batch_stand_beside_the_accuracy(study, tmp_path):
@@ -239,7 +241,7 @@ def test_the_page_says_what_each_rival_does(study, tmp_path):
 def test_a_bound_that_no_method_can_reach_wins_nothing():
     style = Style(Kind.BOUND, "grey", "P")
     bound = point(style, "oracle", Rule("score", 0.5), 0.05, 0.9, 0.2)
-    assert winners([*points(), bound]) == winners(points())
+    assert winners([*points(), bound], BATCHES) == winners(points(), BATCHES)
 
 
 def test_the_calibration_error_is_the_mean_gap_between_score_and_share():

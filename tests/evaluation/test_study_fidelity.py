@@ -16,7 +16,7 @@ from citer.evaluation.measure import FIDELITY
 from citer.evaluation.points import Findings, read_findings, write_findings
 from citer.evaluation.study import Study
 from citer.models.router import Router
-from tests.studied import DECODE, PARAMS, THRESHOLDS, llm_writes, routed_study
+from tests.studied import DECODE, PARAMS, THRESHOLDS, llm_writes, routed_study, stamp_of
 
 WARM = SamplingParams(temperature=0.7, top_p=0.9)
 
@@ -115,8 +115,8 @@ def test_the_promise_includes_questions_on_which_the_llm_does_not_repeat_its_ans
 
 def test_points_by_fidelity_are_stored_in_a_column_of_its_name(faithful, found, tmp_path):
     rivals, _, _ = found
-    write_findings(tmp_path, rivals, PARAMS, faithful.stamp)
-    assert read_findings(tmp_path, PARAMS, faithful.stamp) == rivals
+    write_findings(tmp_path, rivals, PARAMS, stamp_of(faithful))
+    assert read_findings(tmp_path, PARAMS, stamp_of(faithful)) == rivals
     names = pq.read_schema(tmp_path / "points.parquet").names
     assert {"fidelity", "fidelity_low", "fidelity_high"} < set(names)
     assert not any("accuracy" in name for name in names)
@@ -125,13 +125,13 @@ def test_points_by_fidelity_are_stored_in_a_column_of_its_name(faithful, found, 
 def test_tables_of_other_conditions_are_refused_by_field(faithful, found, tmp_path):
     """Also if the table has conditions that the expected stamp leaves out."""
     rivals, _, _ = found
-    warm = faithful.stamp | {"sampling": "temperature 0.7"}
-    by_accuracy = {k: v for k, v in faithful.stamp.items() if not k.startswith("measure")}
+    warm = stamp_of(faithful) | {"sampling": "temperature 0.7"}
+    by_accuracy = {k: v for k, v in stamp_of(faithful).items() if not k.startswith("measure")}
     for written, expected, complaint in (
-        (warm, faithful.stamp, "its sampling is temperature 0.7, here it is greedy"),
-        (faithful.stamp, warm, "its sampling is greedy, here it is temperature 0.7"),
-        (faithful.stamp, by_accuracy, "its measure is fidelity, here it is accuracy"),
-        (by_accuracy, faithful.stamp, "its measure is accuracy, here it is fidelity"),
+        (warm, stamp_of(faithful), "its sampling is temperature 0.7, here it is greedy"),
+        (stamp_of(faithful), warm, "its sampling is greedy, here it is temperature 0.7"),
+        (stamp_of(faithful), by_accuracy, "its measure is fidelity, here it is accuracy"),
+        (by_accuracy, stamp_of(faithful), "its measure is accuracy, here it is fidelity"),
     ):
         write_findings(tmp_path, rivals, PARAMS, written)
         with pytest.raises(InputError, match=complaint):
@@ -139,9 +139,9 @@ def test_tables_of_other_conditions_are_refused_by_field(faithful, found, tmp_pa
 
 
 def test_the_stamp_names_measure_sampling_and_llm(study, faithful):
-    assert not {"measure", "sampling", "measure_llm", "measure_prompts"} & study.stamp.keys()
+    assert not {"measure", "sampling", "measure_llm", "measure_prompts"} & stamp_of(study).keys()
     sampled = replace(study, params=PARAMS.model_copy(update={"sampling": WARM}))
-    assert sampled.stamp == study.stamp | {"sampling": "temperature 0.7, top-p 0.9"}
-    assert faithful.stamp["measure"] == "fidelity"
-    assert faithful.stamp["measure_llm"] == faithful.stamp["llm"]["digest"]
-    assert faithful.stamp["measure_prompts"] == faithful.stamp["template"]
+    assert stamp_of(sampled) == stamp_of(study) | {"sampling": "temperature 0.7, top-p 0.9"}
+    assert stamp_of(faithful)["measure"] == "fidelity"
+    assert stamp_of(faithful)["measure_llm"] == stamp_of(faithful)["llm"]["digest"]
+    assert stamp_of(faithful)["measure_prompts"] == stamp_of(faithful)["template"]

@@ -29,8 +29,7 @@ def test_rivals_prints_the_accuracy_of_each_model_alone(params, capsys):
     assert f"rivals, on test: {expected}\n" in capsys.readouterr().out
 
 
-def test_an_llm_below_the_floor_stops_rivals_before_the_test_questions(params, capsys, monkeypatch):
-    """It prints three answers and one line, and writes nothing."""
+def test_an_llm_below_the_floor_stops_rivals_before_the_test_questions(params, monkeypatch):
     swept = []
     sweep = study.sweep
     monkeypatch.setattr(study, "sweep", lambda *args: swept.append(args[2]) or sweep(*args))
@@ -44,10 +43,6 @@ def test_an_llm_below_the_floor_stops_rivals_before_the_test_questions(params, c
         rivals.run(params.model_copy(update={"evaluate": floored}))
     assert [{problem.split for problem in each} for each in swept] == [{"validation"}]
     assert not paths.RIVALS.parent.exists()
-    shown = capsys.readouterr().out
-    assert shown.count("question: ") == shown.count("expected: ") == 3
-    assert f"question: {MATH.question} 0\n     LLM: " in shown
-    assert "(cut off)\n    read: nothing\nexpected: 31\n" in shown
 
 
 def test_an_llm_above_the_floor_passes_with_a_warning_about_too_few_right_answers(params, capsys):

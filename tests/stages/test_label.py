@@ -81,11 +81,7 @@ def test_the_table_printed_counts_every_case(scored: Params, capsys: pytest.Capt
     table = read_table(paths.preferences(1), PREFERENCE)
     cases = Counter(table["case"].to_pylist())
     assert {case: int(printed[case]) for case in cases} == cases
-    branches = [table[f"{name}_branch_correct"] for name in ("slm", "llm")]
-    assert int(printed["rollouts"]) == sum(len(table) - column.null_count for column in branches)
-    fatal = Counter(zip(*(column.to_pylist() for column in branches), strict=True))
-    assert int(printed["contested, the SLM's branch fatal"]) == fatal[False, True]
-    assert int(printed["contested, both branches wrong"]) == fatal[False, False]
+    assert int(printed["labels by rollout"]) == cases["contested"]
     assert int(printed["labelled 1"]) == sum(table["label"].to_pylist())
 
 

@@ -1,9 +1,6 @@
 """The stage `references`: who writes the reference of which question, and what is kept."""
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -25,23 +22,15 @@ from tests.stages.asked import (
     with_source,
     write_splits,
 )
-from tests.stages.conftest import ROOT
 from tests.taught import problems
 
 
 @pytest.mark.parametrize(("source", "against"), [("given", "answers"), ("auto", "auto")])
-def test_given_references_are_copied_byte_by_byte_without_torch(
+def test_given_references_are_copied_byte_by_byte(
     project: Params, source: str, against: str
 ) -> None:
     write_splits()
-    params = with_source(project, source, against)
-    Path("params.json").write_text(params.model_dump_json(by_alias=True))
-    script = (
-        "import sys; from citer.config.params import Params; from citer.stages import references\n"
-        "references.run(Params.model_validate_json(open('params.json').read()))\n"
-        "assert 'citer.data.problems' in sys.modules and 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, env={"PYTHONPATH": str(ROOT)})
+    references.run(with_source(project, source, against))
     for split in SPLITS:
         assert paths.referenced(split).read_bytes() == paths.problems(split).read_bytes()
 

@@ -113,20 +113,17 @@ def test_training_metrics_that_are_not_numbers_are_refused(params, text):
 
 
 def test_a_rule_that_was_not_tried_is_refused(params):
-    rivals.run(params)
-    run_router(params, 1)
-    chosen = read_json(paths.report(1) / "chosen.json")
+    run_all(params)
+    chosen = read_json(paths.report(2) / "chosen.json")
     chosen["audited"]["rule"]["at"] = 0.123
-    write_json(paths.report(1) / "chosen.json", chosen)
-    with pytest.raises(InputError, match=r"chosen\.json: audited: no point of rule `.* 0\.123"):
+    write_json(paths.report(2) / "chosen.json", chosen)
+    with pytest.raises(InputError, match=r"^audited_2: points\.parquet has no rule `.* 0\.123"):
         report.run(params)
 
 
 @pytest.mark.parametrize(
     ("chosen", "complaint"),
     [
-        ({}, "no rule of `router`, expected one"),
-        ({"router": RULE}, "no rule of `audited`, expected one"),
         ({"router": {}}, "router.rule: missing"),
         ([], "top level: []: expected a valid dictionary"),
     ],

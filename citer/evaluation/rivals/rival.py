@@ -9,6 +9,7 @@ from torch import Tensor
 
 from citer.config.params import EvaluateParams
 from citer.evaluation.sweep import Line, Run
+from citer.executors.base import Executor
 from citer.models.pair import Pair
 from citer.models.router import Head
 from citer.models.sampling import Sampler
@@ -92,8 +93,12 @@ class NothingToLearnError(Exception):
 
 @dataclass(frozen=True)
 class Setting:
-    """What every rival may use. `certainties` are the SLM's, of its own answers on validation."""
+    """What every rival may use. `certainties` are the SLM's, of its own answers on validation.
 
+    Only jobs of `executor` run the models: this process may lack their weights.
+    """
+
+    executor: Executor
     pair: Pair
     params: EvaluateParams
     sampler: Sampler
