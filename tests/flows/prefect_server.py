@@ -49,11 +49,6 @@ class Server:
         query = {"sort": "TIMESTAMP_DESC", "limit": 100}
         return [entry["message"] for entry in self.client.post("/logs/filter", json=query).json()]
 
-    def artifact(self, key: str) -> dict[str, Any]:
-        """Return the last artifact of a key; empty if there is none."""
-        answer = self.client.get(f"/artifacts/{key}/latest")
-        return answer.json() if answer.is_success else {}
-
     def ended(self, deployment: str, after: str | None = None) -> dict[str, Any]:
         """Return the last run of `deployment` if it has ended and its id is not `after`."""
         run = self.last_run(deployment)
