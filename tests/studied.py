@@ -59,8 +59,8 @@ def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, in
 
 def llm_writes(study: Study, problem: Problem) -> tuple[str, bool]:
     """Return the text of the LLM's own answer, and whether it was cut off."""
-    sampler = Sampler(study.params.sampling, study.params.seed)
-    engine = Engine(study.pair, 1, study.params.max_new_tokens)
+    sampler = Sampler(study.params.sampling, study.seed)
+    engine = Engine(study.pair, 1, study.decode.max_new_tokens)
     (answer,) = engine.decode([request(problem, study.pair, sampler)], LLM_ALONE)
     return study.pair.text(answer.token_ids), answer.truncated
 

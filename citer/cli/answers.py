@@ -33,7 +33,7 @@ def generate(
     input: Annotated[
         Path,
         typer.Option(
-            help="Questions: JSON, JSON Lines, Parquet or CSV, one task and one format per file. "
+            help="Questions: JSON, JSON Lines, Parquet or CSV. "
             'Rows of math: {"problem": "…"}; of mc: '
             '{"question": "…", "choices": {"text": ["…", "…"], "label": ["A", "B"]}}; '
             "or rows of GSM8K, MATH, CommonsenseQA, ARC or MMLU as published. "

@@ -38,6 +38,7 @@ def reply(
         extracted=find_task(problem.task).extracted(problem, text),
         correct=None if problem.answer is None else not truncated and grade(problem, text),
         failure=failure,
+        prompt_tokens=1,
         tokens=len(text.split()),
     )
 

@@ -16,7 +16,6 @@ from citer.serving.generate import generate
 from tests.generate.project import (
     LONG,
     MATH,
-    MC,
     own_pair,
     parsed,
 )
@@ -111,18 +110,6 @@ def test_a_row_of_a_task_that_the_router_was_not_trained_on_is_refused_by_name(
     source.write_text(json.dumps(MATH[1] | {"task": "math"}))
     with pytest.raises(InputError, match=r"task: 'math'; expected 'exact', 'number'$"):
         generate(params, number_bundle, source, tmp_path / "out.jsonl")
-
-
-def test_a_file_with_rows_of_two_tasks_is_refused(
-    params: Params, bundle: Path, tmp_path: Path
-) -> None:
-    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
-    source.write_text("\n".join(json.dumps(row) for row in (*MATH, *MC)))
-    with pytest.raises(InputError) as caught:
-        generate(params, bundle, source, output)
-    hint = "this row looks like mc, but line 1 looks like math"
-    assert str(caught.value) == f"{source}:4: problem: missing; expected the problem ({hint})"
-    assert not output.exists()
 
 
 def test_a_question_that_is_too_long_is_refused(deployment: Deployment) -> None:

@@ -22,9 +22,9 @@ def texts(
     """Return the completion of each question."""
     source, output = Path("q.jsonl"), Path("out.jsonl")
     source.write_text("\n".join(map(json.dumps, rows)))
-    sampled = {"sampling": sampler.params, "seed": sampler.seed}
-    evaluate = params.evaluate.model_copy(update=sampled)
-    generate(params.model_copy(update={"evaluate": evaluate}), bundle, source, output, rule)
+    evaluate = params.evaluate.model_copy(update={"sampling": sampler.params})
+    sampled = params.model_copy(update={"evaluate": evaluate, "seed": sampler.seed})
+    generate(sampled, bundle, source, output, rule)
     return {line["question"]: line["completion"] for line in answers(output)}
 
 
