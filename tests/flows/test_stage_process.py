@@ -4,9 +4,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from threading import Event, Thread
 
 import psutil
 import pytest
@@ -29,41 +29,25 @@ import flows.preload
 """
 
 
-class StoppedError(Exception):
-    pass
+REPRODUCE = """
+from datetime import timedelta
+from flows.repro import reproduce
+try:
+    reproduce("prepare", timedelta(hours=1), print)
+except Exception as error:
+    print(type(error).__name__)
+"""
 
 
 class Running:
-    """A stage in a thread: its `server` has forked its `keeper`, and this its `worker`."""
+    """A flow's process that runs a stage: its `server` forked a `keeper`, and this a `worker`."""
 
     def __init__(self) -> None:
-        self.stop, self.error = Event(), Exception()
-        self._thread = Thread(target=self._run)
-        self._thread.start()
+        self.flow = psutil.Popen([sys.executable, "-c", REPRODUCE], stdout=subprocess.PIPE)
         self.server, self.keeper, self.worker = until(self._processes, 300)
 
-    def ended(self) -> Exception:
-        """Wait for the end; return the error."""
-        self._thread.join(300)
-        assert not self._thread.is_alive()
-        return self.error
-
-    def _run(self) -> None:
-        try:
-            reproduce("prepare", HOUR, print, tick=self._tick)
-        except Exception as error:
-            self.error = error
-
-    def _tick(self) -> None:
-        if self.stop.is_set():
-            raise StoppedError
-
     def _processes(self) -> list[psutil.Process]:
-        # A pytest process may have other children: another test's Prefect server, for example.
-        children = psutil.Process().children()
-        for server in (
-            each for each in children if "multiprocessing.forkserver" in str(each.cmdline())
-        ):
+        for server in self.flow.children():
             for keeper in server.children():
                 return [server, keeper, *keeper.children()][: 3 * len(keeper.children())]
         return []
@@ -71,33 +55,33 @@ class Running:
 
 @pytest.fixture
 def running(pipeline: Pipeline) -> Iterator[Running]:
-    """`citer prepare` with so many rows that it takes minutes."""
+    """`citer prepare` with so many rows that it takes minutes. At the end, no process is left."""
     pipeline({"prepare": PREPARE})
     change_params("prepare", toy={"tasks": ["math"], **TOY, "sft": 10**6})
     running = Running()
     yield running
-    running.stop.set()
-    running.ended()
-    for process in (running.keeper, running.worker):
-        assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    with suppress(psutil.NoSuchProcess):
+        running.flow.kill()
+    _, left = psutil.wait_procs([running.keeper, running.worker], 60)
+    assert not left
 
 
-def test_a_stage_ends_when_its_flow_stops(running: Running) -> None:
-    running.stop.set()
-    assert isinstance(running.ended(), StoppedError)
+def test_a_stage_ends_with_its_flow(running: Running) -> None:
+    running.flow.kill()
+    _, left = psutil.wait_procs([running.worker], 60)
+    assert not left
 
 
 def test_a_stage_ends_with_its_keeper(running: Running) -> None:
     running.keeper.kill()
-    assert isinstance(running.ended(), StageError)
+    said, _ = running.flow.communicate(timeout=300)
+    assert said.decode().split()[-1] == StageError.__name__
 
 
 def test_a_stage_goes_on_without_the_fork_server_but_not_without_its_flow(running: Running) -> None:
     running.server.kill()
     until(lambda: running.keeper.ppid() != running.server.pid, 20)
     assert running.worker.is_running()
-    running.stop.set()
-    assert isinstance(running.ended(), StoppedError)
 
 
 def test_dvc_finds_the_same_records_as_its_own(pipeline: Pipeline) -> None:
