@@ -113,7 +113,7 @@ def test_a_row_that_names_a_users_task_is_answered(
     model.deployment.tasks = (task,)
     answers = model.predict(None, [row, "add(a, b)"])
     assert [problem.task for problem in model.deployment.problems_seen] == [task]
-    assert answers.error[1].startswith("row: 'add(a, b)'; expected an object")
+    assert answers.error[1].startswith("row: 'add(a, b)'; expected a JSON object")
 
 
 def test_a_given_answer_is_ignored(model: RoutedModel) -> None:
@@ -127,8 +127,8 @@ def test_a_given_answer_is_ignored(model: RoutedModel) -> None:
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        (3, "row: 3; expected `problem` (math), `question` and `answer` with #### (gsm8k)"),
-        (None, "row: None; expected `problem` (math)"),
+        (3, "row: 3; expected a JSON object"),
+        (None, "row: None; expected a JSON object"),
         ({}, "row: {}; expected `problem` (math)"),
         ({"problem": 3}, "problem: 3; expected a text: the problem"),
         ({"question": "Which one?"}, "choices: None; expected"),
