@@ -28,8 +28,9 @@ DESCRIPTIONS = {
     "probe": """
     Let each model answer a few questions, before the long stages. Run it after `prepare`.
 
-    Prints the accuracy and speed of LLM and base SLM, and some answers with what the grader read in
-    them. Stops the run if the LLM is certainly below evaluate.llm_floor, and says what to change.
+    Prints the accuracy of LLM and base SLM, some answers with what the grader read in them, a rough
+    forecast of the later stages, and how labels will be decided. Stops the run if the LLM is
+    certainly below evaluate.llm_floor, and says what to change.
     """,
     "references": """
     Write the references to learn from: given ones, or the LLM's own answers.
