@@ -57,8 +57,8 @@ class Done(NamedTuple):
 
 def questions(count: int) -> list[Problem]:
     """Return embedded arithmetic questions of the test split."""
-    prepare = load_params(ROOT / "params.yaml").prepare
-    rows = islice(toy.rows("math", prepare.toy.test, prepare.seed, "pipeline"), count)
+    params = load_params(ROOT / "params.yaml")
+    rows = islice(toy.rows("math", params.prepare.toy.test, params.seed, "pipeline"), count)
     return [parse_row(row, "math", "reference") for row in rows]
 
 

@@ -48,7 +48,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def problems() -> list[Problem]:
-    seed = load_params(ROOT / "params.yaml").prepare.seed
+    seed = load_params(ROOT / "params.yaml").seed
     rows = islice(toy.rows("math", QUESTIONS, seed, "pipeline"), QUESTIONS)
     parsed = [parse_row(row, "math", "reference") for row in rows]
     return [replace(problem, split="preference") for problem in parsed]
