@@ -33,9 +33,9 @@ from tests.flows.project import commit, make_clone
 
 pytestmark = pytest.mark.slow
 
-# Four questions can keep this promise, so there is a champion. Finetuning has a checkpoint.
+# Four questions can keep this promise, so there is a champion. Finetuning has a few steps.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "finetune": {"steps": 80, "batch_size": 4},
+    "finetune": {"steps": 8, "batch_size": 4},
     "evaluate": {"epsilon": 0.9},
 }
 RETRIED = {INNER, STAGE, COMMAND}
