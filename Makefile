@@ -22,7 +22,7 @@ test: install
 	$(BIN)/pytest -n auto --maxprocesses 4 -m "not slow and not gpu and not vllm"
 
 slow: install
-	$(BIN)/pytest -m "slow and not gpu and not vllm"
+	$(BIN)/pytest -n 2 --dist loadfile -m "slow and not gpu and not vllm"
 
 # Tests against a real vLLM, in an environment of its own: make vllm VLLM_PYTHON=… to use another.
 vllm: install $(if $(filter .venv-vllm/%,$(VLLM_PYTHON)),.venv-vllm/.installed)

@@ -13,6 +13,7 @@ import re
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
@@ -76,7 +77,7 @@ def _keep(caller: Connection, work: Callable[..., Any], args: Sequence[Any]) -> 
     _adopt_orphans()
     worker = get_context("fork").Process(target=_work, args=(caller, work, args))
     worker.start()
-    Thread(target=_end_with, args=(caller,), daemon=True).start()
+    Thread(target=_end_with, args=(caller, worker), daemon=True).start()
     worker.join()
     _end_descendants()
     status = shell_status(worker.exitcode or 0)
@@ -85,10 +86,12 @@ def _keep(caller: Connection, work: Callable[..., Any], args: Sequence[Any]) -> 
     sys.exit(status)
 
 
-def _end_with(caller: Connection) -> None:
-    """End the tree when the caller lets go, or ends."""
+def _end_with(caller: Connection, worker: BaseProcess) -> None:
+    """End the worker when the caller lets go, or ends. The main thread then ends the others."""
     wait([caller, _parent().sentinel])
-    _end_descendants()
+    worker.terminate()
+    time.sleep(GRACE_SECONDS)
+    worker.kill()
 
 
 def _work(caller: Connection, work: Callable[..., Any], args: Sequence[Any]) -> None:
@@ -97,8 +100,16 @@ def _work(caller: Connection, work: Callable[..., Any], args: Sequence[Any]) -> 
     try:
         caller.send(work(*args))
     finally:
-        if not _parent().is_alive():
+        if keeper_was_killed():
             watch.join()  # it ends this process, but its children first
+
+
+def keeper_was_killed() -> bool:
+    """Return whether the worker, which calls this, has lost its keeper.
+
+    Then its children are ended, and `subprocess` may take a killed one for one that succeeded.
+    """
+    return not _parent().is_alive()
 
 
 def _end_with_keeper() -> None:
@@ -130,11 +141,21 @@ def _end_descendants() -> None:
 
     On a system where orphans are not adopted, end all descendants at once.
     """
-    while descendants := psutil.Process().children(recursive=not ADOPTS):
+    while _has_children():
+        descendants = psutil.Process().children(recursive=not ADOPTS)
         _send(signal.SIGTERM, descendants)
         _, alive = psutil.wait_procs(descendants, GRACE_SECONDS)
         _send(signal.SIGKILL, alive)
         psutil.wait_procs(alive)
+
+
+def _has_children() -> bool:
+    """Ask the kernel: psutil reads the table while it changes, and can miss an orphan's move."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _send(number: signal.Signals, processes: list[psutil.Process]) -> None:

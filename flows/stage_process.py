@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from citer.cli.main import BAD_INPUT, attempt, refuse, tune_process
 from citer.errors import InputError, TemporaryError
 from citer.executors.memory import advice
-from flows.process_tree import KILLED, shell_status
+from flows.process_tree import KILLED, keeper_was_killed, shell_status
 
 if TYPE_CHECKING:
     from dvc.stage import Stage
@@ -96,6 +96,8 @@ class _Commands:
                 _run_here(stage.addressing, command.split()[1:])
             elif status := subprocess.call(command, shell=True, executable=shell):
                 raise failure(stage.addressing, shell_status(status))
+            if keeper_was_killed():
+                raise StageError(f"{stage.addressing}: its keeper was killed")
 
 
 def _run_here(stage: str, arguments: list[str]) -> None:

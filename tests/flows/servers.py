@@ -13,6 +13,9 @@ from typing import Any
 
 import httpx
 
+# MLflow's jobs are processes of their own, which write into the server's SQLite beside it.
+NO_JOBS = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+
 
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -34,8 +37,7 @@ def mlflow_server(folder: Path) -> Iterator[str]:
     url = f"http://127.0.0.1:{(port := free_port())}"
     options = [f"--backend-store-uri=sqlite:///{folder / 'mlflow.db'}", f"--port={port}"]
     options += [f"--artifacts-destination={folder / 'artifacts'}"]
-    off = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    with serving(["mlflow", "server", *options], off, url):
+    with serving(["mlflow", "server", *options], NO_JOBS, url):
         yield url
 
 

@@ -61,6 +61,17 @@ def watch():
 threading.Thread(target=watch, daemon=True).start()
 """
 
+# Ends its child, though psutil finds none at first: that can be so while another process ends.
+MISSED = """
+import psutil, subprocess
+from flows.process_tree import end_all
+print(subprocess.Popen(["sleep", "600"]).pid, flush=True)
+children, found = psutil.Process.children, [[]]
+psutil.Process.children = lambda *args, **named: (
+    found.pop() if found else children(*args, **named))
+end_all()
+"""
+
 
 def dead(pid: int, seconds: float = 20) -> bool:
     """Return whether the process ends within `seconds`."""
@@ -102,6 +113,11 @@ def test_leaving_the_block_ends_the_grandchild(tmp_path: Path) -> None:
     with launched(LAUNCHER, tmp_path / "pid") as (_, rank):
         assert psutil.pid_exists(int(rank))
     assert dead(int(rank), seconds=0)
+
+
+def test_a_child_that_psutil_misses_once_is_ended() -> None:
+    said = subprocess.run([sys.executable, "-c", MISSED], stdout=subprocess.PIPE, text=True)
+    assert dead(int(said.stdout), seconds=0)
 
 
 @pytest.mark.skipif(not ADOPTS, reason="all at once, elsewhere")

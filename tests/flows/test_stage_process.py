@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from flows.dvc_commands import LOCK, dvc
+from flows.process_tree import ADOPTS
 from flows.repro import reproduce
 from flows.stage_process import StageError
 from tests.flows.conftest import Pipeline
@@ -27,7 +28,8 @@ def asked(): raise SystemExit("CUDA was touched")
 torch.cuda.is_available = torch.cuda.device_count = torch.cuda.init = asked
 import flows.preload
 """
-
+# Kills the keeper of the stage, the parent of its worker, as Linux may do if memory runs out.
+KILLS_KEEPER = "kill -9 $(cut -d ' ' -f 4 /proc/$PPID/stat); touch written; sleep 600"
 
 REPRODUCE = """
 from datetime import timedelta
@@ -76,6 +78,14 @@ def test_a_stage_ends_with_its_keeper(running: Running) -> None:
     running.keeper.kill()
     said, _ = running.flow.communicate(timeout=300)
     assert said.decode().split()[-1] == StageError.__name__
+
+
+@pytest.mark.skipif(not ADOPTS, reason="reads /proc")
+def test_a_command_whose_keeper_was_killed_has_failed(pipeline: Pipeline) -> None:
+    pipeline({"kills": {"cmd": KILLS_KEEPER, "outs": ["written"]}})
+    with pytest.raises(StageError, match="kills: its keeper was killed"):
+        reproduce("kills", HOUR, print)
+    assert not LOCK.exists()
 
 
 def test_a_stage_goes_on_without_the_fork_server_but_not_without_its_flow(running: Running) -> None:
