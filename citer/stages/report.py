@@ -10,6 +10,7 @@ from pyarrow import csv
 from citer.config.params import Params
 from citer.data.tasks import task_label
 from citer.data.tasks.grading import Failures, merged
+from citer.errors import InputError
 from citer.evaluation.choice import Chosen, ChosenRule
 from citer.evaluation.cost import batches
 from citer.evaluation.measure import GREEDY, Conditions
@@ -117,7 +118,9 @@ class _Found(NamedTuple):
         for iteration, look in zip(params.iterations, cycle(ITERATIONS), strict=False):
             folder = paths.report(int(iteration))
             own = read_findings(folder, params.evaluate, stamp | ROUTER_STAMP)
-            rules = read_as(folder / "chosen.json", dict[str, ChosenRule])
+            rules = read_as(path := folder / "chosen.json", dict[str, ChosenRule])
+            if missing := styles(own.points).keys() - rules:
+                raise InputError(f"{path}: no rule for {', '.join(sorted(missing))}")
             chosen = {f"{name}_{iteration}": rule for name, rule in rules.items()}
             reports.append(_Report(own.numbered(iteration, *look), chosen))
         return cls(Conditions.stored(stamp), rivals, reports)

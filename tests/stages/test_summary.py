@@ -126,6 +126,7 @@ def test_a_rule_that_was_not_tried_is_refused(params):
     [
         ({"router": {}}, "router.rule: missing"),
         ([], "top level: []: expected a valid dictionary"),
+        ({}, "no rule for audited, router"),
     ],
 )
 def test_an_invalid_file_of_chosen_rules_is_refused(params, chosen, complaint):

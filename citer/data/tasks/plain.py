@@ -106,11 +106,11 @@ class Contains(Plain):
 class Json(Plain):
     """The completion must hold a JSON value that equals the answer.
 
-    The value is that of the last ```json fence, or else the whole completion, or else the last
-    object or array in it, if no opening bracket without a value follows. Of a key that stands twice
-    the last value counts. The order of an object's fields does not count, and 1 equals 1.0.
-    If both values are objects, the share is the number of equal fields, divided by the number of
-    fields of both together. A text as answer is read as JSON.
+    The last ```json fence is read. Without one, the whole completion is read. If that is no JSON,
+    the last object or array in it is read, unless a later bracket opens without a value. If a key
+    stands twice, its last value counts. The order of an object's fields does not count. 1 equals
+    1.0. If both values are objects, the share is the number of equal fields, divided by the number
+    of fields of both together. A text as answer is read as JSON.
     """
 
     name = "json"
