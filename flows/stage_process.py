@@ -92,12 +92,15 @@ class _Commands:
         shell = os.environ.get("SHELL")  # as DVC does
         for command in commands:
             print(f"> {command}", file=sys.stderr)
+            status = 0
             if OURS.fullmatch(command):
                 _run_here(stage.addressing, command.split()[1:])
-            elif status := subprocess.call(command, shell=True, executable=shell):
-                raise failure(stage.addressing, shell_status(status))
-            if keeper_was_killed():
+            else:
+                status = subprocess.call(command, shell=True, executable=shell)
+            if keeper_was_killed():  # and then the command
                 raise StageError(f"{stage.addressing}: its keeper was killed")
+            if status:
+                raise failure(stage.addressing, shell_status(status))
 
 
 def _run_here(stage: str, arguments: list[str]) -> None:
