@@ -14,12 +14,11 @@ from torch import Tensor
 
 from benchmarks.workshop import SEEDS, Families, Teacher, Workshop, thresholds
 from citer.config.params import SamplingParams
-from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm
+from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm, low_entropy
 from citer.evaluation.metrics import fraction_for
 from citer.evaluation.paired import Frontier, interval, resamples
 from citer.evaluation.rivals.rival import by_score
-from citer.evaluation.rivals.untrained import low_entropy
-from citer.evaluation.sweep import Method, Run, by_head
+from citer.evaluation.sweep import Method, Run
 from citer.models.router import HIGHEST
 from citer.models.sampling import Sampler
 from citer.progress import progress
@@ -257,4 +256,4 @@ def _by_head(teacher: Teacher, scored: Scored, costs: Costs) -> dict[str, list[R
         taus = shop.answer_thresholds(costs.fractions, ScoredBy(trained.head))
     else:
         taus = thresholds(trained, costs.fractions)
-    return shop.answer(by_head(scored.by, trained.head), costs.families(scored, taus))
+    return shop.answer(Method.of(scored.by, ScoredBy(trained.head)), costs.families(scored, taus))

@@ -28,7 +28,7 @@ from benchmarks.workshop import Workshop
 from citer.config.params import Params
 from citer.data.importing import parse_row
 from citer.data.problems import Problem, question_key, read_problems
-from citer.decoding.policy import head_for
+from citer.decoding.policy import scorer_for
 from citer.demo import toy
 from citer.errors import InputError, read_text
 from citer.evaluation.choice import Chosen, ChosenRule
@@ -37,7 +37,7 @@ from citer.evaluation.methods import MODELS
 from citer.evaluation.metrics import share_interval
 from citer.evaluation.points import outcome_table, rule_columns
 from citer.evaluation.study import Study
-from citer.evaluation.sweep import Line, by_head
+from citer.evaluation.sweep import Line, Method
 from citer.models.bundle import read_bundle
 from citer.models.sampling import Sampler
 from citer.report.against import Answers, compare
@@ -147,7 +147,8 @@ def answered(shop: Workshop, chosen: Chosen) -> pa.Table:
         study = Study(*asked, *settings, Path(folder))
         rivals = study.rivals(Preference(params.train, study))
     lines = [
-        Line(by_head(name, head_for(own, each.rule)), [each.rule]) for name, each in chosen.items()
+        Line(Method.of(name, scorer_for(own, each.rule)), [each.rule])
+        for name, each in chosen.items()
     ]
     sampled = replace(shop, sampler=Sampler(params.evaluate.sampling, params.seed))
     runs = [run for [run] in sampled.sweep(shop.test, lines)]

@@ -13,9 +13,8 @@ from benchmarks.floor import Floor, Forward, recorded, work
 from benchmarks.pairs import Subject, embedded
 from benchmarks.report import Finding, Target, race
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, Policy
+from citer.decoding.policy import LLM_ALONE, Policy, low_entropy
 from citer.evaluation.cost import Prices
-from citer.evaluation.rivals.untrained import low_entropy
 from citer.models.graphs import no_graphs
 from citer.rule import Rule
 

@@ -33,7 +33,7 @@ from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems
 from citer.data.tasks.grading import assess
 from citer.decoding.answer import Work
-from citer.decoding.policy import head_for
+from citer.decoding.policy import scorer_for, weight_bytes
 from citer.evaluation.cost import Prices
 from citer.evaluation.methods import Row
 from citer.evaluation.sweep import request
@@ -100,8 +100,8 @@ class Study:
     def row(self, method: Method, run: Row) -> Row:
         """Return what a run did: the same in every round, but for the seconds."""
         slm, llm = self._work(method, run)
-        scorer = head_for(read_bundle(self.bundle)[0], method.rule) if method.rule else None
-        prices = Prices.of(self.pair, scorer.weight_bytes if scorer else 0)
+        scorer = scorer_for(read_bundle(self.bundle)[0], method.rule) if method.rule else None
+        prices = Prices.of(self.pair, weight_bytes(scorer) if scorer else 0)
         return {
             "method": method.name,
             "drafts": method.drafts,

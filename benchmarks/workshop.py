@@ -16,11 +16,10 @@ from citer.data.problems import Problem, read_problems
 from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, Scorer
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, Scorer, low_entropy
 from citer.evaluation.methods import MODELS
 from citer.evaluation.rivals.learnt import marginal_loss
 from citer.evaluation.rivals.rival import quantiles
-from citer.evaluation.rivals.untrained import low_entropy
 from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Line, Method, Run, request, sweep
 from citer.executors.base import Executor

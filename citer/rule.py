@@ -8,22 +8,27 @@ unlikely. Known methods are special cases:
     CITER (arXiv 2502.01976)                          visit by score, no audit
     speculative decoding (arXiv 2211.17192), greedy   visit every γ tokens, audit 1
     BiLD (arXiv 2302.07863)                           visit by the SLM's own confidence, audit < 1
+
+A *scorer* scores the SLM's tokens. A rule may name it; see `citer.decoding.policy`.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal, Self, cast, get_args
 
 When = Literal["score", "risk", "every"]
 EXPECTED = (
-    "expected `score τ`, `risk ρ` or `every γ`, and perhaps `audit β`; τ, ρ, β in [0, 1], "
-    "γ a whole number from 1 on"
+    "expected `score τ`, `risk ρ` or `every γ`, and perhaps `audit β` and `by SCORER`; τ, ρ, β in "
+    "[0, 1], γ a whole number from 1 on"
 )
-REMOVED = ("judge", "kl", "top")  # acceptance rules that cost more than `audit` (docs/results.md)
+TEXT = re.compile(r"\s*(\w+)\s+(\S+)(?:\s+audit\s+(\S+))?(?:\s+by\s+(\w+))?\s*")
+# Acceptance rules that cost more than `audit` (docs/results.md).
+REMOVED = re.compile(r"\s(judge|kl|top)\s+\S")
 
 
 @dataclass(frozen=True, order=True)
 class Rule:
-    """A rule, as text `score 0.9`, `risk 0.8 audit 0.1` or `every 8 audit 1`.
+    """A rule, as text `score 0.9`, `risk 0.8 audit 0.1 by logistic` or `every 8 audit 1`.
 
     `visit` says when the LLM is called:
 
@@ -38,25 +43,32 @@ class Rule:
     The first rejected token and all later ones are removed, and the LLM writes its choice there. If
     no token is rejected, the LLM writes the next one. Without an audit, `audit` is 0. If `exact`,
     each answer ends with a visit, and equals the LLM's own answer token for token.
+
+    `by` names the scorer. If it is empty, a router's head is the scorer (`head_name`).
     """
 
     visit: When
     at: float
     audit: float = 0.0
-    by: Literal["audit"] = "audit"  # a field of tables and cards
+    by: str = ""
+
+    def __post_init__(self) -> None:
+        if self.by == "audit":  # in earlier cards the only acceptance rule
+            object.__setattr__(self, "by", "")
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse a rule. Raises ValueError with the expected form."""
+        if removed := REMOVED.search(str(text)):
+            raise ValueError(
+                f"{text!r}: `{removed[1]}` was removed; expected `audit β` in its place"
+            )
+        visit, at, audit, by = found.groups() if (found := TEXT.fullmatch(str(text))) else [""] * 4
         try:
-            visit, at, *rest = str(text).split()
-            by, audit = rest or ("audit", "0")
             number = int(at) if visit == "every" else float(at)
-            rule = cls(cast(When, visit), number, float(audit), cast(Literal["audit"], by))
+            rule = cls(cast(When, visit), number, float(audit or 0), by or "")
         except ValueError:
             raise ValueError(f"{text!r}: {EXPECTED}") from None
-        if by in REMOVED:
-            raise ValueError(f"{text!r}: `{by}` was removed; expected `audit β` in its place")
         if not rule.in_range:
             raise ValueError(f"{text!r}: {EXPECTED}")
         return rule
@@ -64,15 +76,16 @@ class Rule:
     @property
     def in_range(self) -> bool:
         at_fits = _counts(self.at) if self.visit == "every" else 0 <= self.at <= 1
-        audit_fits = self.by == "audit" and 0 <= self.audit <= 1
-        return self.visit in get_args(When) and at_fits and audit_fits
+        by_fits = not self.by or self.by.isidentifier()
+        return self.visit in get_args(When) and at_fits and 0 <= self.audit <= 1 and by_fits
 
     def __format__(self, spec: str) -> str:
         """Format the rule as text, and its numbers by `spec`."""
         # Tables and cards have counts as floats.
         at = int(self.at) if self.visit == "every" and _counts(self.at) else self.at
         visit = f"{self.visit} {at:{spec}}"
-        return f"{visit} audit {self.audit:{spec}}" if self.audit else visit
+        audit = f" audit {self.audit:{spec}}" if self.audit else ""
+        return f"{visit}{audit} by {self.by}" if self.by else f"{visit}{audit}"
 
     def __str__(self) -> str:
         return f"{self}"

@@ -13,11 +13,11 @@ from citer.config.params import PairParams, ScoreParams
 from citer.data.problems import Problem
 from citer.data.tokens import read_tokens
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, routed
+from citer.decoding.policy import LLM_ALONE, ScoredBy, routed
 from citer.decoding.verifier import LocalVerifier, Query
 from citer.errors import InputError
 from citer.evaluation.rivals.untrained import random
-from citer.evaluation.sweep import Line, Method, by_head, request, sweep
+from citer.evaluation.sweep import Line, Method, request, sweep
 from citer.executors.base import Executor, I, InLine, Job, R, Unit
 from citer.executors.processes import CPU, Forked, Spawned
 from citer.executors.workers import WorkerParams
@@ -89,7 +89,9 @@ def label(
 
 def evaluate(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> dict[str, bytes]:
     lines = [
-        Line(by_head("router", taught.router.heads["stand"]), [Rule("score", 0.5), RULE]),
+        Line(
+            Method.of("router", ScoredBy(taught.router.heads["stand"])), [Rule("score", 0.5), RULE]
+        ),
         Line(Method("random", random(17)), [Rule("score", 0.3)]),
     ]
     sweep(executor, Engine(pair, 2, max_new_tokens=12), taught.problems, lines, folder)

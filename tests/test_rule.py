@@ -10,7 +10,8 @@ SHARES = st.floats(0, 1)
 VISITS = st.tuples(st.sampled_from(["score", "risk"]), SHARES) | st.tuples(
     st.just("every"), st.integers(1, 1000)
 )
-RULES = st.builds(lambda visit, audit: Rule(*visit, audit), VISITS, SHARES)
+SCORERS = st.sampled_from(["", "entropy", "co_llm"])
+RULES = st.builds(lambda visit, audit, by: Rule(*visit, audit, by), VISITS, SHARES, SCORERS)
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,8 @@ RULES = st.builds(lambda visit, audit: Rule(*visit, audit), VISITS, SHARES)
         ("every 8 audit 1", Rule("every", 8, 1)),
         ("  risk   .5\taudit 1e-3 ", Rule("risk", 0.5, 0.001)),
         ("score 0 audit 0", Rule("score", 0)),
+        ("risk 0.8 by entropy", Rule("risk", 0.8, by="entropy")),
+        ("score 0.9 audit 1 by co_llm", Rule("score", 0.9, 1, "co_llm")),
     ],
 )
 def test_a_rule_is_read_from_its_text(text: str, rule: Rule) -> None:
@@ -34,7 +37,7 @@ def test_a_rule_round_trips_through_its_text(rule: Rule) -> None:
 
 @given(rule=RULES)
 def test_a_rule_of_a_table_has_counts_as_floats_and_the_same_text(rule: Rule) -> None:
-    assert str(Rule(rule.visit, float(rule.at), rule.audit)) == str(Rule.parse(str(rule)))
+    assert str(Rule(rule.visit, float(rule.at), rule.audit, rule.by)) == str(Rule.parse(str(rule)))
 
 
 @pytest.mark.parametrize("number", [2.5, float("inf"), float("nan")])
@@ -67,6 +70,7 @@ def test_text_omits_a_missing_audit_and_formats_numbers() -> None:
         *("risk 0.5 audit", "risk 0.5 0.1", "risk 0.5 audit 2", "risk 0.5 audit nan"),
         *("risk 0.5 audits 0.1", "risk 0.5 audit 0.1 more", "risk 0.5 audit x"),
         *("risk 0.5 top", "risk 0.5 topk 3"),
+        *("risk 0.5 by", "risk 0.5 by entropy audit 1", "risk 0.5 by 8", "by entropy"),
     ],
 )
 def test_an_invalid_rule_is_refused_in_one_line(text: str) -> None:

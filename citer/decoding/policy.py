@@ -1,5 +1,6 @@
 """Policies: a rule (`citer.rule`) with the scorer that it uses."""
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,21 +42,36 @@ def always_slm(view: StepView) -> Tensor:
     return torch.full_like(view.position_N, HIGHEST, dtype=torch.float32)
 
 
+def low_entropy(view: StepView) -> Tensor:
+    """Return score_N = 1 - H / log V. H is the entropy of the SLM's next-token distribution."""
+    logprob_NV = view.logits_NV.log_softmax(-1)
+    entropy_N = -(logprob_NV.exp() * logprob_NV).sum(-1)
+    return (1 - entropy_N / math.log(logprob_NV.shape[-1])).clamp(0, HIGHEST).float()
+
+
+ENTROPY = "entropy"  # as `Rule.by`: the scorer is `low_entropy`
+
+
 def routed(router: Router, rule: Rule) -> Policy:
-    return Policy(ScoredBy(head_for(router, rule)), rule)
+    return Policy(scorer_for(router, rule), rule)
 
 
-def head_for(router: Router, rule: Rule) -> Head:
-    """Choose the head for a rule (see `head_name`)."""
-    return router.heads[head_name(router.heads, rule)]
+def scorer_for(router: Router, rule: Rule) -> Scorer:
+    """Choose the scorer of a rule. Raises InputError as `head_name` does."""
+    if name := head_name(router.heads, rule):
+        return ScoredBy(router.heads[name])
+    return low_entropy if rule.by else always_slm
 
 
-def head_name(heads: Collection[str], rule: Rule) -> str:
-    """Return the name of a rule's head: `agree` for the LLM's own answer, `stand` for all others.
+def head_name(heads: Collection[str], rule: Rule) -> str | None:
+    """Return the name of the head that a rule needs, or None if it needs none.
 
-    Raises InputError if a router with these `heads` lacks it.
+    A rule that names no scorer uses `agree` for the LLM's own answer, else `stand`; one that visits
+    every γ tokens needs no score. Raises InputError if a router with these `heads` lacks the head.
     """
-    name = "agree" if rule.exact else "stand"
+    name = rule.by or ("agree" if rule.exact else "stand")
+    if name == ENTROPY or (rule.visit == "every" and not rule.by):
+        return None
     if name not in heads:
         raise InputError(f"rule `{rule}`: the router has no head `{name}`, only {', '.join(heads)}")
     return name
@@ -69,6 +85,11 @@ class ScoredBy:
 
     def __call__(self, view: StepView) -> Tensor:
         return self.head.score(view.feature_NF)
+
+
+def weight_bytes(scorer: Scorer) -> int:
+    """Return how many bytes a scorer reads for each token."""
+    return scorer.head.weight_bytes if isinstance(scorer, ScoredBy) else 0
 
 
 SLM_ALONE, LLM_ALONE = Policy(always_slm, SLM), Policy(always_slm, LLM)

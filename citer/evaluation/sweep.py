@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import pyarrow as pa
 import torch
@@ -17,7 +17,7 @@ from citer.data.problems import Problem
 from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
-from citer.decoding.policy import Policy, ScoredBy, Scorer
+from citer.decoding.policy import Policy, Scorer, weight_bytes
 from citer.decoding.verifier import Query, Verifier
 from citer.evaluation.cost import Prices
 from citer.evaluation.methods import PLAIN, Row, Style
@@ -25,7 +25,6 @@ from citer.evaluation.result import Result, as_row, from_row
 from citer.executors.base import Executor, Job
 from citer.executors.choose import deal, write_tables
 from citer.models.pair import Pair
-from citer.models.router import Head
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.progress import Advance, progress
 from citer.rule import Rule
@@ -45,9 +44,9 @@ class Method(NamedTuple):
     weight_bytes: int = 0
     style: Style = PLAIN
 
-
-def by_head(name: str, head: Head, style: Style = PLAIN) -> Method:
-    return Method(name, ScoredBy(head), head.weight_bytes, style)
+    @classmethod
+    def of(cls, name: str, scorer: Scorer, style: Style = PLAIN) -> Self:
+        return cls(name, scorer, weight_bytes(scorer), style)
 
 
 class Line(NamedTuple):
@@ -70,6 +69,11 @@ class Run:
     results: Sequence[Result]
     prices: Prices
     style: Style = PLAIN
+
+    @property
+    def scores(self) -> list[float]:
+        """The scores of all tokens of the SLM alone."""
+        return [score for result in self.results for score in result.scores]
 
 
 def sweep(

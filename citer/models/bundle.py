@@ -62,7 +62,7 @@ class Closed(BaseModel):
 
 
 class Shape(Closed):
-    hidden_size: Annotated[int, Field(gt=0, le=LARGEST)]
+    hidden_size: Annotated[int, Field(ge=0, le=LARGEST)]
     dropout: Annotated[float, Field(ge=0, lt=1)]
     inputs: Annotated[int, Field(gt=0, le=2 * LARGEST)] | None = None  # None: `FEATURE`
 

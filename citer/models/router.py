@@ -37,7 +37,8 @@ HIGHEST = 1 - 2**-20
 class RouterMLP(nn.Module):
     """F → 2H → H → 1 with batch norm, ReLU and dropout (CITER, arXiv 2502.01976, where F is H).
 
-    F is `inputs`, by default that of `citer.models.router.features`.
+    F is `inputs`, by default that of `citer.models.router.features`. With H = 0 it is a logistic
+    regression, by default on the `EXTRAS` only. It reads the last F features.
     """
 
     def __init__(self, hidden_size: int, dropout: float, inputs: int | None = None) -> None:
@@ -48,7 +49,7 @@ class RouterMLP(nn.Module):
         self.layers = nn.Sequential(
             *_block(self.inputs, 2 * hidden_size, dropout),
             *_block(2 * hidden_size, hidden_size, dropout),
-            nn.Linear(hidden_size, 1),
+            nn.Linear(hidden_size or self.inputs, 1),
         )
 
     @property
@@ -59,10 +60,12 @@ class RouterMLP(nn.Module):
 
     def forward(self, feature_NF: Tensor) -> Tensor:
         """Return logit_N, before calibration."""
-        return self.layers(feature_NF).squeeze(-1)
+        return self.layers(feature_NF[:, -self.inputs :]).squeeze(-1)
 
 
 def _block(inputs: int, outputs: int, dropout: float) -> list[nn.Module]:
+    if not outputs:
+        return []
     return [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), nn.ReLU(), nn.Dropout(dropout)]
 
 
@@ -95,10 +98,10 @@ class Head:
 class Router:
     """Heads by name. Each scores the SLM's next token.
 
-    A score of `stand` is the probability that the token may stand. This head is trained on
-    preferences in every iteration. A score of `agree` is the probability that the LLM would write
-    the same token. This head is trained once, on the LLM's tokens. See
-    `citer.decoding.policy.head_for` for the head that a rule uses.
+    A score of `stand`, of the small `narrow`, and of `logistic`, which does not read the hidden
+    state, is the probability that the token may stand. These heads are trained on preferences in
+    every iteration. The others are trained once (`citer.stages.router0`). See
+    `citer.decoding.policy.head_name` for the head that a rule uses.
     """
 
     heads: Mapping[str, Head]

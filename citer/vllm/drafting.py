@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from citer.decoding.policy import ScoredBy, head_for
+from citer.decoding.policy import scorer_for
 from citer.decoding.runner import Drafts, Held, ModelRunner
 from citer.errors import InputError
 from citer.models import batch
@@ -151,8 +151,7 @@ class Drafter:
         self.router = router
         self.runner = ModelRunner(pair.slm, slots)
         self._slots = Slots(slots, width)
-        self._columns = {head: n for n, head in enumerate(router.heads.values())}
-        self._drafts = Drafts(pair, tuple(map(ScoredBy, self._columns)))
+        self._drafts = Drafts(pair, ())  # reads the scorers that requests have asked for
 
     def reserve(self) -> None:
         """On a GPU, allocate the whole cache. Raises InputError if the free memory is too small."""
@@ -188,13 +187,18 @@ class Drafter:
         places = self._slots.place([(row.key, row.ids) for row in rows])
         eos = self.pair.eos_ids[0]
         writers = [
-            _Writer(
-                row, place, self._columns[head_for(self.router, row.rule)], eos, row.ids.tolist()
-            )
+            _Writer(row, place, self._column(row.rule), eos, row.ids.tolist())
             for row, place in zip(rows, places, strict=True)
             if place
         ]
         return sorted(writers, key=lambda each: each.place.slot)  # neighbours need no copy
+
+    def _column(self, rule: Rule) -> int:
+        """Return the place of a rule's scorer in `Draft.scores`."""
+        scorer, read = scorer_for(self.router, rule), self._drafts.scorers
+        if scorer not in read:
+            self._drafts = self._drafts.reading([*read, scorer])
+        return self._drafts.scorers.index(scorer)
 
     def _write(self, writers: Sequence[_Writer]) -> None:
         # At least one token must be new: its state gives the next one.

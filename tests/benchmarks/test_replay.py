@@ -6,9 +6,8 @@ from benchmarks.floor import work
 from benchmarks.pairs import Subject
 from benchmarks.replay import rank_correlation, write
 from citer.decoding.engine import Engine
-from citer.decoding.policy import Policy
+from citer.decoding.policy import Policy, low_entropy
 from citer.evaluation.cost import Trace
-from citer.evaluation.rivals.untrained import low_entropy
 from citer.rule import Rule
 
 SOME = 2  # questions

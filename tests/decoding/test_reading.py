@@ -15,10 +15,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm
+from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm, low_entropy
 from citer.decoding.runner import Drafts
 from citer.decoding.verifier import Verdicts
-from citer.evaluation.rivals.untrained import low_entropy, random
+from citer.evaluation.rivals.untrained import random
 from citer.models.batch import Read
 from citer.models.cache import SlotCache
 from citer.models.graphs import DRAW, Shape, static_forward

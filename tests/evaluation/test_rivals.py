@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from citer.decoding.policy import StepView
-from citer.evaluation.rivals.untrained import low_entropy, random
+from citer.decoding.policy import StepView, low_entropy
+from citer.evaluation.rivals.untrained import random
 
 
 def view(logits_NV=None, seed_N=None, position_N=None) -> StepView:

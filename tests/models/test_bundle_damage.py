@@ -131,7 +131,10 @@ def rule(visit: str, at: float, **more: object) -> Callable[[dict[str, Any]], ob
         (lambda card: card["heads"].update(stand={"x": 1}), "heads.stand.mlp: missing"),
         (lambda card: card["heads"]["stand"]["mlp"].update(x=1), "heads.stand.mlp.x: 1: "),
         (mlp("hidden_size", 10**30), "heads.stand.mlp.hidden_size: 1000000"),
-        (mlp("hidden_size", 0), "heads.stand.mlp.hidden_size: 0: expected greater than 0"),
+        (
+            mlp("hidden_size", -1),
+            "heads.stand.mlp.hidden_size: -1: expected greater than or equal to 0",
+        ),
         (mlp("hidden_size", "32"), "heads.stand.mlp.hidden_size: '32': expected"),
         (mlp("dropout", -1), "heads.stand.mlp.dropout: -1: expected greater than or equal to 0"),
         (mlp("dropout", 1), "heads.stand.mlp.dropout: 1: expected less than 1"),

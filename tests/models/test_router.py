@@ -3,7 +3,15 @@
 import pytest
 import torch
 
-from citer.decoding.policy import StepView, head_for, routed
+from citer.decoding.policy import (
+    ScoredBy,
+    StepView,
+    always_slm,
+    low_entropy,
+    routed,
+    scorer_for,
+    weight_bytes,
+)
 from citer.errors import InputError
 from citer.models.router import HIGHEST, Head, Router, RouterMLP, features
 from citer.rule import Rule
@@ -38,7 +46,8 @@ def test_exact_rules_use_the_agree_head_and_all_others_the_stand_head(router: Ro
     rules = {
         "score 0.9": router.heads["stand"],
         "risk 0.5 audit 0.1": router.heads["stand"],
-        "every 4 audit 0.99": router.heads["stand"],
+        "risk 0.9 audit 1 by stand": router.heads["stand"],
+        "score 0.9 by agree": router.heads["agree"],
         "risk 0.5 audit 1": router.heads["agree"],
         "score 0.5 audit 1": router.heads["agree"],
     }
@@ -51,15 +60,29 @@ def test_exact_rules_use_the_agree_head_and_all_others_the_stand_head(router: Ro
     )
     for text, expected in rules.items():
         rule = Rule.parse(text)
-        assert head_for(router, rule) is expected
+        assert scorer_for(router, rule) == ScoredBy(expected)
         policy = routed(router, rule)
         assert policy.rule == rule
         assert policy.scorer(view).equal(expected.score(features(hidden_NH, logits_NV)))
 
 
+def test_a_rule_by_entropy_or_every_few_tokens_needs_no_head(router: Router) -> None:
+    for text, scorer in {"risk 0.5 by entropy": low_entropy, "every 8 audit 1": always_slm}.items():
+        assert scorer_for(Router({}), Rule.parse(text)) is scorer
+        assert weight_bytes(scorer) == 0
+
+
+def test_a_logistic_regression_reads_the_ten_numbers_and_has_44_bytes() -> None:
+    head, feature_NF = Head(RouterMLP(0, dropout=0.0).eval()), torch.randn(5, 42)
+    assert head.weight_bytes == 44
+    linear = head.mlp.layers[0]
+    logit_N = feature_NF[:, 32:] @ linear.weight[0] + linear.bias
+    torch.testing.assert_close(head.score(feature_NF), torch.sigmoid(logit_N))
+
+
 def test_a_rule_whose_head_the_router_lacks_is_refused_naming_both(router: Router) -> None:
     half = Router({"stand": router.heads["stand"]})
-    assert head_for(half, Rule.parse("score 0.9")) is router.heads["stand"]
+    assert scorer_for(half, Rule.parse("score 0.9")) == ScoredBy(router.heads["stand"])
     expected = "rule `risk 0.5 audit 1.0`: the router has no head `agree`, only stand"
     with pytest.raises(InputError, match=f"^{expected}$"):
         routed(half, Rule.parse("risk 0.5 audit 1"))

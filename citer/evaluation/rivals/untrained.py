@@ -5,25 +5,17 @@ BiLD's fallback is a threshold on the largest probability. Its rollback compares
 with the LLM's distribution by a fixed distance; here an audit by odds has this role.
 """
 
-import math
 from functools import partial
 
 from torch import Tensor
 
-from citer.decoding.policy import Scorer, StepView, always_slm
+from citer.decoding.policy import Scorer, StepView, always_slm, low_entropy
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.rivals.rival import Rival, Setting, by_score
 from citer.evaluation.sweep import Line, Method
 from citer.models.router import HIGHEST
 from citer.models.vocabulary import GOLDEN, mixed, shifted
 from citer.rule import Rule, When
-
-
-def low_entropy(view: StepView) -> Tensor:
-    """Return score_N = 1 - H / log V. H is the entropy of the SLM's next-token distribution."""
-    logprob_NV = view.logits_NV.log_softmax(-1)
-    entropy_N = -(logprob_NV.exp() * logprob_NV).sum(-1)
-    return (1 - entropy_N / math.log(logprob_NV.shape[-1])).clamp(0, HIGHEST).float()
 
 
 def entropy_rival(setting: Setting) -> Rival:
@@ -66,7 +58,7 @@ def random_rival(setting: Setting) -> Rival:
     More rules would be slow, since their answers share few tokens. They would add little, since the
     frontier is almost straight.
     """
-    fractions = setting.fractions
+    fractions = setting.params.fractions
     middle = fractions[(len(fractions) - 1) // 2 :][:1]
     scorer = random(setting.sampler.seed)
     method = Method("random", scorer, style=Style(Kind.RIVAL, "#666666", "x"))
