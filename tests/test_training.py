@@ -17,9 +17,11 @@ from citer.training.router import (
     Trained,
     fit,
     holdout_loss,
+    logistic,
     platt,
     thresholds,
     train_head,
+    train_logistic,
 )
 
 CPU = torch.device("cpu")
@@ -206,6 +208,38 @@ def test_labels_of_one_class_still_make_a_head() -> None:
     trained = train_head(feature_NF, np.ones_like(label_N), problem_N, _params(), SEED, CPU)
     assert "holdout_auc" not in trained.metrics
     assert trained.head.score(torch.from_numpy(feature_NF).float()).mean() > 0.9
+
+
+def test_a_logistic_regression_finds_the_weights_that_made_the_labels() -> None:
+    random = np.random.default_rng(0)
+    weight_E = np.arange(EXTRAS) / 4.0
+    feature_NF = random.normal(2.0, 3.0, (20_000, EXTRAS))
+    mlp = logistic(feature_NF, random.random(20_000) < expit(feature_NF @ weight_E - 20))
+    assert mlp.layers[0].weight[0].numpy() == pytest.approx(weight_E, abs=0.15)
+    assert mlp.layers[0].bias.item() == pytest.approx(-20, abs=1.5)
+
+
+def test_a_logistic_head_reads_the_numbers_of_certainty_alone() -> None:
+    features, labels, problems = _data()
+    informed = features.copy()
+    informed[:, -1] = labels
+    blind, told = (
+        train_logistic(data, labels, problems, _params(), SEED, CPU)
+        for data in (features, informed)
+    )
+    probe_NF = torch.from_numpy(informed).float()
+    assert blind.score(probe_NF).std() < 0.1 < told.score(probe_NF).std()
+    changed = probe_NF.clone()
+    changed[:, :WIDTH] = 0
+    assert torch.equal(told.score(changed), told.score(probe_NF))
+
+
+@pytest.mark.parametrize("only", [0, 1])
+def test_a_logistic_regression_of_one_class_is_sure_of_it(only: int) -> None:
+    features, labels, problems = _data()
+    head = train_logistic(features, np.full_like(labels, only), problems, _params(), SEED, CPU)
+    score_N = head.score(torch.from_numpy(features).float())
+    assert torch.allclose(score_N, torch.tensor(float(only)), atol=1e-5)
 
 
 def test_a_threshold_is_the_midpoint_that_gives_its_share_to_the_llm() -> None:

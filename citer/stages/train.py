@@ -1,4 +1,4 @@
-"""Train and calibrate the head `stand` of router k on the labels of iteration k."""
+"""Train and calibrate the heads of router k on the labels of iteration k."""
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from citer.storage.tables import (
     write_json,
     write_table,
 )
-from citer.training.router import Trained, train_head
+from citer.training.router import NARROW, Trained, train_head, train_logistic
 
 
 def run(params: Params, iteration: int) -> None:
@@ -37,7 +37,9 @@ def run(params: Params, iteration: int) -> None:
     data = {"preferences": digest(source), "slm_tokens": digest(paths.SLM_TOKENS)}
     label_N, device = labels["label"].to_numpy(), resolve_device(params.pair.device)
     features, problem_N = read_features(paths.SLM_TOKENS, labels), labels["problem_id"].to_numpy()
-    trained = train_head(features, label_N, problem_N, params.train, params.seed, device)
+    examples = features, label_N, problem_N, params.train, params.seed, device
+    trained, narrow = train_head(*examples), train_head(*examples, NARROW)
+    heads = {"stand": trained.head, "narrow": narrow.head, "logistic": train_logistic(*examples)}
     card = identity | {
         "prompts": stored_prompts(paths.AGREE).model_dump(mode="json"),
         "iteration": iteration,
@@ -46,7 +48,7 @@ def run(params: Params, iteration: int) -> None:
         "holdout_scores": trained.thresholds,
     }
     with replacing(paths.router(iteration)) as aside:
-        write_bundle(aside, Router({**agreement.heads, "stand": trained.head}), card)
+        write_bundle(aside, Router({**agreement.heads, **heads}), card)
         write_json(aside / "metrics.json", trained.metrics)
         write_json(aside / paths.CURVE, trained.curve._asdict())
         write_table(aside / paths.HOLDOUT, _holdout(labels, trained), HOLDOUT, {"data": data})

@@ -22,6 +22,8 @@ from citer.models.router import EXTRAS, Head, RouterMLP
 from citer.progress import progress
 
 INFERENCE_ROWS = 8192
+NARROW = 8  # the width of the small MLPs
+CERTAIN = 20.0  # the logit of a label that has no exception
 FRACTIONS = tuple(step / 200 for step in range(201))  # of the thresholds
 
 
@@ -108,6 +110,44 @@ def train_head(
         best = {"epochs": len(losses), "best_epoch": 1 + losses.index(min(losses))}
         metrics = _metrics(score_M, target_N[held_N], target_N[~held_N]) | metrics | best
     return Trained(head, thresholds(score_M), metrics, curve, holdout_M.numpy(), score_M)
+
+
+def train_logistic(
+    feature_NF: np.ndarray,
+    label_N: np.ndarray,
+    problem_N: np.ndarray,
+    params: TrainParams,
+    seed: int,
+    device: torch.device,
+) -> Head:
+    """Fit a logistic regression on the last `EXTRAS` features, not on the hidden state.
+
+    The problems that `train_head` holds out calibrate it.
+    """
+    held_N = holdout_rows(problem_N, seed, params.holdout)
+    extra_NE = feature_NF[:, -EXTRAS:].astype(np.float32)
+    mlp = logistic(extra_NE[~held_N], label_N[~held_N])
+    with torch.inference_mode():
+        logit_M = mlp(torch.from_numpy(extra_NE[held_N])).double().numpy()
+    return Head(mlp.to(device), *platt(logit_M, label_N[held_N]))
+
+
+def logistic(feature_NF: np.ndarray, label_N: np.ndarray) -> RouterMLP:
+    """Fit a logistic regression to labels, and return it as an MLP without hidden layers."""
+    # These take a second to import, and other stages import this module, too.
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    mlp = RouterMLP(0, 0.0, feature_NF.shape[1]).eval().requires_grad_(False)
+    weight_F, bias = np.zeros(feature_NF.shape[1]), CERTAIN if label_N[0] else -CERTAIN
+    if len(set(label_N.tolist())) > 1:
+        scale = StandardScaler().fit(feature_NF)
+        regression = LogisticRegression(max_iter=1000).fit(scale.transform(feature_NF), label_N)
+        weight_F = regression.coef_[0] / scale.scale_
+        bias = float(regression.intercept_[0] - weight_F @ scale.mean_)
+    weights = torch.from_numpy(weight_F)[None], torch.tensor([bias])
+    mlp.layers[0].load_state_dict(dict(zip(("weight", "bias"), weights, strict=True)))
+    return mlp
 
 
 def _fitted(

@@ -51,9 +51,10 @@ def test_the_bundle_belongs_to_its_pair_and_names_its_data(labelled: Params) -> 
     router, card = read_bundle(paths.router(1))
     pair = load_pair(PairFolder(paths.SLM, Path(labelled.pair.llm)), labelled.pair)
     check_identity(card, identity(pair), paths.router(1))
-    for head in router.heads.values():
-        assert head.mlp
-        assert head.mlp.hidden_size == pair.slm.hidden_size
+    widths = {name: head.mlp and head.mlp.hidden_size for name, head in router.heads.items()}
+    narrow = dict.fromkeys(("narrow", "contested_llm", "contested_slm", "co_llm"), 8)
+    full = dict.fromkeys(("stand", "agree"), pair.slm.hidden_size)
+    assert widths == full | narrow | {"logistic": 0, "agree_logistic": 0}
     assert card["iteration"] == 1
     assert card["data"] == {
         "preferences": digest(paths.preferences(1)),
@@ -148,16 +149,18 @@ def test_the_agree_head_learns_where_both_models_choose_the_same_token(scored: P
     assert read_json(paths.AGREE / paths.CURVE) == trained.curve._asdict()
 
 
-def test_train_copies_the_agree_head_bit_for_bit(labelled: Params) -> None:
+def test_train_copies_the_heads_without_preferences_bit_for_bit(labelled: Params) -> None:
     train.run(labelled, 1)
     folders = paths.AGREE, paths.router(1)
     first, later = (load_file(folder / "router.safetensors") for folder in folders)
     assert first, "there is no weight to copy"
-    assert all(key.startswith("agree.") for key in first)
     assert all(torch.equal(later[key], tensor) for key, tensor in first.items())
     cards = [read_json(folder / "router.json") for folder in folders]
-    assert cards[0]["heads"]["agree"] == cards[1]["heads"]["agree"]
-    assert later.keys() - first.keys(), "train adds a head"
+    heads, all_heads = (card["heads"] for card in cards)
+    assert {name: all_heads[name] for name in heads if name != "stand"} == {
+        name: head for name, head in heads.items() if name != "stand"
+    }
+    assert all_heads.keys() - heads.keys() == {"narrow", "logistic"}
 
 
 def test_two_runs_of_router_0_give_the_same_bytes(scored: Params) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from citer.decoding.policy import ScoredBy
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.rivals.rival import (
     Learnt,
@@ -23,7 +24,7 @@ from citer.evaluation.rivals.rival import (
     Setting,
     by_score,
 )
-from citer.evaluation.sweep import Line, by_head
+from citer.evaluation.sweep import Line, Method
 
 STANDS = ("slm_right", "same_wrong")  # cases in which CITER-S lets the SLM's token stand
 
@@ -62,4 +63,6 @@ def co_llm_rival(setting: Setting, lessons: Lessons) -> Rival:
 
 
 def _by_head(name: str, learnt: Learnt, setting: Setting, style: Style) -> Rival:
-    return Rival(Line(by_head(name, learnt.head, style), by_score(setting.learnt_taus(learnt))))
+    return Rival(
+        Line(Method.of(name, ScoredBy(learnt.head), style), by_score(setting.learnt_taus(learnt)))
+    )

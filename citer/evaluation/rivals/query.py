@@ -6,15 +6,13 @@ each answer is that of one model alone.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from citer.decoding.answer import Work
-from citer.decoding.policy import StepView
+from citer.decoding.policy import ScoredBy
 from citer.evaluation.cost import Trace
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.result import Result
@@ -28,7 +26,7 @@ from citer.evaluation.rivals.rival import (
     quantiles,
 )
 from citer.evaluation.sweep import Line, Method, Run
-from citer.models.router import HIGHEST
+from citer.models.router import Head
 from citer.rule import LLM, SLM, Rule
 
 STYLE = Style(Kind.RIVAL, "#333333", "h")
@@ -36,31 +34,16 @@ FRACTIONS = tuple(tenth / 10 for tenth in range(1, 10))  # of the questions, for
 FOLDS = 5
 
 
-@dataclass(frozen=True, eq=False)
-class Linear:
-    """A scorer: logistic regression on the features."""
-
-    weight_F: Tensor
-    bias: float
-
-    def __call__(self, view: StepView) -> Tensor:
-        logit_N = view.feature_NF.float() @ self.weight_F + self.bias
-        return torch.sigmoid(logit_N).clamp(max=HIGHEST)
-
-    @property
-    def weight_bytes(self) -> int:
-        """The bytes that a forward of the SLM reads. They are few, and counted in each of them."""
-        return self.weight_F.nbytes
-
-
 def query_rival(setting: Setting, lessons: Lessons) -> Rival:
     """Train on the preference questions. The SLM alone, decoded with this scorer, scores the test.
 
     A threshold has its share of the held-out scores of the preference questions below it.
     """
+    from citer.training.router import logistic  # its imports take a second
+
     feature_QF, label_Q = examples(lessons)
-    scorer, held_out_Q = _fit(feature_QF, label_Q, setting.pair.slm.device)
-    method = Method("query", scorer, scorer.weight_bytes, STYLE)
+    scorer = ScoredBy(Head(logistic(feature_QF, label_Q)).to(setting.pair.slm.device))
+    method, held_out_Q = Method.of("query", scorer, STYLE), _held_out(feature_QF, label_Q)
     rules = by_score(quantiles(held_out_Q.tolist(), FRACTIONS))
     return Rival(Line(method, [SLM]), partial(mixed, rules))
 
@@ -86,10 +69,8 @@ def examples(lessons: Lessons) -> tuple[np.ndarray, np.ndarray]:
     return tokens.feature_NF[starts].astype(np.float64), label_Q
 
 
-def _fit(
-    feature_QF: np.ndarray, label_Q: np.ndarray, device: torch.device
-) -> tuple[Linear, np.ndarray]:
-    """Fit the scorer, and return the score of each question by a fit without it."""
+def _held_out(feature_QF: np.ndarray, label_Q: np.ndarray) -> np.ndarray:
+    """Return the score of each question by a fit without it."""
     # These take a second to import, and `evaluate` imports this module, too.
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import cross_val_predict
@@ -98,12 +79,7 @@ def _fit(
 
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     held_out_Q2 = cross_val_predict(model, feature_QF, label_Q, cv=FOLDS, method="predict_proba")
-    scale, regression = model.fit(feature_QF, label_Q)
-    weight_F = regression.coef_[0] / scale.scale_
-    bias = float(regression.intercept_[0] - weight_F @ scale.mean_)
-    return Linear(torch.tensor(weight_F, dtype=torch.float32, device=device), bias), held_out_Q2[
-        :, 1
-    ]
+    return held_out_Q2[:, 1]
 
 
 def mixed(rules: Sequence[Rule], runs: Sequence[Run], alone: Alone) -> list[Run]:

@@ -105,19 +105,14 @@ class Setting:
     certainties: Sequence[float]
 
     @property
-    def fractions(self) -> list[float]:
-        """The target LLM fractions without those of the models alone."""
-        return [fraction for fraction in self.params.llm_fractions if 0 < fraction < 1]
-
-    @property
     def taus(self) -> list[float]:
         """Thresholds of the SLM's certainty at the target LLM fractions."""
-        return quantiles(self.certainties, self.fractions)
+        return quantiles(self.certainties, self.params.fractions)
 
     def learnt_taus(self, learnt: Learnt) -> list[float]:
         """Return thresholds of a head at the target LLM fractions, from its held-out tokens."""
         shares, taus = zip(*learnt.thresholds.items(), strict=True)
-        return np.unique(np.interp(self.fractions, [*map(float, shares)], taus)).tolist()
+        return np.unique(np.interp(self.params.fractions, [*map(float, shares)], taus)).tolist()
 
 
 def by_score(taus: Iterable[float], audit: float = 0.0) -> list[Rule]:
